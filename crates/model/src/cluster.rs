@@ -1,0 +1,62 @@
+//! A cluster as the manager sees it: engaged with a client, or down for a stated reason.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::ClusterName;
+
+/// An engaged cluster: its name and a way to reach it.
+#[derive(Clone)]
+pub struct Cluster {
+    /// The cluster's name in the fleet.
+    pub name: ClusterName,
+    /// The bare transport: authenticated, without fence or budget. Whoever uses it adds those.
+    pub client: kube::Client,
+    /// Raised each time the kubeconfig of this cluster changes: a higher incarnation means every
+    /// watch must be opened anew.
+    pub incarnation: u64,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster")
+            .field("name", &self.name)
+            .field("incarnation", &self.incarnation)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is known of a configured cluster.
+#[derive(Clone, Debug)]
+pub enum ClusterState {
+    /// A client could be made from its kubeconfig. Says nothing of whether the server answers.
+    Engaged(Cluster),
+    /// No client can be made. The text names the kubeconfig, the cause and the fix.
+    Down(Arc<str>),
+}
+
+/// All configured clusters at one moment, published as a snapshot.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterSet {
+    /// Every configured cluster by name, engaged or down.
+    pub clusters: BTreeMap<ClusterName, ClusterState>,
+}
+
+impl ClusterSet {
+    /// The engaged clusters, in order of their names.
+    pub fn engaged(&self) -> impl Iterator<Item = &Cluster> {
+        self.clusters.values().filter_map(|state| match state {
+            ClusterState::Engaged(cluster) => Some(cluster),
+            ClusterState::Down(_) => None,
+        })
+    }
+
+    /// The engaged cluster of that name, if it is one.
+    pub fn get(&self, name: &ClusterName) -> Option<&Cluster> {
+        match self.clusters.get(name)? {
+            ClusterState::Engaged(cluster) => Some(cluster),
+            ClusterState::Down(_) => None,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Controller groups: controllers that share a watched kind go to the same replica, so that a kind
+//! is cached once. Found as connected components of the controller-kind graph.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{ControllerName, GroupName};
+
+/// What grouping needs to know of one controller.
+#[derive(Clone, Debug)]
+pub struct GroupInput {
+    /// The controller.
+    pub controller: ControllerName,
+    /// A group it names for itself, which takes it out of the graph.
+    pub named: Option<GroupName>,
+    /// The kinds it watches, as `group/Kind`.
+    pub kinds: BTreeSet<String>,
+}
+
+/// The group of every controller.
+///
+/// A component is named after its alphabetically first controller, so the name stays when a
+/// controller that sorts later joins. Controllers that name their own group are left out of the
+/// components and share a group with those that give the same name.
+pub fn groups(inputs: &[GroupInput]) -> BTreeMap<ControllerName, GroupName> {
+    let mut result = BTreeMap::new();
+    let mut open: BTreeMap<&ControllerName, &BTreeSet<String>> = BTreeMap::new();
+    for input in inputs {
+        match &input.named {
+            Some(group) => {
+                result.insert(input.controller.clone(), group.clone());
+            }
+            None => {
+                open.insert(&input.controller, &input.kinds);
+            }
+        }
+    }
+    while let Some((first, kinds)) = open.pop_first() {
+        let mut members = vec![first];
+        let mut reached: BTreeSet<&String> = kinds.iter().collect();
+        // Each round adds every controller that touches a reached kind, until a round adds none.
+        loop {
+            let joined: Vec<_> = open
+                .iter()
+                .filter(|(_, kinds)| kinds.iter().any(|kind| reached.contains(kind)))
+                .map(|(name, _)| *name)
+                .collect();
+            if joined.is_empty() {
+                break;
+            }
+            for name in joined {
+                reached.extend(open.remove(name).into_iter().flatten());
+                members.push(name);
+            }
+        }
+        let group = GroupName::from(first);
+        result.extend(members.into_iter().map(|name| (name.clone(), group.clone())));
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(name: &str, kinds: &[&str], named: Option<&str>) -> GroupInput {
+        GroupInput {
+            controller: name.parse().unwrap(),
+            named: named.map(|n| n.parse().unwrap()),
+            kinds: kinds.iter().map(|k| (*k).to_owned()).collect(),
+        }
+    }
+
+    fn check(inputs: &[GroupInput], expect: &str) {
+        let text: Vec<_> = groups(inputs).iter().map(|(c, g)| format!("{c}={g}")).collect();
+        assert_eq!(text.join(" "), expect);
+    }
+
+    #[test]
+    fn shared_kinds_join_through_a_third_controller() {
+        check(
+            &[
+                input("c", &["Pod", "Node"], None),
+                input("a", &["Deployment"], None),
+                input("b", &["Deployment", "Pod"], None),
+                input("d", &["Secret"], None),
+            ],
+            "a=a b=a c=a d=d",
+        );
+    }
+
+    #[test]
+    fn a_named_group_stands_apart() {
+        check(&[input("a", &["Pod"], None), input("b", &["Pod"], Some("own"))], "a=a b=own");
+    }
+}

@@ -1,0 +1,29 @@
+//! The nouns every other room speaks: names, shards, ownership, keys and clocks. No IO.
+//!
+//! In data order: a [`Cluster`] is engaged by `clusters` and published in a [`ClusterSet`];
+//! controllers are joined into [`GroupName`]s by [`group::groups`]; a [`ShardId`] is one
+//! `(cluster, group, range)`; `sharding` publishes what this member holds as [`OwnedShards`] and
+//! answers the fence through [`Ownership`]; `engine` dispatches [`ObjectKey`]s under it.
+//!
+//! # Invariants
+//! - Nothing here reads a clock, draws a random number or touches the network: [`Clock`] is a trait
+//!   whose implementations live in shell files elsewhere.
+//! - Traits here are the only way `sharding`, `clusters` and `engine` meet.
+
+pub mod clock;
+pub mod cluster;
+pub mod error;
+pub mod group;
+pub mod key;
+pub mod name;
+pub mod ownership;
+pub mod range;
+pub mod shard;
+
+pub use clock::{Clock, ManualClock, Moment};
+pub use cluster::{Cluster, ClusterSet, ClusterState};
+pub use key::ObjectKey;
+pub use name::{ClusterName, ControllerName, GroupName, InvalidName, MemberId};
+pub use ownership::{FenceError, Hold, Holding, OwnedShards, Ownership, Permit, Purpose};
+pub use range::{Range, uid_hash};
+pub use shard::{Epoch, ShardId};

@@ -1,0 +1,218 @@
+//! Ownership: what this member holds, and the fence that says whether it may act.
+//!
+//! Assignment says *should*; the fence says *may*. `sharding` implements [`Ownership`], `engine`
+//! asks it: once at each dispatch and again at each write.
+//!
+//! ```text
+//!   (absent) ──▶ Warming ──▶ Active ──▶ Draining ──▶ (absent)
+//!       └───────────────────────▲ └── Lease lost ───▶ (absent): cancel at once
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::{Epoch, MemberId, Moment, ShardId};
+
+/// How a member holds a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// The next owner while the present one drains: fill caches, dispatch nothing.
+    Warming,
+    /// Owned: dispatch.
+    Active,
+    /// Owned and on its way out: dispatch nothing more, finish or (past `deadline`) cancel what
+    /// runs, then acknowledge.
+    Draining {
+        /// When to stop waiting for reconciles and cancel them, on this member's own clock.
+        deadline: Moment,
+    },
+}
+
+/// One shard as held by this member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// The epoch it is held at; for `Warming`, the epoch it will be owned at.
+    pub epoch: Epoch,
+    /// In which way.
+    pub hold: Hold,
+}
+
+/// Every shard this member holds, as one snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedShards {
+    /// Who holds them. Changes when a member that lost its Lease rejoins.
+    pub member: MemberId,
+    /// The shards. One that vanishes without having been `Draining` was lost: whatever runs for it
+    /// must be cancelled at once.
+    pub holdings: BTreeMap<ShardId, Holding>,
+}
+
+/// What a permit is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To start a reconcile: only for an active shard.
+    Dispatch,
+    /// To send a write of a reconcile that runs already: for an active or draining shard.
+    Write,
+}
+
+/// Leave to act now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permit {
+    /// How long the member's Lease is still valid by its own clock. A request sent under this
+    /// permit must not outlive it.
+    pub valid_for: Duration,
+}
+
+/// Why a member may not act.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FenceError {
+    /// The Lease could not be renewed in time.
+    #[error(
+        "shard {shard} is fenced: the Lease of member {member} is no longer valid by its own clock"
+    )]
+    LeaseExpired {
+        /// The shard asked for.
+        shard: ShardId,
+        /// The member asking.
+        member: MemberId,
+    },
+    /// Somebody else owns the shard, or nobody.
+    #[error("shard {shard} is fenced: member {member} does not own it")]
+    NotOwned {
+        /// The shard asked for.
+        shard: ShardId,
+        /// The member asking.
+        member: MemberId,
+    },
+    /// The shard changed owners since the work began.
+    #[error("shard {shard} is fenced: asked at epoch {asked}, owned at epoch {owned}")]
+    StaleEpoch {
+        /// The shard asked for.
+        shard: ShardId,
+        /// The epoch the work began at.
+        asked: Epoch,
+        /// The epoch it is held at now.
+        owned: Epoch,
+    },
+    /// The shard is being handed over (or not yet handed to us): nothing new may start.
+    #[error("shard {shard} is fenced: it is changing owners, nothing new may start")]
+    NotActive {
+        /// The shard asked for.
+        shard: ShardId,
+    },
+}
+
+/// The fence. Implemented by `sharding`, asked by `engine`.
+pub trait Ownership: Debug + Send + Sync + 'static {
+    /// The shards held, now and at each change. The newest snapshot is always the one to act on.
+    fn watch(&self) -> watch::Receiver<Arc<OwnedShards>>;
+
+    /// Whether this member may act for `shard` at `epoch`, at this moment.
+    ///
+    /// # Errors
+    /// A [`FenceError`] with the reason; nothing may be dispatched or sent then.
+    fn permit(&self, shard: &ShardId, epoch: Epoch, purpose: Purpose)
+    -> Result<Permit, FenceError>;
+
+    /// Says that nothing of `shard` at `epoch` is queued, delayed or in flight any more and no
+    /// write of it is under way. Idempotent; ignored for a shard that is not draining at `epoch`.
+    fn acknowledge_drain(&self, shard: &ShardId, epoch: Epoch);
+}
+
+impl OwnedShards {
+    /// Holding nothing.
+    pub fn none(member: MemberId) -> Self {
+        Self { member, holdings: BTreeMap::new() }
+    }
+
+    /// The fence's decision, given the Lease's validity: pure, so that simulation and model
+    /// checking run the same code.
+    ///
+    /// # Errors
+    /// See [`FenceError`].
+    pub fn permit(
+        &self,
+        shard: &ShardId,
+        epoch: Epoch,
+        purpose: Purpose,
+        valid_until: Moment,
+        now: Moment,
+    ) -> Result<Permit, FenceError> {
+        let valid_for = now.until(valid_until);
+        if valid_for.is_zero() {
+            return Err(FenceError::LeaseExpired {
+                shard: shard.clone(),
+                member: self.member.clone(),
+            });
+        }
+        let Some(holding) = self.holdings.get(shard) else {
+            return Err(FenceError::NotOwned { shard: shard.clone(), member: self.member.clone() });
+        };
+        if holding.epoch != epoch {
+            return Err(FenceError::StaleEpoch {
+                shard: shard.clone(),
+                asked: epoch,
+                owned: holding.epoch,
+            });
+        }
+        match (holding.hold, purpose) {
+            (Hold::Active, _) | (Hold::Draining { .. }, Purpose::Write) => Ok(Permit { valid_for }),
+            (Hold::Warming, _) | (Hold::Draining { .. }, Purpose::Dispatch) => {
+                Err(FenceError::NotActive { shard: shard.clone() })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EPOCH: Epoch = Epoch(4);
+
+    fn ask(hold: Option<Hold>, epoch: Epoch, purpose: Purpose, now_s: u64) -> String {
+        let shard: ShardId = "east/tdset/0/1".parse().unwrap();
+        let mut owned = OwnedShards::none("m-1".parse().unwrap());
+        if let Some(hold) = hold {
+            owned.holdings.insert(shard.clone(), Holding { epoch: EPOCH, hold });
+        }
+        let at = |s| Moment::from_origin(Duration::from_secs(s));
+        match owned.permit(&shard, epoch, purpose, at(10), at(now_s)) {
+            Ok(permit) => format!("{}s", permit.valid_for.as_secs()),
+            Err(FenceError::LeaseExpired { .. }) => "expired".into(),
+            Err(FenceError::NotOwned { .. }) => "not owned".into(),
+            Err(FenceError::StaleEpoch { .. }) => "stale".into(),
+            Err(FenceError::NotActive { .. }) => "not active".into(),
+        }
+    }
+
+    #[test]
+    fn the_fence() {
+        use Purpose::{Dispatch, Write};
+        let draining = Hold::Draining { deadline: Moment::default() };
+        for (hold, epoch, purpose, now, expect) in [
+            (Some(Hold::Active), 4, Dispatch, 3, "7s"),
+            (Some(Hold::Active), 4, Write, 3, "7s"),
+            (Some(draining), 4, Dispatch, 3, "not active"),
+            (Some(draining), 4, Write, 3, "7s"),
+            (Some(Hold::Warming), 4, Dispatch, 3, "not active"),
+            (Some(Hold::Warming), 4, Write, 3, "not active"),
+            (Some(Hold::Active), 3, Write, 3, "stale"),
+            (Some(Hold::Active), 5, Write, 3, "stale"),
+            (None, 4, Write, 3, "not owned"),
+            (Some(Hold::Active), 4, Dispatch, 10, "expired"),
+            (Some(Hold::Active), 4, Write, 11, "expired"),
+        ] {
+            assert_eq!(
+                ask(hold, Epoch(epoch), purpose, now),
+                expect,
+                "{hold:?} {epoch} {purpose:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Ranges: slices `i/2^k` of the 64-bit hash space of object uids.
+//!
+//! The hash is FNV-1a-64 over the uid's bytes, bit-compatible with Kubernetes' `shardSelector`
+//! (KEP-5866), so that a server that filters by range and a client that does agree.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The deepest split: 2^16 ranges of one (cluster, group).
+pub const MAX_BITS: u8 = 16;
+
+/// FNV-1a, 64 bits, of a uid.
+///
+/// Offset basis and prime are those of the FNV specification (draft-eastlake-fnv).
+pub fn uid_hash(uid: &str) -> u64 {
+    uid.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// The slice `index / 2^bits` of the hash space. `0/1` is the whole of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Range {
+    bits: u8,
+    index: u32,
+}
+
+/// A text that is not a range.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a range: write it i/n with n a power of two up to 65536 and i below n")]
+pub struct InvalidRange(String);
+
+impl Range {
+    /// The whole hash space, `0/1`.
+    pub const WHOLE: Range = Range { bits: 0, index: 0 };
+
+    /// The slice `index / 2^bits`, if there is one.
+    pub fn new(index: u32, bits: u8) -> Option<Range> {
+        (bits <= MAX_BITS && u64::from(index) < 1 << bits).then_some(Range { bits, index })
+    }
+
+    /// Whether a uid's hash falls into this slice.
+    pub fn contains(self, hash: u64) -> bool {
+        self.bits == 0 || hash >> (64 - self.bits) == u64::from(self.index)
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.index, 1u32 << self.bits)
+    }
+}
+
+impl FromStr for Range {
+    type Err = InvalidRange;
+    fn from_str(text: &str) -> Result<Self, InvalidRange> {
+        let parse = || {
+            let (index, count) = text.split_once('/')?;
+            let count: u32 = count.parse().ok()?;
+            if !count.is_power_of_two() {
+                return None;
+            }
+            Range::new(index.parse().ok()?, u8::try_from(count.trailing_zeros()).ok()?)
+        };
+        parse().ok_or_else(|| InvalidRange(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for Range {
+    type Error = InvalidRange;
+    fn try_from(text: String) -> Result<Self, InvalidRange> {
+        text.parse()
+    }
+}
+
+impl From<Range> for String {
+    fn from(range: Range) -> String {
+        range.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Vectors of the FNV specification's test suite.
+    #[test]
+    fn hash_matches_the_specification() {
+        assert_eq!(uid_hash(""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(uid_hash("a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(uid_hash("foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn only_true_slices_parse() {
+        for bad in ["", "1", "1/1", "0/3", "0/0", "a/2", "0/131072", "2/2"] {
+            assert!(bad.parse::<Range>().is_err(), "{bad}");
+        }
+        assert_eq!("3/4".parse::<Range>().unwrap().to_string(), "3/4");
+    }
+
+    proptest! {
+        #[test]
+        fn the_slices_of_one_depth_partition_the_space(hash in any::<u64>(), bits in 0..=8u8) {
+            let holders = (0..1u32 << bits)
+                .filter(|&index| Range::new(index, bits).unwrap().contains(hash))
+                .count();
+            prop_assert_eq!(holders, 1);
+        }
+    }
+}
