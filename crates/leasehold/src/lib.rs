@@ -1,1 +1,2 @@
-//! Placeholder.
+//! The product.
+pub mod config;
