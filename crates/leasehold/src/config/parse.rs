@@ -17,7 +17,7 @@ use super::{
 };
 
 /// The longest identity: the id of a member adds a suffix to it, and is at most 63.
-pub const MAX_IDENTITY_CHARS: usize = 56;
+pub const MAX_IDENTITY_CHARS: usize = 57;
 /// The most reconciles at once of one controller.
 const MAX_WORKERS: u64 = 256;
 /// Leases shorter than this fail on an ordinary hiccup of an API server.
