@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::{
-    Action, Context, Controller, ControllerSpec, Event, Lookup, ReconcileError, Reconciler, Selector,
+    Action, Context, Controller, ControllerSpec, Event, Lookup, ReconcileError, Reconciler,
+    Selector,
 };
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -78,7 +79,8 @@ impl Reconciler for ConfigMonitorReconciler {
             Ok(name) => ctx.get::<ConfigMap>(namespace, name)?,
             Err(_) => None,
         };
-        let turn = Turn { ctx, namespace: namespace.unwrap_or_default(), pods: pods(ctx, &monitor)? };
+        let turn =
+            Turn { ctx, namespace: namespace.unwrap_or_default(), pods: pods(ctx, &monitor)? };
         match decide(&monitor, config_map.as_deref()) {
             Decision::Restart { .. } | Decision::Resume(_) => turn.restart(&key.name).await?,
             undisturbed => {
@@ -211,7 +213,8 @@ impl Turn<'_> {
         workload: &Workload,
         hash: &str,
     ) -> Result<(), kube::Error> {
-        let annotation = format!("configmonitor.leasehold.dev/{}", label_value(&monitor.name_any()));
+        let annotation =
+            format!("configmonitor.leasehold.dev/{}", label_value(&monitor.name_any()));
         let patch = Patch::Merge(json!({
             "spec": {"template": {"metadata": {"annotations": {annotation: hash}}}}
         }));

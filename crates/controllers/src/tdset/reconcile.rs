@@ -2,7 +2,9 @@
 
 use std::fmt::Debug;
 
-use engine::{Action, Context, Controller, ControllerSpec, Event, Lookup, ReconcileError, Reconciler};
+use engine::{
+    Action, Context, Controller, ControllerSpec, Event, Lookup, ReconcileError, Reconciler,
+};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
@@ -101,14 +103,9 @@ impl From<Failure> for ReconcileError {
 }
 
 /// Takes the plan's steps. The Deployment as the server returned it, if it was written.
-async fn carry_out(
-    ctx: &Context,
-    set: &TDSet,
-    plan: &Plan,
-) -> Result<Option<Deployment>, Failure> {
+async fn carry_out(ctx: &Context, set: &TDSet, plan: &Plan) -> Result<Option<Deployment>, Failure> {
     let failed = |kind| move |source| Failure { kind, source };
-    let applied =
-        take(ctx, set, &plan.deployment).await.map_err(failed("Deployment"))?;
+    let applied = take(ctx, set, &plan.deployment).await.map_err(failed("Deployment"))?;
     if let (Some(scaling), true) = (plan.scaling, applied.is_some()) {
         announce(ctx, set, scaling).await;
     }
