@@ -28,6 +28,8 @@ pub enum Fault {
     Pause(usize, u64),
     /// It cannot reach the store for that many milliseconds; what it sent may still arrive.
     Partition(usize, u64),
+    /// Its watches tell nothing for that many milliseconds, while its writes go through.
+    Freeze(usize, u64),
     /// It is asked to leave.
     Leave(usize),
 }
@@ -69,6 +71,7 @@ struct Replica {
     gone: bool,
     paused_until: u64,
     cut_off_until: u64,
+    frozen_until: u64,
     watched: usize,
     requests: BTreeMap<u64, (Target, Outcome)>,
     running: BTreeMap<ShardId, Run>,
@@ -147,6 +150,7 @@ impl Fleet {
             gone: false,
             paused_until: 0,
             cut_off_until: 0,
+            frozen_until: 0,
             watched: usize::MAX,
             requests: BTreeMap::new(),
             running: BTreeMap::new(),
@@ -190,6 +194,10 @@ impl Fleet {
                 // The watch is opened anew when the partition is over.
                 self.schedule(ms * MS + 1, replica, Happening::Watch { upto: usize::MAX });
             }
+            Fault::Freeze(replica, ms) => {
+                self.replicas[replica].frozen_until = self.now_us + ms * MS;
+                self.schedule(ms * MS + 1, replica, Happening::Watch { upto: usize::MAX });
+            }
             Fault::Leave(replica) => {
                 let now = self.replicas[replica].clock.read(self.now_us);
                 self.replicas[replica].node.handle(Input::Leave, now);
@@ -202,11 +210,12 @@ impl Fleet {
     pub fn inject_any(&mut self) {
         let replica = self.draw(0..self.replicas.len() as u64) as usize;
         let ms = self.draw(0..20_000);
-        match self.draw(0..6) {
+        match self.draw(0..7) {
             0 if self.alive() > 2 => self.inject(Fault::Crash(replica)),
             1 if self.alive() > 2 => self.inject(Fault::Leave(replica)),
             2 => self.inject(Fault::Partition(replica, ms)),
-            3 if self.replicas.len() < 8 => self.start(),
+            3 => self.inject(Fault::Freeze(replica, ms)),
+            4 if self.replicas.len() < 8 => self.start(),
             _ => self.inject(Fault::Pause(replica, ms)),
         }
     }
@@ -216,6 +225,7 @@ impl Fleet {
         for replica in 0..self.replicas.len() {
             self.replicas[replica].paused_until = 0;
             self.replicas[replica].cut_off_until = 0;
+            self.replicas[replica].frozen_until = 0;
             self.schedule(1, replica, Happening::Watch { upto: usize::MAX });
         }
     }
@@ -336,7 +346,7 @@ impl Fleet {
 
     fn deliver(&mut self, replica: usize, upto: usize) {
         let watcher = &mut self.replicas[replica];
-        if watcher.cut_off_until > self.now_us {
+        if watcher.cut_off_until.max(watcher.frozen_until) > self.now_us {
             return;
         }
         let now = watcher.clock.read(self.now_us);
