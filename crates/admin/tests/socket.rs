@@ -20,11 +20,11 @@ fn admin() -> Admin {
 }
 
 async fn get(address: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut stream = TcpStream::connect(address).await.expect("connect");
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.expect("send");
     let mut response = String::new();
-    stream.read_to_string(&mut response).await.unwrap();
+    stream.read_to_string(&mut response).await.expect("receive");
     response
 }
 

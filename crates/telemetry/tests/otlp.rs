@@ -39,10 +39,15 @@ impl TraceService for Receiver {
     }
 }
 
+async fn listen() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+    let address = listener.local_addr().expect("a bound listener has an address");
+    (listener, format!("http://{address}"))
+}
+
 /// A receiver on a port of its own, and what it received.
 async fn receiver() -> (String, mpsc::Receiver<ResourceSpans>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let (listener, endpoint) = listen().await;
     let (sender, received) = mpsc::channel(REQUESTS);
     let server = tonic::transport::Server::builder()
         .add_service(TraceServiceServer::new(Receiver(sender)))
@@ -57,7 +62,8 @@ fn subscriber(endpoint: &str, sample_ratio: f64) -> (Dispatch, telemetry::Guard)
         sample_ratio,
         instance: "replica-0".to_owned(),
     };
-    telemetry::build(&LogConfig::default(), Some(&otlp), std::io::sink).unwrap()
+    telemetry::build(&LogConfig::default(), Some(&otlp), std::io::sink)
+        .expect("a usable configuration")
 }
 
 /// What the engine does with one change, in spans: each is the child of the one before, although
@@ -77,7 +83,10 @@ fn one_change() {
 
 async fn flush(guard: telemetry::Guard, timeout: Duration) {
     let ended = tokio::task::spawn_blocking(move || guard.shutdown(timeout));
-    tokio::time::timeout(DEADLINE, ended).await.expect("the flush hangs").unwrap();
+    tokio::time::timeout(DEADLINE, ended)
+        .await
+        .expect("the flush hangs")
+        .expect("the flush panics");
 }
 
 fn attribute<'a>(
@@ -135,8 +144,7 @@ async fn a_ratio_of_zero_sends_nothing() {
 /// beyond what is queued, and the flush ends when told to.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_receiver_blocks_nobody() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let (listener, endpoint) = listen().await;
     let (dispatch, guard) = subscriber(&endpoint, 1.0);
     let made = tokio::task::spawn_blocking(move || {
         tracing::dispatcher::with_default(&dispatch, || (0..20_000).for_each(|_| one_change()));
@@ -149,8 +157,7 @@ async fn a_silent_receiver_blocks_nobody() {
 /// A guard may be dropped from async code, whatever the runtime and with nobody listening.
 #[tokio::test]
 async fn a_guard_is_dropped_inside_a_runtime() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let (listener, endpoint) = listen().await;
     drop(listener);
     let (dispatch, guard) = subscriber(&endpoint, 1.0);
     tracing::dispatcher::with_default(&dispatch, one_change);
