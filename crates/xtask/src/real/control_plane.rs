@@ -40,19 +40,6 @@ pub struct Spec<'a> {
     pub launcher: Launcher,
 }
 
-impl<'a> Spec<'a> {
-    /// A control plane on loopback.
-    pub fn local(name: &'a str) -> Self {
-        Self {
-            name,
-            address: Ipv4Addr::LOCALHOST,
-            service_cidr: "10.0.0.0/24",
-            tokens: &[],
-            launcher: Launcher::default(),
-        }
-    }
-}
-
 /// A running control plane. Dropping it stops it.
 pub struct ControlPlane {
     name: String,
@@ -78,6 +65,21 @@ struct Parts {
 }
 
 impl ControlPlane {
+    /// Starts one on loopback.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn local(scene: &Scene, name: &str) -> Result<Self> {
+        let spec = Spec {
+            name,
+            address: Ipv4Addr::LOCALHOST,
+            service_cidr: "10.0.0.0/24",
+            tokens: &[],
+            launcher: Launcher::default(),
+        };
+        Self::start(scene, &spec).await
+    }
+
     /// Starts etcd and the API server and waits until it is ready.
     ///
     /// # Errors
@@ -302,7 +304,10 @@ impl Parts {
 fn api_server_flags(dir: &Path, spec: &Spec<'_>, etcd: &str, port: u16) -> Vec<String> {
     let pki = |name: &str| dir.join("pki").join(name).display().to_string();
     let policy = super::real_dir().join("audit-policy.yaml");
+    // A server on loopback cannot be an endpoint of the `kubernetes` Service, and need not be.
+    let reconciler = if spec.address.is_loopback() { "none" } else { "lease" };
     vec![
+        format!("--endpoint-reconciler-type={reconciler}"),
         format!("--etcd-servers={etcd}"),
         format!("--bind-address={}", spec.address),
         format!("--advertise-address={}", spec.address),

@@ -11,10 +11,14 @@
 //! - Only free ports and fresh names are used: several runs can go on side by side.
 //! - `wait` alone reads a clock.
 
+mod audit;
 mod checks;
 mod control_plane;
+mod helm;
 mod image;
 mod kubectl;
+mod load;
+mod manager;
 mod node;
 mod pki;
 mod process;

@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::wait;
 
 /// How many of a log's last lines an error quotes.
-const QUOTED_LOG_LINES: usize = 15;
+const QUOTED_LOG_LINES: usize = 5;
 
 /// Where processes are started: on this machine, or inside a node's namespaces.
 #[derive(Clone, Debug, Default)]

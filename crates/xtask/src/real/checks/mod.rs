@@ -1,5 +1,7 @@
 //! The checks, by name. Each is a file of this folder: a story of what is done and what must hold.
 
+mod chart;
+mod control_plane;
 mod node;
 
 use anyhow::Result;
@@ -22,9 +24,23 @@ pub struct Check {
 }
 
 /// Every check, in the order they run.
-pub const CHECKS: &[Check] = &[Check {
-    name: "node",
-    about: "installed by helm on a node that runs real containers, it survives kills and upgrades",
-    needs: &[Need::Kube, Need::Node],
-    run: |scene| Box::pin(node::run(scene)),
-}];
+pub const CHECKS: &[Check] = &[
+    Check {
+        name: "chart",
+        about: "every set of values renders to what a real API server accepts",
+        needs: &[Need::Kube, Need::Helm],
+        run: |scene| Box::pin(chart::run(scene)),
+    },
+    Check {
+        name: "control-plane",
+        about: "three replicas over two clusters: kills and moves lose nothing, audit logs agree",
+        needs: &[Need::Kube, Need::Leasehold],
+        run: |scene| Box::pin(control_plane::run(scene)),
+    },
+    Check {
+        name: "node",
+        about: "installed by helm on a node that runs real containers, it survives kills and upgrades",
+        needs: &[Need::Kube, Need::Node],
+        run: |scene| Box::pin(node::run(scene)),
+    },
+];
