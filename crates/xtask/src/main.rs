@@ -1,2 +1,23 @@
-//! x
-fn main() {}
+//! `cargo xtask`: the project's own chores. One file per sub-command.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use xtask::codegen;
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "The project's own chores")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    Codegen(codegen::Args),
+}
+
+fn main() -> Result<()> {
+    match Args::parse().task {
+        Task::Codegen(args) => codegen::run(&args),
+    }
+}
