@@ -1,7 +1,8 @@
 //! Files made from Rust: CRDs and the rights of each controller, for the chart.
 //!
 //! The Rust types are the source. [`files`] is pure; [`drift`] compares it with the tree, [`run`]
-//! writes. Files in the generated folders that nothing generates are drift too.
+//! writes. A file made by an earlier run that nothing generates any more is drift too; files made by
+//! hand may lie beside.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +33,7 @@ pub enum Drift {
     Missing(PathBuf),
     /// It has another content.
     Changed(PathBuf),
-    /// Nothing generates it.
+    /// It was generated and nothing generates it any more.
     Leftover(PathBuf),
 }
 
@@ -90,7 +91,8 @@ pub fn drift(root: &Path) -> Result<Vec<Drift>> {
         let Ok(entries) = fs::read_dir(root.join(folder)) else { continue };
         for entry in entries {
             let path = Path::new(folder).join(entry?.file_name());
-            if !files.contains_key(&path) {
+            let ours = || fs::read_to_string(root.join(&path)).is_ok_and(|c| c.starts_with(HEADER));
+            if !files.contains_key(&path) && ours() {
                 drift.push(Drift::Leftover(path));
             }
         }
@@ -144,7 +146,8 @@ mod tests {
         let leftover = Path::new(RBAC).join("gone.yaml");
         fs::remove_file(root.path().join(&missing)).unwrap();
         fs::write(root.path().join(&changed), "edited").unwrap();
-        fs::write(root.path().join(&leftover), "old").unwrap();
+        fs::write(root.path().join(&leftover), format!("{HEADER}old")).unwrap();
+        fs::write(root.path().join(RBAC).join("home.yaml"), "made by hand").unwrap();
         assert_eq!(
             drift(root.path()).unwrap(),
             [Drift::Missing(missing), Drift::Changed(changed), Drift::Leftover(leftover)]

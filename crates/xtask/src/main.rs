@@ -1,5 +1,7 @@
 //! `cargo xtask`: the project's own chores. One file per sub-command.
 
+mod real;
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use xtask::codegen;
@@ -14,10 +16,12 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Task {
     Codegen(codegen::Args),
+    Real(real::Args),
 }
 
 fn main() -> Result<()> {
     match Args::parse().task {
         Task::Codegen(args) => codegen::run(&args),
+        Task::Real(args) => real::run(&args),
     }
 }
