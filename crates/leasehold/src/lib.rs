@@ -27,4 +27,5 @@ pub mod status;
 pub use crate::crds::crds;
 pub use crate::error::Error;
 pub use crate::manager::Manager;
+pub use controllers;
 pub use sharding::Departure;
