@@ -137,6 +137,7 @@ impl Running {
         stop: CancellationToken,
     ) -> Self {
         let Parts { clusters, sharding, engine, status, liveness } = parts;
+        info!(member = %sharding.status().member, "joining the fleet");
         let admin = Admin {
             registry: metrics,
             ready: readiness(sharding.clone(), status.clone()),
@@ -197,7 +198,14 @@ impl Running {
             Ok(Ok(())) => {}
             _ => warn!("the admin server did not stop in order"),
         }
-        info!(?departure, "left the fleet");
+        match departure {
+            Departure::HandedOver => info!("left the fleet: all is handed over"),
+            Departure::Abandoned => {
+                warn!(
+                    "left the fleet without handing over: others take over when the Lease has run out"
+                );
+            }
+        }
         Ok(departure)
     }
 }
