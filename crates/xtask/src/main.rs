@@ -1,9 +1,10 @@
-//! `cargo xtask`: the project's own chores.
+//! `cargo xtask`: the project's own chores. One file per sub-command.
 
 mod real;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use xtask::codegen;
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about = "The project's own chores")]
@@ -14,11 +15,13 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    Codegen(codegen::Args),
     Real(real::Args),
 }
 
 fn main() -> Result<()> {
     match Args::parse().task {
+        Task::Codegen(args) => codegen::run(&args),
         Task::Real(args) => real::run(&args),
     }
 }
