@@ -19,6 +19,7 @@ pub mod crds;
 pub mod demo;
 mod error;
 pub mod journal;
+mod liveness;
 mod manager;
 pub mod run;
 pub mod status;
