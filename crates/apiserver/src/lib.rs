@@ -10,6 +10,7 @@ pub mod kinds;
 pub mod patch;
 pub mod schema;
 pub mod status;
+pub mod table;
 pub mod workloads;
 
 pub use kinds::KindInfo;
