@@ -13,6 +13,7 @@
 
 mod audit;
 mod checks;
+mod conformance;
 mod control_plane;
 mod helm;
 mod image;
