@@ -54,7 +54,7 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "conformance",
         about: "the embedded API server answers as a real one does, request by request",
-        needs: &[Need::Kube, Need::Leasehold],
+        needs: &[Need::Kube],
         run: |scene| Box::pin(conformance::run(scene)),
     },
 ];

@@ -19,7 +19,10 @@ pub struct Normaliser {
 const MOMENTS: [&str; 4] = ["creationTimestamp", "deletionTimestamp", "time", "lastTransitionTime"];
 
 /// Keys whose values a server assigns from pools of its own.
-const ASSIGNED: [&str; 3] = ["clusterIP", "clusterIPs", "nodePort"];
+const ASSIGNED: [&str; 4] = ["clusterIP", "clusterIPs", "nodePort", "serverAddress"];
+
+/// What comes before the server's own version in the text of a refusal.
+const PRESENT_VERSION: &str = "current: ";
 
 impl Normaliser {
     /// The answer with everything replaced that must differ.
@@ -91,6 +94,10 @@ impl Normaliser {
             if *kind == "uid" || known.len() > 2 {
                 text = text.replace(known.as_str(), word);
             }
+        }
+        if let Some((before, after)) = text.split_once(PRESENT_VERSION) {
+            let rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
+            text = format!("{before}{PRESENT_VERSION}<version of the server>{rest}");
         }
         *value = Value::String(text);
     }

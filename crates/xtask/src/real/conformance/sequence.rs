@@ -102,7 +102,9 @@ impl Step {
         let line = fill(&self.send);
         let Some((method, path)) = line.split_once(' ') else { bail!("not METHOD PATH: {line}") };
         let mut request = Request::builder().method(method).uri(path);
-        let mut headers = BTreeMap::from([("accept", "application/json")]);
+        // Compressed watches would have to be taken apart here.
+        let mut headers =
+            BTreeMap::from([("accept", "application/json"), ("accept-encoding", "identity")]);
         if self.body.is_some() || self.text.is_some() {
             headers.insert("content-type", content_type(self.patch));
         }
