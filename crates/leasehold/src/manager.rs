@@ -20,6 +20,7 @@ use crate::assemble::{Parts, assemble};
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::error::Error;
+use crate::liveness::Liveness;
 
 /// One replica of the manager.
 ///
@@ -125,6 +126,7 @@ struct Running {
     engine_stop: DropGuard,
     admin: JoinHandle<Result<(), admin::Error>>,
     stop: CancellationToken,
+    _liveness: Liveness,
 }
 
 impl Running {
@@ -134,7 +136,8 @@ impl Running {
         metrics: prometheus::Registry,
         stop: CancellationToken,
     ) -> Self {
-        let Parts { clusters, sharding, engine, status } = parts;
+        let Parts { clusters, sharding, engine, status, liveness } = parts;
+        info!(member = %sharding.status().member, "joining the fleet");
         let admin = Admin {
             registry: metrics,
             ready: readiness(sharding.clone(), status.clone()),
@@ -152,7 +155,14 @@ impl Running {
         });
         let engine_stop = CancellationToken::new();
         let engine = tokio::spawn(engine.run(engine_stop.clone()));
-        Self { sharding, engine, engine_stop: engine_stop.drop_guard(), admin, stop }
+        Self {
+            sharding,
+            engine,
+            engine_stop: engine_stop.drop_guard(),
+            admin,
+            stop,
+            _liveness: liveness,
+        }
     }
 
     async fn until(
@@ -188,7 +198,14 @@ impl Running {
             Ok(Ok(())) => {}
             _ => warn!("the admin server did not stop in order"),
         }
-        info!(?departure, "left the fleet");
+        match departure {
+            Departure::HandedOver => info!("left the fleet: all is handed over"),
+            Departure::Abandoned => {
+                warn!(
+                    "left the fleet without handing over: others take over when the Lease has run out"
+                );
+            }
+        }
         Ok(departure)
     }
 }

@@ -22,9 +22,9 @@ mod load;
 mod manager;
 mod node;
 mod pki;
-mod process;
+pub mod process;
 mod tools;
-mod wait;
+pub mod wait;
 
 use std::collections::BTreeSet;
 use std::fs;
