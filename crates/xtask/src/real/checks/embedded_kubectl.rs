@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
+use crate::real::Scene;
 use crate::real::embedded::Embedded;
 use crate::real::kubectl::Kubectl;
-use crate::real::{Scene, workspace_dir};
 
 const EVENT_DEADLINE: Duration = Duration::from_secs(20);
 
@@ -68,7 +68,10 @@ const SESSION: &[Line] = &[
     given("apply -f -", WEB, &["deployment.apps/web unchanged"]),
     line("rollout status deployment/web --timeout=30s", &["successfully rolled out"]),
     line("scale deployment web --replicas=3", &["deployment.apps/web scaled"]),
-    line("wait --for=jsonpath={.status.readyReplicas}=3 deployment/web --timeout=30s", &["condition met"]),
+    line(
+        "wait --for=jsonpath={.status.readyReplicas}=3 deployment/web --timeout=30s",
+        &["condition met"],
+    ),
     line("get deployment web", &["READY", "3/3"]),
     line("get pods -l app=web", &["Running"]),
     line("set image deployment/web web=example.test/web:2", &["image updated"]),
@@ -76,7 +79,11 @@ const SESSION: &[Line] = &[
     line("describe deployment web", &["example.test/web:2"]),
     given("apply -f -", TDSET, &["tdset.schedule.rs/day created"]),
     given("apply -f -", TDSET, &["tdset.schedule.rs/day unchanged"]),
-    given("apply --server-side --force-conflicts -f -", TDSET, &["tdset.schedule.rs/day serverside-applied"]),
+    given(
+        "apply --server-side --force-conflicts -f -",
+        TDSET,
+        &["tdset.schedule.rs/day serverside-applied"],
+    ),
     line("get tdsets", &["DESIRED", "WINDOW", "day"]),
     line("get tds day -o jsonpath={.spec.timeZone}", &["UTC"]),
     line("patch tdset day --type=merge -p {\"spec\":{\"defaultReplica\":4}}", &["day patched"]),
@@ -95,7 +102,11 @@ const REFUSED: &[Line] = &[
     line("get configmap absent", &["configmaps \"absent\" not found"]),
     line("get gadgets", &["doesn't have a resource type \"gadgets\""]),
     line("create configmap Not_A_Name", &["Invalid value", "RFC 1123"]),
-    given("create -f -", "{apiVersion: schedule.rs/v1, kind: TDSet, metadata: {name: x}}", &["spec"]),
+    given(
+        "create -f -",
+        "{apiVersion: schedule.rs/v1, kind: TDSet, metadata: {name: x}}",
+        &["spec"],
+    ),
     given(
         "create -f -",
         "{apiVersion: schedule.rs/v1, kind: TDSet, metadata: {name: x}, spec: {container: {image: a, port: 1}, defaultReplica: 0}}",
@@ -112,21 +123,27 @@ const REFUSED: &[Line] = &[
 pub async fn run(scene: &Scene) -> Result<()> {
     let server = Embedded::start(scene, "embedded").await?;
     let kubectl = &server.kubectl;
-    kubectl.apply_path(&workspace_dir().join("deploy/charts/leasehold/crds")).await?;
+    kubectl.apply_path(&xtask::root().join("deploy/charts/leasehold/crds")).await?;
     let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"];
     kubectl.run(&established).await?;
     for Line { typed, input, says } in SESSION {
         let words: Vec<&str> = typed.split(' ').collect();
         let said = kubectl.run_with_input(&words, input).await?;
         for expected in *says {
-            ensure!(said.contains(expected), "kubectl {typed} did not say {expected:?} but\n{said}");
+            ensure!(
+                said.contains(expected),
+                "kubectl {typed} did not say {expected:?} but\n{said}"
+            );
         }
     }
     for Line { typed, input, says } in REFUSED {
         let words: Vec<&str> = typed.split(' ').collect();
         let said = kubectl.refused(&words, input).await?;
         for expected in *says {
-            ensure!(said.contains(expected), "kubectl {typed} did not say {expected:?} but\n{said}");
+            ensure!(
+                said.contains(expected),
+                "kubectl {typed} did not say {expected:?} but\n{said}"
+            );
         }
     }
     watch(kubectl).await?;

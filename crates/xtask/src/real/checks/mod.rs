@@ -3,6 +3,7 @@
 mod chart;
 mod conformance;
 mod control_plane;
+mod embedded_kubectl;
 mod node;
 mod otlp;
 
@@ -30,7 +31,7 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "chart",
         about: "every set of values renders to what a real API server accepts",
-        needs: &[Need::Kube, Need::Helm],
+        needs: &[Need::Kube, Need::Helm, Need::Leasehold],
         run: |scene| Box::pin(chart::run(scene)),
     },
     Check {
@@ -54,7 +55,13 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "conformance",
         about: "the embedded API server answers as a real one does, request by request",
-        needs: &[Need::Kube],
+        needs: &[Need::Kube, Need::Leasehold],
         run: |scene| Box::pin(conformance::run(scene)),
+    },
+    Check {
+        name: "embedded-kubectl",
+        about: "the real kubectl works with the embedded API server",
+        needs: &[Need::Kube, Need::Leasehold],
+        run: |scene| Box::pin(embedded_kubectl::run(scene)),
     },
 ];
