@@ -169,14 +169,13 @@ fn is_conflict(error: &kube::Error, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
-    use kube::core::response::StatusDetails;
 
     use super::*;
 
     #[test]
     fn only_the_object_itself_can_be_gone() {
         let answer = |code, name: &str| {
-            let details = StatusDetails { name: name.to_owned(), ..StatusDetails::default() };
+            let details = serde_json::from_value(serde_json::json!({"name": name})).unwrap();
             let status = Status::failure("", "").with_code(code).with_details(details);
             is_conflict(&kube::Error::Api(status.boxed()), "m-1")
         };
