@@ -5,6 +5,8 @@
 //! process.
 
 pub mod kinds;
+pub mod patch;
+pub mod schema;
 pub mod status;
 
 pub use kinds::KindInfo;
