@@ -31,7 +31,7 @@ use tokio::sync::watch;
 
 pub use object::Stored;
 pub use page::Continue;
-pub use window::{Event, EventKind};
+pub use window::{Event, EventKind, append_watch_line, watch_line};
 use window::Window;
 
 /// Identity of a table: `plural.group`.
