@@ -140,7 +140,8 @@ impl Api {
         let (group, names) = (spec["group"].as_str()?, &spec["names"]);
         let catalog = self.catalog();
         let short = names["shortNames"].as_array().into_iter().flatten();
-        let holder = |name: &str| catalog.holder(group, name).filter(|h| h.plural != names["plural"]);
+        let holder =
+            |name: &str| catalog.holder(group, name).filter(|h| h.plural != names["plural"]);
         [&names["plural"], &names["singular"]]
             .into_iter()
             .chain(short)

@@ -174,7 +174,9 @@ impl Resource {
                 object["apiVersion"] = json!(self.info.api_version());
                 Cow::Owned(object)
             }
-            Conversion::Events => Cow::Owned(renamed(stored, &self.info.api_version(), |(a, b)| (a, b))),
+            Conversion::Events => {
+                Cow::Owned(renamed(stored, &self.info.api_version(), |(a, b)| (a, b)))
+            }
         }
     }
 

@@ -89,13 +89,21 @@ pub fn status(definition: &Value, taken: Option<String>, now: Timestamp) -> Valu
         condition(
             old,
             ("NamesAccepted", word(accepted)),
-            if accepted { ("NoConflicts", "no conflicts found") } else { ("NameConflict", taken.as_deref().unwrap_or_default()) },
+            if accepted {
+                ("NoConflicts", "no conflicts found")
+            } else {
+                ("NameConflict", taken.as_deref().unwrap_or_default())
+            },
             now,
         ),
         condition(
             old,
             ("Established", word(accepted)),
-            if accepted { ("InitialNamesAccepted", "the initial names have been accepted") } else { ("NotAccepted", "not all names are accepted") },
+            if accepted {
+                ("InitialNamesAccepted", "the initial names have been accepted")
+            } else {
+                ("NotAccepted", "not all names are accepted")
+            },
             now,
         ),
     ];
@@ -114,13 +122,16 @@ pub fn status(definition: &Value, taken: Option<String>, now: Timestamp) -> Valu
     })
 }
 
-fn condition(old: &Value, (kind, status): (&str, &str), (reason, message): (&str, &str), now: Timestamp) -> Value {
-    let unchanged = old
-        .as_array()
-        .into_iter()
-        .flatten()
-        .find(|c| c["type"] == kind && c["status"] == status);
-    let since = unchanged.map_or_else(|| json!(clock::seconds(now)), |c| c["lastTransitionTime"].clone());
+fn condition(
+    old: &Value,
+    (kind, status): (&str, &str),
+    (reason, message): (&str, &str),
+    now: Timestamp,
+) -> Value {
+    let unchanged =
+        old.as_array().into_iter().flatten().find(|c| c["type"] == kind && c["status"] == status);
+    let since =
+        unchanged.map_or_else(|| json!(clock::seconds(now)), |c| c["lastTransitionTime"].clone());
     json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
 }
 
@@ -190,7 +201,12 @@ fn kind(definition: &Value, version: &Value) -> KindInfo {
         generation: true,
         custom: true,
         storage_group: text(spec, "group").into(),
-        columns: version["additionalPrinterColumns"].as_array().into_iter().flatten().map(column).collect(),
+        columns: version["additionalPrinterColumns"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(column)
+            .collect(),
     }
 }
 

@@ -41,9 +41,7 @@ pub(crate) fn typed(code: StatusCode, media_type: &str, body: impl Into<Bytes>) 
     if let Ok(media_type) = HeaderValue::from_str(media_type) {
         response.headers_mut().insert(CONTENT_TYPE, media_type);
     }
-    response
-        .headers_mut()
-        .insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response
 }
 

@@ -1,5 +1,6 @@
 //! Objects and lists in the form the client asked for.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -42,7 +43,7 @@ impl Encoder {
         Bytes::from(match self.form {
             Form::Object => object.to_string(),
             Form::Metadata => partial(object, true).to_string(),
-            Form::Table => self.table(&[Arc::new(object.clone())], now).to_string(),
+            Form::Table => self.table([object], now).to_string(),
         })
     }
 
@@ -65,11 +66,9 @@ impl Encoder {
                 .into_bytes()
             }
             Form::Table => {
-                let items: Vec<Arc<Value>> = items
-                    .iter()
-                    .map(|o| Arc::new(self.resource.served(o.value()).into_owned()))
-                    .collect();
-                let mut table = self.table(&items, now);
+                let items: Vec<Cow<'_, Value>> =
+                    items.iter().map(|o| self.resource.served(o.value())).collect();
+                let mut table = self.table(items.iter().map(AsRef::as_ref), now);
                 table["metadata"] = meta.to_value();
                 table.to_string().into_bytes()
             }
@@ -112,8 +111,8 @@ impl Encoder {
         out
     }
 
-    fn table(&self, items: &[Arc<Value>], now: Timestamp) -> Value {
-        table::render(&self.resource.info, &self.resource.info.columns, items, self.include, now)
+    fn table<'a>(&self, items: impl IntoIterator<Item = &'a Value>, now: Timestamp) -> Value {
+        table::render(&self.resource.info, items, self.include, now)
     }
 
     /// A bookmark: where the watch stands, and nothing else.

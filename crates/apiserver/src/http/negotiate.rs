@@ -127,7 +127,10 @@ mod tests {
             ("*/*", Some(Form::Object)),
             ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some(Form::Table)),
             ("application/json;as=Chair;v=v1;g=meta.k8s.io,application/json", Some(Form::Object)),
-            ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Some(Form::Metadata)),
+            (
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+                Some(Form::Metadata),
+            ),
             ("application/vnd.kubernetes.protobuf, application/json", Some(Form::Object)),
             ("application/vnd.kubernetes.protobuf", None),
         ];
@@ -139,7 +142,8 @@ mod tests {
 
     #[test]
     fn aggregated_discovery_is_asked_for_by_name() {
-        let v2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+        let v2 =
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
         assert_eq!(aggregated_discovery(&headers(v2)), Some("v2"));
         assert_eq!(aggregated_discovery(&headers("application/json")), None);
     }

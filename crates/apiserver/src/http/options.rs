@@ -16,7 +16,11 @@ impl Query {
 
     /// The first value of a parameter; empty counts as absent.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(key, _)| key == name).map(|(_, v)| v.as_str()).filter(|v| !v.is_empty())
+        self.0
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, v)| v.as_str())
+            .filter(|v| !v.is_empty())
     }
 
     pub(crate) fn all(&self, name: &str) -> Vec<&str> {
@@ -32,9 +36,7 @@ impl Query {
     pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
         let Some(text) = self.get(name) else { return Ok(None) };
         text.parse().map(Some).map_err(|_| {
-            ApiError::bad_request(format!(
-                "strconv.ParseInt: parsing {text:?}: invalid syntax"
-            ))
+            ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
         })
     }
 
@@ -93,12 +95,12 @@ impl ListOptions {
         if !rules.is_empty() {
             return Err(ApiError::invalid_kind("meta.k8s.io", "ListOptions", "", &rules));
         }
-        let limit = query.number::<i64>("limit")?.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
+        let limit =
+            query.number::<i64>("limit")?.and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
         let version = query.get("resourceVersion");
         if let Some(token) = query.get("continue") {
-            let after = Continue::decode(token, namespace).map_err(|why| {
-                ApiError::bad_request(format!("invalid continue token: {why}"))
-            })?;
+            let after = Continue::decode(token, namespace)
+                .map_err(|why| ApiError::bad_request(format!("invalid continue token: {why}")))?;
             if version.is_some_and(|v| v != "0") {
                 return Err(ApiError::bad_request(
                     "specifying resource version is not allowed when using continue",
@@ -107,7 +109,8 @@ impl ListOptions {
             let freshness = after.revision.map_or(Freshness::Newest, Freshness::Exact);
             return Ok(Self { freshness, limit, after: Some(after) });
         }
-        let freshness = match (version.map(revision).transpose(), query.get("resourceVersionMatch")) {
+        let freshness = match (version.map(revision).transpose(), query.get("resourceVersionMatch"))
+        {
             (Err(why), _) => {
                 return Err(ApiError::bad_request(format!("invalid resource version: {why}")));
             }
@@ -314,7 +317,11 @@ mod tests {
             ("resourceVersion=7", Freshness::NotOlderThan(7), None),
             ("resourceVersion=7&limit=5", Freshness::Exact(7), Some(5)),
             ("resourceVersion=7&resourceVersionMatch=Exact", Freshness::Exact(7), None),
-            ("resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=5", Freshness::NotOlderThan(7), Some(5)),
+            (
+                "resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=5",
+                Freshness::NotOlderThan(7),
+                Some(5),
+            ),
         ];
         for (query, freshness, limit) in cases {
             let options = list(query).unwrap();
@@ -369,7 +376,9 @@ mod tests {
     #[test]
     fn dry_run_knows_one_value() {
         let dry = |text: &str| {
-            WriteOptions::parse(&Query::parse(text), "CreateOptions").map(|o| o.dry_run).map_err(|e| e.message)
+            WriteOptions::parse(&Query::parse(text), "CreateOptions")
+                .map(|o| o.dry_run)
+                .map_err(|e| e.message)
         };
         assert_eq!(dry(""), Ok(false));
         assert_eq!(dry("dryRun=All"), Ok(true));

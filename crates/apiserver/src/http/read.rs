@@ -55,10 +55,13 @@ pub(super) async fn list(api: &Api, call: &Call) -> Result<Response<Body>, ApiEr
 
 /// The form an answer to this call takes.
 pub(super) fn encoder(call: &Call) -> Result<Encoder, ApiError> {
+    let include = call.query.get("includeObject").unwrap_or_default();
     Ok(Encoder {
         resource: call.resource.clone(),
         form: negotiate::form(&call.headers)?,
-        include: IncludeObject::parse(call.query.get("includeObject"))?,
+        include: IncludeObject::parse(include).ok_or_else(|| {
+            ApiError::bad_request(format!("unrecognized includeObject value: {include}"))
+        })?,
     })
 }
 
@@ -86,11 +89,7 @@ pub(super) async fn wait_for(api: &Api, revision: u64) -> Result<(), ApiError> {
     Err(ApiError::too_large_resource_version(revision, api.store.revision()))
 }
 
-async fn snapshot(
-    api: &Api,
-    call: &Call,
-    options: &ListOptions,
-) -> Result<Snapshot, ApiError> {
+async fn snapshot(api: &Api, call: &Call, options: &ListOptions) -> Result<Snapshot, ApiError> {
     let at = match options.freshness {
         Freshness::Newest => None,
         Freshness::NotOlderThan(revision) => {

@@ -167,14 +167,20 @@ mod tests {
         assert_eq!(pod.subresource.as_deref(), Some("status"));
 
         let namespace = place("/api/v1/namespaces/ns/finalize");
-        assert_eq!((namespace.plural.as_str(), namespace.name.as_deref()), ("namespaces", Some("ns")));
+        assert_eq!(
+            (namespace.plural.as_str(), namespace.name.as_deref()),
+            ("namespaces", Some("ns"))
+        );
         assert_eq!(namespace.namespace, None);
 
         let watch = place("/apis/apps/v1/watch/namespaces/ns/deployments");
         assert!(watch.watch);
         assert_eq!((watch.group.as_str(), watch.plural.as_str()), ("apps", "deployments"));
 
-        assert_eq!(Route::parse("/openapi/v3/apis/apps/v1"), Route::OpenApi3("apis/apps/v1".into()));
+        assert_eq!(
+            Route::parse("/openapi/v3/apis/apps/v1"),
+            Route::OpenApi3("apis/apps/v1".into())
+        );
         assert_eq!(Route::parse("/api/v1"), Route::GroupVersion(String::new(), "v1".into()));
         assert_eq!(Route::parse("/nothing"), Route::Unknown);
         assert_eq!(Route::parse("/api/v1/pods/%ff"), Route::Unknown);

@@ -56,7 +56,8 @@ pub(super) async fn watch(api: &Arc<Api>, call: &Call) -> Result<Response<Body>,
     let selector = read::selector(call)?;
     let info = &call.resource.info;
     let options = WatchOptions::parse(&call.query, &info.plural, &info.group)?;
-    let scope = Scope { namespace: call.place.namespace.clone(), name: call.place.name.clone(), selector };
+    let scope =
+        Scope { namespace: call.place.namespace.clone(), name: call.place.name.clone(), selector };
     let life = options.timeout.unwrap_or_else(|| MIN_LIFE + MIN_LIFE.mul_f64(api.rng().f64()));
     let mut watch = Watch {
         changed: api.store.subscribe(&call.resource.table),

@@ -18,8 +18,9 @@ const OBJECT_TYPES: &[&str] = &["application/json", "application/yaml"];
 /// 415 for other media types, 400 for text that does not parse.
 pub fn parse(media_type: Option<&str>, body: &[u8]) -> Result<Value, ApiError> {
     match media_type {
-        None | Some("" | "application/json" | "*/*") => serde_json::from_slice(body)
-            .map_err(|e| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {e}"))),
+        None | Some("" | "application/json" | "*/*") => serde_json::from_slice(body).map_err(|e| {
+            ApiError::bad_request(format!("couldn't get version/kind; json parse error: {e}"))
+        }),
         Some("application/yaml" | "text/yaml" | "application/x-yaml") => yaml(body),
         Some(_) => Err(ApiError::unsupported_media_type(OBJECT_TYPES)),
     }
@@ -36,9 +37,8 @@ pub fn yaml(body: &[u8]) -> Result<Value, ApiError> {
     std::str::from_utf8(body)
         .map_err(|e| ApiError::bad_request(format!("error converting YAML to JSON: {e}")))
         .and_then(|text| {
-            serde_saphyr::from_str(text).map_err(|e| {
-                ApiError::bad_request(format!("error converting YAML to JSON: {e}"))
-            })
+            serde_saphyr::from_str(text)
+                .map_err(|e| ApiError::bad_request(format!("error converting YAML to JSON: {e}")))
         })
 }
 
@@ -142,7 +142,10 @@ mod tests {
     fn types_are_checked_and_filled_in() {
         let mut bare = json!({"metadata": {"name": "a"}});
         check_types(&configmap(), &mut bare).unwrap();
-        assert_eq!((bare["kind"].as_str(), bare["apiVersion"].as_str()), (Some("ConfigMap"), Some("v1")));
+        assert_eq!(
+            (bare["kind"].as_str(), bare["apiVersion"].as_str()),
+            (Some("ConfigMap"), Some("v1"))
+        );
         for mut wrong in [
             json!({"kind": "Secret"}),
             json!({"apiVersion": "v2"}),

@@ -115,10 +115,7 @@ fn service(object: &mut Value) {
 }
 
 fn deployment(spec: &mut Value) {
-    fill(
-        spec,
-        json!({"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600}),
-    );
+    fill(spec, json!({"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600}));
     fill(&mut spec["strategy"], json!({"type": "RollingUpdate"}));
     if spec["strategy"]["type"] == "RollingUpdate" {
         fill(
@@ -287,9 +284,9 @@ fn qos_class(spec: &Value) -> &'static str {
         .collect();
     let of = |c: &Value, side: &str, resource: &str| c["resources"][side].get(resource).cloned();
     let any = containers.iter().any(|c| {
-        ["requests", "limits"].iter().any(|side| {
-            c["resources"][*side].as_object().is_some_and(|r| !r.is_empty())
-        })
+        ["requests", "limits"]
+            .iter()
+            .any(|side| c["resources"][*side].as_object().is_some_and(|r| !r.is_empty()))
     });
     let all = containers.iter().all(|c| {
         ["cpu", "memory"].iter().all(|resource| {
@@ -333,7 +330,10 @@ mod tests {
 
     #[test]
     fn what_a_client_sets_stays() {
-        let object = filled("deployments", json!({"spec": {"replicas": 0, "strategy": {"type": "Recreate"}}}));
+        let object = filled(
+            "deployments",
+            json!({"spec": {"replicas": 0, "strategy": {"type": "Recreate"}}}),
+        );
         assert_eq!(object["spec"]["replicas"], 0);
         assert_eq!(object["spec"]["strategy"], json!({"type": "Recreate"}));
     }
@@ -346,9 +346,13 @@ mod tests {
 
     #[test]
     fn images_without_a_tag_are_always_pulled() {
-        for (image, expected) in
-            [("nginx", true), ("r:5000/nginx", true), ("nginx:latest", true), ("nginx:1", false), ("nginx@sha256:0", false)]
-        {
+        for (image, expected) in [
+            ("nginx", true),
+            ("r:5000/nginx", true),
+            ("nginx:latest", true),
+            ("nginx:1", false),
+            ("nginx@sha256:0", false),
+        ] {
             assert_eq!(untagged(image), expected, "{image}");
         }
     }

@@ -112,7 +112,8 @@ pub fn decide(
         return Ok(Step::Remove);
     }
     let first = !deleting(current);
-    let shorter = current["metadata"]["deletionGracePeriodSeconds"].as_i64().is_some_and(|g| grace < g);
+    let shorter =
+        current["metadata"]["deletionGracePeriodSeconds"].as_i64().is_some_and(|g| grace < g);
     if first || shorter {
         let at = now + Duration::from_secs(u64::try_from(grace).unwrap_or_default());
         set_meta(&mut next, "deletionTimestamp", Some(json!(clock::seconds(at))));
@@ -172,10 +173,8 @@ fn grace_period(kind: &KindInfo, current: &Value, options: &Options) -> i64 {
 
 fn set_propagation(object: &mut Value, propagation: Option<Propagation>) {
     let Some(propagation) = propagation else { return };
-    let mut kept: Vec<Value> = finalizers(object)
-        .filter(|f| *f != FOREGROUND && *f != ORPHAN)
-        .map(Value::from)
-        .collect();
+    let mut kept: Vec<Value> =
+        finalizers(object).filter(|f| *f != FOREGROUND && *f != ORPHAN).map(Value::from).collect();
     match propagation {
         Propagation::Background => {}
         Propagation::Foreground => kept.push(json!(FOREGROUND)),

@@ -25,9 +25,8 @@ const DNS_1035_RULE: &str = "a DNS-1035 label must consist of lower case alphanu
 
 static QUALIFIED: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$"));
-static SUBDOMAIN: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
-});
+static SUBDOMAIN: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"));
 static LABEL: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"));
 static DNS_1035: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[a-z]([-a-z0-9]*[a-z0-9])?$"));
 
@@ -86,7 +85,11 @@ fn check_key(path: &str, key: &str) -> Vec<FieldError> {
             if prefix.is_empty() {
                 errors.push(FieldError::invalid(path, key, "prefix part must be non-empty"));
             } else if !SUBDOMAIN.is_match(prefix) {
-                errors.push(FieldError::invalid(path, key, format!("prefix part {SUBDOMAIN_RULE}")));
+                errors.push(FieldError::invalid(
+                    path,
+                    key,
+                    format!("prefix part {SUBDOMAIN_RULE}"),
+                ));
             }
             name
         }

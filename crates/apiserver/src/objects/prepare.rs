@@ -103,9 +103,8 @@ fn check_version(kind: &KindInfo, current: &Value, proposed: &Value) -> Result<(
 
 /// 409 for a write that names another incarnation; `stored` is empty for an absent object.
 pub fn uid_mismatch(kind: &KindInfo, name: &str, uid: &str, stored: &str) -> ApiError {
-    let why = format!(
-        "Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}"
-    );
+    let why =
+        format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}");
     ApiError::conflict_because(kind, name, &why)
 }
 
@@ -119,10 +118,8 @@ fn check_finalizers(
         return Ok(());
     }
     let known: Vec<&str> = finalizers(current).collect();
-    let added: Vec<String> = finalizers(proposed)
-        .filter(|f| !known.contains(f))
-        .map(|f| format!("{f:?}"))
-        .collect();
+    let added: Vec<String> =
+        finalizers(proposed).filter(|f| !known.contains(f)).map(|f| format!("{f:?}")).collect();
     if added.is_empty() {
         return Ok(());
     }
@@ -250,7 +247,8 @@ mod tests {
             object["metadata"]["resourceVersion"] = json!(version);
             object
         };
-        let code = |kind: &KindInfo, object| for_update(kind, None, &stored(), object).map_err(|e| e.code);
+        let code =
+            |kind: &KindInfo, object| for_update(kind, None, &stored(), object).map_err(|e| e.code);
         assert!(code(&custom(), with("u", "5")).is_ok());
         assert_eq!(code(&custom(), with("u", "4")), Err(409));
         assert_eq!(code(&custom(), with("u", "")), Err(422));

@@ -18,10 +18,9 @@ pub fn metadata(kind: &KindInfo, object: &Value) -> Vec<FieldError> {
     let metadata = &object["metadata"];
     let mut errors = Vec::new();
     match meta(object, "name") {
-        "" => errors.push(FieldError::required(
-            "metadata.name",
-            "name or generateName is required",
-        )),
+        "" => {
+            errors.push(FieldError::required("metadata.name", "name or generateName is required"))
+        }
         name => errors.extend(names::check_name(kind, "metadata.name", name)),
     }
     errors.extend(names::check_labels("metadata.labels", &metadata["labels"]));
@@ -177,7 +176,9 @@ fn service(current: Option<&Value>, object: &Value) -> Vec<FieldError> {
         let number = port["port"].as_i64().unwrap_or_default();
         errors.extend(port_number(&format!("{path}.port"), number));
     }
-    if current.is_some_and(|c| c["spec"]["clusterIP"].is_string() && c["spec"]["type"] == spec["type"]) {
+    if current
+        .is_some_and(|c| c["spec"]["clusterIP"].is_string() && c["spec"]["type"] == spec["type"])
+    {
         errors.extend(immutable(current, object, "spec.clusterIP", "field is immutable"));
     }
     errors
@@ -256,7 +257,11 @@ mod tests {
     #[test]
     fn leases_have_sane_numbers_and_exact_times() {
         assert_eq!(
-            texts("leases", None, json!({"spec": {"leaseDurationSeconds": 0, "leaseTransitions": -1}})),
+            texts(
+                "leases",
+                None,
+                json!({"spec": {"leaseDurationSeconds": 0, "leaseTransitions": -1}})
+            ),
             [
                 "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
                 "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
@@ -298,7 +303,8 @@ mod tests {
 
     #[test]
     fn an_object_has_a_name_and_one_controller() {
-        let owner = json!({"apiVersion": "v1", "kind": "A", "name": "a", "uid": "u", "controller": true});
+        let owner =
+            json!({"apiVersion": "v1", "kind": "A", "name": "a", "uid": "u", "controller": true});
         let object = json!({"metadata": {"name": "x", "ownerReferences": [owner, owner]}});
         assert_eq!(metadata(&kind("configmaps"), &object).len(), 1);
         let nameless = json!({"metadata": {}});

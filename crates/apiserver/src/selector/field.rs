@@ -38,12 +38,6 @@ impl FieldSelector {
     pub fn matches(&self, object: &Value) -> bool {
         self.0.iter().all(|term| term.holds(object))
     }
-
-    /// The one name it asks for, where it asks for just one.
-    pub fn only_name(&self) -> Option<&str> {
-        let term = self.0.iter().find(|t| t.equal && t.path == "metadata.name")?;
-        Some(&term.value)
-    }
 }
 
 impl Term {
@@ -53,9 +47,7 @@ impl Term {
             .map(|(p, v)| (p, v, false))
             .or_else(|| text.split_once("==").map(|(p, v)| (p, v, true)))
             .or_else(|| text.split_once('=').map(|(p, v)| (p, v, true)))
-            .ok_or_else(|| {
-                format!("invalid selector: '{text}'; can't understand '{text}'")
-            })?;
+            .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{text}'"))?;
         if !supported(kind, selectable, path) {
             return Err(format!("field label not supported: {path}"));
         }

@@ -156,9 +156,8 @@ fn number(text: &str) -> Result<(i64, &str), String> {
 }
 
 fn set(text: &str) -> Result<(Vec<String>, &str), String> {
-    let inner = text
-        .strip_prefix('(')
-        .ok_or_else(|| format!("found '{}' expected: '('", word(text).0))?;
+    let inner =
+        text.strip_prefix('(').ok_or_else(|| format!("found '{}' expected: '('", word(text).0))?;
     let end = inner.find(')').ok_or("found '', expected: ',' or ')'")?;
     let values = inner[..end]
         .split(',')

@@ -45,9 +45,4 @@ impl Selector {
     pub fn matches(&self, object: &Value) -> bool {
         self.labels.matches(object) && self.fields.matches(object)
     }
-
-    /// The one name it asks for, where it asks for just one.
-    pub fn only_name(&self) -> Option<&str> {
-        self.fields.only_name()
-    }
 }

@@ -31,8 +31,8 @@ use tokio::sync::watch;
 
 pub use object::Stored;
 pub use page::Continue;
-pub use window::{Event, EventKind, append_watch_line, watch_line};
 use window::Window;
+pub use window::{Event, EventKind, append_watch_line, watch_line};
 
 /// Identity of a table: `plural.group`.
 pub type TableId = Arc<str>;
@@ -225,8 +225,7 @@ impl Store {
             Change::Put(value) => {
                 let object = Arc::new(Stored::new(value, revision));
                 entry.objects.insert(key.clone(), object.clone());
-                let kind =
-                    if previous.is_some() { EventKind::Modified } else { EventKind::Added };
+                let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
                 (kind, object)
             }
             Change::Delete(value) => {
@@ -246,12 +245,7 @@ impl Store {
     ///
     /// # Errors
     /// Events after the cursor have already left the window.
-    pub fn events_after(
-        &self,
-        table: &TableId,
-        cursor: u64,
-        limit: usize,
-    ) -> Result<Batch, Gone> {
+    pub fn events_after(&self, table: &TableId, cursor: u64, limit: usize) -> Result<Batch, Gone> {
         let inner = self.lock();
         let Some(table) = inner.tables.get(table) else {
             return Ok(Batch { events: Vec::new(), cursor: inner.revision.max(cursor) });

@@ -58,7 +58,10 @@ impl Continue {
             rv => u64::try_from(rv).ok(),
         };
         let Some(start) = token.start.strip_suffix('\0').filter(|s| !s.is_empty()) else {
-            return Err("continue key is not valid: encoded start key empty (version meta.k8s.io/v1)".into());
+            return Err(
+                "continue key is not valid: encoded start key empty (version meta.k8s.io/v1)"
+                    .into(),
+            );
         };
         let (ns, name) = match namespace {
             Some(ns) => (ns, start),
