@@ -239,8 +239,9 @@ mod tests {
     #[test]
     fn the_memory_is_bounded() {
         let mut series = Series::default();
-        for id in 0..MAX_SERIES as u64 + 10 {
-            series.observe(id, &event(), at(i64::try_from(id).unwrap() / 100));
+        for id in 0..MAX_SERIES + 10 {
+            let now = Timestamp::from_millisecond(id.try_into().unwrap()).unwrap();
+            series.observe(id as u64, &event(), now);
         }
         assert_eq!(series.0.len(), MAX_SERIES);
         assert!(!series.0.contains_key(&0), "the longest silent went first");

@@ -1,5 +1,6 @@
 //! `cargo xtask`: the project's own chores. One file per sub-command.
 
+mod dashboards;
 mod real;
 
 use anyhow::Result;
@@ -16,12 +17,14 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Task {
     Codegen(codegen::Args),
+    Dashboards(dashboards::Args),
     Real(real::Args),
 }
 
 fn main() -> Result<()> {
     match Args::parse().task {
         Task::Codegen(args) => codegen::run(&args),
+        Task::Dashboards(args) => dashboards::run(&args),
         Task::Real(args) => real::run(&args),
     }
 }

@@ -18,7 +18,7 @@ use super::FIELD_MANAGER;
 use super::api::{TDSet, TDSetStatus};
 use super::plan::{Observed, Plan, Scaling, Step, plan};
 use super::status::{Obstacle, status, status_of_unknown_zone};
-use crate::write::{is_gone, refusal, replace_status};
+use crate::write::{is_gone_or_replaced, met_a_namesake, refusal, replace_status};
 
 /// Reconciles TDSets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -98,6 +98,9 @@ impl Failure {
 
 impl From<Failure> for ReconcileError {
     fn from(failure: Failure) -> Self {
+        if met_a_namesake(&failure.source) {
+            return Self::conflict(failure);
+        }
         failure.source.into()
     }
 }
@@ -133,7 +136,7 @@ where
         Step::Remove { uid } => {
             let pinned = Preconditions { uid: Some(uid.clone()), resource_version: None };
             match children.delete(&name, &DeleteParams::background().preconditions(pinned)).await {
-                Err(error) if !is_gone(&error) => Err(error),
+                Err(error) if !is_gone_or_replaced(&error) => Err(error),
                 _ => Ok(None),
             }
         }
