@@ -5,4 +5,5 @@
 //! - `tidy`: the rules the tree keeps
 
 mod manager;
+mod controllers;
 mod tidy;
