@@ -1,1 +1,128 @@
-//! Placeholder.
+//! Logs, traces and the metrics registry: how the manager tells what it does.
+//!
+//! Owns: the process's [`tracing`] subscriber (JSON or human lines on standard error, spans to an
+//! OTLP collector over gRPC), the Prometheus registry with the process collector, and the text
+//! encoding of that registry. Does not own: what is logged or measured, which every room decides
+//! for itself, nor the HTTP face of the metrics, which is `admin`'s.
+//!
+//! ```text
+//!   tracing ──▶ log layer   ──▶ standard error
+//!           └─▶ trace layer ──▶ bounded batch queue ──▶ own thread ──▶ OTLP collector
+//! ```
+//!
+//! # Invariants
+//! - Logging and tracing never fail the caller, and a collector that is slow or gone never makes it
+//!   wait: a full queue drops spans, a failing export is reported ever more rarely.
+//! - Spans of the transport the exporter itself uses are never exported, so that no export causes
+//!   another.
+
+mod log;
+mod metrics;
+mod trace;
+
+use std::time::Duration;
+
+use opentelemetry_otlp::ExporterBuildError;
+use tracing::Dispatch;
+use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+
+pub use crate::log::{LogConfig, LogFormat};
+pub use crate::metrics::{encode, registry};
+pub use crate::trace::OtlpConfig;
+
+/// How long the guard waits, when dropped, for the last spans to be taken by the collector.
+pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Why telemetry could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The log filter does not parse.
+    #[error(
+        "parse log filter {filter:?}: write a level (error, warn, info, debug, trace) or directives like info,engine=debug"
+    )]
+    Filter {
+        /// The filter as given.
+        filter: String,
+        /// What is wrong with it.
+        #[source]
+        source: ParseError,
+    },
+    /// The collector's address cannot be used.
+    #[error(
+        "use OTLP endpoint {endpoint:?}: write it http://host:port, the collector's gRPC port is usually 4317"
+    )]
+    Endpoint {
+        /// The endpoint as given.
+        endpoint: String,
+        /// What is wrong with it, where the exporter says more.
+        #[source]
+        source: Option<ExporterBuildError>,
+    },
+    /// The sampling ratio is not one.
+    #[error("use OTLP sample ratio {0}: it is a share of traces, from 0.0 to 1.0")]
+    SampleRatio(f64),
+    /// The threads that export traces could not be started.
+    #[error("start the runtime that exports traces")]
+    Runtime(#[source] std::io::Error),
+    /// Another subscriber was installed before.
+    #[error("install the subscriber: this process has one already")]
+    Installed,
+}
+
+/// Keeps the exporter alive. Dropping it flushes for at most [`FLUSH_TIMEOUT`].
+#[derive(Debug)]
+#[must_use = "dropping the guard ends the export of traces"]
+pub struct Guard {
+    exporter: Option<trace::Exporter>,
+}
+
+impl Guard {
+    /// Sends what is queued and stops exporting. Blocks for at most `timeout`.
+    pub fn shutdown(mut self, timeout: Duration) {
+        self.stop(timeout);
+    }
+
+    fn stop(&mut self, timeout: Duration) {
+        if let Some(exporter) = self.exporter.take() {
+            exporter.shutdown(timeout);
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.stop(FLUSH_TIMEOUT);
+    }
+}
+
+/// Installs the process's subscriber: logs to standard error, traces to `otlp` if given.
+///
+/// # Errors
+/// See [`Error`]; nothing is installed then.
+pub fn init(log: &LogConfig, otlp: Option<&OtlpConfig>) -> Result<Guard, Error> {
+    let (dispatch, guard) = build(log, otlp, std::io::stderr)?;
+    tracing::dispatcher::set_global_default(dispatch).map_err(|_| Error::Installed)?;
+    Ok(guard)
+}
+
+/// Makes the subscriber without installing it, with log lines going to `writer`. For tests, and for
+/// programs that bring a subscriber of their own for part of their work.
+///
+/// # Errors
+/// See [`Error`].
+pub fn build<W>(
+    log: &LogConfig,
+    otlp: Option<&OtlpConfig>,
+    writer: W,
+) -> Result<(Dispatch, Guard), Error>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let log_layer = log::layer(log, writer)?;
+    let exporter = otlp.map(trace::Exporter::start).transpose()?;
+    let trace_layer = exporter.as_ref().map(trace::Exporter::layer);
+    let subscriber = tracing_subscriber::registry().with(log_layer).with(trace_layer);
+    Ok((Dispatch::new(subscriber), Guard { exporter }))
+}

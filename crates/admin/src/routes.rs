@@ -1,0 +1,167 @@
+//! The routes: each reads a handle of [`Admin`] and answers.
+
+use axum::Router;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use crate::Admin;
+
+/// The media type of Prometheus' text format.
+const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The routes over `admin`, without a listener.
+pub fn router(admin: Admin) -> Router {
+    Router::new()
+        .route("/", get(index))
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/healthz", get(healthz))
+        .route("/metrics", get(metrics))
+        .route("/debug/{view}", get(debug))
+        .fallback(unknown)
+        .with_state(admin)
+}
+
+async fn index(State(admin): State<Admin>) -> String {
+    let mut text = String::from("Leasehold\n\n");
+    for (path, what) in [
+        ("/livez", "the process answers"),
+        ("/readyz", "ready to work; ?verbose lists the checks"),
+        ("/healthz", "the same as /readyz"),
+        ("/metrics", "Prometheus metrics"),
+    ] {
+        text.push_str(&format!("{path:<18}{what}\n"));
+    }
+    for view in admin.debug.keys() {
+        text.push_str(&format!("{:<18}as JSON\n", format!("/debug/{view}")));
+    }
+    text
+}
+
+async fn livez() -> &'static str {
+    "ok"
+}
+
+async fn readyz(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
+    probe(&admin, "readyz", query)
+}
+
+async fn healthz(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
+    probe(&admin, "healthz", query)
+}
+
+fn probe(admin: &Admin, path: &str, query: Option<String>) -> Response {
+    let verbose = query
+        .as_deref()
+        .into_iter()
+        .flat_map(|query| query.split('&'))
+        .any(|pair| pair == "verbose" || pair.starts_with("verbose="));
+    let readiness = (admin.ready)();
+    let status =
+        if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, readiness.text(path, verbose)).into_response()
+}
+
+async fn metrics(State(admin): State<Admin>) -> Response {
+    ([(CONTENT_TYPE, PROMETHEUS_TEXT)], telemetry::encode(&admin.registry)).into_response()
+}
+
+async fn debug(State(admin): State<Admin>, Path(view): Path<String>) -> Response {
+    let Some(read) = admin.debug.get(view.as_str()) else {
+        let known: Vec<_> = admin.debug.keys().map(|name| format!("/debug/{name}")).collect();
+        let text = format!("there is no view {view:?}; there are {}\n", known.join(", "));
+        return (StatusCode::NOT_FOUND, text).into_response();
+    };
+    let json = serde_json::to_string_pretty(&read()).expect("a JSON value always serialises");
+    ([(CONTENT_TYPE, "application/json")], json + "\n").into_response()
+}
+
+async fn unknown() -> (StatusCode, &'static str) {
+    (StatusCode::NOT_FOUND, "no such page; / lists them\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::body::Body;
+    use axum::http::Request;
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::{Check, Readiness, ViewFn};
+
+    fn admin(ready: bool) -> Admin {
+        let registry = prometheus::Registry::new();
+        let gauge = prometheus::IntGauge::new("leasehold_shards_unowned", "Shards.").unwrap();
+        registry.register(Box::new(gauge)).unwrap();
+        let shards: ViewFn = Arc::new(|| serde_json::json!({"member": "replica-0-x7"}));
+        let outcome = if ready { Ok(()) } else { Err("no answer yet".to_owned()) };
+        Admin {
+            registry,
+            ready: Arc::new(move || Readiness {
+                checks: vec![Check::new("home", outcome.clone())],
+            }),
+            debug: [("shards", shards)].into(),
+        }
+    }
+
+    async fn get(ready: bool, path: &str) -> (u16, String, String) {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let response = router(admin(ready)).oneshot(request).await.unwrap();
+        let kind = response.headers()[CONTENT_TYPE].to_str().unwrap().to_owned();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, kind, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn probes() {
+        for (ready, path, status, body) in [
+            (true, "/livez", 200, "ok"),
+            (false, "/livez", 200, "ok"),
+            (true, "/readyz", 200, "ok"),
+            (true, "/readyz?verbose", 200, "[+]home ok\nreadyz check passed\n"),
+            (true, "/healthz?timeout=1s&verbose=1", 200, "[+]home ok\nhealthz check passed\n"),
+            (false, "/readyz", 503, "[-]home failed: no answer yet\nreadyz check failed\n"),
+            (false, "/healthz", 503, "[-]home failed: no answer yet\nhealthz check failed\n"),
+        ] {
+            let (found, _, text) = get(ready, path).await;
+            assert_eq!((found, text.as_str()), (status, body), "{path}, ready: {ready}");
+        }
+    }
+
+    #[tokio::test]
+    async fn metrics_are_prometheus_text() {
+        let (status, kind, text) = get(true, "/metrics").await;
+        assert_eq!((status, kind.as_str()), (200, PROMETHEUS_TEXT));
+        assert!(text.contains("leasehold_shards_unowned 0\n"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn views_are_json_and_an_unknown_one_names_the_known() {
+        let (status, kind, text) = get(true, "/debug/shards").await;
+        assert_eq!((status, kind.as_str()), (200, "application/json"));
+        assert_eq!(text, "{\n  \"member\": \"replica-0-x7\"\n}\n");
+
+        let (status, _, text) = get(true, "/debug/shrads").await;
+        assert_eq!(status, 404);
+        assert_eq!(text, "there is no view \"shrads\"; there are /debug/shards\n");
+    }
+
+    #[tokio::test]
+    async fn the_index_lists_every_page_and_every_page_answers() {
+        let (_, _, index) = get(true, "/").await;
+        let paths: Vec<_> = index.lines().filter_map(|line| line.split(' ').next()).collect();
+        let paths: Vec<_> = paths.into_iter().filter(|path| path.starts_with('/')).collect();
+        assert_eq!(paths, ["/livez", "/readyz", "/healthz", "/metrics", "/debug/shards"]);
+        for path in paths {
+            assert_eq!(get(true, path).await.0, 200, "{path}");
+        }
+        assert_eq!(get(true, "/nothing").await.0, 404);
+    }
+}

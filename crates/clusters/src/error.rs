@@ -1,0 +1,214 @@
+//! Why a kubeconfig cannot be used, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A kubeconfig, or a context of one, that gives no client.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// The file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The kubeconfig.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file is larger than a kubeconfig has any reason to be.
+    #[error("{} is larger than {limit_bytes} bytes", path.display())]
+    TooLarge {
+        /// The kubeconfig.
+        path: PathBuf,
+        /// The limit it exceeds.
+        limit_bytes: u64,
+    },
+    /// Not YAML, or not a kubeconfig's YAML. The text is free of the file's values.
+    #[error("{} is not a kubeconfig: {problem}", path.display())]
+    Parse {
+        /// The kubeconfig.
+        path: PathBuf,
+        /// What is wrong, and where.
+        problem: String,
+    },
+    /// Nothing to choose from.
+    #[error("{} has no contexts", path.display())]
+    NoContexts {
+        /// The kubeconfig.
+        path: PathBuf,
+    },
+    /// More contexts than the limit.
+    #[error("{} has more than {limit} contexts", path.display())]
+    TooManyContexts {
+        /// The kubeconfig.
+        path: PathBuf,
+        /// The limit it exceeds.
+        limit: usize,
+    },
+    /// No context was asked for and the file names no current one.
+    #[error("{} has no current-context and none was chosen", path.display())]
+    NoCurrentContext {
+        /// The kubeconfig.
+        path: PathBuf,
+        /// The contexts it has.
+        known: Vec<String>,
+    },
+    /// The context asked for is not there.
+    #[error("{} has no context {context:?}", path.display())]
+    NoContext {
+        /// The kubeconfig.
+        path: PathBuf,
+        /// The context asked for.
+        context: String,
+        /// The contexts it has.
+        known: Vec<String>,
+    },
+    /// The context names an entry that is not there.
+    #[error("{}: context {context:?} names {what} {name:?}, which the file does not have", path.display())]
+    Dangling {
+        /// The kubeconfig.
+        path: PathBuf,
+        /// The context.
+        context: String,
+        /// `cluster` or `user`.
+        what: &'static str,
+        /// The name that leads nowhere.
+        name: String,
+    },
+    /// The cluster entry has no usable server.
+    #[error("{}: context {context:?}: cluster {cluster:?} has {problem}", path.display())]
+    Server {
+        /// The kubeconfig.
+        path: PathBuf,
+        /// The context.
+        context: String,
+        /// The cluster entry.
+        cluster: String,
+        /// `no server`, or a server that is not a URL.
+        problem: String,
+    },
+    /// A file the kubeconfig refers to cannot be read.
+    #[error("{origin}: cannot read its {field} {}", file.display())]
+    Reference {
+        /// Where the cluster comes from.
+        origin: String,
+        /// The kubeconfig field that holds the reference.
+        field: &'static str,
+        /// The file it refers to.
+        file: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The credential plugin is not on this machine.
+    #[error("{origin}: credential plugin {command:?} not found")]
+    NoPlugin {
+        /// Where the cluster comes from.
+        origin: String,
+        /// The command of the `exec` section.
+        command: String,
+        /// The `installHint` of the kubeconfig.
+        hint: Option<String>,
+    },
+    /// The credential plugin did not come back.
+    #[error("{origin}: its credential plugin gave no answer within {}s", limit.as_secs())]
+    PluginTimeout {
+        /// Where the cluster comes from.
+        origin: String,
+        /// The limit it exceeded.
+        limit: Duration,
+    },
+    /// The client library refused.
+    #[error("{origin}: cannot make a client")]
+    Client {
+        /// Where the cluster comes from.
+        origin: String,
+        /// Its reason.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Not in a Pod, or in one without a ServiceAccount.
+    #[error("in-cluster: cannot read the Pod's ServiceAccount")]
+    InCluster(#[source] kube::config::InClusterError),
+}
+
+impl Unusable {
+    /// What whoever runs this can do.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Read { .. } => "create the file, or let this process read it".into(),
+            Self::TooLarge { .. } => {
+                "keep only kubeconfigs here, and large certificates in files of their own".into()
+            }
+            Self::Parse { .. } => {
+                "correct the file; `kubectl config view` shows how it reads".into()
+            }
+            Self::NoContexts { .. } => "add a context with `kubectl config set-context`".into(),
+            Self::TooManyContexts { .. } => "split the file".into(),
+            Self::NoCurrentContext { known, .. } => {
+                format!("choose one of its contexts: {}", list(known))
+            }
+            Self::NoContext { known, .. } if known.is_empty() => "add the context".into(),
+            Self::NoContext { known, .. } => {
+                format!("add it, or use one of its contexts: {}", list(known))
+            }
+            Self::Dangling { what, .. } => format!("add the {what}, or correct the context"),
+            Self::Server { .. } => "set the cluster's server, as in https://host:6443".into(),
+            Self::Reference { field, .. } => {
+                format!("put the file there, or embed it as {field}-data")
+            }
+            Self::NoPlugin { hint: Some(hint), .. } => hint.trim().to_owned(),
+            Self::NoPlugin { .. } => "install it on the PATH of this process".into(),
+            Self::PluginTimeout { .. } => "run it by hand; it must not wait for a person".into(),
+            Self::Client { .. } => "correct the credentials in the kubeconfig".into(),
+            Self::InCluster(_) => {
+                "run in a Pod with a mounted ServiceAccount token, or give a kubeconfig".into()
+            }
+        }
+    }
+
+    /// Cause and fix in one line, as logged and shown.
+    pub fn reason(&self) -> String {
+        format!("{}; fix: {}", model::error::chain(self), self.fix())
+    }
+}
+
+/// The most names of a list that a message repeats.
+const SHOWN_NAMES: usize = 8;
+
+fn list(names: &[String]) -> String {
+    let mut text =
+        names.iter().take(SHOWN_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN_NAMES {
+        text.push_str(&format!(" and {} more", names.len() - SHOWN_NAMES));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_names_file_cause_and_fix_once() {
+        let error = Unusable::Reference {
+            origin: "kubeconfig east.yaml, context \"east\"".into(),
+            field: "certificate-authority",
+            file: "/etc/ca.crt".into(),
+            source: io::Error::from(io::ErrorKind::NotFound),
+        };
+        assert_eq!(
+            error.reason(),
+            "kubeconfig east.yaml, context \"east\": cannot read its certificate-authority /etc/ca.crt: \
+             entity not found; fix: put the file there, or embed it as certificate-authority-data"
+        );
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        let known: Vec<_> = (0..10).map(|n| format!("c{n}")).collect();
+        let error = Unusable::NoCurrentContext { path: "k".into(), known };
+        assert!(error.fix().ends_with("c6, c7 and 2 more"), "{}", error.fix());
+    }
+}

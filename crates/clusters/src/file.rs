@@ -1,0 +1,250 @@
+//! Looking at one kubeconfig file: reading it within bounds, and noticing that it, or a file it
+//! refers to, changed.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use model::ClusterName;
+
+use crate::error::Unusable;
+use crate::kubeconfig::{self, Contexts, Draft};
+use crate::polled::{Look, Polled, Settled};
+use crate::provider::{ClusterProvider, Fingerprint, Snapshot, Source};
+
+/// The largest kubeconfig, and the largest file one may refer to.
+pub const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// The contexts of one kubeconfig file.
+#[derive(Debug)]
+pub struct KubeconfigFile {
+    path: PathBuf,
+    contexts: Contexts,
+}
+
+impl KubeconfigFile {
+    /// The given contexts of the file at `path`, or every context.
+    pub fn new(path: impl Into<PathBuf>, contexts: Option<Vec<String>>) -> Self {
+        let contexts = contexts.map_or(Contexts::All, Contexts::Chosen);
+        Self { path: path.into(), contexts }
+    }
+
+    /// As a provider that follows the file's changes.
+    pub fn provider(self) -> Box<dyn ClusterProvider> {
+        Box::new(Polled::new(WatchedFile::new(self.path, self.contexts)))
+    }
+}
+
+/// A kubeconfig file and what it said when it last counted.
+#[derive(Debug)]
+pub(crate) struct WatchedFile {
+    path: PathBuf,
+    contexts: Contexts,
+    content: Settled<Fingerprint>,
+    drafts: Vec<Draft>,
+}
+
+impl WatchedFile {
+    /// Believes what it sees first.
+    pub(crate) fn new(path: PathBuf, contexts: Contexts) -> Self {
+        Self { path, contexts, content: Settled::trusting(), drafts: Vec::new() }
+    }
+
+    /// Gives nothing until two looks agree: for a file that may still be being written.
+    pub(crate) fn cautious(path: PathBuf, contexts: Contexts) -> Self {
+        Self { content: Settled::at(Fingerprint::of([])), ..Self::new(path, contexts) }
+    }
+
+    /// Its clusters as they are now.
+    pub(crate) fn sources(&mut self) -> Vec<Source> {
+        let read = read_bounded(&self.path);
+        let seen = match &read {
+            Ok(bytes) => Fingerprint::of([b"content".as_slice(), bytes]),
+            Err(error) => Fingerprint::of([b"error".as_slice(), error.to_string().as_bytes()]),
+        };
+        if self.content.observe(seen) {
+            self.drafts = self.interpret(read);
+        }
+        self.drafts.iter().map(source).collect()
+    }
+
+    fn interpret(&self, read: io::Result<Vec<u8>>) -> Vec<Draft> {
+        let parsed = read
+            .map_err(|source| unreadable(&self.path, source))
+            .and_then(|bytes| kubeconfig::parse(&self.path, &bytes));
+        match parsed {
+            Ok(config) => kubeconfig::drafts(&self.path, &config, &self.contexts),
+            Err(error) => self.down(Arc::new(error)),
+        }
+    }
+
+    /// A file that says nothing takes down the clusters it named last, or was asked to name.
+    fn down(&self, error: Arc<Unusable>) -> Vec<Draft> {
+        let mut names: Vec<(ClusterName, Arc<str>)> =
+            self.drafts.iter().map(|d| (d.name.clone(), Arc::clone(&d.origin))).collect();
+        if let (true, Contexts::Chosen(contexts)) = (names.is_empty(), &self.contexts) {
+            names.extend(contexts.iter().map(|context| {
+                (ClusterName::from_context(context), kubeconfig::origin(&self.path, context))
+            }));
+        }
+        if names.is_empty() {
+            let nameless = kubeconfig::nameless(&self.path);
+            names.push(nameless);
+        }
+        let draft = |(name, origin)| Draft {
+            name,
+            origin,
+            access: Err(Arc::clone(&error)),
+            references: Vec::new(),
+        };
+        names.into_iter().map(draft).collect()
+    }
+}
+
+impl Look for WatchedFile {
+    fn label(&self) -> String {
+        format!("kubeconfig {}", self.path.display())
+    }
+
+    fn look(&mut self) -> Snapshot {
+        Snapshot { sources: self.sources(), problems: Vec::new() }
+    }
+}
+
+/// The source a draft gives now that the files it refers to are read.
+pub(crate) fn source(draft: &Draft) -> Source {
+    let access = draft.access.clone().and_then(|(access, own)| {
+        let mut fingerprint = own;
+        for (field, file) in &draft.references {
+            let bytes = read_bounded(file).map_err(|source| Unusable::Reference {
+                origin: draft.origin.to_string(),
+                field,
+                file: file.clone(),
+                source,
+            })?;
+            fingerprint = Fingerprint::of([fingerprint.as_ref(), &bytes]);
+        }
+        Ok((access, fingerprint))
+    });
+    let (access, fingerprint) = match access {
+        Ok((access, fingerprint)) => (Ok(access), fingerprint),
+        Err(error) => {
+            let fingerprint = Fingerprint::of([b"error".as_slice(), error.reason().as_bytes()]);
+            (Err(error), fingerprint)
+        }
+    };
+    Source { name: draft.name.clone(), origin: Arc::clone(&draft.origin), fingerprint, access }
+}
+
+/// The file's bytes, if they are no more than [`MAX_FILE_BYTES`].
+pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    // A FIFO or a device would block, or never end.
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+    }
+    Ok(bytes)
+}
+
+/// Why a kubeconfig cannot be read.
+pub(crate) fn unreadable(path: &Path, source: io::Error) -> Unusable {
+    let path = path.to_owned();
+    if source.kind() == io::ErrorKind::FileTooLarge {
+        return Unusable::TooLarge { path, limit_bytes: MAX_FILE_BYTES };
+    }
+    Unusable::Read { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn config(context: &str, extra: &str) -> String {
+        format!(
+            "clusters: [{{name: c, cluster: {{server: 'https://h:1'{extra}}}}}]\n\
+             contexts: [{{name: {context}, context: {{cluster: c}}}}]\n"
+        )
+    }
+
+    /// Looks twice, so that a change counts, and sums up what is seen.
+    fn look(file: &mut WatchedFile) -> String {
+        file.sources();
+        let sources = file.sources();
+        let line = |s: &Source| match &s.access {
+            Ok(_) => format!("{}=ok", s.name),
+            Err(error) => format!("{}={}", s.name, error.reason()),
+        };
+        sources.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_file_that_breaks_takes_down_the_clusters_it_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("k.yaml");
+        let mut file = WatchedFile::new(path.clone(), Contexts::All);
+        assert!(look(&mut file).starts_with("k=cannot read"));
+        fs::write(&path, config("east", "")).unwrap();
+        assert_eq!(look(&mut file), "east=ok");
+        fs::write(&path, "clusters: {").unwrap();
+        assert!(look(&mut file).starts_with("east="), "{}", look(&mut file));
+        assert!(look(&mut file).contains("is not a kubeconfig: "));
+        fs::remove_file(&path).unwrap();
+        assert!(look(&mut file).starts_with("east=cannot read"));
+        fs::write(&path, config("west", "")).unwrap();
+        assert_eq!(look(&mut file), "west=ok");
+    }
+
+    #[test]
+    fn a_half_written_file_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("k.yaml");
+        fs::write(&path, config("east", "")).unwrap();
+        let mut file = WatchedFile::new(path.clone(), Contexts::All);
+        let before = file.sources();
+        fs::write(&path, &config("west", "")[..20]).unwrap();
+        assert_eq!(file.sources(), before);
+        fs::write(&path, config("west", "")).unwrap();
+        assert_eq!(file.sources(), before);
+        assert_eq!(file.sources()[0].name.as_str(), "west");
+    }
+
+    #[test]
+    fn a_referenced_file_counts_as_part_of_the_kubeconfig() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("k.yaml");
+        fs::write(&path, config("east", ", certificate-authority: ca.crt")).unwrap();
+        let mut file = WatchedFile::new(path, Contexts::All);
+        let missing = look(&mut file);
+        assert!(missing.contains("cannot read its certificate-authority"), "{missing}");
+        fs::write(dir.path().join("ca.crt"), "one").unwrap();
+        assert_eq!(look(&mut file), "east=ok");
+        let before = file.sources();
+        fs::write(dir.path().join("ca.crt"), "two").unwrap();
+        assert_ne!(file.sources(), before);
+    }
+
+    #[test]
+    fn sizes_are_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("big");
+        fs::write(&path, vec![b'#'; MAX_FILE_BYTES as usize + 1]).unwrap();
+        let mut file = WatchedFile::new(path, Contexts::All);
+        assert!(look(&mut file).contains("is larger than 1048576 bytes"));
+    }
+
+    #[test]
+    fn chosen_contexts_are_down_while_the_file_is_missing() {
+        let chosen = Contexts::Chosen(vec!["a".into(), "b".into()]);
+        let mut file = WatchedFile::new("/nowhere/k.yaml".into(), chosen);
+        let names: Vec<_> = file.sources().iter().map(|s| s.name.to_string()).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
+}

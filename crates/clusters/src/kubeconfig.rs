@@ -1,0 +1,365 @@
+//! What a kubeconfig's text says: pure, from bytes to one [`Draft`] per context.
+//!
+//! A draft names the files the context refers to; reading those is the shell's work (`file.rs`).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kube::config::{AuthInfo, Cluster, Context, Kubeconfig};
+use model::ClusterName;
+
+use crate::error::Unusable;
+use crate::provider::{Access, Fingerprint};
+
+/// The most contexts of one file.
+pub const MAX_CONTEXTS: usize = 1024;
+
+/// One context of a kubeconfig, before the files it refers to are read.
+#[derive(Debug)]
+pub struct Draft {
+    /// The name its cluster would have.
+    pub name: ClusterName,
+    /// Where it comes from, for people.
+    pub origin: Arc<str>,
+    /// How to reach it, or why it cannot be reached.
+    pub access: Result<(Access, Fingerprint), Arc<Unusable>>,
+    /// The files it refers to: field and absolute path.
+    pub references: Vec<(&'static str, PathBuf)>,
+}
+
+/// Which contexts of a file are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contexts {
+    /// Every one it has.
+    All,
+    /// These, whether it has them or not.
+    Chosen(Vec<String>),
+    /// Its `current-context`.
+    Current,
+}
+
+/// Reads kubeconfig text, with relative references made absolute against `path`'s folder.
+///
+/// # Errors
+/// [`Unusable::Parse`], with the file's values kept out of the text.
+pub fn parse(path: &Path, bytes: &[u8]) -> Result<Kubeconfig, Unusable> {
+    let broken = |problem: String| Unusable::Parse { path: path.to_owned(), problem };
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let text = std::str::from_utf8(bytes).map_err(|e| broken(format!("not UTF-8: {e}")))?;
+    // Snippets would carry the file's own lines, tokens and all, into logs.
+    let options = serde_saphyr::options! { with_snippet: false };
+    let documents: Vec<Kubeconfig> = serde_saphyr::from_multiple_with_options(text, options)
+        .map_err(|e| broken(redacted(&e.to_string())))?;
+    let merged = documents
+        .into_iter()
+        .try_fold(Kubeconfig::default(), Kubeconfig::merge)
+        .map_err(|e| broken(e.to_string()))?;
+    Ok(absolute(merged, path.parent().unwrap_or(Path::new("."))))
+}
+
+/// One draft for each wanted context, good or bad.
+pub fn drafts(path: &Path, config: &Kubeconfig, wanted: &Contexts) -> Vec<Draft> {
+    let known: Vec<String> = config.contexts.iter().map(|c| c.name.clone()).collect();
+    let whole = |error| vec![whole_file(path, error)];
+    if known.is_empty() {
+        return whole(Unusable::NoContexts { path: path.to_owned() });
+    }
+    if known.len() > MAX_CONTEXTS {
+        return whole(Unusable::TooManyContexts { path: path.to_owned(), limit: MAX_CONTEXTS });
+    }
+    let names = match wanted {
+        Contexts::All => known,
+        Contexts::Chosen(names) => names.clone(),
+        Contexts::Current => match &config.current_context {
+            Some(name) => vec![name.clone()],
+            None => return whole(Unusable::NoCurrentContext { path: path.to_owned(), known }),
+        },
+    };
+    names.iter().map(|name| draft(path, config, name)).collect()
+}
+
+/// Name and origin for a file that gives no contexts: the file's own.
+pub fn nameless(path: &Path) -> (ClusterName, Arc<str>) {
+    let stem = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
+    (ClusterName::from_context(&stem), format!("kubeconfig {}", path.display()).into())
+}
+
+fn whole_file(path: &Path, error: Unusable) -> Draft {
+    let (name, origin) = nameless(path);
+    Draft { name, origin, access: Err(Arc::new(error)), references: Vec::new() }
+}
+
+/// Where a context of a file comes from, for people.
+pub fn origin(path: &Path, context: &str) -> Arc<str> {
+    format!("kubeconfig {}, context {context:?}", path.display()).into()
+}
+
+fn draft(path: &Path, config: &Kubeconfig, context: &str) -> Draft {
+    let resolved = resolve(path, config, context);
+    let references = resolved.as_ref().map(references).unwrap_or_default();
+    Draft {
+        name: ClusterName::from_context(context),
+        origin: origin(path, context),
+        access: resolved.map_err(Arc::new).map(|slim| {
+            // Through a Value, whose maps are sorted: the same text always hashes alike.
+            let text = serde_json::to_value(&slim).expect("a kubeconfig is plain data").to_string();
+            let fingerprint = Fingerprint::of([text.as_bytes()]);
+            (
+                Access::Kubeconfig { kubeconfig: Arc::new(slim), context: context.into() },
+                fingerprint,
+            )
+        }),
+        references,
+    }
+}
+
+/// The kubeconfig cut down to one context and what it names.
+fn resolve(path: &Path, config: &Kubeconfig, context: &str) -> Result<Kubeconfig, Unusable> {
+    let entry =
+        config.contexts.iter().find(|c| c.name == context).ok_or_else(|| Unusable::NoContext {
+            path: path.to_owned(),
+            context: context.to_owned(),
+            known: config.contexts.iter().map(|c| c.name.clone()).collect(),
+        })?;
+    let dangling = |what, name: &str| Unusable::Dangling {
+        path: path.to_owned(),
+        context: context.to_owned(),
+        what,
+        name: name.to_owned(),
+    };
+    let Context { cluster, user, .. } = entry.context.clone().unwrap_or_default();
+    let found = config.clusters.iter().find(|c| c.name == cluster);
+    let cluster_entry = found.ok_or_else(|| dangling("cluster", &cluster))?;
+    check_server(path, context, &cluster, cluster_entry.cluster.as_ref())?;
+    let user_entry = match user.as_deref().filter(|name| !name.is_empty()) {
+        None => None,
+        Some(user) => Some(
+            config
+                .auth_infos
+                .iter()
+                .find(|u| u.name == user)
+                .ok_or_else(|| dangling("user", user))?,
+        ),
+    };
+    if let Some(info) = user_entry.and_then(|user| user.auth_info.as_ref()) {
+        check_plugin_section(path, context, info)?;
+    }
+    Ok(Kubeconfig {
+        clusters: vec![cluster_entry.clone()],
+        auth_infos: user_entry.cloned().into_iter().collect(),
+        contexts: vec![entry.clone()],
+        current_context: Some(context.to_owned()),
+        ..Kubeconfig::default()
+    })
+}
+
+fn check_server(
+    path: &Path,
+    context: &str,
+    name: &str,
+    cluster: Option<&Cluster>,
+) -> Result<(), Unusable> {
+    let problem = match cluster.and_then(|c| c.server.as_deref()) {
+        None | Some("") => "no server".to_owned(),
+        Some(server) => match server.parse::<http::Uri>() {
+            Ok(uri) if matches!(uri.scheme_str(), Some("https" | "http")) => return Ok(()),
+            _ => format!("server {server:?}, which is not an https:// URL"),
+        },
+    };
+    Err(Unusable::Server {
+        path: path.to_owned(),
+        context: context.to_owned(),
+        cluster: name.to_owned(),
+        problem,
+    })
+}
+
+fn check_plugin_section(path: &Path, context: &str, info: &AuthInfo) -> Result<(), Unusable> {
+    match &info.exec {
+        Some(exec) if exec.command.as_deref().is_none_or(str::is_empty) => Err(Unusable::Parse {
+            path: path.to_owned(),
+            problem: format!("context {context:?}: the user's exec section has no command"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The files a slim kubeconfig refers to. Embedded data takes precedence over a file, as in
+/// client-go; a `tokenFile` is left to the client, which reads it anew every minute.
+fn references(slim: &Kubeconfig) -> Vec<(&'static str, PathBuf)> {
+    let mut found = Vec::new();
+    let mut add = |field, file: &Option<String>, embedded: bool| {
+        if let (Some(file), false) = (file, embedded) {
+            found.push((field, PathBuf::from(file)));
+        }
+    };
+    for cluster in slim.clusters.iter().filter_map(|c| c.cluster.as_ref()) {
+        let embedded = cluster.certificate_authority_data.is_some();
+        add("certificate-authority", &cluster.certificate_authority, embedded);
+    }
+    for info in slim.auth_infos.iter().filter_map(|u| u.auth_info.as_ref()) {
+        let embedded = info.client_certificate_data.is_some();
+        add("client-certificate", &info.client_certificate, embedded);
+        add("client-key", &info.client_key, info.client_key_data.is_some());
+    }
+    found
+}
+
+/// Makes relative references absolute against `dir`, plugins included when they are paths.
+fn absolute(mut config: Kubeconfig, dir: &Path) -> Kubeconfig {
+    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let fix = |file: &mut Option<String>| {
+        if let Some(text) = file.as_deref().filter(|text| Path::new(text).is_relative()) {
+            *file = Some(dir.join(text).to_string_lossy().into_owned());
+        }
+    };
+    for cluster in config.clusters.iter_mut().filter_map(|c| c.cluster.as_mut()) {
+        fix(&mut cluster.certificate_authority);
+    }
+    for info in config.auth_infos.iter_mut().filter_map(|u| u.auth_info.as_mut()) {
+        fix(&mut info.client_certificate);
+        fix(&mut info.client_key);
+        fix(&mut info.token_file);
+        if let Some(exec) = &mut info.exec
+            && exec.command.as_deref().is_some_and(|c| c.contains(std::path::MAIN_SEPARATOR))
+        {
+            fix(&mut exec.command);
+        }
+    }
+    config
+}
+
+/// The message with whatever stands in double quotes taken out: a parser quotes the values it did
+/// not expect, and a token pasted in the wrong place is one.
+fn redacted(message: &str) -> String {
+    let mut quoted = false;
+    let mut text = String::with_capacity(message.len());
+    for c in message.chars() {
+        if c == '"' {
+            quoted = !quoted;
+            text.push_str(if quoted { "\"…" } else { "\"" });
+        } else if !quoted {
+            text.push(if c.is_control() { ' ' } else { c });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "
+clusters:
+- {name: a, cluster: {server: 'https://a:6443', certificate-authority: ca.crt}}
+- {name: b, cluster: {server: 'https://b:6443'}}
+- {name: bad, cluster: {server: 'b:6443:x'}}
+- {name: none, cluster: {}}
+users:
+- {name: u, user: {token: sesame}}
+- {name: plugin, user: {exec: {apiVersion: client.authentication.k8s.io/v1}}}
+contexts:
+- {name: a, context: {cluster: a, user: u}}
+- {name: b, context: {cluster: b}}
+- {name: lost-cluster, context: {cluster: z, user: u}}
+- {name: lost-user, context: {cluster: a, user: z}}
+- {name: bad-server, context: {cluster: bad}}
+- {name: no-server, context: {cluster: none}}
+- {name: no-command, context: {cluster: b, user: plugin}}
+";
+
+    fn read(text: &str, wanted: Contexts) -> Vec<Draft> {
+        let path = Path::new("/k/config.yaml");
+        match parse(path, text.as_bytes()) {
+            Ok(config) => drafts(path, &config, &wanted),
+            Err(error) => vec![whole_file(path, error)],
+        }
+    }
+
+    fn check(text: &str, wanted: Contexts, expect: &[(&str, &str)]) {
+        let found: Vec<_> = read(text, wanted)
+            .iter()
+            .map(|d| match &d.access {
+                Ok(_) => (d.name.to_string(), "ok".to_owned()),
+                Err(error) => (d.name.to_string(), error.reason()),
+            })
+            .collect();
+        assert_eq!(found.len(), expect.len(), "{found:#?}");
+        for ((name, reason), (expect_name, expect_part)) in found.iter().zip(expect) {
+            assert_eq!(name, expect_name);
+            assert!(reason.contains(expect_part), "{reason}");
+        }
+    }
+
+    #[test]
+    fn every_context_stands_for_itself() {
+        check(
+            GOOD,
+            Contexts::All,
+            &[
+                ("a", "ok"),
+                ("b", "ok"),
+                (
+                    "lost-cluster",
+                    "names cluster \"z\", which the file does not have; fix: add the cluster",
+                ),
+                ("lost-user", "names user \"z\""),
+                ("bad-server", "server \"b:6443:x\", which is not an https:// URL; fix: set"),
+                ("no-server", "cluster \"none\" has no server"),
+                ("no-command", "exec section has no command"),
+            ],
+        );
+    }
+
+    #[test]
+    fn choosing_contexts() {
+        let chosen = |names: &[&str]| Contexts::Chosen(names.iter().map(|n| (*n).into()).collect());
+        check(GOOD, chosen(&["b"]), &[("b", "ok")]);
+        check(
+            GOOD,
+            chosen(&["a", "c"]),
+            &[
+                ("a", "ok"),
+                ("c", "has no context \"c\"; fix: add it, or use one of its contexts: a, b"),
+            ],
+        );
+        check(GOOD, Contexts::Current, &[("config", "no current-context")]);
+        check("{}", Contexts::All, &[("config", "/k/config.yaml has no contexts")]);
+        check("", Contexts::All, &[("config", "has no contexts")]);
+    }
+
+    #[test]
+    fn broken_text_says_where_and_keeps_secrets() {
+        for text in [
+            "users:\n- name: u\n  user: {token: sesame\n",
+            "users:\n- name: u\n  user: sesame\n",
+            "sesame",
+            "users:\n\t- sesame",
+            "users: [{name: u, name: sesame}]",
+        ] {
+            let error = parse(Path::new("/k/config.yaml"), text.as_bytes()).unwrap_err();
+            let reason = error.reason();
+            assert!(reason.starts_with("/k/config.yaml is not a kubeconfig: "), "{reason}");
+            assert!(!reason.contains("sesame") && !reason.contains('\n'), "{text:?}: {reason}");
+        }
+    }
+
+    #[test]
+    fn references_are_absolute_and_embedded_data_wins() {
+        let drafts = read(GOOD, Contexts::Chosen(vec!["a".into()]));
+        assert_eq!(drafts[0].references, [("certificate-authority", "/k/ca.crt".into())]);
+        let embedded = GOOD.replace("ca.crt}", "ca.crt, certificate-authority-data: eA==}");
+        assert_eq!(read(&embedded, Contexts::Chosen(vec!["a".into()]))[0].references, []);
+    }
+
+    #[test]
+    fn only_the_changed_context_has_a_new_fingerprint() {
+        let print = |text: &str| -> Vec<_> {
+            let wanted = Contexts::Chosen(vec!["a".into(), "b".into()]);
+            read(text, wanted).into_iter().map(|d| d.access.unwrap().1).collect()
+        };
+        let (old, new) = (print(GOOD), print(&GOOD.replace("sesame", "other")));
+        assert_ne!(old[0], new[0]);
+        assert_eq!(old[1], new[1]);
+    }
+}

@@ -1,0 +1,105 @@
+//! From the snapshots of all providers to one source per name: pure.
+//!
+//! The first source of a name wins, in the order of the configuration, so that replicas with the
+//! same configuration mean the same cluster by a name. Which one came first in time plays no part.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use model::ClusterName;
+
+use crate::MAX_CLUSTERS;
+use crate::provider::{Snapshot, Source};
+
+/// What should be engaged, and what is wrong with the whole.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// One source per name.
+    pub sources: BTreeMap<ClusterName, Source>,
+    /// Duplicates, excesses, and the providers' own problems.
+    pub problems: Vec<Arc<str>>,
+}
+
+/// Joins the snapshots, in the order of the configuration.
+pub fn merge<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Wanted {
+    let mut wanted = Wanted::default();
+    for snapshot in snapshots {
+        wanted.problems.extend(snapshot.problems.iter().cloned());
+        for source in &snapshot.sources {
+            let full = wanted.sources.len() >= MAX_CLUSTERS;
+            match wanted.sources.entry(source.name.clone()) {
+                Entry::Occupied(first) => wanted.problems.extend(duplicate(first.get(), source)),
+                Entry::Vacant(_) if full => wanted.problems.push(excess(source)),
+                Entry::Vacant(place) => {
+                    place.insert(source.clone());
+                }
+            }
+        }
+    }
+    wanted
+}
+
+/// The same access in two places is no problem; two clusters under one name are.
+fn duplicate(first: &Source, second: &Source) -> Option<Arc<str>> {
+    (first.fingerprint != second.fingerprint).then(|| {
+        format!(
+            "{} is left out: the name {} belongs to {}; fix: rename one of the contexts",
+            second.origin, second.name, first.origin
+        )
+        .into()
+    })
+}
+
+fn excess(source: &Source) -> Arc<str> {
+    format!(
+        "{} is left out: {MAX_CLUSTERS} clusters are engaged already; fix: spread the clusters over \
+         several managers",
+        source.origin
+    )
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::{Access, Fingerprint};
+
+    fn snapshot(sources: &[(&str, &str)]) -> Snapshot {
+        let source = |(name, content): &(&str, &str)| Source {
+            name: name.parse().unwrap(),
+            origin: format!("origin of {content}").into(),
+            fingerprint: Fingerprint::of([content.as_bytes()]),
+            access: Ok(Access::InCluster),
+        };
+        Snapshot { sources: sources.iter().map(source).collect(), problems: Vec::new() }
+    }
+
+    #[test]
+    fn the_first_of_a_name_wins_and_the_other_is_named() {
+        let wanted =
+            merge(&[snapshot(&[("east", "1"), ("west", "2")]), snapshot(&[("east", "3")])]);
+        let east = &wanted.sources[&"east".parse().unwrap()];
+        assert_eq!(&*east.origin, "origin of 1");
+        assert_eq!(wanted.sources.len(), 2);
+        assert_eq!(
+            wanted.problems,
+            ["origin of 3 is left out: the name east belongs to origin of 1; fix: rename one of the contexts"
+                .into()]
+        );
+    }
+
+    #[test]
+    fn the_same_access_twice_is_no_problem() {
+        let wanted = merge(&[snapshot(&[("east", "1")]), snapshot(&[("east", "1")])]);
+        assert_eq!((wanted.sources.len(), wanted.problems.len()), (1, 0));
+    }
+
+    #[test]
+    fn clusters_are_bounded() {
+        let names: Vec<_> = (0..=MAX_CLUSTERS).map(|n| format!("c{n}")).collect();
+        let all: Vec<_> = names.iter().map(|n| (n.as_str(), n.as_str())).collect();
+        let wanted = merge(&[snapshot(&all)]);
+        assert_eq!((wanted.sources.len(), wanted.problems.len()), (MAX_CLUSTERS, 1));
+    }
+}

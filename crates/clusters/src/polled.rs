@@ -1,0 +1,118 @@
+//! Providers that look at files: asked on a blocking thread, at a fixed interval.
+//!
+//! Polling contents rather than waiting for notifications costs a few reads per file and second,
+//! and works alike on local disks, network mounts and the symlinks of a mounted Secret.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use crate::provider::{ClusterProvider, Snapshot};
+
+/// How often files are looked at. A change counts once two looks agree on it, so it is known after
+/// at most twice this.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Something that can be looked at, at the cost of blocking.
+pub trait Look: Send + 'static {
+    /// What it is, for logs.
+    fn label(&self) -> String;
+    /// Its clusters as they are now.
+    fn look(&mut self) -> Snapshot;
+}
+
+/// A [`ClusterProvider`] out of something to look at.
+pub struct Polled<L> {
+    // Locked only by the one blocking look at a time, never across an await.
+    inner: Arc<Mutex<L>>,
+    label: String,
+    last: Option<Snapshot>,
+}
+
+/// Believes a change only when it is seen twice in a row: a file may be read half written.
+#[derive(Debug)]
+pub struct Settled<T> {
+    accepted: Option<T>,
+    pending: Option<T>,
+}
+
+impl<L: Look> Polled<L> {
+    /// Polls `inner`.
+    pub fn new(inner: L) -> Self {
+        Self { label: inner.label(), inner: Arc::new(Mutex::new(inner)), last: None }
+    }
+
+    async fn changed(&mut self) -> Snapshot {
+        loop {
+            if self.last.is_some() {
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+            let inner = Arc::clone(&self.inner);
+            let look = move || inner.lock().expect("a look that panicked is not repeated").look();
+            let seen = match tokio::task::spawn_blocking(look).await {
+                Ok(seen) => seen,
+                // Only a runtime on its way down refuses or cancels blocking work.
+                Err(error) if error.is_cancelled() => return futures::future::pending().await,
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            };
+            if self.last.as_ref() != Some(&seen) {
+                self.last = Some(seen.clone());
+                return seen;
+            }
+        }
+    }
+}
+
+impl<L: Look> ClusterProvider for Polled<L> {
+    fn label(&self) -> String {
+        self.label.clone()
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Snapshot> {
+        self.changed().boxed()
+    }
+}
+
+impl<T: PartialEq> Settled<T> {
+    /// Knows nothing yet; believes its first sight at once.
+    pub fn trusting() -> Self {
+        Self { accepted: None, pending: None }
+    }
+
+    /// Knows `accepted`; anything else must be seen twice.
+    pub fn at(accepted: T) -> Self {
+        Self { accepted: Some(accepted), pending: None }
+    }
+
+    /// Takes what is seen now; true if it has just become what counts.
+    pub fn observe(&mut self, seen: T) -> bool {
+        if self.accepted.as_ref() == Some(&seen) {
+            self.pending = None;
+            return false;
+        }
+        if self.accepted.is_none() || self.pending.as_ref() == Some(&seen) {
+            self.pending = None;
+            self.accepted = Some(seen);
+            return true;
+        }
+        self.pending = Some(seen);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_counts_when_seen_twice() {
+        let run = |mut settled: Settled<u8>, seen: &[u8]| -> String {
+            seen.iter().map(|s| if settled.observe(*s) { '!' } else { '.' }).collect()
+        };
+        assert_eq!(run(Settled::trusting(), &[1, 1, 2, 2, 2]), "!..!.");
+        assert_eq!(run(Settled::at(1), &[2, 1, 2, 3, 3]), "....!");
+        assert_eq!(run(Settled::at(0), &[1, 1]), ".!");
+    }
+}

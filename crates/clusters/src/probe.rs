@@ -1,0 +1,43 @@
+//! Whether an API server answers: one cheap request, bounded in time and number.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::Cluster;
+use tokio::sync::Semaphore;
+
+/// How often each cluster is asked.
+pub const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+/// How long an answer may take.
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The most clusters asked at once.
+pub const MAX_PROBES: usize = 32;
+
+/// What a probe found.
+pub(crate) type Finding = Result<(), Arc<str>>;
+
+/// Asks `cluster` for its version after `delay`, when a place is free.
+pub(crate) async fn probe(cluster: Cluster, places: Arc<Semaphore>, delay: Duration) -> Finding {
+    tokio::time::sleep(delay).await;
+    let _place = places.acquire().await.expect("the semaphore is never closed");
+    // Open to every authenticated user by default, through the role system:public-info-viewer.
+    match tokio::time::timeout(PROBE_TIMEOUT, cluster.client.apiserver_version()).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403) => Err(format!(
+            "its API server answers {} to GET /version: {}; fix: renew the credentials in the kubeconfig",
+            status.code, status.message
+        )
+        .into()),
+        Ok(Err(error)) => Err(format!(
+            "its API server does not answer: {}; fix: check the server's address and the way to it",
+            model::error::chain(&error)
+        )
+        .into()),
+        Err(_) => Err(format!(
+            "its API server gives no answer within {}s; fix: check the server's address and the way \
+             to it",
+            PROBE_TIMEOUT.as_secs()
+        )
+        .into()),
+    }
+}

@@ -1,0 +1,122 @@
+//! The seam to whatever knows of clusters: files today, inventories later.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use kube::config::Kubeconfig;
+use model::ClusterName;
+use sha2::{Digest, Sha256};
+
+use crate::error::Unusable;
+
+/// Knows of some clusters and tells when they change.
+pub trait ClusterProvider: Send + 'static {
+    /// What it reads, for logs: `directory ./clusters`.
+    fn label(&self) -> String;
+
+    /// The sources: the first call answers as soon as they are known, each later one when they
+    /// differ from what the last one answered. Need not be cancel safe: the registry drops the
+    /// future only to stop for good.
+    fn next(&mut self) -> BoxFuture<'_, Snapshot>;
+}
+
+/// Everything one provider knows at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its clusters, in the order in which they win over duplicates.
+    pub sources: Vec<Source>,
+    /// What is wrong with the provider as a whole, for people.
+    pub problems: Vec<Arc<str>>,
+}
+
+/// One cluster as a provider knows it.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The name it would have in the fleet.
+    pub name: ClusterName,
+    /// Where it comes from, for people: `kubeconfig clusters/east.yaml, context "east"`.
+    pub origin: Arc<str>,
+    /// Changes with anything that goes into the client.
+    pub fingerprint: Fingerprint,
+    /// How to reach it, or why that cannot be known.
+    pub access: Result<Access, Arc<Unusable>>,
+}
+
+/// How to reach a cluster.
+#[derive(Clone)]
+pub enum Access {
+    /// By this context of this kubeconfig, whose file references are absolute.
+    Kubeconfig {
+        /// The kubeconfig, cut down to what the context needs.
+        kubeconfig: Arc<Kubeconfig>,
+        /// The context to use.
+        context: Arc<str>,
+    },
+    /// By the ServiceAccount of the Pod this process runs in.
+    InCluster,
+}
+
+/// SHA-256 over what makes a source what it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// The fingerprint of these parts, each of which is told apart from its neighbours.
+    pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+}
+
+impl AsRef<[u8]> for Fingerprint {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Two sources are equal when they lead to the same client from the same place.
+impl PartialEq for Source {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.origin == other.origin
+            && self.fingerprint == other.fingerprint
+    }
+}
+
+impl Eq for Source {}
+
+/// Never prints credentials.
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kubeconfig { context, .. } => {
+                f.debug_struct("Kubeconfig").field("context", context).finish_non_exhaustive()
+            }
+            Self::InCluster => f.write_str("InCluster"),
+        }
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_told_apart() {
+        let of = |parts: &[&str]| Fingerprint::of(parts.iter().map(|p| p.as_bytes()));
+        assert_eq!(of(&["ab", "c"]), of(&["ab", "c"]));
+        assert_ne!(of(&["ab", "c"]), of(&["a", "bc"]));
+        assert_ne!(of(&["a"]), of(&["a", ""]));
+    }
+}

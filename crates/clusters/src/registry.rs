@@ -1,0 +1,386 @@
+//! The registry: one task that owns which clusters there are and publishes them.
+//!
+//! ```text
+//!             new source                 client made
+//!  (absent) ────────────▶ Connecting ──────────────────▶ Engaged ─┐ new kubeconfig: Engaged with
+//!      ▲                    │     ▲                        │  ▲   │ the old client until the new
+//!      │                    ▼     │ retried, backing off   │  └───┘ one is made
+//!      └── source gone ──── Down ─┘ ◀── unusable kubeconfig┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use model::{Cluster, ClusterName, ClusterSet};
+use prometheus::{IntGaugeVec, Opts};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::connect::Connector;
+use crate::entry::{Entry, Serving, same};
+use crate::error::Unusable;
+use crate::merge::{Wanted, merge};
+use crate::probe::{Finding, MAX_PROBES, PROBE_INTERVAL, probe};
+use crate::provider::{ClusterProvider, Snapshot, Source};
+use crate::status::Status;
+
+/// How long the first publication waits for clients that take their time, once the providers have
+/// answered. Those still being made are published as down.
+pub const FIRST_WAIT: Duration = Duration::from_secs(2);
+/// The first wait before a client that could not be made is tried again; doubles each time.
+pub const RETRY_MIN: Duration = Duration::from_secs(5);
+/// The longest wait before a client is tried again.
+pub const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// Whether the registry asks API servers if they answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Probing {
+    /// Every [`PROBE_INTERVAL`], for metric and status.
+    #[default]
+    On,
+    /// Never: an engaged cluster counts as up.
+    Off,
+}
+
+/// Makes the registry's task.
+#[derive(Debug)]
+pub struct Registry;
+
+/// A read handle on the registry.
+#[derive(Clone, Debug)]
+pub struct Clusters {
+    set: watch::Receiver<Arc<ClusterSet>>,
+    status: watch::Receiver<Arc<Status>>,
+}
+
+impl Registry {
+    /// Starts engaging what `providers` know, in the order in which they win over duplicates.
+    ///
+    /// # Errors
+    /// When `metrics` already holds a `leasehold_cluster_up`.
+    pub fn spawn(
+        providers: Vec<Box<dyn ClusterProvider>>,
+        probing: Probing,
+        shutdown: CancellationToken,
+        metrics: &prometheus::Registry,
+    ) -> Result<Clusters, prometheus::Error> {
+        let up = IntGaugeVec::new(
+            Opts::new(
+                "leasehold_cluster_up",
+                "1 if the cluster is engaged and its server answers.",
+            ),
+            &["cluster"],
+        )?;
+        metrics.register(Box::new(up.clone()))?;
+        let (set_sender, set) = watch::channel(Arc::default());
+        let (status_sender, status) = watch::channel(Arc::default());
+        let task = Task {
+            snapshots: vec![None; providers.len()],
+            entries: BTreeMap::new(),
+            problems: Vec::new(),
+            incarnations: 0,
+            publication: Publication::Incomplete,
+            sent: false,
+            probing,
+            places: Arc::new(Semaphore::new(MAX_PROBES)),
+            connector: Connector::default(),
+            work: JoinSet::new(),
+            up,
+            set: set_sender,
+            status: status_sender,
+        };
+        tokio::spawn(task.run(providers, shutdown));
+        Ok(Clusters { set, status })
+    }
+}
+
+impl Clusters {
+    /// The clusters, now and at each change.
+    pub fn watch(&self) -> watch::Receiver<Arc<ClusterSet>> {
+        self.set.clone()
+    }
+
+    /// What is known of each, for people.
+    pub fn status(&self) -> Arc<Status> {
+        Arc::clone(&self.status.borrow())
+    }
+
+    /// As [`Clusters::status`], now and at each change.
+    pub fn watch_status(&self) -> watch::Receiver<Arc<Status>> {
+        self.status.clone()
+    }
+
+    /// Waits for the first publication, which is complete: every provider has answered by then.
+    /// Returns at once if the registry has stopped.
+    pub async fn ready(&mut self) {
+        // An error means that the registry has stopped, which its owner knows.
+        let _ = self.set.changed().await;
+        self.set.mark_changed();
+    }
+}
+
+/// What a cluster's own task reports back.
+enum Report {
+    Made {
+        name: ClusterName,
+        source: Source,
+        attempt: u32,
+        made: Result<kube::Client, Arc<Unusable>>,
+    },
+    Probed {
+        name: ClusterName,
+        incarnation: u64,
+        finding: Finding,
+    },
+    FirstWaitOver,
+}
+
+/// How far the first publication is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Publication {
+    /// Some provider has not answered.
+    Incomplete,
+    /// All have answered; some clients are still being made.
+    Waiting,
+    /// Done, or due whatever is still being made.
+    Due,
+}
+
+struct Task {
+    snapshots: Vec<Option<Snapshot>>,
+    entries: BTreeMap<ClusterName, Entry>,
+    problems: Vec<Arc<str>>,
+    /// Counts engagements. One count for all: a name that goes and comes back gets a higher one
+    /// without being remembered in between.
+    incarnations: u64,
+    publication: Publication,
+    /// Whether the set was ever sent: an empty one is news once.
+    sent: bool,
+    probing: Probing,
+    places: Arc<Semaphore>,
+    connector: Connector,
+    work: JoinSet<Report>,
+    up: IntGaugeVec,
+    set: watch::Sender<Arc<ClusterSet>>,
+    status: watch::Sender<Arc<Status>>,
+}
+
+impl Task {
+    async fn run(mut self, providers: Vec<Box<dyn ClusterProvider>>, shutdown: CancellationToken) {
+        let mut snapshots = stream::select_all(providers.into_iter().enumerate().map(follow));
+        self.publish();
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                Some((place, snapshot)) = snapshots.next() => self.take(place, snapshot),
+                Some(done) = self.work.join_next() => self.done(done),
+            }
+        }
+    }
+
+    /// Takes a provider's snapshot and acts on what differs.
+    fn take(&mut self, place: usize, snapshot: Snapshot) {
+        self.snapshots[place] = Some(snapshot);
+        let Wanted { sources, problems } = merge(self.snapshots.iter().flatten());
+        for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
+            warn!("{problem}");
+        }
+        self.problems = problems;
+        self.entries.retain(|name, entry| {
+            let keep = sources.contains_key(name);
+            if !keep {
+                info!(cluster = %name, origin = %entry.source.origin, "cluster disengaged: its kubeconfig is gone");
+                entry.stop();
+                let _ = self.up.remove_label_values(&[name.as_str()]);
+            }
+            keep
+        });
+        for (name, source) in sources {
+            self.want(name, source);
+        }
+        self.publish();
+    }
+
+    fn want(&mut self, name: ClusterName, source: Source) {
+        if let Some(entry) = self.entries.get_mut(&name) {
+            if entry.source.fingerprint == source.fingerprint {
+                entry.source.origin = source.origin;
+                return;
+            }
+            entry.stop_making();
+            entry.source = source.clone();
+        } else {
+            self.entries.insert(name.clone(), Entry::new(source.clone()));
+        }
+        match &source.access {
+            Ok(_) => self.make(name, source, 0),
+            Err(error) => self.down(&name, error.reason().into()),
+        }
+    }
+
+    /// Makes the client in a task of its own, after a wait that grows with each attempt.
+    fn make(&mut self, name: ClusterName, source: Source, attempt: u32) {
+        let connector = self.connector.clone();
+        let for_task = name.clone();
+        let handle = self.work.spawn(async move {
+            if attempt > 0 {
+                tokio::time::sleep(retry_after(attempt)).await;
+            }
+            let made = match &source.access {
+                Ok(access) => connector.client(&source.origin, access).await.map_err(Arc::new),
+                Err(error) => Err(Arc::clone(error)),
+            };
+            Report::Made { name: for_task, source, attempt, made }
+        });
+        if let Some(entry) = self.entries.get_mut(&name) {
+            entry.making = Some(handle);
+        }
+    }
+
+    fn done(&mut self, done: Result<Report, JoinError>) {
+        match done {
+            Ok(report) => self.report(report),
+            Err(stopped) if stopped.is_cancelled() => {}
+            Err(panicked) => error!("a task that served a cluster panicked: {panicked}"),
+        }
+    }
+
+    fn report(&mut self, report: Report) {
+        match report {
+            Report::FirstWaitOver => self.publication = Publication::Due,
+            Report::Made { name, source, attempt, made } => {
+                // A source that changed meanwhile has a task of its own under way.
+                let current = self.entries.get(&name).map(|entry| entry.source.fingerprint);
+                if current != Some(source.fingerprint) {
+                    return;
+                }
+                match made {
+                    Ok(client) => self.engage(&name, client),
+                    Err(error) => {
+                        self.down(&name, error.reason().into());
+                        self.make(name, source, attempt.saturating_add(1));
+                    }
+                }
+            }
+            Report::Probed { name, incarnation, finding } => {
+                self.probed(&name, incarnation, finding);
+            }
+        }
+        self.publish();
+    }
+
+    fn engage(&mut self, name: &ClusterName, client: kube::Client) {
+        self.incarnations += 1;
+        let cluster = Cluster { name: name.clone(), client, incarnation: self.incarnations };
+        if let Some(entry) = self.entries.get_mut(name) {
+            info!(cluster = %name, origin = %entry.source.origin, incarnation = self.incarnations, "cluster engaged");
+            entry.stop();
+            entry.finding = None;
+            entry.serving = Serving::Engaged(cluster.clone());
+        }
+        self.probe(cluster, Duration::ZERO);
+    }
+
+    fn down(&mut self, name: &ClusterName, reason: Arc<str>) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        entry.stop();
+        entry.finding = None;
+        if !matches!(&entry.serving, Serving::Down(old) if *old == reason) {
+            warn!(cluster = %name, "cluster down: {reason}");
+        }
+        entry.serving = Serving::Down(reason);
+    }
+
+    fn probe(&mut self, cluster: Cluster, delay: Duration) {
+        if self.probing == Probing::Off {
+            return;
+        }
+        let (name, incarnation) = (cluster.name.clone(), cluster.incarnation);
+        let places = Arc::clone(&self.places);
+        let for_task = name.clone();
+        let handle = self.work.spawn(async move {
+            let finding = probe(cluster, places, delay).await;
+            Report::Probed { name: for_task, incarnation, finding }
+        });
+        if let Some(entry) = self.entries.get_mut(&name) {
+            entry.probing = Some(handle);
+        }
+    }
+
+    fn probed(&mut self, name: &ClusterName, incarnation: u64, finding: Finding) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Serving::Engaged(cluster) = &entry.serving else { return };
+        if cluster.incarnation != incarnation {
+            return;
+        }
+        match (&entry.finding, &finding) {
+            (Some(Err(_)), Ok(())) => info!(cluster = %name, "cluster answers again"),
+            (Some(Err(old)), Err(new)) if old == new => {}
+            (_, Err(reason)) => warn!(cluster = %name, "cluster engaged but {reason}"),
+            (_, Ok(())) => {}
+        }
+        entry.finding = Some(finding);
+        let cluster = cluster.clone();
+        self.probe(cluster, PROBE_INTERVAL);
+    }
+
+    /// Publishes, the first time not before it is complete or has waited long enough.
+    fn publish(&mut self) {
+        if self.publication == Publication::Incomplete && self.snapshots.iter().all(Option::is_some)
+        {
+            self.publication = Publication::Waiting;
+            self.work.spawn(async {
+                tokio::time::sleep(FIRST_WAIT).await;
+                Report::FirstWaitOver
+            });
+        }
+        let first = self.publication == Publication::Waiting;
+        if first && !self.entries.values().any(Entry::is_connecting) {
+            self.publication = Publication::Due;
+        }
+        if self.publication == Publication::Due {
+            self.publish_now();
+        }
+    }
+
+    fn publish_now(&mut self) {
+        for (name, entry) in &self.entries {
+            self.up.with_label_values(&[name.as_str()]).set(i64::from(entry.is_up()));
+        }
+        let clusters = self.entries.iter().map(|(name, entry)| entry.status(name)).collect();
+        self.status.send_replace(Arc::new(Status { clusters, problems: self.problems.clone() }));
+        let set = ClusterSet {
+            clusters: self.entries.iter().map(|(n, e)| (n.clone(), e.state())).collect(),
+        };
+        // Probes change the status and not the set: whoever follows the set is left alone then.
+        let first = !std::mem::replace(&mut self.sent, true);
+        self.set.send_if_modified(|current| {
+            let changed = first || !same(current, &set);
+            if changed {
+                *current = Arc::new(set);
+            }
+            changed
+        });
+    }
+}
+
+/// A provider's snapshots, each with the provider's place in the configuration.
+fn follow(
+    (place, provider): (usize, Box<dyn ClusterProvider>),
+) -> BoxStream<'static, (usize, Snapshot)> {
+    stream::unfold(provider, move |mut provider| async move {
+        let snapshot = provider.next().await;
+        Some(((place, snapshot), provider))
+    })
+    .boxed()
+}
+
+/// The wait before attempt number `attempt`, which is at least 1.
+fn retry_after(attempt: u32) -> Duration {
+    RETRY_MIN.saturating_mul(1 << (attempt - 1).min(8)).min(RETRY_MAX)
+}

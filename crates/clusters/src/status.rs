@@ -1,0 +1,49 @@
+//! What is known of every cluster, for `/debug/clusters` and for people.
+
+use std::sync::Arc;
+
+use model::ClusterName;
+use serde::Serialize;
+
+/// Every configured cluster, and what is wrong with the configuration of clusters as a whole.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// In order of their names.
+    pub clusters: Vec<ClusterStatus>,
+    /// Duplicate names, folders that cannot be listed and the like.
+    pub problems: Vec<Arc<str>>,
+}
+
+/// One cluster.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterStatus {
+    /// Its name in the fleet.
+    pub name: ClusterName,
+    /// Whether there is a client for it.
+    pub state: State,
+    /// The kubeconfig and context it comes from.
+    pub origin: Arc<str>,
+    /// How often clusters were engaged when this one last was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
+    /// Whether its API server answered the last probe; absent before the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers: Option<bool>,
+    /// Why it is down or does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Arc<str>>,
+}
+
+/// Whether there is a client for a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum State {
+    /// Its client is being made.
+    Connecting,
+    /// There is one.
+    Engaged,
+    /// There cannot be one; see the reason.
+    Down,
+}

@@ -1,0 +1,256 @@
+//! The custom resources of the home cluster: [`ShardMap`] and [`Member`], both namespaced.
+//!
+//! Neither has a status subresource: a ShardMap is written by the coordinator alone and a Member
+//! by its own process alone, and each of their changes must be one write.
+//!
+//! ```text
+//! $ kubectl get shardmaps                              $ kubectl get members
+//! NAME   SHARDS  OWNED  DRAINING  UNOWNED  OWNERS      NAME             STATE   SHARDS  ...
+//! east   2       2      0         0        replica-0…  replica-0-x7k2p  active  2
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{CustomResource, CustomResourceExt};
+use model::{ClusterName, Epoch, GroupName, MemberId, Range, ShardId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The version of the protocol this code speaks. A member that speaks another one gets no shards.
+pub const PROTOCOL_VERSION: u32 = 1;
+/// The label on every object of ours in the home cluster.
+pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "leasehold");
+/// The most shards of one cluster: keeps a ShardMap below 64 KiB.
+pub const MAX_SHARDS: usize = 256;
+
+/// Who holds the shards of one workload cluster. The object is named after the cluster.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "leasehold.dev",
+    version = "v1alpha1",
+    kind = "ShardMap",
+    namespaced,
+    derive = "PartialEq",
+    doc = "Who holds the shards of one workload cluster. Written by the coordinator only.",
+    printcolumn = r#"{"name":"Shards","type":"integer","jsonPath":".spec.summary.shards"}"#,
+    printcolumn = r#"{"name":"Owned","type":"integer","jsonPath":".spec.summary.owned"}"#,
+    printcolumn = r#"{"name":"Draining","type":"integer","jsonPath":".spec.summary.draining"}"#,
+    printcolumn = r#"{"name":"Unowned","type":"integer","jsonPath":".spec.summary.unowned"}"#,
+    printcolumn = r#"{"name":"Owners","type":"string","jsonPath":".spec.summary.owners"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ShardMapSpec {
+    /// Every shard of the cluster, one entry each.
+    #[schemars(
+        length(max = 256),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["shard"])
+    )]
+    pub shards: Vec<ShardEntry>,
+    /// The entries counted, for `kubectl get`. Decides nothing.
+    #[serde(default)]
+    pub summary: Summary,
+}
+
+/// One shard of the cluster and who holds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ShardEntry {
+    /// Which shard: `group/i/n`.
+    #[schemars(with = "String", length(min = 5, max = 80))]
+    pub shard: ShardPath,
+    /// Counts the owners so far; the epoch of the present owner, or of the last one.
+    #[schemars(with = "i64", range(min = 0))]
+    pub epoch: Epoch,
+    /// Where in its life the entry stands.
+    pub phase: Phase,
+    /// The member that owns it. Absent exactly when `Unowned`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", length(min = 1, max = 63))]
+    pub owner: Option<MemberId>,
+    /// The member that gets it when `owner` has drained. Only when `Draining`, and not even then
+    /// when nobody is to get it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", length(min = 1, max = 63))]
+    pub target: Option<MemberId>,
+}
+
+/// The phase of a [`ShardEntry`]; the transitions are in [`crate::handover`].
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+pub enum Phase {
+    /// Nobody may act.
+    Unowned,
+    /// `owner` may act while its Lease is valid.
+    Owned,
+    /// `owner` starts nothing new and acknowledges when all has ended; then `target` gets it.
+    Draining,
+}
+
+/// A [`ShardMap`] counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// All shards.
+    pub shards: u32,
+    /// Those in phase `Owned`.
+    pub owned: u32,
+    /// Those in phase `Draining`.
+    pub draining: u32,
+    /// Those in phase `Unowned`.
+    pub unowned: u32,
+    /// The owners and how many shards each has, the largest first.
+    pub owners: String,
+}
+
+/// One incarnation of a manager process. The object is named after the member.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "leasehold.dev",
+    version = "v1alpha1",
+    kind = "Member",
+    namespaced,
+    derive = "PartialEq",
+    doc = "One incarnation of a manager process. Written by that process only; whether it is alive is told by its Lease, leasehold-member-<name>.",
+    printcolumn = r#"{"name":"Identity","type":"string","jsonPath":".spec.identity"}"#,
+    printcolumn = r#"{"name":"State","type":"string","jsonPath":".spec.state"}"#,
+    printcolumn = r#"{"name":"Shards","type":"integer","jsonPath":".spec.shards"}"#,
+    printcolumn = r#"{"name":"Capacity","type":"integer","jsonPath":".spec.capacity"}"#,
+    printcolumn = r#"{"name":"Protocol","type":"integer","jsonPath":".spec.protocolVersion"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberSpec {
+    /// The identity of the process, the same in each of its incarnations: its pod's name.
+    #[schemars(length(min = 1, max = 63))]
+    pub identity: String,
+    /// What the member asks for.
+    pub state: MemberState,
+    /// How much it can carry, relative to the others.
+    #[schemars(range(min = 1, max = 1000))]
+    pub capacity: u32,
+    /// The version of the sharding protocol it speaks.
+    pub protocol_version: u32,
+    /// The controller groups it can run. It gets shards of no other.
+    #[schemars(with = "Vec<String>", length(max = 64))]
+    pub groups: Vec<GroupName>,
+    /// How many shards it holds; refreshed seldom, decides nothing.
+    #[serde(default)]
+    pub shards: u32,
+    /// The drains it has finished and the coordinator has not yet acted on.
+    #[serde(default)]
+    #[schemars(length(max = 65536))]
+    pub acknowledged_drains: Vec<AcknowledgedDrain>,
+}
+
+/// What a member asks for.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub enum MemberState {
+    /// It does not see the ShardMaps yet: give it nothing.
+    Joining,
+    /// Give it shards.
+    Active,
+    /// Take its shards away: it is about to exit.
+    Leaving,
+}
+
+/// "Nothing of this shard at this epoch is queued, delayed or in flight any more, and nothing ever
+/// will be."
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub struct AcknowledgedDrain {
+    /// The shard: `cluster/group/i/n`.
+    #[schemars(with = "String", length(min = 7, max = 160))]
+    pub shard: ShardId,
+    /// The epoch it was owned at.
+    #[schemars(with = "i64", range(min = 0))]
+    pub epoch: Epoch,
+}
+
+/// A shard inside its cluster: `group/i/n`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ShardPath {
+    /// The controller group.
+    pub group: GroupName,
+    /// The slice of uids.
+    pub range: Range,
+}
+
+/// A text that is not a shard's path.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a shard of a cluster: write it group/i/n, as in tdset/0/1")]
+pub struct InvalidShardPath(String);
+
+/// The definitions of both kinds, to be installed in the home cluster.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    vec![ShardMap::crd(), Member::crd()]
+}
+
+// === impl ShardPath ===
+
+impl ShardPath {
+    /// The whole of a group.
+    pub fn whole(group: GroupName) -> Self {
+        Self { group, range: Range::WHOLE }
+    }
+
+    /// This shard of that cluster.
+    pub fn in_cluster(&self, cluster: &ClusterName) -> ShardId {
+        ShardId { cluster: cluster.clone(), group: self.group.clone(), range: self.range }
+    }
+}
+
+impl From<&ShardId> for ShardPath {
+    fn from(shard: &ShardId) -> Self {
+        Self { group: shard.group.clone(), range: shard.range }
+    }
+}
+
+impl fmt::Display for ShardPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.group, self.range)
+    }
+}
+
+impl FromStr for ShardPath {
+    type Err = InvalidShardPath;
+    fn from_str(text: &str) -> Result<Self, InvalidShardPath> {
+        let parse = || {
+            let (group, range) = text.split_once('/')?;
+            Some(Self { group: group.parse().ok()?, range: range.parse().ok()? })
+        };
+        parse().ok_or_else(|| InvalidShardPath(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for ShardPath {
+    type Error = InvalidShardPath;
+    fn try_from(text: String) -> Result<Self, InvalidShardPath> {
+        text.parse()
+    }
+}
+
+impl From<ShardPath> for String {
+    fn from(path: ShardPath) -> String {
+        path.to_string()
+    }
+}
+
+impl fmt::Display for MemberState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Joining => "joining",
+            Self::Active => "active",
+            Self::Leaving => "leaving",
+        })
+    }
+}

@@ -1,0 +1,145 @@
+//! What a member is told at its start.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use model::GroupName;
+
+/// The settings of one member.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The namespace in the home cluster that holds Leases, Members and ShardMaps.
+    pub namespace: String,
+    /// The process, the same in each of its incarnations: the pod's name or the host's.
+    pub identity: String,
+    /// How liveness is told.
+    pub lease: LeaseTimings,
+    /// How long reconciles may go on in a shard that is to be handed over, before they are
+    /// cancelled.
+    pub drain_timeout: Duration,
+    /// The controller groups this process runs.
+    pub groups: BTreeSet<GroupName>,
+    /// How much this member can carry, relative to the others (1 to 1000).
+    pub capacity: u32,
+    /// An object to name as owner of all we create in the home cluster, so that Kubernetes
+    /// collects it when an installation is removed.
+    pub owner: Option<OwnerReference>,
+    /// Seeds the random suffixes of member ids and the jitter of retries.
+    pub seed: u64,
+}
+
+/// The timings of Leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTimings {
+    /// A Lease that was not renewed for this long has run out.
+    pub duration: Duration,
+    /// How often a member renews its Lease.
+    pub renew_interval: Duration,
+    /// Allowed for clocks that run at different rates: a member stops this much before its Lease
+    /// runs out, and others wait this much longer before they take it.
+    pub margin: Duration,
+}
+
+/// Settings a member cannot work with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The identity cannot become part of object names.
+    #[error(
+        "identity {0:?} cannot name a member: use 1 to 63 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit"
+    )]
+    Identity(String),
+    /// The timings leave no room for a renewal that fails once.
+    #[error(
+        "lease timings of {duration:?} / {renew_interval:?} with a margin of {margin:?} leave no room for a failed renewal: the duration must exceed twice the interval plus the margin"
+    )]
+    Timings {
+        /// The duration of the Lease.
+        duration: Duration,
+        /// The interval of renewals.
+        renew_interval: Duration,
+        /// The margin.
+        margin: Duration,
+    },
+    /// The capacity is out of bounds.
+    #[error("capacity {0} is out of bounds: use 1 to 1000")]
+    Capacity(u32),
+}
+
+impl Default for LeaseTimings {
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(8),
+            renew_interval: Duration::from_secs(2),
+            margin: Duration::from_millis(500),
+        }
+    }
+}
+
+impl LeaseTimings {
+    /// How long others see nothing of a Lease before they may take it.
+    pub fn silence(&self) -> Duration {
+        self.duration + self.margin
+    }
+
+    /// How long after the sending of a renewal its member may act.
+    pub fn validity(&self) -> Duration {
+        self.duration.saturating_sub(self.margin)
+    }
+}
+
+impl Config {
+    /// The defaults, for this process.
+    pub fn new(identity: &str, groups: BTreeSet<GroupName>, seed: u64) -> Self {
+        Self {
+            namespace: "leasehold-system".to_owned(),
+            identity: identity.to_owned(),
+            lease: LeaseTimings::default(),
+            drain_timeout: Duration::from_secs(30),
+            groups,
+            capacity: 100,
+            owner: None,
+            seed,
+        }
+    }
+
+    /// Whether a member can work with these settings.
+    ///
+    /// # Errors
+    /// The first setting it cannot work with.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if self.identity.parse::<model::MemberId>().is_err() {
+            return Err(ConfigError::Identity(self.identity.clone()));
+        }
+        let LeaseTimings { duration, renew_interval, margin } = self.lease;
+        if duration <= renew_interval * 2 + margin || renew_interval.is_zero() {
+            return Err(ConfigError::Timings { duration, renew_interval, margin });
+        }
+        if !(1..=1000).contains(&self.capacity) {
+            return Err(ConfigError::Capacity(self.capacity));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timings_must_survive_one_failed_renewal() {
+        let mut config = Config::new("replica-0", BTreeSet::new(), 1);
+        assert_eq!(config.validate(), Ok(()));
+        config.lease.renew_interval = Duration::from_secs(4);
+        assert_eq!(
+            config.validate().unwrap_err().to_string(),
+            "lease timings of 8s / 4s with a margin of 500ms leave no room for a failed renewal: the duration must exceed twice the interval plus the margin"
+        );
+    }
+
+    #[test]
+    fn an_identity_must_be_a_name() {
+        let config = Config::new("Replica 0", BTreeSet::new(), 1);
+        assert!(matches!(config.validate(), Err(ConfigError::Identity(_))));
+    }
+}

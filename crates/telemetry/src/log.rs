@@ -1,0 +1,255 @@
+//! Log lines: human text, or one flat JSON object per line.
+//!
+//! Owns the two formats and the filter. A line carries the fields of the spans around it (cluster,
+//! controller, key, shard, epoch, reconcile_id): in JSON beside the event's own, the innermost
+//! winning, so that a log query needs no knowledge of spans.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{IsTerminal, Write};
+
+use serde_json::Value;
+use serde_json::ser::{CompactFormatter, Formatter};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::{EnvFilter, FilterExt, filter_fn};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
+
+use crate::Error;
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people, coloured on a terminal.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// How a line looks.
+    pub format: LogFormat,
+    /// Which events pass: a level, or directives like `info,engine=debug`.
+    pub filter: String,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, filter: "info".to_owned() }
+    }
+}
+
+/// The layer that writes log lines to `writer`.
+pub(crate) fn layer<W>(
+    config: &LogConfig,
+    writer: W,
+) -> Result<Box<dyn Layer<Registry> + Send + Sync>, Error>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let events = EnvFilter::try_new(&config.filter)
+        .map_err(|source| Error::Filter { filter: config.filter.clone(), source })?;
+    // Spans pass whatever the filter says of events: a warning keeps the fields of its reconcile.
+    let spans = filter_fn(|metadata| metadata.is_span() && *metadata.level() <= Level::INFO);
+    let filter = events.or(spans);
+    Ok(match config.format {
+        LogFormat::Json => JsonLayer { writer }.with_filter(filter).boxed(),
+        LogFormat::Text => tracing_subscriber::fmt::layer()
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_writer(writer)
+            .with_filter(filter)
+            .boxed(),
+    })
+}
+
+struct JsonLayer<W> {
+    writer: W,
+}
+
+/// A span's fields, kept in its extensions until an event inside it is written.
+#[derive(Default)]
+struct Fields(BTreeMap<&'static str, Value>);
+
+impl<S, W> Layer<S> for JsonLayer<W>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'w> MakeWriter<'w> + 'static,
+{
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let span = context.span(id).expect("a span is registered before layers hear of it");
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        span.extensions_mut().insert(fields);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let span = context.span(id).expect("only a live span records values");
+        if let Some(fields) = span.extensions_mut().get_mut::<Fields>() {
+            values.record(fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        for span in context.event_scope(event).into_iter().flat_map(|scope| scope.from_root()) {
+            if let Some(outer) = span.extensions().get::<Fields>() {
+                fields.0.extend(outer.0.iter().map(|(name, value)| (*name, value.clone())));
+            }
+        }
+        event.record(&mut fields);
+        let line = line(event, fields);
+        // A log that cannot be written has nowhere to say so.
+        let _ = self.writer.make_writer_for(event.metadata()).write_all(&line);
+    }
+}
+
+/// Time, level, target and message first, then every other field in order of its name.
+fn line(event: &Event<'_>, mut fields: Fields) -> Vec<u8> {
+    let mut time = String::new();
+    SystemTime.format_time(&mut Writer::new(&mut time)).expect("writing to a String cannot fail");
+    let message = fields.0.remove("message").unwrap_or_else(|| Value::from(""));
+    let metadata = event.metadata();
+    let head = [
+        ("time", Value::from(time)),
+        ("level", Value::from(metadata.level().as_str())),
+        ("target", Value::from(metadata.target())),
+        ("message", message),
+    ];
+    let mut line = Vec::with_capacity(256);
+    let rest = fields.0.into_iter().filter(|(name, _)| !head.iter().any(|(own, _)| own == name));
+    write_object(&mut line, head.iter().cloned().chain(rest))
+        .expect("writing JSON values with text keys to a Vec cannot fail");
+    line.push(b'\n');
+    line
+}
+
+fn write_object(
+    out: &mut Vec<u8>,
+    fields: impl Iterator<Item = (&'static str, Value)>,
+) -> std::io::Result<()> {
+    let mut formatter = CompactFormatter;
+    formatter.begin_object(out)?;
+    for (position, (name, value)) in fields.enumerate() {
+        formatter.begin_object_key(out, position == 0)?;
+        serde_json::to_writer(&mut *out, name)?;
+        formatter.begin_object_value(out)?;
+        serde_json::to_writer(&mut *out, &value)?;
+    }
+    formatter.end_object(out)
+}
+
+impl Visit for Fields {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.0.insert(field.name(), Value::from(value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.0.insert(field.name(), Value::from(value));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.0.insert(field.name(), Value::from(value));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.0.insert(field.name(), Value::from(value));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name(), Value::from(value));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name(), Value::from(format!("{value:?}")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing::{Dispatch, dispatcher, info, info_span, warn};
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What a body logs under this filter and format.
+    fn logged(format: LogFormat, filter: &str, body: impl FnOnce()) -> String {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let config = LogConfig { format, filter: filter.to_owned() };
+        let layer = layer(&config, move || writer.clone()).unwrap();
+        let subscriber = tracing_subscriber::registry().with(layer);
+        dispatcher::with_default(&Dispatch::new(subscriber), body);
+        String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+    }
+
+    fn reconcile(body: impl FnOnce()) {
+        let id = tracing::field::Empty;
+        let span = info_span!("reconcile", cluster = "east", epoch = 3, reconcile_id = id);
+        span.record("reconcile_id", "r-1");
+        span.in_scope(|| info_span!("api", method = "GET", cluster = "inner").in_scope(body));
+    }
+
+    #[test]
+    fn json_is_flat_and_carries_the_fields_of_the_spans_around() {
+        let text = logged(LogFormat::Json, "info", || {
+            reconcile(|| info!(level = "lost", took_ms = 1.5, "said \"so\""));
+        });
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(line["message"], "said \"so\"");
+        assert_eq!(line["level"], "INFO", "an event cannot forge the level");
+        assert_eq!(line["cluster"], "inner", "the innermost span wins");
+        assert_eq!((&line["epoch"], &line["reconcile_id"]), (&3.into(), &"r-1".into()));
+        assert_eq!(line["took_ms"], 1.5);
+        assert!(text.starts_with("{\"time\":\"") && text.ends_with("}\n"), "{text}");
+    }
+
+    #[test]
+    fn a_filter_for_warnings_keeps_the_fields_of_the_reconcile() {
+        let text = logged(LogFormat::Json, "warn", || {
+            reconcile(|| {
+                info!("quiet");
+                warn!("loud");
+            });
+        });
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["message"], &line["reconcile_id"]), (&"loud".into(), &"r-1".into()));
+    }
+
+    #[test]
+    fn text_names_the_span_and_its_fields() {
+        let text = logged(LogFormat::Text, "info", || reconcile(|| info!("scaled")));
+        assert!(text.contains("scaled") && text.contains("cluster"), "{text}");
+        assert!(text.contains("reconcile_id"), "{text}");
+    }
+
+    #[test]
+    fn a_wrong_filter_is_named() {
+        let config = LogConfig { filter: "info,=,".to_owned(), ..LogConfig::default() };
+        let error = layer(&config, std::io::sink).err().expect("the filter is wrong");
+        assert!(error.to_string().starts_with("parse log filter \"info,=,\""), "{error}");
+    }
+}
