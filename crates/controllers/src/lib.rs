@@ -1,1 +1,51 @@
-//! Placeholder.
+//! The controllers that come with Leasehold: one folder each.
+//!
+//! A folder holds `api` (the custom resource), pure decisions (`plan` and its helpers) and
+//! `reconcile` (the shell: cache in, fenced client out). What the rest of the product needs to
+//! know of a controller is one row of [`BUILTINS`]: its name in the configuration, its CRD, the
+//! rights it needs in a workload cluster, and an example.
+//!
+//! # Invariants
+//! - A reconciler never learns why it ran, and decides from objects and `now` alone.
+//! - [`Builtin::rbac`] lists every request a controller makes and nothing else; charts and tests
+//!   are made from it.
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+pub mod condition;
+pub mod configmonitor;
+pub mod label;
+mod rights;
+pub mod tdset;
+
+/// What the product needs to know of a controller.
+#[derive(Clone, Copy, Debug)]
+pub struct Builtin {
+    /// Its name in the configuration, in metrics and in shards.
+    pub name: &'static str,
+    /// Its CRD, made from the Rust types.
+    pub crd: fn() -> CustomResourceDefinition,
+    /// The rights it needs in every workload cluster.
+    pub rbac: fn() -> Vec<PolicyRule>,
+    /// A manifest that shows it at work.
+    pub example: &'static str,
+}
+
+/// Every controller, in order of their names.
+pub const BUILTINS: &[Builtin] = &[configmonitor::BUILTIN, tdset::BUILTIN];
+
+/// The names of all controllers.
+pub fn all() -> impl Iterator<Item = &'static str> {
+    BUILTINS.iter().map(|builtin| builtin.name)
+}
+
+/// The controller of that name.
+pub fn get(name: &str) -> Option<&'static Builtin> {
+    BUILTINS.iter().find(|builtin| builtin.name == name)
+}
+
+/// The CRDs of all controllers.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    BUILTINS.iter().map(|builtin| (builtin.crd)()).collect()
+}

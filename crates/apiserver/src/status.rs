@@ -1,0 +1,610 @@
+//! Failures as clients see them: `Status` objects with the reasons, codes, texts and details of a
+//! real API server, because clients match on all four.
+//!
+//! Owns the vocabulary ([`ApiError`], [`FieldError`]) and its JSON form. Owns no HTTP: the
+//! `http` module turns an [`ApiError`] into a response.
+
+use std::fmt;
+
+use serde_json::{Map, Value, json};
+
+use crate::kinds::KindInfo;
+
+/// The machine-readable reason of a failed request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// 400: the request makes no sense.
+    BadRequest,
+    /// 401: no usable credentials.
+    Unauthorized,
+    /// 403: understood and refused.
+    Forbidden,
+    /// 404: no such object or resource.
+    NotFound,
+    /// 405: the resource has no such verb.
+    MethodNotAllowed,
+    /// 406: none of the accepted media types can be produced.
+    NotAcceptable,
+    /// 409 on create: the name is taken.
+    AlreadyExists,
+    /// 409 on write: the object is not the one the client saw.
+    Conflict,
+    /// 410: the resource version is no longer held.
+    Expired,
+    /// 413: the request body or patch is too large.
+    RequestEntityTooLarge,
+    /// 415: the body's media type is not understood here.
+    UnsupportedMediaType,
+    /// 422: the object breaks its kind's rules.
+    Invalid,
+    /// 429: asked to slow down.
+    TooManyRequests,
+    /// 500: a defect of the server.
+    InternalError,
+    /// 503: not available now.
+    ServiceUnavailable,
+    /// 500 with a retry hint: the operation could not be finished in time.
+    ServerTimeout,
+    /// 504: the request ran out of time.
+    Timeout,
+}
+
+impl Reason {
+    /// The word written into `reason`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BadRequest => "BadRequest",
+            Self::Unauthorized => "Unauthorized",
+            Self::Forbidden => "Forbidden",
+            Self::NotFound => "NotFound",
+            Self::MethodNotAllowed => "MethodNotAllowed",
+            Self::NotAcceptable => "NotAcceptable",
+            Self::AlreadyExists => "AlreadyExists",
+            Self::Conflict => "Conflict",
+            Self::Expired => "Expired",
+            Self::RequestEntityTooLarge => "RequestEntityTooLarge",
+            Self::UnsupportedMediaType => "UnsupportedMediaType",
+            Self::Invalid => "Invalid",
+            Self::TooManyRequests => "TooManyRequests",
+            Self::InternalError => "InternalError",
+            Self::ServiceUnavailable => "ServiceUnavailable",
+            Self::ServerTimeout => "ServerTimeout",
+            Self::Timeout => "Timeout",
+        }
+    }
+
+    /// The HTTP status code that goes with the reason.
+    pub fn code(self) -> u16 {
+        match self {
+            Self::BadRequest => 400,
+            Self::Unauthorized => 401,
+            Self::Forbidden => 403,
+            Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
+            Self::NotAcceptable => 406,
+            Self::AlreadyExists | Self::Conflict => 409,
+            Self::Expired => 410,
+            Self::RequestEntityTooLarge => 413,
+            Self::UnsupportedMediaType => 415,
+            Self::Invalid => 422,
+            Self::TooManyRequests => 429,
+            Self::InternalError | Self::ServerTimeout => 500,
+            Self::ServiceUnavailable => 503,
+            Self::Timeout => 504,
+        }
+    }
+}
+
+/// One cause inside a Status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    /// For example `FieldValueInvalid` or `FieldManagerConflict`.
+    pub reason: String,
+    /// Human-readable, without the field's path.
+    pub message: String,
+    /// Path of the offending field, or empty.
+    pub field: String,
+}
+
+/// What a failure was about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Details {
+    /// Object name, or empty.
+    pub name: String,
+    /// API group, or empty.
+    pub group: String,
+    /// Plural resource, or the kind for `Invalid`; empty where neither is known.
+    pub kind: String,
+    /// The object's uid, or empty.
+    pub uid: String,
+    /// Each separate cause.
+    pub causes: Vec<Cause>,
+    /// Hint for the client, in seconds; also sent as `Retry-After`.
+    pub retry_after_seconds: Option<u32>,
+}
+
+/// A request that failed, in the terms of the Kubernetes API.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// HTTP status code.
+    pub code: u16,
+    /// Machine-readable reason.
+    pub reason: Reason,
+    /// Text for people; clients match on some of them.
+    pub message: String,
+    /// What it was about. Boxed: errors travel through every signature.
+    pub details: Option<Box<Details>>,
+    /// A token to go on with an inconsistent list, for expired pages only.
+    pub continue_token: Option<Box<str>>,
+}
+
+/// What is wrong with a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldErrorKind {
+    /// Missing though needed.
+    Required,
+    /// Well-formed and still wrong.
+    Invalid,
+    /// Of the wrong JSON type.
+    TypeInvalid,
+    /// Given twice in a set.
+    Duplicate,
+    /// Outside an enumeration.
+    NotSupported,
+    /// May not be set here.
+    Forbidden,
+    /// More bytes or characters than allowed.
+    TooLong,
+    /// More items than allowed.
+    TooMany,
+    /// Refers to nothing.
+    NotFound,
+    /// The server could not judge.
+    Internal,
+}
+
+impl FieldErrorKind {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Required => "Required value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::Duplicate => "Duplicate value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::NotFound => "Not found",
+            Self::Internal => "Internal error",
+        }
+    }
+
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Required => "FieldValueRequired",
+            Self::Invalid => "FieldValueInvalid",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::NotFound => "FieldValueNotFound",
+            Self::Internal => "InternalError",
+        }
+    }
+
+    fn shows_value(self) -> bool {
+        !matches!(
+            self,
+            Self::Required | Self::Forbidden | Self::TooLong | Self::TooMany | Self::Internal
+        )
+    }
+}
+
+/// One broken rule of an object, with the path of its field.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldError {
+    /// For example `spec.ports[0].port`.
+    pub path: String,
+    /// What is wrong.
+    pub kind: FieldErrorKind,
+    /// The offending value, shown where the kind of error shows one.
+    pub value: Value,
+    /// The rule, in words; may be empty.
+    pub detail: String,
+}
+
+impl FieldError {
+    /// Any error.
+    pub fn new(
+        kind: FieldErrorKind,
+        path: impl Into<String>,
+        value: impl Into<Value>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self { path: path.into(), kind, value: value.into(), detail: detail.into() }
+    }
+
+    /// The field is well-formed and wrong.
+    pub fn invalid(
+        path: impl Into<String>,
+        value: impl Into<Value>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self::new(FieldErrorKind::Invalid, path, value, detail)
+    }
+
+    /// The field must be given.
+    pub fn required(path: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(FieldErrorKind::Required, path, Value::Null, detail)
+    }
+
+    /// The field may not be given here.
+    pub fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(FieldErrorKind::Forbidden, path, Value::Null, detail)
+    }
+
+    /// The value is outside an enumeration.
+    pub fn not_supported(
+        path: impl Into<String>,
+        value: impl Into<Value>,
+        supported: &[&str],
+    ) -> Self {
+        let list: Vec<String> = supported.iter().map(|v| format!("\"{v}\"")).collect();
+        let detail = format!("supported values: {}", list.join(", "));
+        Self::new(FieldErrorKind::NotSupported, path, value, detail)
+    }
+
+    /// The error without the path, as in a Status cause.
+    pub fn message(&self) -> String {
+        let mut text = self.kind.title().to_owned();
+        if self.kind.shows_value() {
+            text.push_str(": ");
+            text.push_str(&shown(&self.value));
+        }
+        if !self.detail.is_empty() {
+            text.push_str(": ");
+            text.push_str(&self.detail);
+        }
+        text
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.message())
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+// === impl ApiError ===
+
+impl ApiError {
+    /// An error with the reason's own code and no details.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            code: reason.code(),
+            reason,
+            message: message.into(),
+            details: None,
+            continue_token: None,
+        }
+    }
+
+    /// 400.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(Reason::BadRequest, message)
+    }
+
+    /// 401.
+    pub fn unauthorized() -> Self {
+        Self::new(Reason::Unauthorized, "Unauthorized")
+    }
+
+    /// 403 about one object.
+    pub fn forbidden(kind: &KindInfo, name: &str, why: &str) -> Self {
+        let message = format!("{} \"{name}\" is forbidden: {why}", kind.group_resource());
+        Self::new(Reason::Forbidden, message).about(kind, name)
+    }
+
+    /// 404 for an object.
+    pub fn not_found(kind: &KindInfo, name: &str) -> Self {
+        let message = format!("{} \"{name}\" not found", kind.group_resource());
+        Self::new(Reason::NotFound, message).about(kind, name)
+    }
+
+    /// 404 for a path whose group and version exist and whose resource does not.
+    pub fn no_such_resource() -> Self {
+        Self {
+            details: Some(Box::default()),
+            ..Self::new(Reason::NotFound, "the server could not find the requested resource")
+        }
+    }
+
+    /// 405.
+    pub fn method_not_allowed() -> Self {
+        Self {
+            details: Some(Box::default()),
+            ..Self::new(
+                Reason::MethodNotAllowed,
+                "the server does not allow this method on the requested resource",
+            )
+        }
+    }
+
+    /// 406 with the media types that can be produced.
+    pub fn not_acceptable(supported: &[&str]) -> Self {
+        let message =
+            format!("only the following media types are accepted: {}", supported.join(", "));
+        Self::new(Reason::NotAcceptable, message)
+    }
+
+    /// 409 because the name is taken.
+    pub fn already_exists(kind: &KindInfo, name: &str) -> Self {
+        let message = format!("{} \"{name}\" already exists", kind.group_resource());
+        Self::new(Reason::AlreadyExists, message).about(kind, name)
+    }
+
+    /// 409 because generated names kept colliding.
+    pub fn generated_name_exists(kind: &KindInfo, name: &str) -> Self {
+        let message = format!(
+            "{} \"{name}\" already exists, the server was not able to generate a unique name for the object",
+            kind.group_resource()
+        );
+        Self::new(Reason::AlreadyExists, message).about(kind, name).retry_after(1)
+    }
+
+    /// 409 for any cause, in its own words.
+    pub fn conflict_because(kind: &KindInfo, name: &str, why: &str) -> Self {
+        let message =
+            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.group_resource());
+        Self::new(Reason::Conflict, message).about(kind, name)
+    }
+
+    /// 409 because the object has changed since the client read it.
+    pub fn conflict(kind: &KindInfo, name: &str) -> Self {
+        Self::conflict_because(
+            kind,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    /// 409 of server-side apply, one cause per contested field: `(manager text, field path)`.
+    pub fn apply_conflict(causes: Vec<Cause>, message: impl Into<String>) -> Self {
+        Self {
+            details: Some(Box::new(Details { causes, ..Details::default() })),
+            ..Self::new(Reason::Conflict, message)
+        }
+    }
+
+    /// 410 in the given words.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(Reason::Expired, message)
+    }
+
+    /// 410 for a watch that starts before the event window.
+    pub fn too_old(requested: u64, oldest: u64) -> Self {
+        Self::expired(format!("too old resource version: {requested} ({oldest})"))
+    }
+
+    /// 504 for a resource version the server has not reached.
+    pub fn too_large_resource_version(requested: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {requested}, current: {current}");
+        let cause = Cause {
+            reason: "ResourceVersionTooLarge".into(),
+            message: "Too large resource version".into(),
+            field: String::new(),
+        };
+        let details =
+            Details { causes: vec![cause], retry_after_seconds: Some(1), ..Details::default() };
+        Self { details: Some(Box::new(details)), ..Self::new(Reason::Timeout, message) }
+    }
+
+    /// 413 in the given words.
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self::new(Reason::RequestEntityTooLarge, message)
+    }
+
+    /// 415 with the media types that are understood.
+    pub fn unsupported_media_type(supported: &[&str]) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            supported.join(", ")
+        );
+        Self::new(Reason::UnsupportedMediaType, message)
+    }
+
+    /// 422 for an object of this kind. Errors keep their order.
+    pub fn invalid(kind: &KindInfo, name: &str, errors: &[FieldError]) -> Self {
+        Self::invalid_kind(&kind.group, &kind.kind, name, errors)
+    }
+
+    /// 422 for a kind that has no [`KindInfo`], such as `ListOptions`.
+    pub fn invalid_kind(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
+        let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let list = match texts.as_slice() {
+            [] => "[]".to_owned(),
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let causes = errors
+            .iter()
+            .map(|e| Cause {
+                reason: e.kind.reason().to_owned(),
+                message: e.message(),
+                field: e.path.clone(),
+            })
+            .collect();
+        let details = Details {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            causes,
+            ..Details::default()
+        };
+        let message = format!("{qualified} \"{name}\" is invalid: {list}");
+        Self { details: Some(Box::new(details)), ..Self::new(Reason::Invalid, message) }
+    }
+
+    /// 500.
+    pub fn internal(message: impl fmt::Display) -> Self {
+        Self::new(Reason::InternalError, format!("Internal error occurred: {message}"))
+    }
+
+    /// Adds `Retry-After`.
+    pub fn retry_after(mut self, seconds: u32) -> Self {
+        self.details.get_or_insert_default().retry_after_seconds = Some(seconds);
+        self
+    }
+
+    fn about(mut self, kind: &KindInfo, name: &str) -> Self {
+        self.details = Some(Box::new(Details {
+            name: name.to_owned(),
+            group: kind.group.clone(),
+            kind: kind.plural.clone(),
+            ..Details::default()
+        }));
+        self
+    }
+
+    /// The `Status` object.
+    pub fn to_status(&self) -> Value {
+        let mut metadata = Map::new();
+        if let Some(token) = &self.continue_token {
+            metadata.insert("continue".into(), json!(token));
+        }
+        let mut status = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": metadata,
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason.as_str(),
+            "code": self.code,
+        });
+        if let Some(details) = &self.details {
+            status["details"] = details.to_value();
+        }
+        status
+    }
+
+    /// Seconds for the `Retry-After` header, if any.
+    pub fn retry_after_seconds(&self) -> Option<u32> {
+        self.details.as_ref().and_then(|d| d.retry_after_seconds)
+    }
+}
+
+impl Details {
+    fn to_value(&self) -> Value {
+        let mut out = Map::new();
+        for (key, text) in
+            [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)]
+        {
+            if !text.is_empty() {
+                out.insert(key.into(), json!(text));
+            }
+        }
+        if !self.causes.is_empty() {
+            out.insert("causes".into(), self.causes.iter().map(Cause::to_value).collect());
+        }
+        if let Some(seconds) = self.retry_after_seconds {
+            out.insert("retryAfterSeconds".into(), json!(seconds));
+        }
+        Value::Object(out)
+    }
+}
+
+impl Cause {
+    fn to_value(&self) -> Value {
+        let mut out = Map::new();
+        for (key, text) in
+            [("reason", &self.reason), ("message", &self.message), ("field", &self.field)]
+        {
+            if !text.is_empty() {
+                out.insert(key.into(), json!(text));
+            }
+        }
+        Value::Object(out)
+    }
+}
+
+/// The `Status` of a delete that removed the object.
+pub fn deleted(kind: &KindInfo, name: &str, uid: &str) -> Value {
+    let details = Details {
+        name: name.to_owned(),
+        group: kind.group.clone(),
+        kind: kind.plural.clone(),
+        uid: uid.to_owned(),
+        ..Details::default()
+    };
+    json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": details.to_value(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds;
+
+    fn kind(plural: &str) -> KindInfo {
+        kinds::builtin().into_iter().find(|k| k.plural == plural).unwrap()
+    }
+
+    #[test]
+    fn texts_are_the_ones_clients_match_on() {
+        let cases = [
+            (ApiError::not_found(&kind("configmaps"), "a"), 404, "configmaps \"a\" not found"),
+            (
+                ApiError::already_exists(&kind("deployments"), "a"),
+                409,
+                "deployments.apps \"a\" already exists",
+            ),
+            (
+                ApiError::conflict(&kind("configmaps"), "a"),
+                409,
+                "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; \
+                 please apply your changes to the latest version and try again",
+            ),
+            (ApiError::too_old(3, 9), 410, "too old resource version: 3 (9)"),
+        ];
+        for (error, code, message) in cases {
+            assert_eq!((error.code, error.message.as_str()), (code, message));
+        }
+    }
+
+    #[test]
+    fn one_invalid_field_stands_alone_and_several_stand_in_brackets() {
+        let one = FieldError::invalid("spec.a", "x", "must be y");
+        let two = FieldError::required("spec.b", "");
+        let deployment = kind("deployments");
+        assert_eq!(
+            ApiError::invalid(&deployment, "d", std::slice::from_ref(&one)).message,
+            "Deployment.apps \"d\" is invalid: spec.a: Invalid value: \"x\": must be y"
+        );
+        assert_eq!(
+            ApiError::invalid(&deployment, "d", &[one, two]).message,
+            "Deployment.apps \"d\" is invalid: [spec.a: Invalid value: \"x\": must be y, spec.b: Required value]"
+        );
+    }
+
+    #[test]
+    fn a_status_names_the_object_and_leaves_out_what_is_empty() {
+        let status = ApiError::not_found(&kind("configmaps"), "a").to_status();
+        assert_eq!(status["details"], json!({"name": "a", "kind": "configmaps"}));
+        assert_eq!(status["code"], 404);
+    }
+}

@@ -1,0 +1,136 @@
+//! The `ConfigMonitor` resource (`magalix.com/v1`): what a user writes and what the controller
+//! records.
+//!
+//! The status is also the controller's memory: `hash` is the content that the Pods were last
+//! restarted for, `pending` a restart that is decided and perhaps not finished.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Pods to restart when the content of a ConfigMap changes.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "magalix.com",
+    version = "v1",
+    kind = "ConfigMonitor",
+    plural = "configmonitors",
+    singular = "configmonitor",
+    shortname = "cmon",
+    category = "leasehold",
+    namespaced,
+    status = "ConfigMonitorStatus",
+    derive = "PartialEq",
+    doc = "A ConfigMonitor restarts Pods once for each change of a ConfigMap's content.",
+    printcolumn(name = "ConfigMap", type_ = "string", json_path = ".status.configMap"),
+    printcolumn(name = "Pods", type_ = "integer", json_path = ".status.selectedPods"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
+    ),
+    printcolumn(name = "Restarts", type_ = "integer", json_path = ".status.restarts"),
+    printcolumn(name = "Last", type_ = "date", json_path = ".status.lastRestart"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+pub struct ConfigMonitorSpec {
+    /// The name of the ConfigMap to watch, in the same namespace.
+    #[serde(default, rename = "configMap", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub config_map: Option<String>,
+    /// Another spelling of `configMap`. If both are given they must agree.
+    #[serde(default, rename = "configmap", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub config_map_lowercase: Option<String>,
+    /// Labels, all of which a Pod must carry to be restarted.
+    #[serde(rename = "podSelector")]
+    #[schemars(extend("minProperties" = 1, "maxProperties" = 32))]
+    pub pod_selector: BTreeMap<String, String>,
+}
+
+/// What the controller last found, decided and did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigMonitorStatus {
+    /// The generation of the spec that this status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The ConfigMap that `hash` and `pending` speak of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<String>,
+    /// SHA-256, in hexadecimal, of the content that the Pods were last restarted for, or that was
+    /// seen first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
+    /// A restart that is decided: exactly these are restarted, however often it is tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<Pending>,
+    /// Pods that the selector finds now.
+    #[serde(default)]
+    pub selected_pods: i32,
+    /// Changes for which something was restarted.
+    #[serde(default)]
+    pub restarts: i64,
+    /// When that was last finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_restart: Option<Time>,
+    /// `Ready` and `Invalid`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["type"]
+    ))]
+    pub conditions: Vec<Condition>,
+}
+
+/// A restart that is decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Pending {
+    /// The content it is for.
+    pub hash: String,
+    /// Owners of Pods to roll out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<Workload>,
+    /// Pods to delete because nothing rolls them out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<PodRef>,
+}
+
+/// An owner of Pods that rolls them out when its template changes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Workload {
+    /// Its kind.
+    pub kind: WorkloadKind,
+    /// Its name.
+    pub name: String,
+}
+
+/// The kinds that roll their Pods out when their template changes.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+pub enum WorkloadKind {
+    /// `apps/v1` Deployment.
+    Deployment,
+    /// `apps/v1` StatefulSet.
+    StatefulSet,
+    /// `apps/v1` DaemonSet.
+    DaemonSet,
+}
+
+/// One incarnation of a Pod: a Pod made anew under the same name has another uid.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct PodRef {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}

@@ -1,0 +1,40 @@
+//! ConfigMonitor: Pods restart once for each change of a ConfigMap's content.
+//!
+//! In data order: [`api`] is what users write and where decisions are recorded; [`content`]
+//! reduces a ConfigMap to a hash; [`plan`] decides whom to restart; `reconcile` does it.
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::CustomResourceExt;
+
+pub mod api;
+pub mod content;
+pub mod plan;
+
+pub use api::ConfigMonitor;
+
+use crate::Builtin;
+use crate::rights::{events, rule};
+
+/// The name under which our change of a Pod template is recorded.
+pub const FIELD_MANAGER: &str = "configmonitor.leasehold.dev";
+
+/// The controller's row.
+pub(crate) const BUILTIN: Builtin = Builtin {
+    name: "configmonitor",
+    crd: ConfigMonitor::crd,
+    rbac,
+    example: include_str!("../../../../examples/configmonitor.yaml"),
+};
+
+/// The rights of the controller in a workload cluster.
+fn rbac() -> Vec<PolicyRule> {
+    vec![
+        rule("magalix.com", &["configmonitors"], &["get", "list", "watch"]),
+        rule("magalix.com", &["configmonitors/status"], &["update"]),
+        rule("", &["configmaps"], &["get", "list", "watch"]),
+        rule("", &["pods"], &["delete", "list", "watch"]),
+        rule("apps", &["replicasets"], &["get"]),
+        rule("apps", &["daemonsets", "deployments", "statefulsets"], &["patch"]),
+        events(),
+    ]
+}

@@ -1,0 +1,302 @@
+//! From what is observed to whom to restart, and what to record. Pure.
+//!
+//! A restart goes through the status, so that a crash at any point repeats nothing:
+//!
+//! ```text
+//! hash = H0 ──content is H1──▶ pending = {H1, whom} ──restart them──▶ hash = H1, no pending
+//!                                   │  crash, or an error: do the same again. A rollout whose
+//!                                   └─ template already says H1, and a Pod whose uid is gone,
+//!                                      are not touched twice.
+//! ```
+//!
+//! Each arrow is one write of the status, by resourceVersion. Because `pending` names uids, the
+//! Pods that replace deleted ones are never taken for them. Content that changes while a restart
+//! is pending is the next change, also when it changes back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt;
+
+use super::api::{
+    ConfigMonitor, ConfigMonitorSpec, ConfigMonitorStatus, Pending, PodRef, Workload, WorkloadKind,
+};
+use super::content;
+use crate::condition::{Finding, conditions, whole_seconds};
+
+/// The most owners and Pods restarted for one change: what a status can name without growing
+/// beyond what an API server stores.
+pub const MAX_TARGETS: usize = 1_000;
+
+/// A spec that names no ConfigMap, or two.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSpec {
+    /// Neither spelling is given.
+    #[error("spec.configMap is missing: name the ConfigMap to watch")]
+    Nameless,
+    /// Both are given and differ.
+    #[error("spec.configMap is {config_map:?} and spec.configmap is {lowercase:?}: give one")]
+    Ambiguous {
+        /// The value of `configMap`.
+        config_map: String,
+        /// The value of `configmap`.
+        lowercase: String,
+    },
+}
+
+/// What is to be done about a monitor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Its spec cannot be acted on.
+    Invalid(InvalidSpec),
+    /// The ConfigMap is absent.
+    Missing {
+        /// Its name.
+        config_map: String,
+    },
+    /// The content is the one recorded, or is seen for the first time.
+    Current {
+        /// The ConfigMap's name.
+        config_map: String,
+        /// The content to have on record.
+        hash: String,
+    },
+    /// The content is another: the Pods selected now are to be restarted.
+    Restart {
+        /// The ConfigMap's name.
+        config_map: String,
+        /// The content to restart for.
+        hash: String,
+    },
+    /// A restart for this very content is on record and not known to be finished.
+    Resume(Pending),
+}
+
+/// How far a reconcile came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The decision was not to restart.
+    Undisturbed(Decision),
+    /// A restart is decided and about to be carried out.
+    Decided {
+        /// The ConfigMap's name.
+        config_map: String,
+        /// The restart.
+        pending: Pending,
+    },
+    /// The restart on record is finished.
+    Restarted(Pending),
+    /// The restart on record met with a refusal.
+    Refused(String),
+    /// The selector finds more than [`MAX_TARGETS`] to restart.
+    TooMany(usize),
+}
+
+/// The name of the ConfigMap to watch.
+///
+/// # Errors
+/// [`InvalidSpec`] when there is none, or more than one.
+pub fn config_map_name(spec: &ConfigMonitorSpec) -> Result<&str, InvalidSpec> {
+    match (&spec.config_map, &spec.config_map_lowercase) {
+        (Some(one), Some(other)) if one != other => {
+            Err(InvalidSpec::Ambiguous { config_map: one.clone(), lowercase: other.clone() })
+        }
+        (Some(name), _) | (None, Some(name)) => Ok(name),
+        (None, None) => Err(InvalidSpec::Nameless),
+    }
+}
+
+/// Whether the selector holds for these labels.
+pub fn selects(spec: &ConfigMonitorSpec, labels: Option<&BTreeMap<String, String>>) -> bool {
+    // An empty selector would restart a whole namespace; the schema refuses it, and so do we.
+    !spec.pod_selector.is_empty()
+        && spec
+            .pod_selector
+            .iter()
+            .all(|(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value)))
+}
+
+/// The decision for a monitor and its ConfigMap.
+pub fn decide(monitor: &ConfigMonitor, config_map: Option<&ConfigMap>) -> Decision {
+    let name = match config_map_name(&monitor.spec) {
+        Ok(name) => name.to_owned(),
+        Err(invalid) => return Decision::Invalid(invalid),
+    };
+    let Some(found) = config_map else { return Decision::Missing { config_map: name } };
+    let hash = content::hash(found);
+    // What is on record about another ConfigMap says nothing about this one.
+    let record = monitor.status.as_ref().filter(|status| status.config_map.as_ref() == Some(&name));
+    let pending = record.and_then(|status| status.pending.as_ref());
+    let recorded = record.and_then(|status| status.hash.as_ref());
+    match (pending, recorded) {
+        (Some(pending), _) if pending.hash == hash => Decision::Resume(pending.clone()),
+        (None, Some(recorded)) if *recorded == hash => Decision::Current { config_map: name, hash },
+        (None, None) => Decision::Current { config_map: name, hash },
+        _ => Decision::Restart { config_map: name, hash },
+    }
+}
+
+/// Whether a Pod is one to restart: alive, and not a kubelet's own.
+pub fn restartable(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let mirror = controller(pod).is_some_and(|owner| owner.kind == "Node");
+    pod.metadata.deletion_timestamp.is_none()
+        && !matches!(phase, Some("Succeeded" | "Failed"))
+        && !mirror
+}
+
+/// The names of the ReplicaSets that stand between these Pods and their Deployments.
+pub fn replica_sets<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> BTreeSet<String> {
+    pods.into_iter()
+        .filter_map(controller)
+        .filter(|owner| is_apps(owner) && owner.kind == "ReplicaSet")
+        .map(|owner| owner.name.clone())
+        .collect()
+}
+
+/// The restart of `pods` for content `hash`. `deployments` holds the Deployment of each ReplicaSet
+/// that has one.
+///
+/// Pods whose controller rolls nothing out (a ReplicaSet by itself, a Job, a controller unknown
+/// here) are deleted like those without one: their controller makes new ones.
+pub fn pending<'a>(
+    hash: String,
+    pods: impl IntoIterator<Item = &'a Pod>,
+    deployments: &BTreeMap<String, String>,
+) -> Pending {
+    let mut workloads = BTreeSet::new();
+    let mut bare = BTreeSet::new();
+    for pod in pods {
+        if let Some(workload) = controller(pod).and_then(|owner| workload(owner, deployments)) {
+            workloads.insert(workload);
+        } else if let Some(uid) = pod.uid() {
+            bare.insert(PodRef { name: pod.name_any(), uid });
+        }
+    }
+    Pending { hash, workloads: workloads.into_iter().collect(), pods: bare.into_iter().collect() }
+}
+
+impl Pending {
+    /// How many owners and Pods it names.
+    pub fn targets(&self) -> usize {
+        self.workloads.len() + self.pods.len()
+    }
+
+    /// Whom it restarts, for people.
+    pub fn summary(&self) -> String {
+        let workloads = self.workloads.iter().map(|w| format!("{:?} {}", w.kind, w.name));
+        let pods = (!self.pods.is_empty()).then(|| match self.pods.as_slice() {
+            [one] => format!("Pod {}", one.name),
+            many => format!("{} Pods", many.len()),
+        });
+        workloads.chain(pods).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The status after `outcome`, with `selected` Pods.
+pub fn status(
+    monitor: &ConfigMonitor,
+    outcome: &Outcome,
+    selected: usize,
+    now: Timestamp,
+) -> ConfigMonitorStatus {
+    let before = monitor.status.clone().unwrap_or_default();
+    let findings = findings(monitor, outcome);
+    let generation = monitor.metadata.generation;
+    let conditions = conditions(findings, &before.conditions, generation, now);
+    let mut status = ConfigMonitorStatus {
+        observed_generation: generation,
+        selected_pods: i32::try_from(selected).unwrap_or(i32::MAX),
+        conditions,
+        ..before
+    };
+    match outcome {
+        Outcome::Undisturbed(Decision::Current { config_map, hash }) => {
+            status.config_map = Some(config_map.clone());
+            status.hash = Some(hash.clone());
+            status.pending = None;
+        }
+        Outcome::Decided { config_map, pending } => {
+            status.config_map = Some(config_map.clone());
+            status.pending = Some(pending.clone());
+        }
+        Outcome::Restarted(pending) => {
+            status.hash = Some(pending.hash.clone());
+            status.pending = None;
+            if pending.targets() > 0 {
+                status.restarts += 1;
+                status.last_restart = Some(whole_seconds(now));
+            }
+        }
+        Outcome::Undisturbed(_) | Outcome::Refused(_) | Outcome::TooMany(_) => {}
+    }
+    status
+}
+
+fn findings(monitor: &ConfigMonitor, outcome: &Outcome) -> Vec<Finding> {
+    let (ready, reason, message) = match outcome {
+        Outcome::Undisturbed(Decision::Invalid(invalid)) => (false, "Invalid", invalid.to_string()),
+        Outcome::Undisturbed(Decision::Missing { config_map }) => {
+            (false, "ConfigMapMissing", format!("ConfigMap {config_map} does not exist"))
+        }
+        Outcome::Undisturbed(_) | Outcome::Restarted(_) => {
+            let name = config_map_name(&monitor.spec).unwrap_or_default();
+            (true, "Watching", format!("Pods restart when ConfigMap {name} changes"))
+        }
+        Outcome::Decided { pending, .. } => {
+            (false, "Restarting", format!("restarting {}", pending.summary()))
+        }
+        Outcome::Refused(words) => (false, "Rejected", words.clone()),
+        Outcome::TooMany(count) => (
+            false,
+            "TooManyTargets",
+            format!("{count} to restart, {MAX_TARGETS} allowed: narrow spec.podSelector"),
+        ),
+    };
+    let invalid = reason == "Invalid";
+    vec![
+        Finding { type_: "Ready", holds: ready, reason, message: message.clone() },
+        Finding {
+            type_: "Invalid",
+            holds: invalid,
+            reason: if invalid { "Invalid" } else { "Valid" },
+            message: if invalid { message } else { "the spec can be acted on".to_owned() },
+        },
+    ]
+}
+
+fn workload(owner: &OwnerReference, deployments: &BTreeMap<String, String>) -> Option<Workload> {
+    if !is_apps(owner) {
+        return None;
+    }
+    let (kind, name) = match owner.kind.as_str() {
+        "ReplicaSet" => (WorkloadKind::Deployment, deployments.get(&owner.name)?),
+        "StatefulSet" => (WorkloadKind::StatefulSet, &owner.name),
+        "DaemonSet" => (WorkloadKind::DaemonSet, &owner.name),
+        _ => return None,
+    };
+    Some(Workload { kind, name: name.clone() })
+}
+
+/// The Deployment that controls a ReplicaSet with these owners.
+pub fn deployment_of(owners: &[OwnerReference]) -> Option<&str> {
+    owners
+        .iter()
+        .find(|owner| owner.controller == Some(true))
+        .filter(|owner| is_apps(owner) && owner.kind == "Deployment")
+        .map(|owner| owner.name.as_str())
+}
+
+fn controller(pod: &Pod) -> Option<&OwnerReference> {
+    pod.owner_references().iter().find(|owner| owner.controller == Some(true))
+}
+
+fn is_apps(owner: &OwnerReference) -> bool {
+    owner.api_version.split_once('/').is_some_and(|(group, _)| group == "apps")
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

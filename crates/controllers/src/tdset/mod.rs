@@ -1,0 +1,43 @@
+//! TDSet: a Deployment whose number of replicas follows the hour of the day.
+//!
+//! In data order: [`api`] is what users write; [`schedule`] says how many replicas now and until
+//! when; [`plan`] compares that with the children; `reconcile` carries the plan out; [`status`]
+//! says what came of it.
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::CustomResourceExt;
+
+pub mod api;
+pub mod plan;
+pub mod schedule;
+pub mod status;
+
+pub use api::TDSet;
+
+use crate::Builtin;
+use crate::rights::{events, rule};
+
+/// The name under which server-side apply records our fields.
+pub const FIELD_MANAGER: &str = "tdset.leasehold.dev";
+
+/// The controller's row.
+pub(crate) const BUILTIN: Builtin = Builtin {
+    name: "tdset",
+    crd: TDSet::crd,
+    rbac,
+    example: include_str!("../../../../examples/tdset.yaml"),
+};
+
+/// The rights of the controller in a workload cluster.
+fn rbac() -> Vec<PolicyRule> {
+    vec![
+        rule("schedule.rs", &["tdsets"], &["list", "watch"]),
+        rule("schedule.rs", &["tdsets/status"], &["update"]),
+        // An ownerReference that blocks deletion asks for this where
+        // OwnerReferencesPermissionEnforcement is on.
+        rule("schedule.rs", &["tdsets/finalizers"], &["update"]),
+        rule("apps", &["deployments"], &["create", "list", "patch", "watch"]),
+        rule("", &["services"], &["create", "delete", "list", "patch", "watch"]),
+        events(),
+    ]
+}

@@ -1,0 +1,272 @@
+//! From what is observed to what is to be done about the children. Pure.
+//!
+//! # Invariants
+//! - Only fields named in [`desired_deployment`] and [`desired_service`] are ever applied: every
+//!   other field belongs to others.
+//! - A child that this TDSet does not control is never written. A child seen is pinned by its uid;
+//!   a child not seen is created without force, so that one made meanwhile by others is a conflict
+//!   and not a takeover.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::{
+    Container as PodContainer, ContainerPort, PodSpec, PodTemplateSpec, Service, ServicePort,
+    ServiceSpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::api::TDSet;
+use super::schedule::{Answer, Schedule, UnknownZone};
+use crate::label::label_value;
+
+/// The label by which a Deployment and a Service find the Pods of a TDSet.
+pub const SET_LABEL: &str = "schedule.rs/tdset";
+
+/// The name of the one container.
+const CONTAINER: &str = "app";
+
+/// A TDSet and its children as the cache shows them.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed<'a> {
+    /// The TDSet.
+    pub set: &'a TDSet,
+    /// The Deployment of its name, whoever made it.
+    pub deployment: Option<&'a Deployment>,
+    /// The Service of its name, whoever made it.
+    pub service: Option<&'a Service>,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// What the schedule says now.
+    pub answer: Answer,
+    /// When it will say something else.
+    pub next_change: Option<Timestamp>,
+    /// The step for the Deployment.
+    pub deployment: Step<Deployment>,
+    /// The step for the Service.
+    pub service: Step<Service>,
+    /// The change of replicas that the Deployment's step makes.
+    pub scaling: Option<Scaling>,
+}
+
+/// What is to be done about one child.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step<K> {
+    /// It is as it should be, or rightly absent.
+    Keep,
+    /// It is absent: apply this without force.
+    Create(Box<K>),
+    /// It is ours and differs: apply this with force, pinned to its uid.
+    Correct(Box<K>),
+    /// It is ours and no longer wanted: delete it if it still has this uid.
+    Remove {
+        /// The uid seen.
+        uid: String,
+    },
+    /// It is ours and being deleted: wait until it is gone.
+    Await,
+    /// It is not ours: leave it alone and say so.
+    Foreign,
+}
+
+/// A change of the number of replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scaling {
+    /// Replicas before; `None` when the Deployment is new.
+    pub from: Option<i32>,
+    /// Replicas after.
+    pub to: i32,
+    /// Whether somebody else had moved it away from what was already set.
+    pub foreign: bool,
+}
+
+/// The plan for `observed` at `now`.
+///
+/// # Errors
+/// [`UnknownZone`], for which nothing is to be done until the spec changes.
+pub fn plan(observed: Observed<'_>, now: Timestamp) -> Result<Plan, UnknownZone> {
+    let set = observed.set;
+    let schedule = Schedule::new(&set.spec)?;
+    let answer = schedule.at(now);
+    // A new spec is always applied: what it no longer asks for cannot be seen by comparing.
+    let renewed = set.status.as_ref().and_then(|status| status.observed_generation)
+        != set.metadata.generation;
+    let deployment =
+        step(set, observed.deployment, Some(desired_deployment(set, answer.replicas)), renewed);
+    let service = step(set, observed.service, desired_service(set), renewed);
+    let scaling = scaling(observed, &deployment, answer.replicas, renewed);
+    Ok(Plan { answer, next_change: schedule.next_change(now), deployment, service, scaling })
+}
+
+impl Plan {
+    /// How long to sleep: until the next change, at most `intervalMint`. `None` is until an event.
+    pub fn wake(&self, set: &TDSet, now: Timestamp) -> Option<Duration> {
+        let change = self.next_change.map(|next| next.duration_since(now).unsigned_abs());
+        let interval = set
+            .spec
+            .interval_mint
+            .and_then(|minutes| u64::try_from(minutes).ok())
+            .map(|minutes| Duration::from_secs(minutes * 60));
+        change.into_iter().chain(interval).min()
+    }
+}
+
+fn step<K>(set: &TDSet, observed: Option<&K>, desired: Option<K>, renewed: bool) -> Step<K>
+where
+    K: Resource<DynamicType = ()> + Serialize + Clone,
+{
+    let Some(observed) = observed else {
+        return desired.map_or(Step::Keep, |desired| Step::Create(Box::new(desired)));
+    };
+    if !controlled_by(observed.meta(), set) {
+        // One that is not ours stands in the way only of one that is wanted.
+        return if desired.is_some() { Step::Foreign } else { Step::Keep };
+    }
+    let uid = observed.meta().uid.clone();
+    match (desired, uid) {
+        _ if observed.meta().deletion_timestamp.is_some() => Step::Await,
+        (None, Some(uid)) => Step::Remove { uid },
+        (Some(mut desired), uid) if renewed || !holds(&json(observed), &json(&desired)) => {
+            desired.meta_mut().uid = uid;
+            Step::Correct(Box::new(desired))
+        }
+        _ => Step::Keep,
+    }
+}
+
+fn scaling(
+    observed: Observed<'_>,
+    step: &Step<Deployment>,
+    to: i32,
+    renewed: bool,
+) -> Option<Scaling> {
+    match step {
+        Step::Create(_) => Some(Scaling { from: None, to, foreign: false }),
+        Step::Correct(_) => {
+            let from = observed.deployment.and_then(|found| found.spec.replicas);
+            let set_before =
+                observed.set.status.as_ref().and_then(|status| status.desired_replicas);
+            let foreign = !renewed && set_before == Some(to);
+            (from != Some(to)).then_some(Scaling { from, to, foreign })
+        }
+        _ => None,
+    }
+}
+
+/// Whether `child` names `set` as its controller. Names are reused, uids are not.
+pub fn controlled_by(child: &ObjectMeta, set: &TDSet) -> bool {
+    let uid = set.metadata.uid.as_deref();
+    child
+        .owner_references
+        .iter()
+        .flatten()
+        .any(|owner| owner.controller == Some(true) && Some(owner.uid.as_str()) == uid)
+}
+
+/// Our fields of the Deployment.
+fn desired_deployment(set: &TDSet, replicas: i32) -> Deployment {
+    let port = ContainerPort {
+        container_port: set.spec.container.port,
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
+    };
+    let container = PodContainer {
+        name: CONTAINER.to_owned(),
+        image: Some(set.spec.container.image.clone()),
+        ports: Some(vec![port]),
+        ..PodContainer::default()
+    };
+    Deployment {
+        metadata: child_metadata(set),
+        spec: DeploymentSpec {
+            replicas: Some(replicas),
+            selector: LabelSelector {
+                match_labels: Some(selector(set)),
+                ..LabelSelector::default()
+            },
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta { labels: Some(labels(set)), ..ObjectMeta::default() }),
+                spec: Some(PodSpec { containers: vec![container], ..PodSpec::default() }),
+            },
+            ..DeploymentSpec::default()
+        },
+        status: None,
+    }
+}
+
+/// Our fields of the Service, if there is to be one.
+fn desired_service(set: &TDSet) -> Option<Service> {
+    let port = set.spec.service.as_ref()?.port?;
+    let port = ServicePort {
+        port,
+        protocol: Some("TCP".to_owned()),
+        target_port: Some(IntOrString::Int(set.spec.container.port)),
+        ..ServicePort::default()
+    };
+    Some(Service {
+        metadata: child_metadata(set),
+        spec: Some(ServiceSpec {
+            selector: Some(selector(set)),
+            ports: Some(vec![port]),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    })
+}
+
+fn child_metadata(set: &TDSet) -> ObjectMeta {
+    let owner = set.controller_owner_ref(&()).map(|owner| OwnerReference {
+        // Deleting the TDSet in the foreground waits for its children.
+        block_owner_deletion: Some(true),
+        ..owner
+    });
+    ObjectMeta {
+        name: set.metadata.name.clone(),
+        namespace: set.metadata.namespace.clone(),
+        labels: Some(labels(set)),
+        owner_references: owner.map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
+fn selector(set: &TDSet) -> BTreeMap<String, String> {
+    BTreeMap::from([(SET_LABEL.to_owned(), label_value(&set.name_any()))])
+}
+
+fn labels(set: &TDSet) -> BTreeMap<String, String> {
+    let mut labels = selector(set);
+    labels.insert("app.kubernetes.io/name".to_owned(), label_value(&set.name_any()));
+    labels.insert("app.kubernetes.io/managed-by".to_owned(), "leasehold".to_owned());
+    labels
+}
+
+fn json<K: Serialize>(object: &K) -> Value {
+    serde_json::to_value(object).expect("a Kubernetes object is representable as JSON")
+}
+
+/// Whether `observed` holds everything that `desired` says. Lists are read as the keyed lists that
+/// they are here (containers, ports, owners): each element desired is held by some element seen.
+fn holds(observed: &Value, desired: &Value) -> bool {
+    match (observed, desired) {
+        (Value::Object(observed), Value::Object(desired)) => desired
+            .iter()
+            .all(|(key, value)| observed.get(key).is_some_and(|found| holds(found, value))),
+        (Value::Array(observed), Value::Array(desired)) => {
+            desired.iter().all(|value| observed.iter().any(|found| holds(found, value)))
+        }
+        _ => observed == desired,
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;
