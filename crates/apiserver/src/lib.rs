@@ -4,8 +4,14 @@
 //! Everything talks to it the ordinary way, over HTTP or through the same tower service in
 //! process.
 
+mod follow;
+pub mod gc;
 pub mod kinds;
+pub mod patch;
+pub mod schema;
 pub mod status;
+pub mod table;
+pub mod workloads;
 
 pub use kinds::KindInfo;
 pub use status::{ApiError, FieldError};

@@ -10,6 +10,7 @@
 //! - [`Builtin::rbac`] lists every request a controller makes and nothing else; charts and tests
 //!   are made from it.
 
+use engine::ControllerSpec;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
@@ -18,12 +19,18 @@ pub mod configmonitor;
 pub mod label;
 mod rights;
 pub mod tdset;
+mod write;
+
+pub use configmonitor::ConfigMonitor;
+pub use tdset::TDSet;
 
 /// What the product needs to know of a controller.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
     /// Its name in the configuration, in metrics and in shards.
     pub name: &'static str,
+    /// Makes it, with this many workers in each cluster.
+    pub build: fn(usize) -> ControllerSpec,
     /// Its CRD, made from the Rust types.
     pub crd: fn() -> CustomResourceDefinition,
     /// The rights it needs in every workload cluster.
@@ -43,6 +50,11 @@ pub fn all() -> impl Iterator<Item = &'static str> {
 /// The controller of that name.
 pub fn get(name: &str) -> Option<&'static Builtin> {
     BUILTINS.iter().find(|builtin| builtin.name == name)
+}
+
+/// Makes the controller of that name, with this many workers in each cluster.
+pub fn build(name: &str, workers: usize) -> Option<ControllerSpec> {
+    get(name).map(|builtin| (builtin.build)(workers))
 }
 
 /// The CRDs of all controllers.

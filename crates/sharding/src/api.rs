@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt};
-use model::{ClusterName, Epoch, GroupName, MemberId, Range, ShardId};
+use model::{ClusterName, ClusterSet, ClusterState, Epoch, GroupName, MemberId, Range, ShardId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,10 @@ pub const PROTOCOL_VERSION: u32 = 1;
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "leasehold");
 /// The most shards of one cluster: keeps a ShardMap below 64 KiB.
 pub const MAX_SHARDS: usize = 256;
+/// The most down clusters that a Member tells of.
+pub const MAX_DOWN_CLUSTERS: usize = 64;
+/// The longest reason that a Member tells, in characters.
+pub const MAX_REASON_CHARS: usize = 1024;
 
 /// Who holds the shards of one workload cluster. The object is named after the cluster.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -49,6 +53,10 @@ pub struct ShardMapSpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["shard"])
     )]
     pub shards: Vec<ShardEntry>,
+    /// The highest epoch of any shard that was removed from this map; new shards start from it.
+    #[serde(default)]
+    #[schemars(with = "i64", range(min = 0))]
+    pub epoch_floor: Epoch,
     /// The entries counted, for `kubectl get`. Decides nothing.
     #[serde(default)]
     pub summary: Summary,
@@ -144,6 +152,23 @@ pub struct MemberSpec {
     #[serde(default)]
     #[schemars(length(max = 65536))]
     pub acknowledged_drains: Vec<AcknowledgedDrain>,
+    /// The clusters it has no client for, the first [`MAX_DOWN_CLUSTERS`] by name. Decides nothing:
+    /// it tells whoever asks for the fleet's status what to repair.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub down_clusters: Vec<DownCluster>,
+}
+
+/// A cluster that a member has no client for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DownCluster {
+    /// The cluster.
+    #[schemars(with = "String", length(min = 1, max = 63))]
+    pub cluster: ClusterName,
+    /// What is wrong with its kubeconfig and how to repair it; cut to [`MAX_REASON_CHARS`].
+    #[schemars(length(max = 1024))]
+    pub reason: String,
 }
 
 /// What a member asks for.
@@ -193,6 +218,22 @@ pub struct InvalidShardPath(String);
 /// The definitions of both kinds, to be installed in the home cluster.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![ShardMap::crd(), Member::crd()]
+}
+
+// === impl DownCluster ===
+
+impl DownCluster {
+    /// What a Member tells of the clusters in `set` that are down.
+    pub fn all_of(set: &ClusterSet) -> Vec<Self> {
+        let down = set.clusters.iter().filter_map(|(cluster, state)| match state {
+            ClusterState::Down(reason) => Some(Self {
+                cluster: cluster.clone(),
+                reason: reason.chars().take(MAX_REASON_CHARS).collect(),
+            }),
+            ClusterState::Engaged(_) => None,
+        });
+        down.take(MAX_DOWN_CLUSTERS).collect()
+    }
 }
 
 // === impl ShardPath ===

@@ -4,6 +4,8 @@
 //! The status is also the controller's memory: `hash` is the content that the Pods were last
 //! restarted for, `pending` a restart that is decided and perhaps not finished.
 
+#![expect(clippy::duplicated_attributes, reason = "each printcolumn has its own type")]
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

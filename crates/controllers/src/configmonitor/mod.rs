@@ -1,7 +1,7 @@
 //! ConfigMonitor: Pods restart once for each change of a ConfigMap's content.
 //!
 //! In data order: [`api`] is what users write and where decisions are recorded; [`content`]
-//! reduces a ConfigMap to a hash; [`plan`] decides whom to restart; `reconcile` does it.
+//! reduces a ConfigMap to a hash; [`plan`] decides whom to restart; [`reconcile`] does it.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
@@ -9,6 +9,7 @@ use kube::CustomResourceExt;
 pub mod api;
 pub mod content;
 pub mod plan;
+pub mod reconcile;
 
 pub use api::ConfigMonitor;
 
@@ -22,6 +23,7 @@ pub const FIELD_MANAGER: &str = "configmonitor.leasehold.dev";
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "configmonitor",
     crd: ConfigMonitor::crd,
+    build: reconcile::controller,
     rbac,
     example: include_str!("../../../../examples/configmonitor.yaml"),
 };

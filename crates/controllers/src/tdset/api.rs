@@ -2,6 +2,8 @@
 //!
 //! Field names are those of the published resource, `intervalMint` included.
 
+#![expect(clippy::duplicated_attributes, reason = "each printcolumn has its own type")]
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;

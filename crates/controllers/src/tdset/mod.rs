@@ -1,7 +1,7 @@
 //! TDSet: a Deployment whose number of replicas follows the hour of the day.
 //!
 //! In data order: [`api`] is what users write; [`schedule`] says how many replicas now and until
-//! when; [`plan`] compares that with the children; `reconcile` carries the plan out; [`status`]
+//! when; [`plan`] compares that with the children; [`reconcile`] carries the plan out; [`status`]
 //! says what came of it.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -9,6 +9,7 @@ use kube::CustomResourceExt;
 
 pub mod api;
 pub mod plan;
+pub mod reconcile;
 pub mod schedule;
 pub mod status;
 
@@ -24,6 +25,7 @@ pub const FIELD_MANAGER: &str = "tdset.leasehold.dev";
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "tdset",
     crd: TDSet::crd,
+    build: reconcile::controller,
     rbac,
     example: include_str!("../../../../examples/tdset.yaml"),
 };

@@ -1,0 +1,400 @@
+//! Server-side apply, and the ownership of fields changed by any other write.
+//!
+//! An apply merges what the manager sets, drops what it set before and nobody sets now, and fails
+//! where it would change a field that another manager owns, unless forced. Setting a field to the
+//! value it has is no change: ownership is then shared.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::fieldset::{FieldSet, PathElement};
+use super::managed::{Entry, ManagedFields, Manager, Operation, metadata};
+use super::topology::SchemaLookup;
+use super::typed::{self, Comparison};
+use crate::status::{ApiError, Cause, Reason};
+
+/// The manager that owns what an object held before its first apply.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// Metadata that belongs to the server, and to no manager.
+const UNOWNED_METADATA: &[&str] = &[
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "name",
+    "namespace",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+/// The part of an object that a request may change and own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// All of it: the kind has no status subresource.
+    Whole,
+    /// All but `status`, which has a subresource of its own.
+    AllButStatus,
+    /// Only `status`, through its subresource.
+    Status,
+}
+
+/// A server-side apply.
+#[derive(Clone, Copy)]
+pub struct ApplyInput<'a> {
+    /// The object as stored, `None` if it does not exist.
+    pub current: Option<&'a Value>,
+    /// The applied configuration.
+    pub applied: &'a Value,
+    /// `fieldManager`.
+    pub manager: &'a str,
+    /// Whether conflicts are overruled.
+    pub force: bool,
+    /// The subresource applied to, if any.
+    pub subresource: Option<&'a str>,
+    /// What the request may change.
+    pub part: Part,
+    /// The version the request speaks, such as `apps/v1`.
+    pub api_version: &'a str,
+    /// Time for entries that change.
+    pub now: Timestamp,
+    /// How the kind merges.
+    pub schema: &'a dyn SchemaLookup,
+}
+
+/// A create, update or patch, to be entered into the books.
+#[derive(Clone, Copy)]
+pub struct TrackInput<'a> {
+    /// The object as stored, `None` on create.
+    pub current: Option<&'a Value>,
+    /// `fieldManager`.
+    pub manager: &'a str,
+    /// The subresource written to, if any.
+    pub subresource: Option<&'a str>,
+    /// What the request may change.
+    pub part: Part,
+    /// The version the request speaks, such as `apps/v1`.
+    pub api_version: &'a str,
+    /// Time for entries that change.
+    pub now: Timestamp,
+    /// How the kind merges.
+    pub schema: &'a dyn SchemaLookup,
+}
+
+/// Applies a configuration and returns the object to be stored, which equals the stored one if
+/// nothing changed.
+///
+/// # Errors
+/// 400 for a configuration that carries managedFields or another version, 409 for conflicts, 500
+/// for lists whose items cannot be told apart.
+pub fn server_side_apply(input: ApplyInput<'_>) -> Result<Value, ApiError> {
+    check(&input)?;
+    let schema = input.schema;
+    let applied = input.part.of(input.applied);
+    let mut live = input.current.cloned().unwrap_or_else(|| json!({}));
+    let mut managers = ManagedFields::read(&live);
+    if let Some(metadata) = live.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    typed::check_items(schema, &applied).map_err(|why| untypable(&applied, &why))?;
+    if input.current.is_some() && managers.0.is_empty() {
+        managers.0.push(before_first_apply(&input, &live));
+    }
+
+    let manager = Manager {
+        operation: Operation::Apply,
+        name: input.manager.to_owned(),
+        api_version: input.api_version.to_owned(),
+        subresource: input.subresource.unwrap_or_default().to_owned(),
+    };
+    let set = input.part.ownable(typed::field_set(schema, &applied));
+    let before = managers.clone();
+    let last = managers.position(&manager).map(|at| managers.0.remove(at));
+
+    let mut merged = typed::merge(schema, &live, &applied);
+    if let Some(last) = &last {
+        let kept = set.union(&servers_own());
+        let kept = managers.0.iter().fold(kept, |kept, entry| kept.union(&entry.fields));
+        typed::prune(schema, &mut merged, &last.fields, &kept);
+    }
+    let changes = compare(schema, &live, &merged, input.part);
+    give_up(&mut managers, &changes, input.force)?;
+
+    let unchanged = last.as_ref().is_some_and(|last| last.fields == set);
+    let time = match &last {
+        Some(last) if unchanged && changes.is_same() => last.time.clone(),
+        _ => rfc3339(input.now),
+    };
+    managers.0.push(Entry { manager, time, fields: set });
+    if input.current.is_some() && changes.is_same() && same(&before, &managers) {
+        managers = before;
+    }
+    managers.write(&mut merged);
+    Ok(merged)
+}
+
+/// Enters a create, update or patch into `object`'s managedFields.
+///
+/// What the client sent there counts for one thing only: `[{}]` clears the books, anything else is
+/// replaced by what is stored.
+pub fn track_update(input: TrackInput<'_>, object: &mut Value) {
+    let reset =
+        object.pointer("/metadata/managedFields").is_some_and(|fields| *fields == json!([{}]));
+    let mut managers = match input.current {
+        Some(current) if !reset => ManagedFields::read(current),
+        _ => ManagedFields::default(),
+    };
+    if let Some(metadata) = metadata(object) {
+        metadata.remove("managedFields");
+    }
+    let empty = json!({});
+    let live = input.current.unwrap_or(&empty);
+    let changes = compare(input.schema, live, object, input.part);
+    let manager = Manager {
+        operation: Operation::Update,
+        name: input.manager.to_owned(),
+        api_version: input.api_version.to_owned(),
+        subresource: input.subresource.unwrap_or_default().to_owned(),
+    };
+    let touched = changes.touched();
+    for entry in &mut managers.0 {
+        if !entry.manager.is(&manager) {
+            entry.fields = entry.fields.difference(&touched);
+        }
+        entry.fields = entry.fields.difference(&changes.removed);
+    }
+    if !touched.is_empty() {
+        let time = rfc3339(input.now);
+        match managers.position(&manager) {
+            Some(at) => {
+                let entry = &mut managers.0[at];
+                *entry = Entry { manager, time, fields: entry.fields.union(&touched) };
+            }
+            None => managers.0.push(Entry { manager, time, fields: touched }),
+        }
+    }
+    managers.write(object);
+}
+
+fn check(input: &ApplyInput<'_>) -> Result<(), ApiError> {
+    let managed = input.applied.pointer("/metadata/managedFields");
+    if managed.is_some_and(|fields| !fields.is_null() && *fields != json!([])) {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    let version = input.applied.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    if version != input.api_version {
+        return Err(ApiError::bad_request(format!(
+            "Incorrect version specified in apply patch. Specified patch version: {version}, \
+             expected: {}",
+            input.api_version
+        )));
+    }
+    Ok(())
+}
+
+/// Takes changed and removed fields from the other managers, or says who stands in the way.
+fn give_up(
+    managers: &mut ManagedFields,
+    changes: &Comparison,
+    force: bool,
+) -> Result<(), ApiError> {
+    let touched = changes.touched();
+    let contested: Vec<(&Manager, Vec<String>)> = managers
+        .0
+        .iter()
+        .map(|entry| (&entry.manager, entry.fields.intersection(&touched).paths()))
+        .filter(|(_, paths)| !paths.is_empty())
+        .collect();
+    if !force && !contested.is_empty() {
+        return Err(conflict(&contested));
+    }
+    for entry in &mut managers.0 {
+        entry.fields = entry.fields.difference(&touched).difference(&changes.removed);
+    }
+    Ok(())
+}
+
+fn conflict(contested: &[(&Manager, Vec<String>)]) -> ApiError {
+    let mut contested: Vec<(String, &Vec<String>)> =
+        contested.iter().map(|(manager, paths)| (manager.describe(), paths)).collect();
+    contested.sort();
+    let cause = |manager: &str, field: &String| Cause {
+        reason: "FieldManagerConflict".into(),
+        message: format!("conflict with {manager}"),
+        field: field.clone(),
+    };
+    let causes: Vec<Cause> = contested
+        .iter()
+        .flat_map(|(manager, paths)| paths.iter().map(|path| cause(manager, path)))
+        .collect();
+    let message = match causes.as_slice() {
+        [one] => format!("Apply failed with 1 conflict: {}: {}", one.message, one.field),
+        many => {
+            let per_manager: Vec<String> = contested
+                .iter()
+                .map(|(manager, paths)| {
+                    format!("conflicts with {manager}:\n- {}", paths.join("\n- "))
+                })
+                .collect();
+            format!("Apply failed with {} conflicts: {}", many.len(), per_manager.join("\n"))
+        }
+    };
+    ApiError::apply_conflict(causes, message)
+}
+
+/// An object written before anybody kept books owns what it holds, as one update.
+fn before_first_apply(input: &ApplyInput<'_>, live: &Value) -> Entry {
+    Entry {
+        manager: Manager {
+            operation: Operation::Update,
+            name: BEFORE_FIRST_APPLY.into(),
+            api_version: input.api_version.to_owned(),
+            subresource: String::new(),
+        },
+        time: rfc3339(input.now),
+        fields: Part::Whole.ownable(typed::field_set(input.schema, live)),
+    }
+}
+
+fn untypable(applied: &Value, why: &str) -> ApiError {
+    let text = |pointer: &str| applied.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let message = format!(
+        "failed to create typed patch object ({}/{}; {}, Kind={}): {why}",
+        text("/metadata/namespace"),
+        text("/metadata/name"),
+        text("/apiVersion"),
+        text("/kind"),
+    );
+    ApiError::new(Reason::InternalError, message)
+}
+
+/// What changed in the ownable part of an object. The parts that every object of the kind has are
+/// nobody's addition.
+fn compare(schema: &dyn SchemaLookup, old: &Value, new: &Value, part: Part) -> Comparison {
+    let mut old = old.clone();
+    let mut new_without_books = new.clone();
+    for object in [&mut old, &mut new_without_books] {
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+    }
+    add_skeleton(&schema.skeleton(), &mut old, new);
+    let Comparison { added, modified, removed } = typed::compare(schema, &old, &new_without_books);
+    Comparison {
+        added: part.ownable(added),
+        modified: part.ownable(modified),
+        removed: part.ownable(removed),
+    }
+}
+
+fn add_skeleton(skeleton: &Value, old: &mut Value, new: &Value) {
+    let (Value::Object(bones), Value::Object(old)) = (skeleton, old) else { return };
+    for (name, bone) in bones {
+        if let Some(new @ Value::Object(_)) = new.get(name) {
+            add_skeleton(bone, old.entry(name.clone()).or_insert_with(|| json!({})), new);
+        }
+    }
+}
+
+fn same(before: &ManagedFields, after: &ManagedFields) -> bool {
+    let owned = |managers: &ManagedFields| {
+        let mut owned: Vec<(Manager, Value)> = managers
+            .0
+            .iter()
+            .filter(|e| !e.fields.is_empty())
+            .map(|e| (e.manager.clone(), e.fields.to_fields_v1()))
+            .collect();
+        owned.sort_by(|a, b| a.0.cmp(&b.0));
+        owned
+    };
+    owned(before) == owned(after)
+}
+
+fn rfc3339(now: Timestamp) -> String {
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+// === impl Part ===
+
+impl Part {
+    /// The part of a request on `subresource` of a kind that has (or has not) a status subresource.
+    pub fn of_request(has_status: bool, subresource: Option<&str>) -> Self {
+        match (has_status, subresource) {
+            (_, Some("status")) => Self::Status,
+            (true, _) => Self::AllButStatus,
+            (false, _) => Self::Whole,
+        }
+    }
+
+    /// The applied configuration without what the request may not change.
+    fn of(self, applied: &Value) -> Value {
+        let mut applied = applied.clone();
+        drop_nulls(&mut applied);
+        let Value::Object(fields) = &mut applied else { return applied };
+        match self {
+            Self::Whole => {}
+            Self::AllButStatus => drop(fields.remove("status")),
+            Self::Status => {
+                fields.retain(|name, _| {
+                    matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status")
+                });
+                if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+                    metadata.retain(|name, _| UNOWNED_METADATA.contains(&name.as_str()));
+                }
+            }
+        }
+        if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        applied
+    }
+
+    /// The paths of a set that a request on this part can own.
+    fn ownable(self, mut set: FieldSet) -> FieldSet {
+        set.children.retain(|element, _| match element {
+            PathElement::Field(name) => match self {
+                _ if matches!(name.as_str(), "apiVersion" | "kind") => false,
+                Self::Whole => true,
+                Self::AllButStatus => name != "status",
+                Self::Status => name == "status",
+            },
+            _ => true,
+        });
+        if let Some(metadata) = set.children.get_mut(&field("metadata")) {
+            metadata.member = false;
+            for name in UNOWNED_METADATA {
+                metadata.children.remove(&field(name));
+            }
+        }
+        set.tidy();
+        set
+    }
+}
+
+/// What stays whoever gives it up: an object's identity and the server's own metadata.
+fn servers_own() -> FieldSet {
+    let mut own = FieldSet::default();
+    for name in ["apiVersion", "kind"] {
+        own.enter(field(name)).member = true;
+    }
+    let metadata = own.enter(field("metadata"));
+    for name in UNOWNED_METADATA {
+        metadata.enter(field(name)).member = true;
+    }
+    own
+}
+
+fn field(name: &str) -> PathElement {
+    PathElement::Field(name.to_owned())
+}
+
+fn drop_nulls(value: &mut Value) {
+    if let Value::Object(fields) = value {
+        fields.retain(|_, value| !value.is_null());
+        fields.values_mut().for_each(drop_nulls);
+    } else if let Value::Array(items) = value {
+        items.iter_mut().for_each(drop_nulls);
+    }
+}

@@ -1,0 +1,108 @@
+//! Fields nobody declared: dropping them, or naming them.
+//!
+//! A node with `x-kubernetes-preserve-unknown-fields` keeps what it does not know, and the nodes it
+//! does declare below are still pruned. At a resource's root (the object itself, and embedded
+//! resources) `apiVersion`, `kind` and `metadata` are always known.
+
+use serde_json::{Map, Value};
+
+use super::Schema;
+
+/// Fields of `ObjectMeta`: the server's own schema for metadata of every kind.
+const METADATA_FIELDS: &[&str] = &[
+    "annotations",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "labels",
+    "managedFields",
+    "name",
+    "namespace",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+impl Schema {
+    /// Drops every field the schema does not know from a whole object.
+    pub fn prune(&self, object: &mut Value) {
+        let mut walk = Prune { drop: true, path: String::new(), found: Vec::new() };
+        walk.value(object, self, true);
+    }
+
+    /// Paths of the fields that [`Schema::prune`] would drop, in the object's order, such as
+    /// `spec.schedulingConfig[0].extra`.
+    pub fn unknown_fields(&self, object: &Value) -> Vec<String> {
+        let mut walk = Prune { drop: false, path: String::new(), found: Vec::new() };
+        walk.value(&mut object.clone(), self, true);
+        walk.found
+    }
+}
+
+struct Prune {
+    drop: bool,
+    path: String,
+    found: Vec<String>,
+}
+
+impl Prune {
+    fn value(&mut self, value: &mut Value, schema: &Schema, root: bool) {
+        match value {
+            Value::Object(fields) => self.object(fields, schema, root),
+            Value::Array(items) => {
+                let Some(schema) = schema.items.as_deref() else { return };
+                for (i, item) in items.iter_mut().enumerate() {
+                    let length = self.enter(format_args!("[{i}]"));
+                    self.value(item, schema, schema.embedded_resource);
+                    self.path.truncate(length);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn object(&mut self, fields: &mut Map<String, Value>, schema: &Schema, root: bool) {
+        let root = root || schema.embedded_resource;
+        fields.retain(|name, value| {
+            let dot = if self.path.is_empty() { "" } else { "." };
+            let length = self.enter(format_args!("{dot}{name}"));
+            let known = if root && matches!(name.as_str(), "apiVersion" | "kind") {
+                true
+            } else if root && name == "metadata" {
+                self.metadata(value);
+                true
+            } else if let Some(schema) = schema.field(name) {
+                self.value(value, schema, schema.embedded_resource);
+                true
+            } else {
+                schema.keeps_unknown_fields()
+            };
+            if !known {
+                self.found.push(self.path.clone());
+            }
+            self.path.truncate(length);
+            known || !self.drop
+        });
+    }
+
+    fn metadata(&mut self, metadata: &mut Value) {
+        let Value::Object(fields) = metadata else { return };
+        fields.retain(|name, _| {
+            let known = METADATA_FIELDS.contains(&name.as_str());
+            if !known {
+                self.found.push(format!("{}.{name}", self.path));
+            }
+            known || !self.drop
+        });
+    }
+
+    fn enter(&mut self, step: std::fmt::Arguments<'_>) -> usize {
+        let length = self.path.len();
+        self.path.push_str(&step.to_string());
+        length
+    }
+}

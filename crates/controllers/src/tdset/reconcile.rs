@@ -1,0 +1,169 @@
+//! The shell of TDSet: cache in, plan, fenced client out.
+
+use std::fmt::Debug;
+
+use engine::{
+    Action, Context, Controller, ControllerSpec, Event, Lookup, ReconcileError, Reconciler,
+};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Resource, ResourceExt};
+use model::ObjectKey;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::FIELD_MANAGER;
+use super::api::{TDSet, TDSetStatus};
+use super::plan::{Observed, Plan, Scaling, Step, plan};
+use super::status::{Obstacle, status, status_of_unknown_zone};
+use crate::write::{is_gone_or_replaced, met_a_namesake, refusal, replace_status};
+
+/// Reconciles TDSets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TDSetReconciler;
+
+/// The controller, with this many workers.
+pub fn controller(workers: usize) -> ControllerSpec {
+    Controller::for_kind::<TDSet>(super::BUILTIN.name)
+        .predicate(engine::predicate::generation_changed())
+        .owns::<Deployment>()
+        .owns::<Service>()
+        // Children have their TDSet's name. One of others that stands in the way is nobody's child
+        // until it goes: its TDSet must hear of that too.
+        .watches::<Deployment>(namesake)
+        .watches::<Service>(namesake)
+        .workers(workers)
+        .reconciler(TDSetReconciler)
+}
+
+fn namesake<K: Resource>(child: &K, lookup: &Lookup<'_>) -> Vec<(Option<String>, String)> {
+    let (namespace, name) = (child.namespace(), child.name_any());
+    match lookup.get::<TDSet>(namespace.as_deref(), &name) {
+        Some(_) => vec![(namespace, name)],
+        None => Vec::new(),
+    }
+}
+
+impl Reconciler for TDSetReconciler {
+    type Kind = TDSet;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let namespace = key.namespace.as_deref();
+        let Some(set) = ctx.get::<TDSet>(namespace, &key.name)? else { return Ok(Action::Done) };
+        if set.metadata.deletion_timestamp.is_some() {
+            // The garbage collector has the children; making them anew would never end.
+            return Ok(Action::Done);
+        }
+        let deployment = ctx.get::<Deployment>(namespace, &key.name)?;
+        let service = ctx.get::<Service>(namespace, &key.name)?;
+        let observed =
+            Observed { set: &set, deployment: deployment.as_deref(), service: service.as_deref() };
+        let now = ctx.now();
+        let plan = match plan(observed, now) {
+            Ok(plan) => plan,
+            Err(zone) => {
+                record(ctx, &set, status_of_unknown_zone(&set, zone, now)).await?;
+                return Ok(Action::Done);
+            }
+        };
+        let written = carry_out(ctx, &set, &plan).await;
+        let (deployment, failure) = match &written {
+            Ok(applied) => (applied.as_ref().or(deployment.as_deref()), None),
+            Err(failure) => (deployment.as_deref(), Some(failure)),
+        };
+        let obstacle = failure.and_then(Failure::obstacle);
+        if failure.is_none() || obstacle.is_some() {
+            record(ctx, &set, status(&set, &plan, deployment, obstacle, now)).await?;
+        }
+        written?;
+        Ok(plan.wake(&set, now).map_or(Action::Done, Action::RequeueAfter))
+    }
+}
+
+/// A write of a child that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("write {kind}")]
+struct Failure {
+    kind: &'static str,
+    source: kube::Error,
+}
+
+impl Failure {
+    fn obstacle(&self) -> Option<Obstacle> {
+        refusal(&self.source).map(|message| Obstacle::Rejected { kind: self.kind, message })
+    }
+}
+
+impl From<Failure> for ReconcileError {
+    fn from(failure: Failure) -> Self {
+        if met_a_namesake(&failure.source) {
+            return Self::conflict(failure);
+        }
+        failure.source.into()
+    }
+}
+
+/// Takes the plan's steps. The Deployment as the server returned it, if it was written.
+async fn carry_out(ctx: &Context, set: &TDSet, plan: &Plan) -> Result<Option<Deployment>, Failure> {
+    let failed = |kind| move |source| Failure { kind, source };
+    let applied = take(ctx, set, &plan.deployment).await.map_err(failed("Deployment"))?;
+    if let (Some(scaling), true) = (plan.scaling, applied.is_some()) {
+        announce(ctx, set, scaling).await;
+    }
+    take(ctx, set, &plan.service).await.map_err(failed("Service"))?;
+    Ok(applied)
+}
+
+/// Takes one step. The object as the server returned it, if it was applied.
+async fn take<K>(ctx: &Context, set: &TDSet, step: &Step<K>) -> Result<Option<K>, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned,
+{
+    let children = Api::<K>::namespaced(ctx.client(), &set.namespace().unwrap_or_default());
+    let name = set.name_any();
+    let apply = PatchParams::apply(FIELD_MANAGER);
+    match step {
+        Step::Create(child) => children.patch(&name, &apply, &Patch::Apply(child)).await.map(Some),
+        Step::Correct(child) => {
+            children.patch(&name, &apply.force(), &Patch::Apply(child)).await.map(Some)
+        }
+        Step::Remove { uid } => {
+            let pinned = Preconditions { uid: Some(uid.clone()), resource_version: None };
+            match children.delete(&name, &DeleteParams::background().preconditions(pinned)).await {
+                Err(error) if !is_gone_or_replaced(&error) => Err(error),
+                _ => Ok(None),
+            }
+        }
+        Step::Keep | Step::Await | Step::Foreign => Ok(None),
+    }
+}
+
+/// Tells of a change of replicas.
+async fn announce(ctx: &Context, set: &TDSet, scaling: Scaling) {
+    let Scaling { from, to, foreign } = scaling;
+    let (reason, note) = match from {
+        None => ("Created", format!("created Deployment {} with {to} replicas", set.name_any())),
+        Some(from) if foreign => {
+            ("ScaleRestored", format!("put {from} replicas, set by others, back to {to}"))
+        }
+        Some(from) => ("Scaled", format!("scaled from {from} to {to} replicas")),
+    };
+    ctx.publish(Event::normal(set, reason, "Scale", note)).await;
+}
+
+/// Writes the status if it says something new.
+async fn record(ctx: &Context, set: &TDSet, status: TDSetStatus) -> Result<(), ReconcileError> {
+    if set.status.as_ref() == Some(&status) {
+        return Ok(());
+    }
+    let sets = Api::namespaced(ctx.client(), &set.namespace().unwrap_or_default());
+    let updated = TDSet { status: Some(status), ..set.clone() };
+    replace_status(&sets, &updated, FIELD_MANAGER).await?;
+    Ok(())
+}

@@ -1,0 +1,331 @@
+//! The controller builder, and [`ControllerSpec`]: a controller with its types erased, ready for
+//! the engine.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use model::group::GroupInput;
+use model::{ControllerName, GroupName, ObjectKey};
+
+use crate::cache::Entry;
+use crate::lookup::Lookup;
+use crate::object::{Kind, Object};
+use crate::reconcile::{Action, Context, ReconcileError, Reconciler};
+use crate::selector::Selector;
+
+/// Reconciles of one controller at once in one cluster, unless told otherwise.
+pub const DEFAULT_WORKERS: usize = 2;
+/// The most that [`Controller::workers`] accepts.
+pub const MAX_WORKERS: usize = 256;
+/// How long one reconcile may take, unless told otherwise.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+
+pub(crate) type Predicate = Arc<dyn Fn(Option<&Entry>, Option<&Entry>) -> bool + Send + Sync>;
+pub(crate) type Mapping =
+    Arc<dyn Fn(&Entry, &Lookup<'_>) -> Vec<(Option<String>, String)> + Send + Sync>;
+
+/// Which objects of a kind are watched. Sent to the server, so that others are neither transferred
+/// nor cached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Scope {
+    /// Only this namespace.
+    pub namespace: Option<String>,
+    /// Only objects with these labels.
+    pub labels: Selector,
+    /// Only objects with these fields, in the server's syntax, as in `spec.nodeName=a`. Empty: all.
+    pub fields: String,
+}
+
+/// Builds a controller for one kind.
+///
+/// ```
+/// use engine::{Action, Context, Controller, ReconcileError, Reconciler, Selector};
+/// use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+/// use model::ObjectKey;
+///
+/// struct CountPods;
+///
+/// impl Reconciler for CountPods {
+///     type Kind = ConfigMap;
+///     async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+///         let namespace = key.namespace.as_deref();
+///         let Some(_map) = ctx.get::<ConfigMap>(namespace, &key.name)? else {
+///             return Ok(Action::Done);
+///         };
+///         let pods = ctx.list::<Pod>(namespace, &"app=web".parse().map_err(ReconcileError::terminal)?)?;
+///         tracing::info!(pods = pods.len(), "counted");
+///         Ok(Action::Done)
+///     }
+/// }
+///
+/// let spec = Controller::for_kind::<ConfigMap>("count-pods")
+///     .watches::<Pod>(|pod, lookup| {
+///         let namespace = pod.metadata.namespace.as_deref();
+///         let maps = lookup.list::<ConfigMap>(namespace, &Selector::all());
+///         maps.iter().filter_map(|map| Some((map.metadata.namespace.clone(), map.metadata.name.clone()?))).collect()
+///     })
+///     .predicate(engine::predicate::generation_changed())
+///     .workers(4)
+///     .reconciler(CountPods);
+/// assert_eq!(spec.name().as_str(), "count-pods");
+/// ```
+#[must_use = "a controller does nothing until `reconciler` completes it"]
+pub struct Controller<K> {
+    name: ControllerName,
+    group: Option<GroupName>,
+    namespace: Option<String>,
+    workers: usize,
+    timeout: Duration,
+    primary: Source,
+    others: Vec<Source>,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// One watched kind of a controller and what its events mean.
+#[derive(Clone)]
+pub(crate) struct Source {
+    pub(crate) kind: Kind,
+    pub(crate) scope: Scope,
+    pub(crate) role: Role,
+}
+
+/// How events of a source become keys of the primary kind.
+#[derive(Clone)]
+pub(crate) enum Role {
+    /// The object is the key.
+    Primary { predicates: Vec<Predicate> },
+    /// The controlling owner is the key, if it is of this kind.
+    Owned { owner: Kind },
+    /// A function says.
+    Mapped(Mapping),
+}
+
+impl Controller<()> {
+    /// A controller that reconciles objects of kind `K`.
+    ///
+    /// # Panics
+    /// If `name` is no valid [`ControllerName`]: names are written in the program.
+    #[expect(clippy::new_ret_no_self, reason = "the type parameter is the kind")]
+    pub fn for_kind<K: Object>(name: &str) -> Controller<K> {
+        Controller {
+            name: name.parse().unwrap_or_else(|error| panic!("{error}")),
+            group: None,
+            namespace: None,
+            workers: DEFAULT_WORKERS,
+            timeout: DEFAULT_TIMEOUT,
+            primary: Source {
+                kind: Kind::of::<K>(),
+                scope: Scope::default(),
+                role: Role::Primary { predicates: Vec::new() },
+            },
+            others: Vec::new(),
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<K: Object> Controller<K> {
+    /// Watches `C` and reconciles the object that its controlling ownerReference names.
+    pub fn owns<C: Object>(self) -> Self {
+        self.owns_with::<C>(Scope::default())
+    }
+
+    /// [`Self::owns`], restricted to some objects of `C`.
+    pub fn owns_with<C: Object>(mut self, scope: Scope) -> Self {
+        let role = Role::Owned { owner: self.primary.kind.clone() };
+        self.others.push(Source { kind: Kind::of::<C>(), scope, role });
+        self
+    }
+
+    /// Watches `C` and reconciles the objects that `map` names, as `(namespace, name)`.
+    ///
+    /// Runs for an object as it was before a change and as it is after, so both those that ceased
+    /// to depend on it and those that began to are reconciled; for a deleted one, as last known.
+    pub fn watches<C: Object>(
+        self,
+        map: impl Fn(&C, &Lookup<'_>) -> Vec<(Option<String>, String)> + Send + Sync + 'static,
+    ) -> Self {
+        self.watches_with::<C>(Scope::default(), map)
+    }
+
+    /// [`Self::watches`], restricted to some objects of `C`.
+    pub fn watches_with<C: Object>(
+        mut self,
+        scope: Scope,
+        map: impl Fn(&C, &Lookup<'_>) -> Vec<(Option<String>, String)> + Send + Sync + 'static,
+    ) -> Self {
+        let erased: Mapping = Arc::new(move |entry, lookup| match entry.decode::<C>() {
+            Ok(object) => map(&object, lookup),
+            Err(error) => {
+                let error = model::error::chain(&error);
+                tracing::warn!(error, "an object that does not fit its type is mapped to nothing");
+                Vec::new()
+            }
+        });
+        self.others.push(Source { kind: Kind::of::<C>(), scope, role: Role::Mapped(erased) });
+        self
+    }
+
+    /// Reconciles only objects with these labels. An object that ceases to match counts as deleted.
+    pub fn selector(mut self, labels: Selector) -> Self {
+        self.primary.scope.labels = labels;
+        self
+    }
+
+    /// Reconciles only objects with these fields, in the server's syntax.
+    pub fn fields(mut self, fields: impl Into<String>) -> Self {
+        self.primary.scope.fields = fields.into();
+        self
+    }
+
+    /// Restricts everything this controller watches to one namespace.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Reconciles on changes of the primary kind only if `predicate(old, new)` holds: `old` is
+    /// absent for a new object, `new` for a deleted one. Several must all hold. Without any, each
+    /// change counts.
+    ///
+    /// Nothing is filtered when a shard is gained: every object is reconciled then.
+    pub fn predicate(
+        mut self,
+        predicate: impl Fn(Option<&K>, Option<&K>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let erased: Predicate = Arc::new(move |old, new| {
+            let decode = |entry: Option<&Entry>| entry.map(Entry::decode::<K>).transpose();
+            match (decode(old), decode(new)) {
+                (Ok(old), Ok(new)) => predicate(old.as_ref(), new.as_ref()),
+                // Let the reconcile say what is wrong with it.
+                _ => true,
+            }
+        });
+        if let Role::Primary { predicates } = &mut self.primary.role {
+            predicates.push(erased);
+        }
+        self
+    }
+
+    /// How many objects of one cluster are reconciled at once, 1 to [`MAX_WORKERS`].
+    ///
+    /// Counted per cluster, so that a cluster which answers slowly holds up only its own objects.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers.clamp(1, MAX_WORKERS);
+        self
+    }
+
+    /// How long one reconcile may take before it is cancelled and retried.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Names a group, which lets this controller run on another replica than those it shares kinds
+    /// with.
+    ///
+    /// # Panics
+    /// If `group` is no valid [`GroupName`]: names are written in the program.
+    pub fn group(mut self, group: &str) -> Self {
+        self.group = Some(group.parse().unwrap_or_else(|error| panic!("{error}")));
+        self
+    }
+
+    /// Completes the controller with what it runs.
+    pub fn reconciler<R: Reconciler<Kind = K>>(self, reconciler: R) -> ControllerSpec {
+        let mut sources = vec![self.primary];
+        sources.extend(self.others);
+        if let Some(namespace) = &self.namespace {
+            for source in sources.iter_mut().filter(|source| source.kind.namespaced) {
+                source.scope.namespace = Some(namespace.clone());
+            }
+        }
+        ControllerSpec {
+            name: self.name,
+            group: self.group,
+            workers: self.workers,
+            timeout: self.timeout,
+            sources,
+            reconciler: Arc::new(reconciler),
+        }
+    }
+}
+
+/// A complete controller with its types erased.
+#[derive(Clone)]
+pub struct ControllerSpec {
+    pub(crate) name: ControllerName,
+    pub(crate) group: Option<GroupName>,
+    pub(crate) workers: usize,
+    pub(crate) timeout: Duration,
+    /// The first is the primary.
+    pub(crate) sources: Vec<Source>,
+    pub(crate) reconciler: Arc<dyn ErasedReconciler>,
+}
+
+impl ControllerSpec {
+    /// The controller's name.
+    pub fn name(&self) -> &ControllerName {
+        &self.name
+    }
+
+    /// The group it names for itself, if any.
+    pub fn group(&self) -> Option<&GroupName> {
+        self.group.as_ref()
+    }
+
+    /// The kinds it watches.
+    pub fn kinds(&self) -> BTreeSet<Kind> {
+        self.sources.iter().map(|source| source.kind.clone()).collect()
+    }
+
+    /// What [`model::group::groups`] needs to know of it.
+    pub fn group_input(&self) -> GroupInput {
+        GroupInput {
+            controller: self.name.clone(),
+            named: self.group.clone(),
+            kinds: self.kinds().iter().map(Kind::to_string).collect(),
+        }
+    }
+
+    /// Sets how many objects of one cluster are reconciled at once, as configuration may.
+    #[must_use]
+    pub fn with_workers(mut self, workers: usize) -> Self {
+        self.workers = workers.clamp(1, MAX_WORKERS);
+        self
+    }
+}
+
+impl fmt::Debug for ControllerSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControllerSpec")
+            .field("name", &self.name)
+            .field("kinds", &self.kinds())
+            .field("workers", &self.workers)
+            .finish_non_exhaustive()
+    }
+}
+
+/// [`Reconciler`] without its kind.
+pub(crate) trait ErasedReconciler: Send + Sync {
+    fn reconcile<'a>(
+        &'a self,
+        ctx: &'a Context,
+        key: &'a ObjectKey,
+    ) -> BoxFuture<'a, Result<Action, ReconcileError>>;
+}
+
+impl<R: Reconciler> ErasedReconciler for R {
+    fn reconcile<'a>(
+        &'a self,
+        ctx: &'a Context,
+        key: &'a ObjectKey,
+    ) -> BoxFuture<'a, Result<Action, ReconcileError>> {
+        Reconciler::reconcile(self, ctx, key).boxed()
+    }
+}

@@ -1,0 +1,41 @@
+//! One dispatch of one key: who runs what under which shard and epoch, and the hook that records
+//! it.
+
+use std::fmt::Debug;
+
+use model::{ControllerName, Epoch, MemberId, ObjectKey, ShardId};
+
+/// One run of one controller for one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dispatch {
+    /// The member that runs it.
+    pub member: MemberId,
+    /// The shard it runs under.
+    pub shard: ShardId,
+    /// The shard's epoch when the run began.
+    pub epoch: Epoch,
+    /// The controller.
+    pub controller: ControllerName,
+    /// The key.
+    pub key: ObjectKey,
+}
+
+/// Told of every dispatch; the journal is written by one.
+///
+/// Called on the engine's tasks: be quick and never block.
+pub trait DispatchObserver: Debug + Send + Sync + 'static {
+    /// A reconcile is about to begin: the fence allowed it.
+    fn started(&self, dispatch: &Dispatch);
+    /// It ended: finished, failed, or was cancelled. Nothing of it runs any more, and its writes
+    /// are done or have timed out.
+    fn finished(&self, dispatch: &Dispatch);
+}
+
+/// Observes nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unobserved;
+
+impl DispatchObserver for Unobserved {
+    fn started(&self, _: &Dispatch) {}
+    fn finished(&self, _: &Dispatch) {}
+}

@@ -1,0 +1,195 @@
+//! The fenced client: every write of a reconcile asks the fence again at the moment it is sent.
+//!
+//! # Invariants
+//! - No write leaves without a permit for the dispatch's shard and epoch.
+//! - No write outlives its permit: client timeout and the server's `?timeout=` are at most
+//!   `permit.valid_for`.
+//! - A write that was sent is awaited to its end even if the reconcile that sent it is dropped:
+//!   it runs on a task of its own, and [`Fence::settled`] is the barrier that the runner awaits
+//!   before it calls the dispatch finished.
+//!
+//! Reads pass: they change nothing, and the cache is preferred anyway.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::header::{HeaderValue, USER_AGENT};
+use http::{Method, Request, Response, Uri};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use model::{FenceError, Ownership, Permit, Purpose};
+use prometheus::IntCounter;
+use tokio_util::task::TaskTracker;
+use tower::{BoxError, Service};
+use tracing::Instrument;
+
+use crate::dispatch::Dispatch;
+
+/// The longest a single write may take, however long the Lease is valid.
+pub const MAX_WRITE_TIME: Duration = Duration::from_secs(30);
+/// Below this much validity a write is not begun: it could not be answered in time.
+const MIN_WRITE_TIME: Duration = Duration::from_millis(1);
+
+/// A write that the fence refused or cut off. Found in the source chain of the [`kube::Error`] that
+/// a fenced client returns.
+#[derive(Debug, thiserror::Error)]
+pub enum FencedError {
+    /// Not sent.
+    #[error("{method} {path} was not sent")]
+    Refused {
+        /// The method.
+        method: Method,
+        /// The path.
+        path: String,
+        /// Why the member may not act.
+        #[source]
+        source: FenceError,
+    },
+    /// Sent, and not answered while the permit was valid. It may or may not have taken effect.
+    #[error("{method} {path} was not answered within {}ms, all that the Lease allows", .limit.as_millis())]
+    TimedOut {
+        /// The method.
+        method: Method,
+        /// The path.
+        path: String,
+        /// The time it was given.
+        limit: Duration,
+    },
+}
+
+/// What the clients of one dispatch share: the way to the cluster, the fence, and the writes under
+/// way.
+#[derive(Clone)]
+pub(crate) struct Fence {
+    cluster: kube::Client,
+    ownership: Arc<dyn Ownership>,
+    writes: TaskTracker,
+    rejected: IntCounter,
+}
+
+impl Fence {
+    pub(crate) fn new(
+        cluster: kube::Client,
+        ownership: Arc<dyn Ownership>,
+        rejected: IntCounter,
+    ) -> Self {
+        Self { cluster, ownership, writes: TaskTracker::new(), rejected }
+    }
+
+    /// Waits until no write is under way. Call it once nothing can begin another.
+    pub(crate) async fn settled(&self) {
+        self.writes.close();
+        self.writes.wait().await;
+    }
+}
+
+/// A tower service in front of a cluster's client, for one dispatch.
+pub(crate) struct FencedClient {
+    fence: Fence,
+    dispatch: Dispatch,
+    user_agent: HeaderValue,
+}
+
+impl FencedClient {
+    /// A client whose writes are those of `dispatch`.
+    pub(crate) fn client(fence: &Fence, dispatch: &Dispatch) -> kube::Client {
+        let namespace = fence.cluster.default_namespace().to_owned();
+        let service = Self {
+            fence: fence.clone(),
+            dispatch: dispatch.clone(),
+            user_agent: user_agent(dispatch),
+        };
+        kube::Client::new(service, namespace)
+    }
+
+    fn write(
+        &self,
+        request: Request<Body>,
+    ) -> BoxFuture<'static, Result<Response<Body>, BoxError>> {
+        let Dispatch { shard, epoch, .. } = &self.dispatch;
+        let method = request.method().clone();
+        let path = request.uri().path().to_owned();
+        let limit = match self.fence.ownership.permit(shard, *epoch, Purpose::Write) {
+            Ok(permit) => write_limit(permit),
+            Err(source) => {
+                self.fence.rejected.inc();
+                tracing::warn!(%method, path, error = %source, "a write was fenced");
+                let error = FencedError::Refused { method, path, source };
+                return futures::future::ready(Err(error.into())).boxed();
+            }
+        };
+        let client = self.fence.cluster.clone();
+        let request = with_server_timeout(request, limit);
+        let send = async move {
+            let answer = tokio::time::timeout(limit, send_whole(client, request)).await;
+            answer.unwrap_or_else(|_| Err(FencedError::TimedOut { method, path, limit }.into()))
+        };
+        let task = self.fence.writes.spawn(send.in_current_span());
+        async move { task.await? }.boxed()
+    }
+}
+
+impl Service<Request<Body>> for FencedClient {
+    type Response = Response<Body>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        // The cluster's client has its own bounded buffer and waits in `send`.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        request.headers_mut().insert(USER_AGENT, self.user_agent.clone());
+        if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
+            let client = self.fence.cluster.clone();
+            return async move { Ok(client.send(request).await?) }.in_current_span().boxed();
+        }
+        self.write(request)
+    }
+}
+
+/// Sends a request and reads the whole answer, so that its end is the end of the exchange.
+async fn send_whole(
+    client: kube::Client,
+    request: Request<Body>,
+) -> Result<Response<Body>, BoxError> {
+    let (parts, body) = client.send(request).await?.into_parts();
+    let bytes = body.collect().await?.to_bytes();
+    Ok(Response::from_parts(parts, Body::from(bytes)))
+}
+
+fn write_limit(permit: Permit) -> Duration {
+    permit.valid_for.clamp(MIN_WRITE_TIME, MAX_WRITE_TIME)
+}
+
+/// Sets `?timeout=`, in whole milliseconds rounded down, replacing one that is there.
+fn with_server_timeout(mut request: Request<Body>, limit: Duration) -> Request<Body> {
+    let uri = request.uri();
+    let kept = uri.query().unwrap_or_default().split('&');
+    let kept = kept.filter(|pair| !pair.is_empty() && !pair.starts_with("timeout="));
+    let timeout = format!("timeout={}ms", limit.as_millis());
+    let query = kept.chain([timeout.as_str()]).collect::<Vec<_>>().join("&");
+    let mut parts = uri.clone().into_parts();
+    let path_and_query = format!("{}?{query}", uri.path()).parse();
+    parts.path_and_query = Some(path_and_query.expect("a valid query with one more pair is valid"));
+    *request.uri_mut() = Uri::from_parts(parts).expect("only the query changed");
+    request
+}
+
+/// `leasehold/<version> (member=...; shard=...; epoch=...; key=<ns/name>)`, which audit logs keep.
+fn user_agent(dispatch: &Dispatch) -> HeaderValue {
+    let Dispatch { member, shard, epoch, key, .. } = dispatch;
+    let key = match &key.namespace {
+        Some(namespace) => format!("{namespace}/{}", key.name),
+        None => key.name.to_string(),
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    let text =
+        format!("leasehold/{version} (member={member}; shard={shard}; epoch={epoch}; key={key})");
+    HeaderValue::from_str(&text)
+        .unwrap_or(HeaderValue::from_static(concat!("leasehold/", env!("CARGO_PKG_VERSION"))))
+}
