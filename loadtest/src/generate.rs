@@ -159,14 +159,14 @@ impl Generator {
     /// # Errors
     /// If a server refuses a change.
     pub async fn load(&mut self, load: &Load) -> anyhow::Result<Changes> {
-        let began = Instant::now();
+        let began = self.started.elapsed();
         let permits = Arc::new(Semaphore::new(MAX_IN_FLIGHT));
         let mut under_way: JoinSet<anyhow::Result<()>> = JoinSet::new();
         let mut done = Changes::default();
         let mut tick = tokio::time::interval(TICK);
-        while began.elapsed() < load.duration {
+        while self.started.elapsed() - began < load.duration {
             tick.tick().await;
-            let due = Changes::due(load, began.elapsed(), done);
+            let due = Changes::due(load, self.started.elapsed() - began, done);
             for change in self.draw(due) {
                 let permit = Arc::clone(&permits).acquire_owned().await?;
                 let (messages, started) = (self.messages.clone(), self.started);
