@@ -4,8 +4,10 @@
 //! - `crud`, `patch`, `deletion`: writes
 //! - `lists`, `watches`: reads
 //! - `custom`: custom resources
+//! - `companions`: the stand-ins for controllers and the garbage collector
 //! - `wire`: TLS, tokens, content types, discovery
 
+mod companions;
 mod crud;
 mod custom;
 mod deletion;
