@@ -6,6 +6,8 @@
 //! - `custom`: custom resources
 //! - `wire`: TLS, tokens, content types, discovery
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod crud;
 mod custom;
 mod deletion;
