@@ -4,6 +4,6 @@
 //! - `manager`: replicas as a library user runs them, over embedded API servers
 //! - `tidy`: the rules the tree keeps
 
-mod manager;
 mod controllers;
+mod manager;
 mod tidy;

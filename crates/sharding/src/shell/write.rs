@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use kube::api::{DeleteParams, PostParams, Preconditions};
-use kube::core::response::StatusDetails;
 use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -159,20 +158,12 @@ fn exactly(version: Version) -> DeleteParams {
 
 /// Whether the object was not as the write expected it: exists, has another version, is gone.
 ///
-<<<<<<< HEAD
-/// A 404 may speak of something else, the namespace or the kind: that is no conflict.
-fn is_conflict(error: &kube::Error, name: &str) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    let gone = |details: &StatusDetails| details.name == name && details.kind != "namespaces";
-    status.code == 409 || (status.code == 404 && status.details.as_ref().is_some_and(gone))
-=======
 /// Only a 404 that names the very object says that it is gone; where the namespace or the kind is
 /// unknown, nothing is known of the object.
 fn is_conflict(error: &kube::Error, name: &str) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let named = status.details.as_ref().is_some_and(|details| details.name == name);
     status.code == 409 || (status.code == 404 && named)
->>>>>>> main
 }
 
 #[cfg(test)]
@@ -182,28 +173,6 @@ mod tests {
     use super::*;
 
     #[test]
-<<<<<<< HEAD
-    fn only_the_object_itself_can_be_in_conflict() {
-        let check = |code, kind: &str, name: &str, expect| {
-            let details = StatusDetails {
-                kind: kind.into(),
-                name: name.into(),
-                group: String::new(),
-                uid: String::new(),
-                causes: Vec::new(),
-                retry_after_seconds: 0,
-            };
-            let status = Status::failure("no", "Reason").with_code(code).with_details(details);
-            let error = kube::Error::Api(Box::new(status));
-            assert_eq!(is_conflict(&error, "east"), expect, "{code} {kind} {name}");
-        };
-        check(409, "leases", "east", true);
-        check(404, "leases", "east", true);
-        check(404, "namespaces", "leasehold-system", false);
-        check(404, "namespaces", "east", false);
-        check(404, "", "", false);
-        check(403, "leases", "east", false);
-=======
     fn only_the_object_itself_can_be_gone() {
         let answer = |code, name: &str| {
             let details = serde_json::from_value(serde_json::json!({"name": name})).unwrap();
@@ -215,6 +184,5 @@ mod tests {
         assert!(!answer(404, "leasehold-system"), "the namespace");
         assert!(!answer(404, ""), "the kind");
         assert!(!answer(403, "m-1"));
->>>>>>> main
     }
 }

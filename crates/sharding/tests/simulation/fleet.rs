@@ -167,13 +167,9 @@ impl Fleet {
         self.clusters = (0..count).map(|n| format!("c{n}").parse().expect("a name")).collect();
         for replica in 0..self.replicas.len() {
             let now = self.replicas[replica].clock.read(self.now_us);
-<<<<<<< HEAD
-            self.replicas[replica].node.handle(Input::Clusters(self.clusters.clone(), Vec::new()), now);
-=======
             self.replicas[replica]
                 .node
                 .handle(Input::Clusters(self.clusters.clone(), Vec::new()), now);
->>>>>>> main
             self.schedule(0, replica, Happening::Step);
         }
     }
