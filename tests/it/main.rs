@@ -1,7 +1,9 @@
 //! Integration tests, one binary. A module per subject:
 //!
 //! - `controllers`: the built-in controllers through the engine, over embedded API servers
+//! - `manager`: replicas as a library user runs them, over embedded API servers
 //! - `tidy`: the rules the tree keeps
 
 mod controllers;
+mod manager;
 mod tidy;
