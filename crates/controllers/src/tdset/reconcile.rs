@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use engine::{
     Action, Context, Controller, ControllerSpec, Event, Lookup, ReconcileError, Reconciler,
+    RetryClass,
 };
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -26,8 +27,10 @@ pub struct TDSetReconciler;
 
 /// The controller, with this many workers.
 pub fn controller(workers: usize) -> ControllerSpec {
+    // No predicate drops changes of the status. A reconcile that ran on a cache that lagged behind
+    // our own status write may have found that nothing is to be written; seeing that write makes it
+    // look again.
     Controller::for_kind::<TDSet>(super::BUILTIN.name)
-        .predicate(engine::predicate::generation_changed())
         .owns::<Deployment>()
         .owns::<Service>()
         // Children have their TDSet's name. One of others that stands in the way is nobody's child
@@ -68,16 +71,15 @@ impl Reconciler for TDSetReconciler {
                 return Ok(Action::Done);
             }
         };
-        let written = carry_out(ctx, &set, &plan).await;
-        let (deployment, failure) = match &written {
-            Ok(applied) => (applied.as_ref().or(deployment.as_deref()), None),
-            Err(failure) => (deployment.as_deref(), Some(failure)),
-        };
-        let obstacle = failure.and_then(Failure::obstacle);
+        let (applied, failure) = carry_out(ctx, &set, &plan).await;
+        let deployment = applied.as_ref().or(deployment.as_deref());
+        let obstacle = failure.as_ref().and_then(Failure::obstacle);
         if failure.is_none() || obstacle.is_some() {
             record(ctx, &set, status(&set, &plan, deployment, obstacle, now)).await?;
         }
-        written?;
+        if let Some(failure) = failure {
+            failure.raise(ctx, &set).await?;
+        }
         Ok(plan.wake(&set, now).map_or(Action::Done, Action::RequeueAfter))
     }
 }
@@ -94,6 +96,18 @@ impl Failure {
     fn obstacle(&self) -> Option<Obstacle> {
         refusal(&self.source).map(|message| Obstacle::Rejected { kind: self.kind, message })
     }
+
+    /// Fails the reconcile, unless retrying were in vain: then an Event says so, and the hours go on.
+    async fn raise(self, ctx: &Context, set: &TDSet) -> Result<(), ReconcileError> {
+        let Some(message) = refusal(&self.source) else { return Err(self.into()) };
+        let note = format!("{self}: {message}");
+        let error = ReconcileError::from(self);
+        if error.class() != RetryClass::Terminal {
+            return Err(error);
+        }
+        ctx.publish(Event::warning(set, "Rejected", "Apply", note)).await;
+        Ok(())
+    }
 }
 
 impl From<Failure> for ReconcileError {
@@ -105,15 +119,22 @@ impl From<Failure> for ReconcileError {
     }
 }
 
-/// Takes the plan's steps. The Deployment as the server returned it, if it was written.
-async fn carry_out(ctx: &Context, set: &TDSet, plan: &Plan) -> Result<Option<Deployment>, Failure> {
-    let failed = |kind| move |source| Failure { kind, source };
-    let applied = take(ctx, set, &plan.deployment).await.map_err(failed("Deployment"))?;
+/// Takes the plan's steps. The Deployment as the server returned it, if it was written, and what
+/// went wrong first.
+async fn carry_out(
+    ctx: &Context,
+    set: &TDSet,
+    plan: &Plan,
+) -> (Option<Deployment>, Option<Failure>) {
+    let applied = match take(ctx, set, &plan.deployment).await {
+        Ok(applied) => applied,
+        Err(source) => return (None, Some(Failure { kind: "Deployment", source })),
+    };
     if let (Some(scaling), true) = (plan.scaling, applied.is_some()) {
         announce(ctx, set, scaling).await;
     }
-    take(ctx, set, &plan.service).await.map_err(failed("Service"))?;
-    Ok(applied)
+    let failure = take(ctx, set, &plan.service).await.err();
+    (applied, failure.map(|source| Failure { kind: "Service", source }))
 }
 
 /// Takes one step. The object as the server returned it, if it was applied.
