@@ -1,0 +1,183 @@
+//! The registry with sources of every quality: what it publishes, and what it leaves alone.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clusters::{
+    ClusterProvider, Clusters, Directory, KubeconfigFile, Probing, Registry, Snapshot, State,
+};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use model::ClusterSet;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// How soon a change of a file must be published.
+const PROMISE: Duration = Duration::from_secs(2);
+
+fn config(context: &str, server: &str, user: &str) -> String {
+    format!(
+        "clusters: [{{name: c, cluster: {{server: 'https://{server}:1'}}}}]\n\
+         users: [{{name: u, user: {user}}}]\n\
+         contexts: [{{name: {context}, context: {{cluster: c, user: u}}}}]\n"
+    )
+}
+
+const TOKEN: &str = "{token: sesame}";
+
+fn spawn(providers: Vec<Box<dyn ClusterProvider>>) -> (Clusters, prometheus::Registry) {
+    let metrics = prometheus::Registry::new();
+    let stop = CancellationToken::new();
+    let clusters = Registry::spawn(providers, Probing::Off, stop, &metrics).unwrap();
+    (clusters, metrics)
+}
+
+/// `east@1 west(down)`
+fn sum(set: &ClusterSet) -> String {
+    let line = |(name, _): (&model::ClusterName, _)| match set.get(name) {
+        Some(cluster) => format!("{name}@{}", cluster.incarnation),
+        None => format!("{name}(down)"),
+    };
+    set.clusters.iter().map(line).collect::<Vec<_>>().join(" ")
+}
+
+/// Waits, on paused time, until the set is `expect`; the promise is part of the test.
+async fn becomes(set: &mut watch::Receiver<Arc<ClusterSet>>, expect: &str) {
+    let waited = timeout(PROMISE, set.wait_for(|set| sum(set) == expect)).await.map(|_| ());
+    assert!(waited.is_ok(), "expected {expect}, have {}", sum(&set.borrow()));
+}
+
+fn write(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_of_a_folder_engage_re_engage_and_disengage_in_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut clusters, _) = spawn(vec![Directory::new(dir.path()).provider()]);
+    clusters.ready().await;
+    let mut set = clusters.watch();
+    assert_eq!(sum(&set.borrow_and_update()), "");
+    write(&dir.path().join("a"), &config("east", "e", TOKEN));
+    becomes(&mut set, "east@1").await;
+    write(&dir.path().join("b"), &config("west", "w", TOKEN));
+    becomes(&mut set, "east@1 west@2").await;
+    write(&dir.path().join("a"), &config("east", "other", TOKEN));
+    becomes(&mut set, "east@3 west@2").await;
+    write(&dir.path().join("a"), "nonsense");
+    becomes(&mut set, "east(down) west@2").await;
+    write(&dir.path().join("a"), &config("east", "e", TOKEN));
+    becomes(&mut set, "east@4 west@2").await;
+    fs::remove_file(dir.path().join("b")).unwrap();
+    becomes(&mut set, "east@4").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_cluster_is_down_with_its_reason_everywhere_and_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = dir.path().join("good");
+    let bad = dir.path().join("bad");
+    write(&good, &config("east", "e", TOKEN));
+    write(&bad, &config("west", "w", "{exec: {command: no-such-plugin}}"));
+    let (mut clusters, metrics) = spawn(vec![
+        KubeconfigFile::new(&good, Some(vec!["east".into(), "typo".into()])).provider(),
+        KubeconfigFile::new(&bad, None).provider(),
+    ]);
+    clusters.ready().await;
+    let mut set = clusters.watch();
+    becomes(&mut set, "east@1 typo(down) west(down)").await;
+    let status = clusters.status();
+    let of = |name: &str| status.clusters.iter().find(|c| c.name.as_str() == name).unwrap();
+    assert_eq!(of("east").state, State::Engaged);
+    assert_eq!(of("west").state, State::Down);
+    let reason = of("west").reason.clone().unwrap();
+    assert!(reason.contains("context \"west\": credential plugin \"no-such-plugin\""), "{reason}");
+    let reason = of("typo").reason.clone().unwrap();
+    assert!(reason.ends_with("use one of its contexts: east"), "{reason}");
+    assert_eq!(ups(&metrics), "east=1 typo=0 west=0");
+}
+
+fn ups(metrics: &prometheus::Registry) -> String {
+    let families = metrics.gather();
+    let up = families.iter().find(|f| f.name() == "leasehold_cluster_up").unwrap();
+    let line = |m: &prometheus::proto::Metric| {
+        format!("{}={}", m.get_label()[0].value(), m.get_gauge().get_value())
+    };
+    up.get_metric().iter().map(line).collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_comes_later_is_found_without_a_change_of_the_kubeconfig() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, plugin) = (dir.path().join("k"), dir.path().join("plugin"));
+    write(&path, &config("east", "e", "{exec: {command: ./plugin}}"));
+    let (mut clusters, _) = spawn(vec![KubeconfigFile::new(&path, None).provider()]);
+    clusters.ready().await;
+    let mut set = clusters.watch();
+    becomes(&mut set, "east(down)").await;
+    write(
+        &plugin,
+        "#!/bin/sh\necho '{\"kind\":\"ExecCredential\",\"status\":{\"token\":\"t\"}}'\n",
+    );
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    fs::set_permissions(&plugin, executable).unwrap();
+    let found = timeout(Duration::from_secs(60), set.wait_for(|set| sum(set) == "east@1")).await;
+    assert!(found.is_ok(), "{:?}", clusters.status());
+}
+
+/// Answers what a test puts into a channel.
+struct Scripted(watch::Receiver<Option<Snapshot>>);
+
+impl ClusterProvider for Scripted {
+    fn label(&self) -> String {
+        "script".into()
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Snapshot> {
+        async {
+            loop {
+                if self.0.changed().await.is_err() {
+                    futures::future::pending::<()>().await;
+                }
+                if let Some(snapshot) = self.0.borrow_and_update().clone() {
+                    return snapshot;
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_published_before_every_provider_has_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir.path().join("a"), &config("east", "e", TOKEN));
+    let (sender, receiver) = watch::channel(None);
+    let (mut clusters, _) =
+        spawn(vec![Directory::new(dir.path()).provider(), Box::new(Scripted(receiver))]);
+    assert!(timeout(Duration::from_secs(30), clusters.ready()).await.is_err());
+    sender.send(Some(Snapshot::default())).unwrap();
+    timeout(PROMISE, clusters.ready()).await.unwrap();
+    assert_eq!(sum(&clusters.watch().borrow()), "east@1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_name_is_told_and_the_first_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    for (file, server) in [("a", "one"), ("b", "two")] {
+        write(&dir.path().join(file), &config("east", server, TOKEN));
+    }
+    let (mut clusters, _) = spawn(vec![Directory::new(dir.path()).provider()]);
+    clusters.ready().await;
+    let mut set = clusters.watch();
+    becomes(&mut set, "east@1").await;
+    let problems = &clusters.status().problems;
+    assert_eq!(problems.len(), 1);
+    assert!(
+        problems[0].contains("/b, context \"east\" is left out: the name east"),
+        "{problems:?}"
+    );
+}

@@ -1,0 +1,132 @@
+//! The command line as typed. Nothing here is checked beyond its syntax.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// A multi-cluster sharded controller manager for Kubernetes.
+#[derive(Debug, Parser)]
+#[command(name = "leasehold", version, max_term_width = 100)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    #[cfg(feature = "embedded")]
+    /// Start a whole fleet on this machine and show what it does.
+    Demo(crate::demo::Args),
+    /// Run one replica of the manager.
+    Run(RunArgs),
+    /// Show members and shards, read from the home cluster.
+    Status(StatusArgs),
+    #[cfg(feature = "embedded")]
+    /// Run the embedded API server by itself.
+    Apiserver(ApiserverArgs),
+    /// Print the CustomResourceDefinitions as YAML: `leasehold crds | kubectl apply -f -`.
+    Crds(CrdsArgs),
+    /// Print the version.
+    Version,
+}
+
+/// Arguments of `leasehold run`.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// The configuration file; every key is in deploy/leasehold.example.yaml.
+    #[arg(long, short, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
+    pub config: PathBuf,
+    /// Check the configuration file and exit: 0 if it is right, 2 if not.
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Arguments of `leasehold status`.
+#[derive(Debug, clap::Args)]
+pub struct StatusArgs {
+    /// Take home cluster and namespace from a manager's configuration file.
+    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
+    pub config: Option<PathBuf>,
+    /// The home cluster's kubeconfig. Default: $KUBECONFIG, else ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The home cluster's context. Default: the kubeconfig's current one.
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+    /// The namespace of Leases, Members and ShardMaps. Default: the configuration file's, else
+    /// leasehold-system.
+    #[arg(long, short, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// The form of the answer.
+    #[arg(long, short, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+}
+
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// Arguments of `leasehold crds`.
+#[derive(Debug, clap::Args)]
+pub struct CrdsArgs {
+    /// Which ones: those of the home cluster, those of workload clusters, or all.
+    #[arg(long = "for", value_enum, default_value_t = CrdSet::All, value_name = "CLUSTERS")]
+    pub set: CrdSet,
+}
+
+/// Which CustomResourceDefinitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CrdSet {
+    /// All of them.
+    All,
+    /// ShardMap and Member.
+    Home,
+    /// Those of the built-in controllers.
+    Workload,
+}
+
+#[cfg(feature = "embedded")]
+/// Arguments of `leasehold apiserver`.
+#[derive(Debug, clap::Args)]
+pub struct ApiserverArgs {
+    /// What the server, and the context of its kubeconfig, is called.
+    #[arg(long, default_value = "local")]
+    pub name: model::ClusterName,
+    /// The port on 127.0.0.1; 0 takes a free one.
+    #[arg(long, default_value_t = 6443)]
+    pub port: u16,
+    /// The folder for its kubeconfig.
+    #[arg(long, value_name = "DIR", default_value = ".leasehold/apiserver")]
+    pub dir: PathBuf,
+    /// The bearer token clients must show. Default: a new one at each start.
+    #[arg(long, env = "LEASEHOLD_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// Run stand-ins for Deployment, ReplicaSet and Pod controllers.
+    #[arg(long)]
+    pub workloads: bool,
+    /// Delete what belongs to deleted owners.
+    #[arg(long)]
+    pub garbage_collector: bool,
+    /// Install the CustomResourceDefinitions of `leasehold crds`.
+    #[arg(long)]
+    pub crds: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Args::command().debug_assert();
+    }
+}

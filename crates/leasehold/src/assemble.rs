@@ -1,0 +1,206 @@
+//! The only place where clusters, sharding and engine meet.
+//!
+//! ```text
+//!  Config ─▶ clusters ── ClusterSet ─┬─▶ sharding ── Ownership ─▶ engine ── observer ─▶ journal
+//!            home client ────────────┘ └────────────────────────────▲
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clusters::{ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Probing, Registry};
+use engine::{ControllerSpec, DispatchObserver, Engine, EngineConfig, EngineStatus, Unobserved};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
+use model::{Clock, ClusterSet, ClusterState, ControllerName, GroupName};
+use sharding::Sharding;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::clock;
+use crate::config::{ClusterSources, Config, Home, OwnerObject};
+use crate::error::Error;
+use crate::journal::Journal;
+
+/// How long the home cluster may take to say who the owner is, before it is asked again.
+const OWNER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait before it is asked again.
+const OWNER_RETRY: Duration = Duration::from_secs(2);
+
+/// A manager, put together and running but for its engine.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) clusters: Clusters,
+    pub(crate) sharding: Sharding,
+    pub(crate) engine: Engine,
+    pub(crate) status: EngineStatus,
+}
+
+/// Puts a manager together. What it starts ends with `stop`.
+pub(crate) async fn assemble(
+    config: &Config,
+    specs: Vec<ControllerSpec>,
+    metrics: &prometheus::Registry,
+    clock: Arc<dyn Clock>,
+    stop: &CancellationToken,
+) -> Result<Parts, Error> {
+    let specs = chosen(specs, config)?;
+    let observer = observer(config, &clock)?;
+    let home = home(&config.home).await?;
+    let mut clusters =
+        Registry::spawn(providers(&config.clusters), Probing::On, stop.clone(), metrics)
+            .map_err(|source| Error::Metrics("clusters", source))?;
+    let groups = groups(&specs);
+    let owner = owner(&home, config).await?;
+    // Complete before sharding sees it: a coordinator must not take clusters for gone that have
+    // merely not been read yet.
+    clusters.ready().await;
+    announce(&clusters.watch().borrow(), &groups);
+    let sharding = Sharding::spawn(
+        home,
+        sharding_config(config, groups.values().cloned().collect(), owner),
+        clusters.watch(),
+        Arc::clone(&clock),
+        metrics,
+    )
+    .map_err(Error::Sharding)?;
+    let engine = Engine::new(
+        EngineConfig {
+            clock,
+            ownership: Arc::new(sharding.clone()),
+            clusters: clusters.watch(),
+            groups,
+            registry: metrics,
+            observer,
+            seed: clock::seed(),
+        },
+        specs,
+    )
+    .map_err(|source| Error::Metrics("the engine", source))?;
+    let status = engine.status_handle();
+    Ok(Parts { clusters, sharding, engine, status })
+}
+
+/// The controllers that the configuration wants, with its settings.
+fn chosen(specs: Vec<ControllerSpec>, config: &Config) -> Result<Vec<ControllerSpec>, Error> {
+    let mut by_name = BTreeMap::new();
+    for spec in specs {
+        let name = spec.name().clone();
+        if by_name.insert(name.clone(), spec).is_some() {
+            return Err(Error::DuplicateController(name));
+        }
+    }
+    let chosen: Vec<_> = match &config.controllers {
+        None => by_name.into_values().collect(),
+        Some(settings) => {
+            let mut take = |(name, settings): (&ControllerName, &crate::config::ControllerSettings)| {
+                let spec = by_name
+                    .remove(name)
+                    .ok_or_else(|| Error::UnknownController(name.clone()))?;
+                Ok(match settings.workers {
+                    Some(workers) => spec.with_workers(workers),
+                    None => spec,
+                })
+            };
+            settings.iter().map(&mut take).collect::<Result<_, Error>>()?
+        }
+    };
+    if chosen.is_empty() { Err(Error::NoControllers) } else { Ok(chosen) }
+}
+
+fn groups(specs: &[ControllerSpec]) -> BTreeMap<ControllerName, GroupName> {
+    let inputs: Vec<_> = specs.iter().map(ControllerSpec::group_input).collect();
+    model::group::groups(&inputs)
+}
+
+fn observer(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<dyn DispatchObserver>, Error> {
+    Ok(match &config.journal {
+        Some(path) => Arc::new(Journal::open(path, Arc::clone(clock))?),
+        None => Arc::new(Unobserved),
+    })
+}
+
+async fn home(home: &Home) -> Result<Client, Error> {
+    let client = match home {
+        Home::InCluster => clusters::client_in_cluster().await.map_err(Arc::new),
+        Home::Kubeconfig { path, context } => {
+            clusters::client_from_kubeconfig(path, context.as_deref()).await
+        }
+    };
+    client.map_err(|source| Error::Home { source })
+}
+
+fn providers(sources: &ClusterSources) -> Vec<Box<dyn ClusterProvider>> {
+    let ClusterSources { kubeconfigs, directory, in_cluster } = sources;
+    let files = kubeconfigs
+        .iter()
+        .map(|file| KubeconfigFile::new(&file.path, file.contexts.clone()).provider());
+    let directory = directory.iter().map(|path| Directory::new(path).provider());
+    let in_cluster = in_cluster.iter().map(|name| InCluster::new(name.clone()).provider());
+    files.chain(directory).chain(in_cluster).collect()
+}
+
+fn sharding_config(
+    config: &Config,
+    groups: BTreeSet<GroupName>,
+    owner: Option<OwnerReference>,
+) -> sharding::Config {
+    sharding::Config {
+        namespace: config.namespace.clone(),
+        lease: config.lease,
+        drain_timeout: config.drain_timeout,
+        capacity: config.capacity,
+        owner,
+        ..sharding::Config::new(&config.identity, groups, clock::seed())
+    }
+}
+
+/// The reference to the configured owner. A home cluster that does not answer is asked again; one
+/// that answers "no" is an error.
+async fn owner(home: &Client, config: &Config) -> Result<Option<OwnerReference>, Error> {
+    let Some(OwnerObject { api_version, kind, name }) = &config.owner else { return Ok(None) };
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(home.clone(), &config.namespace, &resource);
+    loop {
+        let reason = match tokio::time::timeout(OWNER_TIMEOUT, api.get(name)).await {
+            Ok(Ok(object)) => {
+                return Ok(Some(OwnerReference {
+                    api_version: api_version.clone(),
+                    kind: kind.clone(),
+                    name: name.clone(),
+                    uid: object.metadata.uid.unwrap_or_default(),
+                    ..OwnerReference::default()
+                }));
+            }
+            Ok(Err(source @ kube::Error::Api(_))) => {
+                return Err(Error::Owner {
+                    kind: kind.clone(),
+                    name: name.clone(),
+                    namespace: config.namespace.clone(),
+                    source: Box::new(source),
+                });
+            }
+            Ok(Err(error)) => model::error::chain(&error),
+            Err(_) => format!("no answer within {}s", OWNER_TIMEOUT.as_secs()),
+        };
+        warn!("the home cluster does not answer, the start waits for it: {reason}");
+        tokio::time::sleep(OWNER_RETRY).await;
+    }
+}
+
+/// One line for the clusters and one for each controller group.
+fn announce(set: &ClusterSet, groups: &BTreeMap<ControllerName, GroupName>) {
+    let down = set.clusters.values().filter(|s| matches!(s, ClusterState::Down(_))).count();
+    info!(engaged = set.clusters.len() - down, down, "clusters read");
+    let mut members: BTreeMap<&GroupName, Vec<&str>> = BTreeMap::new();
+    for (controller, group) in groups {
+        members.entry(group).or_default().push(controller.as_str());
+    }
+    for (group, controllers) in members {
+        info!(%group, controllers = controllers.join(", "), "controller group");
+    }
+}

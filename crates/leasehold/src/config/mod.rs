@@ -1,0 +1,183 @@
+//! The configuration of a manager: from the text of one YAML file to a validated [`Config`].
+//!
+//! Parsing notes every problem at once, each with its place, what was found and what is allowed.
+//! Relative paths in the file are taken from the file's own folder. What the file leaves out comes
+//! from the defaults here or from the [`Environment`]. `deploy/leasehold.example.yaml` shows every
+//! key.
+
+mod parse;
+mod problem;
+mod reader;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use model::{ClusterName, ControllerName};
+use sharding::LeaseTimings;
+use telemetry::{LogConfig, OtlpConfig};
+
+pub use parse::{MAX_IDENTITY_CHARS, parse};
+pub use problem::{Problem, Problems};
+
+/// The largest configuration file.
+pub const MAX_CONFIG_BYTES: usize = 1 << 20;
+
+/// Everything a manager is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The cluster that holds Leases, Members and ShardMaps.
+    pub home: Home,
+    /// The namespace that holds them.
+    pub namespace: String,
+    /// The process, the same after a restart: the Pod's name or the host's.
+    pub identity: String,
+    /// How much this replica can carry, relative to the others.
+    pub capacity: u32,
+    /// What owns our objects in the home cluster, so that they go when it goes.
+    pub owner: Option<OwnerObject>,
+    /// Where the workload clusters are told.
+    pub clusters: ClusterSources,
+    /// The controllers to run, by name; `None` for all with their defaults.
+    pub controllers: Option<BTreeMap<ControllerName, ControllerSettings>>,
+    /// How liveness is told.
+    pub lease: LeaseTimings,
+    /// How long reconciles may go on in a shard that is handed over.
+    pub drain_timeout: Duration,
+    /// How long an orderly exit may take.
+    pub shutdown_grace_period: Duration,
+    /// Where probes and metrics are served; `None` for nowhere.
+    pub admin: Option<SocketAddr>,
+    /// How log lines look.
+    pub log: LogConfig,
+    /// Where traces go.
+    pub otlp: Option<OtlpConfig>,
+    /// A file for the evidence of every dispatch.
+    pub journal: Option<PathBuf>,
+}
+
+/// How to reach the home cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// With a kubeconfig.
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// The context; `None` for the file's current one.
+        context: Option<String>,
+    },
+    /// As the Pod's ServiceAccount.
+    InCluster,
+}
+
+/// Where the workload clusters are told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterSources {
+    /// Kubeconfig files.
+    pub kubeconfigs: Vec<KubeconfigSource>,
+    /// A watched folder of kubeconfigs.
+    pub directory: Option<PathBuf>,
+    /// The name of the cluster we run in, if it is one of them.
+    pub in_cluster: Option<ClusterName>,
+}
+
+/// One kubeconfig file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubeconfigSource {
+    /// The file.
+    pub path: PathBuf,
+    /// The contexts; `None` for every one.
+    pub contexts: Option<Vec<String>>,
+}
+
+/// What the file says of one controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ControllerSettings {
+    /// How many reconciles at once; `None` for the controller's own default.
+    pub workers: Option<usize>,
+}
+
+/// An object in our namespace of the home cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerObject {
+    /// As in manifests: `v1`, `apps/v1`.
+    pub api_version: String,
+    /// As in manifests: `ServiceAccount`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// What a configuration takes from around the file.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    /// The folder relative paths are taken from.
+    pub dir: PathBuf,
+    /// `$POD_NAME`.
+    pub pod_name: Option<String>,
+    /// The host's name.
+    pub hostname: Option<String>,
+}
+
+impl Config {
+    /// A configuration with every default, for a program that embeds the manager.
+    pub fn new(home: Home, identity: impl Into<String>, clusters: ClusterSources) -> Self {
+        Self {
+            home,
+            namespace: "leasehold-system".to_owned(),
+            identity: identity.into(),
+            capacity: 100,
+            owner: None,
+            clusters,
+            controllers: None,
+            lease: LeaseTimings::default(),
+            drain_timeout: Duration::from_secs(30),
+            shutdown_grace_period: Duration::from_secs(60),
+            admin: None,
+            log: LogConfig::default(),
+            otlp: None,
+            journal: None,
+        }
+    }
+
+    /// Reads the file at `path`, which may name the controllers in `known`.
+    ///
+    /// # Errors
+    /// Every problem of the file.
+    pub fn load(path: &Path, known: &[&str]) -> Result<Self, Problems> {
+        let file = path.display().to_string();
+        let text = read(path).map_err(|message| Problems {
+            file: file.clone(),
+            problems: vec![Problem::new("", message)],
+        })?;
+        parse(&text, &Environment::of_process(path), known)
+            .map_err(|problems| Problems { file, problems })
+    }
+}
+
+impl Environment {
+    /// This process's, for the configuration file at `path`.
+    pub fn of_process(path: &Path) -> Self {
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let uname = rustix::system::uname();
+        Self {
+            dir: absolute.parent().unwrap_or(Path::new("/")).to_owned(),
+            pod_name: std::env::var("POD_NAME").ok().filter(|name| !name.is_empty()),
+            hostname: uname.nodename().to_str().ok().map(str::to_owned),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| format!("cannot be read: {e}; give an existing file with --config"))?;
+    if text.len() > MAX_CONFIG_BYTES {
+        return Err(format!("is larger than {MAX_CONFIG_BYTES} bytes"));
+    }
+    Ok(text)
+}

@@ -1,0 +1,315 @@
+//! The file's sections, one function each, and the rules that span several values. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use model::ControllerName;
+use serde_json::Value;
+use sharding::LeaseTimings;
+use telemetry::{LogConfig, OtlpConfig};
+
+use super::problem::Problem;
+use super::reader::{Notes, Section, unknown};
+use super::{
+    ClusterSources, Config, ControllerSettings, Environment, Home, KubeconfigSource, OwnerObject,
+    values,
+};
+
+/// The longest identity: the id of a member adds a suffix to it, and is at most 63.
+pub const MAX_IDENTITY_CHARS: usize = 57;
+/// The most reconciles at once of one controller.
+const MAX_WORKERS: u64 = 256;
+/// Leases shorter than this fail on an ordinary hiccup of an API server.
+const MIN_LEASE: Duration = Duration::from_secs(3);
+const MAX_LEASE: Duration = Duration::from_secs(600);
+const MIN_RENEW: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(3600);
+/// What an exit needs beside its drain: giving back the Lease, stopping servers.
+const EXIT_MARGIN: Duration = Duration::from_secs(5);
+
+/// A configuration from the text of its file, which may name the controllers in `known`.
+///
+/// # Errors
+/// Every problem found; at least one.
+pub fn parse(text: &str, env: &Environment, known: &[&str]) -> Result<Config, Vec<Problem>> {
+    let options = serde_saphyr::options! { with_snippet: false };
+    let value: Value = serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| vec![Problem::new("", format!("is not YAML: {error}"))])?;
+    let notes = Notes::default();
+    let config = file(Section::root(&value, &notes), env, known);
+    let problems = notes.into_problems();
+    match config {
+        Some(config) if problems.is_empty() => Ok(config),
+        _ => Err(problems),
+    }
+}
+
+/// `None` only with a problem noted.
+fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> {
+    let home = home(&root, env);
+    let namespace = root.value("namespace", values::namespace);
+    let identity = identity(&root, env);
+    let capacity = root.value("capacity", values::whole(1..=1000));
+    let owner = owner(&root);
+    let clusters = clusters(&root, env);
+    let controllers = controllers(&root, known);
+    let lease = lease(&root);
+    let waits = waits(&root);
+    let admin = admin(&root);
+    let (log, otlp) = telemetry_section(&root, identity.as_deref().unwrap_or_default());
+    let journal = root.value("journal", values::text).map(|path| env.dir.join(path));
+    root.finish();
+    let defaults = Config::new(home?, identity?, clusters);
+    Some(Config {
+        namespace: namespace.unwrap_or(defaults.namespace),
+        capacity: capacity.map_or(defaults.capacity, |capacity| capacity as u32),
+        owner,
+        controllers,
+        lease,
+        drain_timeout: waits.0,
+        shutdown_grace_period: waits.1,
+        admin: Some(admin),
+        log,
+        otlp,
+        journal,
+        ..defaults
+    })
+}
+
+fn home(root: &Section<'_>, env: &Environment) -> Option<Home> {
+    if !root.has("home") {
+        root.problem(
+            "home",
+            "missing; allowed: {kubeconfig: FILE, context: NAME} or {inCluster: true}",
+        );
+        return None;
+    }
+    let section = root.section("home");
+    let in_cluster = section.value("inCluster", values::flag).unwrap_or(false);
+    let kubeconfig = section.value("kubeconfig", values::text);
+    let context = section.value("context", values::text);
+    let home = match (in_cluster, kubeconfig) {
+        (true, None) if context.is_none() => Some(Home::InCluster),
+        (false, Some(path)) => Some(Home::Kubeconfig { path: env.dir.join(path), context }),
+        (true, _) => {
+            root.problem("home", "inCluster and a kubeconfig are given; allowed: one of them");
+            None
+        }
+        // A value that was not allowed has been noted already.
+        (false, None) => {
+            if !section.has("kubeconfig") {
+                root.problem("home", "names no cluster; allowed: a kubeconfig, or inCluster: true");
+            }
+            None
+        }
+    };
+    section.finish();
+    home
+}
+
+fn identity(root: &Section<'_>, env: &Environment) -> Option<String> {
+    let allowed = format!(
+        "1 to {MAX_IDENTITY_CHARS} of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit"
+    );
+    let good =
+        |text: &str| text.len() <= MAX_IDENTITY_CHARS && text.parse::<model::MemberId>().is_ok();
+    if root.has("identity") {
+        return root.value("identity", |value| {
+            let text = value.as_str().filter(|text| good(text));
+            text.map(str::to_owned).ok_or_else(|| allowed.clone())
+        });
+    }
+    let host = || env.hostname.as_deref().map(str::to_lowercase);
+    let found = env.pod_name.clone().or_else(host).unwrap_or_default();
+    if !good(&found) {
+        let source = if env.pod_name.is_some() { "$POD_NAME" } else { "the host's name" };
+        root.problem(
+            "identity",
+            format!("missing, and {source} {found:?} will not do; allowed: {allowed}"),
+        );
+        return None;
+    }
+    Some(found)
+}
+
+fn owner(root: &Section<'_>) -> Option<OwnerObject> {
+    if !root.has("owner") {
+        return None;
+    }
+    let section = root.section("owner");
+    let need = |key: &'static str| {
+        let value = section.value(key, values::text);
+        if !section.has(key) {
+            section.problem(key, "missing; allowed: a text");
+        }
+        value
+    };
+    let (api_version, kind, name) = (need("apiVersion"), need("kind"), need("name"));
+    section.finish();
+    Some(OwnerObject { api_version: api_version?, kind: kind?, name: name? })
+}
+
+fn clusters(root: &Section<'_>, env: &Environment) -> ClusterSources {
+    let section = root.section("clusters");
+    let mut seen = BTreeSet::new();
+    let kubeconfigs = section
+        .sections("kubeconfigs")
+        .into_iter()
+        .filter_map(|entry| {
+            let source = kubeconfig(&entry, env);
+            if let Some(source) = &source
+                && !seen.insert(source.path.clone())
+            {
+                entry.problem(
+                    "path",
+                    "the same file twice; allowed: one entry with all its contexts",
+                );
+            }
+            entry.finish();
+            source
+        })
+        .collect();
+    let directory = section.value("directory", values::text).map(|path| env.dir.join(path));
+    let in_cluster = section.value("inCluster", values::name);
+    let told = ["kubeconfigs", "directory", "inCluster"].into_iter().any(|key| section.has(key));
+    if !told {
+        root.problem(
+            "clusters",
+            "names no cluster; allowed: at least one of kubeconfigs, directory, inCluster",
+        );
+    }
+    section.finish();
+    ClusterSources { kubeconfigs, directory, in_cluster }
+}
+
+fn kubeconfig(entry: &Section<'_>, env: &Environment) -> Option<KubeconfigSource> {
+    let path = entry.value("path", values::text).map(|path| env.dir.join(path));
+    if !entry.has("path") {
+        entry.problem("path", "missing; allowed: the path of a kubeconfig");
+    }
+    let contexts = entry.list("contexts", values::text);
+    if contexts.as_ref().is_some_and(Vec::is_empty) && entry.has("contexts") {
+        entry.problem(
+            "contexts",
+            "an empty list; allowed: names of contexts, or no list for every context",
+        );
+    }
+    Some(KubeconfigSource { path: path?, contexts })
+}
+
+fn controllers(
+    root: &Section<'_>,
+    known: &[&str],
+) -> Option<BTreeMap<ControllerName, ControllerSettings>> {
+    if !root.has("controllers") {
+        return None;
+    }
+    let section = root.section("controllers");
+    let mut settings = BTreeMap::new();
+    for (name, entry) in section.named() {
+        if !known.contains(&name) {
+            section
+                .problem(name, unknown(name, known).replace("unknown key", "unknown controller"));
+            continue;
+        }
+        let workers = entry.value("workers", values::whole(1..=MAX_WORKERS));
+        entry.finish();
+        if let Ok(name) = name.parse() {
+            settings.insert(name, ControllerSettings { workers: workers.map(|n| n as usize) });
+        }
+    }
+    Some(settings)
+}
+
+fn lease(root: &Section<'_>) -> LeaseTimings {
+    let section = root.section("lease");
+    let defaults = LeaseTimings::default();
+    let whole_seconds = |value: &Value| {
+        let duration = values::duration(MIN_LEASE..=MAX_LEASE)(value)?;
+        // A Lease says its duration in seconds.
+        let whole = duration.subsec_nanos() == 0;
+        if whole { Ok(duration) } else { Err("a whole number of seconds, as in 8s".to_owned()) }
+    };
+    let duration = section.value_or("duration", whole_seconds, defaults.duration);
+    let renew = values::duration(MIN_RENEW..=MAX_LEASE);
+    let renew_interval = section.value_or("renewInterval", renew, defaults.renew_interval);
+    let margin = defaults.margin;
+    let timings = duration.zip(renew_interval).map(|(duration, renew_interval)| LeaseTimings {
+        duration,
+        renew_interval,
+        margin,
+    });
+    if let Some(misfit) = timings.and_then(misfit) {
+        section.problem("renewInterval", misfit);
+    }
+    section.finish();
+    timings.unwrap_or(defaults)
+}
+
+/// Why the timings do not go together, if they do not.
+fn misfit(timings: LeaseTimings) -> Option<String> {
+    let LeaseTimings { duration, renew_interval, margin } = timings;
+    (duration <= renew_interval * 2 + margin).then(|| {
+        format!(
+            "found {} with a duration of {}; allowed: less than {}, so that one renewal may fail \
+             (twice the interval and a margin of {} must fit into the duration)",
+            values::show(renew_interval),
+            values::show(duration),
+            values::show(duration.saturating_sub(margin) / 2),
+            values::show(margin),
+        )
+    })
+}
+
+/// The drain timeout and the grace period, which must leave room for it.
+fn waits(root: &Section<'_>) -> (Duration, Duration) {
+    let bounds = || values::duration(Duration::from_secs(1)..=MAX_WAIT);
+    let drain = root.value_or("drainTimeout", bounds(), Duration::from_secs(30));
+    let least = drain.map_or(Duration::ZERO, |drain| drain + EXIT_MARGIN);
+    let grace = root.value_or("shutdownGracePeriod", bounds(), least.max(Duration::from_secs(60)));
+    if let (Some(drain), Some(grace)) = (drain, grace)
+        && grace < least
+    {
+        root.problem(
+            "shutdownGracePeriod",
+            format!(
+                "found {} with a drainTimeout of {}; allowed: at least {}, so that a drain may end",
+                values::show(grace),
+                values::show(drain),
+                values::show(least),
+            ),
+        );
+    }
+    (drain.unwrap_or_default(), grace.unwrap_or_default())
+}
+
+fn admin(root: &Section<'_>) -> std::net::SocketAddr {
+    let section = root.section("admin");
+    let bind = section.value("bind", values::address);
+    section.finish();
+    bind.unwrap_or_else(|| ([127, 0, 0, 1], 8080).into())
+}
+
+fn telemetry_section(root: &Section<'_>, instance: &str) -> (LogConfig, Option<OtlpConfig>) {
+    let section = root.section("telemetry");
+    let log_section = section.section("log");
+    let defaults = LogConfig::default();
+    let log = LogConfig {
+        format: log_section.value("format", values::log_format).unwrap_or(defaults.format),
+        filter: log_section.value("filter", values::log_filter).unwrap_or(defaults.filter),
+    };
+    log_section.finish();
+    let otlp = section.has("otlp").then(|| otlp(&section.section("otlp"), instance)).flatten();
+    section.finish();
+    (log, otlp)
+}
+
+fn otlp(section: &Section<'_>, instance: &str) -> Option<OtlpConfig> {
+    let endpoint = section.value("endpoint", values::endpoint);
+    if !section.has("endpoint") {
+        section.problem("endpoint", "missing; allowed: a URL, as in http://127.0.0.1:4317");
+    }
+    let sample_ratio = section.value("sampleRatio", values::share).unwrap_or(1.0);
+    Some(OtlpConfig { endpoint: endpoint?, sample_ratio, instance: instance.to_owned() })
+}

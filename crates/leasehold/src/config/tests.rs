@@ -1,0 +1,170 @@
+//! Configuration files, right and wrong, and what is said of them.
+
+use std::path::Path;
+
+use super::*;
+
+const KNOWN: [&str; 2] = ["tdset", "configmonitor"];
+
+fn env() -> Environment {
+    Environment { dir: "/etc/l".into(), pod_name: None, hostname: Some("Host-1".into()) }
+}
+
+fn load(text: &str) -> Result<Config, String> {
+    parse(text, &env(), &KNOWN)
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+}
+
+const LEAST: &str = "home: {inCluster: true}\nclusters: {directory: c}\n";
+
+#[track_caller]
+fn check(extra: &str, expect: &str) {
+    let found = load(&format!("{LEAST}{extra}")).map(|_| "ok".to_owned());
+    assert_eq!(found.unwrap_or_else(|problems| problems), expect);
+}
+
+#[test]
+fn the_example_holds_every_key_and_is_right() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/leasehold.example.yaml");
+    let config = Config::load(&path, &KNOWN).unwrap();
+    assert_eq!(config.identity, "replica-0");
+    assert_eq!(config.lease, sharding::LeaseTimings::default());
+    assert_eq!(config.clusters.kubeconfigs.len(), 2);
+    assert!(config.clusters.kubeconfigs[0].path.is_absolute());
+    assert_eq!(config.controllers.unwrap().len(), 2);
+    assert_eq!(config.otlp.unwrap().endpoint, "http://127.0.0.1:4317/");
+}
+
+#[test]
+fn the_least_file_gets_defaults() {
+    let config = load(LEAST).unwrap();
+    assert_eq!(config.home, Home::InCluster);
+    assert_eq!(config.identity, "host-1");
+    assert_eq!(config.clusters.directory.as_deref(), Some(Path::new("/etc/l/c")));
+    assert_eq!(config.controllers, None);
+    assert_eq!(config.admin.unwrap().to_string(), "127.0.0.1:8080");
+    assert_eq!(config.shutdown_grace_period, Duration::from_secs(60));
+}
+
+#[test]
+fn every_problem_is_told_at_once() {
+    let text = "
+home: {kubeconfg: ./home, context: 7}
+namespace: Leasehold
+clusters:
+  kubeconfigs: [{contexts: []}, {path: a, contexts: [x]}, {path: a}]
+  directory: 3
+controlers: {}
+controllers: {tdset: {workers: four}, tdsett: {}, configmonitor: {worker: 2}}
+lease: {duration: 8s, renewInterval: 8s}
+drainTimeout: 60
+shutdownGracePeriod: 31s
+admin: {bind: localhost}
+telemetry: {log: {format: yaml, filter: 'engine=loud'}, otlp: {sampleRatio: 2}}
+";
+    insta::assert_snapshot!(load(text).unwrap_err(), @r#"
+    home.context: found 7; allowed: a text
+    home: names no cluster; allowed: a kubeconfig, or inCluster: true
+    home.kubeconfg: unknown key; did you mean kubeconfig? Known here: inCluster, kubeconfig, context
+    namespace: found "Leasehold"; allowed: 1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit
+    clusters.kubeconfigs[0].path: missing; allowed: the path of a kubeconfig
+    clusters.kubeconfigs[0].contexts: an empty list; allowed: names of contexts, or no list for every context
+    clusters.kubeconfigs[2].path: the same file twice; allowed: one entry with all its contexts
+    clusters.directory: found 3; allowed: a text
+    controllers.configmonitor.worker: unknown key; did you mean workers? Known here: workers
+    controllers.tdset.workers: found "four"; allowed: a whole number from 1 to 256
+    controllers.tdsett: unknown controller; did you mean tdset? Known here: tdset, configmonitor
+    lease.renewInterval: found 8s with a duration of 8s; allowed: less than 3750ms, so that one renewal may fail (twice the interval and a margin of 500ms must fit into the duration)
+    drainTimeout: found 60; allowed: a duration from 1s to 1h, as in 500ms, 8s or 2m
+    admin.bind: found "localhost"; allowed: an IP address and a port, as in 127.0.0.1:8080
+    telemetry.log.format: found "yaml"; allowed: text or json
+    telemetry.log.filter: found "engine=loud"; allowed: a level (error, warn, info, debug, trace) or directives like info,engine=debug
+    telemetry.otlp.endpoint: missing; allowed: a URL, as in http://127.0.0.1:4317
+    telemetry.otlp.sampleRatio: found 2; allowed: a share from 0.0 to 1.0
+    controlers: unknown key; did you mean controllers? Known here: home, namespace, identity, capacity, owner, clusters, controllers, lease, drainTimeout, shutdownGracePeriod, admin, telemetry, journal
+    "#);
+}
+
+#[test]
+fn values_are_held_to_their_bounds() {
+    check("controllers: {tdset: }", "ok");
+    check(
+        "controllers: {tdset: {workers: 0}}",
+        "controllers.tdset.workers: found 0; allowed: a whole number from 1 to 256",
+    );
+    check(
+        "controllers: [tdset]",
+        "controllers: found a list of 1; allowed: a section with keys of its own",
+    );
+    check(
+        "lease: {duration: 2s, renewInterval: 100ms}",
+        "lease.duration: found \"2s\"; allowed: a duration from 3s to 10m, as in 500ms, 8s or 2m\n\
+         lease.renewInterval: found \"100ms\"; allowed: a duration from 1s to 10m, as in 500ms, 8s or 2m",
+    );
+    check(
+        "lease: {duration: 4500ms}",
+        "lease.duration: found \"4500ms\"; allowed: a whole number of seconds, as in 8s",
+    );
+    check("lease: {duration: 3s, renewInterval: 1s}", "ok");
+    check(
+        "lease: {duration: 3s}",
+        "lease.renewInterval: found 2s with a duration of 3s; allowed: less than 1250ms, so that one \
+         renewal may fail (twice the interval and a margin of 500ms must fit into the duration)",
+    );
+    check("drainTimeout: 5m", "ok");
+    check(
+        "shutdownGracePeriod: 10s",
+        "shutdownGracePeriod: found 10s with a drainTimeout of 30s; allowed: at least 35s, so that a \
+         drain may end",
+    );
+}
+
+#[test]
+fn home_and_clusters_are_required() {
+    let found = load("{}").unwrap_err();
+    assert_eq!(
+        found,
+        "home: missing; allowed: {kubeconfig: FILE, context: NAME} or {inCluster: true}\n\
+         clusters: names no cluster; allowed: at least one of kubeconfigs, directory, inCluster"
+    );
+    assert_eq!(load("").unwrap_err(), found);
+    let both =
+        load("home: {inCluster: true, kubeconfig: h}\nclusters: {inCluster: l}").unwrap_err();
+    assert_eq!(both, "home: inCluster and a kubeconfig are given; allowed: one of them");
+}
+
+#[test]
+fn text_that_is_not_yaml_is_one_problem_with_its_place() {
+    let found = load("home: {\n").unwrap_err();
+    assert!(found.starts_with("is not YAML: ") && found.contains("line"), "{found}");
+    let twice = load("home: {inCluster: true}\nhome: {}\n").unwrap_err();
+    assert!(twice.contains("duplicate"), "{twice}");
+    assert!(load("- a").unwrap_err().starts_with("found a list of 1; allowed: a section"));
+}
+
+#[test]
+fn an_identity_comes_from_the_pod_or_the_host() {
+    let env = |pod: Option<&str>, host: &str| Environment {
+        pod_name: pod.map(str::to_owned),
+        hostname: Some(host.into()),
+        ..env()
+    };
+    let identity = |env: Environment| parse(LEAST, &env, &KNOWN).map(|config| config.identity);
+    assert_eq!(identity(env(Some("leasehold-0"), "node")).unwrap(), "leasehold-0");
+    assert_eq!(identity(env(None, "node")).unwrap(), "node");
+    let problems = identity(env(None, "my_host")).unwrap_err();
+    assert!(
+        problems[0].message.contains("the host's name \"my_host\" will not do"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_says_so() {
+    let problems = Config::load(Path::new("/nowhere/l.yaml"), &KNOWN).unwrap_err();
+    assert_eq!(
+        problems.to_string(),
+        "/nowhere/l.yaml has 1 problem:\n  cannot be read: No such file or directory (os error 2); \
+         give an existing file with --config"
+    );
+}

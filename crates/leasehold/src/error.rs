@@ -1,0 +1,54 @@
+//! Why a manager cannot start, or cannot go on.
+
+use std::sync::Arc;
+
+use clusters::Unusable;
+
+/// A manager that cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No client for the home cluster can be made.
+    #[error("reach the home cluster: {}", source.fix())]
+    Home {
+        /// Why not.
+        #[source]
+        source: Arc<Unusable>,
+    },
+    /// The object that is to own ours in the home cluster cannot be named.
+    #[error("find the owner {kind} {name} in namespace {namespace} of the home cluster: correct owner in the configuration, or create it")]
+    Owner {
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// Where it should be.
+        namespace: String,
+        /// What the home cluster said.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The configuration names a controller that this manager was not given.
+    #[error("controller {0} is configured, but this manager does not have it")]
+    UnknownController(model::ControllerName),
+    /// Nothing to run.
+    #[error("no controller to run: name one under controllers, or leave that section out to run all")]
+    NoControllers,
+    /// Two controllers under one name.
+    #[error("two controllers are called {0}: give one of them another name")]
+    DuplicateController(model::ControllerName),
+    /// Probes and metrics cannot be served.
+    #[error(transparent)]
+    Admin(#[from] admin::Error),
+    /// The journal cannot be written.
+    #[error(transparent)]
+    Journal(#[from] crate::journal::Error),
+    /// A series is registered twice.
+    #[error("register the metrics of {0}")]
+    Metrics(&'static str, #[source] prometheus::Error),
+    /// Sharding refuses to start.
+    #[error("start sharding")]
+    Sharding(#[source] sharding::Error),
+    /// A part of the manager ended before it was told to.
+    #[error("{0} ended by itself; this is a defect of the manager")]
+    Ended(&'static str),
+}

@@ -1,0 +1,227 @@
+//! The manager as a library: give it a [`Config`] and controllers, and run it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use admin::{Admin, Check, Readiness, ViewFn};
+use clusters::Clusters;
+use engine::{ControllerSpec, EngineStatus};
+use model::Clock;
+use serde_json::json;
+use sharding::{Departure, Sharding};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{error, info, warn};
+
+use crate::assemble::{Parts, assemble};
+use crate::clock::SystemClock;
+use crate::config::Config;
+use crate::error::Error;
+
+/// One replica of the manager.
+///
+/// ```no_run
+/// use engine::{Action, Context, Controller, ReconcileError, Reconciler};
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use leasehold::Manager;
+/// use leasehold::config::{ClusterSources, Config, Home};
+/// use model::ObjectKey;
+/// use tokio_util::sync::CancellationToken;
+///
+/// struct Hello;
+///
+/// impl Reconciler for Hello {
+///     type Kind = ConfigMap;
+///     async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+///         if let Some(map) = ctx.get::<ConfigMap>(key.namespace.as_deref(), &key.name)? {
+///             println!("{key} has {} keys", map.data.as_ref().map_or(0, |data| data.len()));
+///         }
+///         Ok(Action::Done)
+///     }
+/// }
+///
+/// # async fn start() -> Result<(), leasehold::Error> {
+/// let home = Home::Kubeconfig { path: "home.kubeconfig".into(), context: None };
+/// let clusters = ClusterSources { directory: Some("clusters".into()), ..Default::default() };
+/// Manager::new(Config::new(home, "replica-0", clusters))
+///     .controller(Controller::for_kind::<ConfigMap>("hello").reconciler(Hello))
+///     .run(CancellationToken::new())
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a manager does nothing until it is run"]
+pub struct Manager {
+    config: Config,
+    controllers: Vec<ControllerSpec>,
+    metrics: prometheus::Registry,
+    clock: Arc<dyn Clock>,
+}
+
+impl Manager {
+    /// A manager without controllers, with a metrics registry of its own.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            controllers: Vec::new(),
+            metrics: telemetry::registry(),
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// Adds a controller. Where the configuration lists controllers, only those of the list run.
+    pub fn controller(mut self, spec: ControllerSpec) -> Self {
+        self.controllers.push(spec);
+        self
+    }
+
+    /// Adds the built-in controllers.
+    pub fn builtin_controllers(mut self) -> Self {
+        self.controllers.extend(controllers::BUILTINS.iter().map(|builtin| (builtin.spec)()));
+        self
+    }
+
+    /// Where this manager's series are. Register those of your controllers here too.
+    pub fn metrics(&self) -> prometheus::Registry {
+        self.metrics.clone()
+    }
+
+    /// Runs until `shutdown`, then drains, hands over and gives back the Lease.
+    ///
+    /// Says how that went: with [`Departure::Abandoned`] the others get its shards only when the
+    /// Lease has run out.
+    ///
+    /// # Errors
+    /// When something the manager needs is not as it must be at the start, or a part of it ends by
+    /// itself. Unreachable clusters, home included, are no error: they are retried.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<Departure, Error> {
+        // The port first: a second instance on one host is told before it joins the fleet.
+        let listener = match self.config.admin {
+            Some(address) => Some(admin::bind(address).await?),
+            None => None,
+        };
+        let stop = CancellationToken::new();
+        let _stop_on_return = stop.clone().drop_guard();
+        let assembled = assemble(&self.config, self.controllers, &self.metrics, self.clock, &stop);
+        let parts = tokio::select! {
+            parts = assembled => parts?,
+            // Nothing was joined, so there is nothing to hand over.
+            () = shutdown.cancelled() => return Ok(Departure::HandedOver),
+        };
+        let running = Running::start(parts, listener, self.metrics, stop);
+        running.until(shutdown, self.config.shutdown_grace_period).await
+    }
+}
+
+/// A manager at work.
+struct Running {
+    sharding: Sharding,
+    engine: JoinHandle<()>,
+    engine_stop: DropGuard,
+    admin: JoinHandle<Result<(), admin::Error>>,
+    stop: CancellationToken,
+}
+
+impl Running {
+    fn start(
+        parts: Parts,
+        listener: Option<TcpListener>,
+        metrics: prometheus::Registry,
+        stop: CancellationToken,
+    ) -> Self {
+        let Parts { clusters, sharding, engine, status } = parts;
+        let admin = Admin {
+            registry: metrics,
+            ready: readiness(sharding.clone(), status.clone()),
+            debug: views(clusters, sharding.clone(), status),
+        };
+        let admin_stop = stop.clone();
+        let admin = tokio::spawn(async move {
+            match listener {
+                Some(listener) => admin::serve(listener, admin, admin_stop).await,
+                None => {
+                    admin_stop.cancelled().await;
+                    Ok(())
+                }
+            }
+        });
+        let engine_stop = CancellationToken::new();
+        let engine = tokio::spawn(engine.run(engine_stop.clone()));
+        Self { sharding, engine, engine_stop: engine_stop.drop_guard(), admin, stop }
+    }
+
+    async fn until(
+        mut self,
+        shutdown: CancellationToken,
+        grace: std::time::Duration,
+    ) -> Result<Departure, Error> {
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            _ = &mut self.engine => return Err(Error::Ended("the engine")),
+            ended = &mut self.admin => {
+                return match ended {
+                    Ok(Err(error)) => Err(error.into()),
+                    _ => Err(Error::Ended("the admin server")),
+                };
+            }
+        }
+        info!("shutting down: draining and handing over");
+        let departure = timeout(grace, self.sharding.leave()).await.unwrap_or_else(|_| {
+            error!(grace_seconds = grace.as_secs_f64(), "the drain did not end within the grace period");
+            Departure::Abandoned
+        });
+        // Only now: until it has left, the engine's acknowledgements are what the others wait for.
+        drop(self.engine_stop);
+        if self.engine.await.is_err() {
+            warn!("the engine panicked while it stopped");
+        }
+        self.stop.cancel();
+        match self.admin.await {
+            Ok(Ok(())) => {}
+            _ => warn!("the admin server did not stop in order"),
+        }
+        info!(?departure, "left the fleet");
+        Ok(departure)
+    }
+}
+
+fn readiness(sharding: Sharding, engine: EngineStatus) -> admin::ReadyFn {
+    Arc::new(move || {
+        let own = sharding.status();
+        let home = match own.problems.first() {
+            Some(problem) => Err(problem.clone()),
+            None if !own.synced => Err("the home cluster is not read yet".to_owned()),
+            None if own.lease_valid_seconds <= 0.0 => Err("this member has no valid Lease".to_owned()),
+            None => Ok(()),
+        };
+        let engine = engine.readiness();
+        let informers = if engine.ready {
+            Ok(())
+        } else {
+            Err(format!("waiting for {}", engine.waiting.join(", ")))
+        };
+        Readiness { checks: vec![Check::new("home", home), Check::new("informers", informers)] }
+    })
+}
+
+fn views(
+    clusters: Clusters,
+    sharding: Sharding,
+    engine: EngineStatus,
+) -> BTreeMap<&'static str, ViewFn> {
+    let queues = engine.clone();
+    let shards: ViewFn = Arc::new(move || json!(sharding.status()));
+    let queues: ViewFn = Arc::new(move || json!(queues.queues()));
+    let clusters: ViewFn = Arc::new(move || {
+        let status = clusters.status();
+        json!({
+            "clusters": status.clusters,
+            "problems": status.problems,
+            "informers": engine.informers(),
+        })
+    });
+    BTreeMap::from([("shards", shards), ("queues", queues), ("clusters", clusters)])
+}

@@ -1,0 +1,83 @@
+//! `leasehold run`: one replica as a process. Shell: signals and exit codes.
+//!
+//! | exit code | means |
+//! |---|---|
+//! | 0 | told to stop, drained, handed over |
+//! | 1 | could not start, failed, or could not hand over within the grace period |
+//! | 2 | the configuration file is wrong |
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use sharding::Departure;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::args::RunArgs;
+use crate::config::Config;
+use crate::manager::Manager;
+
+/// The exit code for a wrong configuration file.
+const WRONG_CONFIG: u8 = 2;
+/// How long tasks that ignore the end of the runtime are waited for.
+const RUNTIME_LINGER: Duration = Duration::from_millis(500);
+
+/// Runs one replica until a signal.
+///
+/// # Errors
+/// When the process cannot even begin: no runtime, no signal handlers, no telemetry.
+pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let known: Vec<_> = controllers::all().collect();
+    let config = match Config::load(&args.config, &known) {
+        Ok(config) => config,
+        Err(problems) => {
+            eprintln!("leasehold: {problems}");
+            return Ok(ExitCode::from(WRONG_CONFIG));
+        }
+    };
+    if args.check {
+        println!("{} is right", args.config.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let guard = telemetry::init(&config.log, config.otlp.as_ref())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let code = runtime.block_on(serve(args, config));
+    // A credential plugin that hangs holds a thread for good.
+    runtime.shutdown_timeout(RUNTIME_LINGER);
+    drop(guard);
+    code
+}
+
+async fn serve(args: &RunArgs, config: Config) -> anyhow::Result<ExitCode> {
+    let version = env!("CARGO_PKG_VERSION");
+    let file = args.config.display();
+    info!(version, identity = config.identity, namespace = config.namespace, config = %file, "leasehold starts");
+    let shutdown = CancellationToken::new();
+    let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::spawn(follow(signals, shutdown.clone()));
+    Ok(match Manager::new(config).builtin_controllers().run(shutdown).await {
+        Ok(Departure::HandedOver) => ExitCode::SUCCESS,
+        Ok(Departure::Abandoned) => ExitCode::FAILURE,
+        Err(failed) => {
+            error!("{}", model::error::chain(&failed));
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// The first signal asks for an orderly exit, the second ends the process where it stands.
+async fn follow((mut terminate, mut interrupt): (Signal, Signal), shutdown: CancellationToken) {
+    let mut next = async || {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
+    };
+    let name = next().await;
+    info!(signal = name, "told to stop; a second signal exits at once");
+    shutdown.cancel();
+    let name = next().await;
+    warn!(signal = name, "told to stop again: exiting at once, the Lease runs out by itself");
+    std::process::exit(1);
+}

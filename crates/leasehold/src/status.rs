@@ -1,0 +1,205 @@
+//! `leasehold status`: members and shards of the fleet, read from the home cluster.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use kube::Client;
+use model::Clock;
+use sharding::Fleet;
+use sharding::api::Phase;
+use sharding::fleet::{self, FleetMember, FleetShard};
+
+use crate::args::{Output, StatusArgs};
+use crate::clock::SystemClock;
+use crate::config::{Config, Home};
+
+/// How long the home cluster may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const DEFAULT_NAMESPACE: &str = "leasehold-system";
+const INSTALL: &str =
+    "are the definitions installed? `leasehold crds --for home | kubectl apply -f -`";
+
+/// Prints the fleet.
+///
+/// # Errors
+/// When the home cluster cannot be named, reached or read.
+pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let fleet = runtime.block_on(read(args))?;
+    match args.output {
+        Output::Table => print!("{}", table(&fleet, SystemClock.wall())),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&fleet)?),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn read(args: &StatusArgs) -> anyhow::Result<Fleet> {
+    let (home, namespace) = target(args)?;
+    let client = connect(&home).await?;
+    let namespace = args.namespace.clone().or(namespace);
+    let namespace = namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
+    match tokio::time::timeout(TIMEOUT, fleet::read(client, namespace)).await {
+        Ok(Ok(fleet)) => Ok(fleet),
+        Ok(Err(error)) => {
+            let missing = model::error::chain(&error).contains("404");
+            Err(anyhow::Error::new(error).context(if missing { INSTALL } else { "read the fleet" }))
+        }
+        Err(_) => anyhow::bail!("the home cluster gave no answer within {}s", TIMEOUT.as_secs()),
+    }
+}
+
+/// The home cluster to read, and the namespace if a configuration file tells.
+fn target(args: &StatusArgs) -> anyhow::Result<(Home, Option<String>)> {
+    if let Some(path) = &args.config {
+        let known: Vec<_> = controllers::all().collect();
+        let config = Config::load(path, &known)?;
+        return Ok((config.home, Some(config.namespace)));
+    }
+    let path = match &args.kubeconfig {
+        Some(path) => path.clone(),
+        None => default_kubeconfig().context("no kubeconfig: give --config or --kubeconfig")?,
+    };
+    Ok((Home::Kubeconfig { path, context: args.context.clone() }, None))
+}
+
+fn default_kubeconfig() -> Option<PathBuf> {
+    let named = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
+    match named {
+        Some(value) => std::env::split_paths(&value).next(),
+        None => Some(std::env::home_dir()?.join(".kube/config")),
+    }
+}
+
+async fn connect(home: &Home) -> anyhow::Result<Client> {
+    let client = match home {
+        Home::InCluster => clusters::client_in_cluster().await.map_err(Into::into),
+        Home::Kubeconfig { path, context } => {
+            clusters::client_from_kubeconfig(path, context.as_deref()).await
+        }
+    };
+    client.map_err(|unusable| anyhow::anyhow!("{}", unusable.reason()))
+}
+
+/// The fleet as text, as of `now` on the reader's clock.
+fn table(fleet: &Fleet, now: Timestamp) -> String {
+    let member_row = |m: &FleetMember| {
+        let renewed = m.renewed.map_or_else(|| "never".to_owned(), |at| ago(at, now));
+        let role = if m.coordinator { "coordinator" } else { "" };
+        [m.member.to_string(), word(&m.state), word(&m.lease), renewed, m.shards.to_string(), role.to_owned()]
+    };
+    let shard_row = |s: &FleetShard| {
+        let owner = s.owner.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+        let target = s.target.as_ref().map(|t| format!("-> {t}")).unwrap_or_default();
+        [s.shard.to_string(), word(&s.phase), s.epoch.to_string(), owner, target]
+    };
+    let mut text = columns(
+        ["MEMBER", "STATE", "LEASE", "RENEWED", "SHARDS", "ROLE"],
+        fleet.members.iter().map(member_row),
+    );
+    text.push('\n');
+    text += &columns(
+        ["SHARD", "PHASE", "EPOCH", "OWNER", "TARGET"],
+        fleet.shards.iter().map(shard_row),
+    );
+    let count = |phase| fleet.shards.iter().filter(|s| s.phase == phase).count();
+    text += &format!(
+        "\n{} members, {} shards: {} owned, {} draining, {} unowned\n",
+        fleet.members.len(),
+        fleet.shards.len(),
+        count(Phase::Owned),
+        count(Phase::Draining),
+        count(Phase::Unowned),
+    );
+    text
+}
+
+/// A unit variant as it is serialised.
+fn word(value: &impl serde::Serialize) -> String {
+    let text = serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_lowercase));
+    text.unwrap_or_default()
+}
+
+/// How long ago, as far as two machines' clocks agree.
+fn ago(then: Timestamp, now: Timestamp) -> String {
+    let seconds = now.duration_since(then).as_secs_f64().max(0.0);
+    match seconds {
+        s if s < 100.0 => format!("{s:.1}s ago"),
+        s if s < 6000.0 => format!("{:.0}m ago", s / 60.0),
+        s => format!("{:.0}h ago", s / 3600.0),
+    }
+}
+
+/// Rows under a heading, each column as wide as it needs to be.
+fn columns<const N: usize>(
+    heading: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> String {
+    let rows: Vec<[String; N]> =
+        std::iter::once(heading.map(str::to_owned)).chain(rows).collect();
+    let width = |n: usize| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}  "));
+        cells.collect::<String>().trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Epoch;
+    use sharding::api::MemberState;
+    use sharding::fleet::LeaseStanding;
+
+    use super::*;
+
+    #[test]
+    fn the_table() {
+        let member = |id: &str, coordinator| FleetMember {
+            member: id.parse().unwrap(),
+            identity: "replica".into(),
+            state: MemberState::Active,
+            lease: LeaseStanding::Held,
+            renewed: Some(Timestamp::UNIX_EPOCH),
+            coordinator,
+            capacity: 100,
+            protocol_version: 1,
+            shards: 1,
+        };
+        let fleet = Fleet {
+            coordinator: Some("replica-0-abcde".parse().unwrap()),
+            members: vec![member("replica-0-abcde", true), member("replica-10-xyzzy", false)],
+            shards: vec![
+                FleetShard {
+                    shard: "east/tdset/0/1".parse().unwrap(),
+                    owner: Some("replica-0-abcde".parse().unwrap()),
+                    epoch: Epoch(3),
+                    phase: Phase::Draining,
+                    target: Some("replica-10-xyzzy".parse().unwrap()),
+                },
+                FleetShard {
+                    shard: "north/tdset/0/1".parse().unwrap(),
+                    owner: None,
+                    epoch: Epoch(0),
+                    phase: Phase::Unowned,
+                    target: None,
+                },
+            ],
+        };
+        let now = Timestamp::from_millisecond(1500).unwrap();
+        insta::assert_snapshot!(table(&fleet, now), @r"
+        MEMBER            STATE   LEASE  RENEWED   SHARDS  ROLE
+        replica-0-abcde   active  held   1.5s ago  1       coordinator
+        replica-10-xyzzy  active  held   1.5s ago  1
+
+        SHARD            PHASE     EPOCH  OWNER            TARGET
+        east/tdset/0/1   draining  3      replica-0-abcde  -> replica-10-xyzzy
+        north/tdset/0/1  unowned   0      -
+
+        2 members, 2 shards: 0 owned, 1 draining, 1 unowned
+        ");
+    }
+}
