@@ -300,11 +300,11 @@ fn monitor(number: usize) -> (Kind, Vec<DynamicObject>) {
 
 /// Up to four windows; where they overlap the first decides.
 fn windows(rng: &mut Rng) -> Value {
+    let count = rng.usize(0..=4);
     let window = |_| {
         let [start, end] = [rng.i64(0..24), rng.i64(0..24)];
         json!({"startTime": start, "endTime": end, "replica": rng.i64(0..=MAX_REPLICAS)})
     };
-    let count = rng.usize(0..=4);
     (0..count).map(window).collect()
 }
 

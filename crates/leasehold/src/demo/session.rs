@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
+use futures::StreamExt;
 use kube::{Api, ResourceExt};
 use model::{Clock, ClusterName, MemberId, Moment};
 use sharding::api::ShardMap;
@@ -186,11 +187,14 @@ pub async fn run(
 
 /// Applies the objects and tells how that goes.
 async fn apply(clients: Clients, planned: Vec<Planned>, events: mpsc::Sender<Event>) {
-    let applied = async || {
-        let _ = events.send(Event::Applied).await;
-    };
-    if let Err(error) = clients.apply_all(planned, applied).await {
-        let _ = events.send(Event::ApplyFailed(model::error::chain(&error))).await;
+    let mut applied = std::pin::pin!(clients.apply_all(planned));
+    while let Some(result) = applied.next().await {
+        let event = match result {
+            Ok(()) => Event::Applied,
+            Err(error) => Event::ApplyFailed(model::error::chain(&error)),
+        };
+        // A loop that has ended does not want to know.
+        let _ = events.send(event).await;
     }
 }
 

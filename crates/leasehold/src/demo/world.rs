@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::{try_join, try_join_all};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{Stream, StreamExt, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -183,26 +183,14 @@ impl Clients {
         try_join(home, try_join_all(workload)).await.map(|_| ())
     }
 
-    /// Applies every object, [`APPLY_AT_ONCE`] at a time, and calls `applied` after each.
-    ///
-    /// # Errors
-    /// The first that is refused.
-    pub async fn apply_all(
-        &self,
-        planned: Vec<Planned>,
-        applied: impl AsyncFn() + Sync,
-    ) -> Result<(), Error> {
+    /// Applies every object, [`APPLY_AT_ONCE`] at a time; yields once for each.
+    pub fn apply_all(self, planned: Vec<Planned>) -> impl Stream<Item = Result<(), Error>> + Send {
         stream::iter(planned)
-            .map(Ok)
-            .try_for_each_concurrent(APPLY_AT_ONCE, |planned| {
-                let applied = &applied;
-                async move {
-                    self.apply(planned).await?;
-                    applied().await;
-                    Ok(())
-                }
+            .map(move |planned| {
+                let clients = self.clone();
+                async move { clients.apply(planned).await }
             })
-            .await
+            .buffer_unordered(APPLY_AT_ONCE)
     }
 
     async fn apply(&self, planned: Planned) -> Result<(), Error> {
