@@ -1,5 +1,7 @@
 //! The registry with sources of every quality: what it publishes, and what it leaves alone.
 
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;

@@ -23,9 +23,6 @@ pub enum Command {
     Run(RunArgs),
     /// Show members and shards, read from the home cluster.
     Status(StatusArgs),
-    #[cfg(feature = "embedded")]
-    /// Run the embedded API server by itself.
-    Apiserver(ApiserverArgs),
     /// Print the CustomResourceDefinitions as YAML: `leasehold crds | kubectl apply -f -`.
     Crds(CrdsArgs),
     /// Print the version.
@@ -93,33 +90,6 @@ pub enum CrdSet {
     Home,
     /// Those of the built-in controllers.
     Workload,
-}
-
-#[cfg(feature = "embedded")]
-/// Arguments of `leasehold apiserver`.
-#[derive(Debug, clap::Args)]
-pub struct ApiserverArgs {
-    /// What the server, and the context of its kubeconfig, is called.
-    #[arg(long, default_value = "local")]
-    pub name: model::ClusterName,
-    /// The port on 127.0.0.1; 0 takes a free one.
-    #[arg(long, default_value_t = 6443)]
-    pub port: u16,
-    /// The folder for its kubeconfig.
-    #[arg(long, value_name = "DIR", default_value = ".leasehold/apiserver")]
-    pub dir: PathBuf,
-    /// The bearer token clients must show. Default: a new one at each start.
-    #[arg(long, env = "LEASEHOLD_TOKEN", hide_env_values = true)]
-    pub token: Option<String>,
-    /// Run stand-ins for Deployment, ReplicaSet and Pod controllers.
-    #[arg(long)]
-    pub workloads: bool,
-    /// Delete what belongs to deleted owners.
-    #[arg(long)]
-    pub garbage_collector: bool,
-    /// Install the CustomResourceDefinitions of `leasehold crds`.
-    #[arg(long)]
-    pub crds: bool,
 }
 
 #[cfg(test)]

@@ -9,7 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clusters::{ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Probing, Registry};
+use clusters::{
+    ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Probing, Registry,
+};
+use engine::metrics::DEFAULT_CLUSTER_LABELS;
 use engine::{ControllerSpec, DispatchObserver, Engine, EngineConfig, EngineStatus, Unobserved};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
@@ -75,11 +78,12 @@ pub(crate) async fn assemble(
             registry: metrics,
             observer,
             seed: clock::seed(),
+            cluster_labels: DEFAULT_CLUSTER_LABELS,
         },
         specs,
     )
-    .map_err(|source| Error::Metrics("the engine", source))?;
-    let status = engine.status_handle();
+    .map_err(Error::Engine)?;
+    let status = engine.status();
     Ok(Parts { clusters, sharding, engine, status })
 }
 
@@ -95,15 +99,16 @@ fn chosen(specs: Vec<ControllerSpec>, config: &Config) -> Result<Vec<ControllerS
     let chosen: Vec<_> = match &config.controllers {
         None => by_name.into_values().collect(),
         Some(settings) => {
-            let mut take = |(name, settings): (&ControllerName, &crate::config::ControllerSettings)| {
-                let spec = by_name
-                    .remove(name)
-                    .ok_or_else(|| Error::UnknownController(name.clone()))?;
-                Ok(match settings.workers {
-                    Some(workers) => spec.with_workers(workers),
-                    None => spec,
-                })
-            };
+            let mut take =
+                |(name, settings): (&ControllerName, &crate::config::ControllerSettings)| {
+                    let spec = by_name
+                        .remove(name)
+                        .ok_or_else(|| Error::UnknownController(name.clone()))?;
+                    Ok(match settings.workers {
+                        Some(workers) => spec.with_workers(workers),
+                        None => spec,
+                    })
+                };
             settings.iter().map(&mut take).collect::<Result<_, Error>>()?
         }
     };
@@ -163,8 +168,7 @@ async fn owner(home: &Client, config: &Config) -> Result<Option<OwnerReference>,
     let Some(OwnerObject { api_version, kind, name }) = &config.owner else { return Ok(None) };
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(home.clone(), &config.namespace, &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(home.clone(), &config.namespace, &resource);
     loop {
         let reason = match tokio::time::timeout(OWNER_TIMEOUT, api.get(name)).await {
             Ok(Ok(object)) => {

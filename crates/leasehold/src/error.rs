@@ -15,7 +15,9 @@ pub enum Error {
         source: Arc<Unusable>,
     },
     /// The object that is to own ours in the home cluster cannot be named.
-    #[error("find the owner {kind} {name} in namespace {namespace} of the home cluster: correct owner in the configuration, or create it")]
+    #[error(
+        "find the owner {kind} {name} in namespace {namespace} of the home cluster: correct owner in the configuration, or create it"
+    )]
     Owner {
         /// Its kind.
         kind: String,
@@ -31,7 +33,9 @@ pub enum Error {
     #[error("controller {0} is configured, but this manager does not have it")]
     UnknownController(model::ControllerName),
     /// Nothing to run.
-    #[error("no controller to run: name one under controllers, or leave that section out to run all")]
+    #[error(
+        "no controller to run: name one under controllers, or leave that section out to run all"
+    )]
     NoControllers,
     /// Two controllers under one name.
     #[error("two controllers are called {0}: give one of them another name")]
@@ -48,6 +52,9 @@ pub enum Error {
     /// Sharding refuses to start.
     #[error("start sharding")]
     Sharding(#[source] sharding::Error),
+    /// The engine refuses to start.
+    #[error("start the engine")]
+    Engine(#[source] engine::EngineError),
     /// A part of the manager ended before it was told to.
     #[error("{0} ended by itself; this is a defect of the manager")]
     Ended(&'static str),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use admin::{Admin, Check, Readiness, ViewFn};
 use clusters::Clusters;
+use engine::controller::DEFAULT_WORKERS;
 use engine::{ControllerSpec, EngineStatus};
 use model::Clock;
 use serde_json::json;
@@ -80,7 +81,8 @@ impl Manager {
 
     /// Adds the built-in controllers.
     pub fn builtin_controllers(mut self) -> Self {
-        self.controllers.extend(controllers::BUILTINS.iter().map(|builtin| (builtin.spec)()));
+        self.controllers
+            .extend(controllers::BUILTINS.iter().map(|builtin| (builtin.build)(DEFAULT_WORKERS)));
         self
     }
 
@@ -170,7 +172,10 @@ impl Running {
         }
         info!("shutting down: draining and handing over");
         let departure = timeout(grace, self.sharding.leave()).await.unwrap_or_else(|_| {
-            error!(grace_seconds = grace.as_secs_f64(), "the drain did not end within the grace period");
+            error!(
+                grace_seconds = grace.as_secs_f64(),
+                "the drain did not end within the grace period"
+            );
             Departure::Abandoned
         });
         // Only now: until it has left, the engine's acknowledgements are what the others wait for.
@@ -194,7 +199,9 @@ fn readiness(sharding: Sharding, engine: EngineStatus) -> admin::ReadyFn {
         let home = match own.problems.first() {
             Some(problem) => Err(problem.clone()),
             None if !own.synced => Err("the home cluster is not read yet".to_owned()),
-            None if own.lease_valid_seconds <= 0.0 => Err("this member has no valid Lease".to_owned()),
+            None if own.lease_valid_seconds <= 0.0 => {
+                Err("this member has no valid Lease".to_owned())
+            }
             None => Ok(()),
         };
         let engine = engine.readiness();

@@ -88,7 +88,14 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
     let member_row = |m: &FleetMember| {
         let renewed = m.renewed.map_or_else(|| "never".to_owned(), |at| ago(at, now));
         let role = if m.coordinator { "coordinator" } else { "" };
-        [m.member.to_string(), word(&m.state), word(&m.lease), renewed, m.shards.to_string(), role.to_owned()]
+        [
+            m.member.to_string(),
+            word(&m.state),
+            word(&m.lease),
+            renewed,
+            m.shards.to_string(),
+            role.to_owned(),
+        ]
     };
     let shard_row = |s: &FleetShard| {
         let owner = s.owner.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
@@ -133,12 +140,8 @@ fn ago(then: Timestamp, now: Timestamp) -> String {
 }
 
 /// Rows under a heading, each column as wide as it needs to be.
-fn columns<const N: usize>(
-    heading: [&str; N],
-    rows: impl Iterator<Item = [String; N]>,
-) -> String {
-    let rows: Vec<[String; N]> =
-        std::iter::once(heading.map(str::to_owned)).chain(rows).collect();
+fn columns<const N: usize>(heading: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: Vec<[String; N]> = std::iter::once(heading.map(str::to_owned)).chain(rows).collect();
     let width = |n: usize| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let line = |row: &[String; N]| {

@@ -49,6 +49,10 @@ pub struct ShardMapSpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["shard"])
     )]
     pub shards: Vec<ShardEntry>,
+    /// The highest epoch of any shard that was removed from this map; new shards start from it.
+    #[serde(default)]
+    #[schemars(with = "i64", range(min = 0))]
+    pub epoch_floor: Epoch,
     /// The entries counted, for `kubectl get`. Decides nothing.
     #[serde(default)]
     pub summary: Summary,

@@ -1,16 +1,22 @@
 //! The handle others hold: starts a member, implements the fence, lets it leave.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::Client;
 use model::{
-    Clock, ClusterSet, Epoch, FenceError, MemberId, Moment, OwnedShards, Ownership, Permit,
-    Purpose, ShardId,
+    Clock, ClusterSet, Epoch, FenceError, Hold, Holding, OwnedShards, Ownership, Permit, Purpose,
+    ShardId,
 };
 use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::{Config, ConfigError};
-use crate::status::Status;
+use crate::metrics::Metrics;
+use crate::node::Node;
+use crate::shell::run::{Acknowledged, Loop, Snapshot};
+use crate::shell::write::Writer;
+use crate::status::{HeldShard, Status};
 
 /// A running member. Cheap to clone; when the last clone goes without [`leave`](Self::leave), the
 /// member stops where it stands, as in a crash.
@@ -23,6 +29,11 @@ pub struct Sharding {
 struct Inner {
     clock: Arc<dyn Clock>,
     owned: watch::Receiver<Arc<OwnedShards>>,
+    snapshot: watch::Receiver<Arc<Snapshot>>,
+    departed: watch::Receiver<Option<Departure>>,
+    leave: watch::Sender<bool>,
+    acknowledged: Arc<Acknowledged>,
+    _stop: DropGuard,
 }
 
 /// A member could not be started.
@@ -48,7 +59,7 @@ pub enum Departure {
 
 impl Sharding {
     /// Starts a member: it joins through `home` and shares the shards of `clusters` with the
-    /// others.
+    /// others. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// Wrong settings, or a metric that is registered already. Trouble with the home cluster is no
@@ -60,39 +71,100 @@ impl Sharding {
         clock: Arc<dyn Clock>,
         registry: &prometheus::Registry,
     ) -> Result<Self, Error> {
-        let _ = (home, clusters, registry);
         config.validate().map_err(Error::Config)?;
-        let member: MemberId = config
-            .identity
-            .parse()
-            .map_err(|_| Error::Config(ConfigError::Identity(config.identity.clone())))?;
-        let (_, owned) = watch::channel(Arc::new(OwnedShards::none(member)));
-        Ok(Self { inner: Arc::new(Inner { clock, owned }) })
+        let metrics = Metrics::register(registry).map_err(Error::Metrics)?;
+        let (lease, seed) = (config.lease, config.seed);
+        let writer = Writer {
+            client: home,
+            namespace: config.namespace.clone(),
+            owner: config.owner.clone(),
+        };
+        let node = Node::new(config, clock.now());
+        let published = node.published();
+        let (owned_sender, owned) = watch::channel(Arc::clone(&published.owned));
+        let (snapshot_sender, snapshot) = watch::channel(Arc::new(Snapshot {
+            published,
+            renewed: None,
+            state: node.state(),
+            synced: false,
+            coordinator: None,
+            is_coordinator: false,
+            unowned: 0,
+            problems: Arc::default(),
+        }));
+        let (departed_sender, departed) = watch::channel(None);
+        let (leave, leave_receiver) = watch::channel(false);
+        let acknowledged = Arc::new(Acknowledged::default());
+        let stop = CancellationToken::new();
+        let run = Loop {
+            node,
+            clock: Arc::clone(&clock),
+            writer,
+            lease,
+            metrics,
+            clusters,
+            acknowledged: Arc::clone(&acknowledged),
+            leave: leave_receiver,
+            owned: owned_sender,
+            snapshot: snapshot_sender,
+            departed: departed_sender,
+            rng: fastrand::Rng::with_seed(seed.wrapping_add(1)),
+            problems: Arc::new(BTreeMap::new()),
+            unowned: (0, 0),
+        };
+        tokio::spawn(run.run(stop.clone()));
+        let inner = Inner {
+            clock,
+            owned,
+            snapshot,
+            departed,
+            leave,
+            acknowledged,
+            _stop: stop.drop_guard(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Drains every shard, waits until others have them (at most the drain timeout and a little),
-    /// gives back the Lease and removes the Member. After it the process may exit. Repeated calls
-    /// wait for the same departure.
+    /// Drains every shard, waits until others have them (at most the drain timeout and a Lease's
+    /// duration), gives back the Lease and removes the Member. After it the process may exit.
+    /// Repeated calls wait for the same departure.
     pub async fn leave(&self) -> Departure {
-        Departure::HandedOver
+        self.inner.leave.send_replace(true);
+        let mut departed = self.inner.departed.clone();
+        match departed.wait_for(Option::is_some).await {
+            Ok(departure) => departure.unwrap_or(Departure::Abandoned),
+            // The loop is gone without a word: nothing was handed over.
+            Err(_) => Departure::Abandoned,
+        }
     }
 
     /// What this member says of itself now.
     pub fn status(&self) -> Status {
-        let owned = self.inner.owned.borrow();
+        let snapshot = Arc::clone(&self.inner.snapshot.borrow());
+        let now = self.inner.clock.now();
+        let owned = &snapshot.published.owned;
         Status {
             member: owned.member.clone(),
-            state: crate::api::MemberState::Joining,
-            synced: false,
-            lease_age_seconds: None,
-            lease_valid_seconds: 0.0,
-            coordinator: None,
-            is_coordinator: false,
-            shards: Vec::new(),
-            unowned: 0,
-            problems: Vec::new(),
+            state: snapshot.state,
+            synced: snapshot.synced,
+            lease_age_seconds: snapshot.renewed.map(|at| now.since(at).as_secs_f64()),
+            lease_valid_seconds: now.until(snapshot.published.valid_until).as_secs_f64(),
+            coordinator: snapshot.coordinator.clone(),
+            is_coordinator: snapshot.is_coordinator,
+            shards: owned.holdings.iter().map(held).collect(),
+            unowned: snapshot.unowned,
+            problems: snapshot.problems.values().cloned().collect(),
         }
     }
+}
+
+fn held((shard, holding): (&ShardId, &Holding)) -> HeldShard {
+    let hold = match holding.hold {
+        Hold::Warming => "warming",
+        Hold::Active => "active",
+        Hold::Draining { .. } => "draining",
+    };
+    HeldShard { shard: shard.clone(), epoch: holding.epoch, hold }
 }
 
 impl Ownership for Sharding {
@@ -106,11 +178,14 @@ impl Ownership for Sharding {
         epoch: Epoch,
         purpose: Purpose,
     ) -> Result<Permit, FenceError> {
-        let owned = self.inner.owned.borrow();
-        owned.permit(shard, epoch, purpose, Moment::default(), self.inner.clock.now())
+        let snapshot = Arc::clone(&self.inner.snapshot.borrow());
+        let published = &snapshot.published;
+        // The clock is read after the snapshot, so that a pause between them fences.
+        let now = self.inner.clock.now();
+        published.owned.permit(shard, epoch, purpose, published.valid_until, now)
     }
 
     fn acknowledge_drain(&self, shard: &ShardId, epoch: Epoch) {
-        let _ = (shard, epoch);
+        self.inner.acknowledged.add(shard, epoch);
     }
 }

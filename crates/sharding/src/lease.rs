@@ -1,20 +1,263 @@
-//! Names of Leases.
+//! Leases as this room reads them: who holds one, and how long it has been silent.
+//!
+//! Owns the field logic of `coordination.k8s.io/v1` Leases (the same that client-go's leader
+//! election uses) and the judgement of an observer. Does not write, and knows no wall clock: the
+//! times inside a Lease were written by another machine's clock and are for people. An observer
+//! measures silence on its own clock, from the moment it last saw the Lease change.
+//!
+//! A member holds its own Lease, `leasehold-member-<id>`, as long as `holderIdentity` is its id.
+//! Anything else is final, because ids are never used twice:
+//!
+//! ```text
+//!   Fresh ⇄ Late ──▶ Expired ──taken by compare-and-swap──▶ Taken
+//!     └──────────── given back by its member ─────────────▶ Released
+//! ```
 
-use model::MemberId;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use model::{MemberId, Moment};
 
 use crate::api::MANAGED_BY;
+use crate::record::Version;
 
 /// The name of the coordinator's Lease.
 pub const COORDINATOR: &str = "leasehold-coordinator";
 /// What the names of members' Leases begin with.
 pub const MEMBER_PREFIX: &str = "leasehold-member-";
 
+/// What we keep of a Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseRecord {
+    /// The object's name.
+    pub name: String,
+    /// The version read; empty for one that is to be created.
+    pub version: Version,
+    /// `holderIdentity`; an empty one counts as none, as in client-go.
+    pub holder: Option<String>,
+    /// How long it lasts without renewal.
+    pub duration: Duration,
+    /// How often its holder changed.
+    pub transitions: i32,
+    /// When the holder acquired it, by the holder's wall clock. Carried along, never compared.
+    pub acquired: Option<Timestamp>,
+}
+
+/// How a Lease stands with an observer, the better the greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LeaseState {
+    /// Somebody else took it after it ran out: its member is fenced for good.
+    Taken,
+    /// Its member gave it back: nothing of it runs any more.
+    Released,
+    /// Silent for its whole duration and the margin: it may be taken.
+    Expired,
+    /// Silent for longer than a healthy member is.
+    Late,
+    /// Renewed lately.
+    Fresh,
+}
+
+/// A Lease and when the observer saw it change, on the observer's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedLease {
+    /// What was read last.
+    pub record: LeaseRecord,
+    /// When this version was first seen. Later than it was written, which errs to the safe side.
+    pub changed: Moment,
+    /// When its present holder, or the last holder before the present one, was last seen to renew.
+    pub alive: Moment,
+}
+
 /// The name of a member's Lease.
 pub fn member_lease_name(member: &MemberId) -> String {
     format!("{MEMBER_PREFIX}{member}")
 }
 
+/// The member a Lease of that name belongs to.
+pub fn subject(name: &str) -> Option<MemberId> {
+    name.strip_prefix(MEMBER_PREFIX)?.parse().ok()
+}
+
 /// The label selector that finds our Leases.
 pub fn selector() -> String {
     format!("{}={}", MANAGED_BY.0, MANAGED_BY.1)
+}
+
+// === impl LeaseState ===
+
+impl LeaseState {
+    /// Whether its member can never act again.
+    pub fn is_gone(self) -> bool {
+        self <= Self::Released
+    }
+
+    /// Whether its member may still act, for all an observer can know.
+    pub fn is_alive(self) -> bool {
+        self >= Self::Late
+    }
+}
+
+// === impl LeaseRecord ===
+
+impl LeaseRecord {
+    /// A Lease that `holder` is about to create. Lasts `duration`, rounded up to whole seconds as
+    /// the field wants it, so that observers wait too long rather than too short.
+    pub fn new(name: String, holder: &MemberId, duration: Duration) -> Self {
+        let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+        Self {
+            name,
+            version: Version::default(),
+            holder: Some(holder.as_str().to_owned()),
+            duration: Duration::from_secs(seconds.max(1)),
+            transitions: 0,
+            acquired: None,
+        }
+    }
+
+    /// This Lease in the hands of `holder`; the write that carries it names our version.
+    #[must_use]
+    pub fn taken_by(&self, holder: &MemberId, duration: Duration) -> Self {
+        Self {
+            version: self.version.clone(),
+            transitions: self.transitions.saturating_add(1),
+            ..Self::new(self.name.clone(), holder, duration)
+        }
+    }
+
+    /// This Lease given back.
+    #[must_use]
+    pub fn released(&self) -> Self {
+        Self { holder: None, ..self.clone() }
+    }
+
+    /// Reads what we keep of a Lease; nothing of one without a name.
+    pub fn read(lease: &Lease) -> Option<Self> {
+        let spec = lease.spec.clone().unwrap_or_default();
+        Some(Self {
+            name: lease.metadata.name.clone()?,
+            version: Version::read(&lease.metadata),
+            holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
+            duration: Duration::from_secs(
+                spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or_default(),
+            ),
+            transitions: spec.lease_transitions.unwrap_or_default(),
+            acquired: spec.acquire_time.map(|time| time.0),
+        })
+    }
+}
+
+// === impl ObservedLease ===
+
+impl ObservedLease {
+    /// Time since the Lease was last seen to change.
+    pub fn silence(&self, now: Moment) -> Duration {
+        now.since(self.changed)
+    }
+
+    /// How a member's Lease stands.
+    pub fn state(&self, member: &MemberId, margin: Duration, now: Moment) -> LeaseState {
+        match &self.record.holder {
+            None => LeaseState::Released,
+            Some(holder) if holder != member.as_str() => LeaseState::Taken,
+            Some(_) if now >= self.expires(margin) => LeaseState::Expired,
+            Some(_) if now >= self.late() => LeaseState::Late,
+            Some(_) => LeaseState::Fresh,
+        }
+    }
+
+    /// When it may be taken if it stays silent.
+    pub fn expires(&self, margin: Duration) -> Moment {
+        self.changed + self.record.duration + margin
+    }
+
+    /// When it counts as late if it stays silent: at half its duration, when with the usual
+    /// timings a second renewal in a row is overdue.
+    pub fn late(&self) -> Moment {
+        self.changed + self.record.duration / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MARGIN: Duration = Duration::from_millis(500);
+
+    fn observed(holder: Option<&str>, changed_ms: u64) -> ObservedLease {
+        let me: MemberId = "a-1".parse().unwrap();
+        let mut record = LeaseRecord::new(member_lease_name(&me), &me, Duration::from_secs(8));
+        record.holder = holder.map(str::to_owned);
+        ObservedLease { record, changed: at(changed_ms), alive: at(changed_ms) }
+    }
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_origin(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn states_follow_silence_and_holder() {
+        let me: MemberId = "a-1".parse().unwrap();
+        for (holder, now_ms, expect) in [
+            (Some("a-1"), 1_000, LeaseState::Fresh),
+            (Some("a-1"), 4_999, LeaseState::Fresh),
+            (Some("a-1"), 5_000, LeaseState::Late),
+            (Some("a-1"), 9_499, LeaseState::Late),
+            (Some("a-1"), 9_500, LeaseState::Expired),
+            (Some("b-1"), 1_000, LeaseState::Taken),
+            (Some("b-1"), 99_000, LeaseState::Taken),
+            (None, 1_000, LeaseState::Released),
+        ] {
+            let lease = observed(holder, 1_000);
+            assert_eq!(lease.state(&me, MARGIN, at(now_ms)), expect, "{holder:?} at {now_ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_duration_is_rounded_up_for_observers() {
+        let me: MemberId = "a-1".parse().unwrap();
+        let record = LeaseRecord::new("x".into(), &me, Duration::from_millis(1_200));
+        assert_eq!(record.duration, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn an_empty_holder_is_none_as_in_client_go() {
+        let lease: Lease = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "leasehold-member-a-1", "uid": "u", "resourceVersion": "7"},
+            "spec": {"holderIdentity": "", "leaseDurationSeconds": 8, "leaseTransitions": 3,
+                     "renewTime": "1999-01-01T00:00:00.000000Z"},
+        }))
+        .unwrap();
+        let record = LeaseRecord::read(&lease).unwrap();
+        assert_eq!((record.holder, record.transitions), (None, 3));
+    }
+
+    #[test]
+    fn a_wall_clock_inside_a_lease_changes_nothing() {
+        let lease = |time: &str| -> Lease {
+            serde_json::from_value(serde_json::json!({
+                "metadata": {"name": "leasehold-member-a-1", "uid": "u", "resourceVersion": "7"},
+                "spec": {"holderIdentity": "a-1", "leaseDurationSeconds": 8, "renewTime": time},
+            }))
+            .unwrap()
+        };
+        let (past, future) = (lease("1999-01-01T00:00:00.000000Z"), lease("2999-01-01T00:00:00Z"));
+        assert_eq!(LeaseRecord::read(&past), LeaseRecord::read(&future));
+    }
+
+    proptest! {
+        /// Silence only ever makes things worse, and only a change makes them better.
+        #[test]
+        fn silence_never_improves_a_state(changed in 0..20_000u64, a in 0..60_000u64, b in 0..60_000u64) {
+            let me: MemberId = "a-1".parse().unwrap();
+            let lease = observed(Some("a-1"), changed);
+            let (early, late) = (a.min(b), a.max(b));
+            prop_assert!(
+                lease.state(&me, MARGIN, at(late)) <= lease.state(&me, MARGIN, at(early))
+            );
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! The file's sections, one function each, and the rules that span several values. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use model::ControllerName;

@@ -1,0 +1,142 @@
+//! Who coordinates: leader election on one Lease, in client-go's fields.
+//!
+//! Nothing's safety rests on there being one coordinator: each write of one is bound to the version
+//! it was computed from (S4). The election only keeps two from working against each other.
+
+use model::{MemberId, Moment};
+
+use crate::config::LeaseTimings;
+use crate::lease::{COORDINATOR, LeaseRecord, ObservedLease};
+use crate::record::{Object, Write};
+
+/// This member's part in the election.
+#[derive(Clone, Debug, Default)]
+pub struct Election {
+    lead: Option<Lead>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lead {
+    since: Moment,
+    renewed: Moment,
+    valid_until: Moment,
+}
+
+/// What to do about the coordinator's Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Write this now.
+    Write(Write),
+    /// Nothing before that moment, unless the Lease changes.
+    Wait(Moment),
+}
+
+impl Election {
+    /// Since when this member coordinates, if it does.
+    pub fn leading_since(&self, now: Moment) -> Option<Moment> {
+        self.lead.filter(|lead| now < lead.valid_until).map(|lead| lead.since)
+    }
+
+    /// What to do, for a member that may coordinate.
+    pub fn step(
+        &self,
+        me: &MemberId,
+        observed: Option<&ObservedLease>,
+        timings: LeaseTimings,
+        now: Moment,
+    ) -> Step {
+        let Some(observed) = observed else {
+            let record = LeaseRecord::new(COORDINATOR.to_owned(), me, timings.duration);
+            return Step::Write(Write::Create(Object::Lease(record)));
+        };
+        let replace = |record| Step::Write(Write::Replace(Object::Lease(record)));
+        match &observed.record.holder {
+            None => replace(observed.record.taken_by(me, timings.duration)),
+            Some(holder) if holder == me.as_str() => {
+                let due = self.lead.map(|lead| lead.renewed + timings.renew_interval);
+                match due {
+                    Some(due) if now < due => Step::Wait(due),
+                    _ => replace(observed.record.clone()),
+                }
+            }
+            Some(_) => {
+                let expires = observed.changed + observed.record.duration;
+                if now < expires {
+                    Step::Wait(expires)
+                } else {
+                    replace(observed.record.taken_by(me, timings.duration))
+                }
+            }
+        }
+    }
+
+    /// A write that makes or keeps this member coordinator, sent at `sent`, succeeded.
+    pub fn won(&mut self, sent: Moment, timings: LeaseTimings) {
+        let since = self.leading_since(sent).unwrap_or(sent);
+        self.lead = Some(Lead { since, renewed: sent, valid_until: sent + timings.validity() });
+    }
+
+    /// The Lease is another's, or is to be.
+    pub fn lost(&mut self) {
+        self.lead = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_origin(Duration::from_millis(ms))
+    }
+
+    fn id(name: &str) -> MemberId {
+        name.parse().unwrap()
+    }
+
+    fn held_by(holder: Option<&str>) -> ObservedLease {
+        let mut record =
+            LeaseRecord::new(COORDINATOR.to_owned(), &id("x"), LeaseTimings::default().duration);
+        record.holder = holder.map(str::to_owned);
+        record.transitions = 4;
+        ObservedLease { record, changed: at(1_000), alive: at(1_000) }
+    }
+
+    /// What member `a` does: `create`, `take`, `renew` or `wait <ms>`.
+    fn check(election: &Election, lease: Option<&ObservedLease>, now_ms: u64, expect: &str) {
+        let step = election.step(&id("a"), lease, LeaseTimings::default(), at(now_ms));
+        let text = match step {
+            Step::Write(Write::Create(_)) => "create".to_owned(),
+            Step::Write(Write::Replace(Object::Lease(record))) => {
+                assert_eq!(record.holder.as_deref(), Some("a"));
+                (if record.transitions == 5 { "take" } else { "renew" }).to_owned()
+            }
+            Step::Wait(until) => format!("wait {}", until.since_origin().as_millis()),
+            Step::Write(other) => format!("{other:?}"),
+        };
+        assert_eq!(text, expect, "at {now_ms} ms");
+    }
+
+    #[test]
+    fn the_lease_is_taken_when_free_or_silent_and_not_before() {
+        let election = Election::default();
+        check(&election, None, 0, "create");
+        check(&election, Some(&held_by(None)), 1_001, "take");
+        check(&election, Some(&held_by(Some("b"))), 8_999, "wait 9000");
+        check(&election, Some(&held_by(Some("b"))), 9_000, "take");
+    }
+
+    #[test]
+    fn a_leader_renews_and_one_that_lost_its_answer_finds_out() {
+        let mut election = Election::default();
+        let mine = held_by(Some("a"));
+        check(&election, Some(&mine), 1_500, "renew");
+        election.won(at(1_500), LeaseTimings::default());
+        check(&election, Some(&mine), 3_499, "wait 3500");
+        check(&election, Some(&mine), 3_500, "renew");
+        assert_eq!(election.leading_since(at(8_999)), Some(at(1_500)));
+        assert_eq!(election.leading_since(at(9_000)), None);
+    }
+}

@@ -1,0 +1,194 @@
+//! The coordinator's account of handovers, for metrics: how many, why, and how long each shard was
+//! without a member that dispatches. Decides nothing; a coordinator that takes over starts an empty
+//! account.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use model::{ClusterName, MemberId, Moment, ShardId};
+
+use crate::api::MemberState;
+use crate::handover::Entry;
+use crate::record::MapRecord;
+use crate::world::World;
+
+/// A shard got a next owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handover {
+    /// The shard.
+    pub shard: ShardId,
+    /// Why it had to.
+    pub reason: Cause,
+    /// From the beginning of the drain, or from the dead owner's last sign of life.
+    pub took: Duration,
+}
+
+/// Why a shard changed owners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// A live handover, to balance.
+    Drain,
+    /// The owner's Lease ran out.
+    Crash,
+    /// The owner left.
+    Leave,
+}
+
+/// Handovers under way.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    open: BTreeMap<ShardId, (Moment, Cause)>,
+    written: BTreeMap<ClusterName, Vec<Change>>,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Begun(ShardId, Moment, Cause),
+    Ended(ShardId),
+}
+
+impl Ledger {
+    /// A map is about to be written: `before` becomes `after`.
+    pub fn sent(
+        &mut self,
+        before: Option<&MapRecord>,
+        after: &MapRecord,
+        world: &World,
+        now: Moment,
+    ) {
+        let mut changes = Vec::new();
+        for (path, entry) in &after.entries {
+            let Some(old) = before.and_then(|map| map.entries.get(path)) else { continue };
+            let shard = path.in_cluster(&after.cluster);
+            let lost = entry.owner() != old.owner() || entry.epoch() != old.epoch();
+            let drains = matches!((old, entry), (Entry::Owned { .. }, Entry::Draining { .. }));
+            if let Some(owner) = old.owner().filter(|_| lost || drains) {
+                let (since, cause) = begin(owner, world, now);
+                changes.push(Change::Begun(shard.clone(), since, cause));
+            }
+            if lost && matches!(entry, Entry::Owned { .. }) {
+                changes.push(Change::Ended(shard));
+            }
+        }
+        self.written.insert(after.cluster.clone(), changes);
+    }
+
+    /// A map was written, or was not. Gives the handovers that this completed.
+    pub fn completed(&mut self, cluster: &ClusterName, done: bool, now: Moment) -> Vec<Handover> {
+        let changes = self.written.remove(cluster).unwrap_or_default();
+        let mut handovers = Vec::new();
+        for change in changes.into_iter().filter(|_| done) {
+            match change {
+                Change::Begun(shard, since, Cause::Crash) => {
+                    // Also when it was draining already: what is told is the crash.
+                    self.open.insert(shard, (since, Cause::Crash));
+                }
+                Change::Begun(shard, since, cause) => {
+                    self.open.entry(shard).or_insert((since, cause));
+                }
+                Change::Ended(shard) => {
+                    if let Some((since, reason)) = self.open.remove(&shard) {
+                        handovers.push(Handover { shard, reason, took: now.since(since) });
+                    }
+                }
+            }
+        }
+        handovers
+    }
+}
+
+/// Since when, and why, the owner's shards change hands.
+fn begin(owner: &MemberId, world: &World, now: Moment) -> (Moment, Cause) {
+    let lease = world.lease_of(owner);
+    let holder = lease.map(|lease| lease.record.holder.as_deref());
+    let leaving = world.members().get(owner).is_some_and(|m| m.spec.state == MemberState::Leaving);
+    match (lease, holder) {
+        (Some(lease), Some(Some(holder))) if holder != owner.as_str() => {
+            (lease.alive, Cause::Crash)
+        }
+        (Some(_), Some(None)) => (now, Cause::Leave),
+        _ if leaving => (now, Cause::Leave),
+        _ => (now, Cause::Drain),
+    }
+}
+
+impl Cause {
+    /// The value of the metric's label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::Crash => "crash",
+            Self::Leave => "leave",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Epoch;
+
+    use super::*;
+    use crate::lease::{LeaseRecord, member_lease_name};
+    use crate::record::{Object, Version};
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_origin(Duration::from_millis(ms))
+    }
+
+    fn map(entry: Entry) -> MapRecord {
+        let mut map = MapRecord::new("east".parse().unwrap());
+        map.entries.insert("tdset/0/1".parse().unwrap(), entry);
+        map
+    }
+
+    fn owned(owner: &str, epoch: u64) -> MapRecord {
+        map(Entry::Owned { owner: owner.parse().unwrap(), epoch: Epoch(epoch) })
+    }
+
+    fn draining(owner: &str, epoch: u64) -> MapRecord {
+        let (owner, target) = (owner.parse().unwrap(), "b".parse().ok());
+        map(Entry::Draining { owner, epoch: Epoch(epoch), target })
+    }
+
+    fn lease(holder: &str, resource: u64) -> Object {
+        let a: MemberId = "a".parse().unwrap();
+        let mut record = LeaseRecord::new(
+            member_lease_name(&a),
+            &holder.parse().unwrap(),
+            Duration::from_secs(8),
+        );
+        record.version = Version { uid: "u".into(), resource: resource.to_string() };
+        Object::Lease(record)
+    }
+
+    fn write(ledger: &mut Ledger, world: &World, step: [&MapRecord; 2], ms: u64) -> Vec<Handover> {
+        ledger.sent(Some(step[0]), step[1], world, at(ms));
+        ledger.completed(&step[1].cluster, true, at(ms + 5))
+    }
+
+    #[test]
+    fn a_drain_is_timed_from_its_beginning() {
+        let (mut ledger, mut world) = (Ledger::default(), World::default());
+        world.apply(lease("a", 1), at(0));
+        let (owned_a, draining_a, owned_b) = (owned("a", 4), draining("a", 4), owned("b", 5));
+        assert_eq!(write(&mut ledger, &world, [&owned_a, &draining_a], 100), []);
+        let done = write(&mut ledger, &world, [&draining_a, &owned_b], 900);
+        assert_eq!((done[0].reason, done[0].took), (Cause::Drain, Duration::from_millis(805)));
+    }
+
+    #[test]
+    fn a_crash_is_timed_from_the_last_sign_of_life() {
+        let (mut ledger, mut world) = (Ledger::default(), World::default());
+        world.apply(lease("a", 1), at(1_000));
+        world.apply(lease("c", 2), at(9_500));
+        let done = write(&mut ledger, &world, [&owned("a", 4), &owned("b", 5)], 9_600);
+        assert_eq!((done[0].reason, done[0].took), (Cause::Crash, Duration::from_millis(8_605)));
+    }
+
+    #[test]
+    fn a_refused_write_ends_nothing() {
+        let (mut ledger, world) = (Ledger::default(), World::default());
+        ledger.sent(Some(&owned("a", 4)), &owned("b", 5), &world, at(1));
+        assert_eq!(ledger.completed(&"east".parse().unwrap(), false, at(2)), []);
+    }
+}

@@ -1,0 +1,245 @@
+//! This member's own life: its id, its Lease, and until when it may act.
+//!
+//! ```text
+//!             created            renewed: valid_until moves on
+//!   Joining ───────────▶ Holding ──────────────┐
+//!      ▲                   │  ▲────────────────┘
+//!      │   new id          │ valid_until passed, Lease taken or deleted
+//!      └───────────────────┤
+//!                          │ given back
+//!                          ▼
+//!                        Gone
+//! ```
+//!
+//! # Invariants
+//! - **S5** `valid_until` = *send* time of the last renewal known to have succeeded + duration −
+//!   margin, and observers wait for duration + margin after they *saw* that renewal, which was
+//!   later than its sending. Between the two lie at least two margins, so clocks may differ in rate
+//!   by `2 × margin / duration` before a takeover could overtake a self-fence
+//!   (`the_fence_precedes_every_takeover`, and the simulation).
+//! - An id is used for one Lease only, and never again after a fence: what others decided of the
+//!   old one stays true.
+//! - A renewal whose answer was lost counts for nothing here, though it may count for observers.
+
+use std::time::Duration;
+
+use model::{MemberId, Moment};
+
+use crate::config::LeaseTimings;
+
+/// Random characters at the end of a member id.
+const SUFFIX_CHARS: usize = 5;
+/// The longest identity that leaves room for the suffix in a name of 63 bytes.
+const MAX_IDENTITY_BYTES: usize = 63 - 1 - SUFFIX_CHARS;
+/// The shortest time between two attempts to renew.
+const MIN_RETRY: Duration = Duration::from_millis(50);
+
+/// Where a member stands with its own Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The Lease is yet to be created.
+    Joining,
+    /// The Lease is ours; we may act until `valid_until`.
+    Holding {
+        /// When the last successful renewal was sent.
+        renewed: Moment,
+        /// The end of our validity.
+        valid_until: Moment,
+    },
+    /// We gave the Lease back, or gave up.
+    Gone,
+}
+
+/// This member.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    id: MemberId,
+    identity: String,
+    timings: LeaseTimings,
+    standing: Standing,
+    renew_at: Moment,
+    rng: fastrand::Rng,
+}
+
+impl Membership {
+    /// A member that joins at `now`.
+    pub fn new(identity: &str, timings: LeaseTimings, mut rng: fastrand::Rng, now: Moment) -> Self {
+        let id = new_id(identity, &mut rng);
+        Self {
+            id,
+            identity: identity.to_owned(),
+            timings,
+            standing: Standing::Joining,
+            renew_at: now,
+            rng,
+        }
+    }
+
+    /// The present incarnation.
+    pub fn id(&self) -> &MemberId {
+        &self.id
+    }
+
+    /// Where it stands.
+    pub fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// Until when it may act; the origin of time if it may not.
+    pub fn valid_until(&self) -> Moment {
+        match self.standing {
+            Standing::Holding { valid_until, .. } => valid_until,
+            Standing::Joining | Standing::Gone => Moment::default(),
+        }
+    }
+
+    /// Whether it may act now.
+    pub fn is_valid(&self, now: Moment) -> bool {
+        now < self.valid_until()
+    }
+
+    /// When the Lease is to be created or renewed next.
+    pub fn renew_at(&self) -> Moment {
+        self.renew_at
+    }
+
+    /// A create or renewal sent at `sent` succeeded.
+    pub fn renewed(&mut self, sent: Moment) {
+        if self.standing == Standing::Gone {
+            return;
+        }
+        let valid_until = sent + self.timings.validity();
+        self.standing = Standing::Holding { renewed: sent, valid_until };
+        // A tenth of jitter keeps members that started together from renewing together.
+        let interval = self.timings.renew_interval;
+        self.renew_at = sent + interval.mul_f64(1.0 - 0.1 * self.rng.f64());
+    }
+
+    /// A create or renewal failed: try again soon, there is room for several attempts.
+    pub fn renewal_failed(&mut self, now: Moment) {
+        let pause = (self.timings.renew_interval / 4).max(MIN_RETRY);
+        self.renew_at = now + pause.mul_f64(0.5 + 0.5 * self.rng.f64());
+    }
+
+    /// A renewal met another version that is still ours (the answer to an earlier one was lost):
+    /// renew that one at once.
+    pub fn renew_now(&mut self, now: Moment) {
+        self.renew_at = now;
+    }
+
+    /// Fences itself if its validity has ended, and joins anew under another id. Says whether it
+    /// did.
+    pub fn fence_if_expired(&mut self, now: Moment) -> bool {
+        let expired = matches!(self.standing, Standing::Holding { .. }) && !self.is_valid(now);
+        if expired {
+            self.rejoin(now);
+        }
+        expired
+    }
+
+    /// Joins anew under another id: the Lease was taken or deleted, or its name was in use.
+    pub fn rejoin(&mut self, now: Moment) {
+        self.id = new_id(&self.identity, &mut self.rng);
+        self.standing = Standing::Joining;
+        self.renew_at = now;
+    }
+
+    /// Ends this member for good: it may not act any more, and does not rejoin.
+    pub fn end(&mut self) {
+        self.standing = Standing::Gone;
+    }
+}
+
+fn new_id(identity: &str, rng: &mut fastrand::Rng) -> MemberId {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let suffix: String =
+        (0..SUFFIX_CHARS).map(|_| char::from(ALPHABET[rng.usize(..ALPHABET.len())])).collect();
+    let kept = &identity[..identity.len().min(MAX_IDENTITY_BYTES)];
+    format!("{kept}-{suffix}").parse().expect("a checked identity and letters make a name")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::lease::{LeaseRecord, LeaseState, ObservedLease, member_lease_name};
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_origin(Duration::from_millis(ms))
+    }
+
+    fn member() -> Membership {
+        let rng = fastrand::Rng::with_seed(7);
+        Membership::new("replica-0", LeaseTimings::default(), rng, at(0))
+    }
+
+    #[test]
+    fn validity_counts_from_the_sending() {
+        let mut member = member();
+        assert!(!member.is_valid(at(0)));
+        member.renewed(at(1_000));
+        assert!(member.is_valid(at(8_499)));
+        assert!(!member.is_valid(at(8_500)));
+        let first = member.id().clone();
+        assert!(!member.fence_if_expired(at(8_499)));
+        assert!(member.fence_if_expired(at(8_500)));
+        assert_ne!(member.id(), &first);
+        assert_eq!(member.standing(), Standing::Joining);
+    }
+
+    #[test]
+    fn renewals_come_before_their_interval_ends_and_sooner_after_a_failure() {
+        let mut member = member();
+        member.renewed(at(1_000));
+        assert!(member.renew_at() > at(2_800) && member.renew_at() <= at(3_000));
+        member.renewal_failed(at(3_000));
+        assert!(member.renew_at() >= at(3_250) && member.renew_at() <= at(3_500));
+    }
+
+    #[test]
+    fn a_member_that_has_gone_stays_gone() {
+        let mut member = member();
+        member.renewed(at(0));
+        member.end();
+        member.renewed(at(1));
+        assert_eq!(member.valid_until(), Moment::default());
+    }
+
+    #[test]
+    fn the_longest_identity_still_makes_a_name() {
+        let identity = "a".repeat(63);
+        let rng = fastrand::Rng::with_seed(7);
+        let member = Membership::new(&identity, LeaseTimings::default(), rng, at(0));
+        assert_eq!(member.id().as_str().len(), 63);
+    }
+
+    proptest! {
+        /// S5: whatever the delay of the renewal's event, and for any clock rates within the
+        /// margin, the member has stopped when an observer finds its Lease expired.
+        #[test]
+        fn the_fence_precedes_every_takeover(
+            sent in 0..10_000u64,
+            delay in 0..5_000u64,
+            drift_ppm in -50_000..50_000i64,
+            origin in 0..1_000_000u64,
+        ) {
+            let timings = LeaseTimings::default();
+            let mut member = member();
+            member.renewed(at(sent));
+            // The observer's clock has another origin and runs at another rate: at most 5 %,
+            // within 2 × 500 ms / 8 s.
+            let theirs = |ms: u64| at(origin + (ms as i64 * (1_000_000 + drift_ppm) / 1_000_000) as u64);
+            let id = member.id().clone();
+            let lease = ObservedLease {
+                record: LeaseRecord::new(member_lease_name(&id), &id, timings.duration),
+                changed: theirs(sent + delay),
+                alive: theirs(sent + delay),
+            };
+            let takeover = (sent..sent + 60_000)
+                .find(|&ms| lease.state(&id, timings.margin, theirs(ms)) == LeaseState::Expired)
+                .expect("it expires");
+            prop_assert!(!member.is_valid(at(takeover)));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The series of sharding. A member reports itself and what it holds; only what every member sees
+//! alike (unowned shards) is reported by all.
+
+use std::sync::Arc;
+
+use model::{Hold, OwnedShards, ShardId};
+use prometheus::{
+    Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Opts, Registry,
+};
+
+use crate::lease::COORDINATOR;
+use crate::ledger::{Cause, Handover};
+
+/// Bucket edges of handover times, in seconds; the SLOs and the usual Lease durations among them.
+const HANDOVER_SECONDS: [f64; 14] =
+    [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 8.0, 10.0, 15.0, 30.0, 60.0];
+
+/// All series of one member.
+pub(crate) struct Metrics {
+    shard_owner: IntGaugeVec,
+    shard_epoch: IntGaugeVec,
+    shards_owned: IntGaugeVec,
+    shards_unowned: IntGauge,
+    handover_seconds: HistogramVec,
+    moves_total: IntCounter,
+    lease_age: Gauge,
+    is_coordinator: IntGauge,
+    master_status: GaugeVec,
+    shown: Option<Arc<OwnedShards>>,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let gauge = |name: &str, help: &str| IntGauge::new(format!("leasehold_{name}"), help);
+        let gauges = |name: &str, help: &str, labels: &[&str]| {
+            IntGaugeVec::new(Opts::new(format!("leasehold_{name}"), help), labels)
+        };
+        let shard = ["cluster", "group", "range", "member"];
+        let metrics = Self {
+            shard_owner: gauges("shard_owner", "1 for each shard this member owns.", &shard)?,
+            shard_epoch: gauges(
+                "shard_epoch",
+                "Epoch of each shard this member owns.",
+                &shard[..3],
+            )?,
+            shards_owned: gauges("shards_owned", "Shards this member owns.", &["member"])?,
+            shards_unowned: gauge("shards_unowned", "Shards of the fleet that nobody owns.")?,
+            handover_seconds: HistogramVec::new(
+                HistogramOpts::new(
+                    "leasehold_handover_seconds",
+                    "From the beginning of a drain, or a dead owner's last sign of life, to the next owner.",
+                )
+                .buckets(HANDOVER_SECONDS.to_vec()),
+                &["reason"],
+            )?,
+            moves_total: IntCounter::new(
+                "leasehold_moves_total",
+                "Shards that this member, as coordinator, moved from one owner to the next.",
+            )?,
+            lease_age: Gauge::new(
+                "leasehold_member_lease_age_seconds",
+                "Time since this member's last successful renewal of its Lease.",
+            )?,
+            is_coordinator: gauge("coordinator_is_leader", "1 if this member coordinates.")?,
+            master_status: GaugeVec::new(
+                Opts::new(
+                    "leader_election_master_status",
+                    "1 if this process holds the Lease of that name.",
+                ),
+                &["name"],
+            )?,
+            shown: None,
+        };
+        metrics.register_all(registry)?;
+        metrics.set_coordinator(false);
+        for cause in [Cause::Drain, Cause::Crash, Cause::Leave] {
+            metrics.handover_seconds.with_label_values(&[cause.label()]);
+        }
+        Ok(metrics)
+    }
+
+    fn register_all(&self, registry: &Registry) -> Result<(), prometheus::Error> {
+        registry.register(Box::new(self.shard_owner.clone()))?;
+        registry.register(Box::new(self.shard_epoch.clone()))?;
+        registry.register(Box::new(self.shards_owned.clone()))?;
+        registry.register(Box::new(self.shards_unowned.clone()))?;
+        registry.register(Box::new(self.handover_seconds.clone()))?;
+        registry.register(Box::new(self.moves_total.clone()))?;
+        registry.register(Box::new(self.lease_age.clone()))?;
+        registry.register(Box::new(self.is_coordinator.clone()))?;
+        registry.register(Box::new(self.master_status.clone()))
+    }
+
+    /// Shows what is held, if it changed.
+    pub(crate) fn set_owned(&mut self, owned: &Arc<OwnedShards>) {
+        if self.shown.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, owned)) {
+            return;
+        }
+        self.shard_owner.reset();
+        self.shard_epoch.reset();
+        self.shards_owned.reset();
+        let mut count = 0;
+        for (shard, holding) in &owned.holdings {
+            if holding.hold == Hold::Warming {
+                continue;
+            }
+            count += 1;
+            let ShardId { cluster, group, range } = shard;
+            let range = range.to_string();
+            let labels = [cluster.as_str(), group.as_str(), range.as_str(), owned.member.as_str()];
+            self.shard_owner.with_label_values(&labels).set(1);
+            let epoch = i64::try_from(holding.epoch.0).unwrap_or(i64::MAX);
+            self.shard_epoch.with_label_values(&labels[..3]).set(epoch);
+        }
+        self.shards_owned.with_label_values(&[owned.member.as_str()]).set(count);
+        self.shown = Some(Arc::clone(owned));
+    }
+
+    pub(crate) fn set_unowned(&self, shards: u32) {
+        self.shards_unowned.set(shards.into());
+    }
+
+    pub(crate) fn set_lease_age(&self, seconds: f64) {
+        self.lease_age.set(seconds);
+    }
+
+    pub(crate) fn set_coordinator(&self, coordinates: bool) {
+        self.is_coordinator.set(coordinates.into());
+        self.master_status.with_label_values(&[COORDINATOR]).set(u8::from(coordinates).into());
+    }
+
+    pub(crate) fn handed_over(&self, handover: &Handover) {
+        self.moves_total.inc();
+        self.handover_seconds
+            .with_label_values(&[handover.reason.label()])
+            .observe(handover.took.as_secs_f64());
+    }
+}

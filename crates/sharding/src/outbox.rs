@@ -1,0 +1,180 @@
+//! Writes under way and writes to be repeated: at most one per object, bounded in number, with
+//! backoff after failures.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use model::Moment;
+
+use crate::record::{Kind, Object, Outcome, Target, Write};
+
+/// Writes under way at once, the member's own Lease aside.
+pub const WRITES_IN_FLIGHT: usize = 32;
+/// The pause after the first failure; doubles with each.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause after failures.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause after conflicts: the world has moved on, and we know how.
+const MAX_CONFLICT_PAUSE: Duration = Duration::from_secs(1);
+
+/// The writes of one member.
+#[derive(Clone, Debug, Default)]
+pub struct Outbox {
+    in_flight: BTreeMap<Target, Flight>,
+    retries: BTreeMap<Target, Retry>,
+    ready: Vec<Write>,
+}
+
+/// A write under way.
+#[derive(Clone, Debug)]
+pub struct Flight {
+    /// What was written.
+    pub write: Write,
+    /// Before when it was not sent.
+    pub sent: Moment,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Retry {
+    at: Moment,
+    failures: u32,
+}
+
+impl Outbox {
+    /// Sends a write unless one to the same object is under way, it has to pause, or too many are
+    /// under way. Says whether it was sent.
+    pub fn offer(&mut self, write: Write, now: Moment) -> bool {
+        let target = write.target();
+        let pausing = self.retries.get(&target).is_some_and(|retry| now < retry.at);
+        if pausing || self.in_flight.len() >= WRITES_IN_FLIGHT {
+            return false;
+        }
+        self.offer_urgent(write, now)
+    }
+
+    /// Sends a write unless one to the same object is under way: neither pause nor bound holds
+    /// back a member's own Lease, whose pace its own rules set.
+    pub fn offer_urgent(&mut self, write: Write, now: Moment) -> bool {
+        let target = write.target();
+        if self.in_flight.contains_key(&target) {
+            return false;
+        }
+        self.ready.push(write.clone());
+        self.in_flight.insert(target, Flight { write, sent: now });
+        true
+    }
+
+    /// The writes to send now.
+    pub fn take(&mut self) -> Vec<Write> {
+        std::mem::take(&mut self.ready)
+    }
+
+    /// A write ended: gives back what it was and sets the pause before the next to that object.
+    pub fn complete(
+        &mut self,
+        target: &Target,
+        outcome: &Outcome,
+        jitter: f64,
+        now: Moment,
+    ) -> Option<Flight> {
+        let flight = self.in_flight.remove(target)?;
+        let failures = self.retries.get(target).map_or(0, |retry| retry.failures);
+        match outcome {
+            Outcome::Done(_) => {
+                self.retries.remove(target);
+            }
+            Outcome::Conflict(_) => {
+                // The first conflict costs no pause: what to write now is known.
+                let pause = if failures == 0 { Duration::ZERO } else { pause(failures - 1) };
+                let at = now + pause.min(MAX_CONFLICT_PAUSE).mul_f64(jitter);
+                self.retries.insert(target.clone(), Retry { at, failures: failures + 1 });
+            }
+            Outcome::Failed => {
+                let at = now + pause(failures).mul_f64(jitter);
+                self.retries.insert(target.clone(), Retry { at, failures: failures + 1 });
+            }
+        }
+        Some(flight)
+    }
+
+    /// Whether a write to that object is under way.
+    pub fn is_in_flight(&self, target: &Target) -> bool {
+        self.in_flight.contains_key(target)
+    }
+
+    /// The objects of that kind as the writes under way would leave them; deletes aside.
+    pub fn pending(&self, kind: Kind) -> impl Iterator<Item = &Object> {
+        self.in_flight.values().filter_map(move |flight| match &flight.write {
+            Write::Create(object) | Write::Replace(object) => {
+                (object.target().kind == kind).then_some(object)
+            }
+            Write::Delete(..) => None,
+        })
+    }
+
+    /// When the next pause ends.
+    pub fn next_retry(&self, now: Moment) -> Option<Moment> {
+        self.retries.values().map(|retry| retry.at).filter(|&at| at > now).min()
+    }
+
+    /// Forgets pauses that ended long ago, of objects nobody writes to any more.
+    pub fn prune(&mut self, now: Moment) {
+        self.retries.retain(|_, retry| now < retry.at + MAX_PAUSE * 4);
+    }
+}
+
+fn pause(failures: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << failures.min(10)).min(MAX_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::MapRecord;
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_origin(Duration::from_millis(ms))
+    }
+
+    fn map(name: &str) -> Write {
+        Write::Create(Object::Map(MapRecord::new(name.parse().unwrap())))
+    }
+
+    #[test]
+    fn one_write_per_object_and_a_pause_after_a_failure() {
+        let mut outbox = Outbox::default();
+        let target = map("east").target();
+        assert!(outbox.offer(map("east"), at(0)));
+        assert!(!outbox.offer(map("east"), at(0)));
+        assert_eq!(outbox.take().len(), 1);
+        for (now, expect_ms) in [(10, 110), (200, 400), (500, 900)] {
+            outbox.complete(&target, &Outcome::Failed, 1.0, at(now)).unwrap();
+            assert_eq!(outbox.next_retry(at(now)), Some(at(expect_ms)));
+            assert!(!outbox.offer(map("east"), at(expect_ms - 1)));
+            assert!(outbox.offer(map("east"), at(expect_ms)));
+        }
+        outbox.complete(&target, &Outcome::Done(None), 1.0, at(900)).unwrap();
+        assert!(outbox.offer(map("east"), at(900)));
+    }
+
+    #[test]
+    fn a_first_conflict_is_repeated_at_once() {
+        let mut outbox = Outbox::default();
+        let target = map("east").target();
+        assert!(outbox.offer(map("east"), at(0)));
+        outbox.complete(&target, &Outcome::Conflict(None), 1.0, at(5)).unwrap();
+        assert!(outbox.offer(map("east"), at(5)));
+        outbox.complete(&target, &Outcome::Conflict(None), 1.0, at(9)).unwrap();
+        assert!(!outbox.offer(map("east"), at(9)));
+    }
+
+    #[test]
+    fn writes_are_bounded_but_the_own_lease_is_not_held_back() {
+        let mut outbox = Outbox::default();
+        for n in 0..WRITES_IN_FLIGHT {
+            assert!(outbox.offer(map(&format!("c{n}")), at(0)));
+        }
+        assert!(!outbox.offer(map("one-more"), at(0)));
+        assert!(outbox.offer_urgent(map("one-more"), at(0)));
+    }
+}

@@ -1,0 +1,296 @@
+//! What this member holds, derived from the ShardMaps it sees.
+//!
+//! A shard is held because an entry names exactly this member: as owner (active or draining) or as
+//! target (warming). Whether the member may *act* on it is asked of the fence, which adds the
+//! Lease's validity.
+//!
+//! # Invariants
+//! - **S1** A shard whose drain was acknowledged at an epoch is not held at that epoch again,
+//!   whatever a later event shows (`an_acknowledged_epoch_never_returns`). Together with
+//!   [`crate::handover`], which names the next owner only after the acknowledgement or after the
+//!   member is gone, no two members dispatch for a shard at once.
+//! - **S2** An acknowledgement is taken only for a shard that is draining at that very epoch; the
+//!   engine gives it when nothing of the shard is queued, delayed or in flight.
+//! - An entry never goes back to an epoch below one that was seen (within one ShardMap object).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{ClusterName, Epoch, Hold, Holding, MemberId, Moment, OwnedShards, ShardId};
+
+use crate::api::{AcknowledgedDrain, ShardPath};
+use crate::handover::Entry;
+use crate::record::MapRecord;
+
+/// Follows the ShardMaps on behalf of one member.
+#[derive(Clone, Debug)]
+pub struct Tracker {
+    drain_timeout: Duration,
+    owned: Arc<OwnedShards>,
+    memory: BTreeMap<ClusterName, Memory>,
+}
+
+/// What was seen of one ShardMap object.
+#[derive(Clone, Debug, Default)]
+struct Memory {
+    uid: String,
+    shards: BTreeMap<ShardPath, Seen>,
+}
+
+/// What was seen of one shard, at the highest epoch seen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    epoch: Epoch,
+    drain: Drain,
+}
+
+/// How far this member's drain of a shard has come, at the epoch seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Drain {
+    #[default]
+    NotAsked,
+    Asked {
+        deadline: Moment,
+    },
+    /// Final for this epoch.
+    Acknowledged {
+        /// Whether the map still waits for it.
+        pending: bool,
+    },
+}
+
+impl Tracker {
+    /// A tracker for `member`, which holds nothing yet.
+    pub fn new(member: MemberId, drain_timeout: Duration) -> Self {
+        Self { drain_timeout, owned: Arc::new(OwnedShards::none(member)), memory: BTreeMap::new() }
+    }
+
+    /// What is held.
+    pub fn owned(&self) -> &Arc<OwnedShards> {
+        &self.owned
+    }
+
+    /// Starts over under another id, holding nothing. The caller shows it every map again.
+    pub fn restart(&mut self, member: MemberId) {
+        *self = Self::new(member, self.drain_timeout);
+    }
+
+    /// Takes in the present state of a cluster's map, or its absence.
+    pub fn observe(&mut self, cluster: &ClusterName, map: Option<&MapRecord>, now: Moment) {
+        let me = self.owned.member.clone();
+        let mut held: BTreeMap<ShardId, Holding> = BTreeMap::new();
+        match map {
+            None => drop(self.memory.remove(cluster)),
+            Some(map) => {
+                let memory = self.memory.entry(cluster.clone()).or_default();
+                if memory.uid != map.version.uid {
+                    *memory = Memory { uid: map.version.uid.clone(), ..Memory::default() };
+                }
+                for (path, entry) in &map.entries {
+                    let seen = memory.shards.entry(path.clone()).or_default();
+                    if let Some(holding) = seen.observe(&me, entry, now + self.drain_timeout) {
+                        held.insert(path.in_cluster(cluster), holding);
+                    }
+                }
+            }
+        }
+        self.publish(cluster, held);
+    }
+
+    /// The engine says that nothing of the shard runs any more. Says whether that was asked for.
+    pub fn acknowledge(&mut self, shard: &ShardId, epoch: Epoch) -> bool {
+        let holding = self.owned.holdings.get(shard);
+        if !holding.is_some_and(|h| h.epoch == epoch && matches!(h.hold, Hold::Draining { .. })) {
+            return false;
+        }
+        let seen = self
+            .memory
+            .get_mut(&shard.cluster)
+            .and_then(|memory| memory.shards.get_mut(&ShardPath::from(shard)));
+        if let Some(seen) = seen {
+            seen.drain = Drain::Acknowledged { pending: true };
+        }
+        Arc::make_mut(&mut self.owned).holdings.remove(shard);
+        true
+    }
+
+    /// The drains acknowledged that the maps do not reflect yet.
+    pub fn acknowledged(&self) -> Vec<AcknowledgedDrain> {
+        let acknowledged = |(path, seen): (&ShardPath, &Seen), cluster: &ClusterName| {
+            (seen.drain == Drain::Acknowledged { pending: true })
+                .then(|| AcknowledgedDrain { shard: path.in_cluster(cluster), epoch: seen.epoch })
+        };
+        self.memory
+            .iter()
+            .flat_map(|(cluster, memory)| {
+                memory.shards.iter().filter_map(move |seen| acknowledged(seen, cluster))
+            })
+            .collect()
+    }
+
+    /// Replaces what is held of one cluster, leaving the snapshot alone if nothing changed.
+    fn publish(&mut self, cluster: &ClusterName, held: BTreeMap<ShardId, Holding>) {
+        let of_cluster = |shard: &ShardId| shard.cluster == *cluster;
+        let before = self.owned.holdings.iter().filter(|(shard, _)| of_cluster(shard));
+        if before.eq(held.iter()) {
+            return;
+        }
+        let owned = Arc::make_mut(&mut self.owned);
+        owned.holdings.retain(|shard, _| !of_cluster(shard));
+        owned.holdings.extend(held);
+    }
+}
+
+impl Seen {
+    /// Takes in an entry; the holding that follows from it for `me`.
+    fn observe(&mut self, me: &MemberId, entry: &Entry, deadline: Moment) -> Option<Holding> {
+        if entry.epoch() < self.epoch {
+            return None;
+        }
+        if entry.epoch() > self.epoch {
+            *self = Self { epoch: entry.epoch(), drain: Drain::NotAsked };
+        } else if let (Drain::Acknowledged { pending }, true) =
+            (&mut self.drain, entry.owner() != Some(me))
+        {
+            *pending = false;
+        }
+        let epoch = entry.epoch();
+        match entry {
+            Entry::Owned { owner, .. } if owner == me => {
+                (self.drain == Drain::NotAsked).then_some(Holding { epoch, hold: Hold::Active })
+            }
+            Entry::Draining { owner, .. } if owner == me => match self.drain {
+                Drain::Acknowledged { .. } => None,
+                Drain::Asked { deadline } => {
+                    Some(Holding { epoch, hold: Hold::Draining { deadline } })
+                }
+                Drain::NotAsked => {
+                    self.drain = Drain::Asked { deadline };
+                    Some(Holding { epoch, hold: Hold::Draining { deadline } })
+                }
+            },
+            Entry::Draining { target: Some(target), .. } if target == me => {
+                Some(Holding { epoch: epoch.next(), hold: Hold::Warming })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EAST: &str = "east";
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_origin(Duration::from_millis(ms))
+    }
+
+    fn tracker() -> Tracker {
+        Tracker::new("a".parse().unwrap(), Duration::from_secs(30))
+    }
+
+    fn map(entry: Entry) -> MapRecord {
+        let mut map = MapRecord::new(EAST.parse().unwrap());
+        map.version.uid = "uid-1".into();
+        map.entries.insert("tdset/0/1".parse().unwrap(), entry);
+        map
+    }
+
+    fn owned(owner: &str, epoch: u64) -> Entry {
+        Entry::Owned { owner: owner.parse().unwrap(), epoch: Epoch(epoch) }
+    }
+
+    fn draining(owner: &str, target: &str, epoch: u64) -> Entry {
+        let (owner, target) = (owner.parse().unwrap(), target.parse().ok());
+        Entry::Draining { owner, epoch: Epoch(epoch), target }
+    }
+
+    fn see(tracker: &mut Tracker, entry: Entry, ms: u64) -> String {
+        tracker.observe(&EAST.parse().unwrap(), Some(&map(entry)), at(ms));
+        shown(tracker)
+    }
+
+    fn shown(tracker: &Tracker) -> String {
+        let text = |(_, held): (&ShardId, &Holding)| match held.hold {
+            Hold::Active => format!("active@{}", held.epoch),
+            Hold::Warming => format!("warming@{}", held.epoch),
+            Hold::Draining { deadline } => {
+                format!("draining@{} until {}", held.epoch, deadline.since_origin().as_millis())
+            }
+        };
+        tracker.owned().holdings.iter().map(text).collect()
+    }
+
+    #[test]
+    fn holdings_follow_the_entry() {
+        for (entry, expect) in [
+            (owned("a", 4), "active@4"),
+            (owned("b", 4), ""),
+            (draining("a", "b", 4), "draining@4 until 30001"),
+            (draining("a", "", 4), "draining@4 until 30001"),
+            (draining("a", "a", 4), "draining@4 until 30001"),
+            (draining("b", "a", 4), "warming@5"),
+            (draining("b", "c", 4), ""),
+            (Entry::Unowned { epoch: Epoch(4) }, ""),
+        ] {
+            assert_eq!(see(&mut tracker(), entry.clone(), 1), expect, "{entry:?}");
+        }
+    }
+
+    #[test]
+    fn a_drain_keeps_its_first_deadline() {
+        let mut tracker = tracker();
+        see(&mut tracker, draining("a", "b", 4), 1);
+        assert_eq!(see(&mut tracker, draining("a", "c", 4), 900), "draining@4 until 30001");
+    }
+
+    #[test]
+    fn an_acknowledged_epoch_never_returns() {
+        let mut tracker = tracker();
+        let shard: ShardId = "east/tdset/0/1".parse().unwrap();
+        see(&mut tracker, owned("a", 4), 1);
+        assert!(!tracker.acknowledge(&shard, Epoch(4)), "it is not draining");
+        see(&mut tracker, draining("a", "b", 4), 2);
+        assert!(!tracker.acknowledge(&shard, Epoch(3)), "another epoch");
+        assert!(tracker.acknowledge(&shard, Epoch(4)));
+        assert!(!tracker.acknowledge(&shard, Epoch(4)), "once is enough");
+        assert_eq!(shown(&tracker), "");
+        for stale in [draining("a", "b", 4), owned("a", 4), draining("a", "c", 4), owned("a", 3)] {
+            assert_eq!(see(&mut tracker, stale.clone(), 3), "", "{stale:?}");
+        }
+        assert_eq!(tracker.acknowledged().len(), 1);
+        assert_eq!(see(&mut tracker, Entry::Unowned { epoch: Epoch(4) }, 4), "");
+        assert!(tracker.acknowledged().is_empty(), "the map has acted on it");
+        assert_eq!(see(&mut tracker, owned("a", 4), 4), "", "and still it is final");
+        assert_eq!(see(&mut tracker, owned("b", 5), 4), "");
+        assert!(tracker.acknowledged().is_empty());
+        assert_eq!(see(&mut tracker, owned("a", 6), 5), "active@6");
+    }
+
+    #[test]
+    fn an_older_epoch_is_not_believed() {
+        let mut tracker = tracker();
+        see(&mut tracker, owned("b", 5), 1);
+        assert_eq!(see(&mut tracker, owned("a", 4), 2), "");
+    }
+
+    #[test]
+    fn a_map_that_vanishes_takes_its_shards_along() {
+        let mut tracker = tracker();
+        see(&mut tracker, owned("a", 5), 1);
+        tracker.observe(&EAST.parse().unwrap(), None, at(2));
+        assert_eq!(shown(&tracker), "");
+    }
+
+    #[test]
+    fn an_unchanged_map_makes_no_new_snapshot() {
+        let mut tracker = tracker();
+        see(&mut tracker, owned("a", 5), 1);
+        let before = Arc::clone(tracker.owned());
+        see(&mut tracker, owned("a", 5), 2);
+        assert!(Arc::ptr_eq(&before, tracker.owned()));
+    }
+}

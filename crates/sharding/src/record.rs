@@ -1,0 +1,334 @@
+//! What is kept of the objects in the home cluster, and the writes made to them.
+//!
+//! Every write is bound to a version: a create to the absence of the object, a replace and a
+//! delete to the exact version that the decision was made from. Nothing here is ever written
+//! blindly (S4).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use model::{ClusterName, Epoch, MemberId};
+
+use crate::api::{Member, MemberSpec, ShardMap, ShardMapSpec, ShardPath, Summary};
+use crate::handover::Entry;
+use crate::lease::LeaseRecord;
+
+/// Which object at which version: uid and resourceVersion. Empty for one that does not exist yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Version {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub resource: String,
+}
+
+/// What we keep of a Member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberRecord {
+    /// The member, the object's name.
+    pub id: MemberId,
+    /// The version read.
+    pub version: Version,
+    /// Its contents.
+    pub spec: MemberSpec,
+}
+
+/// What we keep of a ShardMap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapRecord {
+    /// The workload cluster, the object's name.
+    pub cluster: ClusterName,
+    /// The version read.
+    pub version: Version,
+    /// The highest epoch of any shard that was removed from the map. New shards start from it, so
+    /// that a shard which returns never repeats an epoch.
+    pub epoch_floor: Epoch,
+    /// The shards.
+    pub entries: BTreeMap<ShardPath, Entry>,
+}
+
+/// One object of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// A Lease.
+    Lease(LeaseRecord),
+    /// A Member.
+    Member(MemberRecord),
+    /// A ShardMap.
+    Map(MapRecord),
+}
+
+/// The kinds of the home cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// `leases.coordination.k8s.io`
+    Lease,
+    /// `members.leasehold.dev`
+    Member,
+    /// `shardmaps.leasehold.dev`
+    Map,
+}
+
+/// Names one object of the home cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Target {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+}
+
+/// A write to the home cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Create an object that must not exist.
+    Create(Object),
+    /// Replace exactly the version that the object carries.
+    Replace(Object),
+    /// Delete exactly that version.
+    Delete(Target, Version),
+}
+
+/// How a write ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Written; the object as it is now, or nothing after a delete.
+    Done(Option<Object>),
+    /// Refused because the version was another; the object as it was read thereafter, or nothing
+    /// if there is none.
+    Conflict(Option<Object>),
+    /// Not known to have been done: refused for another reason, or no answer came in time.
+    Failed,
+}
+
+/// What the watches tell.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A complete, consistent list of one kind, with the list's resourceVersion.
+    Listed(Kind, String, Vec<Object>),
+    /// An object was added or changed.
+    Applied(Object),
+    /// An object was deleted; its last state.
+    Deleted(Object),
+}
+
+// === impl Version ===
+
+impl Version {
+    /// The version of an object read.
+    pub fn read(metadata: &ObjectMeta) -> Self {
+        Self {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            resource: metadata.resource_version.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Whether this version is known to be older than a resourceVersion. Resource versions of
+    /// built-in storage are integers that grow (KEP-5504); where they are not, nothing is known.
+    pub fn older_than(&self, resource: &str) -> bool {
+        match (self.resource.parse::<u64>(), resource.parse::<u64>()) {
+            (Ok(mine), Ok(other)) => mine < other,
+            _ => false,
+        }
+    }
+}
+
+// === impl MapRecord ===
+
+impl MapRecord {
+    /// A map without shards, not yet created.
+    pub fn new(cluster: ClusterName) -> Self {
+        Self {
+            cluster,
+            version: Version::default(),
+            epoch_floor: Epoch::default(),
+            entries: BTreeMap::new(),
+        }
+    }
+
+    /// Whether it has still to be created.
+    pub fn is_new(&self) -> bool {
+        self.version == Version::default()
+    }
+
+    /// Reads what we keep of a ShardMap; nothing if its name is no cluster's.
+    pub fn read(map: &ShardMap) -> Option<Self> {
+        Some(Self {
+            cluster: map.metadata.name.as_ref()?.parse().ok()?,
+            version: Version::read(&map.metadata),
+            epoch_floor: map.spec.epoch_floor,
+            entries: map
+                .spec
+                .shards
+                .iter()
+                .map(|entry| (entry.shard.clone(), Entry::read(entry)))
+                .collect(),
+        })
+    }
+
+    /// The object's contents.
+    pub fn spec(&self) -> ShardMapSpec {
+        ShardMapSpec {
+            shards: self.entries.iter().map(|(path, entry)| entry.write(path)).collect(),
+            epoch_floor: self.epoch_floor,
+            summary: self.summary(),
+        }
+    }
+
+    fn summary(&self) -> Summary {
+        let mut summary = Summary {
+            shards: self.entries.len().try_into().unwrap_or(u32::MAX),
+            ..Summary::default()
+        };
+        let mut owners: BTreeMap<&MemberId, u32> = BTreeMap::new();
+        for entry in self.entries.values() {
+            match entry {
+                Entry::Unowned { .. } => summary.unowned += 1,
+                Entry::Owned { .. } => summary.owned += 1,
+                Entry::Draining { .. } => summary.draining += 1,
+            }
+            if let Some(owner) = entry.owner() {
+                *owners.entry(owner).or_default() += 1;
+            }
+        }
+        let mut owners: Vec<_> = owners.into_iter().collect();
+        owners.sort_by_key(|&(owner, shards)| (std::cmp::Reverse(shards), owner));
+        let texts: Vec<_> =
+            owners.iter().map(|(owner, shards)| format!("{owner}={shards}")).collect();
+        summary.owners = texts.join(",");
+        summary
+    }
+}
+
+// === impl MemberRecord ===
+
+impl MemberRecord {
+    /// Reads what we keep of a Member; nothing if its name is no member's.
+    pub fn read(member: &Member) -> Option<Self> {
+        Some(Self {
+            id: member.metadata.name.as_ref()?.parse().ok()?,
+            version: Version::read(&member.metadata),
+            spec: member.spec.clone(),
+        })
+    }
+}
+
+// === impl Object ===
+
+impl Object {
+    /// The object's kind and name.
+    pub fn target(&self) -> Target {
+        match self {
+            Self::Lease(lease) => Target { kind: Kind::Lease, name: lease.name.clone() },
+            Self::Member(member) => {
+                Target { kind: Kind::Member, name: member.id.as_str().to_owned() }
+            }
+            Self::Map(map) => Target { kind: Kind::Map, name: map.cluster.as_str().to_owned() },
+        }
+    }
+
+    /// The version it carries.
+    pub fn version(&self) -> &Version {
+        match self {
+            Self::Lease(lease) => &lease.version,
+            Self::Member(member) => &member.version,
+            Self::Map(map) => &map.version,
+        }
+    }
+
+    /// Gives it another version; for stores that keep records.
+    pub fn set_version(&mut self, version: Version) {
+        match self {
+            Self::Lease(lease) => lease.version = version,
+            Self::Member(member) => member.version = version,
+            Self::Map(map) => map.version = version,
+        }
+    }
+}
+
+// === impl Write ===
+
+impl Write {
+    /// The object written to.
+    pub fn target(&self) -> Target {
+        match self {
+            Self::Create(object) | Self::Replace(object) => object.target(),
+            Self::Delete(target, _) => target.clone(),
+        }
+    }
+
+    /// The verb, as RBAC names it.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::Replace(_) => "update",
+            Self::Delete(..) => "delete",
+        }
+    }
+}
+
+// === impl Kind and Target ===
+
+impl Kind {
+    /// The resource with its API group, as RBAC and kubectl name it.
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::Lease => "leases.coordination.k8s.io",
+            Self::Member => "members.leasehold.dev",
+            Self::Map => "shardmaps.leasehold.dev",
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.resource(), self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_reads_back_as_written_and_sums_up_its_owners() {
+        let owned = |member: &str, epoch| Entry::Owned {
+            owner: member.parse().unwrap(),
+            epoch: Epoch(epoch),
+        };
+        let mut record = MapRecord::new("east".parse().unwrap());
+        record.epoch_floor = Epoch(2);
+        for (path, entry) in [
+            ("a/0/1", owned("m-1", 3)),
+            ("b/0/2", owned("m-2", 4)),
+            ("b/1/2", owned("m-2", 4)),
+            ("c/0/1", Entry::Unowned { epoch: Epoch(9) }),
+            (
+                "d/0/1",
+                Entry::Draining {
+                    owner: "m-1".parse().unwrap(),
+                    epoch: Epoch(1),
+                    target: Some("m-2".parse().unwrap()),
+                },
+            ),
+        ] {
+            record.entries.insert(path.parse().unwrap(), entry);
+        }
+        let spec = record.spec();
+        assert_eq!(
+            spec.summary,
+            Summary { shards: 5, owned: 3, draining: 1, unowned: 1, owners: "m-1=2,m-2=2".into() }
+        );
+        let read = MapRecord::read(&ShardMap::new("east", spec)).unwrap();
+        assert_eq!(read, record);
+    }
+
+    #[test]
+    fn versions_order_as_integers_and_only_as_integers() {
+        let version = |resource: &str| Version { uid: "u".into(), resource: resource.into() };
+        assert!(version("9").older_than("10"));
+        assert!(!version("10").older_than("10"));
+        assert!(!version("a9").older_than("b10"));
+    }
+}

@@ -1,0 +1,230 @@
+//! Lists and watches Leases, Members and ShardMaps of the home cluster.
+//!
+//! One task per kind: a consistent list, then a watch from its version; a watch that ends is opened
+//! anew from the last version seen, one whose version is gone starts over with a list. A watch is
+//! cut off by this side when the server should have ended it and did not: a dead connection must
+//! not pass for a quiet one.
+
+use std::fmt::Debug;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::Message;
+use crate::api::{Member, ShardMap};
+use crate::lease;
+use crate::lease::LeaseRecord;
+use crate::problem::{self, Operation};
+use crate::record::{Event, Kind, MapRecord, MemberRecord, Object};
+
+/// How long the server keeps a watch open.
+const WATCH_SECONDS: u32 = 60;
+/// How much longer this side waits for its end.
+const WATCH_SLACK: Duration = Duration::from_secs(5);
+/// How long a list may take.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Objects asked for in one page of a list.
+const PAGE: u32 = 500;
+/// The first pause after a failure; doubles with each.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause after failures.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// Starts the three watches. They end when the loop that receives their messages does.
+pub(crate) fn spawn(
+    tasks: &mut JoinSet<()>,
+    client: &Client,
+    namespace: &str,
+    messages: &mpsc::Sender<Message>,
+    rng: &mut fastrand::Rng,
+) {
+    let mut watch = |kind| Follow {
+        kind,
+        namespace: namespace.to_owned(),
+        messages: messages.clone(),
+        rng: rng.fork(),
+    };
+    let leases = Api::<Lease>::namespaced(client.clone(), namespace);
+    let members = Api::<Member>::namespaced(client.clone(), namespace);
+    let maps = Api::<ShardMap>::namespaced(client.clone(), namespace);
+    tasks
+        .spawn(watch(Kind::Lease).run(leases, |lease| LeaseRecord::read(lease).map(Object::Lease)));
+    tasks.spawn(watch(Kind::Member).run(members, |m| MemberRecord::read(m).map(Object::Member)));
+    tasks.spawn(watch(Kind::Map).run(maps, |map| MapRecord::read(map).map(Object::Map)));
+}
+
+struct Follow {
+    kind: Kind,
+    namespace: String,
+    messages: mpsc::Sender<Message>,
+    rng: fastrand::Rng,
+}
+
+/// Why a list or watch ended.
+enum End {
+    /// The loop is gone.
+    Closed,
+    /// The version to watch from is no longer known.
+    Relist,
+    /// Something failed.
+    Failed(String),
+}
+
+impl Follow {
+    async fn run<K>(mut self, api: Api<K>, read: fn(&K) -> Option<Object>)
+    where
+        K: Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        let mut failures = 0u32;
+        loop {
+            let (verb, end) = self.list_and_watch(&api, read, &mut failures).await;
+            let text = match end {
+                End::Closed => return,
+                End::Relist => continue,
+                End::Failed(text) => text,
+            };
+            if self.report(verb, Some(text)).await.is_err() {
+                return;
+            }
+            let pause = FIRST_PAUSE.saturating_mul(1 << failures.min(10)).min(MAX_PAUSE);
+            failures += 1;
+            tokio::time::sleep(pause.mul_f64(0.5 + 0.5 * self.rng.f64())).await;
+        }
+    }
+
+    /// One list and the watches that follow it, until something breaks. Names the verb that broke.
+    async fn list_and_watch<K>(
+        &mut self,
+        api: &Api<K>,
+        read: fn(&K) -> Option<Object>,
+        failures: &mut u32,
+    ) -> (&'static str, End)
+    where
+        K: Clone + DeserializeOwned + Debug + 'static,
+    {
+        let mut version = match self.list(api, read).await {
+            Ok(version) => version,
+            Err(end) => return ("list", end),
+        };
+        loop {
+            if let Err(end) = self.watch(api, read, &mut version, failures).await {
+                return ("watch", end);
+            }
+        }
+    }
+
+    async fn list<K>(&self, api: &Api<K>, read: fn(&K) -> Option<Object>) -> Result<String, End>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let mut objects = Vec::new();
+        let mut params = ListParams { limit: Some(PAGE), ..self.selection() };
+        let version = loop {
+            let page = tokio::time::timeout(LIST_TIMEOUT, api.list(&params)).await;
+            let page = page
+                .map_err(|_| {
+                    End::Failed(problem::timed_out(&self.operation("list"), LIST_TIMEOUT))
+                })?
+                .map_err(|error| self.end("list", &error))?;
+            objects.extend(page.items.iter().filter_map(read));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => break page.metadata.resource_version.unwrap_or_default(),
+            }
+        };
+        self.send(Event::Listed(self.kind, version.clone(), objects)).await?;
+        self.report("list", None).await?;
+        Ok(version)
+    }
+
+    /// One watch, until the server ends it.
+    async fn watch<K>(
+        &self,
+        api: &Api<K>,
+        read: fn(&K) -> Option<Object>,
+        version: &mut String,
+        failures: &mut u32,
+    ) -> Result<(), End>
+    where
+        K: Clone + DeserializeOwned + Debug + 'static,
+    {
+        let selection = self.selection();
+        let params = WatchParams {
+            label_selector: selection.label_selector,
+            timeout: Some(WATCH_SECONDS),
+            bookmarks: true,
+            ..WatchParams::default()
+        };
+        let quiet = Duration::from_secs(WATCH_SECONDS.into()) + WATCH_SLACK;
+        let silent = || End::Failed(problem::timed_out(&self.operation("watch"), quiet));
+        let stream = tokio::time::timeout(LIST_TIMEOUT, api.watch(&params, version))
+            .await
+            .map_err(|_| silent())?
+            .map_err(|error| self.end("watch", &error))?;
+        *failures = 0;
+        self.report("watch", None).await?;
+        let mut stream = pin!(stream);
+        while let Some(event) =
+            tokio::time::timeout(quiet, stream.next()).await.map_err(|_| silent())?
+        {
+            match event.map_err(|error| self.end("watch", &error))? {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    self.pass_on(read(&object), version, Event::Applied).await?;
+                }
+                WatchEvent::Deleted(object) => {
+                    self.pass_on(read(&object), version, Event::Deleted).await?;
+                }
+                WatchEvent::Bookmark(mark) => *version = mark.metadata.resource_version,
+                WatchEvent::Error(status) => {
+                    return Err(self.end("watch", &kube::Error::Api(status)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn pass_on(
+        &self,
+        object: Option<Object>,
+        version: &mut String,
+        event: fn(Object) -> Event,
+    ) -> Result<(), End> {
+        let Some(object) = object else { return Ok(()) };
+        version.clone_from(&object.version().resource);
+        self.send(event(object)).await
+    }
+
+    fn selection(&self) -> ListParams {
+        match self.kind {
+            Kind::Lease => ListParams::default().labels(&lease::selector()),
+            Kind::Member | Kind::Map => ListParams::default(),
+        }
+    }
+
+    fn end(&self, verb: &'static str, error: &kube::Error) -> End {
+        match error {
+            kube::Error::Api(status) if status.code == 410 => End::Relist,
+            _ => End::Failed(problem::explain(&self.operation(verb), error)),
+        }
+    }
+
+    fn operation(&self, verb: &'static str) -> Operation {
+        Operation { verb, resource: self.kind.resource(), namespace: self.namespace.clone() }
+    }
+
+    async fn send(&self, event: Event) -> Result<(), End> {
+        self.messages.send(Message::Home(event)).await.map_err(|_| End::Closed)
+    }
+
+    async fn report(&self, verb: &'static str, text: Option<String>) -> Result<(), End> {
+        let message = Message::Problem(self.operation(verb), text);
+        self.messages.send(message).await.map_err(|_| End::Closed)
+    }
+}

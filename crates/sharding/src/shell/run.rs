@@ -1,0 +1,250 @@
+//! The loop that drives a [`Node`]: collects inputs, asks for the next step, publishes what follows
+//! and sends its writes. The only task that touches the node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use model::{Clock, ClusterSet, Epoch, Moment, OwnedShards, ShardId};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::write::{Done, Writer};
+use super::{Message, home};
+use crate::config::LeaseTimings;
+use crate::handle::Departure;
+use crate::lease;
+use crate::member::Standing;
+use crate::metrics::Metrics;
+use crate::node::{self, Input, Node, Note, Published};
+use crate::problem::Operation;
+use crate::record::{Kind, Target, Write};
+
+/// Messages of the watches that wait for the loop.
+pub(crate) const MESSAGES: usize = 1024;
+/// Messages taken in before the next step.
+const BATCH: usize = 1024;
+/// How long a write may take, the renewal of the own Lease aside.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the loop shows the handle after each step.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) published: Published,
+    pub(crate) renewed: Option<Moment>,
+    pub(crate) state: crate::api::MemberState,
+    pub(crate) synced: bool,
+    pub(crate) coordinator: Option<model::MemberId>,
+    pub(crate) is_coordinator: bool,
+    pub(crate) unowned: u32,
+    pub(crate) problems: Arc<BTreeMap<Operation, String>>,
+}
+
+/// Drains the engine has finished, on their way to the loop. Bounded by the shards held: the set
+/// keeps one entry for each shard and epoch.
+#[derive(Debug, Default)]
+pub(crate) struct Acknowledged {
+    drains: Mutex<BTreeSet<(ShardId, Epoch)>>,
+    arrived: Notify,
+}
+
+/// Everything the loop works with.
+pub(crate) struct Loop {
+    pub(crate) node: Node,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) writer: Writer,
+    pub(crate) lease: LeaseTimings,
+    pub(crate) metrics: Metrics,
+    pub(crate) clusters: watch::Receiver<Arc<ClusterSet>>,
+    pub(crate) acknowledged: Arc<Acknowledged>,
+    pub(crate) leave: watch::Receiver<bool>,
+    pub(crate) owned: watch::Sender<Arc<OwnedShards>>,
+    pub(crate) snapshot: watch::Sender<Arc<Snapshot>>,
+    pub(crate) departed: watch::Sender<Option<Departure>>,
+    pub(crate) rng: fastrand::Rng,
+    pub(crate) problems: Arc<BTreeMap<Operation, String>>,
+    pub(crate) unowned: (u64, u32),
+}
+
+impl Acknowledged {
+    pub(crate) fn add(&self, shard: &ShardId, epoch: Epoch) {
+        self.drains.lock().unwrap_or_else(PoisonError::into_inner).insert((shard.clone(), epoch));
+        self.arrived.notify_one();
+    }
+
+    fn take(&self) -> BTreeSet<(ShardId, Epoch)> {
+        std::mem::take(&mut *self.drains.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Loop {
+    /// Runs until the member has gone, or at once stops where it stands when `stop` is cancelled.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut watches = JoinSet::new();
+        let (sender, mut messages) = mpsc::channel(MESSAGES);
+        let Writer { client, namespace, .. } = &self.writer;
+        home::spawn(&mut watches, client, namespace, &sender, &mut self.rng);
+        let mut writes: JoinSet<Done> = JoinSet::new();
+        self.take_clusters();
+        let mut clusters_open = true;
+        loop {
+            let wake = self.step(&mut writes);
+            if self.node.departed().is_some() {
+                break;
+            }
+            let sleep = tokio::time::sleep(self.clock.now().until(wake));
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                Some(done) = writes.join_next() => self.written(done),
+                Some(message) = messages.recv() => {
+                    self.receive(message);
+                    for _ in 1..BATCH {
+                        let Ok(message) = messages.try_recv() else { break };
+                        self.receive(message);
+                    }
+                }
+                () = self.acknowledged.arrived.notified() => {}
+                changed = self.clusters.changed(), if clusters_open => {
+                    clusters_open = changed.is_ok();
+                    self.take_clusters();
+                }
+                // The handle outlives this loop unless `stop` is cancelled.
+                _ = self.leave.changed() => {}
+                () = sleep => {}
+            }
+            self.take_requests();
+        }
+        // What is still under way (a Member's deletion at most) ends with this task.
+        let departed = self.node.departed();
+        info!(?departed, "member has gone");
+        self.departed.send_replace(departed);
+    }
+
+    fn take_clusters(&mut self) {
+        let names = self.clusters.borrow_and_update().clusters.keys().cloned().collect();
+        self.node.handle(Input::Clusters(names), self.clock.now());
+    }
+
+    fn take_requests(&mut self) {
+        let now = self.clock.now();
+        for (shard, epoch) in self.acknowledged.take() {
+            self.node.handle(Input::Acknowledged(shard, epoch), now);
+        }
+        if *self.leave.borrow_and_update() {
+            self.node.handle(Input::Leave, now);
+        }
+    }
+
+    fn receive(&mut self, message: Message) {
+        match message {
+            Message::Home(event) => self.node.handle(Input::Event(event), self.clock.now()),
+            Message::Problem(operation, text) => self.note_problem(operation, text),
+        }
+    }
+
+    fn written(&mut self, done: Result<Done, tokio::task::JoinError>) {
+        let Done { target, outcome, operation, problem } = match done {
+            Ok(done) => done,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // Nobody cancels a single write.
+            Err(_) => return,
+        };
+        self.note_problem(operation, problem);
+        self.node.handle(Input::Completed(target, outcome), self.clock.now());
+    }
+
+    /// One step of the node, with all its consequences.
+    fn step(&mut self, writes: &mut JoinSet<Done>) -> Moment {
+        let now = self.clock.now();
+        let output = self.node.step(now);
+        self.publish(now);
+        for note in &output.notes {
+            self.tell(note);
+        }
+        let own = lease::member_lease_name(self.node.id());
+        for write in output.writes {
+            let deadline = self.deadline(&write, &own);
+            writes.spawn(self.writer.clone().run(write, deadline, self.clock.wall()));
+        }
+        output.wake
+    }
+
+    /// A renewal ends before the next one is due.
+    fn deadline(&self, write: &Write, own: &str) -> Duration {
+        let Target { kind, name } = write.target();
+        let lease = kind == Kind::Lease && (name == own || name == lease::COORDINATOR);
+        if lease { self.lease.renew_interval * 3 / 4 } else { WRITE_TIMEOUT }
+    }
+
+    /// The fence first, then those who wait for a change.
+    fn publish(&mut self, now: Moment) {
+        let world = self.node.world();
+        if self.unowned.0 != world.revision() {
+            self.unowned = (world.revision(), node::unowned(world));
+        }
+        let published = self.node.published();
+        let renewed = match self.node.standing() {
+            Standing::Holding { renewed, .. } => Some(renewed),
+            Standing::Joining | Standing::Gone => None,
+        };
+        let snapshot = Snapshot {
+            published: published.clone(),
+            renewed,
+            state: self.node.state(),
+            synced: world.is_synced(),
+            coordinator: self.node.coordinator(),
+            is_coordinator: self.node.is_coordinator(now),
+            unowned: self.unowned.1,
+            problems: Arc::clone(&self.problems),
+        };
+        self.metrics.set_owned(&published.owned);
+        self.metrics.set_unowned(snapshot.unowned);
+        self.metrics.set_coordinator(snapshot.is_coordinator);
+        self.metrics.set_lease_age(renewed.map_or(0.0, |at| now.since(at).as_secs_f64()));
+        self.snapshot.send_replace(Arc::new(snapshot));
+        self.owned.send_if_modified(|owned| {
+            let changed = !Arc::ptr_eq(owned, &published.owned);
+            *owned = published.owned;
+            changed
+        });
+    }
+
+    fn tell(&self, note: &Note) {
+        let member = self.node.id();
+        match note {
+            Note::Fenced { was, is, cause } => {
+                warn!(member = %was, next = %is, cause, "member fenced itself: it may not act any more");
+            }
+            Note::Coordinating(true) => info!(%member, "member coordinates"),
+            Note::Coordinating(false) => info!(%member, "member no longer coordinates"),
+            Note::Took(lease) => {
+                warn!(%member, lease, "took the Lease of a silent member; its shards go to others");
+            }
+            Note::HandedOver(handover) => {
+                let reason = handover.reason.label();
+                info!(shard = %handover.shard, reason, took = ?handover.took, "shard handed over");
+                self.metrics.handed_over(handover);
+            }
+        }
+    }
+
+    /// Says once what begins to fail, and once that it works again.
+    fn note_problem(&mut self, operation: Operation, text: Option<String>) {
+        let known = self.problems.get(&operation);
+        match text {
+            None if known.is_none() => {}
+            None => {
+                info!(verb = operation.verb, resource = operation.resource, "works again");
+                Arc::make_mut(&mut self.problems).remove(&operation);
+            }
+            Some(text) if known == Some(&text) => {}
+            Some(text) => {
+                warn!("{text}");
+                Arc::make_mut(&mut self.problems).insert(operation, text);
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Carries out one write to the home cluster, bound to the version it was decided from, and says
+//! how it ended.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::{Api, Client};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::api::{MANAGED_BY, Member, ShardMap};
+use crate::lease::LeaseRecord;
+use crate::problem::{self, Operation};
+use crate::record::{Kind, MapRecord, MemberRecord, Object, Outcome, Target, Version, Write};
+
+/// How to reach the home cluster.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) owner: Option<OwnerReference>,
+}
+
+/// How a write ended, and what is to be said of it.
+pub(crate) struct Done {
+    pub(crate) target: Target,
+    pub(crate) outcome: Outcome,
+    pub(crate) operation: Operation,
+    pub(crate) problem: Option<String>,
+}
+
+impl Writer {
+    /// Carries out `write` within `deadline`. `wall` goes into Leases, for people.
+    pub(crate) async fn run(self, write: Write, deadline: Duration, wall: Timestamp) -> Done {
+        let target = write.target();
+        let operation = Operation {
+            verb: write.verb(),
+            resource: target.kind.resource(),
+            namespace: self.namespace.clone(),
+        };
+        let (outcome, problem) =
+            match tokio::time::timeout(deadline, self.dispatch(write, wall)).await {
+                Ok(Ok(outcome)) => (outcome, None),
+                Ok(Err(error)) => (Outcome::Failed, Some(problem::explain(&operation, &error))),
+                Err(_) => (Outcome::Failed, Some(problem::timed_out(&operation, deadline))),
+            };
+        Done { target, outcome, operation, problem }
+    }
+
+    async fn dispatch(&self, write: Write, wall: Timestamp) -> Result<Outcome, kube::Error> {
+        match write.target().kind {
+            Kind::Lease => {
+                let read = |lease: &Lease| LeaseRecord::read(lease).map(Object::Lease);
+                self.send(write, |object| self.lease(object, wall), read).await
+            }
+            Kind::Member => {
+                let read = |member: &Member| MemberRecord::read(member).map(Object::Member);
+                self.send(write, |object| self.member(object), read).await
+            }
+            Kind::Map => {
+                let read = |map: &ShardMap| MapRecord::read(map).map(Object::Map);
+                self.send(write, |object| self.map(object), read).await
+            }
+        }
+    }
+
+    async fn send<K>(
+        &self,
+        write: Write,
+        make: impl Fn(Object) -> Option<K>,
+        read: impl Fn(&K) -> Option<Object>,
+    ) -> Result<Outcome, kube::Error>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + Serialize
+            + DeserializeOwned,
+    {
+        let api = Api::<K>::namespaced(self.client.clone(), &self.namespace);
+        let name = write.target().name;
+        let params = PostParams::default();
+        let result = match write {
+            Write::Create(object) => match make(object) {
+                Some(object) => api.create(&params, &object).await.map(Some),
+                None => return Ok(Outcome::Failed),
+            },
+            Write::Replace(object) => match make(object) {
+                Some(object) => api.replace(&name, &params, &object).await.map(Some),
+                None => return Ok(Outcome::Failed),
+            },
+            Write::Delete(_, version) => api.delete(&name, &exactly(version)).await.map(|_| None),
+        };
+        match result {
+            Ok(object) => Ok(Outcome::Done(object.as_ref().and_then(read))),
+            Err(error) if is_conflict(&error) => {
+                Ok(Outcome::Conflict(api.get_opt(&name).await?.as_ref().and_then(read)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn metadata(&self, name: &str, version: &Version) -> ObjectMeta {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(self.namespace.clone()),
+            uid: some(&version.uid),
+            resource_version: some(&version.resource),
+            labels: Some([(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned())].into()),
+            owner_references: self.owner.clone().map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn lease(&self, object: Object, wall: Timestamp) -> Option<Lease> {
+        let Object::Lease(record) = object else { return None };
+        let spec = LeaseSpec {
+            holder_identity: Some(record.holder.unwrap_or_default()),
+            lease_duration_seconds: Some(
+                i32::try_from(record.duration.as_secs()).unwrap_or(i32::MAX),
+            ),
+            lease_transitions: Some(record.transitions),
+            acquire_time: Some(MicroTime(record.acquired.unwrap_or(wall))),
+            renew_time: Some(MicroTime(wall)),
+            ..LeaseSpec::default()
+        };
+        Some(Lease { metadata: self.metadata(&record.name, &record.version), spec: Some(spec) })
+    }
+
+    fn member(&self, object: Object) -> Option<Member> {
+        let Object::Member(record) = object else { return None };
+        let metadata = self.metadata(record.id.as_str(), &record.version);
+        Some(Member { metadata, spec: record.spec })
+    }
+
+    fn map(&self, object: Object) -> Option<ShardMap> {
+        let Object::Map(record) = object else { return None };
+        let metadata = self.metadata(record.cluster.as_str(), &record.version);
+        Some(ShardMap { metadata, spec: record.spec() })
+    }
+}
+
+/// Deletes that very version and no other.
+fn exactly(version: Version) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(version.uid),
+            resource_version: Some(version.resource),
+        }),
+        ..DeleteParams::default()
+    }
+}
+
+/// Whether the object was not as the write expected it: exists, has another version, is gone.
+///
+/// A create is also answered 404, where the namespace or the kind is unknown; that is no conflict.
+fn is_conflict(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    status.code == 409
+        || (status.code == 404 && status.details.as_ref().is_some_and(|d| !d.name.is_empty()))
+}

@@ -1,0 +1,274 @@
+//! The home cluster as one member has observed it: Leases, Members, ShardMaps.
+//!
+//! Fed by watches and by the answers to this member's own writes, which may arrive in either
+//! order; an event that is known to be older than what is held is dropped, so that the picture of
+//! one object never goes back in time. Stamps each change of a Lease with the observer's clock,
+//! which is what liveness is judged by. Decides nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{ClusterName, MemberId, Moment};
+
+use crate::lease::{self, ObservedLease};
+use crate::record::{Event, Kind, MapRecord, MemberRecord, Object, Target};
+
+/// How many deleted ShardMaps are remembered, to be put back as they were.
+const MAX_REMEMBERED: usize = 1024;
+
+/// The observed home cluster.
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    leases: BTreeMap<String, ObservedLease>,
+    members: BTreeMap<MemberId, MemberRecord>,
+    maps: BTreeMap<ClusterName, MapRecord>,
+    /// Maps that were deleted, as they last were: whoever makes such a map again must not hand out
+    /// what its owners may still hold, nor repeat an epoch.
+    deleted_maps: BTreeMap<ClusterName, MapRecord>,
+    changed_maps: BTreeSet<ClusterName>,
+    listed: BTreeSet<Kind>,
+    revision: u64,
+}
+
+impl World {
+    /// Takes in what a watch told.
+    pub fn observe(&mut self, event: Event, now: Moment) {
+        match event {
+            Event::Applied(object) => self.apply(object, now),
+            Event::Deleted(object) => self.remove(&object.target(), Some(&object)),
+            Event::Listed(kind, resource, objects) => self.replace(kind, &resource, objects, now),
+        }
+    }
+
+    /// Takes in an object, read or just written.
+    pub fn apply(&mut self, object: Object, now: Moment) {
+        if self.holds_newer(&object) {
+            return;
+        }
+        match object {
+            Object::Lease(record) => self.apply_lease(record, now),
+            Object::Member(record) => {
+                let known = self.members.insert(record.id.clone(), record.clone());
+                self.revision += u64::from(known.is_none_or(|known| known.spec != record.spec));
+            }
+            Object::Map(record) => {
+                self.deleted_maps.remove(&record.cluster);
+                self.changed_maps.insert(record.cluster.clone());
+                self.maps.insert(record.cluster.clone(), record);
+                self.revision += 1;
+            }
+        }
+    }
+
+    /// Takes in that an object is gone. `last` guards against a deletion of an earlier object of
+    /// that name.
+    pub fn remove(&mut self, target: &Target, last: Option<&Object>) {
+        let other = |held: &crate::record::Version| {
+            last.is_some_and(|last| !held.uid.is_empty() && last.version().uid != held.uid)
+        };
+        match target.kind {
+            Kind::Lease => {
+                if self.leases.get(&target.name).is_some_and(|held| !other(&held.record.version)) {
+                    self.leases.remove(&target.name);
+                    self.revision += 1;
+                }
+            }
+            Kind::Member => {
+                let Ok(id) = target.name.parse() else { return };
+                if self.members.get(&id).is_some_and(|held| !other(&held.version)) {
+                    self.members.remove(&id);
+                    self.revision += 1;
+                }
+            }
+            Kind::Map => {
+                let Ok(cluster) = target.name.parse() else { return };
+                if self.maps.get(&cluster).is_some_and(|held| !other(&held.version)) {
+                    self.forget_map(cluster, last);
+                }
+            }
+        }
+    }
+
+    /// All Leases, by name.
+    pub fn leases(&self) -> &BTreeMap<String, ObservedLease> {
+        &self.leases
+    }
+
+    /// A member's Lease.
+    pub fn lease_of(&self, member: &MemberId) -> Option<&ObservedLease> {
+        self.leases.get(&lease::member_lease_name(member))
+    }
+
+    /// All Members.
+    pub fn members(&self) -> &BTreeMap<MemberId, MemberRecord> {
+        &self.members
+    }
+
+    /// All ShardMaps.
+    pub fn maps(&self) -> &BTreeMap<ClusterName, MapRecord> {
+        &self.maps
+    }
+
+    /// A ShardMap that was deleted, as it last was.
+    pub fn deleted_map(&self, cluster: &ClusterName) -> Option<&MapRecord> {
+        self.deleted_maps.get(cluster)
+    }
+
+    /// Whether each kind was listed at least once.
+    pub fn is_synced(&self) -> bool {
+        self.listed.len() == 3
+    }
+
+    /// Raised by each change other than a mere renewal of a Lease.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The clusters whose map changed since this was asked last.
+    pub fn take_changed_maps(&mut self) -> BTreeSet<ClusterName> {
+        std::mem::take(&mut self.changed_maps)
+    }
+
+    fn apply_lease(&mut self, record: lease::LeaseRecord, now: Moment) {
+        let known = self.leases.get(&record.name);
+        if known.is_some_and(|known| known.record.version == record.version) {
+            // A relist repeats what was seen: that is no sign of life.
+            return;
+        }
+        let passed_on = known.filter(|known| known.record.holder != record.holder);
+        self.revision += u64::from(known.is_none() || passed_on.is_some());
+        let alive = passed_on.map_or(now, |known| known.alive);
+        self.leases.insert(record.name.clone(), ObservedLease { record, changed: now, alive });
+    }
+
+    fn replace(&mut self, kind: Kind, resource: &str, objects: Vec<Object>, now: Moment) {
+        let listed: BTreeSet<String> = objects.iter().map(|object| object.target().name).collect();
+        for target in self.targets(kind) {
+            // What was written after the list was read is missing from it for that reason only.
+            let kept = self
+                .version_of(&target)
+                .is_none_or(|version| version.older_than(resource) || version.resource == resource);
+            if !listed.contains(&target.name) && kept {
+                self.remove(&target, None);
+            }
+        }
+        for object in objects {
+            self.apply(object, now);
+        }
+        self.revision += u64::from(self.listed.insert(kind));
+    }
+
+    fn forget_map(&mut self, cluster: ClusterName, last: Option<&Object>) {
+        let Some(mut held) = self.maps.remove(&cluster) else { return };
+        if let Some(Object::Map(last)) = last
+            && !last.version.older_than(&held.version.resource)
+        {
+            held = last.clone();
+        }
+        held.version = crate::record::Version::default();
+        if self.deleted_maps.len() < MAX_REMEMBERED {
+            self.deleted_maps.insert(cluster.clone(), held);
+        }
+        self.changed_maps.insert(cluster);
+        self.revision += 1;
+    }
+
+    fn targets(&self, kind: Kind) -> Vec<Target> {
+        let names: Vec<String> = match kind {
+            Kind::Lease => self.leases.keys().cloned().collect(),
+            Kind::Member => self.members.keys().map(ToString::to_string).collect(),
+            Kind::Map => self.maps.keys().map(ToString::to_string).collect(),
+        };
+        names.into_iter().map(|name| Target { kind, name }).collect()
+    }
+
+    fn version_of(&self, target: &Target) -> Option<&crate::record::Version> {
+        match target.kind {
+            Kind::Lease => self.leases.get(&target.name).map(|held| &held.record.version),
+            Kind::Member => self.members.get(&target.name.parse().ok()?).map(|held| &held.version),
+            Kind::Map => self.maps.get(&target.name.parse().ok()?).map(|held| &held.version),
+        }
+    }
+
+    fn holds_newer(&self, object: &Object) -> bool {
+        self.version_of(&object.target())
+            .is_some_and(|held| object.version().older_than(&held.resource))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use model::Epoch;
+
+    use super::*;
+    use crate::handover::Entry;
+    use crate::lease::LeaseRecord;
+    use crate::record::Version;
+
+    fn at(s: u64) -> Moment {
+        Moment::from_origin(Duration::from_secs(s))
+    }
+
+    fn version(resource: u64) -> Version {
+        Version { uid: "u".into(), resource: resource.to_string() }
+    }
+
+    fn lease(member: &str, resource: u64) -> Object {
+        let id = member.parse().unwrap();
+        let mut record =
+            LeaseRecord::new(lease::member_lease_name(&id), &id, Duration::from_secs(8));
+        record.version = version(resource);
+        Object::Lease(record)
+    }
+
+    fn map(epoch: u64, resource: u64) -> MapRecord {
+        let mut record = MapRecord::new("east".parse().unwrap());
+        let entry = Entry::Owned { owner: "m-1".parse().unwrap(), epoch: Epoch(epoch) };
+        record.entries.insert("tdset/0/1".parse().unwrap(), entry);
+        record.version = version(resource);
+        record
+    }
+
+    #[test]
+    fn a_relist_is_no_sign_of_life_and_a_renewal_is() {
+        let mut world = World::default();
+        let me: MemberId = "m-1".parse().unwrap();
+        world.apply(lease("m-1", 5), at(1));
+        world.observe(Event::Listed(Kind::Lease, "9".into(), vec![lease("m-1", 5)]), at(4));
+        assert_eq!(world.lease_of(&me).unwrap().changed, at(1));
+        world.apply(lease("m-1", 10), at(6));
+        assert_eq!(world.lease_of(&me).unwrap().changed, at(6));
+    }
+
+    #[test]
+    fn time_never_goes_back_for_one_object() {
+        let mut world = World::default();
+        world.apply(Object::Map(map(4, 20)), at(1));
+        world.apply(Object::Map(map(3, 19)), at(2));
+        let held = &world.maps()[&"east".parse::<ClusterName>().unwrap()];
+        assert_eq!(held.version, version(20));
+    }
+
+    #[test]
+    fn a_list_read_before_our_write_does_not_undo_it() {
+        let mut world = World::default();
+        let me: MemberId = "m-1".parse().unwrap();
+        world.apply(lease("m-1", 12), at(1));
+        world.observe(Event::Listed(Kind::Lease, "11".into(), Vec::new()), at(2));
+        assert!(world.lease_of(&me).is_some());
+        world.observe(Event::Listed(Kind::Lease, "13".into(), Vec::new()), at(3));
+        assert!(world.lease_of(&me).is_none());
+    }
+
+    #[test]
+    fn a_deleted_map_is_remembered_as_it_was() {
+        let mut world = World::default();
+        let east: ClusterName = "east".parse().unwrap();
+        world.apply(Object::Map(map(4, 20)), at(1));
+        world.observe(Event::Deleted(Object::Map(map(5, 21))), at(2));
+        assert!(world.maps().is_empty());
+        let entries = &world.deleted_map(&east).unwrap().entries;
+        assert_eq!(entries.values().next().unwrap().epoch(), Epoch(5));
+    }
+}
