@@ -155,11 +155,8 @@ impl Children {
         let killed_at = self.clock.now();
         let replica = &mut self.replicas[index];
         if let Some(mut process) = replica.process.take() {
-            let failed = |source| Error::Process {
-                what: "kill",
-                replica: replica.name.clone(),
-                source,
-            };
+            let failed =
+                |source| Error::Process { what: "kill", replica: replica.name.clone(), source };
             process.child.kill().await.map_err(failed)?;
         }
         replica.ended(self.clock.now());
@@ -252,16 +249,8 @@ impl Replica {
         let config = self.folder.join("config.yaml");
         let files = |source| Error::Files { replica: self.name.clone(), source };
         write_private(&config, &self.config(&journal)).map_err(files)?;
-        let process = |source| Error::Process {
-            what: "start",
-            replica: self.name.clone(),
-            source,
-        };
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.log())
-            .map_err(process)?;
+        let process = |source| Error::Process { what: "start", replica: self.name.clone(), source };
+        let log = File::options().create(true).append(true).open(self.log()).map_err(process)?;
         let mut child = Command::new(executable)
             .args(["run", "--exit-with-stdin", "--config"])
             .arg(&config)

@@ -105,7 +105,10 @@ async fn deliver<K, T>(
 }
 
 /// Reads a TDSet or ConfigMonitor of `cluster`.
-pub fn object(cluster: ClusterName, kind: Kind) -> impl Fn(Delivered<DynamicObject>) -> Option<Seen> {
+pub fn object(
+    cluster: ClusterName,
+    kind: Kind,
+) -> impl Fn(Delivered<DynamicObject>) -> Option<Seen> {
     move |delivered| {
         Some(match delivered {
             Delivered::Present(object) => {
@@ -182,9 +185,12 @@ mod tests {
 
     #[test]
     fn an_object_is_ready_when_its_status_speaks_of_its_present_spec() {
-        for (generation, observed, status, ready) in
-            [(2, json!(2), "True", true), (3, json!(2), "True", false), (2, json!(2), "False", false), (2, json!(null), "True", false)]
-        {
+        for (generation, observed, status, ready) in [
+            (2, json!(2), "True", true),
+            (3, json!(2), "True", false),
+            (2, json!(2), "False", false),
+            (2, json!(null), "True", false),
+        ] {
             let object = json!({
                 "apiVersion": "schedule.rs/v1", "kind": "TDSet",
                 "metadata": {"name": "a", "generation": generation, "annotations": {CHANGE: "7"}},

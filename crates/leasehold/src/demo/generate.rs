@@ -4,7 +4,6 @@
 //! [`Change`] is the merge patch of one object. What an object should come to is in [`Want`], which
 //! `track` compares with what the clusters show.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -28,6 +27,9 @@ pub const CHANGE: &str = "demo.leasehold.dev/change";
 
 /// One object in this many is a ConfigMonitor.
 const MONITOR_EVERY: usize = 20;
+
+/// One TDSet in this many has a Service.
+const SERVICE_EVERY: usize = 10;
 
 /// The most replicas of a generated schedule: thousands of Pods are not what is to be shown.
 const MAX_REPLICAS: i64 = 3;
@@ -113,8 +115,8 @@ pub struct Change {
 pub fn objects(count: u32, clusters: &[ClusterName], rng: &mut Rng) -> Vec<Planned> {
     let count = usize::try_from(count).expect("a count of objects fits into memory");
     let examples = EXAMPLES.iter().map(|(kind, controller)| (*kind, example(controller)));
-    let generated = (1..).map(|number| {
-        if number % MONITOR_EVERY == 0 { monitor(number) } else { tdset(number, rng) }
+    let generated = (1..).map(|number: usize| {
+        if number.is_multiple_of(MONITOR_EVERY) { monitor(number) } else { tdset(number, rng) }
     });
     let placed = clusters.iter().cycle();
     examples
@@ -219,7 +221,8 @@ fn planned(kind: Kind, mut manifests: Vec<DynamicObject>, cluster: &ClusterName)
     for manifest in &mut manifests {
         manifest.metadata.namespace.get_or_insert_with(|| "default".to_owned());
     }
-    let object = manifests.iter().find(|m| is_object(m)).expect("each set of manifests has its object");
+    let object =
+        manifests.iter().find(|m| is_object(m)).expect("each set of manifests has its object");
     let (namespace, name) = (object.metadata.namespace.as_deref(), object.metadata.name.as_deref());
     let key = ObjectKey::new(cluster.clone(), namespace, name.unwrap_or_default());
     let spec = &object.data["spec"];
@@ -260,7 +263,7 @@ fn tdset(number: usize, rng: &mut Rng) -> (Kind, Vec<DynamicObject>) {
         "defaultReplica": rng.i64(1..=MAX_REPLICAS),
         "timeZone": *rng.choice(&TIME_ZONES).expect("there are time zones"),
     });
-    if number % 10 == 0 {
+    if number.is_multiple_of(SERVICE_EVERY) {
         spec["service"] = json!({"port": 80});
     }
     let object = manifest(json!({
@@ -328,14 +331,6 @@ fn changed(want: &Want, spec: &Value) -> Want {
     Want::TdSet { image, schedule }
 }
 
-/// How many objects each cluster gets.
-pub fn per_cluster(planned: &[Planned]) -> BTreeMap<ClusterName, usize> {
-    planned.iter().fold(BTreeMap::new(), |mut counts, planned| {
-        *counts.entry(planned.target.key.cluster.clone()).or_default() += 1;
-        counts
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -355,8 +350,9 @@ mod tests {
         assert_eq!(keys[0], "east/temp/tdset-hello-world");
         assert_eq!(keys[1], "west/default/flakapp-config-monitor");
         assert_eq!(keys.iter().collect::<std::collections::BTreeSet<_>>().len(), 1000);
-        let counts: Vec<_> = per_cluster(&planned).into_values().collect();
-        assert_eq!(counts, [334, 333, 333]);
+        let in_cluster =
+            |name: &ClusterName| planned.iter().filter(|p| p.target.key.cluster == *name).count();
+        assert_eq!(clusters().iter().map(in_cluster).collect::<Vec<_>>(), [334, 333, 333]);
         let monitors = planned.iter().filter(|p| p.target.kind == Kind::ConfigMonitor).count();
         assert_eq!(monitors, 50);
     }

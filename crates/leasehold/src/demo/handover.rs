@@ -91,13 +91,9 @@ impl Holdings {
 
     /// Shards that nobody owns, those of a killed replica included until another has them.
     pub fn unowned(&self) -> usize {
-        let orphaned = |shard: &ShardId| {
-            self.gaps.get(shard).is_some_and(|gap| gap.owned_again.is_none())
-        };
-        self.shards
-            .iter()
-            .filter(|(shard, held)| held.owner.is_none() || orphaned(shard))
-            .count()
+        let orphaned =
+            |shard: &ShardId| self.gaps.get(shard).is_some_and(|gap| gap.owned_again.is_none());
+        self.shards.iter().filter(|(shard, held)| held.owner.is_none() || orphaned(shard)).count()
     }
 
     /// Changes of a shard's owner seen so far.

@@ -17,10 +17,10 @@
 //! | `layout`, `ports` | the directory and the ports, and who may use them |
 //! | `world`, `children` | API servers; replicas |
 //! | `generate` | objects and changes (pure) |
-//! | `follow`, `scrape` | watching clusters; reading metrics |
+//! | `follow`, `scrape`, `sources` | watching clusters; reading metrics; what the loop hears |
 //! | `track`, `handover`, `overlap` | what has converged; who holds what; the proof (pure) |
 //! | `view`, `summary` | what is shown (pure) |
-//! | `session` | the loop that ties them together |
+//! | `session`, `report` | the loop that ties them together; what it has to say |
 
 mod args;
 mod children;
@@ -30,8 +30,10 @@ mod handover;
 mod layout;
 mod overlap;
 mod ports;
+mod report;
 mod scrape;
 mod session;
+mod sources;
 mod summary;
 mod track;
 mod view;

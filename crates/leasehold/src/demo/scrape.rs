@@ -70,8 +70,7 @@ impl Scraper {
         let uri = format!("http://{address}/metrics")
             .parse()
             .map_err(|source| Error::Address(address, source))?;
-        let response =
-            self.0.get(uri).await.map_err(|source| Error::Request(address, source))?;
+        let response = self.0.get(uri).await.map_err(|source| Error::Request(address, source))?;
         let body = Limited::new(response.into_body(), MAX_BYTES).collect().await;
         let bytes = body.map_err(|source| Error::Body(address, source))?.to_bytes();
         Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -5,26 +5,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use futures::StreamExt;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use model::{Clock, ClusterName, MemberId, Moment};
-use sharding::api::ShardMap;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::args::{Args, Timeline};
-use super::children::{Children, micros};
-use super::follow::{self, Delivered, follow};
-use super::generate::{self, Kind, Planned, resource};
+use super::children::Children;
+use super::generate;
 use super::handover::{Holdings, is_of};
 use super::layout::Layout;
 use super::ports::Ports;
+use super::report::welcome;
 use super::scrape::{Figures, Scraper};
-use super::summary::{Kill, Summary};
-use super::track::{Seen, Tracker};
-use super::view::{ReplicaView, Screen, Snapshot, clock_time};
+use super::sources::{Event, apply, watch};
+use super::summary::Summary;
+use super::track::Tracker;
+use super::view::{Screen, clock_time};
 use super::world::{Clients, HOME_NAMESPACE, World};
 
 /// What watches, scrapes and requests have to tell, on its way to the loop.
@@ -45,9 +44,6 @@ const LINE: Duration = Duration::from_secs(2);
 /// How long past `--for` the last changes may take to converge.
 const SETTLE: Duration = Duration::from_secs(15);
 
-/// How many objects that did not converge are named.
-const LAGGING: usize = 5;
-
 /// All that a demo is started with.
 #[derive(Debug)]
 pub struct Fleet {
@@ -65,34 +61,23 @@ pub struct Fleet {
     pub executable: PathBuf,
 }
 
-/// What the loop is told.
-enum Event {
-    Seen(Seen),
-    Map(Box<ShardMap>),
-    Applied,
-    ApplyFailed(String),
-    ChangeFailed(String),
-    Coordinator(Option<MemberId>),
-    Figures(usize, Option<Figures>),
-}
-
 /// What the loop knows.
-struct Session {
-    clock: Arc<dyn Clock>,
-    started: Moment,
-    timeline: Timeline,
-    children: Children,
+pub(super) struct Session {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) started: Moment,
+    pub(super) timeline: Timeline,
+    pub(super) children: Children,
     clients: Clients,
-    tracker: Tracker,
-    holdings: Holdings,
+    pub(super) tracker: Tracker,
+    pub(super) holdings: Holdings,
     rng: Rng,
-    coordinator: Option<MemberId>,
-    figures: Vec<Scraped>,
+    pub(super) coordinator: Option<MemberId>,
+    pub(super) figures: Vec<Scraped>,
     scraper: Scraper,
-    applied: usize,
-    failed_requests: u64,
+    pub(super) applied: usize,
+    pub(super) failed_requests: u64,
     settled_told: bool,
-    kill: Option<Killed>,
+    pub(super) kill: Option<Killed>,
     requests: JoinSet<()>,
     events: mpsc::Sender<Event>,
     screen: Screen,
@@ -100,20 +85,21 @@ struct Session {
 
 /// A replica's figures, now and at the scrape before.
 #[derive(Clone, Copy, Default)]
-struct Scraped {
-    last: Option<(Moment, Figures)>,
-    rate: Option<f64>,
+pub(super) struct Scraped {
+    pub(super) last: Option<(Moment, Figures)>,
+    pub(super) rate: Option<f64>,
 }
 
-struct Killed {
-    index: usize,
-    at: Moment,
-    restarted: bool,
+/// The replica that was killed.
+pub(super) struct Killed {
+    pub(super) index: usize,
+    pub(super) at: Moment,
+    pub(super) restarted: bool,
     whole_told: bool,
 }
 
 /// How the loop ended.
-enum Ending {
+pub(super) enum Ending {
     Complete,
     Interrupted,
     Failed(String),
@@ -123,11 +109,7 @@ enum Ending {
 ///
 /// # Errors
 /// When the fleet cannot be started.
-pub async fn run(
-    fleet: Fleet,
-    clock: Arc<dyn Clock>,
-    started: Moment,
-) -> anyhow::Result<Summary> {
+pub async fn run(fleet: Fleet, clock: Arc<dyn Clock>, started: Moment) -> anyhow::Result<Summary> {
     let mut interrupts = Interrupts::new()?;
     let mut screen = Screen::stdout();
     if fleet.layout.cleared {
@@ -183,43 +165,6 @@ pub async fn run(
     drop(session);
     world.stop().await;
     Ok(summary)
-}
-
-/// Applies the objects and tells how that goes.
-async fn apply(clients: Clients, planned: Vec<Planned>, events: mpsc::Sender<Event>) {
-    let mut applied = std::pin::pin!(clients.apply_all(planned));
-    while let Some(result) = applied.next().await {
-        let event = match result {
-            Ok(()) => Event::Applied,
-            Err(error) => Event::ApplyFailed(model::error::chain(&error)),
-        };
-        // A loop that has ended does not want to know.
-        let _ = events.send(event).await;
-    }
-}
-
-/// Watches every cluster.
-fn watch(clients: &Clients, names: &[ClusterName], events: &mpsc::Sender<Event>) -> JoinSet<()> {
-    let mut watches = JoinSet::new();
-    let maps = Api::<ShardMap>::namespaced(clients.home.clone(), HOME_NAMESPACE);
-    let read = |delivered| match delivered {
-        Delivered::Present(map) => Some(Event::Map(Box::new(map))),
-        Delivered::Deleted(_) => None,
-    };
-    watches.spawn(follow(maps, read, events.clone()));
-    for name in names {
-        for kind in [Kind::TdSet, Kind::ConfigMonitor] {
-            let read = follow::object(name.clone(), kind);
-            if let Some(api) = clients.all(name, &kind.resource()) {
-                watches.spawn(follow(api, move |d| read(d).map(Event::Seen), events.clone()));
-            }
-        }
-        let read = follow::deployment(name.clone());
-        if let Some(api) = clients.all(name, &resource("apps", "v1", "Deployment")) {
-            watches.spawn(follow(api, move |d| read(d).map(Event::Seen), events.clone()));
-        }
-    }
-    watches
 }
 
 impl Session {
@@ -403,99 +348,12 @@ impl Session {
         });
     }
 
-    fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            elapsed: self.elapsed(),
-            end: self.timeline.end,
-            replicas: (0..self.figures.len()).map(|index| self.replica(index)).collect(),
-            shards: self.holdings.len(),
-            unowned: self.holdings.unowned(),
-            objects: self.tracker.total(),
-            applied: self.applied,
-            converged: self.tracker.converged(),
-            changes: self.tracker.changes(),
-            latency: self.tracker.latency().0,
-        }
-    }
-
-    fn replica(&self, index: usize) -> ReplicaView {
-        let replica = &self.children.replicas()[index];
-        let scraped = self.figures[index];
-        let killed = self.kill.as_ref().filter(|killed| killed.index == index);
-        let state = match (killed, scraped.last) {
-            (Some(killed), _) if !replica.is_running() => {
-                format!("killed {} s ago", self.clock.now().since(killed.at).as_secs())
-            }
-            (_, Some(_)) => "running".to_owned(),
-            (_, None) => "starting".to_owned(),
-        };
-        ReplicaView {
-            name: replica.name().to_owned(),
-            state,
-            coordinator: is_of(self.coordinator.as_ref(), replica.name()),
-            shards: self.holdings.of(replica.name()),
-            rate: scraped.rate,
-            // Depths are whole numbers, far below what a float holds exactly.
-            queued: scraped.last.map(|(_, figures)| figures.queued as u64),
-        }
-    }
-
-    fn summary(&self, fleet: &Fleet, ending: Ending) -> Summary {
-        let (latency, undisturbed) = self.tracker.latency();
-        let complete = matches!(ending, Ending::Complete);
-        Summary {
-            ran: self.elapsed(),
-            clusters: fleet.names.len(),
-            replicas: self.children.replicas().len(),
-            objects: self.tracker.total(),
-            converged: self.tracker.converged(),
-            lagging: if complete {
-                self.tracker.lagging(LAGGING, self.clock.wall())
-            } else {
-                Vec::new()
-            },
-            settled: self.tracker.settled_at().map(|at| at.since(self.started)),
-            changes: self.tracker.changes(),
-            failed_requests: self.failed_requests,
-            latency,
-            undisturbed,
-            complete,
-            kill: self.kill.as_ref().map(|killed| self.takeover(killed)),
-            failure: match ending {
-                Ending::Failed(failure) => Some(failure),
-                Ending::Complete | Ending::Interrupted => None,
-            },
-            ..Summary::default()
-        }
-    }
-
-    fn takeover(&self, killed: &Killed) -> Kill {
-        let named = |(shard, gap): (String, Option<(Duration, MemberId)>)| {
-            (shard, gap.map(|(gap, owner)| (gap, owner.to_string())))
-        };
-        Kill {
-            replica: self.children.replicas()[killed.index].name().to_owned(),
-            gaps: self.holdings.gaps().into_iter().map(named).collect(),
-            restarted: killed.restarted,
-        }
-    }
-
-    /// Reads the journals, once every replica has ended.
-    fn prove(&self, summary: &mut Summary) {
-        let journals = self.children.evidence();
-        let first = journals.as_ref().ok().and_then(|verdict| verdict.first_end_us);
-        summary.first_reconcile = first
-            .and_then(|at| at.checked_sub(micros(self.started)))
-            .map(Duration::from_micros);
-        summary.journals = Some(journals);
-    }
-
     fn news(&mut self, text: &str) {
         let time = clock_time(self.elapsed());
         self.screen.say(&format!("{time:>5}  {text}"));
     }
 
-    fn elapsed(&self) -> Duration {
+    pub(super) fn elapsed(&self) -> Duration {
         self.clock.now().since(self.started)
     }
 }
@@ -537,31 +395,4 @@ fn ticks(period: Duration) -> Interval {
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     ticks
-}
-
-/// What a newcomer needs to look around, before anything starts.
-fn welcome(fleet: &Fleet) -> String {
-    let names: Vec<_> = fleet.names.iter().map(ToString::to_string).collect();
-    let kubeconfig = fleet.layout.kubeconfig();
-    let kubectl = format!("kubectl --kubeconfig {}", kubeconfig.display());
-    let mut text = format!(
-        "{} replicas of Leasehold share {} clusters ({}); {} objects. Everything runs on this machine.\n\n",
-        fleet.args.replicas,
-        names.len(),
-        names.join(", "),
-        fleet.args.objects
-    );
-    let mut row = |label: &str, value: String| text.push_str(&format!("  {label:<12}{value}\n"));
-    row("kubeconfig", format!("{}, a context for each cluster and for home", kubeconfig.display()));
-    row("objects", format!("{kubectl} --context {} get tdsets -A", names[0]));
-    row("shards", format!("{kubectl} --context home get shardmaps,members -n {HOME_NAMESPACE}"));
-    for (index, address) in fleet.ports.replicas.iter().enumerate() {
-        row(
-            &format!("replica-{index}"),
-            format!("http://{address}/ for metrics, probes and debug views"),
-        );
-    }
-    row("logs", format!("{}/replicas/replica-0/log", fleet.args.dir.display()));
-    row("stop", "Ctrl-C".to_owned());
-    text
 }

@@ -19,6 +19,10 @@ pub struct Summary {
     pub clusters: usize,
     /// Replicas.
     pub replicas: usize,
+    /// Shards in all.
+    pub shards: usize,
+    /// How often a shard changed owners.
+    pub moves: u64,
     /// Objects in all.
     pub objects: usize,
     /// Of those, the ones that had converged at the end.
@@ -93,6 +97,7 @@ impl fmt::Display for Summary {
             "  ran              {}: {replicas} replicas, {clusters} clusters and a home cluster",
             seconds(self.ran)
         )?;
+        writeln!(f, "  shards           {} changes of owner among {}", self.moves, self.shards)?;
         let settled = self
             .settled
             .map(|at| format!("; all of them for the first time after {}", seconds(at)))
@@ -149,7 +154,11 @@ impl Summary {
         for (shard, gap) in &kill.gaps {
             match gap {
                 Some((gap, owner)) => {
-                    writeln!(f, "    {shard} without an owner for {}, then {owner}", seconds(*gap))?;
+                    writeln!(
+                        f,
+                        "    {shard} without an owner for {}, then {owner}",
+                        seconds(*gap)
+                    )?;
                 }
                 None => writeln!(f, "    {shard} without an owner ever since")?,
             }
@@ -200,6 +209,8 @@ mod tests {
             ran: Duration::from_secs(40),
             clusters: 3,
             replicas: 3,
+            shards: 3,
+            moves: 2,
             objects: 1000,
             converged: 1000,
             settled: Some(Duration::from_millis(7_300)),
@@ -231,6 +242,7 @@ mod tests {
         let expect = "\
 Summary
   ran              40.0 s: 3 replicas, 3 clusters and a home cluster
+  shards           2 changes of owner among 3
   converged        1000 of 1000 objects; all of them for the first time after 7.3 s
   first reconcile  2.2 s after the start (goal: 5 s)
   changes          290 made
@@ -246,7 +258,8 @@ Summary
     #[test]
     fn what_makes_a_failure() {
         let verdict = |overlaps| Verdict { overlaps, ..Verdict::default() };
-        let cases: [(fn(&mut Summary), &str); 6] = [
+        type Spoil = fn(&mut Summary);
+        let cases: [(Spoil, &str); 6] = [
             (|s| s.converged = 998, "2 of 1000 objects did not converge"),
             (
                 |s| {

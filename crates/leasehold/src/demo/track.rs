@@ -240,10 +240,10 @@ impl Tracker {
 
     /// Judges the objects whose outcome a Deployment shows: the TDSet of its name, and monitors.
     fn judge_users(&mut self, deployment: &ObjectKey, now: Moment, wall: Timestamp) {
-        let users: Vec<Target> = match self.objects.get_key_value(&Target {
-            kind: Kind::TdSet,
-            key: deployment.clone(),
-        }) {
+        let users: Vec<Target> = match self
+            .objects
+            .get_key_value(&Target { kind: Kind::TdSet, key: deployment.clone() })
+        {
             Some((target, _)) => vec![target.clone()],
             None => self
                 .objects
@@ -310,10 +310,7 @@ impl Tracker {
 
 /// The first key a ConfigMonitor of that cluster can have.
 fn monitors_from(deployment: &ObjectKey) -> Target {
-    Target {
-        kind: Kind::ConfigMonitor,
-        key: ObjectKey::new(deployment.cluster.clone(), None, ""),
-    }
+    Target { kind: Kind::ConfigMonitor, key: ObjectKey::new(deployment.cluster.clone(), None, "") }
 }
 
 impl Disturbance {
@@ -409,9 +406,8 @@ mod tests {
     fn a_monitor_converges_when_its_deployment_was_rolled_out() {
         let (mut tracker, _, monitor) = examples();
         let frontend = ObjectKey::new("west".parse().unwrap(), Some("default"), "frontend");
-        let shown = |generation| {
-            Seen::Deployment(frontend.clone(), deployment(generation, 1, 1, "flask"))
-        };
+        let shown =
+            |generation| Seen::Deployment(frontend.clone(), deployment(generation, 1, 1, "flask"));
         tracker.apply(Seen::Object(monitor.clone(), object(0, true)), at(1), WALL);
         tracker.apply(shown(4), at(2), WALL);
         assert_eq!(tracker.converged(), 1);
@@ -463,9 +459,13 @@ mod tests {
             from: Some(at(100)),
             until: Some(at(200)),
         };
-        for (since, now, expect) in
-            [(10, 90, false), (90, 110, true), (150, 210, true), (200, 230, true), (201, 230, false)]
-        {
+        for (since, now, expect) in [
+            (10, 90, false),
+            (90, 110, true),
+            (150, 210, true),
+            (200, 230, true),
+            (201, 230, false),
+        ] {
             assert_eq!(disturbance.delays(&east, at(since), at(now)), expect, "{since} {now}");
         }
         assert!(!disturbance.delays(&"west".parse().unwrap(), at(90), at(110)));

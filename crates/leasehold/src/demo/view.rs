@@ -124,8 +124,7 @@ fn progress(snapshot: &Snapshot) -> String {
     let Snapshot { objects, applied, converged, .. } = *snapshot;
     let filled = BAR * converged / objects.max(1);
     let bar = "█".repeat(filled) + &"░".repeat(BAR - filled);
-    let applying =
-        if applied < objects { format!(" ({applied} applied)") } else { String::new() };
+    let applying = if applied < objects { format!(" ({applied} applied)") } else { String::new() };
     format!("{bar} {converged} of {objects}{applying}")
 }
 
@@ -286,9 +285,12 @@ Leasehold demo   1:15 of 1:30
     fn the_first_moments_say_what_is_missing() {
         let start = Snapshot { objects: 10, applied: 3, ..Snapshot::default() };
         let text = table(&start, 80).join("\n");
-        for expect in
-            ["no coordinator yet", "none assigned yet", "0 of 10 (3 applied)", "none has converged yet"]
-        {
+        for expect in [
+            "no coordinator yet",
+            "none assigned yet",
+            "0 of 10 (3 applied)",
+            "none has converged yet",
+        ] {
             assert!(text.contains(expect), "{expect} in {text}");
         }
     }

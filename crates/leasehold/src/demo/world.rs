@@ -25,8 +25,7 @@ pub const HOME_NAMESPACE: &str = "leasehold-system";
 pub const HOME: &str = "home";
 
 /// The first workload clusters; further ones are numbered.
-const NAMES: [&str; 8] =
-    ["east", "west", "north", "south", "central", "coast", "island", "valley"];
+const NAMES: [&str; 8] = ["east", "west", "north", "south", "central", "coast", "island", "valley"];
 
 /// How long a CRD may take to be served, and how often it is looked at.
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(10);
@@ -119,9 +118,10 @@ impl World {
     /// A server does not start.
     pub async fn start(names: &[ClusterName], ports: &Ports) -> Result<Self, Error> {
         let home = server(HOME, ports.home, false);
-        let workload = names.iter().zip(&ports.clusters).map(|(name, address)| {
-            server(name.as_str(), *address, true)
-        });
+        let workload = names
+            .iter()
+            .zip(&ports.clusters)
+            .map(|(name, address)| server(name.as_str(), *address, true));
         let (home, workload) = try_join(home, try_join_all(workload)).await?;
         Ok(Self { home, workload })
     }
@@ -258,11 +258,7 @@ async fn install(
 ) -> Result<(), Error> {
     let api = Api::<CustomResourceDefinition>::all(client.clone());
     let refused = |what: String| {
-        move |source| Error::Request {
-            what,
-            cluster: cluster.to_owned(),
-            source: Box::new(source),
-        }
+        move |source| Error::Request { what, cluster: cluster.to_owned(), source: Box::new(source) }
     };
     for crd in &crds {
         let created = api.create(&PostParams::default(), crd).await;
@@ -312,11 +308,7 @@ async fn create(cluster: &str, client: &Client, object: DynamicObject) -> Result
     }
 }
 
-fn namespaced(
-    client: &Client,
-    namespace: Option<&str>,
-    kind: &ApiResource,
-) -> Api<DynamicObject> {
+fn namespaced(client: &Client, namespace: Option<&str>, kind: &ApiResource) -> Api<DynamicObject> {
     match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, kind),
         None => Api::all_with(client.clone(), kind),
