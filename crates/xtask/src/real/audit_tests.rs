@@ -1,0 +1,125 @@
+//! Stories of ownership, told in audit lines.
+
+use super::*;
+
+fn at(second: u32) -> String {
+    format!("2026-01-01T00:00:{second:02}.000000Z")
+}
+
+/// A ShardMap of `east` committed within second `second`, with `(shard, epoch, owner)` entries.
+fn map(second: u32, entries: &[(&str, u64, Option<&str>)]) -> String {
+    let shards: Vec<Value> = entries
+        .iter()
+        .map(|(shard, epoch, owner)| {
+            serde_json::json!({"shard": shard, "epoch": epoch, "owner": owner})
+        })
+        .collect();
+    serde_json::json!({
+        "verb": "update", "stage": "ResponseComplete", "requestURI": "/shardmaps/east",
+        "objectRef": {"resource": "shardmaps", "name": "east"}, "responseStatus": {"code": 200},
+        "responseObject": {
+            "metadata": {"name": "east", "resourceVersion": second.to_string()},
+            "spec": {"shards": shards},
+        },
+        "requestReceivedTimestamp": at(second), "stageTimestamp": at(second),
+    })
+    .to_string()
+}
+
+fn write(from: u32, to: u32, agent: &str) -> String {
+    serde_json::json!({
+        "verb": "patch", "stage": "ResponseComplete", "requestURI": "/deployments/web",
+        "userAgent": agent, "objectRef": {"resource": "deployments", "name": "web"},
+        "user": {"username": "us"}, "responseStatus": {"code": 200},
+        "requestReceivedTimestamp": at(from), "stageTimestamp": at(to),
+    })
+    .to_string()
+}
+
+fn by(member: &str, epoch: u64) -> String {
+    format!("leasehold/0.1.0 (member={member}; shard=east/tdset/0/1; epoch={epoch}; key=ns/web)")
+}
+
+const SHARD: &str = "tdset/0/1";
+
+/// `a` owns the shard from second 10, `b` from second 20, nobody from second 30.
+fn history() -> Vec<Event> {
+    parse(
+        &[
+            map(5, &[(SHARD, 0, None)]),
+            map(10, &[(SHARD, 1, Some("a"))]),
+            map(15, &[(SHARD, 1, Some("a"))]),
+            map(20, &[(SHARD, 2, Some("b"))]),
+            map(30, &[(SHARD, 2, None)]),
+        ]
+        .join("\n"),
+    )
+}
+
+#[test]
+fn a_write_is_allowed_within_its_owners_time_only() {
+    for (from, to, agent, expected) in [
+        (11, 12, by("a", 1), ""),
+        (10, 20, by("a", 1), ""),
+        (21, 29, by("b", 2), ""),
+        (9, 12, by("a", 1), "is before it owned it"),
+        (19, 21, by("a", 1), "is after its ownership ended"),
+        (25, 31, by("b", 2), "is after its ownership ended"),
+        (25, 26, by("a", 2), "b owned it at that epoch"),
+        (25, 26, by("b", 3), "nobody owned it at that epoch"),
+        (25, 26, by("b", 2).replace("east/", "west/"), "that shard is another cluster's"),
+    ] {
+        let writes = parse(&write(from, to, &agent));
+        let report = verify(&history(), &[("east", &writes)]);
+        assert_eq!(report.writes, 1, "{agent}");
+        let found = report.violations.join("\n");
+        match expected {
+            "" => assert_eq!(found, "", "{from}..{to} {agent}"),
+            _ => assert!(found.contains(expected), "{from}..{to} {agent}: {found}"),
+        }
+    }
+}
+
+#[test]
+fn requests_that_are_not_a_reconcilers_writes_do_not_count() {
+    let read = write(11, 12, &by("x", 9)).replace("patch", "get");
+    let other = write(11, 12, "kubectl/v1.37.1 (linux/amd64)");
+    let own = write(11, 12, "leasehold/0.1.0");
+    let events = parse(&[read, other, own].join("\n"));
+    let report = verify(&history(), &[("east", &events)]);
+    assert_eq!((report.writes, report.violations.len()), (0, 0));
+    assert_eq!(unattributed(&events, &["deployments"]).len(), 1);
+    assert_eq!(unattributed(&events, &["leases"]).len(), 0);
+}
+
+#[test]
+fn an_epoch_has_one_owner_and_never_falls() {
+    for (entries, expected) in [
+        ([1, 1], "b got it at epoch 1 after a at epoch 1"),
+        ([2, 1], "b got it at epoch 1 after a at epoch 2"),
+    ] {
+        let lines = [
+            map(10, &[(SHARD, entries[0], Some("a"))]),
+            map(20, &[(SHARD, entries[1], Some("b"))]),
+        ];
+        let report = verify(&parse(&lines.join("\n")), &[]);
+        assert!(report.violations.join("\n").contains(expected), "{:?}", report.violations);
+    }
+}
+
+#[test]
+fn a_deleted_map_ends_every_ownership() {
+    let deletion = map(25, &[]).replace("update", "delete");
+    let mut home = parse(&map(10, &[(SHARD, 1, Some("a"))]));
+    home.extend(parse(&deletion));
+    let writes = parse(&write(24, 26, &by("a", 1)));
+    assert_eq!(verify(&home, &[("east", &writes)]).violations.len(), 1);
+}
+
+#[test]
+fn refusals_are_told_apart() {
+    let refused = write(11, 12, "x").replace("200", "403");
+    let events = parse(&[refused, write(11, 12, "x")].join("\n"));
+    assert_eq!(denied(&events, "us"), ["patch /deployments/web"]);
+    assert_eq!((denied(&events, "them").len(), answered(&events, "us")), (0, 2));
+}

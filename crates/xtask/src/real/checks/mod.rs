@@ -1,0 +1,46 @@
+//! The checks, by name. Each is a file of this folder: a story of what is done and what must hold.
+
+mod chart;
+mod control_plane;
+mod node;
+
+use anyhow::Result;
+use futures::future::LocalBoxFuture;
+
+use super::Scene;
+use super::tools::Need;
+
+/// One check.
+#[derive(Debug)]
+pub struct Check {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// What it cannot do without.
+    pub needs: &'static [Need],
+    /// Does it.
+    pub run: for<'a> fn(&'a Scene) -> LocalBoxFuture<'a, Result<()>>,
+}
+
+/// Every check, in the order they run.
+pub const CHECKS: &[Check] = &[
+    Check {
+        name: "chart",
+        about: "every set of values renders to what a real API server accepts",
+        needs: &[Need::Kube, Need::Helm],
+        run: |scene| Box::pin(chart::run(scene)),
+    },
+    Check {
+        name: "control-plane",
+        about: "three replicas over two clusters: kills and moves lose nothing, audit logs agree",
+        needs: &[Need::Kube, Need::Leasehold],
+        run: |scene| Box::pin(control_plane::run(scene)),
+    },
+    Check {
+        name: "node",
+        about: "installed by helm on a node that runs real containers, it survives kills and upgrades",
+        needs: &[Need::Kube, Need::Node],
+        run: |scene| Box::pin(node::run(scene)),
+    },
+];

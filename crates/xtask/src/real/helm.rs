@@ -1,0 +1,74 @@
+//! helm, with folders of its own so that it neither reads nor leaves anything of the user's.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use tokio::process::Command;
+
+use super::control_plane::ControlPlane;
+use super::{Scene, workspace_dir};
+
+/// helm for one cluster, and our chart.
+#[derive(Debug)]
+pub struct Helm {
+    program: PathBuf,
+    home: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+/// Our chart.
+pub fn chart() -> PathBuf {
+    workspace_dir().join("deploy/charts/leasehold")
+}
+
+impl Helm {
+    /// For `cluster`, as its administrator.
+    pub fn new(scene: &Scene, cluster: &ControlPlane) -> Self {
+        Self {
+            program: scene.tools().helm(),
+            home: scene.dir().join("helm"),
+            kubeconfig: cluster.kubeconfig.clone(),
+        }
+    }
+
+    /// Runs helm and returns what it printed.
+    ///
+    /// # Errors
+    /// If it fails; the error carries the arguments and what it said.
+    pub async fn run(&self, args: &[impl AsRef<str>]) -> Result<String> {
+        match self.output(args).await? {
+            (true, said, _) => Ok(said),
+            (false, said, complaint) => {
+                bail!("helm {}: {}{}", line(args), complaint.trim(), said.trim())
+            }
+        }
+    }
+
+    /// Runs helm where it should refuse, and returns what it said.
+    ///
+    /// # Errors
+    /// If it succeeds.
+    pub async fn refused(&self, args: &[impl AsRef<str>]) -> Result<String> {
+        match self.output(args).await? {
+            (true, ..) => bail!("helm {} should have been refused", line(args)),
+            (false, said, complaint) => Ok(complaint + &said),
+        }
+    }
+
+    async fn output(&self, args: &[impl AsRef<str>]) -> Result<(bool, String, String)> {
+        let output = Command::new(&self.program)
+            .args(args.iter().map(AsRef::as_ref))
+            .env("KUBECONFIG", &self.kubeconfig)
+            .envs(["CACHE", "CONFIG", "DATA"].map(|kind| (format!("HELM_{kind}_HOME"), &self.home)))
+            .kill_on_drop(true)
+            .output()
+            .await
+            .context("cannot start helm")?;
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        Ok((output.status.success(), text(&output.stdout), text(&output.stderr)))
+    }
+}
+
+fn line(args: &[impl AsRef<str>]) -> String {
+    args.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(" ")
+}

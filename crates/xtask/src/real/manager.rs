@@ -1,0 +1,150 @@
+//! Replicas of the product as processes of this machine: `leasehold run`, the release binary.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::control_plane::{ControlPlane, free_port};
+use super::process::Process;
+use super::{Scene, kubectl, wait};
+
+/// The namespace of the home cluster in which the replicas meet.
+pub const NAMESPACE: &str = "leasehold-system";
+
+/// An orderly exit: a drain, a handover, and the rest.
+const EXIT_DEADLINE: Duration = Duration::from_secs(70);
+const SETTLE_DEADLINE: Duration = Duration::from_secs(90);
+
+/// One replica.
+#[derive(Debug)]
+pub struct Manager {
+    identity: String,
+    process: Process,
+}
+
+/// Who holds the shards, as told by the home cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shards {
+    /// The owner of each shard that is owned and not on its way to another.
+    pub owners: Vec<(String, String)>,
+    /// Shards that nobody owns or that are being handed over.
+    pub unsettled: usize,
+}
+
+impl Manager {
+    /// Starts a replica that finds its home and the workload clusters through their administrators'
+    /// kubeconfigs. `more` is merged into its configuration.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start(
+        scene: &Scene,
+        identity: &str,
+        home: &ControlPlane,
+        clusters: &[&ControlPlane],
+        more: &Value,
+    ) -> Result<Self> {
+        let kubeconfigs: Vec<Value> =
+            clusters.iter().map(|cluster| json!({"path": cluster.kubeconfig})).collect();
+        let mut config = json!({
+            "home": {"kubeconfig": home.kubeconfig, "context": home.name()},
+            "namespace": NAMESPACE,
+            "identity": identity,
+            "clusters": {"kubeconfigs": kubeconfigs},
+            "controllers": {"tdset": {"workers": 4}, "configmonitor": {"workers": 2}},
+            "admin": {"bind": format!("127.0.0.1:{}", free_port()?)},
+        });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            config[key] = value.clone();
+        }
+        let dir = scene.dir().join(identity);
+        fs::create_dir_all(&dir)?;
+        let file = dir.join("config.yaml");
+        fs::write(&file, serde_json::to_string_pretty(&config)?)?;
+        let mut command = Command::new(scene.tools().leasehold());
+        command.args([Path::new("run"), Path::new("--config"), &file]).current_dir(&dir);
+        let process = Process::spawn(identity, &command, &scene.logs())?;
+        Ok(Self { identity: identity.to_owned(), process })
+    }
+
+    /// What it is called; the names of its members begin with it.
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Whether `member` is one of its incarnations.
+    pub fn is(&self, member: &str) -> bool {
+        member.strip_prefix(&self.identity).is_some_and(|suffix| suffix.starts_with('-'))
+    }
+
+    /// Kills it with SIGKILL.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Asks it to leave and waits until it has.
+    ///
+    /// # Errors
+    /// If it does not leave in time.
+    pub async fn leave(&mut self) -> Result<ExitStatus> {
+        self.process.terminate(EXIT_DEADLINE).await
+    }
+
+    /// Fails if it has ended.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn check_alive(&mut self) -> Result<()> {
+        self.process.check_alive()
+    }
+}
+
+/// Reads the ShardMaps of the home cluster.
+///
+/// # Errors
+/// If they cannot be read.
+pub async fn shards(home: &Client) -> Result<Shards> {
+    let path = format!("/apis/leasehold.dev/v1alpha1/namespaces/{NAMESPACE}/shardmaps");
+    let mut shards = Shards::default();
+    for map in kubectl::list(home, &path).await? {
+        let cluster = map["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        for entry in map["spec"]["shards"].as_array().into_iter().flatten() {
+            match (entry["owner"].as_str(), entry["phase"].as_str()) {
+                (Some(owner), Some("Owned")) => {
+                    let shard = format!("{cluster}/{}", entry["shard"].as_str().unwrap_or("?"));
+                    shards.owners.push((shard, owner.to_owned()));
+                }
+                _ => shards.unsettled += 1,
+            }
+        }
+    }
+    Ok(shards)
+}
+
+/// Waits until exactly `count` shards are owned and settled, by living replicas of `managers`
+/// only, each of which has at least one if there are enough.
+///
+/// # Errors
+/// If that does not come about, or a replica ends.
+pub async fn settled(home: &Client, count: usize, managers: &mut [Manager]) -> Result<Shards> {
+    let mut last = Shards::default();
+    let what = format!("{count} shards to be shared by {} replicas", managers.len());
+    let outcome = wait::until(SETTLE_DEADLINE, &what, async || {
+        managers.iter_mut().try_for_each(Manager::check_alive)?;
+        last = shards(home).await?;
+        let known = |owner: &str| managers.iter().any(|manager| manager.is(owner));
+        let busy = managers.iter().filter(|m| last.owners.iter().any(|(_, owner)| m.is(owner)));
+        let complete = last.unsettled == 0
+            && last.owners.len() == count
+            && last.owners.iter().all(|(_, owner)| known(owner))
+            && busy.count() >= managers.len().min(count);
+        Ok(complete.then(|| last.clone()))
+    })
+    .await;
+    outcome.or_else(|error| bail!("{error:#}; at last: {last:?}"))
+}

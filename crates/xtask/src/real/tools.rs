@@ -1,0 +1,334 @@
+//! What the checks need besides Rust: built once by Go from the module proxy, or installed from
+//! Debian. Everything is kept under `target/real/bin`, in folders named after what went into them.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
+
+use super::wait::Stopwatch;
+use super::{real_dir, workspace_dir};
+
+const KUBERNETES: &str = "1.37.1";
+const CONTAINERD: &str = "2.4.2";
+const HELM: &str = "3.22.0";
+
+/// Debian's packages for a real node, each with a file that shows it is there.
+const NODE_PACKAGES: [(&str, &str); 7] = [
+    ("runc", "/usr/sbin/runc"),
+    ("containernetworking-plugins", "/usr/lib/cni/bridge"),
+    ("nftables", "/usr/sbin/nft"),
+    ("conntrack", "/usr/sbin/conntrack"),
+    ("iptables", "/usr/sbin/iptables"),
+    ("iproute2", "/usr/sbin/ip"),
+    ("util-linux", "/usr/bin/nsenter"),
+];
+
+/// Something a check cannot do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// Every Kubernetes component, etcd and kubectl, in one binary.
+    Kube,
+    /// helm.
+    Helm,
+    /// The OpenTelemetry collector.
+    Collector,
+    /// Root, namespaces, containerd and Debian's packages: a node that runs containers.
+    Node,
+    /// Our own release binary, static.
+    Leasehold,
+}
+
+/// Where the built tools are.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    bin: PathBuf,
+}
+
+/// One build by Go.
+struct Build {
+    /// Name, version and why it takes long, for people.
+    title: String,
+    /// Below [`Tools::bin`]; changes with everything that went into it.
+    folder: String,
+    /// The module's folder for a build of our own, else where `go install` may run anywhere.
+    module: PathBuf,
+    /// The arguments of each run of `go`; `{out}` is the folder to build into.
+    commands: Vec<Vec<String>>,
+}
+
+impl Tools {
+    /// The tools of this workspace, built or not.
+    pub fn new() -> Self {
+        Self { bin: target_dir().join("real/bin") }
+    }
+
+    /// Every Kubernetes component.
+    pub fn kube(&self) -> PathBuf {
+        self.bin.join(kube().folder).join("kube")
+    }
+
+    /// The program that holds a Pod's namespaces.
+    pub fn pause(&self) -> PathBuf {
+        self.bin.join(kube().folder).join("pause")
+    }
+
+    /// helm.
+    pub fn helm(&self) -> PathBuf {
+        self.bin.join(helm().folder).join("helm")
+    }
+
+    /// The OpenTelemetry collector.
+    pub fn collector(&self) -> PathBuf {
+        self.bin.join(collector().folder).join("collector")
+    }
+
+    /// The folder of containerd, its shim and ctr.
+    pub fn containerd(&self) -> PathBuf {
+        self.bin.join(containerd().folder)
+    }
+
+    /// Our own static release binary.
+    pub fn leasehold(&self) -> PathBuf {
+        target_dir().join(target_triple()).join("release/leasehold")
+    }
+
+    /// Where the logs of failed checks are kept.
+    pub fn failed_dir(&self) -> PathBuf {
+        target_dir().join("real/failed")
+    }
+
+    /// Builds and installs what is missing of `needs`, saying what and how long it took.
+    ///
+    /// # Errors
+    /// If something is missing that cannot be built or installed here; the error says how to get it.
+    pub fn prepare(&self, needs: &[Need]) -> Result<()> {
+        if needs.contains(&Need::Node) {
+            require_namespaces()?;
+            install_packages()?;
+        }
+        fs::create_dir_all(&self.bin)?;
+        // Two runs side by side must not build the same thing twice.
+        let lock = File::create(self.bin.join(".lock"))?;
+        lock.lock()?;
+        for need in needs {
+            match need {
+                Need::Kube => self.build(&kube())?,
+                Need::Helm => self.build(&helm())?,
+                Need::Collector => self.build(&collector())?,
+                Need::Node => self.build(&containerd())?,
+                Need::Leasehold => build_leasehold()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn build(&self, build: &Build) -> Result<()> {
+        let folder = self.bin.join(&build.folder);
+        if folder.exists() {
+            return Ok(());
+        }
+        let found = Command::new("go").arg("version").stdout(Stdio::null()).status();
+        if !found.is_ok_and(|status| status.success()) {
+            bail!(
+                "Go is needed to build {} and is not in PATH: get 1.26 or later from https://go.dev/dl",
+                build.title
+            );
+        }
+        println!("building {} ...", build.title);
+        let watch = Stopwatch::start();
+        // Renamed only when complete, so that an interrupted build is never taken for a whole one.
+        let partial = self.bin.join(format!("{}.partial", build.folder));
+        let _ = fs::remove_dir_all(&partial);
+        fs::create_dir_all(&partial)?;
+        let out = partial.to_str().context("a path that is not UTF-8")?;
+        for arguments in &build.commands {
+            let status = Command::new("go")
+                .args(arguments.iter().map(|word| word.replace("{out}", out)))
+                .current_dir(&build.module)
+                .env("CGO_ENABLED", "0")
+                .env("GOBIN", out)
+                .status()?;
+            if !status.success() {
+                bail!("go {} failed in {}", arguments.join(" "), build.module.display());
+            }
+        }
+        fs::rename(&partial, &folder)?;
+        println!("built {} in {watch}", build.title);
+        Ok(())
+    }
+}
+
+fn kube() -> Build {
+    let module = real_dir().join("kube");
+    let (major, minor) = ("1", KUBERNETES.split('.').nth(1).expect("a version of three parts"));
+    // A server built without these says it is v0.0.0, and clients complain.
+    let version = [
+        format!("gitVersion=v{KUBERNETES}"),
+        format!("gitMajor={major}"),
+        format!("gitMinor={minor}"),
+        format!("gitCommit={}", "0".repeat(40)),
+        "gitTreeState=clean".to_owned(),
+        "buildDate=1970-01-01T00:00:00Z".to_owned(),
+    ]
+    .map(|setting| format!("-X k8s.io/component-base/version.{setting}"))
+    .join(" ");
+    Build {
+        title: format!(
+            "Kubernetes {KUBERNETES} with etcd and kubectl (about 5 minutes on 2 cores)"
+        ),
+        folder: format!("kube-{KUBERNETES}-{}", digest(&module)),
+        module,
+        commands: vec![
+            go(&[
+                "build",
+                "-trimpath",
+                &format!("-ldflags=-s -w {version}"),
+                "-o",
+                "{out}/kube",
+                ".",
+            ]),
+            go(&["build", "-trimpath", "-ldflags=-s -w", "-o", "{out}/pause", "./pause"]),
+        ],
+    }
+}
+
+fn collector() -> Build {
+    let module = real_dir().join("collector");
+    Build {
+        title: "an OpenTelemetry collector (about 1 minute)".to_owned(),
+        folder: format!("collector-{}", digest(&module)),
+        module,
+        commands: vec![go(&["build", "-trimpath", "-ldflags=-s -w", "-o", "{out}/collector", "."])],
+    }
+}
+
+fn containerd() -> Build {
+    let module = "github.com/containerd/containerd/v2";
+    let package = |name| format!("{module}/cmd/{name}@v{CONTAINERD}");
+    let flags = format!("-ldflags=-s -w -X {module}/version.Version={CONTAINERD}");
+    let packages = ["containerd", "containerd-shim-runc-v2", "ctr"].map(package);
+    let mut install = go(&["install", "-trimpath", &flags]);
+    install.extend(packages);
+    Build {
+        title: format!("containerd {CONTAINERD} (about 2 minutes)"),
+        folder: format!("containerd-{CONTAINERD}"),
+        module: real_dir(),
+        commands: vec![install],
+    }
+}
+
+fn helm() -> Build {
+    let package = format!("helm.sh/helm/v3/cmd/helm@v{HELM}");
+    let version = format!("-ldflags=-s -w -X helm.sh/helm/v3/internal/version.version=v{HELM}");
+    Build {
+        title: format!("helm {HELM} (about 1 minute)"),
+        folder: format!("helm-{HELM}"),
+        module: real_dir(),
+        commands: vec![go(&["install", "-trimpath", &version, &package])],
+    }
+}
+
+fn go(words: &[&str]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
+}
+
+/// What went into a build of our own: every file of its module.
+fn digest(module: &Path) -> String {
+    fn files(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            match entry.path() {
+                path if path.is_dir() => files(&path, found),
+                path => found.push(path),
+            }
+        }
+    }
+    let mut found = Vec::new();
+    files(module, &mut found);
+    found.sort();
+    let mut hash = Sha256::new();
+    for path in found {
+        hash.update(path.strip_prefix(module).unwrap_or(&path).as_os_str().as_encoded_bytes());
+        hash.update(fs::read(&path).unwrap_or_default());
+    }
+    hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Builds our own binary, static. Asks for what the environment asks for where it does, so that a
+/// run after other builds of the same kind has nothing to do.
+fn build_leasehold() -> Result<()> {
+    println!("building leasehold, static, in release ...");
+    let watch = Stopwatch::start();
+    let mut flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    if !flags.contains("+crt-static") {
+        flags.push_str(" -C target-feature=+crt-static");
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--release", "--package", "leasehold", "--target", &target_triple()])
+        .env("RUSTFLAGS", flags.trim())
+        .current_dir(workspace_dir())
+        .status()?;
+    if !status.success() {
+        bail!("cargo could not build leasehold");
+    }
+    println!("built leasehold in {watch}");
+    Ok(())
+}
+
+fn target_triple() -> String {
+    std::env::var("CARGO_BUILD_TARGET")
+        .unwrap_or_else(|_| format!("{}-unknown-linux-gnu", std::env::consts::ARCH))
+}
+
+fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| workspace_dir().join("target"), |dir| workspace_dir().join(dir))
+}
+
+fn require_namespaces() -> Result<()> {
+    if !rustix::process::getuid().is_root() {
+        bail!(
+            "a real node needs root (namespaces, mounts, a network bridge): run this as root, or choose other checks with --only"
+        );
+    }
+    let namespaces = ["--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "true"];
+    let tried = Command::new("unshare").args(namespaces).output();
+    if !tried.is_ok_and(|output| output.status.success()) {
+        bail!(
+            "a real node needs Linux namespaces, and unshare may not make them here: run on a machine or in a container that is privileged, or choose other checks with --only"
+        );
+    }
+    Ok(())
+}
+
+fn install_packages() -> Result<()> {
+    let missing: Vec<&str> = NODE_PACKAGES
+        .iter()
+        .filter(|(_, file)| !Path::new(file).exists())
+        .map(|(package, _)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("installing Debian's {} ...", missing.join(", "));
+    let apt = |arguments: &[&str]| {
+        Command::new("apt-get")
+            .args(["-qq", "--yes"])
+            .args(arguments)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdout(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    let install = [&["install", "--no-install-recommends"][..], &missing].concat();
+    if !(apt(&["update"]) && apt(&install)) {
+        bail!(
+            "a real node needs {}: install them with your system's package manager",
+            missing.join(", ")
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! The one place of the harness that reads a clock: waiting for a condition, and measuring.
+#![expect(clippy::disallowed_methods, reason = "the harness drives real processes in real time")]
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+/// How often a condition is looked at.
+const POLL: Duration = Duration::from_millis(200);
+
+/// Measures how long something takes; displays as `4.2 s` or `4 min 51 s`.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch(Instant);
+
+/// Looks at `condition` until it yields a value.
+///
+/// # Errors
+/// If it fails, or yields nothing within `deadline`; `what` was waited for.
+pub async fn until<T>(
+    deadline: Duration,
+    what: &str,
+    mut condition: impl AsyncFnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let end = Instant::now() + deadline;
+    loop {
+        if let Some(value) = condition().await? {
+            return Ok(value);
+        }
+        if Instant::now() >= end {
+            bail!("waited {} s in vain for {what}", deadline.as_secs());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+impl Stopwatch {
+    /// Starts now.
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Since the start.
+    pub fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+impl fmt::Display for Stopwatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let elapsed = self.elapsed();
+        match elapsed.as_secs() {
+            seconds @ 120.. => write!(f, "{} min {} s", seconds / 60, seconds % 60),
+            _ => write!(f, "{:.1} s", elapsed.as_secs_f64()),
+        }
+    }
+}
