@@ -49,6 +49,9 @@ pub use args::Args;
 
 use crate::clock::SystemClock;
 
+/// The exit code for arguments that contradict each other, as for those that do not parse.
+const WRONG_ARGUMENTS: u8 = 2;
+
 /// Runs the demo until its time is up or it is interrupted, and prints a summary.
 ///
 /// # Errors
@@ -56,7 +59,13 @@ use crate::clock::SystemClock;
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let started = clock.now();
-    let timeline = args.timeline()?;
+    let timeline = match args.timeline() {
+        Ok(timeline) => timeline,
+        Err(contradiction) => {
+            eprintln!("leasehold: {contradiction}");
+            return Ok(ExitCode::from(WRONG_ARGUMENTS));
+        }
+    };
     let names = world::names(args.clusters);
     let layout = layout::Layout::claim(&args.dir)?;
     let ports = ports::Ports::find(args.port, &names, args.replicas)?;
