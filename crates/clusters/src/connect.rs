@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::client::AuthError;
 use kube::config::{ExecConfig, ExecInteractiveMode, KubeConfigOptions, Kubeconfig};
 use tokio::sync::Semaphore;
 
@@ -24,6 +25,9 @@ pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 pub const PLUGIN_TIMEOUT: Duration = Duration::from_secs(15);
 /// The most credential plugins at once, those that hang included.
 pub const MAX_PLUGINS: usize = 32;
+
+/// The longest line of a plugin that a reason repeats, in characters.
+const MAX_SAID_CHARS: usize = 300;
 
 /// Makes clients.
 #[derive(Clone, Debug)]
@@ -65,7 +69,7 @@ impl Connector {
             Some((command, hint)) if find(&command).is_none() => {
                 Err(Unusable::NoPlugin { origin: origin.to_owned(), command, hint })
             }
-            Some(_) => self.build_with_plugin(origin, config).await,
+            Some((command, _)) => self.build_with_plugin(origin, command, config).await,
         }
     }
 
@@ -73,6 +77,7 @@ impl Connector {
     async fn build_with_plugin(
         &self,
         origin: &str,
+        command: String,
         config: kube::Config,
     ) -> Result<kube::Client, Unusable> {
         let timeout =
@@ -84,7 +89,7 @@ impl Connector {
             let make = move || {
                 // Held by the thread itself: a plugin that hangs keeps its place.
                 let _place = place;
-                build(&owned, config)
+                build(&owned, config).map_err(|error| plugin_failed(error, command))
             };
             match tokio::task::spawn_blocking(make).await {
                 Ok(made) => made,
@@ -133,6 +138,22 @@ fn build(origin: &str, mut config: kube::Config) -> Result<kube::Client, Unusabl
 
 fn refused(origin: &str, source: impl std::error::Error + Send + Sync + 'static) -> Unusable {
     Unusable::Client { origin: origin.to_owned(), source: Box::new(source) }
+}
+
+/// Says in our words what the client library says of a plugin that failed: its own words repeat all
+/// that the plugin printed, which may be a credential.
+fn plugin_failed(error: Unusable, command: String) -> Unusable {
+    let Unusable::Client { origin, source } = error else { return error };
+    match source.downcast::<kube::Error>().map(|error| *error) {
+        Ok(kube::Error::Auth(AuthError::AuthExecRun { out, .. })) => {
+            let said = String::from_utf8_lossy(&out.stderr);
+            let said = said.trim().lines().next_back().unwrap_or("it wrote nothing to stderr");
+            let said = said.chars().take(MAX_SAID_CHARS).collect();
+            Unusable::PluginFailed { origin, command, status: out.status, said }
+        }
+        Ok(other) => refused(&origin, other),
+        Err(source) => Unusable::Client { origin, source },
+    }
 }
 
 fn plugin(kubeconfig: &mut Kubeconfig) -> Option<&mut ExecConfig> {
@@ -200,7 +221,12 @@ mod tests {
         )
         .await;
         check(&exec("command: /nowhere/p"), "\"/nowhere/p\" not found; fix: install it").await;
-        check(&exec("command: 'false'"), "cannot make a client").await;
+        check(
+            &exec("command: sh, args: ['-c', 'echo sesame; echo log in first >&2; exit 3']"),
+            "credential plugin \"sh\" failed with exit status: 3: log in first; fix: run it by hand",
+        )
+        .await;
+        check(&exec("command: 'true'"), "cannot make a client").await;
         let answer = r#"{"kind":"ExecCredential","status":{"token":"t"}}"#;
         check(&exec(&format!("command: echo, args: ['{answer}']")), "ok").await;
     }

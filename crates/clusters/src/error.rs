@@ -111,6 +111,18 @@ pub enum Unusable {
         /// The `installHint` of the kubeconfig.
         hint: Option<String>,
     },
+    /// The credential plugin gave up.
+    #[error("{origin}: credential plugin {command:?} failed with {status}: {said}")]
+    PluginFailed {
+        /// Where the cluster comes from.
+        origin: String,
+        /// The command of the `exec` section.
+        command: String,
+        /// Its exit status.
+        status: std::process::ExitStatus,
+        /// The last line it wrote to standard error.
+        said: String,
+    },
     /// The credential plugin did not come back.
     #[error("{origin}: its credential plugin gave no answer within {}s", limit.as_secs())]
     PluginTimeout {
@@ -160,6 +172,7 @@ impl Unusable {
             }
             Self::NoPlugin { hint: Some(hint), .. } => hint.trim().to_owned(),
             Self::NoPlugin { .. } => "install it on the PATH of this process".into(),
+            Self::PluginFailed { .. } => "run it by hand and do what it asks for".into(),
             Self::PluginTimeout { .. } => "run it by hand; it must not wait for a person".into(),
             Self::Client { .. } => "correct the credentials in the kubeconfig".into(),
             Self::InCluster(_) => {

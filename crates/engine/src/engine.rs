@@ -1,18 +1,31 @@
-//! The engine's assembly, and the one task that owns its state.
+//! The engine's assembly: makes the queues and runners, and starts the one task that owns the
+//! state (`conductor`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use model::{Clock, ClusterSet, ControllerName, GroupName, Ownership};
 use prometheus::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::conductor::Conductor;
 use crate::controller::ControllerSpec;
 use crate::dispatch::DispatchObserver;
+use crate::events::Recorder;
+use crate::gauges::Gauges;
 use crate::metrics::Metrics;
-use crate::status::{InformerStatus, QueueStatus, Readiness};
+use crate::queue::WorkQueue;
+use crate::queue::core::Limits;
+use crate::registry::Informers;
+use crate::runner::{MAX_RUNNING, Runner};
+use crate::status::{Board, EngineStatus};
+
+/// Keys that may wait in one controller's queue. Informers wait beyond it.
+pub const MAX_QUEUED_KEYS: usize = 1_000_000;
 
 /// What the engine is given.
 pub struct EngineConfig<'a> {
@@ -50,50 +63,108 @@ pub enum EngineError {
 }
 
 /// Watches clusters and runs controllers for the shards this member holds.
-#[derive(Debug)]
-pub struct Engine {}
-
-/// A handle that tells how the engine is doing, while it runs and before.
-#[derive(Clone, Debug)]
-pub struct EngineStatus {}
+pub struct Engine {
+    runners: Vec<Runner>,
+    conductor: Conductor,
+    board: Arc<Board>,
+}
 
 impl Engine {
-    /// Assembles an engine.
+    /// Assembles an engine. Nothing runs yet.
     ///
     /// # Errors
     /// If controllers and groups do not fit together, or metrics of the same names are registered.
     pub fn new(
         config: EngineConfig<'_>,
-        _controllers: Vec<ControllerSpec>,
+        controllers: Vec<ControllerSpec>,
     ) -> Result<Self, EngineError> {
-        Metrics::new(config.registry, config.cluster_labels)?;
-        Ok(Self {})
+        check(&controllers, &config.groups)?;
+        let metrics = Metrics::new(config.registry, config.cluster_labels)?;
+        let recorder = Arc::new(Recorder::default());
+        let reconcile_ids = Arc::new(AtomicU64::new(1));
+        let runners: Vec<_> = controllers
+            .into_iter()
+            .map(|spec| Runner {
+                queue: queue(&spec, &config.clock, &metrics),
+                metrics: metrics.controller(&spec.name),
+                spec,
+                ownership: Arc::clone(&config.ownership),
+                observer: Arc::clone(&config.observer),
+                clock: Arc::clone(&config.clock),
+                recorder: Arc::clone(&recorder),
+                fence_rejected: metrics.fence_rejected.clone(),
+                reconcile_ids: Arc::clone(&reconcile_ids),
+            })
+            .collect();
+        let queues = runners.iter().map(|runner| Arc::clone(&runner.queue)).collect();
+        let board = Arc::new(Board::new(Arc::clone(&config.clock), queues));
+        let gauges = Gauges::new(Arc::clone(&board), Arc::clone(&metrics.labels))?;
+        config.registry.register(Box::new(gauges))?;
+        let informers = Informers::new(
+            Arc::clone(&config.clock),
+            metrics.clone(),
+            Arc::clone(&board),
+            fastrand::Rng::with_seed(config.seed),
+        );
+        let controllers = runners.iter().map(|runner| {
+            let group = config.groups[&runner.spec.name].clone();
+            (group, runner.spec.clone(), Arc::clone(&runner.queue), runner.metrics.clone())
+        });
+        let conductor = Conductor::new(
+            controllers,
+            config.ownership,
+            config.clusters,
+            config.clock,
+            informers,
+            metrics,
+            Arc::clone(&board),
+        );
+        Ok(Self { runners, conductor, board })
     }
 
     /// A handle on its status.
     pub fn status(&self) -> EngineStatus {
-        EngineStatus {}
+        EngineStatus(Arc::clone(&self.board))
     }
 
-    /// Runs until `shutdown`, then cancels what still runs and waits for it.
+    /// Runs until `shutdown`, then cancels what still runs and waits until nothing does.
+    ///
+    /// To leave in an orderly way, have the shards drained first: that is the doing of whoever
+    /// implements [`Ownership`].
     pub fn run(self, shutdown: CancellationToken) -> impl Future<Output = ()> + Send {
-        async move { shutdown.cancelled().await }
+        let Self { runners, conductor, .. } = self;
+        async move {
+            let runs = runners.into_iter().map(|runner| runner.run(shutdown.clone()));
+            tokio::join!(conductor.run(shutdown.clone()), futures::future::join_all(runs));
+        }
     }
 }
 
-impl EngineStatus {
-    /// Whether the engine does its work.
-    pub fn readiness(&self) -> Readiness {
-        Readiness { ready: false, waiting: Vec::new(), failing: Vec::new() }
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let controllers: Vec<_> = self.runners.iter().map(|runner| &runner.spec).collect();
+        f.debug_struct("Engine").field("controllers", &controllers).finish_non_exhaustive()
     }
+}
 
-    /// Every controller's queue.
-    pub fn queues(&self) -> Vec<QueueStatus> {
-        Vec::new()
+fn check(
+    controllers: &[ControllerSpec],
+    groups: &BTreeMap<ControllerName, GroupName>,
+) -> Result<(), EngineError> {
+    let mut names = BTreeSet::new();
+    for ControllerSpec { name, .. } in controllers {
+        if !names.insert(name) {
+            return Err(EngineError::Duplicate(name.clone()));
+        }
+        if !groups.contains_key(name) {
+            return Err(EngineError::NoGroup(name.clone()));
+        }
     }
+    Ok(())
+}
 
-    /// Every running informer.
-    pub fn informers(&self) -> Vec<InformerStatus> {
-        Vec::new()
-    }
+fn queue(spec: &ControllerSpec, clock: &Arc<dyn Clock>, metrics: &Metrics) -> Arc<WorkQueue> {
+    let limits = Limits { per_cluster: spec.workers, total: MAX_RUNNING, keys: MAX_QUEUED_KEYS };
+    let metrics = metrics.queue(&spec.name);
+    Arc::new(WorkQueue::new(spec.name.clone(), limits, Arc::clone(clock), metrics))
 }

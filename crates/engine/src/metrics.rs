@@ -51,7 +51,7 @@ pub(crate) enum ReconcileResult {
 impl ReconcileResult {
     const ALL: [Self; 4] = [Self::Error, Self::RequeueAfter, Self::Requeue, Self::Success];
 
-    fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Success => "success",
             Self::RequeueAfter => "requeue_after",

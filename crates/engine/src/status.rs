@@ -2,9 +2,14 @@
 //! `/debug/queues` and `/debug/clusters`.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
-use model::{ClusterName, ControllerName};
+use model::{Clock, ClusterName, ControllerName, Moment};
 use serde::Serialize;
+
+use crate::informer::{Condition, Informer, Shared};
+use crate::queue::WorkQueue;
 
 /// One queue at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -67,4 +72,86 @@ pub struct Readiness {
     pub waiting: Vec<String>,
     /// Informers that have not synced because their cluster refuses or does not answer.
     pub failing: Vec<String>,
+}
+
+/// Where the engine's parts can be looked at from outside its task. A read handle: it holds no
+/// informer alive and decides nothing.
+#[derive(Debug)]
+pub(crate) struct Board {
+    clock: Arc<dyn Clock>,
+    queues: Vec<Arc<WorkQueue>>,
+    informers: Mutex<Vec<Weak<Informer>>>,
+    /// Whether the first look at shards and clusters has been acted on.
+    running: AtomicBool,
+}
+
+impl Board {
+    pub(crate) fn new(clock: Arc<dyn Clock>, queues: Vec<Arc<WorkQueue>>) -> Self {
+        let (informers, running) = (Mutex::default(), AtomicBool::new(false));
+        Self { clock, queues, informers, running }
+    }
+
+    pub(crate) fn set_running(&self, running: bool) {
+        self.running.store(running, Ordering::Release);
+    }
+
+    pub(crate) fn watch_informer(&self, informer: &Arc<Informer>) {
+        let mut informers = self.informers.lock().expect("no holder of this lock panics");
+        informers.retain(|informer| informer.strong_count() > 0);
+        informers.push(Arc::downgrade(informer));
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    pub(crate) fn queues(&self) -> &[Arc<WorkQueue>] {
+        &self.queues
+    }
+
+    /// The running informers, ordered by what they watch.
+    pub(crate) fn informers(&self) -> Vec<Arc<Shared>> {
+        let informers = self.informers.lock().expect("no holder of this lock panics");
+        let running = informers.iter().filter_map(Weak::upgrade);
+        let mut shared: Vec<_> = running.map(|informer| Arc::clone(informer.shared())).collect();
+        shared.sort_by(|a, b| a.target.cmp(&b.target));
+        shared
+    }
+
+    fn readiness(&self) -> Readiness {
+        let (mut waiting, mut failing) = (Vec::new(), Vec::new());
+        for shared in self.informers() {
+            let Condition { synced, error, .. } = shared.condition();
+            let name = format!("{}/{}", shared.target.cluster, shared.target.kind);
+            match error {
+                _ if synced => {}
+                Some(error) => failing.push(format!("{name}: {error}")),
+                None => waiting.push(name),
+            }
+        }
+        let running = self.running.load(Ordering::Acquire);
+        Readiness { ready: running && waiting.is_empty(), waiting, failing }
+    }
+}
+
+/// A handle that tells how the engine is doing, before, while and after it runs.
+#[derive(Clone, Debug)]
+pub struct EngineStatus(pub(crate) Arc<Board>);
+
+impl EngineStatus {
+    /// Whether the engine does its work.
+    pub fn readiness(&self) -> Readiness {
+        self.0.readiness()
+    }
+
+    /// Every controller's queue.
+    pub fn queues(&self) -> Vec<QueueStatus> {
+        self.0.queues().iter().map(|queue| queue.status()).collect()
+    }
+
+    /// Every running informer, ordered by cluster and kind.
+    pub fn informers(&self) -> Vec<InformerStatus> {
+        let now = self.0.now();
+        self.0.informers().iter().map(|shared| shared.status(now)).collect()
+    }
 }

@@ -26,6 +26,7 @@ use crate::clock;
 use crate::config::{ClusterSources, Config, Home, OwnerObject};
 use crate::error::Error;
 use crate::journal::Journal;
+use crate::liveness::Liveness;
 
 /// How long the home cluster may take to say who the owner is, before it is asked again.
 const OWNER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,6 +40,8 @@ pub(crate) struct Parts {
     pub(crate) sharding: Sharding,
     pub(crate) engine: Engine,
     pub(crate) status: EngineStatus,
+    /// Runs sharding: goes last.
+    pub(crate) liveness: Liveness,
 }
 
 /// Puts a manager together. What it starts ends with `stop`.
@@ -51,7 +54,8 @@ pub(crate) async fn assemble(
 ) -> Result<Parts, Error> {
     let specs = chosen(specs, config)?;
     let observer = observer(config, &clock)?;
-    let home = home(&config.home).await?;
+    let liveness = Liveness::start().map_err(Error::Runtime)?;
+    let home = home(&config.home, &liveness).await?;
     let mut clusters =
         Registry::spawn(providers(&config.clusters), Probing::On, stop.clone(), metrics)
             .map_err(|source| Error::Metrics("clusters", source))?;
@@ -61,14 +65,12 @@ pub(crate) async fn assemble(
     // merely not been read yet.
     clusters.ready().await;
     announce(&clusters.watch().borrow(), &groups);
-    let sharding = Sharding::spawn(
-        home,
-        sharding_config(config, groups.values().cloned().collect(), owner),
-        clusters.watch(),
-        Arc::clone(&clock),
-        metrics,
-    )
-    .map_err(Error::Sharding)?;
+    let sharding = {
+        let _here = liveness.enter();
+        let settings = sharding_config(config, groups.values().cloned().collect(), owner);
+        Sharding::spawn(home, settings, clusters.watch(), Arc::clone(&clock), metrics)
+            .map_err(Error::Sharding)?
+    };
     let engine = Engine::new(
         EngineConfig {
             clock,
@@ -84,7 +86,7 @@ pub(crate) async fn assemble(
     )
     .map_err(Error::Engine)?;
     let status = engine.status();
-    Ok(Parts { clusters, sharding, engine, status })
+    Ok(Parts { clusters, sharding, engine, status, liveness })
 }
 
 /// The controllers that the configuration wants, with its settings.
@@ -127,14 +129,19 @@ fn observer(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<dyn DispatchO
     })
 }
 
-async fn home(home: &Home) -> Result<Client, Error> {
-    let client = match home {
-        Home::InCluster => clusters::client_in_cluster().await.map_err(Arc::new),
-        Home::Kubeconfig { path, context } => {
-            clusters::client_from_kubeconfig(path, context.as_deref()).await
+/// The home cluster's client, whose connections are driven by the runtime of liveness.
+async fn home(home: &Home, liveness: &Liveness) -> Result<Client, Error> {
+    let home = home.clone();
+    let making = liveness.handle().spawn(async move {
+        match home {
+            Home::InCluster => clusters::client_in_cluster().await.map_err(Arc::new),
+            Home::Kubeconfig { path, context } => {
+                clusters::client_from_kubeconfig(&path, context.as_deref()).await
+            }
         }
-    };
-    client.map_err(|source| Error::Home { source })
+    });
+    let made = making.await.map_err(|_| Error::Ended("the making of the home client"))?;
+    made.map_err(|source| Error::Home { source })
 }
 
 fn providers(sources: &ClusterSources) -> Vec<Box<dyn ClusterProvider>> {

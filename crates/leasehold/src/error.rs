@@ -46,6 +46,9 @@ pub enum Error {
     /// The journal cannot be written.
     #[error(transparent)]
     Journal(#[from] crate::journal::Error),
+    /// The threads that keep the member alive cannot be started.
+    #[error("start the runtime of liveness")]
+    Runtime(#[source] std::io::Error),
     /// A series is registered twice.
     #[error("register the metrics of {0}")]
     Metrics(&'static str, #[source] prometheus::Error),

@@ -18,7 +18,9 @@ pub mod crds;
 #[cfg(feature = "embedded")]
 pub mod demo;
 mod error;
+mod inside;
 pub mod journal;
+mod liveness;
 mod manager;
 pub mod run;
 pub mod status;
@@ -26,4 +28,5 @@ pub mod status;
 pub use crate::crds::crds;
 pub use crate::error::Error;
 pub use crate::manager::Manager;
+pub use controllers;
 pub use sharding::Departure;

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use sharding::Departure;
+use telemetry::LogConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -43,7 +44,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if args.exit_with_stdin {
         exit_with_stdin()?;
     }
-    let guard = telemetry::init(&config.log, config.otlp.as_ref())?;
+    let guard = telemetry::init(&quiet(&config.log), config.otlp.as_ref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = runtime.block_on(serve(args, config));
     // A credential plugin that hangs holds a thread for good.
@@ -78,6 +79,17 @@ fn exit_with_stdin() -> std::io::Result<()> {
         std::process::exit(1);
     };
     std::thread::Builder::new().name("parent".to_owned()).spawn(wait).map(|_| ())
+}
+
+/// The filter, without what kube's client says of each connection and each failed request: it
+/// names no cluster, and whoever sent the request tells of the failure. A filter that names
+/// `kube_client` has its way.
+fn quiet(log: &LogConfig) -> LogConfig {
+    let mut log = log.clone();
+    if !log.filter.contains("kube_client") {
+        log.filter.push_str(",kube_client=error,kube_client::client::builder=off");
+    }
+    log
 }
 
 /// The first signal asks for an orderly exit, the second ends the process where it stands.

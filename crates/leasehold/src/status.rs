@@ -1,5 +1,6 @@
 //! `leasehold status`: members and shards of the fleet, read from the home cluster.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -111,6 +112,11 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
         ["SHARD", "PHASE", "EPOCH", "OWNER", "TARGET"],
         fleet.shards.iter().map(shard_row),
     );
+    let down = down_rows(fleet);
+    if !down.is_empty() {
+        text.push('\n');
+        text += &columns(["DOWN CLUSTER", "SEEN BY", "REASON"], down.into_iter());
+    }
     let count = |phase| fleet.shards.iter().filter(|s| s.phase == phase).count();
     text += &format!(
         "\n{} members, {} shards: {} owned, {} draining, {} unowned\n",
@@ -121,6 +127,21 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
         count(Phase::Unowned),
     );
     text
+}
+
+/// The clusters that members have no client for, members with the same reason in one row.
+fn down_rows(fleet: &Fleet) -> Vec<[String; 3]> {
+    let mut seen: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for member in &fleet.members {
+        for down in &member.down_clusters {
+            let key = (down.cluster.as_str(), down.reason.as_str());
+            seen.entry(key).or_default().push(member.member.as_str());
+        }
+    }
+    let row = |((cluster, reason), members): ((&str, &str), Vec<&str>)| {
+        [cluster.to_owned(), members.join(","), reason.to_owned()]
+    };
+    seen.into_iter().map(row).collect()
 }
 
 /// A unit variant as it is serialised.
@@ -154,7 +175,7 @@ fn columns<const N: usize>(heading: [&str; N], rows: impl Iterator<Item = [Strin
 #[cfg(test)]
 mod tests {
     use model::Epoch;
-    use sharding::api::MemberState;
+    use sharding::api::{DownCluster, MemberState};
     use sharding::fleet::LeaseStanding;
 
     use super::*;
@@ -171,6 +192,10 @@ mod tests {
             capacity: 100,
             protocol_version: 1,
             shards: 1,
+            down_clusters: vec![DownCluster {
+                cluster: "west".parse().unwrap(),
+                reason: "kubeconfig west has no contexts; fix: add a context".into(),
+            }],
         };
         let fleet = Fleet {
             coordinator: Some("replica-0-abcde".parse().unwrap()),
@@ -201,6 +226,9 @@ mod tests {
         SHARD            PHASE     EPOCH  OWNER            TARGET
         east/tdset/0/1   draining  3      replica-0-abcde  -> replica-10-xyzzy
         north/tdset/0/1  unowned   0      -
+
+        DOWN CLUSTER  SEEN BY                           REASON
+        west          replica-0-abcde,replica-10-xyzzy  kubeconfig west has no contexts; fix: add a context
 
         2 members, 2 shards: 0 owned, 1 draining, 1 unowned
         ");

@@ -6,22 +6,55 @@ use std::fmt::Write;
 
 /// The error and every cause below it, joined by `": "`.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
+    let mut text = one(error);
+    let mut source = below(error);
     while let Some(cause) = source {
-        let cause_text = cause.to_string();
+        let cause_text = one(cause);
         // Foreign errors often repeat their source; say it once.
         if !text.ends_with(&cause_text) {
             write!(text, ": {cause_text}").expect("writing to a String cannot fail");
         }
-        source = cause.source();
+        source = below(cause);
     }
     text
+}
+
+/// The error by itself. An API server's answer is told in its own words: the client library's
+/// `Display` prints the whole structure.
+fn one(error: &(dyn Error + 'static)) -> String {
+    match answer(error) {
+        Some(status) => format!("the API server answers {}: {}", status.code, status.message),
+        None => error.to_string(),
+    }
+}
+
+/// The cause, unless it only repeats the API server's answer.
+fn below<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
+    if answer(error).is_some() { None } else { error.source() }
+}
+
+fn answer<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e kube::core::Status> {
+    match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) => Some(status),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("list members")]
+    struct Refused(#[source] kube::Error);
+
+    #[test]
+    fn an_api_servers_answer_is_told_in_its_words() {
+        let status =
+            kube::core::Status::failure("members is forbidden", "Forbidden").with_code(403);
+        let error = Refused(kube::Error::Api(Box::new(status)));
+        assert_eq!(chain(&error), "list members: the API server answers 403: members is forbidden");
+    }
 
     #[derive(Debug, thiserror::Error)]
     #[error("list pods in east")]

@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt};
-use model::{ClusterName, Epoch, GroupName, MemberId, Range, ShardId};
+use model::{ClusterName, ClusterSet, ClusterState, Epoch, GroupName, MemberId, Range, ShardId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,10 @@ pub const PROTOCOL_VERSION: u32 = 1;
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "leasehold");
 /// The most shards of one cluster: keeps a ShardMap below 64 KiB.
 pub const MAX_SHARDS: usize = 256;
+/// The most down clusters that a Member tells of.
+pub const MAX_DOWN_CLUSTERS: usize = 64;
+/// The longest reason that a Member tells, in characters.
+pub const MAX_REASON_CHARS: usize = 1024;
 
 /// Who holds the shards of one workload cluster. The object is named after the cluster.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -99,12 +103,16 @@ pub enum Phase {
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
     /// All shards.
+    #[schemars(with = "i32", range(min = 0))]
     pub shards: u32,
     /// Those in phase `Owned`.
+    #[schemars(with = "i32", range(min = 0))]
     pub owned: u32,
     /// Those in phase `Draining`.
+    #[schemars(with = "i32", range(min = 0))]
     pub draining: u32,
     /// Those in phase `Unowned`.
+    #[schemars(with = "i32", range(min = 0))]
     pub unowned: u32,
     /// The owners and how many shards each has, the largest first.
     pub owners: String,
@@ -134,20 +142,39 @@ pub struct MemberSpec {
     /// What the member asks for.
     pub state: MemberState,
     /// How much it can carry, relative to the others.
-    #[schemars(range(min = 1, max = 1000))]
+    #[schemars(with = "i32", range(min = 1, max = 1000))]
     pub capacity: u32,
     /// The version of the sharding protocol it speaks.
+    #[schemars(with = "i32", range(min = 1))]
     pub protocol_version: u32,
     /// The controller groups it can run. It gets shards of no other.
     #[schemars(with = "Vec<String>", length(max = 64))]
     pub groups: Vec<GroupName>,
     /// How many shards it holds; refreshed seldom, decides nothing.
     #[serde(default)]
+    #[schemars(with = "i32", range(min = 0))]
     pub shards: u32,
     /// The drains it has finished and the coordinator has not yet acted on.
     #[serde(default)]
     #[schemars(length(max = 65536))]
     pub acknowledged_drains: Vec<AcknowledgedDrain>,
+    /// The clusters it has no client for, the first [`MAX_DOWN_CLUSTERS`] by name. Decides nothing:
+    /// it tells whoever asks for the fleet's status what to repair.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub down_clusters: Vec<DownCluster>,
+}
+
+/// A cluster that a member has no client for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DownCluster {
+    /// The cluster.
+    #[schemars(with = "String", length(min = 1, max = 63))]
+    pub cluster: ClusterName,
+    /// What is wrong with its kubeconfig and how to repair it; cut to [`MAX_REASON_CHARS`].
+    #[schemars(length(max = 1024))]
+    pub reason: String,
 }
 
 /// What a member asks for.
@@ -197,6 +224,22 @@ pub struct InvalidShardPath(String);
 /// The definitions of both kinds, to be installed in the home cluster.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![ShardMap::crd(), Member::crd()]
+}
+
+// === impl DownCluster ===
+
+impl DownCluster {
+    /// What a Member tells of the clusters in `set` that are down.
+    pub fn all_of(set: &ClusterSet) -> Vec<Self> {
+        let down = set.clusters.iter().filter_map(|(cluster, state)| match state {
+            ClusterState::Down(reason) => Some(Self {
+                cluster: cluster.clone(),
+                reason: reason.chars().take(MAX_REASON_CHARS).collect(),
+            }),
+            ClusterState::Engaged(_) => None,
+        });
+        down.take(MAX_DOWN_CLUSTERS).collect()
+    }
 }
 
 // === impl ShardPath ===
@@ -256,5 +299,36 @@ impl fmt::Display for MemberState {
             Self::Active => "active",
             Self::Leaving => "leaving",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Kubernetes knows no unsigned formats and warns of them at each apply.
+    #[test]
+    fn schemas_use_formats_that_kubernetes_knows() {
+        for crd in crds() {
+            let text = serde_json::to_string(&crd).unwrap();
+            assert!(!text.contains("\"uint"), "{text}");
+        }
+    }
+
+    #[test]
+    fn shards_merge_by_name_and_are_bounded() {
+        let crd = serde_json::to_value(ShardMap::crd()).unwrap();
+        let version = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let shards = &version["properties"]["spec"]["properties"]["shards"];
+        assert_eq!(shards["x-kubernetes-list-type"], "map");
+        assert_eq!(shards["x-kubernetes-list-map-keys"][0], "shard");
+        assert_eq!(shards["maxItems"], MAX_SHARDS);
+    }
+
+    #[test]
+    fn a_path_reads_back_as_written() {
+        let path: ShardPath = "tdset/1/2".parse().unwrap();
+        assert_eq!(path.to_string(), "tdset/1/2");
+        assert!("tdset/2/2".parse::<ShardPath>().is_err());
     }
 }

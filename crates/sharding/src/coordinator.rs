@@ -317,10 +317,36 @@ impl Draft<'_> {
         }
     }
 
+    /// The shards as the planner sees them; those of groups on their way out are not planned.
+    fn units<'b>(&'b self, peers: &'b Peers) -> impl Iterator<Item = Unit> + 'b {
+        let planned = |path: &ShardPath| peers.groups.contains(&path.group);
+        let entries = self.record.entries.iter().filter(move |(path, _)| planned(path));
+        entries.map(|(path, entry)| Unit {
+            shard: path.in_cluster(&self.record.cluster),
+            weight: 1,
+            place: self.place(path, entry),
+        })
+    }
+
+    fn place(&self, path: &ShardPath, entry: &Entry) -> Place {
+        let before = self.base.and_then(|base| base.entries.get(path));
+        match (entry, before) {
+            (Entry::Unowned { .. }, _) => Place::Unowned,
+            // It arrives with this very write: one step at a time.
+            (Entry::Owned { owner, .. }, Some(Entry::Draining { owner: from, .. })) => {
+                Place::Moving { from: from.clone(), to: Some(owner.clone()) }
+            }
+            (Entry::Owned { owner, .. }, _) => Place::Settled(owner.clone()),
+            (Entry::Draining { owner, target, .. }, _) => {
+                Place::Moving { from: owner.clone(), to: target.clone() }
+            }
+        }
+    }
+
     /// The write that makes the map so, if it is not so already.
     fn into_write(self) -> Option<Write> {
-        let drained = self.record.entries.values().all(|entry| entry.owner().is_none());
-        if !self.wanted && drained {
+        let nobodys = |map: &MapRecord| map.entries.values().all(|e| e.owner().is_none());
+        if !self.wanted && self.base.is_some_and(nobodys) {
             // The entries go with the object, which is remembered with their epochs.
             let name = self.record.cluster.as_str().to_owned();
             return Some(Write::Delete(Target { kind: Kind::Map, name }, self.record.version));
@@ -336,14 +362,8 @@ impl Draft<'_> {
 
 /// Plans over all wanted shards and puts the moves into the drafts.
 fn assign(drafts: &mut BTreeMap<&ClusterName, Draft<'_>>, peers: &Peers) {
-    let units: Vec<Unit> = drafts
-        .values()
-        .filter(|draft| draft.wanted)
-        .flat_map(|draft| {
-            let entries = draft.record.entries.iter();
-            entries.filter_map(|(path, entry)| unit(&draft.record.cluster, path, entry, peers))
-        })
-        .collect();
+    let wanted = drafts.values().filter(|draft| draft.wanted);
+    let units: Vec<Unit> = wanted.flat_map(|draft| draft.units(peers)).collect();
     for step in planner::plan(&peers.roles, &units) {
         let entry = drafts
             .get_mut(&step.shard.cluster)
@@ -354,21 +374,6 @@ fn assign(drafts: &mut BTreeMap<&ClusterName, Draft<'_>>, peers: &Peers) {
             None => entry.drain(None),
         };
     }
-}
-
-/// The shard as the planner sees it; shards of groups on their way out are no longer planned.
-fn unit(cluster: &ClusterName, path: &ShardPath, entry: &Entry, peers: &Peers) -> Option<Unit> {
-    if !peers.groups.contains(&path.group) {
-        return None;
-    }
-    let place = match entry {
-        Entry::Unowned { .. } => Place::Unowned,
-        Entry::Owned { owner, .. } => Place::Settled(owner.clone()),
-        Entry::Draining { owner, target, .. } => {
-            Place::Moving { from: owner.clone(), to: target.clone() }
-        }
-    };
-    Some(Unit { shard: path.in_cluster(cluster), weight: 1, place })
 }
 
 /// Deletes Members and then Leases of members that have been gone for a while and that no map
@@ -399,3 +404,6 @@ fn collect_dead(view: &View<'_>, peers: &Peers, now: Moment, plan: &mut Plan) {
         });
     }
 }
+#[cfg(test)]
+#[path = "coordinator_tests.rs"]
+mod tests;

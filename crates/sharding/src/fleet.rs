@@ -9,7 +9,7 @@ use kube::{Api, Client, ResourceExt};
 use model::{Epoch, MemberId, ShardId};
 use serde::Serialize;
 
-use crate::api::{Member, MemberState, Phase, ShardMap};
+use crate::api::{DownCluster, Member, MemberState, Phase, ShardMap};
 use crate::lease;
 
 /// Everything `leasehold status` shows.
@@ -48,6 +48,9 @@ pub struct FleetMember {
     pub protocol_version: u32,
     /// How many shards name it as owner.
     pub shards: u32,
+    /// The clusters it has no client for, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub down_clusters: Vec<DownCluster>,
 }
 
 /// How a member's Lease stands, without a clock: a Lease that ran out shows as held until the
@@ -140,6 +143,7 @@ pub fn assemble(leases: &[Lease], members: &[Member], maps: &[ShardMap]) -> Flee
                 capacity: member.spec.capacity,
                 protocol_version: member.spec.protocol_version,
                 shards: shards.iter().filter(|s| s.owner.as_ref() == Some(&id)).count() as u32,
+                down_clusters: member.spec.down_clusters.clone(),
                 member: id,
             })
         })

@@ -1,4 +1,58 @@
 //! Who holds which shard: membership, planning, handover and the fence.
+//!
+//! [`Sharding`] is one member. It joins the fleet through Leases and custom resources in the home
+//! cluster, shares the shards of the configured clusters with the other members, tells the engine
+//! what it holds and answers the fence (it implements [`model::Ownership`]). It never touches a
+//! workload cluster, and knows nothing of controllers but the names of their groups.
+//!
+//! # Where to look, in data order
+//! | file | what it decides |
+//! |---|---|
+//! | [`api`] | the custom resources: ShardMap, Member |
+//! | [`record`] | what is kept of them and of Leases; writes bound to versions |
+//! | [`world`] | the home cluster as observed; when each Lease last changed |
+//! | [`lease`] | how a Lease stands with an observer |
+//! | [`member`] | this member's id, Lease and validity |
+//! | [`ownership`] | what this member holds |
+//! | [`election`] | who coordinates |
+//! | [`coordinator`] | what the coordinator writes |
+//! | [`planner`] | who should own what |
+//! | [`handover`] | how one shard changes hands |
+//! | [`node`] | all of it together: inputs in, writes out |
+//! | `shell` | watches, writes and sleeps; decides nothing |
+//!
+//! # Why it is safe
+//! The argument in short; each file gives its part of it, and names the tests that attack it.
+//! `tests/simulation` attacks all of it at once, under crashes, pauses, partitions, lost answers
+//! and drifting clocks.
+//!
+//! - **S1** *Dispatch intervals of different members never overlap for a shard.* A member dispatches
+//!   only for a shard whose entry names exactly its id as owner, at that entry's epoch, while its
+//!   Lease is valid by its own clock (`OwnedShards::permit`). An entry goes from one owner to the
+//!   next in two ways only ([`handover`]): the owner acknowledged the drain of that epoch, after
+//!   which it never holds the shard at that epoch again, whatever it sees ([`ownership`]); or the
+//!   owner is gone, which S5 covers. A member that is merely to become owner holds the shard as
+//!   `Warming`, under which the fence refuses everything.
+//! - **S2** *A drain is acknowledged only with nothing queued, delayed or in flight.* The engine
+//!   says when; [`ownership`] passes it on only for a shard draining at that epoch.
+//! - **S3** *Epochs strictly increase with each owner.* By construction of [`handover::Entry`];
+//!   entries that are removed and return go on from the map's `epochFloor`, maps that were deleted
+//!   from what was last seen of them.
+//! - **S4** *A ShardMap is only ever replaced from the version its plan was computed from.* Every
+//!   [`record::Write`] carries its version; there is no other way to write ([`coordinator`]). So two
+//!   coordinators that overlap do no harm: one of them conflicts.
+//! - **S5** *Self-fence precedes takeover.* [`member`] counts validity from the sending of a
+//!   renewal, minus a margin; [`lease`] counts silence from the sight of it, plus a margin; the
+//!   coordinator takes the Lease by compare-and-swap against the version whose silence it measured,
+//!   so that a renewal it has not seen makes it fail, and gives the shards away only after that.
+//!
+//! What this does not promise: a request that a member sent in time may still be delayed inside the
+//! network and arrive late. And it assumes that nobody edits Leases and ShardMaps by hand: a map
+//! deleted by hand is put back as it was by a coordinator that saw it go.
+//!
+//! **L1** *Once faults cease, every shard is owned within a bound:* the Lease's duration, the margin
+//! and a few round trips; every retry has a bounded pause ([`outbox`]).
+
 pub mod api;
 pub mod config;
 pub mod coordinator;

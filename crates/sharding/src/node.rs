@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use model::{ClusterName, Epoch, GroupName, MemberId, Moment, OwnedShards, ShardId};
 
-use crate::api::{MemberSpec, MemberState, PROTOCOL_VERSION};
+use crate::api::{DownCluster, MemberSpec, MemberState, PROTOCOL_VERSION};
 use crate::config::Config;
 use crate::coordinator::{Coordinator, View};
 use crate::election::{self, Election};
@@ -42,8 +42,8 @@ pub enum Input {
     Event(Event),
     /// A write ended.
     Completed(Target, Outcome),
-    /// The configured clusters.
-    Clusters(BTreeSet<ClusterName>),
+    /// The configured clusters, and what is told of those that are down.
+    Clusters(BTreeSet<ClusterName>, Vec<DownCluster>),
     /// The engine says that nothing of the shard runs any more.
     Acknowledged(ShardId, Epoch),
     /// Hand everything over and end.
@@ -96,6 +96,7 @@ pub struct Node {
     config: Config,
     groups: Vec<GroupName>,
     clusters: Option<BTreeSet<ClusterName>>,
+    down_clusters: Vec<DownCluster>,
     world: World,
     membership: Membership,
     tracker: Tracker,
@@ -128,6 +129,7 @@ impl Node {
         Self {
             groups: config.groups.iter().cloned().collect(),
             clusters: None,
+            down_clusters: Vec::new(),
             world: World::default(),
             tracker: Tracker::new(membership.id().clone(), config.drain_timeout),
             membership,
@@ -151,8 +153,9 @@ impl Node {
         match input {
             Input::Event(event) => self.world.observe(event, now),
             Input::Completed(target, outcome) => self.complete(&target, outcome, now),
-            Input::Clusters(clusters) => {
+            Input::Clusters(clusters, down) => {
                 self.clusters = Some(clusters);
+                self.down_clusters = down;
                 self.planned = None;
             }
             Input::Acknowledged(shard, epoch) => {
@@ -352,6 +355,7 @@ impl Node {
             groups: self.groups.clone(),
             shards: self.tracker.owned().holdings.len().try_into().unwrap_or(u32::MAX),
             acknowledged_drains: self.tracker.acknowledged(),
+            down_clusters: self.down_clusters.clone(),
         }
     }
 

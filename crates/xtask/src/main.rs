@@ -1,9 +1,11 @@
-//! `cargo xtask`: the project's own chores.
+//! `cargo xtask`: the project's own chores. One file per sub-command.
 
+mod dashboards;
 mod real;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use xtask::codegen;
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about = "The project's own chores")]
@@ -14,11 +16,15 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    Codegen(codegen::Args),
+    Dashboards(dashboards::Args),
     Real(real::Args),
 }
 
 fn main() -> Result<()> {
     match Args::parse().task {
+        Task::Codegen(args) => codegen::run(&args),
+        Task::Dashboards(args) => dashboards::run(&args),
         Task::Real(args) => real::run(&args),
     }
 }

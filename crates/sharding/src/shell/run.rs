@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use super::write::{Done, Writer};
 use super::{Message, home};
+use crate::api::DownCluster;
 use crate::config::LeaseTimings;
 use crate::handle::Departure;
 use crate::lease;
@@ -124,8 +125,9 @@ impl Loop {
     }
 
     fn take_clusters(&mut self) {
-        let names = self.clusters.borrow_and_update().clusters.keys().cloned().collect();
-        self.node.handle(Input::Clusters(names), self.clock.now());
+        let set = Arc::clone(&self.clusters.borrow_and_update());
+        let names = set.clusters.keys().cloned().collect();
+        self.node.handle(Input::Clusters(names, DownCluster::all_of(&set)), self.clock.now());
     }
 
     fn take_requests(&mut self) {

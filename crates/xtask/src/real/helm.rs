@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use tokio::process::Command;
 
+use super::Scene;
 use super::control_plane::ControlPlane;
-use super::{Scene, workspace_dir};
 
 /// helm for one cluster, and our chart.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct Helm {
 
 /// Our chart.
 pub fn chart() -> PathBuf {
-    workspace_dir().join("deploy/charts/leasehold")
+    xtask::root().join("deploy/charts/leasehold")
 }
 
 impl Helm {

@@ -18,7 +18,6 @@ const USER: &str = "65532:65532";
 /// An image in a file.
 #[derive(Debug)]
 pub struct Image {
-    name: String,
     path: PathBuf,
 }
 
@@ -65,12 +64,7 @@ impl Image {
             append(&mut archive, &format!("blobs/{name}"), blob, 0o644)?;
         }
         archive.into_inner()?.flush()?;
-        Ok(Self { name: name.to_owned(), path })
-    }
-
-    /// Its name with its tag.
-    pub fn name(&self) -> &str {
-        &self.name
+        Ok(Self { path })
     }
 
     /// The tarball.

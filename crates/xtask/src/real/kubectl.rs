@@ -111,8 +111,10 @@ impl Kubectl {
 /// If the file cannot be read or used.
 pub async fn client(kubeconfig: &Path, context: &str) -> Result<Client> {
     let options = KubeConfigOptions { context: Some(context.to_owned()), ..Default::default() };
-    let config =
+    let mut config =
         Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig)?, &options).await?;
+    // What a server answers is to be seen, not smoothed over.
+    config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
 

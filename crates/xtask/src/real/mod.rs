@@ -13,7 +13,9 @@
 
 mod audit;
 mod checks;
+mod conformance;
 mod control_plane;
+mod embedded;
 mod helm;
 mod image;
 mod kubectl;
@@ -21,9 +23,9 @@ mod load;
 mod manager;
 mod node;
 mod pki;
-mod process;
+pub mod process;
 mod tools;
-mod wait;
+pub mod wait;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -179,13 +181,7 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The workspace's root.
-fn workspace_dir() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).expect("this crate lies two folders below the root").to_owned()
-}
-
 /// `tests/real`, with the Go modules and the node's files.
 fn real_dir() -> PathBuf {
-    workspace_dir().join("tests/real")
+    xtask::root().join("tests/real")
 }

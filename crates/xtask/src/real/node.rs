@@ -20,6 +20,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::control_plane::{ControlPlane, Spec};
 use super::image::Image;
 use super::process::{Launcher, Process, run};
@@ -105,6 +107,29 @@ impl Node {
         let mut command = self.ctr(scene);
         command.args(["--namespace", "k8s.io", "images", "import"]).arg(image.path());
         run(&mut command).map(drop)
+    }
+
+    /// Kills with SIGKILL the process `program` of Pod `pod`, from outside.
+    ///
+    /// # Errors
+    /// If there is no such process, or several.
+    pub fn kill_pod(&self, pod: &str, program: &str) -> Result<()> {
+        let cgroup = format!("/{}/", self.realm.outside.name());
+        let name = format!("POD_NAME={pod}");
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc")?.flatten() {
+            let of = |file: &str| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+            let id = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
+            let Some(id) = id.and_then(Pid::from_raw) else { continue };
+            if of("cgroup").contains(&cgroup)
+                && of("cmdline").split('\0').next() == Some(program)
+                && of("environ").split('\0').any(|variable| variable == name)
+            {
+                found.push(id);
+            }
+        }
+        let [id] = found[..] else { bail!("{} processes {program} in Pod {pod}", found.len()) };
+        Ok(kill_process(id, Signal::KILL)?)
     }
 
     async fn start_containerd(&mut self, scene: &Scene, images: &[&Image]) -> Result<()> {
@@ -234,9 +259,9 @@ impl Drop for Realm {
     fn drop(&mut self) {
         // The kernel lets a pid namespace's first process be reaped only after all the others.
         if let Ok(first) = self.first_process()
-            && let Some(pid) = i32::try_from(first).ok().and_then(rustix::process::Pid::from_raw)
+            && let Some(pid) = i32::try_from(first).ok().and_then(Pid::from_raw)
         {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            let _ = kill_process(pid, Signal::KILL);
             self.init.wait();
         }
         self.init.kill();

@@ -90,11 +90,6 @@ impl Process {
         self.child.id()
     }
 
-    /// Where its output goes.
-    pub fn log(&self) -> &Path {
-        &self.log
-    }
-
     /// Its output so far.
     pub fn output(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
+use super::real_dir;
 use super::wait::Stopwatch;
-use super::{real_dir, workspace_dir};
 
 const KUBERNETES: &str = "1.37.1";
 const CONTAINERD: &str = "2.4.2";
@@ -269,7 +269,7 @@ fn build_leasehold() -> Result<()> {
     let status = Command::new(cargo)
         .args(["build", "--release", "--package", "leasehold", "--target", &target_triple()])
         .env("RUSTFLAGS", flags.trim())
-        .current_dir(workspace_dir())
+        .current_dir(xtask::root())
         .status()?;
     if !status.success() {
         bail!("cargo could not build leasehold");
@@ -285,7 +285,7 @@ fn target_triple() -> String {
 
 fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| workspace_dir().join("target"), |dir| workspace_dir().join(dir))
+        .map_or_else(|| xtask::root().join("target"), |dir| xtask::root().join(dir))
 }
 
 fn require_namespaces() -> Result<()> {

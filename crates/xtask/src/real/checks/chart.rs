@@ -3,13 +3,16 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 use crate::real::Scene;
 use crate::real::control_plane::ControlPlane;
 use crate::real::helm::{Helm, chart};
 use crate::real::manager::NAMESPACE;
+use crate::real::process::run as run_command;
 
 /// Values that must be refused, and a word of the reason.
 const REFUSED: [(&str, &str); 8] = [
@@ -56,6 +59,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
         let rendered = template(&helm, &["--values", values]).await?;
         let arguments = ["apply", "--dry-run=server", "--filename", "-"];
         let accepted = kubectl.run_with_input(&arguments, &rendered).await?;
+        check_config(scene, &rendered)?;
         println!("{}: {} objects accepted", file_name(values), accepted.lines().count());
     }
     for (values, reason) in REFUSED {
@@ -64,6 +68,18 @@ pub async fn run(scene: &Scene) -> Result<()> {
     }
     println!("{} wrong sets of values refused with their reason", REFUSED.len());
     rights_follow_controllers(&helm).await
+}
+
+/// The binary itself finds the rendered configuration right.
+fn check_config(scene: &Scene, rendered: &str) -> Result<()> {
+    let documents = rendered.split("\n---\n");
+    let map = documents.filter(|text| text.contains("kind: ConfigMap")).collect::<String>();
+    let map: Value = serde_saphyr::from_str(&map).context("the ConfigMap")?;
+    let config = map["data"]["config.yaml"].as_str().context("no config.yaml in the ConfigMap")?;
+    let file = scene.dir().join("config.yaml");
+    fs::write(&file, config)?;
+    let mut command = Command::new(scene.tools().leasehold());
+    run_command(command.args(["run", "--check", "--config"]).arg(&file)).map(drop)
 }
 
 /// A controller that is not enabled gets no rights, here or anywhere.

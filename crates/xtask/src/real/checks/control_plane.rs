@@ -11,7 +11,7 @@ use crate::real::control_plane::ControlPlane;
 use crate::real::load::{self, Load, Target, holds};
 use crate::real::manager::{self, Manager};
 use crate::real::wait::{self, Stopwatch};
-use crate::real::{Scene, kubectl, workspace_dir};
+use crate::real::{Scene, kubectl};
 
 const CONVERGE_DEADLINE: Duration = Duration::from_secs(90);
 
@@ -67,7 +67,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
 
 /// Installs the CRDs everywhere, the namespaces and the TDSets.
 async fn prepare(home: &ControlPlane, clusters: &[&ControlPlane]) -> Result<()> {
-    let crds = workspace_dir().join("deploy/charts/leasehold/crds");
+    let crds = xtask::root().join("deploy/charts/leasehold/crds");
     for plane in [&[home], clusters].concat() {
         plane.kubectl.apply_path(&crds).await?;
         let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"];
@@ -84,7 +84,7 @@ async fn prepare(home: &ControlPlane, clusters: &[&ControlPlane]) -> Result<()> 
 async fn apply_examples(east: &ControlPlane) -> Result<()> {
     east.kubectl.run(&["create", "namespace", "temp"]).await?;
     for example in ["tdset.yaml", "configmonitor.yaml"] {
-        east.kubectl.apply_path(&workspace_dir().join("examples").join(example)).await?;
+        east.kubectl.apply_path(&xtask::root().join("examples").join(example)).await?;
     }
     wait::until(CONVERGE_DEADLINE, "the TDSet of the example to be ready", async || {
         let set = example_tdset(east).await?;

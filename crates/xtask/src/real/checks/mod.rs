@@ -1,8 +1,11 @@
 //! The checks, by name. Each is a file of this folder: a story of what is done and what must hold.
 
 mod chart;
+mod conformance;
 mod control_plane;
+mod embedded_kubectl;
 mod node;
+mod otlp;
 
 use anyhow::Result;
 use futures::future::LocalBoxFuture;
@@ -28,7 +31,7 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "chart",
         about: "every set of values renders to what a real API server accepts",
-        needs: &[Need::Kube, Need::Helm],
+        needs: &[Need::Kube, Need::Helm, Need::Leasehold],
         run: |scene| Box::pin(chart::run(scene)),
     },
     Check {
@@ -40,7 +43,25 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "node",
         about: "installed by helm on a node that runs real containers, it survives kills and upgrades",
-        needs: &[Need::Kube, Need::Node],
+        needs: &[Need::Kube, Need::Helm, Need::Node, Need::Leasehold],
         run: |scene| Box::pin(node::run(scene)),
+    },
+    Check {
+        name: "otlp",
+        about: "a real OpenTelemetry collector receives traces from watch event to API call",
+        needs: &[Need::Kube, Need::Collector, Need::Leasehold],
+        run: |scene| Box::pin(otlp::run(scene)),
+    },
+    Check {
+        name: "conformance",
+        about: "the embedded API server answers as a real one does, request by request",
+        needs: &[Need::Kube, Need::Leasehold],
+        run: |scene| Box::pin(conformance::run(scene)),
+    },
+    Check {
+        name: "embedded-kubectl",
+        about: "the real kubectl works with the embedded API server",
+        needs: &[Need::Kube, Need::Leasehold],
+        run: |scene| Box::pin(embedded_kubectl::run(scene)),
     },
 ];

@@ -1,0 +1,424 @@
+//! The shell of garbage collection: follows every kind's metadata, carries out decisions.
+//!
+//! One task owns the graph. An object has at most one decision in flight; what it changes comes
+//! back as an event and is decided again from there.
+#![expect(clippy::disallowed_methods, reason = "the shell gives Events their time")]
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{
+    DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions,
+    PropagationPolicy,
+};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::expiry::Expiry;
+use super::graph::{Decision, Graph, KindName, Node, Propagation};
+use super::kinds::{Kinds, KnownKind};
+use crate::follow::{Change, Metadata, follow};
+
+/// News waiting to be entered.
+const MESSAGES: usize = 1024;
+/// News entered before decisions are made again.
+const BATCH: usize = 256;
+/// Objects with a decision in flight.
+const MAX_IN_FLIGHT: usize = 32;
+/// Pause before a failed decision is made again.
+const RETRY: Duration = Duration::from_millis(200);
+/// Quiet time after a change of definitions before the server is asked what it serves.
+const DISCOVERY_DELAY: Duration = Duration::from_millis(50);
+/// How often old Events are looked for.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
+
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+const NAMESPACES: &str = "namespaces";
+const EVENTS: &str = "events";
+
+/// News of one kind.
+struct Message(KindName, Change<PartialObjectMeta>);
+
+/// Runs garbage collection until `shutdown`.
+pub fn spawn(client: Client, shutdown: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let (sender, messages) = mpsc::channel(MESSAGES);
+        let mut collector = Collector::new(client, sender, shutdown.clone());
+        tokio::select! {
+            () = collector.run(messages) => {}
+            () = shutdown.cancelled() => {}
+        }
+        collector.work.shutdown().await;
+    })
+}
+
+/// The one owner of the graph.
+struct Collector {
+    client: Client,
+    sender: mpsc::Sender<Message>,
+    shutdown: CancellationToken,
+    kinds: Arc<Kinds>,
+    followers: BTreeMap<KindName, CancellationToken>,
+    /// Kinds that have been listed.
+    listed: HashSet<KindName>,
+    graph: Graph,
+    expiry: Expiry,
+    /// Namespaces that are going away, with their uids.
+    terminating: BTreeMap<String, String>,
+    dirty: BTreeSet<String>,
+    busy: HashSet<String>,
+    work: JoinSet<Done>,
+    resting: JoinSet<String>,
+    /// When the server has to be asked again what it serves.
+    discover_at: Option<tokio::time::Instant>,
+}
+
+/// A decision that has been carried out, or not.
+struct Done {
+    uid: String,
+    result: kube::Result<()>,
+}
+
+/// Something to do about one object.
+enum Task {
+    Decided(Decision),
+    Expired,
+    /// An object of a namespace that is going away.
+    Evicted,
+    /// A namespace that seems empty and can go.
+    Finalize,
+}
+
+impl Collector {
+    fn new(client: Client, sender: mpsc::Sender<Message>, shutdown: CancellationToken) -> Self {
+        Self {
+            client,
+            sender,
+            shutdown,
+            kinds: Arc::default(),
+            followers: BTreeMap::new(),
+            listed: HashSet::new(),
+            graph: Graph::default(),
+            expiry: Expiry::default(),
+            terminating: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            busy: HashSet::new(),
+            work: JoinSet::new(),
+            resting: JoinSet::new(),
+            discover_at: Some(tokio::time::Instant::now()),
+        }
+    }
+
+    async fn run(&mut self, mut messages: mpsc::Receiver<Message>) {
+        let mut batch = Vec::with_capacity(BATCH);
+        let mut expiry = tokio::time::interval(EXPIRY_INTERVAL);
+        loop {
+            let discover_at = self.discover_at;
+            tokio::select! {
+                received = messages.recv_many(&mut batch, BATCH) => {
+                    if received == 0 {
+                        return;
+                    }
+                    batch.drain(..).for_each(|message| self.enter(message));
+                }
+                Some(Ok(done)) = self.work.join_next() => self.finish(done),
+                Some(Ok(uid)) = self.resting.join_next() => drop(self.dirty.insert(uid)),
+                () = at(discover_at), if discover_at.is_some() => self.discover().await,
+                _ = expiry.tick() => self.dirty.extend(self.expiry.due(Timestamp::now())),
+            }
+            self.dispatch();
+        }
+    }
+
+    async fn discover(&mut self) {
+        self.discover_at = None;
+        let kinds = match Kinds::discover(self.client.clone()).await {
+            Ok(kinds) => kinds,
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "gc: discovery");
+                self.discover_at = Some(tokio::time::Instant::now() + RETRY);
+                return;
+            }
+        };
+        let gone: Vec<_> =
+            self.followers.keys().filter(|name| !kinds.0.contains_key(*name)).cloned().collect();
+        for name in gone {
+            if let Some(follower) = self.followers.remove(&name) {
+                follower.cancel();
+            }
+            self.listed.remove(&name);
+            self.graph.reset(&name, Vec::new(), &mut self.dirty);
+        }
+        for (name, kind) in &kinds.0 {
+            if !self.followers.contains_key(name) {
+                let stop = self.start(name, kind);
+                self.followers.insert(name.clone(), stop);
+            }
+        }
+        self.kinds = Arc::new(kinds);
+    }
+
+    fn start(&self, name: &str, kind: &KnownKind) -> CancellationToken {
+        let stop = self.shutdown.child_token();
+        let source = Metadata(kind.api(&self.client, ""));
+        let name = name.to_owned();
+        let wrap = move |change| Message(name.clone(), change);
+        tokio::spawn(follow(source, wrap, self.sender.clone(), stop.clone()));
+        stop
+    }
+
+    fn enter(&mut self, Message(kind, change): Message) {
+        // A follower that was stopped may have left news behind.
+        if !self.followers.contains_key(&kind) {
+            return;
+        }
+        if kind == DEFINITIONS && !matches!(change, Change::Bookmark(_)) {
+            self.discover_at = Some(tokio::time::Instant::now() + DISCOVERY_DELAY);
+        }
+        match change {
+            Change::Reset(objects, _) => {
+                if kind == NAMESPACES {
+                    self.terminating.clear();
+                    objects.iter().for_each(|object| self.note_namespace(object, true));
+                }
+                for object in objects.iter().filter(|_| kind == EVENTS) {
+                    let written = object.creation_timestamp().map_or_else(Timestamp::now, |t| t.0);
+                    self.expiry.touch(&object.uid().unwrap_or_default(), written);
+                }
+                let nodes = objects.iter().map(|o| (o.uid().unwrap_or_default(), node(&kind, o)));
+                self.graph.reset(&kind, nodes.collect(), &mut self.dirty);
+                self.listed.insert(kind);
+            }
+            Change::Applied(object) => {
+                let uid = object.uid().unwrap_or_default();
+                if kind == EVENTS {
+                    self.expiry.touch(&uid, Timestamp::now());
+                }
+                if kind == NAMESPACES {
+                    self.note_namespace(&object, true);
+                }
+                self.graph.apply(&uid, node(&kind, &object), &mut self.dirty);
+            }
+            Change::Deleted(object) => {
+                let uid = object.uid().unwrap_or_default();
+                self.expiry.forget(&uid);
+                if kind == NAMESPACES {
+                    self.note_namespace(&object, false);
+                }
+                self.graph.remove(&uid, &mut self.dirty);
+                // A namespace on its way out is looked at again whenever something leaves it.
+                let namespace = object.namespace().unwrap_or_default();
+                self.dirty.extend(self.terminating.get(&namespace).cloned());
+            }
+            Change::Bookmark(_) => {}
+        }
+    }
+
+    /// Keeps the list of namespaces that are going away.
+    fn note_namespace(&mut self, object: &PartialObjectMeta, exists: bool) {
+        let (name, uid) = (object.name_any(), object.uid().unwrap_or_default());
+        if exists && object.metadata.deletion_timestamp.is_some() {
+            self.terminating.insert(name, uid);
+        } else if self.terminating.get(&name).is_some_and(|known| exists || *known == uid) {
+            self.terminating.remove(&name);
+        }
+    }
+
+    fn dispatch(&mut self) {
+        if self.followers.is_empty() || self.followers.keys().any(|k| !self.listed.contains(k)) {
+            return;
+        }
+        let mut later = BTreeSet::new();
+        while self.work.len() < MAX_IN_FLIGHT {
+            let Some(uid) = self.dirty.pop_first() else { break };
+            if self.busy.contains(&uid) {
+                later.insert(uid);
+                continue;
+            }
+            let Some(task) = self.task(&uid) else { continue };
+            let Some(node) = self.graph.get(&uid).cloned() else { continue };
+            self.busy.insert(uid.clone());
+            let hand = Hand { client: self.client.clone(), kinds: self.kinds.clone(), node, uid };
+            self.work.spawn(hand.carry_out(task));
+        }
+        self.dirty.append(&mut later);
+    }
+
+    fn task(&mut self, uid: &str) -> Option<Task> {
+        let node = self.graph.get(uid)?;
+        if node.at.kind == NAMESPACES && node.deleting {
+            let inside: Vec<_> = self
+                .graph
+                .in_namespace(&node.at.name)
+                .map(|(uid, node)| (uid.to_owned(), node.deleting))
+                .collect();
+            let alive = inside.iter().filter(|(_, deleting)| !deleting);
+            self.dirty.extend(alive.map(|(uid, _)| uid.clone()));
+            return inside.is_empty().then_some(Task::Finalize);
+        }
+        if let Some(decision) = self.graph.decide(uid) {
+            return Some(Task::Decided(decision));
+        }
+        if node.deleting {
+            return None;
+        }
+        if node.at.kind == EVENTS && self.expiry.is_due(uid, Timestamp::now()) {
+            return Some(Task::Expired);
+        }
+        self.terminating.contains_key(&node.at.namespace).then_some(Task::Evicted)
+    }
+
+    fn finish(&mut self, done: Done) {
+        self.busy.remove(&done.uid);
+        if let Err(error) = done.result {
+            tracing::debug!(error = &error as &dyn std::error::Error, uid = done.uid, "gc: write");
+            self.resting.spawn(async move {
+                tokio::time::sleep(RETRY).await;
+                done.uid
+            });
+        }
+    }
+}
+
+async fn at(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn node(kind: &str, object: &PartialObjectMeta) -> Node {
+    Node::new(kind, &object.metadata)
+}
+
+/// What carries out one task.
+struct Hand {
+    client: Client,
+    kinds: Arc<Kinds>,
+    node: Node,
+    uid: String,
+}
+
+impl Hand {
+    async fn carry_out(self, task: Task) -> Done {
+        let result = match task {
+            Task::Decided(Decision::Delete { propagation, absent }) => {
+                match self.are_absent(&absent).await {
+                    Ok(true) => self.delete(propagation).await,
+                    Ok(false) => Ok(()),
+                    Err(error) => Err(error),
+                }
+            }
+            Task::Decided(Decision::Disown { owners, absent }) => {
+                match self.are_absent(&absent).await {
+                    Ok(true) => self.disown(&owners).await,
+                    Ok(false) => Ok(()),
+                    Err(error) => Err(error),
+                }
+            }
+            Task::Decided(Decision::RemoveFinalizer(finalizer)) => {
+                let left: Vec<_> =
+                    self.node.finalizers.iter().filter(|f| *f != finalizer).collect();
+                self.patch(json!({ "finalizers": left })).await
+            }
+            Task::Expired | Task::Evicted => self.delete(Propagation::Background).await,
+            Task::Finalize => self.finalize().await,
+        };
+        Done { uid: self.uid, result: settle(result) }
+    }
+
+    /// Whether none of these owners exists, by the server's own word. An owner of a kind the server
+    /// does not know proves nothing.
+    async fn are_absent(&self, owners: &[OwnerReference]) -> kube::Result<bool> {
+        for owner in owners {
+            let Some(kind) = self.kinds.of_owner(&owner.api_version, &owner.kind) else {
+                return Ok(false);
+            };
+            let api = kind.api(&self.client, &self.node.at.namespace);
+            let found = api.get_metadata_opt(&owner.name).await?;
+            if found.is_some_and(|found| found.uid().as_deref() == Some(&owner.uid)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn delete(&self, propagation: Propagation) -> kube::Result<()> {
+        let at = &self.node.at;
+        let Some(api) = self.kinds.api(&self.client, &at.kind, &at.namespace) else {
+            return Ok(());
+        };
+        let params = DeleteParams {
+            propagation_policy: Some(match propagation {
+                Propagation::Background => PropagationPolicy::Background,
+                Propagation::Foreground => PropagationPolicy::Foreground,
+                Propagation::Orphan => PropagationPolicy::Orphan,
+            }),
+            preconditions: Some(Preconditions {
+                uid: Some(self.uid.clone()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        api.delete(&at.name, &params).await.map(drop)
+    }
+
+    async fn disown(&self, owners: &BTreeSet<String>) -> kube::Result<()> {
+        let left: Vec<_> = self.node.owners.iter().filter(|o| !owners.contains(&o.uid)).collect();
+        self.patch(json!({ "ownerReferences": left })).await
+    }
+
+    async fn patch(&self, mut metadata: Value) -> kube::Result<()> {
+        let at = &self.node.at;
+        let Some(api) = self.kinds.api(&self.client, &at.kind, &at.namespace) else {
+            return Ok(());
+        };
+        metadata["uid"] = json!(self.uid);
+        metadata["resourceVersion"] = json!(self.node.resource_version);
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
+        api.patch_metadata(&at.name, &PatchParams::default(), &patch).await.map(drop)
+    }
+
+    /// Lets a namespace go, if the server agrees that nothing is left in it.
+    async fn finalize(&self) -> kube::Result<()> {
+        let name = &self.node.at.name;
+        for kind in self.kinds.0.values().filter(|kind| kind.namespaced) {
+            let one = ListParams::default().limit(1);
+            if !kind.api(&self.client, name).list_metadata(&one).await?.items.is_empty() {
+                return Ok(());
+            }
+        }
+        let path = format!("/api/v1/namespaces/{name}");
+        let build = |method: &str, path: &str, body: Vec<u8>| {
+            http::Request::builder()
+                .method(method)
+                .uri(path)
+                .header(http::header::CONTENT_TYPE, "application/json")
+                .body(body)
+                .map_err(kube::Error::HttpError)
+        };
+        let mut namespace: Value = self.client.request(build("GET", &path, Vec::new())?).await?;
+        if namespace["metadata"]["uid"] != json!(self.uid) {
+            return Ok(());
+        }
+        namespace["spec"]["finalizers"] = json!([]);
+        let body = serde_json::to_vec(&namespace).map_err(kube::Error::SerdeError)?;
+        let request = build("PUT", &format!("{path}/finalize"), body)?;
+        self.client.request::<Value>(request).await.map(drop)
+    }
+}
+
+/// An object that is gone or has changed meanwhile needs no more of this decision: the news of it
+/// brings the next one.
+fn settle(result: kube::Result<()>) -> kube::Result<()> {
+    match result {
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,115 @@
+//! Cells that several kinds share.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Row, age};
+
+/// What an empty cell says.
+pub(crate) const NONE: &str = "<none>";
+
+impl Row<'_> {
+    /// The value at a JSON pointer, null if absent.
+    pub(crate) fn at(&self, pointer: &str) -> &Value {
+        self.object.pointer(pointer).unwrap_or(&Value::Null)
+    }
+
+    /// The text at a JSON pointer, empty if absent.
+    pub(crate) fn text(&self, pointer: &str) -> &str {
+        self.at(pointer).as_str().unwrap_or_default()
+    }
+
+    /// The text at a JSON pointer, `<none>` if absent.
+    pub(crate) fn text_or_none(&self, pointer: &str) -> Value {
+        match self.text(pointer) {
+            "" => json!(NONE),
+            text => json!(text),
+        }
+    }
+
+    /// The number at a JSON pointer, 0 if absent.
+    pub(crate) fn number(&self, pointer: &str) -> i64 {
+        self.at(pointer).as_i64().unwrap_or(0)
+    }
+
+    /// The list at a JSON pointer, empty if absent.
+    pub(crate) fn list(&self, pointer: &str) -> &[Value] {
+        self.at(pointer).as_array().map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// How many entries the map or list at a JSON pointer has.
+    pub(crate) fn length(&self, pointer: &str) -> usize {
+        match self.at(pointer) {
+            Value::Object(map) => map.len(),
+            Value::Array(list) => list.len(),
+            _ => 0,
+        }
+    }
+
+    /// The time at a JSON pointer.
+    pub(crate) fn time(&self, pointer: &str) -> Option<Timestamp> {
+        self.text(pointer).parse().ok()
+    }
+
+    /// The time since the one at a JSON pointer.
+    pub(crate) fn since(&self, pointer: &str) -> Value {
+        json!(self.time(pointer).map_or("<unknown>".into(), |at| age::since(at, self.now)))
+    }
+}
+
+pub(crate) fn name(row: &Row<'_>) -> Value {
+    json!(row.text("/metadata/name"))
+}
+
+pub(crate) fn age(row: &Row<'_>) -> Value {
+    row.since("/metadata/creationTimestamp")
+}
+
+pub(crate) fn created_at(row: &Row<'_>) -> Value {
+    json!(row.text("/metadata/creationTimestamp"))
+}
+
+/// One field of every container of a Pod template, joined by commas.
+fn containers(row: &Row<'_>, field: &str) -> Value {
+    let containers = row.list("/spec/template/spec/containers");
+    let fields: Vec<&str> = containers.iter().filter_map(|c| c[field].as_str()).collect();
+    json!(fields.join(","))
+}
+
+pub(crate) fn container_names(row: &Row<'_>) -> Value {
+    containers(row, "name")
+}
+
+pub(crate) fn container_images(row: &Row<'_>) -> Value {
+    containers(row, "image")
+}
+
+/// A `LabelSelector` or a map of labels, as text.
+pub(crate) fn selector(row: &Row<'_>) -> Value {
+    let selector = row.at("/spec/selector");
+    let labels = selector.get("matchLabels").unwrap_or(selector);
+    let mut terms: Vec<String> = labels
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, value)| Some(format!("{name}={}", value.as_str()?)))
+        .collect();
+    for requirement in selector["matchExpressions"].as_array().into_iter().flatten() {
+        let key = requirement["key"].as_str().unwrap_or_default();
+        let values: Vec<&str> = requirement["values"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let values = values.join(",");
+        terms.push(match requirement["operator"].as_str() {
+            Some("In") => format!("{key} in ({values})"),
+            Some("NotIn") => format!("{key} notin ({values})"),
+            Some("DoesNotExist") => format!("!{key}"),
+            _ => key.to_owned(),
+        });
+    }
+    terms.sort();
+    json!(if terms.is_empty() { NONE.to_owned() } else { terms.join(",") })
+}

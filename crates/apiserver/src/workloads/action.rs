@@ -1,0 +1,64 @@
+//! What a plan wants done, ready to be sent.
+
+use serde_json::Value;
+
+/// The kinds that are planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+    DaemonSet,
+    Pod,
+}
+
+/// One object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    pub(crate) kind: Kind,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+/// One write.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Action {
+    /// Creates an object.
+    Create { kind: Kind, namespace: String, body: Value },
+    /// Merge-patches an object.
+    Patch { key: Key, body: Value },
+    /// Merge-patches an object's status.
+    PatchStatus { key: Key, body: Value },
+    /// Deletes an object, if it still is this one.
+    Delete { key: Key, uid: String },
+}
+
+// === impl Kind ===
+
+impl Kind {
+    /// As owner references and object bodies name it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Deployment => "Deployment",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::StatefulSet => "StatefulSet",
+            Self::DaemonSet => "DaemonSet",
+            Self::Pod => "Pod",
+        }
+    }
+
+    /// The kind an owner reference of the `apps` group points to.
+    pub(crate) fn of_owner(api_version: &str, kind: &str) -> Option<Self> {
+        let known = [Self::Deployment, Self::ReplicaSet, Self::StatefulSet, Self::DaemonSet];
+        known.into_iter().find(|k| api_version == "apps/v1" && k.as_str() == kind)
+    }
+}
+
+// === impl Key ===
+
+impl Key {
+    pub(crate) fn new(kind: Kind, object: &impl kube::ResourceExt) -> Self {
+        let namespace = object.namespace().unwrap_or_default();
+        Self { kind, namespace, name: object.name_any() }
+    }
+}

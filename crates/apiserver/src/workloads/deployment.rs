@@ -1,0 +1,308 @@
+//! Deployment -> ReplicaSets: one per template, rolled over within surge and unavailability.
+//!
+//! A ReplicaSet belongs to a template by its hash label. One step per plan: grow the new one, else
+//! shrink the old ones; the next observation brings the next step.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+
+use super::action::{Action, Key, Kind};
+use super::status::{self, Condition};
+use super::template::{self, HASH_LABEL};
+
+/// Annotation that counts the templates of a Deployment.
+const REVISION: &str = "deployment.kubernetes.io/revision";
+/// What kubectl keeps for itself and ReplicaSets do not inherit.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Old ReplicaSets kept where the Deployment does not say.
+const DEFAULT_HISTORY: i32 = 10;
+
+/// What has to be done now for a Deployment, given the ReplicaSets it controls.
+pub(crate) fn plan(
+    deployment: &Deployment,
+    sets: &[Arc<ReplicaSet>],
+    now: Timestamp,
+) -> Vec<Action> {
+    let spec = &deployment.spec;
+    if deployment.meta().deletion_timestamp.is_some() {
+        return Vec::new();
+    }
+    let rollout = Rollout::new(deployment, spec, sets);
+    let mut actions = Vec::new();
+    if !spec.paused.unwrap_or(false) {
+        rollout.roll(&mut actions);
+        rollout.clean_up(&mut actions);
+    } else if let Some(new) = rollout.new.filter(|new| replicas(new) != rollout.desired) {
+        actions.push(scale(new, rollout.desired));
+    }
+    rollout.mark_revision(&mut actions);
+    actions.extend(rollout.status(now));
+    actions
+}
+
+/// A Deployment with its ReplicaSets sorted into the one of the present template and the others.
+struct Rollout<'a> {
+    deployment: &'a Deployment,
+    spec: &'a DeploymentSpec,
+    hash: String,
+    desired: i32,
+    new: Option<&'a ReplicaSet>,
+    /// Oldest first.
+    old: Vec<&'a ReplicaSet>,
+}
+
+impl<'a> Rollout<'a> {
+    fn new(
+        deployment: &'a Deployment,
+        spec: &'a DeploymentSpec,
+        sets: &'a [Arc<ReplicaSet>],
+    ) -> Self {
+        let hash = template::hash(&spec.template);
+        let is_new = |set: &&ReplicaSet| set.labels().get(HASH_LABEL) == Some(&hash);
+        let new = sets.iter().map(|set| &**set).find(is_new);
+        let mut old: Vec<&ReplicaSet> =
+            sets.iter().map(|set| &**set).filter(|set| !is_new(set)).collect();
+        old.sort_by_key(|set| (revision(*set), set.name_any()));
+        Self { deployment, spec, hash, desired: spec.replicas.unwrap_or(1), new, old }
+    }
+
+    fn name(&self) -> String {
+        format!("{}-{}", self.deployment.name_any(), self.hash)
+    }
+
+    /// Pods above the desired count, and below it, that a rollout may have.
+    fn slack(&self) -> (i32, i32) {
+        let rolling = self.spec.strategy.as_ref().and_then(|s| s.rolling_update.as_ref());
+        let surge = rolling.and_then(|r| r.max_surge.as_ref());
+        let unavailable = rolling.and_then(|r| r.max_unavailable.as_ref());
+        let surge = resolve(surge, self.desired, true);
+        let unavailable = resolve(unavailable, self.desired, false);
+        if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
+    }
+
+    fn recreates(&self) -> bool {
+        let kind = self.spec.strategy.as_ref().and_then(|s| s.type_.as_deref());
+        kind == Some("Recreate")
+    }
+
+    fn roll(&self, actions: &mut Vec<Action>) {
+        if self.recreates() {
+            let running: Vec<_> =
+                self.old.iter().filter(|s| replicas(s) > 0 || observed(s).0 > 0).collect();
+            if !running.is_empty() {
+                let busy = running.iter().filter(|s| replicas(s) > 0);
+                actions.extend(busy.map(|set| scale(set, 0)));
+                return;
+            }
+        }
+        let target = self.new_target();
+        match self.new {
+            None => actions.push(self.create(target)),
+            Some(new) if replicas(new) != target => actions.push(scale(new, target)),
+            Some(new) => self.shrink_old(new, actions),
+        }
+    }
+
+    fn new_target(&self) -> i32 {
+        let current = self.new.map_or(0, replicas);
+        if current >= self.desired || self.recreates() {
+            return self.desired;
+        }
+        let total = current + self.old.iter().map(|set| replicas(set)).sum::<i32>();
+        let room = self.desired + self.slack().0 - total;
+        current + room.clamp(0, self.desired - current)
+    }
+
+    fn shrink_old(&self, new: &ReplicaSet, actions: &mut Vec<Action>) {
+        let total: i32 = replicas(new) + self.old.iter().map(|set| replicas(set)).sum::<i32>();
+        let available: i32 =
+            observed(new).2 + self.old.iter().map(|set| observed(set).2).sum::<i32>();
+        let needed = self.desired - self.slack().1;
+        let coming = replicas(new) - observed(new).2;
+        // Pods that serve nobody go first, as long as the total allows it; then serving ones, as
+        // long as enough of them remain.
+        let mut spare = (total - needed - coming).max(0);
+        let mut spare_available = (available - needed).max(0);
+        for set in self.old.iter().filter(|set| replicas(set) > 0) {
+            let idle = (replicas(set) - observed(set).2).clamp(0, spare);
+            spare -= idle;
+            let serving = (replicas(set) - idle).min(spare_available).min(spare);
+            spare -= serving;
+            spare_available -= serving;
+            if idle + serving > 0 {
+                actions.push(scale(set, replicas(set) - idle - serving));
+            }
+        }
+    }
+
+    /// Deletes the oldest idle ReplicaSets beyond the history, once the rollout is through.
+    fn clean_up(&self, actions: &mut Vec<Action>) {
+        if self.new.is_none() {
+            return;
+        }
+        let limit = self.spec.revision_history_limit.unwrap_or(DEFAULT_HISTORY).max(0) as usize;
+        let idle: Vec<_> = self
+            .old
+            .iter()
+            .filter(|s| replicas(s) == 0 && observed(s).0 == 0)
+            .filter(|s| s.meta().deletion_timestamp.is_none())
+            .collect();
+        for set in idle.iter().take(idle.len().saturating_sub(limit)) {
+            let key = Key::new(Kind::ReplicaSet, **set);
+            actions.push(Action::Delete { key, uid: set.uid().unwrap_or_default() });
+        }
+    }
+
+    /// The number of the present template: above all others, so that a rollback counts too.
+    fn revision(&self) -> i64 {
+        let highest_old = self.old.iter().map(|set| revision(*set)).max().unwrap_or(0);
+        self.new.map_or(0, revision).max(highest_old + 1)
+    }
+
+    fn mark_revision(&self, actions: &mut Vec<Action>) {
+        let number = self.revision();
+        let annotate = |key: Key| Action::Patch {
+            key,
+            body: json!({"metadata": {"annotations": {REVISION: number.to_string()}}}),
+        };
+        let Some(new) = self.new else { return };
+        if revision(new) != number {
+            actions.push(annotate(Key::new(Kind::ReplicaSet, new)));
+        }
+        if revision(self.deployment) != number {
+            actions.push(annotate(Key::new(Kind::Deployment, self.deployment)));
+        }
+    }
+
+    fn create(&self, replicas: i32) -> Action {
+        let mut annotations = self.deployment.annotations().clone();
+        annotations.remove(LAST_APPLIED);
+        annotations.insert(REVISION.into(), self.revision().to_string());
+        let mut template = self.spec.template.clone();
+        let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
+        labels.insert(HASH_LABEL.into(), self.hash.clone());
+        let labels = labels.clone();
+        let mut selector = self.spec.selector.clone();
+        let match_labels = selector.match_labels.get_or_insert_default();
+        match_labels.insert(HASH_LABEL.into(), self.hash.clone());
+        let namespace = self.deployment.namespace().unwrap_or_default();
+        let body = json!({
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {
+                "name": self.name(),
+                "namespace": namespace,
+                "labels": labels,
+                "annotations": annotations,
+                "ownerReferences": [template::owner_reference(Kind::Deployment, self.deployment)],
+            },
+            "spec": {"replicas": replicas, "selector": selector, "template": template},
+        });
+        Action::Create { kind: Kind::ReplicaSet, namespace, body }
+    }
+
+    fn status(&self, now: Timestamp) -> Option<Action> {
+        let sets = || self.old.iter().copied().chain(self.new);
+        let sum = |count: fn(&ReplicaSet) -> i32| sets().map(count).sum::<i32>();
+        let total = sum(|set| observed(set).0);
+        let available = sum(|set| observed(set).2);
+        let updated = self.new.map_or(0, |new| observed(new).0);
+        let mut desired = json!({
+            "observedGeneration": self.deployment.meta().generation.unwrap_or(0),
+            "replicas": total,
+            "updatedReplicas": updated,
+            "readyReplicas": sum(|set| observed(set).1),
+            "availableReplicas": available,
+            "unavailableReplicas": (sum(replicas) - available).max(0),
+            "conditions": self.conditions(total, updated, available, now),
+        });
+        let zeroes = [
+            "replicas",
+            "updatedReplicas",
+            "readyReplicas",
+            "availableReplicas",
+            "unavailableReplicas",
+        ];
+        status::omit_zero(&mut desired, &zeroes);
+        let key = Key::new(Kind::Deployment, self.deployment);
+        status::patch(key, &self.deployment.status, desired)
+    }
+
+    fn conditions(&self, total: i32, updated: i32, available: i32, now: Timestamp) -> Vec<Value> {
+        let current = serde_json::to_value(&self.deployment.status).unwrap_or_default();
+        let current = |kind: &str| {
+            current["conditions"].as_array()?.iter().find(|c| c["type"] == kind).cloned()
+        };
+        let enough = available >= self.desired - self.slack().1;
+        let availability = Condition {
+            kind: "Available",
+            status: enough,
+            reason: if enough { "MinimumReplicasAvailable" } else { "MinimumReplicasUnavailable" },
+            message: if enough {
+                "Deployment has minimum availability.".into()
+            } else {
+                "Deployment does not have minimum availability.".into()
+            },
+        };
+        let before = current("Progressing");
+        let was_complete = before.as_ref().is_some_and(|c| c["reason"] == "NewReplicaSetAvailable");
+        let complete =
+            updated == self.desired && total == self.desired && available == self.desired;
+        let name = self.name();
+        let (reason, message) = if complete
+            || (was_complete && self.new.is_some() && total == updated)
+        {
+            ("NewReplicaSetAvailable", format!("ReplicaSet {name:?} has successfully progressed."))
+        } else if self.new.is_none() {
+            ("NewReplicaSetCreated", format!("Created new replica set {name:?}"))
+        } else {
+            ("ReplicaSetUpdated", format!("ReplicaSet {name:?} is progressing."))
+        };
+        let progress = Condition { kind: "Progressing", status: true, reason, message };
+        vec![
+            status::condition(current("Available").as_ref(), &availability, now),
+            status::condition(before.as_ref(), &progress, now),
+        ]
+    }
+}
+
+fn replicas(set: &ReplicaSet) -> i32 {
+    set.spec.replicas.unwrap_or(1)
+}
+
+/// Pods observed: all, ready, available.
+fn observed(set: &ReplicaSet) -> (i32, i32, i32) {
+    set.status.as_ref().map_or((0, 0, 0), |s| {
+        (s.replicas, s.ready_replicas.unwrap_or(0), s.available_replicas.unwrap_or(0))
+    })
+}
+
+fn revision(object: &impl ResourceExt) -> i64 {
+    object.annotations().get(REVISION).and_then(|r| r.parse().ok()).unwrap_or(0)
+}
+
+fn scale(set: &ReplicaSet, replicas: i32) -> Action {
+    Action::Patch {
+        key: Key::new(Kind::ReplicaSet, set),
+        body: json!({"spec": {"replicas": replicas}}),
+    }
+}
+
+/// A count or a percentage of `desired`; a quarter where nothing is said.
+fn resolve(value: Option<&IntOrString>, desired: i32, round_up: bool) -> i32 {
+    let percent = match value {
+        Some(IntOrString::Int(count)) => return (*count).max(0),
+        Some(IntOrString::String(text)) => {
+            text.strip_suffix('%').and_then(|p| p.parse::<i64>().ok()).unwrap_or(0)
+        }
+        None => 25,
+    };
+    let scaled = i64::from(desired) * percent.max(0);
+    let whole = if round_up { (scaled + 99) / 100 } else { scaled / 100 };
+    i32::try_from(whole).unwrap_or(i32::MAX)
+}

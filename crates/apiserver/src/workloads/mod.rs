@@ -1,0 +1,31 @@
+//! Stand-ins for the cluster's own workload controllers, so that demos and tests show life:
+//! Deployment -> ReplicaSet -> Pods, StatefulSets and DaemonSets, and Pods that become Ready.
+//!
+//! They are ordinary clients of the server, off by default. In data order: `shell` follows six kinds
+//! and feeds `world`, which says whose plan a change touches; `deployment`, `replicaset`,
+//! `statefulset`, `daemonset` and `pod` compare what is desired with what is observed and answer
+//! with [`action::Action`]s; `shell` carries them out.
+//!
+//! Left out, because nothing here fails or takes time: scheduling, images, probes,
+//! `minReadySeconds`, `progressDeadlineSeconds`, volume claims, ControllerRevisions, Jobs.
+//!
+//! # Invariants
+//! - Plans are pure functions of observed objects and `now`; only `shell` does IO or reads a clock.
+//! - One watch per kind, whatever the number of objects, and no polling.
+//! - An object is planned again only after the world has caught up with its last writes, so nothing
+//!   is created twice.
+
+mod action;
+mod daemonset;
+mod deployment;
+mod pod;
+mod replicaset;
+mod shell;
+mod statefulset;
+mod status;
+mod template;
+#[cfg(test)]
+mod tests;
+mod world;
+
+pub use shell::spawn;

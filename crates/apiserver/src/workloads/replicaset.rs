@@ -1,0 +1,63 @@
+//! ReplicaSet -> Pods.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Resource, ResourceExt};
+use serde_json::json;
+
+use super::action::{Action, Key, Kind};
+use super::{status, template};
+
+/// Pods one plan creates or deletes at most; the next plan goes on.
+pub(crate) const MAX_BURST: usize = 500;
+
+/// What has to be done now for a ReplicaSet, given the Pods it controls.
+pub(crate) fn plan(set: &ReplicaSet, pods: &[Arc<Pod>]) -> Vec<Action> {
+    let mut active: Vec<&Pod> =
+        pods.iter().map(|pod| &**pod).filter(|pod| template::is_active(pod)).collect();
+    let mut actions = Vec::new();
+    if set.meta().deletion_timestamp.is_none() {
+        let desired = usize::try_from(set.spec.replicas.unwrap_or(1)).unwrap_or(0);
+        if active.len() < desired {
+            let missing = (desired - active.len()).min(MAX_BURST);
+            actions.extend(std::iter::repeat_with(|| create(set)).take(missing));
+        } else {
+            // Idle Pods go first, then the youngest.
+            active.sort_by_key(|pod| {
+                let created = pod.creation_timestamp().map(|t| t.0);
+                (template::is_ready(pod), std::cmp::Reverse(created), pod.name_any())
+            });
+            let surplus = (active.len() - desired).min(MAX_BURST);
+            actions.extend(active[..surplus].iter().map(|pod| delete(pod)));
+        }
+    }
+    let ready = active.iter().filter(|pod| template::is_ready(pod)).count();
+    let mut desired = json!({
+        "observedGeneration": set.meta().generation.unwrap_or(0),
+        "replicas": active.len(),
+        "fullyLabeledReplicas": active.len(),
+        "readyReplicas": ready,
+        "availableReplicas": ready,
+    });
+    let zeroes = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+    status::omit_zero(&mut desired, &zeroes);
+    actions.extend(status::patch(Key::new(Kind::ReplicaSet, set), &set.status, desired));
+    actions
+}
+
+fn create(set: &ReplicaSet) -> Action {
+    let template = set.spec.template.clone().unwrap_or_default();
+    let name = json!({"generateName": format!("{}-", set.name_any())});
+    Action::Create {
+        kind: Kind::Pod,
+        namespace: set.namespace().unwrap_or_default(),
+        body: template::pod(Kind::ReplicaSet, set, &template, name),
+    }
+}
+
+/// Deletes a Pod.
+pub(crate) fn delete(pod: &Pod) -> Action {
+    Action::Delete { key: Key::new(Kind::Pod, pod), uid: pod.uid().unwrap_or_default() }
+}

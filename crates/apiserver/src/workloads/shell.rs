@@ -1,0 +1,256 @@
+//! The shell of the stand-ins: follows the kinds, dispatches plans, carries out actions.
+//!
+//! One task owns the world. A key has at most one batch of writes in flight; when it returns, the
+//! key waits until the world has seen what was written. The event of the last write makes it dirty
+//! again, so nothing has to be polled.
+#![expect(clippy::disallowed_methods, reason = "the shell gives plans their time")]
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Client, Resource, ResourceExt};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::action::{Action, Key, Kind};
+use super::world::{Message, World};
+use crate::follow::{Change, Objects, follow, version_number};
+
+/// Field manager of every write.
+const MANAGER: &str = "embedded-workloads";
+/// News waiting to be entered.
+const MESSAGES: usize = 1024;
+/// News entered before plans are made again.
+const BATCH: usize = 256;
+/// Objects with writes in flight.
+const MAX_IN_FLIGHT: usize = 32;
+/// Writes of one object in flight.
+const MAX_WRITES: usize = 8;
+/// Pause before an object whose write failed is planned again.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Runs the stand-ins until `shutdown`.
+pub fn spawn(client: Client, shutdown: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(run(client, shutdown))
+}
+
+async fn run(client: Client, shutdown: CancellationToken) {
+    let (sender, mut messages) = mpsc::channel(MESSAGES);
+    let mut followers = JoinSet::new();
+    start(&mut followers, &client, &sender, &shutdown, Message::Deployment);
+    start(&mut followers, &client, &sender, &shutdown, Message::ReplicaSet);
+    start(&mut followers, &client, &sender, &shutdown, Message::StatefulSet);
+    start(&mut followers, &client, &sender, &shutdown, Message::DaemonSet);
+    start(&mut followers, &client, &sender, &shutdown, Message::Pod);
+    let nodes = Objects(Api::<Node>::all(client.clone()));
+    followers.spawn(follow(nodes, Message::Node, sender, shutdown.clone()));
+
+    let mut shell = Shell::new(client);
+    let mut batch = Vec::with_capacity(BATCH);
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => break,
+            received = messages.recv_many(&mut batch, BATCH) => {
+                if received == 0 {
+                    break;
+                }
+                for message in batch.drain(..) {
+                    shell.world.enter(message, &mut shell.dirty);
+                }
+            }
+            Some(done) = shell.writing.join_next() => shell.finish(done),
+            Some(key) = shell.resting.join_next() => shell.dirty.extend(key.ok()),
+        }
+        shell.dispatch();
+    }
+    shell.writing.shutdown().await;
+}
+
+fn start<K>(
+    followers: &mut JoinSet<()>,
+    client: &Client,
+    sender: &mpsc::Sender<Message>,
+    shutdown: &CancellationToken,
+    wrap: fn(Change<K>) -> Message,
+) where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug
+        + Send
+        + Sync
+        + 'static,
+{
+    let source = Objects(Api::<K>::all(client.clone()));
+    followers.spawn(follow(source, wrap, sender.clone(), shutdown.clone()));
+}
+
+/// The one owner of the world.
+struct Shell {
+    client: Arc<Client>,
+    world: World,
+    /// Keys to be planned.
+    dirty: BTreeSet<Key>,
+    /// Keys with writes in flight.
+    busy: HashSet<Key>,
+    /// What the world must have seen before a key is planned again.
+    floors: HashMap<Key, Vec<(Kind, u64)>>,
+    writing: JoinSet<Done>,
+    /// Keys that pause after a failure.
+    resting: JoinSet<Key>,
+}
+
+/// A batch of writes that has returned.
+struct Done {
+    key: Key,
+    floors: Vec<(Kind, u64)>,
+    gone: Vec<(Key, String)>,
+    failed: bool,
+}
+
+/// What one write did.
+enum Outcome {
+    Wrote(Kind, u64),
+    Gone(Key, String),
+}
+
+impl Shell {
+    fn new(client: Client) -> Self {
+        Self {
+            client: Arc::new(client),
+            world: World::default(),
+            dirty: BTreeSet::new(),
+            busy: HashSet::new(),
+            floors: HashMap::new(),
+            writing: JoinSet::new(),
+            resting: JoinSet::new(),
+        }
+    }
+
+    fn dispatch(&mut self) {
+        if !self.world.is_complete() {
+            return;
+        }
+        let now = Timestamp::now();
+        let mut later = BTreeSet::new();
+        while self.writing.len() < MAX_IN_FLIGHT {
+            let Some(key) = self.dirty.pop_first() else { break };
+            if self.busy.contains(&key) {
+                later.insert(key);
+                continue;
+            }
+            if let Some(floors) = self.floors.get(&key) {
+                if floors.iter().any(|(kind, at)| self.world.seen(*kind).unwrap_or(0) < *at) {
+                    // The event that lifts the floor makes the key dirty again.
+                    continue;
+                }
+                self.floors.remove(&key);
+            }
+            let actions = self.world.plan(&key, now);
+            if !actions.is_empty() {
+                self.busy.insert(key.clone());
+                self.writing.spawn(carry_out(self.client.clone(), key, actions));
+            }
+        }
+        self.dirty.append(&mut later);
+    }
+
+    fn finish(&mut self, done: Result<Done, tokio::task::JoinError>) {
+        let Ok(done) = done else { return };
+        self.busy.remove(&done.key);
+        for (key, uid) in &done.gone {
+            self.world.forget(key, uid);
+        }
+        if !done.gone.is_empty() {
+            self.dirty.insert(done.key.clone());
+        }
+        if !done.floors.is_empty() {
+            // An event may have come before the answer.
+            self.dirty.insert(done.key.clone());
+            self.floors.insert(done.key.clone(), done.floors);
+        }
+        if done.failed {
+            self.resting.spawn(async move {
+                tokio::time::sleep(RETRY).await;
+                done.key
+            });
+        }
+    }
+}
+
+async fn carry_out(client: Arc<Client>, key: Key, actions: Vec<Action>) -> Done {
+    let mut done = Done { key, floors: Vec::new(), gone: Vec::new(), failed: false };
+    let mut writes = futures::stream::iter(actions)
+        .map(|action| write(&client, action))
+        .buffer_unordered(MAX_WRITES);
+    while let Some(result) = writes.next().await {
+        match result {
+            Ok(Outcome::Wrote(kind, version)) => done.floors.push((kind, version)),
+            Ok(Outcome::Gone(key, uid)) => done.gone.push((key, uid)),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, key = ?done.key, "workloads: write");
+                done.failed = true;
+            }
+        }
+    }
+    done
+}
+
+async fn write(client: &Client, action: Action) -> kube::Result<Outcome> {
+    let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+    match action {
+        Action::Create { kind, namespace, body } => {
+            let object = serde_json::from_value(body).map_err(kube::Error::SerdeError)?;
+            let params =
+                PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
+            let created = api(client, kind, &namespace).create(&params, &object).await?;
+            Ok(Outcome::Wrote(kind, version_number(created.resource_version().as_deref())))
+        }
+        Action::Patch { key, body } => {
+            let api = api(client, key.kind, &key.namespace);
+            let patched = api.patch(&key.name, &params, &Patch::Merge(body)).await?;
+            Ok(Outcome::Wrote(key.kind, version_number(patched.resource_version().as_deref())))
+        }
+        Action::PatchStatus { key, body } => {
+            let api = api(client, key.kind, &key.namespace);
+            let patched = api.patch_status(&key.name, &params, &Patch::Merge(body)).await?;
+            Ok(Outcome::Wrote(key.kind, version_number(patched.resource_version().as_deref())))
+        }
+        Action::Delete { key, uid } => {
+            let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: None };
+            let params = DeleteParams {
+                grace_period_seconds: Some(0),
+                preconditions: Some(preconditions),
+                ..DeleteParams::background()
+            };
+            match api(client, key.kind, &key.namespace).delete(&key.name, &params).await {
+                Ok(_) => Ok(Outcome::Gone(key, uid)),
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+                    Ok(Outcome::Gone(key, uid))
+                }
+                Err(error) => Err(error),
+            }
+        }
+    }
+}
+
+fn api(client: &Client, kind: Kind, namespace: &str) -> Api<DynamicObject> {
+    let resource = match kind {
+        Kind::Deployment => ApiResource::erase::<Deployment>(&()),
+        Kind::ReplicaSet => ApiResource::erase::<ReplicaSet>(&()),
+        Kind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
+        Kind::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
+        Kind::Pod => ApiResource::erase::<Pod>(&()),
+    };
+    Api::namespaced_with(client.clone(), namespace, &resource)
+}

@@ -1,0 +1,414 @@
+//! The conductor: the one task that owns what runs where. It follows ownership and clusters, has
+//! [`Shards`] decide, and carries the steps out.
+//!
+//! # Invariants
+//! - S1, S2: a shard's keys enter the queue only under a tenure made from a holding, leave it only
+//!   while the queue's route for that tenure is open, and are run only under a permit for it.
+//! - A controller's keys in a cluster are given out only after all its kinds there have synced.
+//! - Everything of a shard is cancelled in the same step in which it is found to be lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::{
+    Clock, ClusterName, ClusterSet, ControllerName, Epoch, GroupName, MemberId, Moment,
+    OwnedShards, Ownership, ShardId,
+};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::Span;
+
+use crate::cache::Entry;
+use crate::controller::{ControllerSpec, Source};
+use crate::feed::Feed;
+use crate::header::LocalKey;
+use crate::informer::{Informer, Target};
+use crate::lookup::CacheView;
+use crate::metrics::{ControllerMetrics, Metrics};
+use crate::queue::WorkQueue;
+use crate::queue::core::Priority;
+use crate::registry::Informers;
+use crate::shards::{Shards, Step};
+use crate::status::Board;
+use crate::tenure::{Site, Tenure};
+use crate::transport::Transport;
+
+/// Reports of feeds that may be outstanding; feeds wait beyond it.
+const REPORTS: usize = 256;
+
+/// See the file's text.
+pub(crate) struct Conductor {
+    controllers: BTreeMap<ControllerName, Controller>,
+    groups: BTreeMap<GroupName, Vec<ControllerName>>,
+    ownership: Arc<dyn Ownership>,
+    clusters: watch::Receiver<Arc<ClusterSet>>,
+    clock: Arc<dyn Clock>,
+    informers: Informers,
+    metrics: Metrics,
+    board: Arc<Board>,
+    shards: Shards,
+    engaged: BTreeMap<ClusterName, Engaged>,
+    sites: BTreeMap<(ControllerName, ClusterName), SiteState>,
+    tenures: BTreeMap<(ShardId, ControllerName), Tenure>,
+    reports: mpsc::Sender<Synced>,
+    reported: mpsc::Receiver<Synced>,
+    /// Drains under way.
+    drains: TaskTracker,
+    next_site: u64,
+}
+
+struct Controller {
+    spec: ControllerSpec,
+    queue: Arc<WorkQueue>,
+    metrics: ControllerMetrics,
+}
+
+struct Engaged {
+    incarnation: u64,
+    client: kube::Client,
+}
+
+struct SiteState {
+    id: u64,
+    site: Arc<Site>,
+    /// Sources that have yet to sync.
+    unsynced: usize,
+}
+
+/// A feed has queued everything of its first list.
+struct Synced {
+    controller: ControllerName,
+    cluster: ClusterName,
+    site: u64,
+}
+
+impl std::fmt::Debug for Conductor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Conductor").field("shards", &self.shards).finish_non_exhaustive()
+    }
+}
+
+impl Conductor {
+    pub(crate) fn new(
+        controllers: impl Iterator<
+            Item = (GroupName, ControllerSpec, Arc<WorkQueue>, ControllerMetrics),
+        >,
+        ownership: Arc<dyn Ownership>,
+        clusters: watch::Receiver<Arc<ClusterSet>>,
+        clock: Arc<dyn Clock>,
+        informers: Informers,
+        metrics: Metrics,
+        board: Arc<Board>,
+    ) -> Self {
+        let mut groups: BTreeMap<GroupName, Vec<ControllerName>> = BTreeMap::new();
+        let mut by_name = BTreeMap::new();
+        for (group, spec, queue, metrics) in controllers {
+            groups.entry(group).or_default().push(spec.name.clone());
+            by_name.insert(spec.name.clone(), Controller { spec, queue, metrics });
+        }
+        let (reports, reported) = mpsc::channel(REPORTS);
+        Self {
+            controllers: by_name,
+            groups,
+            ownership,
+            clusters,
+            clock,
+            informers,
+            metrics,
+            board,
+            shards: Shards::default(),
+            engaged: BTreeMap::new(),
+            sites: BTreeMap::new(),
+            tenures: BTreeMap::new(),
+            reports,
+            reported,
+            drains: TaskTracker::new(),
+            next_site: 0,
+        }
+    }
+
+    /// Follows ownership and clusters until `shutdown`, then stops everything.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+        let mut owned = self.ownership.watch();
+        loop {
+            let holdings = Arc::clone(&owned.borrow_and_update());
+            let clusters = Arc::clone(&self.clusters.borrow_and_update());
+            self.follow(&holdings, &clusters);
+            self.board.set_running(true);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => return self.shut_down().await,
+                    Ok(()) = owned.changed() => break,
+                    Ok(()) = self.clusters.changed() => break,
+                    Some(synced) = self.reported.recv() => self.synced(&synced),
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, owned: &OwnedShards, clusters: &ClusterSet) {
+        let incarnations = clusters.engaged().map(|c| (c.name.clone(), c.incarnation)).collect();
+        let groups: BTreeSet<_> = self.groups.keys().cloned().collect();
+        let steps = self.shards.plan(owned, &incarnations, &groups);
+        // Stops come first and still belong to the clusters as they were.
+        let (stops, others): (Vec<_>, Vec<_>) =
+            steps.into_iter().partition(|step| matches!(step, Step::Stop { .. }));
+        self.carry_out(stops);
+        self.engage(clusters);
+        self.carry_out(others);
+        for (name, controller) in &self.controllers {
+            let sites = self.sites.keys().filter(|(site, _)| site == name).count();
+            let running = sites * controller.spec.workers;
+            controller.metrics.max_concurrent.set(i64::try_from(running).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Makes the clients of newly engaged clusters and drops those of clusters that are gone.
+    fn engage(&mut self, clusters: &ClusterSet) {
+        let metrics = &self.metrics;
+        let controllers = &self.controllers;
+        self.engaged.retain(|name, engaged| {
+            let present = clusters.get(name);
+            if !clusters.clusters.contains_key(name) {
+                metrics.forget_cluster(name, controllers.keys());
+            }
+            present.is_some_and(|cluster| cluster.incarnation == engaged.incarnation)
+        });
+        for cluster in clusters.engaged() {
+            self.engaged.entry(cluster.name.clone()).or_insert_with(|| Engaged {
+                incarnation: cluster.incarnation,
+                client: Transport::client(
+                    cluster,
+                    self.metrics.rest(&cluster.name),
+                    Arc::clone(&self.clock),
+                ),
+            });
+        }
+    }
+
+    fn carry_out(&mut self, steps: Vec<Step>) {
+        for step in steps {
+            tracing::debug!(?step, "shard step");
+            match step {
+                Step::Start { shard, epoch, member } => self.start(&shard, epoch, &member),
+                Step::Open { shard } => self.open(&shard),
+                Step::Drain { shard, epoch, deadline } => self.drain(&shard, epoch, deadline),
+                Step::Stop { shard } => self.stop(&shard),
+            }
+        }
+    }
+
+    fn start(&mut self, shard: &ShardId, epoch: Epoch, member: &MemberId) {
+        for name in self.groups.get(&shard.group).cloned().unwrap_or_default() {
+            let existing = self.sites.get(&(name.clone(), shard.cluster.clone()));
+            let existing = existing.map(|state| Arc::clone(&state.site));
+            let (site, begun) = match existing {
+                Some(site) => (site, false),
+                None => match self.make_site(&name, &shard.cluster) {
+                    Some(site) => (site, true),
+                    None => continue,
+                },
+            };
+            let tenure = Tenure {
+                member: member.clone(),
+                shard: shard.clone(),
+                epoch,
+                site,
+                cancel: CancellationToken::new(),
+            };
+            let queue = Arc::clone(&self.controllers[&name].queue);
+            queue.warm(tenure.clone());
+            if begun {
+                // The feeds will queue everything, now that there is a route for it.
+                self.begin_feeds(&name, &shard.cluster);
+            } else {
+                tokio::spawn(enqueue_all(queue, tenure.clone()));
+            }
+            self.tenures.insert((shard.clone(), name), tenure);
+        }
+    }
+
+    /// Acquires the informers of a controller in a cluster.
+    fn make_site(&mut self, name: &ControllerName, cluster: &ClusterName) -> Option<Arc<Site>> {
+        let engaged = self.engaged.get(cluster)?;
+        let sources = &self.controllers[name].spec.sources;
+        let informers: Vec<Arc<Informer>> = sources
+            .iter()
+            .map(|source| {
+                let target = Target {
+                    cluster: cluster.clone(),
+                    incarnation: engaged.incarnation,
+                    kind: source.kind.clone(),
+                    scope: source.scope.clone(),
+                };
+                self.informers.acquire(target, &engaged.client)
+            })
+            .collect();
+        let stores = sources.iter().zip(&informers);
+        let stores =
+            stores.map(|(source, informer)| (source.kind.clone(), informer.store().clone()));
+        let view = CacheView::new(stores.collect());
+        let site = Arc::new(Site::new(view, informers.clone(), engaged.client.clone()));
+        self.next_site += 1;
+        let state =
+            SiteState { id: self.next_site, site: Arc::clone(&site), unsynced: sources.len() };
+        self.sites.insert((name.clone(), cluster.clone()), state);
+        Some(site)
+    }
+
+    fn begin_feeds(&self, name: &ControllerName, cluster: &ClusterName) {
+        let Some(state) = self.sites.get(&(name.clone(), cluster.clone())) else { return };
+        let controller = &self.controllers[name];
+        for (source, informer) in controller.spec.sources.iter().zip(&state.site.informers) {
+            let Source { kind, role, .. } = source;
+            let feed = Feed {
+                cluster: cluster.clone(),
+                informer: Arc::clone(informer),
+                role: role.clone(),
+                view: Arc::clone(&state.site.view),
+                primary: state.site.primary().clone(),
+                queue: Arc::clone(&controller.queue),
+                clock: Arc::clone(&self.clock),
+                latency: self.metrics.informer(cluster, kind).latency,
+            };
+            let synced =
+                Synced { controller: name.clone(), cluster: cluster.clone(), site: state.id };
+            let reports = self.reports.clone();
+            // Fails only if the conductor is gone, and then nobody waits for it.
+            let report = async move || drop(reports.send(synced).await);
+            let stop = state.site.stop().clone();
+            tokio::spawn(async move { stop.run_until_cancelled_owned(feed.run(report)).await });
+        }
+    }
+
+    fn synced(&mut self, synced: &Synced) {
+        let site = (synced.controller.clone(), synced.cluster.clone());
+        let Some(state) = self.sites.get_mut(&site) else { return };
+        if state.id != synced.site {
+            return;
+        }
+        state.unsynced -= 1;
+        if state.unsynced > 0 {
+            return;
+        }
+        let queue = &self.controllers[&synced.controller].queue;
+        for ((shard, name), tenure) in &self.tenures {
+            if *name == synced.controller
+                && shard.cluster == synced.cluster
+                && self.shards.is_active(shard)
+            {
+                queue.open(tenure);
+            }
+        }
+    }
+
+    fn open(&self, shard: &ShardId) {
+        for (name, tenure) in self.tenures_of(shard) {
+            let site = self.sites.get(&(name.clone(), shard.cluster.clone()));
+            if site.is_some_and(|state| state.unsynced == 0) {
+                self.controllers[name].queue.open(tenure);
+            }
+        }
+    }
+
+    fn tenures_of(&self, shard: &ShardId) -> impl Iterator<Item = (&ControllerName, &Tenure)> {
+        let controllers = self.controllers.keys();
+        let of_shard = move |name| {
+            Some((name, self.tenures.get(&(shard.clone(), ControllerName::clone(name)))?))
+        };
+        controllers.filter_map(of_shard)
+    }
+
+    /// Closes dispatch and purges at once; the waiting happens on a task of its own.
+    fn drain(&self, shard: &ShardId, epoch: Epoch, deadline: Moment) {
+        let queues: Vec<_> = self.controllers.values().map(|c| Arc::clone(&c.queue)).collect();
+        for queue in &queues {
+            queue.close(shard);
+        }
+        let cancels = self.tenures_of(shard).map(|(_, tenure)| tenure.cancel.clone()).collect();
+        let drain = Drain {
+            shard: shard.clone(),
+            epoch,
+            patience: self.clock.now().until(deadline),
+            queues,
+            cancels,
+            ownership: Arc::clone(&self.ownership),
+        };
+        self.drains.spawn(drain.run());
+    }
+
+    /// Cancels everything of a shard, and lets go of what only it needed.
+    fn stop(&mut self, shard: &ShardId) {
+        for (name, controller) in &self.controllers {
+            controller.queue.close(shard);
+            if let Some(tenure) = self.tenures.remove(&(shard.clone(), name.clone())) {
+                tenure.cancel.cancel();
+            }
+        }
+        let used: BTreeSet<_> = self.tenures.keys().map(|(s, name)| (name, &s.cluster)).collect();
+        self.sites.retain(|(name, cluster), state| {
+            let stays = used.contains(&(name, cluster));
+            if !stays {
+                state.site.stop().cancel();
+            }
+            stays
+        });
+    }
+
+    async fn shut_down(mut self) {
+        self.board.set_running(false);
+        for shard in self.tenures.keys().map(|(shard, _)| shard.clone()).collect::<BTreeSet<_>>() {
+            self.stop(&shard);
+        }
+        self.drains.close();
+        self.drains.wait().await;
+    }
+}
+
+/// A drain under way.
+struct Drain {
+    shard: ShardId,
+    epoch: Epoch,
+    patience: std::time::Duration,
+    queues: Vec<Arc<WorkQueue>>,
+    cancels: Vec<CancellationToken>,
+    ownership: Arc<dyn Ownership>,
+}
+
+impl Drain {
+    /// Waits for what runs, cancels it when patience is over, waits for its writes, acknowledges.
+    async fn run(self) {
+        let Self { shard, epoch, patience, queues, cancels, ownership } = self;
+        let idle = async || {
+            for queue in &queues {
+                queue.idle(&shard).await;
+            }
+        };
+        if tokio::time::timeout(patience, idle()).await.is_err() {
+            tracing::warn!(%shard, %epoch, "the drain is past its deadline, cancelling");
+            for cancel in cancels {
+                cancel.cancel();
+            }
+            // A key counts as running until its writes are done: this is the write barrier.
+            idle().await;
+        }
+        ownership.acknowledge_drain(&shard, epoch);
+        tracing::info!(%shard, %epoch, "drained");
+    }
+}
+
+/// Queues every primary object of a shard whose feeds run already.
+async fn enqueue_all(queue: Arc<WorkQueue>, tenure: Tenure) {
+    let cluster = &tenure.shard.cluster;
+    let all: Vec<Arc<Entry>> = tenure.site.primary().list(None, &crate::Selector::all());
+    for entry in all {
+        let hash = entry.header.hash();
+        if tenure.shard.range.contains(hash) {
+            let LocalKey { namespace, name } = &entry.header.key;
+            let key = model::ObjectKey::new(cluster.clone(), namespace.as_deref(), name);
+            queue.add(&key, Some(hash), Priority::Initial, &Span::none()).await;
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! A feed: one task per (controller, cluster, watched kind) that turns an informer's events into
+//! keys in the controller's queue.
+//!
+//! Predicates and mappings run here, before anything is queued. The first list feeds primary
+//! objects only: each is reconciled anyway, so what its children and other kinds say adds nothing.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use model::{Clock, ClusterName, ObjectKey, uid_hash};
+use prometheus::Histogram;
+
+use crate::cache::{Entry, Store};
+use crate::controller::{Mapping, Predicate, Role};
+use crate::header::LocalKey;
+use crate::informer::{Change, Event, Informer};
+use crate::lookup::{CacheView, Lookup};
+use crate::object::Kind;
+use crate::queue::WorkQueue;
+use crate::queue::core::Priority;
+
+/// A key and the hash of its primary object's uid, as far as known.
+type Routed = (ObjectKey, Option<u64>);
+
+/// Everything a feed needs.
+pub(crate) struct Feed {
+    pub(crate) cluster: ClusterName,
+    pub(crate) informer: Arc<Informer>,
+    pub(crate) role: Role,
+    pub(crate) view: Arc<CacheView>,
+    /// The store of the primary kind.
+    pub(crate) primary: Store,
+    pub(crate) queue: Arc<WorkQueue>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) latency: Histogram,
+}
+
+impl Feed {
+    /// Runs until the informer stops. Calls `synced` once everything of the first list is queued.
+    pub(crate) async fn run(self, synced: impl AsyncFnOnce()) {
+        let mut synced = Some(synced);
+        let mut events = self.informer.subscribe().await;
+        while let Some(event) = events.next().await {
+            if let Change::Synced = event.change {
+                if let Some(synced) = synced.take() {
+                    synced().await;
+                }
+                continue;
+            }
+            for (key, hash) in self.keys(&event) {
+                self.queue.add(&key, hash, event.priority, &event.span).await;
+            }
+            self.latency.observe(self.clock.now().since(event.received).as_secs_f64());
+        }
+    }
+
+    fn keys(&self, event: &Event) -> Vec<Routed> {
+        let (old, new) = match &event.change {
+            Change::Upsert { old, new } => (old.as_deref(), Some(&**new)),
+            Change::Delete { old } => (Some(&**old), None),
+            Change::Synced => return Vec::new(),
+        };
+        let first = event.priority == Priority::Initial;
+        match &self.role {
+            Role::Primary { predicates } if first || all_hold(predicates, old, new) => {
+                new.or(old).map(|entry| self.own_key(entry)).into_iter().collect()
+            }
+            Role::Owned { owner } if !first => {
+                both(old, new, |entry| self.owner_key(owner, entry).into_iter().collect())
+            }
+            Role::Mapped(mapping) if !first => both(old, new, |entry| self.mapped(mapping, entry)),
+            _ => Vec::new(),
+        }
+    }
+
+    fn own_key(&self, entry: &Entry) -> Routed {
+        (self.key(&entry.header.key), Some(entry.header.hash()))
+    }
+
+    fn owner_key(&self, kind: &Kind, entry: &Entry) -> Option<Routed> {
+        let owner = entry.header.owner.as_deref()?;
+        if !kind.is_owner(&owner.api_version, &owner.kind) {
+            return None;
+        }
+        let namespace = entry.header.key.namespace.clone().filter(|_| kind.namespaced);
+        let key = self.key(&LocalKey { namespace, name: Arc::clone(&owner.name) });
+        Some((key, Some(uid_hash(&owner.uid))))
+    }
+
+    fn mapped(&self, mapping: &Mapping, entry: &Entry) -> Vec<Routed> {
+        let lookup = Lookup::new(&self.view);
+        // The mapping is the user's: a panic in it must not end the feed.
+        let Ok(named) = catch_unwind(AssertUnwindSafe(|| mapping(entry, &lookup))) else {
+            let (cluster, name) = (&self.cluster, &entry.header.key.name);
+            tracing::error!(%cluster, %name, "a mapping panicked; the change is not followed up");
+            return Vec::new();
+        };
+        let routed = named.into_iter().map(|(namespace, name)| {
+            let hash = self.primary.get(namespace.as_deref(), &name).map(|e| e.header.hash());
+            (ObjectKey::new(self.cluster.clone(), namespace.as_deref(), &name), hash)
+        });
+        routed.collect()
+    }
+
+    fn key(&self, local: &LocalKey) -> ObjectKey {
+        ObjectKey {
+            cluster: self.cluster.clone(),
+            namespace: local.namespace.clone(),
+            name: Arc::clone(&local.name),
+        }
+    }
+}
+
+/// Keys of the object as it was and as it is, each once.
+fn both(
+    old: Option<&Entry>,
+    new: Option<&Entry>,
+    keys: impl Fn(&Entry) -> Vec<Routed>,
+) -> Vec<Routed> {
+    let mut found: Vec<Routed> = new.map(&keys).unwrap_or_default();
+    for routed in old.map(&keys).unwrap_or_default() {
+        if !found.iter().any(|(key, _)| *key == routed.0) {
+            found.push(routed);
+        }
+    }
+    found
+}
+
+fn all_hold(predicates: &[Predicate], old: Option<&Entry>, new: Option<&Entry>) -> bool {
+    let hold = || predicates.iter().all(|predicate| predicate(old, new));
+    // The predicates are the user's: one that panics lets the change pass.
+    catch_unwind(AssertUnwindSafe(hold)).unwrap_or_else(|_| {
+        tracing::error!("a predicate panicked; the change counts");
+        true
+    })
+}

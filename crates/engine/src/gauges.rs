@@ -1,0 +1,197 @@
+//! Gauges that mirror state, computed when scraped: depths, ages, caches, watches. Nothing has to
+//! remember to update them, and what is gone leaves no series behind.
+
+use std::sync::{Arc, Mutex};
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{GaugeVec, IntGaugeVec, Opts};
+
+use crate::informer::Shared;
+use crate::metrics::ClusterLabels;
+use crate::queue::WorkQueue;
+use crate::queue::core::Priority;
+use crate::status::Board;
+
+/// Computes the gauges of one engine.
+pub(crate) struct Gauges {
+    board: Arc<Board>,
+    labels: Arc<ClusterLabels>,
+    descs: Vec<Desc>,
+    /// One scrape at a time fills and reads them.
+    families: Mutex<Families>,
+}
+
+struct Families {
+    depth: IntGaugeVec,
+    unfinished: GaugeVec,
+    longest: GaugeVec,
+    oldest: GaugeVec,
+    cluster_depth: IntGaugeVec,
+    queued_items: IntGaugeVec,
+    store_version: GaugeVec,
+    lag: GaugeVec,
+    objects: IntGaugeVec,
+    bytes: IntGaugeVec,
+    mode: IntGaugeVec,
+}
+
+impl Gauges {
+    pub(crate) fn new(
+        board: Arc<Board>,
+        labels: Arc<ClusterLabels>,
+    ) -> Result<Self, prometheus::Error> {
+        let families = Families::new()?;
+        let descs = families.collectors().iter().flat_map(|c| c.desc()).cloned().collect();
+        Ok(Self { board, labels, descs, families: Mutex::new(families) })
+    }
+}
+
+impl Collector for Gauges {
+    fn desc(&self) -> Vec<&Desc> {
+        self.descs.iter().collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let families = self.families.lock().expect("no holder of this lock panics");
+        families.reset();
+        for queue in self.board.queues() {
+            families.queue(queue, &self.labels);
+        }
+        for informer in self.board.informers() {
+            let lag = informer.lag(self.board.now()).map(|lag| lag.as_secs_f64());
+            families.informer(&informer, lag, &self.labels);
+        }
+        families.collectors().iter().flat_map(|collector| collector.collect()).collect()
+    }
+}
+
+impl Families {
+    fn new() -> Result<Self, prometheus::Error> {
+        let queue = &["name", "controller"];
+        let informer = &["name", "group", "version", "resource"];
+        let watch = &["cluster", "kind"];
+        Ok(Self {
+            depth: ints("workqueue_depth", "Ready keys.", &["name", "controller", "priority"])?,
+            unfinished: floats(
+                "workqueue_unfinished_work_seconds",
+                "Time that the keys being reconciled have taken so far, summed.",
+                queue,
+            )?,
+            longest: floats(
+                "workqueue_longest_running_processor_seconds",
+                "Time that the longest running reconcile has taken so far.",
+                queue,
+            )?,
+            oldest: floats(
+                "leasehold_queue_oldest_item_seconds",
+                "How long the key has waited that is ready longest.",
+                &["controller"],
+            )?,
+            cluster_depth: ints(
+                "leasehold_cluster_queue_depth",
+                "Ready keys by cluster.",
+                &["cluster", "controller"],
+            )?,
+            queued_items: ints(
+                "informer_queued_items",
+                "Events that wait for subscribers. The name is the cluster's.",
+                informer,
+            )?,
+            store_version: floats(
+                "informer_store_resource_version",
+                "The newest resourceVersion seen. The name is the cluster's.",
+                informer,
+            )?,
+            lag: floats("leasehold_watch_lag_seconds", "Since the server was last heard.", watch)?,
+            objects: ints("leasehold_cache_objects", "Objects in the cache.", watch)?,
+            bytes: ints("leasehold_cache_bytes", "Bytes of objects in the cache.", watch)?,
+            mode: ints(
+                "leasehold_shard_mode",
+                "1 for the way a kind is divided into ranges: by the server, the client, or not.",
+                &["cluster", "kind", "mode"],
+            )?,
+        })
+    }
+
+    fn collectors(&self) -> [&dyn Collector; 11] {
+        [
+            &self.depth,
+            &self.unfinished,
+            &self.longest,
+            &self.oldest,
+            &self.cluster_depth,
+            &self.queued_items,
+            &self.store_version,
+            &self.lag,
+            &self.objects,
+            &self.bytes,
+            &self.mode,
+        ]
+    }
+
+    fn reset(&self) {
+        for floats in
+            [&self.unfinished, &self.longest, &self.oldest, &self.store_version, &self.lag]
+        {
+            floats.reset();
+        }
+        for ints in [
+            &self.depth,
+            &self.cluster_depth,
+            &self.queued_items,
+            &self.objects,
+            &self.bytes,
+            &self.mode,
+        ] {
+            ints.reset();
+        }
+    }
+
+    fn queue(&self, queue: &WorkQueue, labels: &ClusterLabels) {
+        let name = queue.name().as_str();
+        let (gauges, clusters) = queue.gauges();
+        for (priority, depth) in Priority::ALL.into_iter().zip(gauges.depth) {
+            self.depth.with_label_values(&[name, name, priority.label()]).set(int(depth));
+        }
+        let queue = &[name, name];
+        self.unfinished.with_label_values(queue).set(gauges.unfinished.as_secs_f64());
+        self.longest.with_label_values(queue).set(gauges.longest_running.as_secs_f64());
+        self.oldest.with_label_values(&[name]).set(gauges.oldest.as_secs_f64());
+        for (cluster, depth) in clusters {
+            // Clusters past the cap share a series, so add.
+            self.cluster_depth.with_label_values(&[labels.of(&cluster), name]).add(int(depth));
+        }
+    }
+
+    fn informer(&self, informer: &Shared, lag: Option<f64>, labels: &ClusterLabels) {
+        let kind = &informer.target.kind;
+        let cluster = labels.of(&informer.target.cluster);
+        let resource = &[cluster, &*kind.group, &*kind.version, &*kind.plural];
+        self.queued_items.with_label_values(resource).add(int(informer.queued()));
+        if let Ok(version) = informer.condition().resource_version.parse::<f64>() {
+            self.store_version.with_label_values(resource).set(version);
+        }
+        let kind = kind.to_string();
+        let watch = &[cluster, kind.as_str()];
+        if let Some(lag) = lag {
+            let gauge = self.lag.with_label_values(watch);
+            gauge.set(gauge.get().max(lag));
+        }
+        self.objects.with_label_values(watch).add(int(informer.store.len()));
+        self.bytes.with_label_values(watch).add(int(informer.store.bytes()));
+        self.mode.with_label_values(&[cluster, kind.as_str(), "none"]).set(1);
+    }
+}
+
+fn int(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn ints(name: &str, help: &str, labels: &[&str]) -> Result<IntGaugeVec, prometheus::Error> {
+    IntGaugeVec::new(Opts::new(name, help), labels)
+}
+
+fn floats(name: &str, help: &str, labels: &[&str]) -> Result<GaugeVec, prometheus::Error> {
+    GaugeVec::new(Opts::new(name, help), labels)
+}

@@ -1,0 +1,235 @@
+//! The shell of list and watch: sends a request, reads the answer, waits. What it means is decided
+//! in `machine`.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::header::{ACCEPT_ENCODING, HeaderValue};
+use http::{Response, StatusCode};
+use http_body::Body as _;
+use http_body_util::{BodyExt, Limited};
+use kube::api::{ListParams, WatchParams};
+use kube::client::Body;
+use kube::core::Request as UrlBuilder;
+use tokio::time::Sleep;
+
+use super::lines::{LineTooLong, Lines};
+use super::machine::{End, Request};
+use super::wire;
+use crate::controller::Scope;
+use crate::object::Kind;
+
+/// A watch on which nothing is heard for this long, not even a bookmark, is given up: servers send
+/// one about each minute.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
+/// How long reading one page may take.
+pub const PAGE_TIMEOUT: Duration = Duration::from_secs(120);
+/// The largest page accepted.
+pub const MAX_PAGE_BYTES: usize = 1 << 30;
+/// The largest refusal read.
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
+
+/// What came of a request.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// The server began to answer a watch.
+    Opened,
+    /// A whole page.
+    Page(Bytes),
+    /// A whole line.
+    Line(Bytes),
+    /// It is over; with a text for people where it failed.
+    End(End, Option<String>),
+}
+
+/// One list-and-watch's way to the server: at most one request at a time.
+pub(crate) struct Connection {
+    client: kube::Client,
+    kind: Kind,
+    scope: Scope,
+    state: State,
+}
+
+enum State {
+    Waiting(Pin<Box<Sleep>>, Request),
+    Asking(BoxFuture<'static, Answer>),
+    Reading {
+        body: Body,
+        lines: Lines,
+        idle: Pin<Box<Sleep>>,
+    },
+    /// Over; nothing comes until the next [`Connection::request`].
+    Over,
+}
+
+enum Answer {
+    Stream(Body),
+    Page(Bytes),
+    Failed(End, String),
+}
+
+impl Connection {
+    pub(crate) fn new(client: kube::Client, kind: Kind, scope: Scope) -> Self {
+        Self { client, kind, scope, state: State::Over }
+    }
+
+    /// Sends a request after a wait, dropping one that may be under way.
+    pub(crate) fn request(&mut self, request: Request, after: Duration) {
+        self.state = State::Waiting(Box::pin(tokio::time::sleep(after)), request);
+    }
+
+    /// What comes next. Cancel-safe: whatever was under way goes on with the next call.
+    pub(crate) async fn next(&mut self) -> Arrival {
+        loop {
+            match &mut self.state {
+                State::Waiting(sleep, request) => {
+                    sleep.await;
+                    let request = request.clone();
+                    self.state = State::Asking(self.ask(&request));
+                }
+                State::Asking(answer) => match answer.await {
+                    Answer::Stream(body) => {
+                        let idle = Box::pin(tokio::time::sleep(IDLE_TIMEOUT));
+                        self.state = State::Reading { body, lines: Lines::default(), idle };
+                        return Arrival::Opened;
+                    }
+                    Answer::Page(bytes) => {
+                        self.state = State::Over;
+                        return Arrival::Page(bytes);
+                    }
+                    Answer::Failed(end, why) => return self.over(end, Some(why)),
+                },
+                State::Reading { body, lines, idle } => match read(body, lines, idle).await {
+                    Ok(line) => return Arrival::Line(line),
+                    Err((end, why)) => return self.over(end, why),
+                },
+                State::Over => std::future::pending().await,
+            }
+        }
+    }
+
+    fn over(&mut self, end: End, why: Option<String>) -> Arrival {
+        self.state = State::Over;
+        Arrival::End(end, why)
+    }
+
+    fn ask(&self, request: &Request) -> BoxFuture<'static, Answer> {
+        let stream = !matches!(request, Request::List { .. });
+        let request = match self.http_request(request) {
+            Ok(request) => request,
+            Err(error) => {
+                let why = model::error::chain(&error);
+                return futures::future::ready(Answer::Failed(End::Refused(400), why)).boxed();
+            }
+        };
+        let client = self.client.clone();
+        let answer = async move {
+            let response = match client.send(request.map(Body::from)).await {
+                Ok(response) => response,
+                Err(error) => return Answer::Failed(End::Lost, model::error::chain(&error)),
+            };
+            match response.status() {
+                status if !status.is_success() => refused(status, response).await,
+                _ if stream => Answer::Stream(response.into_body()),
+                _ => page(response).await,
+            }
+        };
+        answer.boxed()
+    }
+
+    fn http_request(
+        &self,
+        request: &Request,
+    ) -> Result<http::Request<Vec<u8>>, kube::core::request::Error> {
+        let url = UrlBuilder::new(self.kind.collection_path(self.scope.namespace.as_deref()));
+        let labels = Some(self.scope.labels.to_string()).filter(|labels| !labels.is_empty());
+        let fields = Some(self.scope.fields.clone()).filter(|fields| !fields.is_empty());
+        let watch = |timeout_seconds: u32| WatchParams {
+            label_selector: labels.clone(),
+            field_selector: fields.clone(),
+            timeout: Some(timeout_seconds),
+            bookmarks: true,
+            send_initial_events: false,
+        };
+        match request {
+            Request::List { continue_token, limit } => url.list(&ListParams {
+                label_selector: labels,
+                field_selector: fields,
+                limit: *limit,
+                continue_token: continue_token.clone(),
+                ..ListParams::default()
+            }),
+            Request::Stream { timeout_seconds } => {
+                url.watch(&watch(*timeout_seconds).initial_events(), "").map(uncompressed)
+            }
+            Request::Watch { resource_version, timeout_seconds } => {
+                url.watch(&watch(*timeout_seconds), resource_version).map(uncompressed)
+            }
+        }
+    }
+}
+
+/// Servers from 1.37 on compress each watch event as a gzip member of its own, of which common
+/// decoders read only the first.
+fn uncompressed(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
+    request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    request
+}
+
+async fn refused(status: StatusCode, response: Response<Body>) -> Answer {
+    let body = Limited::new(response.into_body(), MAX_REFUSAL_BYTES).collect();
+    let body = match tokio::time::timeout(PAGE_TIMEOUT, body).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        _ => Bytes::new(),
+    };
+    let wire::Refusal { code, reason, message } = wire::refusal(status.as_u16(), &body);
+    let end = if code == 410 { End::Expired } else { End::Refused(code) };
+    Answer::Failed(end, format!("{code} {reason}: {message}"))
+}
+
+async fn page(response: Response<Body>) -> Answer {
+    let body = Limited::new(response.into_body(), MAX_PAGE_BYTES).collect();
+    match tokio::time::timeout(PAGE_TIMEOUT, body).await {
+        Ok(Ok(body)) => Answer::Page(body.to_bytes()),
+        Ok(Err(error)) => Answer::Failed(End::Lost, model::error::chain(&*error)),
+        Err(_) => Answer::Failed(End::Idle, "reading a page took too long".into()),
+    }
+}
+
+/// The next line of a stream, or how it ended.
+async fn read(
+    body: &mut Body,
+    lines: &mut Lines,
+    idle: &mut Pin<Box<Sleep>>,
+) -> Result<Bytes, (End, Option<String>)> {
+    loop {
+        match lines.next_line() {
+            Ok(Some(line)) => return Ok(line),
+            Ok(None) => {}
+            Err(error @ LineTooLong) => return Err((End::Garbage, Some(error.to_string()))),
+        }
+        let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
+        let frame = tokio::select! {
+            biased;
+            frame = frame => frame,
+            () = &mut *idle => {
+                let why = format!("nothing heard for {}s", IDLE_TIMEOUT.as_secs());
+                return Err((End::Idle, Some(why)));
+            }
+        };
+        match frame {
+            None => return Err((End::Closed, None)),
+            Some(Err(error)) => return Err((End::Lost, Some(model::error::chain(&error)))),
+            Some(Ok(frame)) => {
+                idle.set(tokio::time::sleep(IDLE_TIMEOUT));
+                if let Ok(chunk) = frame.into_data() {
+                    lines.push(chunk);
+                }
+            }
+        }
+    }
+}

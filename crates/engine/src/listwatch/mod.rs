@@ -1,0 +1,17 @@
+//! List and watch over a cluster's raw transport.
+//!
+//! - [`machine`]: the protocol, pure: what to request next, when a list is complete, when to start
+//!   over, how long to wait.
+//! - [`wire`]: what the bytes say: watch lines and list pages.
+//! - [`lines`]: bytes to lines.
+//! - [`connection`]: the shell that sends, reads and waits.
+//!
+//! A first list is asked for as a stream (`sendInitialEvents`), and in pages where the server
+//! refuses that. Afterwards the watch goes on from the last resourceVersion seen, through
+//! disconnects. When the server has forgotten that version (410), everything is listed again, and
+//! whoever keeps the objects learns which ones the new list does not mention.
+
+pub(crate) mod connection;
+pub(crate) mod lines;
+pub(crate) mod machine;
+pub(crate) mod wire;

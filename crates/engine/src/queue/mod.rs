@@ -1,0 +1,193 @@
+//! Work queues, one per controller. The decisions are in [`core`], pure; [`WorkQueue`] adds the
+//! clock, the lock and the waiting.
+
+pub mod backoff;
+pub mod core;
+mod lane;
+#[cfg(test)]
+mod laws;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use model::{Clock, ClusterName, ControllerName, Moment, ObjectKey, ShardId};
+use tokio::sync::Notify;
+use tracing::Span;
+
+use self::core::{Added, Limits, Outcome, Popped, Priority, Queue};
+use crate::metrics::QueueMetrics;
+use crate::status::QueueStatus;
+use crate::tenure::Tenure;
+
+/// One controller's queue, shared by those who add and the runner.
+#[derive(Debug)]
+pub(crate) struct WorkQueue {
+    name: ControllerName,
+    clock: Arc<dyn Clock>,
+    state: Mutex<Queue<Tenure>>,
+    metrics: QueueMetrics,
+    /// Something may be ready. One waiter, the runner.
+    ready: Notify,
+    /// A run ended or a shard was closed.
+    settled: Notify,
+    /// There may be room.
+    room: Notify,
+}
+
+/// What a queue looks like when scraped.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct QueueGauges {
+    pub(crate) depth: [usize; 4],
+    pub(crate) oldest: Duration,
+    pub(crate) unfinished: Duration,
+    pub(crate) longest_running: Duration,
+}
+
+impl WorkQueue {
+    pub(crate) fn new(
+        name: ControllerName,
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+        metrics: QueueMetrics,
+    ) -> Self {
+        Self {
+            name,
+            clock,
+            state: Mutex::new(Queue::new(limits)),
+            metrics,
+            ready: Notify::new(),
+            settled: Notify::new(),
+            room: Notify::new(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &ControllerName {
+        &self.name
+    }
+
+    /// Acts on the state, then counts what became ready.
+    fn with<T>(&self, act: impl FnOnce(&mut Queue<Tenure>, Moment) -> T) -> T {
+        let now = self.clock.now();
+        let mut state = self.state.lock().expect("no holder of this lock panics");
+        let result = act(&mut state, now);
+        let (adds, retries) = state.take_counts();
+        drop(state);
+        self.metrics.adds.inc_by(adds);
+        self.metrics.retries.inc_by(retries);
+        result
+    }
+
+    /// Begins to gather keys for a tenure.
+    pub(crate) fn warm(&self, tenure: Tenure) {
+        let Tenure { shard, epoch, .. } = tenure.clone();
+        self.with(|queue, _| queue.warm(&shard, epoch, tenure));
+    }
+
+    /// Lets the keys of a tenure be given out.
+    pub(crate) fn open(&self, tenure: &Tenure) {
+        self.with(|queue, now| queue.open(&tenure.shard, tenure.epoch, now));
+        self.ready.notify_one();
+    }
+
+    /// Drops whatever waits for a shard.
+    pub(crate) fn close(&self, shard: &ShardId) {
+        self.with(|queue, _| queue.close(shard));
+        self.room.notify_waiters();
+        self.settled.notify_waiters();
+    }
+
+    /// Waits until no key of a shard runs. Close the shard first, or it may never be.
+    pub(crate) async fn idle(&self, shard: &ShardId) {
+        loop {
+            let mut settled = std::pin::pin!(self.settled.notified());
+            settled.as_mut().enable();
+            if self.with(|queue, _| queue.running_of(shard)) == 0 {
+                return;
+            }
+            settled.await;
+        }
+    }
+
+    /// Adds a key; waits while the queue is full. A key of no shard held here is dropped.
+    pub(crate) async fn add(
+        &self,
+        key: &ObjectKey,
+        hash: Option<u64>,
+        priority: Priority,
+        cause: &Span,
+    ) {
+        loop {
+            let mut room = std::pin::pin!(self.room.notified());
+            room.as_mut().enable();
+            match self.with(|queue, now| queue.add(key, hash, priority, cause, now)) {
+                Added::Queued => return self.ready.notify_one(),
+                Added::NoRoute => return,
+                Added::Full => room.await,
+            }
+        }
+    }
+
+    /// The next key; waits until there is one. Only the runner calls this.
+    pub(crate) async fn next(&self) -> Popped<Tenure> {
+        loop {
+            let (popped, due) = self.with(|queue, now| {
+                let popped = queue.pop(now);
+                (popped, queue.next_due().map(|at| now.until(at)))
+            });
+            if let Some(popped) = popped {
+                self.metrics.queue_duration.observe(popped.waited.as_secs_f64());
+                self.room.notify_waiters();
+                return popped;
+            }
+            match due {
+                // The clock that decides need not be the one that sleeps: never spin.
+                Some(wait) => {
+                    let wait = wait.max(Duration::from_millis(1));
+                    // Being early or late by a wake-up is fine, the loop looks again.
+                    let _ = tokio::time::timeout(wait, self.ready.notified()).await;
+                }
+                None => self.ready.notified().await,
+            }
+        }
+    }
+
+    /// Ends a run.
+    pub(crate) fn finish(&self, key: &ObjectKey, outcome: Outcome) {
+        if let Some(took) = self.with(|queue, now| queue.finish(key, outcome, now)) {
+            self.metrics.work_duration.observe(took.as_secs_f64());
+        }
+        self.ready.notify_one();
+        self.settled.notify_waiters();
+    }
+
+    /// What there is to tell of it.
+    pub(crate) fn status(&self) -> QueueStatus {
+        self.with(|queue, now| QueueStatus {
+            controller: self.name.clone(),
+            depth: queue.depth().iter().sum(),
+            delayed: queue.delayed(),
+            running: queue.running(),
+            oldest_seconds: queue.oldest().map_or(0.0, |since| now.since(since).as_secs_f64()),
+            clusters: queue.depth_by_cluster().map(|(c, depth)| (c.clone(), depth)).collect(),
+        })
+    }
+
+    /// What is scraped of it.
+    pub(crate) fn gauges(&self) -> (QueueGauges, BTreeMap<ClusterName, usize>) {
+        self.with(|queue, now| {
+            let gauges = QueueGauges {
+                depth: queue.depth(),
+                oldest: queue.oldest().map_or(Duration::ZERO, |since| now.since(since)),
+                unfinished: queue.running_since().map(|since| now.since(since)).sum(),
+                longest_running: queue
+                    .running_since()
+                    .map(|since| now.since(since))
+                    .max()
+                    .unwrap_or_default(),
+            };
+            let clusters = queue.depth_by_cluster().map(|(c, depth)| (c.clone(), depth)).collect();
+            (gauges, clusters)
+        })
+    }
+}

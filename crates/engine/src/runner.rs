@@ -1,0 +1,219 @@
+//! The runner of one controller: takes keys from its queue and reconciles them, each on a task of
+//! its own.
+//!
+//! # Invariants
+//! - A reconcile begins only after the fence allowed it for the tenure its key came with (S1). The
+//!   key counts as running from before that question until everything of it has ended, so a drain
+//!   that closes the queue and then waits for running keys waits for it, whichever came first (S2).
+//! - A reconcile has ended when its future is gone *and* no write of it is under way.
+//! - A panic, a timeout or a lost shard ends the one reconcile and nothing else.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use model::{Clock, Ownership, Purpose};
+use prometheus::IntCounter;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
+
+use crate::controller::ControllerSpec;
+use crate::dispatch::{Dispatch, DispatchObserver};
+use crate::events::Recorder;
+use crate::fence::Fence;
+use crate::metrics::{ControllerMetrics, ReconcileResult};
+use crate::queue::WorkQueue;
+use crate::queue::core::{Outcome, Popped};
+use crate::reconcile::{Action, Context, ReconcileError, RetryClass};
+use crate::tenure::Tenure;
+
+/// Reconciles of one controller that may run at once over all clusters.
+pub const MAX_RUNNING: usize = 1024;
+
+/// What the runs of one controller share.
+pub(crate) struct Runner {
+    pub(crate) spec: ControllerSpec,
+    pub(crate) queue: Arc<WorkQueue>,
+    pub(crate) ownership: Arc<dyn Ownership>,
+    pub(crate) observer: Arc<dyn DispatchObserver>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: ControllerMetrics,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) fence_rejected: IntCounter,
+    pub(crate) reconcile_ids: Arc<AtomicU64>,
+}
+
+/// How a reconcile ended.
+enum Ended {
+    Ok(Action),
+    Failed(ReconcileError),
+    Panicked(String),
+    TimedOut,
+    Cancelled,
+}
+
+impl Runner {
+    /// Runs until `stop`, then until the last reconcile has ended. Cancel the tenures to hurry it.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let runner = Arc::new(self);
+        let mut runs = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(_) = runs.join_next() => {}
+                popped = runner.queue.next() => {
+                    runs.spawn(Arc::clone(&runner).one(popped));
+                }
+            }
+        }
+        while runs.join_next().await.is_some() {}
+    }
+
+    /// One key from dispatch to finish.
+    async fn one(self: Arc<Self>, popped: Popped<Tenure>) {
+        let Popped { key, tenure, span: queued, .. } = popped;
+        let Tenure { member, shard, epoch, .. } = &tenure;
+        let permit = self.ownership.permit(shard, *epoch, Purpose::Dispatch);
+        if let Some(refusal) = permit.err() {
+            tracing::debug!(%key, error = %refusal, "not dispatched");
+            return self.queue.finish(&key, Outcome::Refused);
+        }
+        let dispatch = Dispatch {
+            member: member.clone(),
+            shard: shard.clone(),
+            epoch: *epoch,
+            controller: self.spec.name.clone(),
+            key: key.clone(),
+        };
+        let span = self.span(&dispatch, &queued);
+        // The wait is over; its span ends with this last handle.
+        drop(queued);
+        self.observer.started(&dispatch);
+        self.metrics.active.inc();
+        let outcome = self.reconcile(&dispatch, tenure).instrument(span).await;
+        self.metrics.active.dec();
+        self.observer.finished(&dispatch);
+        self.queue.finish(&key, outcome);
+    }
+
+    fn span(&self, dispatch: &Dispatch, queued: &Span) -> Span {
+        let id = self.reconcile_ids.fetch_add(1, Ordering::Relaxed);
+        tracing::info_span!(
+            parent: queued,
+            "reconcile",
+            cluster = %dispatch.key.cluster,
+            controller = %dispatch.controller,
+            key = %dispatch.key,
+            shard = %dispatch.shard,
+            epoch = dispatch.epoch.0,
+            reconcile_id = id,
+            result = Empty,
+        )
+    }
+
+    async fn reconcile(&self, dispatch: &Dispatch, tenure: Tenure) -> Outcome {
+        let Tenure { site, cancel, .. } = tenure;
+        let fence = Fence::new(
+            site.client.0.clone(),
+            Arc::clone(&self.ownership),
+            self.fence_rejected.clone(),
+        );
+        let ctx = Context::new(
+            dispatch.clone(),
+            Arc::clone(&site.view),
+            Arc::clone(&self.clock),
+            fence.clone(),
+            Arc::clone(&self.recorder),
+        );
+        let started = self.clock.now();
+        let ended = self.guarded(&ctx, dispatch, &cancel).await;
+        drop(ctx);
+        fence.settled().await;
+        self.outcome(dispatch, ended, self.clock.now().since(started))
+    }
+
+    /// Runs the user's code so that nothing it does escapes.
+    async fn guarded(
+        &self,
+        ctx: &Context,
+        dispatch: &Dispatch,
+        cancel: &CancellationToken,
+    ) -> Ended {
+        let run = self.spec.reconciler.reconcile(ctx, &dispatch.key);
+        let run = AssertUnwindSafe(run).catch_unwind();
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Ended::Cancelled,
+            result = tokio::time::timeout(self.spec.timeout, run) => match result {
+                Ok(Ok(Ok(action))) => Ended::Ok(action),
+                Ok(Ok(Err(error))) => Ended::Failed(error),
+                Ok(Err(panic)) => Ended::Panicked(panic_text(&*panic)),
+                Err(_) => Ended::TimedOut,
+            },
+        }
+    }
+
+    /// Counts and logs how a reconcile ended, and says what the queue shall do.
+    fn outcome(&self, dispatch: &Dispatch, ended: Ended, took: Duration) -> Outcome {
+        let (result, outcome) = match ended {
+            Ended::Ok(Action::Done) => (ReconcileResult::Success, Outcome::Done),
+            Ended::Ok(Action::RequeueAfter(delay)) => {
+                (ReconcileResult::RequeueAfter, Outcome::After(delay))
+            }
+            Ended::Failed(error) => self.failed(&error),
+            Ended::Panicked(panic) => {
+                self.metrics.panics.inc();
+                tracing::error!(panic, "reconcile panicked, retrying");
+                (ReconcileResult::Error, Outcome::Failed)
+            }
+            Ended::TimedOut => {
+                self.metrics.timeouts.inc();
+                let timeout_ms = self.spec.timeout.as_millis();
+                tracing::warn!(timeout_ms, "reconcile timed out, retrying");
+                (ReconcileResult::Error, Outcome::Failed)
+            }
+            Ended::Cancelled => {
+                Span::current().record("result", "cancelled");
+                tracing::info!("reconcile cancelled, its shard is not ours any more");
+                return Outcome::Done;
+            }
+        };
+        if result == ReconcileResult::Error {
+            self.metrics.errors.inc();
+        }
+        Span::current().record("result", result.label());
+        self.metrics.observe(&dispatch.key.cluster, result, took);
+        outcome
+    }
+
+    fn failed(&self, error: &ReconcileError) -> (ReconcileResult, Outcome) {
+        let text = model::error::chain(error);
+        match error.class() {
+            RetryClass::Transient => {
+                tracing::warn!(error = text, "reconcile failed, retrying");
+                (ReconcileResult::Error, Outcome::Failed)
+            }
+            RetryClass::Terminal => {
+                self.metrics.terminal_errors.inc();
+                tracing::error!(error = text, "reconcile failed, not retrying until a change");
+                (ReconcileResult::Error, Outcome::Done)
+            }
+            RetryClass::Conflict => {
+                tracing::debug!(error = text, "reconcile met a conflict, retrying");
+                (ReconcileResult::Requeue, Outcome::Failed)
+            }
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without text").to_owned()
+}

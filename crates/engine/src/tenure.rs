@@ -1,0 +1,73 @@
+//! A tenure: one shard, held by this member at one epoch, as one controller sees it.
+
+use std::sync::Arc;
+
+use model::{Epoch, MemberId, ShardId};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::cache::Store;
+use crate::informer::Informer;
+use crate::lookup::CacheView;
+
+/// A controller's presence in one cluster: its caches and its way there. Shared by the tenures of
+/// every shard the controller has in that cluster.
+#[derive(Debug)]
+pub(crate) struct Site {
+    /// The caches of every kind it watches there.
+    pub(crate) view: Arc<CacheView>,
+    /// The informers behind them, held as long as somebody reads; the primary kind's first.
+    pub(crate) informers: Vec<Arc<Informer>>,
+    /// The cluster's client, with transport but without fence.
+    pub(crate) client: SiteClient,
+    /// Stops the feeds.
+    stop: CancellationToken,
+    _stop: DropGuard,
+}
+
+impl Site {
+    pub(crate) fn new(
+        view: CacheView,
+        informers: Vec<Arc<Informer>>,
+        client: kube::Client,
+    ) -> Self {
+        let stop = CancellationToken::new();
+        let guard = stop.clone().drop_guard();
+        let view = Arc::new(view);
+        Self { view, informers, client: SiteClient(client), stop, _stop: guard }
+    }
+
+    /// The cache of the kind that is reconciled.
+    pub(crate) fn primary(&self) -> &Store {
+        self.informers[0].store()
+    }
+
+    /// Cancelled when the controller leaves the cluster.
+    pub(crate) fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
+}
+
+/// A cluster's client; `Debug` leaves it out.
+#[derive(Clone)]
+pub(crate) struct SiteClient(pub(crate) kube::Client);
+
+impl std::fmt::Debug for SiteClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SiteClient")
+    }
+}
+
+/// One shard held at one epoch. Handed out with every key of the shard.
+#[derive(Clone, Debug)]
+pub(crate) struct Tenure {
+    /// Who holds it.
+    pub(crate) member: MemberId,
+    /// The shard.
+    pub(crate) shard: ShardId,
+    /// The epoch.
+    pub(crate) epoch: Epoch,
+    /// Where its keys are reconciled.
+    pub(crate) site: Arc<Site>,
+    /// Cancels what runs under it.
+    pub(crate) cancel: CancellationToken,
+}

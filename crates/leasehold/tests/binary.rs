@@ -1,0 +1,126 @@
+//! The binary as a person meets it: exit codes and what stands on which stream.
+
+use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn leasehold(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_leasehold"))
+        .current_dir(dir)
+        .args(args)
+        .env_remove("KUBECONFIG")
+        .output()
+        .expect("the binary was built for this test")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+const HOME: &str = "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]
+contexts: [{name: home, context: {cluster: c}}]
+current-context: home
+";
+
+#[test]
+fn a_wrong_file_gives_every_problem_and_exit_code_2() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("l.yaml"), "home: {inClustr: true}\nlease: {duration: 1s}\n")
+        .unwrap();
+    let output = leasehold(dir.path(), &["run", "--config", "l.yaml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        stderr(&output),
+        "leasehold: l.yaml has 4 problems:\n  \
+         home: names no cluster; allowed: a kubeconfig, or inCluster: true\n  \
+         home.inClustr: unknown key; did you mean inCluster? Known here: inCluster, kubeconfig, context\n  \
+         clusters: names no cluster; allowed: at least one of kubeconfigs, directory, inCluster\n  \
+         lease.duration: found \"1s\"; allowed: a duration from 3s to 10m, as in 500ms, 8s or 2m\n"
+    );
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn check_says_yes_without_starting_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = "home: {kubeconfig: nowhere}\nidentity: r\nclusters: {directory: c}\n";
+    fs::write(dir.path().join("l.yaml"), file).unwrap();
+    let output = leasehold(dir.path(), &["run", "--check", "--config", "l.yaml"]);
+    assert_eq!((output.status.code(), output.stdout), (Some(0), b"l.yaml is right\n".to_vec()));
+}
+
+#[test]
+fn a_port_in_use_and_a_missing_home_are_told_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |admin: &str| {
+        let file = format!(
+            "home: {{kubeconfig: home}}\nidentity: r\nclusters: {{directory: .}}\nadmin: {{bind: '{admin}'}}\n"
+        );
+        fs::write(dir.path().join("l.yaml"), file).unwrap();
+        let output = leasehold(dir.path(), &["run", "--config", "l.yaml"]);
+        assert_eq!(output.status.code(), Some(1));
+        stderr(&output)
+    };
+    let missing = run("127.0.0.1:0");
+    assert!(missing.contains("reach the home cluster"), "{missing}");
+    assert!(missing.contains("create the file"), "{missing}");
+    assert!(missing.contains("No such file or directory"), "{missing}");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let in_use = run(&address);
+    assert!(
+        in_use.contains(&address) && in_use.contains("another process has this port"),
+        "{in_use}"
+    );
+}
+
+#[test]
+fn sigterm_ends_a_replica_whose_home_does_not_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("home"), HOME).unwrap();
+    fs::create_dir(dir.path().join("clusters")).unwrap();
+    let file = "home: {kubeconfig: home}\nidentity: r\nclusters: {directory: clusters}\n\
+                admin: {bind: '127.0.0.1:0'}\n";
+    fs::write(dir.path().join("l.yaml"), file).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_leasehold"))
+        .args(["run", "--config"])
+        .arg(dir.path().join("l.yaml"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = child.stderr.take().unwrap();
+    // The line that names the admin address is the last of the start.
+    let mut text = String::new();
+    while !text.contains("probes and metrics are served") {
+        let mut bytes = [0; 1024];
+        let read = log.read(&mut bytes).unwrap();
+        assert!(read > 0, "it ended early: {text}");
+        text.push_str(&String::from_utf8_lossy(&bytes[..read]));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    log.read_to_string(&mut text).unwrap();
+    assert!(child.wait().unwrap().code().is_some(), "{text}");
+    assert!(text.contains("told to stop"), "{text}");
+}
+
+#[test]
+fn status_says_what_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let absent = leasehold(dir.path(), &["status", "--kubeconfig", "nowhere"]);
+    assert_eq!(absent.status.code(), Some(1));
+    assert!(stderr(&absent).starts_with("leasehold: cannot read nowhere"), "{}", stderr(&absent));
+    fs::write(dir.path().join("home"), HOME).unwrap();
+    let silent = leasehold(dir.path(), &["status", "--kubeconfig", "home"]);
+    assert_eq!(silent.status.code(), Some(1));
+    assert!(stderr(&silent).contains("read the fleet"), "{}", stderr(&silent));
+}
+
+#[test]
+fn crds_are_yaml_for_kubectl() {
+    let output = leasehold(Path::new("."), &["crds", "--for", "home"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.matches("kind: CustomResourceDefinition").count(), 2);
+}

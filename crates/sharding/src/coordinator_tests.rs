@@ -1,0 +1,313 @@
+//! The coordinator's step, case by case.
+
+use model::Epoch;
+
+use super::*;
+use crate::api::{AcknowledgedDrain, MemberSpec};
+use crate::record::{MemberRecord, Version};
+
+/// A world under construction, and the coordinator `m-0` that looks at it.
+struct Scene {
+    world: World,
+    clusters: BTreeSet<ClusterName>,
+    pending: Vec<MapRecord>,
+    coordinator: Coordinator,
+    revision: u64,
+    now: Moment,
+}
+
+fn id(name: &str) -> MemberId {
+    name.parse().unwrap()
+}
+
+fn entry(text: &str) -> Entry {
+    let (members, epoch) = text.split_once('@').unwrap();
+    let epoch = Epoch(epoch.parse().unwrap());
+    match (members, members.split_once('>')) {
+        ("", _) => Entry::Unowned { epoch },
+        (owner, None) => Entry::Owned { owner: id(owner), epoch },
+        (_, Some((owner, target))) => {
+            Entry::Draining { owner: id(owner), epoch, target: target.parse().ok() }
+        }
+    }
+}
+
+fn show(entry: &Entry) -> String {
+    let (owner, epoch) = (entry.owner().map_or("", MemberId::as_str), entry.epoch());
+    match entry {
+        Entry::Draining { target, .. } => {
+            format!("{owner}>{}@{epoch}", target.as_ref().map_or("", MemberId::as_str))
+        }
+        _ => format!("{owner}@{epoch}"),
+    }
+}
+
+impl Scene {
+    /// Live, active members and configured clusters; a minute after the coordinator's election.
+    fn new(members: &[&str], clusters: &[&str]) -> Self {
+        let mut scene = Self {
+            world: World::default(),
+            clusters: clusters.iter().map(|name| name.parse().unwrap()).collect(),
+            pending: Vec::new(),
+            coordinator: Coordinator::default(),
+            revision: 0,
+            now: Moment::from_origin(Duration::from_secs(60)),
+        };
+        for member in members {
+            scene.renew(member);
+            scene.member(member, |_| {});
+        }
+        scene
+    }
+
+    fn apply(&mut self, mut object: Object) {
+        self.revision += 1;
+        let version = Version { uid: "u".into(), resource: self.revision.to_string() };
+        object.set_version(version);
+        self.world.apply(object, self.now);
+    }
+
+    fn lease(&mut self, member: &str, holder: Option<&str>) {
+        let member = id(member);
+        let name = lease::member_lease_name(&member);
+        let mut record = LeaseRecord::new(name, &member, LeaseTimings::default().duration);
+        record.holder = holder.map(str::to_owned);
+        self.apply(Object::Lease(record));
+    }
+
+    fn renew(&mut self, member: &str) {
+        self.lease(member, Some(member));
+    }
+
+    fn member(&mut self, member: &str, change: impl Fn(&mut MemberSpec)) {
+        let mut spec = MemberSpec {
+            identity: member.to_owned(),
+            state: MemberState::Active,
+            capacity: 100,
+            protocol_version: PROTOCOL_VERSION,
+            groups: vec!["g".parse().unwrap()],
+            shards: 0,
+            acknowledged_drains: Vec::new(),
+            down_clusters: Vec::new(),
+        };
+        change(&mut spec);
+        let version = Version::default();
+        self.apply(Object::Member(MemberRecord { id: id(member), version, spec }));
+    }
+
+    fn map_record(cluster: &str, shard: &str) -> MapRecord {
+        let mut record = MapRecord::new(cluster.parse().unwrap());
+        record.entries.insert("g/0/1".parse().unwrap(), entry(shard));
+        record
+    }
+
+    fn map(&mut self, cluster: &str, shard: &str) {
+        self.apply(Object::Map(Self::map_record(cluster, shard)));
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+    }
+
+    fn plan(&mut self) -> Plan {
+        let me = id("m-0");
+        let view = View {
+            me: &me,
+            world: &self.world,
+            pending: self.pending.iter().map(|map| (&map.cluster, map)).collect(),
+            clusters: &self.clusters,
+            timings: LeaseTimings::default(),
+            since: Moment::from_origin(Duration::from_secs(1)),
+        };
+        self.coordinator.step(&view, self.now)
+    }
+
+    /// The writes of the next step, one a line; each with the version it replaces.
+    fn writes(&mut self) -> Vec<String> {
+        let lines = |write: &Write| {
+            let (verb, target) = (write.verb(), write.target());
+            let version = match write {
+                Write::Create(object) | Write::Replace(object) => object.version(),
+                Write::Delete(_, version) => version,
+            };
+            let body = match write {
+                Write::Create(Object::Map(map)) | Write::Replace(Object::Map(map)) => map
+                    .entries
+                    .iter()
+                    .map(|(path, entry)| format!("{path} {}", show(entry)))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+                Write::Create(Object::Lease(lease)) | Write::Replace(Object::Lease(lease)) => {
+                    format!("held by {}", lease.holder.as_deref().unwrap_or("nobody"))
+                }
+                _ => String::new(),
+            };
+            let name = target.name;
+            format!("{verb} {name} v{}: {body}", version.resource)
+        };
+        self.plan().writes.iter().map(lines).collect()
+    }
+
+    fn check(&mut self, expect: &[&str]) {
+        assert_eq!(self.writes(), expect);
+    }
+}
+
+#[test]
+fn new_clusters_get_maps_with_owners_in_one_write() {
+    let mut scene = Scene::new(&["m-0"], &["east", "west"]);
+    scene.check(&["create east v: g/0/1 m-0@1", "create west v: g/0/1 m-0@1"]);
+}
+
+#[test]
+fn a_fleet_that_begins_waits_a_moment_for_its_members() {
+    let mut scene = Scene::new(&["m-0"], &["east"]);
+    scene.now = Moment::from_origin(Duration::from_secs(1));
+    scene.renew("m-0");
+    let plan = scene.plan();
+    assert_eq!((plan.writes.len(), plan.wake), (0, Some(scene.now + SETTLE)));
+    scene.pass(SETTLE);
+    scene.check(&["create east v: g/0/1 m-0@1"]);
+}
+
+#[test]
+fn a_silent_lease_is_taken_first_and_its_shards_only_then() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
+    scene.map("east", "m-1@4");
+    let silence = LeaseTimings::default().silence();
+    scene.pass(silence - Duration::from_millis(1));
+    scene.renew("m-0");
+    scene.check(&[]);
+    scene.pass(Duration::from_millis(1));
+    scene.check(&["update leasehold-member-m-1 v3: held by m-0"]);
+    // As long as the taken Lease was not read back, nothing more.
+    scene.check(&["update leasehold-member-m-1 v3: held by m-0"]);
+    scene.lease("m-1", Some("m-0"));
+    scene.check(&["update east v5: g/0/1 m-0@5"]);
+}
+
+#[test]
+fn a_late_member_keeps_its_shards_and_gets_none() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east", "west"]);
+    scene.map("east", "m-1@4");
+    scene.pass(Duration::from_secs(5));
+    scene.renew("m-0");
+    scene.check(&["create west v: g/0/1 m-0@1"]);
+}
+
+#[test]
+fn a_leaver_drains_and_its_acknowledgement_hands_over() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
+    scene.map("east", "m-1@4");
+    scene.member("m-1", |spec| spec.state = MemberState::Leaving);
+    scene.check(&["update east v5: g/0/1 m-1>m-0@4"]);
+    scene.map("east", "m-1>m-0@4");
+    scene.check(&[]);
+    let acknowledge = |epoch| {
+        move |spec: &mut MemberSpec| {
+            spec.state = MemberState::Leaving;
+            let shard = "east/g/0/1".parse().unwrap();
+            spec.acknowledged_drains = vec![AcknowledgedDrain { shard, epoch: Epoch(epoch) }];
+        }
+    };
+    scene.member("m-1", acknowledge(3));
+    scene.check(&[]);
+    scene.member("m-1", acknowledge(4));
+    scene.check(&["update east v7: g/0/1 m-0@5"]);
+}
+
+#[test]
+fn a_released_lease_frees_at_once() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
+    scene.map("east", "m-1@4");
+    scene.lease("m-1", None);
+    scene.check(&["update east v5: g/0/1 m-0@5"]);
+}
+
+#[test]
+fn planning_goes_on_from_what_is_being_written() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east", "west"]);
+    scene.map("east", "@4");
+    scene.pending = vec![Scene::map_record("east", "m-0@5")];
+    // Without the pending write, both members would look equally free.
+    scene.check(&["create west v: g/0/1 m-1@1"]);
+}
+
+#[test]
+fn a_member_of_another_protocol_gets_nothing() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east", "west"]);
+    scene.member("m-1", |spec| spec.protocol_version = PROTOCOL_VERSION + 1);
+    scene.check(&["create east v: g/0/1 m-0@1", "create west v: g/0/1 m-0@1"]);
+}
+
+#[test]
+fn a_removed_cluster_waits_drains_and_goes() {
+    let mut scene = Scene::new(&["m-0"], &[]);
+    scene.map("east", "m-0@4");
+    scene.check(&[]);
+    scene.pass(REMOVAL_GRACE);
+    scene.renew("m-0");
+    scene.check(&["update east v3: g/0/1 m-0>@4"]);
+    scene.map("east", "@4");
+    scene.check(&["delete east v5: "]);
+}
+
+#[test]
+fn a_cluster_that_returns_goes_on_from_its_epoch() {
+    let mut scene = Scene::new(&["m-0"], &["east"]);
+    scene.map("east", "@4");
+    scene.world.remove(&Target { kind: Kind::Map, name: "east".into() }, None);
+    scene.check(&["create east v: g/0/1 m-0@5"]);
+}
+
+#[test]
+fn a_map_deleted_by_hand_is_put_back_with_its_owners() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
+    scene.map("east", "m-1@4");
+    scene.world.remove(&Target { kind: Kind::Map, name: "east".into() }, None);
+    scene.check(&["create east v: g/0/1 m-1@4"]);
+}
+
+#[test]
+fn a_group_nobody_runs_drains_and_goes_and_its_epoch_stays() {
+    let mut scene = Scene::new(&["m-0"], &["east"]);
+    scene.map("east", "m-0@4");
+    scene.member("m-0", |spec| spec.groups = vec!["h".parse().unwrap()]);
+    scene.check(&["update east v3: g/0/1 m-0>@4, h/0/1 m-0@1"]);
+    scene.map("east", "@4");
+    scene.check(&["update east v5: h/0/1 m-0@5"]);
+}
+
+#[test]
+fn a_member_that_has_not_told_its_groups_removes_none() {
+    let mut scene = Scene::new(&["m-0"], &["east"]);
+    scene.map("east", "m-1@4");
+    scene.renew("m-1");
+    scene.member("m-0", |spec| spec.groups = Vec::new());
+    scene.check(&[]);
+}
+
+#[test]
+fn a_missing_lease_is_made_in_the_coordinators_name_after_the_same_silence() {
+    let mut scene = Scene::new(&["m-0"], &["east"]);
+    scene.map("east", "m-9@4");
+    scene.check(&[]);
+    scene.pass(LeaseTimings::default().silence());
+    scene.renew("m-0");
+    scene.check(&["create leasehold-member-m-9 v: held by m-0"]);
+    scene.lease("m-9", Some("m-0"));
+    scene.check(&["update east v3: g/0/1 m-0@5"]);
+}
+
+#[test]
+fn the_dead_are_collected_once_nothing_names_them() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
+    scene.map("east", "m-0@5");
+    scene.lease("m-1", Some("m-0"));
+    scene.check(&[]);
+    scene.pass(DEAD_KEPT);
+    scene.renew("m-0");
+    scene.check(&["delete m-1 v4: "]);
+    scene.world.remove(&Target { kind: Kind::Member, name: "m-1".into() }, None);
+    scene.check(&["delete leasehold-member-m-1 v6: "]);
+}

@@ -1,0 +1,455 @@
+//! The members, their clocks, the network between them and the store, and an engine that keeps
+//! every shard busy.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::time::Duration;
+
+use model::{ClusterName, Epoch, Hold, MemberId, Moment, Purpose, ShardId};
+use sharding::node::{Input, Node};
+use sharding::record::{Kind, Outcome, Target, Write};
+use sharding::{Config, LeaseTimings};
+
+use crate::oracle::Oracle;
+use crate::server::Server;
+
+/// The longest a reconcile takes.
+pub const LONGEST_RECONCILE_MS: u64 = 3_000;
+/// How long a member waits for the answer to a write.
+const WRITE_TIMEOUT_US: u64 = 1_400_000;
+const MS: u64 = 1_000;
+
+/// Something goes wrong with a replica.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// It stops for good where it stands.
+    Crash(usize),
+    /// It is stopped and goes on after that many milliseconds.
+    Pause(usize, u64),
+    /// It cannot reach the store for that many milliseconds; what it sent may still arrive.
+    Partition(usize, u64),
+    /// Its watches tell nothing for that many milliseconds, while its writes go through.
+    Freeze(usize, u64),
+    /// It is asked to leave.
+    Leave(usize),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    Step,
+    Watch { upto: usize },
+    Answer { request: u64 },
+    Finish { shard: ShardId, run: u64 },
+}
+
+/// How the network behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// Answers within milliseconds.
+    Calm,
+    /// One message in a hundred takes up to a second, one in two hundred is lost.
+    Rough,
+}
+
+/// A fleet under one seed.
+pub struct Fleet {
+    pub server: Server,
+    pub oracle: Oracle,
+    network: Network,
+    rng: fastrand::Rng,
+    now_us: u64,
+    sequence: u64,
+    agenda: BinaryHeap<Reverse<(u64, u64, usize, Happening)>>,
+    arrivals: BTreeMap<(u64, u64), (usize, u64, Write)>,
+    replicas: Vec<Replica>,
+    clusters: BTreeSet<ClusterName>,
+}
+
+struct Replica {
+    node: Node,
+    clock: DriftingClock,
+    gone: bool,
+    paused_until: u64,
+    cut_off_until: u64,
+    frozen_until: u64,
+    watched: usize,
+    requests: BTreeMap<u64, (Target, Outcome)>,
+    running: BTreeMap<ShardId, Run>,
+    planned_step: u64,
+}
+
+/// A reconcile under way.
+struct Run {
+    number: u64,
+    member: MemberId,
+    epoch: Epoch,
+}
+
+/// A clock with an origin and a rate of its own.
+#[derive(Clone, Copy)]
+struct DriftingClock {
+    origin_us: u64,
+    rate_ppm: i64,
+}
+
+impl DriftingClock {
+    fn read(self, real_us: u64) -> Moment {
+        let elapsed = (real_us as i64 * (1_000_000 + self.rate_ppm) / 1_000_000) as u64;
+        Moment::from_origin(Duration::from_micros(self.origin_us + elapsed))
+    }
+
+    /// The first real microsecond at which the clock shows `local` or more.
+    fn real(self, local: Moment) -> u64 {
+        let elapsed = (local.since_origin().as_micros() as u64).saturating_sub(self.origin_us);
+        (elapsed * 1_000_000).div_ceil((1_000_000 + self.rate_ppm) as u64)
+    }
+}
+
+impl Fleet {
+    /// A store and that many clusters, without members.
+    pub fn new(seed: u64, clusters: usize, network: Network) -> Self {
+        let mut fleet = Self {
+            server: Server::default(),
+            oracle: Oracle::default(),
+            network,
+            rng: fastrand::Rng::with_seed(seed),
+            now_us: 0,
+            sequence: 0,
+            agenda: BinaryHeap::new(),
+            arrivals: BTreeMap::new(),
+            replicas: Vec::new(),
+            clusters: BTreeSet::new(),
+        };
+        fleet.set_clusters(clusters);
+        fleet
+    }
+
+    /// A number from the seed.
+    pub fn draw(&mut self, range: std::ops::Range<u64>) -> u64 {
+        self.rng.u64(range)
+    }
+
+    /// Starts another replica.
+    pub fn start(&mut self) {
+        let clock = DriftingClock {
+            origin_us: self.draw(0..1_000_000_000),
+            rate_ppm: self.draw(0..40_000) as i64 - 20_000,
+        };
+        let identity = format!("replica-{}", self.replicas.len());
+        let groups = BTreeSet::from(["tdset".parse().expect("a name")]);
+        let config = Config {
+            lease: LeaseTimings::default(),
+            ..Config::new(&identity, groups, self.rng.u64(..))
+        };
+        let mut node = Node::new(config, clock.read(self.now_us));
+        let now = clock.read(self.now_us);
+        node.handle(Input::Clusters(self.clusters.clone(), Vec::new()), now);
+        self.replicas.push(Replica {
+            node,
+            clock,
+            gone: false,
+            paused_until: 0,
+            cut_off_until: 0,
+            frozen_until: 0,
+            watched: usize::MAX,
+            requests: BTreeMap::new(),
+            running: BTreeMap::new(),
+            planned_step: u64::MAX,
+        });
+        let replica = self.replicas.len() - 1;
+        let (list, step) = (self.delay(), self.draw(0..50) * MS);
+        self.schedule(list, replica, Happening::Watch { upto: usize::MAX });
+        self.schedule(step, replica, Happening::Step);
+    }
+
+    /// Configures that many clusters.
+    pub fn set_clusters(&mut self, count: usize) {
+        self.clusters = (0..count).map(|n| format!("c{n}").parse().expect("a name")).collect();
+        for replica in 0..self.replicas.len() {
+            let now = self.replicas[replica].clock.read(self.now_us);
+            self.replicas[replica]
+                .node
+                .handle(Input::Clusters(self.clusters.clone(), Vec::new()), now);
+            self.schedule(0, replica, Happening::Step);
+        }
+    }
+
+    /// How many replicas run.
+    pub fn alive(&self) -> usize {
+        self.replicas.iter().filter(|replica| !replica.gone).count()
+    }
+
+    /// Whether a replica that was asked to leave has done so in good order.
+    pub fn has_departed(&self, replica: usize) -> bool {
+        self.replicas[replica].node.departed() == Some(sharding::Departure::HandedOver)
+    }
+
+    /// Makes something happen.
+    pub fn inject(&mut self, fault: Fault) {
+        match fault {
+            Fault::Crash(replica) => self.stop(replica),
+            Fault::Pause(replica, ms) => {
+                self.replicas[replica].paused_until = self.now_us + ms * MS;
+            }
+            Fault::Partition(replica, ms) => {
+                self.replicas[replica].cut_off_until = self.now_us + ms * MS;
+                // The watch is opened anew when the partition is over.
+                self.schedule(ms * MS + 1, replica, Happening::Watch { upto: usize::MAX });
+            }
+            Fault::Freeze(replica, ms) => {
+                self.replicas[replica].frozen_until = self.now_us + ms * MS;
+                self.schedule(ms * MS + 1, replica, Happening::Watch { upto: usize::MAX });
+            }
+            Fault::Leave(replica) => {
+                let now = self.replicas[replica].clock.read(self.now_us);
+                self.replicas[replica].node.handle(Input::Leave, now);
+                self.schedule(0, replica, Happening::Step);
+            }
+        }
+    }
+
+    /// Makes anything happen, but leaves at least two replicas that stay.
+    pub fn inject_any(&mut self) {
+        let replica = self.draw(0..self.replicas.len() as u64) as usize;
+        let ms = self.draw(0..20_000);
+        match self.draw(0..7) {
+            0 if self.alive() > 2 => self.inject(Fault::Crash(replica)),
+            1 if self.alive() > 2 => self.inject(Fault::Leave(replica)),
+            2 => self.inject(Fault::Partition(replica, ms)),
+            3 => self.inject(Fault::Freeze(replica, ms)),
+            4 if self.replicas.len() < 8 => self.start(),
+            _ => self.inject(Fault::Pause(replica, ms)),
+        }
+    }
+
+    /// Ends all pauses and partitions.
+    pub fn heal(&mut self) {
+        for replica in 0..self.replicas.len() {
+            self.replicas[replica].paused_until = 0;
+            self.replicas[replica].cut_off_until = 0;
+            self.replicas[replica].frozen_until = 0;
+            self.schedule(1, replica, Happening::Watch { upto: usize::MAX });
+        }
+    }
+
+    /// Lets that many milliseconds pass.
+    pub fn run_for(&mut self, ms: u64) {
+        let end = self.now_us + ms * MS;
+        loop {
+            let request = self.arrivals.keys().next().map(|&(at, _)| at).filter(|&at| at <= end);
+            let event = self.agenda.peek().map(|Reverse((at, ..))| *at).filter(|&at| at <= end);
+            match (request, event) {
+                (None, None) => break,
+                (Some(at), event) if event.is_none_or(|event| at <= event) => {
+                    self.now_us = at.max(self.now_us);
+                    self.arrive();
+                }
+                _ => {
+                    let Some(Reverse((at, _, replica, happening))) = self.agenda.pop() else {
+                        break;
+                    };
+                    self.now_us = at.max(self.now_us);
+                    self.happen(replica, happening);
+                }
+            }
+        }
+        self.now_us = end;
+    }
+
+    fn stop(&mut self, replica: usize) {
+        let stopped = &mut self.replicas[replica];
+        stopped.gone = true;
+        for (shard, run) in std::mem::take(&mut stopped.running) {
+            self.oracle.ended(&shard, &run.member, self.now_us);
+        }
+    }
+
+    /// How long the next message takes.
+    fn delay(&mut self) -> u64 {
+        let slow = self.network == Network::Rough && self.rng.u32(..100) == 0;
+        if slow { self.draw(MS..1_000 * MS) } else { self.draw(200..5 * MS) }
+    }
+
+    /// Whether the next message to or from a replica is lost.
+    fn is_lost(&mut self, replica: usize) -> bool {
+        let lost = self.network == Network::Rough && self.rng.u32(..200) == 0;
+        lost || self.replicas[replica].cut_off_until > self.now_us
+    }
+
+    fn schedule(&mut self, after_us: u64, replica: usize, happening: Happening) {
+        self.sequence += 1;
+        self.agenda.push(Reverse((self.now_us + after_us, self.sequence, replica, happening)));
+    }
+
+    fn happen(&mut self, replica: usize, happening: Happening) {
+        let (paused_until, gone) = {
+            let replica = &self.replicas[replica];
+            (replica.paused_until, replica.gone)
+        };
+        if gone {
+            return;
+        }
+        if paused_until > self.now_us {
+            // In any order once it goes on.
+            let after = paused_until - self.now_us + self.rng.u64(0..100);
+            self.schedule(after, replica, happening);
+            return;
+        }
+        match happening {
+            Happening::Step => {
+                self.replicas[replica].planned_step = u64::MAX;
+            }
+            Happening::Watch { upto } => self.deliver(replica, upto),
+            Happening::Answer { request } => self.answer(replica, request),
+            Happening::Finish { shard, run } => {
+                let running = &mut self.replicas[replica].running;
+                let ends = running.get(&shard).is_some_and(|running| running.number == run);
+                if let Some(run) = ends.then(|| running.remove(&shard)).flatten() {
+                    self.oracle.ended(&shard, &run.member, self.now_us);
+                }
+            }
+        }
+        self.step(replica);
+    }
+
+    /// A write reaches the store.
+    fn arrive(&mut self) {
+        let Some((_, (replica, request, write))) = self.arrivals.pop_first() else { return };
+        let (outcome, commit) = self.server.write(write);
+        if let Some(commit) = commit {
+            let replicas = &self.replicas;
+            let valid_until = |member: &MemberId| {
+                let of = replicas.iter().find(|r| !r.gone && r.node.id() == member)?;
+                Some(of.clock.real(of.node.published().valid_until))
+            };
+            self.oracle.committed(&commit, self.now_us, valid_until);
+            let upto = self.server.end();
+            for watcher in 0..self.replicas.len() {
+                let delay = self.delay();
+                self.schedule(delay, watcher, Happening::Watch { upto });
+            }
+        }
+        if !self.is_lost(replica)
+            && let Some(answer) = self.replicas[replica].requests.get_mut(&request)
+        {
+            answer.1 = outcome;
+            let delay = self.delay();
+            self.schedule(delay, replica, Happening::Answer { request });
+        }
+    }
+
+    fn answer(&mut self, replica: usize, request: u64) {
+        let replica = &mut self.replicas[replica];
+        if let Some((target, outcome)) = replica.requests.remove(&request) {
+            let now = replica.clock.read(self.now_us);
+            replica.node.handle(Input::Completed(target, outcome), now);
+        }
+    }
+
+    fn deliver(&mut self, replica: usize, upto: usize) {
+        let watcher = &mut self.replicas[replica];
+        if watcher.cut_off_until.max(watcher.frozen_until) > self.now_us {
+            return;
+        }
+        let now = watcher.clock.read(self.now_us);
+        if upto == usize::MAX || watcher.watched == usize::MAX {
+            for kind in [Kind::Lease, Kind::Member, Kind::Map] {
+                watcher.node.handle(Input::Event(self.server.list(kind)), now);
+            }
+            watcher.watched = self.server.end();
+            return;
+        }
+        let (events, _) = self.server.since(watcher.watched.min(upto));
+        let fresh = upto.saturating_sub(watcher.watched);
+        for event in events.into_iter().take(fresh) {
+            watcher.node.handle(Input::Event(event), now);
+        }
+        watcher.watched = watcher.watched.max(upto);
+    }
+
+    /// One step of the node and of its engine; repeated while the engine acknowledges drains.
+    fn step(&mut self, replica: usize) {
+        loop {
+            let stepping = &mut self.replicas[replica];
+            let now = stepping.clock.read(self.now_us);
+            let output = stepping.node.step(now);
+            let wake = stepping.clock.real(output.wake).max(self.now_us + 1);
+            for write in output.writes {
+                self.send(replica, write);
+            }
+            let acknowledged = self.run_engine(replica);
+            if wake < self.replicas[replica].planned_step {
+                self.replicas[replica].planned_step = wake;
+                self.schedule(wake - self.now_us, replica, Happening::Step);
+            }
+            if self.replicas[replica].node.departed().is_some() {
+                self.stop(replica);
+            }
+            if acknowledged.is_empty() {
+                return;
+            }
+            let stepping = &mut self.replicas[replica];
+            for (shard, epoch) in acknowledged {
+                stepping.node.handle(Input::Acknowledged(shard, epoch), now);
+            }
+        }
+    }
+
+    fn send(&mut self, replica: usize, write: Write) {
+        self.sequence += 1;
+        let request = self.sequence;
+        // Unless an answer comes, this is what the member makes of it.
+        self.replicas[replica].requests.insert(request, (write.target(), Outcome::Failed));
+        self.schedule(WRITE_TIMEOUT_US, replica, Happening::Answer { request });
+        if !self.is_lost(replica) {
+            let at = self.now_us + self.delay();
+            self.arrivals.insert((at, request), (replica, request, write));
+        }
+    }
+
+    /// Cancels what may not run, starts what may, and says which drains are done.
+    fn run_engine(&mut self, replica: usize) -> Vec<(ShardId, Epoch)> {
+        let runner = &mut self.replicas[replica];
+        let now = runner.clock.read(self.now_us);
+        let published = runner.node.published();
+        let owned = &published.owned;
+        let valid_until_us = runner.clock.real(published.valid_until);
+        let may_run = |shard: &ShardId, run: &Run| {
+            let held = owned.holdings.get(shard).filter(|held| held.epoch == run.epoch);
+            let in_time = !matches!(held.map(|h| h.hold), Some(Hold::Draining { deadline }) if now >= deadline);
+            held.is_some() && run.member == owned.member && in_time && now < published.valid_until
+        };
+        let (keep, cancel) = std::mem::take(&mut runner.running)
+            .into_iter()
+            .partition(|(shard, run)| may_run(shard, run));
+        runner.running = keep;
+        let cancel: BTreeMap<ShardId, Run> = cancel;
+        for (shard, run) in cancel {
+            self.oracle.ended(&shard, &run.member, self.now_us);
+        }
+        let mut drained = Vec::new();
+        let mut starting = Vec::new();
+        for (shard, held) in &owned.holdings {
+            let idle = !self.replicas[replica].running.contains_key(shard);
+            if matches!(held.hold, Hold::Draining { .. }) && idle {
+                drained.push((shard.clone(), held.epoch));
+            }
+            let permit =
+                owned.permit(shard, held.epoch, Purpose::Dispatch, published.valid_until, now);
+            if idle && permit.is_ok() {
+                starting.push((shard.clone(), held.epoch));
+            }
+        }
+        for (shard, epoch) in starting {
+            let duration = self.draw(MS..LONGEST_RECONCILE_MS * MS);
+            self.sequence += 1;
+            let number = self.sequence;
+            let until = (self.now_us + duration).min(valid_until_us);
+            self.oracle.dispatched(&shard, &owned.member, self.now_us, until);
+            let run = Run { number, member: owned.member.clone(), epoch };
+            self.replicas[replica].running.insert(shard.clone(), run);
+            self.schedule(duration, replica, Happening::Finish { shard, run: number });
+        }
+        drained
+    }
+}

@@ -1,0 +1,173 @@
+//! Several members against one store, in virtual time, under one seed: every delay, loss, crash,
+//! pause, partition and drift is drawn from it. Drives the production [`sharding::node::Node`].
+//!
+//! The oracles look at what the store accepted and at what the members dispatched, never at what a
+//! member says of itself: see `oracle.rs`.
+//!
+//! `LEASEHOLD_SIM_SEED=n` replays one seed; `LEASEHOLD_SIM_SEEDS=n` runs that many.
+
+mod fleet;
+mod oracle;
+mod server;
+
+use fleet::{Fault, Fleet, Network};
+
+/// Seeds of an ordinary run.
+const SEEDS: u64 = 20;
+
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    match number("LEASEHOLD_SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("LEASEHOLD_SIM_SEEDS").unwrap_or(SEEDS),
+    }
+}
+
+/// Runs `scenario` under each seed; a failure names the seed that replays it.
+fn for_each_seed(name: &str, scenario: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    for seed in seeds() {
+        if let Err(panic) = std::panic::catch_unwind(|| scenario(seed)) {
+            eprintln!("{name} failed: replay with LEASEHOLD_SIM_SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn three_that_start_together_share_evenly_within_a_second() {
+    for_each_seed("start", |seed| {
+        let mut fleet = Fleet::new(seed, 30, Network::Calm);
+        for _ in 0..3 {
+            fleet.start();
+        }
+        fleet.run_for(1_000);
+        assert_eq!(fleet.oracle.owners(), [10, 10, 10]);
+        assert_eq!(fleet.oracle.moves(), 30, "no shuffle");
+    });
+}
+
+#[test]
+fn a_crash_costs_the_lease_and_the_margin() {
+    for_each_seed("crash", |seed| {
+        let mut fleet = Fleet::new(seed, 30, Network::Calm);
+        for _ in 0..3 {
+            fleet.start();
+        }
+        fleet.run_for(10_000);
+        fleet.inject(Fault::Crash(0));
+        // 8 s and 500 ms, 2 % slow clocks, and some round trips.
+        fleet.run_for(9_000);
+        assert_eq!(fleet.oracle.owners(), [15, 15]);
+        assert_eq!(fleet.oracle.moves(), 40, "only the dead one's shards moved");
+    });
+}
+
+#[test]
+fn a_leaver_hands_over_as_fast_as_its_work_ends() {
+    for_each_seed("leave", |seed| {
+        let mut fleet = Fleet::new(seed, 30, Network::Calm);
+        for _ in 0..3 {
+            fleet.start();
+        }
+        fleet.run_for(10_000);
+        fleet.inject(Fault::Leave(0));
+        fleet.run_for(fleet::LONGEST_RECONCILE_MS + 1_000);
+        assert_eq!(fleet.oracle.owners(), [15, 15]);
+        assert_eq!(fleet.oracle.moves(), 40, "only the leaver's shards moved");
+        assert!(fleet.has_departed(0));
+    });
+}
+
+#[test]
+fn a_newcomer_gets_its_share_and_nothing_else_moves() {
+    for_each_seed("join", |seed| {
+        let mut fleet = Fleet::new(seed, 30, Network::Calm);
+        for _ in 0..2 {
+            fleet.start();
+        }
+        fleet.run_for(10_000);
+        fleet.start();
+        fleet.run_for(15_000);
+        assert_eq!(fleet.oracle.owners(), [10, 10, 10]);
+        assert_eq!(fleet.oracle.moves(), 40, "only the newcomer's share moved");
+    });
+}
+
+#[test]
+fn all_leave_and_come_back_without_repeating_an_epoch() {
+    for_each_seed("restart", |seed| {
+        let mut fleet = Fleet::new(seed, 9, Network::Calm);
+        for _ in 0..3 {
+            fleet.start();
+        }
+        fleet.run_for(5_000);
+        for replica in 0..3 {
+            fleet.inject(Fault::Leave(replica));
+        }
+        fleet.run_for(fleet::LONGEST_RECONCILE_MS + 10_000);
+        assert!((0..3).all(|replica| fleet.has_departed(replica)));
+        fleet.start();
+        fleet.run_for(12_000);
+        assert_eq!(fleet.oracle.owners(), [9]);
+    });
+}
+
+#[test]
+fn a_removed_cluster_drains_and_its_map_goes() {
+    for_each_seed("removal", |seed| {
+        let mut fleet = Fleet::new(seed, 6, Network::Calm);
+        for _ in 0..2 {
+            fleet.start();
+        }
+        fleet.run_for(5_000);
+        fleet.set_clusters(4);
+        fleet.run_for(5_000 + fleet::LONGEST_RECONCILE_MS + 2_000);
+        assert_eq!(fleet.server.maps(), 4);
+        fleet.set_clusters(6);
+        fleet.run_for(5_000);
+        assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 6);
+    });
+}
+
+/// Anything may happen; S1, S3 and S5 hold throughout, and once the faults cease every shard is
+/// owned and the owners are even (L1).
+#[test]
+fn chaos() {
+    for_each_seed("chaos", |seed| {
+        let mut fleet = Fleet::new(seed, 12, Network::Rough);
+        for _ in 0..4 {
+            fleet.start();
+        }
+        fleet.run_for(5_000);
+        for _ in 0..12 {
+            fleet.inject_any();
+            let pause = fleet.draw(0..6_000);
+            fleet.run_for(pause);
+        }
+        fleet.heal();
+        // A Lease runs out, is taken, drains end, balance is restored eight at a time.
+        fleet.run_for(40_000);
+        let owners = fleet.oracle.owners();
+        let (least, most) = (owners.iter().min(), owners.iter().max());
+        assert_eq!(owners.iter().sum::<usize>(), 12, "all owned");
+        assert!(most.unwrap() - least.unwrap() <= 1, "even: {owners:?}");
+        assert_eq!(owners.len(), fleet.alive().min(12));
+    });
+}
+
+#[test]
+fn a_seed_replays_to_the_same_history() {
+    let history = |seed| {
+        let mut fleet = Fleet::new(seed, 8, Network::Rough);
+        for _ in 0..3 {
+            fleet.start();
+        }
+        for _ in 0..6 {
+            fleet.inject_any();
+            fleet.run_for(2_000);
+        }
+        fleet.server.history()
+    };
+    assert_eq!(history(7), history(7));
+    assert_ne!(history(7), history(8));
+}

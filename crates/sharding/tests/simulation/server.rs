@@ -1,0 +1,92 @@
+//! The home cluster: one store of records with versions, and the log that watches read.
+
+use std::collections::BTreeMap;
+
+use sharding::record::{Event, Kind, Object, Outcome, Target, Version, Write};
+
+/// The store.
+#[derive(Debug, Default)]
+pub struct Server {
+    objects: BTreeMap<Target, Object>,
+    log: Vec<Event>,
+    revision: u64,
+}
+
+/// What a write changed.
+#[derive(Debug)]
+pub struct Commit {
+    pub before: Option<Object>,
+    pub after: Option<Object>,
+}
+
+impl Server {
+    /// Carries out a write if its precondition holds.
+    pub fn write(&mut self, write: Write) -> (Outcome, Option<Commit>) {
+        let target = write.target();
+        let before = self.objects.get(&target).cloned();
+        let expected = match &write {
+            Write::Create(_) => None,
+            Write::Replace(object) => Some(object.version().clone()),
+            Write::Delete(_, version) => Some(version.clone()),
+        };
+        if before.as_ref().map(Object::version) != expected.as_ref() {
+            return (Outcome::Conflict(before), None);
+        }
+        self.revision += 1;
+        let after = match write {
+            Write::Create(mut object) => {
+                let uid = format!("uid-{}", self.revision);
+                object.set_version(Version { uid, resource: self.revision.to_string() });
+                Some(object)
+            }
+            Write::Replace(mut object) => {
+                let uid = object.version().uid.clone();
+                object.set_version(Version { uid, resource: self.revision.to_string() });
+                Some(object)
+            }
+            Write::Delete(..) => None,
+        };
+        match (&after, &before) {
+            (Some(object), _) => {
+                self.objects.insert(target, object.clone());
+                self.log.push(Event::Applied(object.clone()));
+            }
+            (None, Some(last)) => {
+                self.objects.remove(&target);
+                let mut last = last.clone();
+                let uid = last.version().uid.clone();
+                last.set_version(Version { uid, resource: self.revision.to_string() });
+                self.log.push(Event::Deleted(last));
+            }
+            (None, None) => {}
+        }
+        (Outcome::Done(after.clone()), Some(Commit { before, after }))
+    }
+
+    /// A complete list of one kind, and where in the log it stands.
+    pub fn list(&self, kind: Kind) -> Event {
+        let objects = self.objects.iter().filter(|(target, _)| target.kind == kind);
+        let objects = objects.map(|(_, object)| object.clone()).collect();
+        Event::Listed(kind, self.revision.to_string(), objects)
+    }
+
+    /// The events since a place in the log, and the log's end.
+    pub fn since(&self, place: usize) -> (Vec<Event>, usize) {
+        (self.log[place..].to_vec(), self.log.len())
+    }
+
+    /// The log's end.
+    pub fn end(&self) -> usize {
+        self.log.len()
+    }
+
+    /// How many ShardMaps there are.
+    pub fn maps(&self) -> usize {
+        self.objects.keys().filter(|target| target.kind == Kind::Map).count()
+    }
+
+    /// All that was ever accepted, in order.
+    pub fn history(&self) -> String {
+        format!("{:?}", self.log)
+    }
+}

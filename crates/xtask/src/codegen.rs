@@ -1,0 +1,219 @@
+//! Files made from Rust: CRDs and the rights of each controller, for the chart.
+//!
+//! The Rust types are the source. [`files`] is pure; [`drift`] compares it with the tree, [`run`]
+//! writes. A file made by an earlier run that nothing generates any more is drift too; files made by
+//! hand may lie beside.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use serde_json::Value;
+
+/// The folder of the chart that Helm installs CRDs from.
+const CRDS: &str = "deploy/charts/leasehold/crds";
+/// The folder of the chart that its RBAC template reads, one file per controller.
+const RBAC: &str = "deploy/charts/leasehold/files/rbac";
+const HEADER: &str = "# Made by `cargo xtask codegen` from the Rust types: change those instead.\n";
+
+/// Writes the CRDs and RBAC rules into the chart.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Args {
+    /// Write nothing; fail if anything would change.
+    #[arg(long)]
+    check: bool,
+}
+
+/// How one file in the tree differs from what is generated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Drift {
+    /// It is absent.
+    Missing(PathBuf),
+    /// It has another content.
+    Changed(PathBuf),
+    /// It was generated and nothing generates it any more.
+    Leftover(PathBuf),
+}
+
+/// Runs the chore on the workspace.
+///
+/// # Errors
+/// When a file cannot be read or written; with `--check`, when anything drifted.
+pub fn run(args: &Args) -> Result<()> {
+    let root = crate::root();
+    let drift = drift(&root)?;
+    if args.check {
+        if drift.is_empty() {
+            return Ok(());
+        }
+        bail!("generated files are stale, run `cargo xtask codegen`: {drift:?}");
+    }
+    let files = files()?;
+    for change in drift {
+        match change {
+            Drift::Missing(path) | Drift::Changed(path) => {
+                let target = root.join(&path);
+                fs::create_dir_all(target.parent().expect("generated files lie in folders"))?;
+                fs::write(&target, &files[&path])
+                    .with_context(|| format!("write {}", path.display()))?;
+                println!("wrote {}", path.display());
+            }
+            Drift::Leftover(path) => {
+                fs::remove_file(root.join(&path))
+                    .with_context(|| format!("remove {}", path.display()))?;
+                println!("removed {}", path.display());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How the tree under `root` differs from what is generated.
+///
+/// # Errors
+/// When a folder or file that exists cannot be read.
+pub fn drift(root: &Path) -> Result<Vec<Drift>> {
+    let files = files()?;
+    let mut drift = Vec::new();
+    for (path, content) in &files {
+        match fs::read_to_string(root.join(path)) {
+            Ok(found) if found == *content => {}
+            Ok(_) => drift.push(Drift::Changed(path.clone())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                drift.push(Drift::Missing(path.clone()));
+            }
+            Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
+        }
+    }
+    for folder in [CRDS, RBAC] {
+        let Ok(entries) = fs::read_dir(root.join(folder)) else { continue };
+        for entry in entries {
+            let path = Path::new(folder).join(entry?.file_name());
+            let ours = || fs::read_to_string(root.join(&path)).is_ok_and(|c| c.starts_with(HEADER));
+            if !files.contains_key(&path) && ours() {
+                drift.push(Drift::Leftover(path));
+            }
+        }
+    }
+    Ok(drift)
+}
+
+/// Every generated file: its path below the root, and its content.
+///
+/// # Errors
+/// When YAML does not read back as it was written.
+pub fn files() -> Result<BTreeMap<PathBuf, String>> {
+    let mut files = BTreeMap::new();
+    for crd in leasehold::crds() {
+        let name = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
+        files.insert(Path::new(CRDS).join(name), yaml(&crd)?);
+    }
+    for builtin in leasehold::controllers::BUILTINS {
+        let name = format!("{}.yaml", builtin.name);
+        files.insert(Path::new(RBAC).join(name), yaml(&(builtin.rbac)())?);
+    }
+    Ok(files)
+}
+
+fn yaml<T: Serialize>(value: &T) -> Result<String> {
+    let value = serde_json::to_value(value)?;
+    let text = serde_saphyr::to_string(&value)?;
+    let back: Value = serde_saphyr::from_str(&text)?;
+    if back != value {
+        bail!("YAML does not read back as it was written:\n{text}");
+    }
+    Ok(format!("{HEADER}{}\n", text.trim_end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drift_names_what_is_missing_changed_and_left_over() {
+        let root = tempfile::tempdir().unwrap();
+        let files = files().unwrap();
+        for (path, content) in &files {
+            fs::create_dir_all(root.path().join(path).parent().unwrap()).unwrap();
+            fs::write(root.path().join(path), content).unwrap();
+        }
+        assert_eq!(drift(root.path()).unwrap(), []);
+
+        let mut paths = files.keys().cloned();
+        let (missing, changed) = (paths.next().unwrap(), paths.next().unwrap());
+        let leftover = Path::new(RBAC).join("gone.yaml");
+        fs::remove_file(root.path().join(&missing)).unwrap();
+        fs::write(root.path().join(&changed), "edited").unwrap();
+        fs::write(root.path().join(&leftover), format!("{HEADER}old")).unwrap();
+        fs::write(root.path().join(RBAC).join("home.yaml"), "made by hand").unwrap();
+        assert_eq!(
+            drift(root.path()).unwrap(),
+            [Drift::Missing(missing), Drift::Changed(changed), Drift::Leftover(leftover)]
+        );
+    }
+
+    /// What a real API server refuses in a structural schema.
+    #[test]
+    fn every_schema_is_structural() {
+        for crd in leasehold::crds() {
+            let name = crd.metadata.name.clone().expect("a CRD has a name");
+            for version in &crd.spec.versions {
+                let schema = version.schema.as_ref().unwrap();
+                let schema = serde_json::to_value(&schema.open_api_v3_schema).unwrap();
+                structural(&schema, &name);
+            }
+        }
+    }
+
+    /// Only the status subresource keeps what users write and what controllers report apart.
+    #[test]
+    fn what_a_controller_reports_is_a_subresource() {
+        for crd in leasehold::controllers::crds() {
+            for version in &crd.spec.versions {
+                let subresources = version.subresources.as_ref().unwrap();
+                assert!(subresources.status.is_some(), "{}", crd.spec.names.kind);
+            }
+        }
+    }
+
+    fn structural(schema: &Value, path: &str) {
+        let schema = schema.as_object().unwrap_or_else(|| panic!("{path} is no object"));
+        for banned in [
+            "$ref",
+            "definitions",
+            "$defs",
+            "const",
+            "patternProperties",
+            "dependencies",
+            "id",
+            "additionalItems",
+            "deprecated",
+            "examples",
+            "readOnly",
+            "writeOnly",
+        ] {
+            assert!(!schema.contains_key(banned), "{path}: {banned}");
+        }
+        let typed = schema.get("type").is_some_and(Value::is_string)
+            || schema.contains_key("x-kubernetes-int-or-string")
+            || schema.contains_key("x-kubernetes-preserve-unknown-fields");
+        assert!(typed, "{path} has no type");
+        if let Some(values) = schema.get("enum").and_then(Value::as_array) {
+            assert!(!values.contains(&Value::Null), "{path}: null in an enum");
+        }
+        for (name, property) in
+            schema.get("properties").and_then(Value::as_object).into_iter().flatten()
+        {
+            structural(property, &format!("{path}.{name}"));
+        }
+        for inner in ["items", "additionalProperties"] {
+            if let Some(inner) = schema.get(inner).filter(|inner| inner.is_object()) {
+                structural(inner, &format!("{path}[]"));
+            }
+        }
+        let both = schema.contains_key("properties") && schema.contains_key("additionalProperties");
+        assert!(!both, "{path}: properties and additionalProperties exclude each other");
+    }
+}

@@ -1,0 +1,168 @@
+//! Makes the answers of two servers comparable: what must differ between them (uids, versions,
+//! times, tokens) is replaced by a word that is the same in both, in such a way that equal values
+//! stay equal. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+/// Remembers what it has seen, so that it must be used for all answers of one sequence in turn.
+#[derive(Debug, Default)]
+pub struct Normaliser {
+    /// What each value became, by kind and value.
+    words: BTreeMap<(&'static str, String), String>,
+    /// How many of each kind there are.
+    counts: BTreeMap<&'static str, usize>,
+}
+
+/// Keys whose values are moments of the server's.
+const MOMENTS: [&str; 4] = ["creationTimestamp", "deletionTimestamp", "time", "lastTransitionTime"];
+
+/// Keys whose values a server assigns from pools of its own.
+const ASSIGNED: [&str; 4] = ["clusterIP", "clusterIPs", "nodePort", "serverAddress"];
+
+/// What comes before the server's own version in the text of a refusal.
+const PRESENT_VERSION: &str = "current: ";
+
+impl Normaliser {
+    /// The answer with everything replaced that must differ.
+    pub fn normalise(&mut self, mut outcome: Value) -> Value {
+        self.visit(&mut outcome);
+        outcome
+    }
+
+    fn visit(&mut self, value: &mut Value) {
+        match value {
+            Value::Object(object) => self.visit_object(object),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.visit(item)),
+            _ => {}
+        }
+    }
+
+    fn visit_object(&mut self, object: &mut Map<String, Value>) {
+        generated_name(object);
+        let list = object.get("items").is_some_and(Value::is_array);
+        let bookmark = object.get("type").is_some_and(|kind| kind == "BOOKMARK");
+        if list && let Some(metadata) = object.get_mut("metadata") {
+            forget_version(metadata);
+        }
+        if bookmark
+            && let Some(metadata) = object.get_mut("object").and_then(|o| o.get_mut("metadata"))
+        {
+            forget_version(metadata);
+        }
+        let is_status = object.get("kind").is_some_and(|kind| kind == "Status");
+        for (key, value) in object.iter_mut() {
+            match key.as_str() {
+                "uid" => self.name("uid", value),
+                "resourceVersion" => self.name("version", value),
+                "continue" => replace(value, "<token>"),
+                key if MOMENTS.contains(&key) => replace(value, "<moment>"),
+                key if ASSIGNED.contains(&key) => replace(value, "<assigned>"),
+                "message" if is_status => self.rewrite(value),
+                _ => self.visit(value),
+            }
+        }
+    }
+
+    /// The word for a value, the same each time it is met.
+    fn name(&mut self, kind: &'static str, value: &mut Value) {
+        let Some(text) = value.as_str().filter(|text| !text.is_empty() && !text.starts_with('<'))
+        else {
+            return;
+        };
+        let key = (kind, text.to_owned());
+        let word = match self.words.get(&key) {
+            Some(word) => word.clone(),
+            None => {
+                let count = self.counts.entry(kind).or_default();
+                *count += 1;
+                let word = format!("<{kind} {count}>");
+                self.words.insert(key, word.clone());
+                word
+            }
+        };
+        *value = Value::String(word);
+    }
+
+    /// Texts quote values: they get the same words there.
+    fn rewrite(&mut self, value: &mut Value) {
+        let Some(text) = value.as_str() else { return };
+        let mut text = text.to_owned();
+        for ((kind, known), word) in &self.words {
+            // A short version would be found inside other numbers.
+            if *kind == "uid" || known.len() > 2 {
+                text = text.replace(known.as_str(), word);
+            }
+        }
+        if let Some((before, after)) = text.split_once(PRESENT_VERSION) {
+            let rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
+            text = format!("{before}{PRESENT_VERSION}<version of the server>{rest}");
+        }
+        *value = Value::String(text);
+    }
+}
+
+fn replace(value: &mut Value, word: &str) {
+    let absent = value.is_null() || value.as_str().is_some_and(str::is_empty);
+    if !absent {
+        *value = Value::String(word.to_owned());
+    }
+}
+
+/// A list's version is that of the whole server, where other things happen too.
+fn forget_version(metadata: &mut Value) {
+    if let Some(version) = metadata.get_mut("resourceVersion") {
+        replace(version, "<version of the server>");
+    }
+}
+
+/// `generateName` adds characters by chance.
+fn generated_name(metadata: &mut Map<String, Value>) {
+    let prefix = metadata.get("generateName").and_then(Value::as_str).map(str::to_owned);
+    if let (Some(prefix), Some(Value::String(name))) = (prefix, metadata.get_mut("name"))
+        && let Some(suffix) = name.strip_prefix(&prefix)
+    {
+        *name = format!("{prefix}<{} characters>", suffix.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn equal_values_stay_equal_and_texts_follow() {
+        let mut normaliser = Normaliser::default();
+        let object = |uid: &str, version: &str| {
+            json!({"kind": "Thing", "metadata": {
+                "uid": uid, "resourceVersion": version, "creationTimestamp": "2026-01-01T00:00:00Z",
+            }})
+        };
+        let first = normaliser.normalise(object("a-a", "1001"));
+        assert_eq!(first["metadata"]["creationTimestamp"], "<moment>");
+        let second = normaliser.normalise(object("a-a", "1002"));
+        assert_eq!(first["metadata"]["uid"], second["metadata"]["uid"]);
+        assert_ne!(first["metadata"]["resourceVersion"], second["metadata"]["resourceVersion"]);
+        let refusal = json!({"kind": "Status", "message": "uid is a-a, version 1002"});
+        let refusal = normaliser.normalise(refusal);
+        assert_eq!(refusal["message"], "uid is <uid 1>, version <version 2>");
+    }
+
+    #[test]
+    fn lists_bookmarks_and_generated_names() {
+        let mut normaliser = Normaliser::default();
+        let list = json!({"metadata": {"resourceVersion": "7", "continue": "abc"}, "items": []});
+        let list = normaliser.normalise(list);
+        assert_eq!(list["metadata"]["resourceVersion"], "<version of the server>");
+        assert_eq!(list["metadata"]["continue"], "<token>");
+        let bookmark =
+            json!([{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "8"}}}]);
+        let bookmark = normaliser.normalise(bookmark);
+        let version = &bookmark[0]["object"]["metadata"]["resourceVersion"];
+        assert_eq!(version, "<version of the server>");
+        let object = json!({"metadata": {"generateName": "a-", "name": "a-x7k2p"}});
+        assert_eq!(normaliser.normalise(object)["metadata"]["name"], "a-<5 characters>");
+    }
+}

@@ -1,0 +1,46 @@
+//! The embedded API server as a process of its own: `leasehold apiserver`.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+use kube::Client;
+
+use super::control_plane::free_port;
+use super::kubectl::{self, Kubectl};
+use super::process::Process;
+use super::{Scene, wait};
+
+const READY_DEADLINE: Duration = Duration::from_secs(20);
+
+/// A running embedded server. Dropping it stops it.
+pub struct Embedded {
+    _process: Process,
+    /// kubectl as its administrator.
+    pub kubectl: Kubectl,
+    /// A client as its administrator.
+    pub client: Client,
+}
+
+impl Embedded {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// If it ends or is not ready in time.
+    pub async fn start(scene: &Scene, name: &str) -> Result<Self> {
+        let kubeconfig = scene.dir().join(format!("{name}.kubeconfig"));
+        let mut command = Command::new(scene.tools().leasehold());
+        command.args(["apiserver", "--name", name, "--port", &free_port()?.to_string()]);
+        command.arg("--kubeconfig").arg(&kubeconfig);
+        let mut process = Process::spawn(name, &command, &scene.logs())?;
+        let client = wait::until(READY_DEADLINE, "the embedded server to be ready", async || {
+            process.check_alive()?;
+            let Ok(client) = kubectl::client(&kubeconfig, name).await else { return Ok(None) };
+            let request = http::Request::get("/readyz").body(Vec::new())?;
+            Ok(client.request_text(request).await.is_ok().then_some(client))
+        })
+        .await?;
+        let kubectl = Kubectl::new(&scene.tools().kube(), &kubeconfig, name);
+        Ok(Self { _process: process, kubectl, client })
+    }
+}

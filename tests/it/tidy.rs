@@ -1,0 +1,213 @@
+//! The rules the tree keeps: who imports whom, what is generated, what documents point at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// The longest source file, in lines.
+const MAX_LINES: usize = 600;
+
+/// Who may import whom among our crates; the same table is in `crates/README.md`.
+const IMPORTS: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("telemetry", &[]),
+    ("apiserver", &[]),
+    ("sharding", &["model"]),
+    ("clusters", &["model"]),
+    ("engine", &["model"]),
+    ("admin", &["model", "telemetry"]),
+    ("controllers", &["model", "engine"]),
+    (
+        "leasehold",
+        &[
+            "admin",
+            "apiserver",
+            "clusters",
+            "controllers",
+            "engine",
+            "model",
+            "sharding",
+            "telemetry",
+        ],
+    ),
+    ("xtask", &["leasehold"]),
+    ("loadtest", &["apiserver"]),
+];
+/// May import any of ours.
+const UNBOUND: &str = "tests";
+
+fn root() -> PathBuf {
+    xtask::root()
+}
+
+/// Files below the root with one of these extensions, as paths relative to it.
+fn files(extensions: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy();
+            if path.is_dir() {
+                // Build output, caches and the like; `.ci` and `.cargo` hold none of these files.
+                if name != "target" && !name.starts_with('.') {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|e| extensions.iter().any(|x| e == *x)) {
+                found.push(path.strip_prefix(root()).unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    assert!(!found.is_empty(), "no {extensions:?} below {}", root().display());
+    found
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn metadata() -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn crates_import_what_the_table_allows() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().unwrap();
+    let ours: BTreeSet<_> = packages.iter().map(|p| p["name"].as_str().unwrap()).collect();
+    let table: BTreeMap<_, _> = IMPORTS.iter().copied().collect();
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        if name == UNBOUND {
+            continue;
+        }
+        let allowed = table.get(name).unwrap_or_else(|| panic!("{name} is not in the table"));
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let import = dependency["name"].as_str().unwrap();
+            let is_ours = ours.contains(import) && dependency["path"].is_string();
+            assert!(!is_ours || allowed.contains(&import), "{name} must not import {import}");
+            let optional = dependency["optional"].as_bool().unwrap();
+            assert!(
+                (name, import) != ("leasehold", "apiserver") || optional,
+                "apiserver is a feature of leasehold"
+            );
+        }
+    }
+    for (name, _) in IMPORTS {
+        assert!(ours.contains(name), "{name} is in the table and not in the workspace");
+    }
+}
+
+#[test]
+fn one_version_of_the_kubernetes_types() {
+    let lock = read(Path::new("Cargo.lock"));
+    for name in ["k8s-openapi", "kube", "kube-client", "kube-core"] {
+        let line = format!("name = \"{name}\"");
+        assert_eq!(lock.lines().filter(|found| *found == line).count(), 1, "{name}");
+    }
+}
+
+#[test]
+fn every_crate_has_the_workspace_lints() {
+    for package in metadata()["packages"].as_array().unwrap() {
+        let manifest = fs::read_to_string(package["manifest_path"].as_str().unwrap()).unwrap();
+        assert!(manifest.contains("[lints]\nworkspace = true\n"), "{}", package["name"]);
+    }
+    let root = read(Path::new("Cargo.toml"));
+    assert!(root.contains("unsafe_code = \"forbid\"") && root.contains("missing_docs = \"deny\""));
+}
+
+#[test]
+fn no_source_file_is_long() {
+    let lines = |path: &PathBuf| read(path).lines().count();
+    let long: Vec<_> = files(&["rs", "go"])
+        .into_iter()
+        .map(|path| (lines(&path), path))
+        .filter(|(lines, _)| *lines > MAX_LINES)
+        .collect();
+    assert!(long.is_empty(), "more than {MAX_LINES} lines: {long:#?}");
+}
+
+#[test]
+fn nothing_is_unsafe() {
+    let forms = ["{", "fn", "impl", "extern", "trait"].map(|form| format!("{} {form}", "unsafe"));
+    for path in files(&["rs"]) {
+        for form in &forms {
+            assert!(!read(&path).contains(form.as_str()), "{}: {form}", path.display());
+        }
+    }
+}
+
+/// A file that reads clocks or draws randomness says so to the compiler and to the reader.
+#[test]
+fn shells_are_listed() {
+    let list = read(Path::new("crates/README.md"));
+    let marker = format!("expect({}", "clippy::disallowed_methods");
+    for path in files(&["rs"]).iter().filter(|path| read(path).contains(&marker)) {
+        let name = path.strip_prefix("crates").unwrap_or(path).display().to_string();
+        assert!(list.contains(&format!("`{name}`")), "crates/README.md does not list `{name}`");
+    }
+}
+
+#[test]
+fn documents_point_at_files_that_exist() {
+    let mut broken = Vec::new();
+    for path in files(&["md"]) {
+        let text = read(&path);
+        let folder = path.parent().unwrap();
+        for target in links(&text) {
+            if !root().join(folder).join(&target).exists() {
+                broken.push(format!("{}: {target}", path.display()));
+            }
+        }
+        for target in paths_in_code(&text) {
+            let Some(first) = target.split('/').next() else { continue };
+            // A path is one if its first folder is: of the root, or of the document's own folder.
+            let base = [root(), root().join(folder)].into_iter().find(|b| b.join(first).is_dir());
+            if base.is_some_and(|base| !base.join(&target).exists()) {
+                broken.push(format!("{}: {target}", path.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// The targets of links, without anchors and without those to the web.
+fn links(text: &str) -> Vec<String> {
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+        .filter(|target| !target.contains("://") && !target.starts_with(['#', '<']))
+        .filter_map(|target| target.split('#').next().map(str::to_owned))
+        .collect()
+}
+
+/// Words in backticks that look like paths of files or folders.
+fn paths_in_code(text: &str) -> Vec<String> {
+    let is_path = |word: &str| {
+        word.contains('/')
+            && word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c))
+            && (word.ends_with('/') || Path::new(word).extension().is_some())
+    };
+    text.lines()
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
+        .filter(|word| is_path(word))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn generated_files_are_fresh() {
+    let drift = xtask::codegen::drift(&root()).unwrap();
+    assert!(drift.is_empty(), "run `cargo xtask codegen`: {drift:#?}");
+}
