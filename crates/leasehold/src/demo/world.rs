@@ -234,7 +234,7 @@ async fn server(
 ) -> Result<apiserver::Server, Error> {
     apiserver::Server::builder()
         .name(name)
-        .bind(address.to_string())
+        .bind(address)
         .workloads(workloads)
         .garbage_collector(workloads)
         .start()
