@@ -61,17 +61,17 @@ pub fn line(snapshot: &Snapshot) -> String {
         .iter()
         .map(|replica| {
             let mark = if replica.coordinator { "*" } else { "" };
-            format!("{}{mark}={}", replica.name, replica.shards.len())
+            format!("{}{mark} {}", replica.name, replica.shards.len())
         })
         .collect();
     format!(
-        "{:>5}  converged {converged}/{objects}  shards {}/{shards} owned ({})  {:.0} reconciles/s  queue {}  {changes} changes  {}",
+        "{:>5}  converged {converged}/{objects}, shards owned {}/{shards} ({}), {:.0} reconciles/s, {} queued, {changes} changes{}",
         clock_time(snapshot.elapsed),
         shards - unowned,
-        held.join(" "),
+        held.join(", "),
         rate(snapshot),
         queued(snapshot),
-        latency(snapshot.latency),
+        snapshot.latency.map(|found| format!(": {}", percentiles(found))).unwrap_or_default(),
     )
 }
 
@@ -89,7 +89,7 @@ pub fn table(snapshot: &Snapshot, width: usize) -> Vec<String> {
     lines.push(String::new());
     lines.push(format!("  shards      {}", shards(snapshot)));
     lines.push(format!("  converged   {}", progress(snapshot)));
-    lines.push(format!("  changes     {} made; {}", snapshot.changes, latency(snapshot.latency)));
+    lines.push(format!("  changes     {}", changes(snapshot)));
     lines.push(format!(
         "  work        {:.0} reconciles/s, {} keys queued",
         rate(snapshot),
@@ -129,20 +129,23 @@ fn progress(snapshot: &Snapshot) -> String {
 }
 
 fn rate(snapshot: &Snapshot) -> f64 {
-    snapshot.replicas.iter().filter_map(|replica| replica.rate).sum()
+    // An empty sum of floats is -0, which nobody wants to read.
+    snapshot.replicas.iter().filter_map(|replica| replica.rate).fold(0.0, |sum, rate| sum + rate)
 }
 
 fn queued(snapshot: &Snapshot) -> u64 {
     snapshot.replicas.iter().filter_map(|replica| replica.queued).sum()
 }
 
-fn latency(latency: Option<Latency>) -> String {
-    match latency {
-        Some(l) => {
-            format!("change to converged p50 {}, p99 {}", time(l.p50_us), time(l.p99_us))
-        }
-        None => "none has converged yet".to_owned(),
-    }
+fn changes(snapshot: &Snapshot) -> String {
+    let measured = snapshot.latency.map_or_else(String::new, |found| {
+        format!("; from change to converged: {}", percentiles(found))
+    });
+    format!("{} made{measured}", snapshot.changes)
+}
+
+fn percentiles(latency: Latency) -> String {
+    format!("p50 {}, p99 {}", time(latency.p50_us), time(latency.p99_us))
 }
 
 /// Microseconds as people say them: `850 us`, `38 ms`, `1.24 s`.
@@ -261,7 +264,7 @@ Leasehold demo   1:15 of 1:30
 
   shards      2 of 3 owned, 1 without an owner
   converged   ████████████████████████░░░░░░░░ 750 of 1000
-  changes     42 made; change to converged p50 38 ms, p99 1.24 s
+  changes     42 made; from change to converged: p50 38 ms, p99 1.24 s
   work        25 reconciles/s, 4 keys queued";
         assert_eq!(table(&snapshot(), 100).join("\n"), expect);
     }
@@ -277,7 +280,7 @@ Leasehold demo   1:15 of 1:30
     fn a_line_tells_the_same_for_pipes() {
         assert_eq!(
             line(&snapshot()),
-            " 1:15  converged 750/1000  shards 2/3 owned (replica-0*=1 replica-1=0 replica-2=0)  25 reconciles/s  queue 4  42 changes  change to converged p50 38 ms, p99 1.24 s"
+            " 1:15  converged 750/1000, shards owned 2/3 (replica-0* 1, replica-1 0, replica-2 0), 25 reconciles/s, 4 queued, 42 changes: p50 38 ms, p99 1.24 s"
         );
     }
 
