@@ -448,6 +448,9 @@ impl Node {
 
     /// Plans if anything changed since the last plan, and offers the writes.
     fn plan(&mut self, now: Moment) -> Option<Moment> {
+        if self.outbox.is_busy() {
+            return None;
+        }
         let states = self.lease_states(now);
         let revision = self.world.revision();
         if let Some(last) = &self.planned
