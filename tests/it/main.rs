@@ -1,9 +1,11 @@
 //! Integration tests, one binary. A module per subject:
 //!
 //! - `controllers`: the built-in controllers through the engine, over embedded API servers
+//! - `engine`: the engine against a server that misbehaves
 //! - `manager`: replicas as a library user runs them, over embedded API servers
 //! - `tidy`: the rules the tree keeps
 
 mod controllers;
+mod engine;
 mod manager;
 mod tidy;
