@@ -3,9 +3,12 @@
 //! - `controllers`: the built-in controllers through the engine, over embedded API servers
 //! - `engine`: the engine against a server that misbehaves
 //! - `manager`: replicas as a library user runs them, over embedded API servers
+//! - `sharding`: members over an embedded home cluster: share, leave, crash, fence
 //! - `tidy`: the rules the tree keeps
 
 mod controllers;
 mod engine;
 mod manager;
+#[cfg(test)]
+mod sharding;
 mod tidy;
