@@ -5,6 +5,7 @@
 //! - `manager`: replicas as a library user runs them, over embedded API servers
 //! - `sharding`: members over an embedded home cluster: share, leave, crash, fence
 //! - `tidy`: the rules the tree keeps
+//! - `traces`: one trace from the watch event to the API call, at a real OTLP collector
 
 mod controllers;
 mod engine;
@@ -12,3 +13,4 @@ mod manager;
 #[cfg(test)]
 mod sharding;
 mod tidy;
+mod traces;
