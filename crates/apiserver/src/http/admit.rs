@@ -10,9 +10,10 @@ use crate::api::Api;
 use crate::catalog::Resource;
 use crate::crd;
 use crate::kinds::{DEFINITIONS, KindInfo};
-use crate::objects::{defaults, deleting, meta, set_meta, validate};
+use crate::objects::{defaults, deleting, meta, validate};
 use crate::status::{ApiError, Cause, FieldError};
 use crate::store::Key;
+use crate::types;
 
 /// Objects live in namespaces that exist and stay.
 ///
@@ -57,13 +58,13 @@ pub(super) fn created(
     validation: FieldValidation,
 ) -> Result<Vec<String>, ApiError> {
     let info = &resource.info;
+    let warnings = shape(resource, object, validation)?;
     if info.is("", "namespaces") && object["spec"]["finalizers"].is_null() {
         object["spec"]["finalizers"] = json!(["kubernetes"]);
     }
     if info.is("", "services") {
         assign_address(api, resource, object);
     }
-    let warnings = shape(resource, object, validation)?;
     defaults::initial_status(info, object);
     judge(resource, None, object)?;
     Ok(warnings)
@@ -79,10 +80,10 @@ pub(super) fn updated(
     object: &mut Value,
     validation: FieldValidation,
 ) -> Result<Vec<String>, ApiError> {
+    let warnings = shape(resource, object, validation)?;
     if resource.info.is("", "services") {
         keep_address(current, object);
     }
-    let warnings = shape(resource, object, validation)?;
     judge(resource, Some(current), object)?;
     Ok(warnings)
 }
@@ -94,33 +95,41 @@ fn shape(
     validation: FieldValidation,
 ) -> Result<Vec<String>, ApiError> {
     let info = &resource.info;
-    let Some(schema) = &resource.schema else {
-        defaults::apply(info, object);
-        if info.is("apiextensions.k8s.io", DEFINITIONS) {
-            crd::apply_defaults(object);
+    let unknown = match (&resource.schema, types::of(info)) {
+        (Some(schema), _) => {
+            let unknown = match validation {
+                FieldValidation::Ignore => Vec::new(),
+                _ => schema.unknown_fields(object),
+            };
+            schema.prune(object);
+            unknown
         }
-        validate::normalize(info, object)?;
-        return Ok(Vec::new());
-    };
-    let unknown = if super::write::looks_for_unknown_fields(validation) {
-        schema.unknown_fields(object)
-    } else {
-        Vec::new()
+        (None, Some(message)) => {
+            types::conform(message, object).map_err(|e| not_handled(info, &e.to_string()))?
+        }
+        (None, None) => Vec::new(),
     };
     let texts: Vec<String> =
         unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
     if validation == FieldValidation::Strict && !texts.is_empty() {
-        return Err(ApiError::bad_request(format!(
-            "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
-            info.kind,
-            info.version,
-            info.kind,
-            texts.join(", ")
-        )));
+        let why = format!("strict decoding error: {}", texts.join(", "));
+        return Err(not_handled(info, &why));
     }
-    schema.prune(object);
-    schema.apply_defaults(object);
-    Ok(texts)
+    match &resource.schema {
+        Some(schema) => schema.apply_defaults(object),
+        None if info.is("apiextensions.k8s.io", DEFINITIONS) => crd::apply_defaults(object),
+        None => defaults::apply(info, object),
+    }
+    validate::normalize(info, object)?;
+    Ok(if validation == FieldValidation::Warn { texts } else { Vec::new() })
+}
+
+/// 400 for a body that does not decode into its kind.
+fn not_handled(info: &KindInfo, why: &str) -> ApiError {
+    let KindInfo { kind, version, .. } = info;
+    ApiError::bad_request(format!(
+        "{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"
+    ))
 }
 
 fn judge(resource: &Resource, current: Option<&Value>, object: &Value) -> Result<(), ApiError> {
@@ -175,8 +184,5 @@ fn keep_address(current: &Value, service: &mut Value) {
         if let (Some(old), true) = (old, service["spec"][field].is_null()) {
             service["spec"][field] = old.clone();
         }
-    }
-    if service["metadata"]["labels"].is_null() {
-        set_meta(service, "labels", None);
     }
 }

@@ -12,7 +12,7 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::answer::{self, Body};
-use super::options::{FieldValidation, MAX_MANAGER, WriteOptions};
+use super::options::{MAX_MANAGER, WriteOptions};
 use super::{Call, admit, read};
 use crate::api::{Api, key_of};
 use crate::catalog::Resource;
@@ -77,9 +77,6 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response<Body>, ApiError>
     let mut object = decode::parse(call.media_type(), &call.body)?;
     decode::check_types(info, &mut object)?;
     decode::check_namespace(&mut object, call.place.namespace.as_deref())?;
-    if info.namespaced && call.place.namespace.is_none() {
-        return Err(ApiError::bad_request("an empty namespace may not be set during creation"));
-    }
     if !matches!(meta(&object, "resourceVersion"), "" | "0") {
         return Err(ApiError::unknown(
             "resourceVersion should not be set on objects to be created",
@@ -429,9 +426,4 @@ impl<'a> Writer<'a> {
         }
         program.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(MAX_MANAGER).collect()
     }
-}
-
-/// Whether unknown fields matter to a write.
-pub(super) fn looks_for_unknown_fields(validation: FieldValidation) -> bool {
-    validation != FieldValidation::Ignore
 }

@@ -170,7 +170,9 @@ impl Run {
                 *present = route;
                 earlier.priority = earlier.priority.min(nudge.priority);
                 earlier.retry |= nudge.retry;
-                link(&mut earlier.span, nudge.span);
+                if earlier.span.is_disabled() {
+                    earlier.span = nudge.span;
+                }
             }
             None => self.again = Some((route, nudge)),
         }
@@ -257,7 +259,7 @@ impl<T> Route<T> {
         match &mut waiting.ready {
             Some(ready) => {
                 ready.retry |= retry;
-                link(&mut ready.span, span);
+                link(&mut ready.span, &span, key);
                 if priority >= ready.priority {
                     return false;
                 }
@@ -324,10 +326,14 @@ fn queue_span(cause: &Span, key: &ObjectKey) -> Span {
 }
 
 /// A second cause joins the first: the trace of the first goes on and refers to the second.
-fn link(present: &mut Span, later: Span) {
-    if present.is_disabled() {
-        *present = later;
+///
+/// Only the span of a key's wait ever refers to others, and only to causes, which refer to none:
+/// the exporter locks both ends of a reference, so a span that refers to itself, or two that refer
+/// to each other, would stop the thread for good.
+fn link(waiting: &mut Span, cause: &Span, key: &ObjectKey) {
+    if waiting.is_disabled() {
+        *waiting = queue_span(cause, key);
     } else {
-        present.follows_from(later.id());
+        waiting.follows_from(cause.id());
     }
 }

@@ -265,11 +265,9 @@ fn build_leasehold() -> Result<()> {
     if !flags.contains("+crt-static") {
         flags.push_str(" -C target-feature=+crt-static");
     }
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
+    let status = xtask::cargo()
         .args(["build", "--release", "--package", "leasehold", "--target", &target_triple()])
         .env("RUSTFLAGS", flags.trim())
-        .current_dir(xtask::root())
         .status()?;
     if !status.success() {
         bail!("cargo could not build leasehold");
