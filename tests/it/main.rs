@@ -3,4 +3,5 @@
 //! - `controllers`: the built-in controllers through the engine, over embedded API servers
 //! - `tidy`: the rules the tree keeps
 
+mod controllers;
 mod tidy;

@@ -47,6 +47,8 @@ pub enum Reason {
     ServerTimeout,
     /// 504: the request ran out of time.
     Timeout,
+    /// 500 without a word for it, as real servers answer some client mistakes.
+    Unknown,
 }
 
 impl Reason {
@@ -70,6 +72,7 @@ impl Reason {
             Self::ServiceUnavailable => "ServiceUnavailable",
             Self::ServerTimeout => "ServerTimeout",
             Self::Timeout => "Timeout",
+            Self::Unknown => "",
         }
     }
 
@@ -88,7 +91,7 @@ impl Reason {
             Self::UnsupportedMediaType => 415,
             Self::Invalid => 422,
             Self::TooManyRequests => 429,
-            Self::InternalError | Self::ServerTimeout => 500,
+            Self::InternalError | Self::ServerTimeout | Self::Unknown => 500,
             Self::ServiceUnavailable => 503,
             Self::Timeout => 504,
         }
@@ -460,6 +463,11 @@ impl ApiError {
         Self::new(Reason::InternalError, format!("Internal error occurred: {message}"))
     }
 
+    /// 500 in the given words, without a reason.
+    pub fn unknown(message: impl Into<String>) -> Self {
+        Self::new(Reason::Unknown, message)
+    }
+
     /// Adds `Retry-After`.
     pub fn retry_after(mut self, seconds: u32) -> Self {
         self.details.get_or_insert_default().retry_after_seconds = Some(seconds);
@@ -488,9 +496,11 @@ impl ApiError {
             "metadata": metadata,
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason.as_str(),
             "code": self.code,
         });
+        if self.reason != Reason::Unknown {
+            status["reason"] = json!(self.reason.as_str());
+        }
         if let Some(details) = &self.details {
             status["details"] = details.to_value();
         }

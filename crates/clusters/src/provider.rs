@@ -61,6 +61,15 @@ pub enum Access {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
+impl Access {
+    /// Whether the server's certificate goes unchecked.
+    pub fn is_insecure(&self) -> bool {
+        let Self::Kubeconfig { kubeconfig, .. } = self else { return false };
+        let mut clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
+        clusters.any(|cluster| cluster.insecure_skip_tls_verify == Some(true))
+    }
+}
+
 impl Fingerprint {
     /// The fingerprint of these parts, each of which is told apart from its neighbours.
     pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {

@@ -26,7 +26,7 @@ use crate::entry::{Entry, Serving, same};
 use crate::error::Unusable;
 use crate::merge::{Wanted, merge};
 use crate::probe::{Finding, MAX_PROBES, PROBE_INTERVAL, probe};
-use crate::provider::{ClusterProvider, Snapshot, Source};
+use crate::provider::{Access, ClusterProvider, Snapshot, Source};
 use crate::status::Status;
 
 /// How long the first publication waits for clients that take their time, once the providers have
@@ -279,6 +279,9 @@ impl Task {
         let cluster = Cluster { name: name.clone(), client, incarnation: self.incarnations };
         if let Some(entry) = self.entries.get_mut(name) {
             info!(cluster = %name, origin = %entry.source.origin, incarnation = self.incarnations, "cluster engaged");
+            if entry.source.access.as_ref().is_ok_and(Access::is_insecure) {
+                warn!(cluster = %name, "its kubeconfig has insecure-skip-tls-verify: whoever is on the way to the server can read and change everything, credentials included");
+            }
             entry.stop();
             entry.finding = None;
             entry.serving = Serving::Engaged(cluster.clone());

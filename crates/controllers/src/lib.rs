@@ -21,6 +21,9 @@ mod rights;
 pub mod tdset;
 mod write;
 
+pub use configmonitor::ConfigMonitor;
+pub use tdset::TDSet;
+
 /// What the product needs to know of a controller.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {

@@ -32,14 +32,56 @@ where
 /// of the object, of its surroundings or of our rights is in vain.
 pub(crate) fn refusal(error: &kube::Error) -> Option<String> {
     match error {
-        kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => {
+        kube::Error::Api(status)
+            if matches!(status.code, 400 | 403 | 422) && !met_a_namesake(error) =>
+        {
             Some(status.message.clone())
         }
         _ => None,
     }
 }
 
-/// Whether the server says that the object asked for is gone or has been replaced by a namesake.
+/// Whether a write pinned to a uid met another object of the same name. A server calls that invalid,
+/// for a uid cannot change; in truth the cache lagged, and will catch up.
+pub(crate) fn met_a_namesake(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 422 && causes.into_iter().any(|cause| cause.field == "metadata.uid")
+}
+
+/// Whether the server says that the object asked for is gone.
 pub(crate) fn is_gone(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+/// Whether the server says that the object of a deletion pinned to a uid is gone, or that another
+/// has taken its name.
+pub(crate) fn is_gone_or_replaced(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use serde_json::json;
+
+    use super::*;
+
+    /// As kube-apiserver 1.37 answers an apply whose uid is not that of the object found.
+    #[test]
+    fn a_namesake_is_no_refusal() {
+        let answer = |field: &str| {
+            let status: Status = serde_json::from_value(json!({
+                "status": "Failure", "code": 422, "reason": "Invalid", "message": "no",
+                "details": {"causes": [{
+                    "reason": "FieldValueInvalid", "message": "field is immutable", "field": field,
+                }]},
+            }))
+            .unwrap();
+            kube::Error::Api(status.boxed())
+        };
+        let (namesake, refused) = (answer("metadata.uid"), answer("spec.selector"));
+        assert!(met_a_namesake(&namesake) && refusal(&namesake).is_none());
+        assert!(!met_a_namesake(&refused) && refusal(&refused).as_deref() == Some("no"));
+    }
 }

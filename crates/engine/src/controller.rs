@@ -110,7 +110,6 @@ impl Controller<()> {
     ///
     /// # Panics
     /// If `name` is no valid [`ControllerName`]: names are written in the program.
-    #[expect(clippy::new_ret_no_self, reason = "the type parameter is the kind")]
     pub fn for_kind<K: Object>(name: &str) -> Controller<K> {
         Controller {
             name: name.parse().unwrap_or_else(|error| panic!("{error}")),

@@ -150,9 +150,8 @@ impl Series {
         }
         self.make_room(now);
         let object = event.regarding.name.as_deref().unwrap_or("object");
-        let cut = object.floor_char_boundary(MAX_NAME_BYTES.min(object.len()));
         let unique = identity ^ now.as_microsecond().cast_unsigned();
-        let name = format!("{}.{unique:016x}", &object[..cut]);
+        let name = format!("{}.{unique:016x}", shortened(object, MAX_NAME_BYTES));
         let seen = Seen { name: name.clone(), count: 1, last: now, written: now };
         self.0.insert(identity, seen);
         Plan::Create { name }
@@ -186,7 +185,6 @@ fn api_event(
     event: &Event<'_>,
     now: Timestamp,
 ) -> ApiEvent {
-    let cut = event.note.floor_char_boundary(MAX_NOTE_BYTES.min(event.note.len()));
     ApiEvent {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -196,13 +194,20 @@ fn api_event(
         type_: Some(if event.warning { "Warning" } else { "Normal" }.to_owned()),
         reason: Some(event.reason.to_owned()),
         action: Some(event.action.to_owned()),
-        note: Some(event.note[..cut].to_owned()),
+        note: Some(shortened(&event.note, MAX_NOTE_BYTES).to_owned()),
         regarding: Some(event.regarding.clone()),
         event_time: Some(MicroTime(now)),
         reporting_controller: Some(format!("leasehold.dev/{}", dispatch.controller)),
         reporting_instance: Some(dispatch.member.to_string()),
         ..ApiEvent::default()
     }
+}
+
+/// The beginning of a text, at most this many bytes of it and whole characters.
+fn shortened(text: &str, max_bytes: usize) -> &str {
+    let ends = (0..=max_bytes.min(text.len())).rev();
+    let end = ends.into_iter().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    &text[..end]
 }
 
 #[cfg(test)]
@@ -234,6 +239,15 @@ mod tests {
             panic!("a repeat after the window begins anew")
         };
         assert_ne!(name, later);
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        for (text, max, expect) in
+            [("abc", 9, "abc"), ("abc", 2, "ab"), ("aäb", 2, "a"), ("", 0, "")]
+        {
+            assert_eq!(shortened(text, max), expect, "{text} {max}");
+        }
     }
 
     #[test]

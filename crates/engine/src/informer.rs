@@ -336,13 +336,13 @@ impl Task {
         let verdict = match wire::line(bytes) {
             Ok(Line::Upsert(raw)) => {
                 let entry = self.writer.parse(raw).map_err(|error| garbage(&error))?;
-                let verdict = self.machine.line(Signal::Change(&entry.header.resource_version));
+                let verdict = self.change(&entry);
                 self.upsert(entry, now).await;
                 verdict
             }
             Ok(Line::Delete(raw)) => {
                 let entry = self.writer.parse(raw).map_err(|error| garbage(&error))?;
-                let verdict = self.machine.line(Signal::Change(&entry.header.resource_version));
+                let verdict = self.change(&entry);
                 if self.writer.remove(&entry.header.key).is_some() {
                     self.tell(Change::Delete { old: entry }, now).await;
                 }
@@ -365,6 +365,17 @@ impl Task {
             self.synced(now).await;
         }
         Ok(())
+    }
+
+    fn change(&mut self, entry: &Entry) -> Verdict {
+        let version = &*entry.header.resource_version;
+        self.shared.update(|condition| {
+            // The versions of a list come in no order.
+            if condition.synced {
+                version.clone_into(&mut condition.resource_version);
+            }
+        });
+        self.machine.line(Signal::Change(version))
     }
 
     /// Takes in one page. Gives how its request ended.
@@ -402,11 +413,6 @@ impl Task {
 
     async fn upsert(&mut self, new: Arc<Entry>, now: Moment) {
         let old = self.writer.upsert(&new);
-        self.shared.update(|c| {
-            if c.synced {
-                new.header.resource_version.as_ref().clone_into(&mut c.resource_version);
-            }
-        });
         match old {
             // A list after a gap tells of what did not change, too.
             Some(old) if old.header.resource_version == new.header.resource_version => {}

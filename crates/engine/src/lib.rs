@@ -25,6 +25,8 @@ mod selector;
 mod shards;
 pub mod status;
 mod tenure;
+#[cfg(test)]
+mod tests;
 mod transport;
 
 pub use controller::{Controller, ControllerSpec, Scope};

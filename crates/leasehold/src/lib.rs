@@ -18,6 +18,7 @@ pub mod crds;
 #[cfg(feature = "embedded")]
 pub mod demo;
 mod error;
+mod inside;
 pub mod journal;
 mod liveness;
 mod manager;

@@ -1,14 +1,12 @@
 //! The manager as a library: give it a [`Config`] and controllers, and run it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use admin::{Admin, Check, Readiness, ViewFn};
-use clusters::Clusters;
+use admin::Admin;
+use engine::ControllerSpec;
 use engine::controller::DEFAULT_WORKERS;
-use engine::{ControllerSpec, EngineStatus};
 use model::Clock;
-use serde_json::json;
 use sharding::{Departure, Sharding};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -20,6 +18,7 @@ use crate::assemble::{Parts, assemble};
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::error::Error;
+use crate::inside::{Handles, Inside};
 use crate::liveness::Liveness;
 
 /// One replica of the manager.
@@ -108,14 +107,31 @@ impl Manager {
         };
         let stop = CancellationToken::new();
         let _stop_on_return = stop.clone().drop_guard();
+        let inside = Inside::default();
+        let admin = tokio::spawn(serve(listener, inside.admin(self.metrics.clone()), stop.clone()));
+        let grace = self.config.shutdown_grace_period;
         let assembled = assemble(&self.config, self.controllers, &self.metrics, self.clock, &stop);
         let parts = tokio::select! {
             parts = assembled => parts?,
             // Nothing was joined, so there is nothing to hand over.
             () = shutdown.cancelled() => return Ok(Departure::HandedOver),
         };
-        let running = Running::start(parts, listener, self.metrics, stop);
-        running.until(shutdown, self.config.shutdown_grace_period).await
+        Running::start(parts, &inside, admin, stop).until(shutdown, grace).await
+    }
+}
+
+/// Serves probes and metrics until `stop`, if there is anywhere to.
+async fn serve(
+    listener: Option<TcpListener>,
+    admin: Admin,
+    stop: CancellationToken,
+) -> Result<(), admin::Error> {
+    match listener {
+        Some(listener) => admin::serve(listener, admin, stop).await,
+        None => {
+            stop.cancelled().await;
+            Ok(())
+        }
     }
 }
 
@@ -132,43 +148,23 @@ struct Running {
 impl Running {
     fn start(
         parts: Parts,
-        listener: Option<TcpListener>,
-        metrics: prometheus::Registry,
+        inside: &Inside,
+        admin: JoinHandle<Result<(), admin::Error>>,
         stop: CancellationToken,
     ) -> Self {
         let Parts { clusters, sharding, engine, status, liveness } = parts;
         info!(member = %sharding.status().member, "joining the fleet");
-        let admin = Admin {
-            registry: metrics,
-            ready: readiness(sharding.clone(), status.clone()),
-            debug: views(clusters, sharding.clone(), status),
-        };
-        let admin_stop = stop.clone();
-        let admin = tokio::spawn(async move {
-            match listener {
-                Some(listener) => admin::serve(listener, admin, admin_stop).await,
-                None => {
-                    admin_stop.cancelled().await;
-                    Ok(())
-                }
-            }
-        });
+        inside.show(Handles { clusters, sharding: sharding.clone(), engine: status });
         let engine_stop = CancellationToken::new();
         let engine = tokio::spawn(engine.run(engine_stop.clone()));
-        Self {
-            sharding,
-            engine,
-            engine_stop: engine_stop.drop_guard(),
-            admin,
-            stop,
-            _liveness: liveness,
-        }
+        let engine_stop = engine_stop.drop_guard();
+        Self { sharding, engine, engine_stop, admin, stop, _liveness: liveness }
     }
 
     async fn until(
         mut self,
         shutdown: CancellationToken,
-        grace: std::time::Duration,
+        grace: Duration,
     ) -> Result<Departure, Error> {
         tokio::select! {
             () = shutdown.cancelled() => {}
@@ -208,44 +204,4 @@ impl Running {
         }
         Ok(departure)
     }
-}
-
-fn readiness(sharding: Sharding, engine: EngineStatus) -> admin::ReadyFn {
-    Arc::new(move || {
-        let own = sharding.status();
-        let home = match own.problems.first() {
-            Some(problem) => Err(problem.clone()),
-            None if !own.synced => Err("the home cluster is not read yet".to_owned()),
-            None if own.lease_valid_seconds <= 0.0 => {
-                Err("this member has no valid Lease".to_owned())
-            }
-            None => Ok(()),
-        };
-        let engine = engine.readiness();
-        let informers = if engine.ready {
-            Ok(())
-        } else {
-            Err(format!("waiting for {}", engine.waiting.join(", ")))
-        };
-        Readiness { checks: vec![Check::new("home", home), Check::new("informers", informers)] }
-    })
-}
-
-fn views(
-    clusters: Clusters,
-    sharding: Sharding,
-    engine: EngineStatus,
-) -> BTreeMap<&'static str, ViewFn> {
-    let queues = engine.clone();
-    let shards: ViewFn = Arc::new(move || json!(sharding.status()));
-    let queues: ViewFn = Arc::new(move || json!(queues.queues()));
-    let clusters: ViewFn = Arc::new(move || {
-        let status = clusters.status();
-        json!({
-            "clusters": status.clusters,
-            "problems": status.problems,
-            "informers": engine.informers(),
-        })
-    });
-    BTreeMap::from([("shards", shards), ("queues", queues), ("clusters", clusters)])
 }

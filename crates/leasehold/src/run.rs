@@ -67,12 +67,13 @@ async fn serve(args: &RunArgs, config: Config) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The filter, without what kube's client says of each failed request: it names no cluster, and
-/// whoever sent the request tells of the failure. A filter that names `kube_client` has its way.
+/// The filter, without what kube's client says of each connection and each failed request: it
+/// names no cluster, and whoever sent the request tells of the failure. A filter that names
+/// `kube_client` has its way.
 fn quiet(log: &LogConfig) -> LogConfig {
     let mut log = log.clone();
     if !log.filter.contains("kube_client") {
-        log.filter.push_str(",kube_client::client::builder=off");
+        log.filter.push_str(",kube_client=error,kube_client::client::builder=off");
     }
     log
 }

@@ -103,12 +103,16 @@ pub enum Phase {
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
     /// All shards.
+    #[schemars(with = "i32", range(min = 0))]
     pub shards: u32,
     /// Those in phase `Owned`.
+    #[schemars(with = "i32", range(min = 0))]
     pub owned: u32,
     /// Those in phase `Draining`.
+    #[schemars(with = "i32", range(min = 0))]
     pub draining: u32,
     /// Those in phase `Unowned`.
+    #[schemars(with = "i32", range(min = 0))]
     pub unowned: u32,
     /// The owners and how many shards each has, the largest first.
     pub owners: String,
@@ -138,15 +142,17 @@ pub struct MemberSpec {
     /// What the member asks for.
     pub state: MemberState,
     /// How much it can carry, relative to the others.
-    #[schemars(range(min = 1, max = 1000))]
+    #[schemars(with = "i32", range(min = 1, max = 1000))]
     pub capacity: u32,
     /// The version of the sharding protocol it speaks.
+    #[schemars(with = "i32", range(min = 1))]
     pub protocol_version: u32,
     /// The controller groups it can run. It gets shards of no other.
     #[schemars(with = "Vec<String>", length(max = 64))]
     pub groups: Vec<GroupName>,
     /// How many shards it holds; refreshed seldom, decides nothing.
     #[serde(default)]
+    #[schemars(with = "i32", range(min = 0))]
     pub shards: u32,
     /// The drains it has finished and the coordinator has not yet acted on.
     #[serde(default)]
@@ -293,5 +299,36 @@ impl fmt::Display for MemberState {
             Self::Active => "active",
             Self::Leaving => "leaving",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Kubernetes knows no unsigned formats and warns of them at each apply.
+    #[test]
+    fn schemas_use_formats_that_kubernetes_knows() {
+        for crd in crds() {
+            let text = serde_json::to_string(&crd).unwrap();
+            assert!(!text.contains("\"uint"), "{text}");
+        }
+    }
+
+    #[test]
+    fn shards_merge_by_name_and_are_bounded() {
+        let crd = serde_json::to_value(ShardMap::crd()).unwrap();
+        let version = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let shards = &version["properties"]["spec"]["properties"]["shards"];
+        assert_eq!(shards["x-kubernetes-list-type"], "map");
+        assert_eq!(shards["x-kubernetes-list-map-keys"][0], "shard");
+        assert_eq!(shards["maxItems"], MAX_SHARDS);
+    }
+
+    #[test]
+    fn a_path_reads_back_as_written() {
+        let path: ShardPath = "tdset/1/2".parse().unwrap();
+        assert_eq!(path.to_string(), "tdset/1/2");
+        assert!("tdset/2/2".parse::<ShardPath>().is_err());
     }
 }

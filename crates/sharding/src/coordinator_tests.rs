@@ -88,6 +88,7 @@ impl Scene {
             groups: vec!["g".parse().unwrap()],
             shards: 0,
             acknowledged_drains: Vec::new(),
+            down_clusters: Vec::new(),
         };
         change(&mut spec);
         let version = Version::default();

@@ -27,7 +27,7 @@ use super::plan::{
     restartable, selects, status,
 };
 use crate::label::label_value;
-use crate::write::{is_gone, refusal, replace_status};
+use crate::write::{is_gone, is_gone_or_replaced, refusal, replace_status};
 
 /// Reconciles ConfigMonitors.
 #[derive(Clone, Copy, Debug, Default)]
@@ -160,17 +160,28 @@ impl Turn<'_> {
         }
     }
 
+    /// Restarts what the decision names, all of it: one target that is refused holds up no other.
     async fn carry_out(
         &self,
         monitor: &ConfigMonitor,
         pending: Pending,
     ) -> Result<(), ReconcileError> {
+        let mut failure = None;
         for workload in &pending.workloads {
-            let result = self.roll_out(monitor, workload, &pending.hash).await;
-            self.accept(monitor, result).await?;
+            if let Err(error) = self.roll_out(monitor, workload, &pending.hash).await {
+                failure = failure.or(Some(error).filter(|error| !is_gone(error)));
+            }
         }
         for pod in &pending.pods {
-            self.accept(monitor, self.delete(pod).await).await?;
+            if let Err(error) = self.delete(pod).await {
+                failure = failure.or(Some(error).filter(|error| !is_gone_or_replaced(error)));
+            }
+        }
+        if let Some(error) = failure {
+            if let Some(words) = refusal(&error) {
+                self.record(monitor, &Outcome::Refused(words)).await?;
+            }
+            return Err(error.into());
         }
         self.record(monitor, &Outcome::Restarted(pending.clone())).await?;
         self.announce(monitor, &pending).await;
@@ -182,23 +193,6 @@ impl Turn<'_> {
             let config_map = config_map_name(&monitor.spec).unwrap_or_default();
             let note = format!("ConfigMap {config_map} changed: restarted {}", pending.summary());
             self.ctx.publish(Event::normal(monitor, "Restarted", "Restart", note)).await;
-        }
-    }
-
-    /// What is gone needs no restart; what the server refuses is told in the status and retried.
-    async fn accept(
-        &self,
-        monitor: &ConfigMonitor,
-        result: Result<(), kube::Error>,
-    ) -> Result<(), ReconcileError> {
-        match result {
-            Err(error) if !is_gone(&error) => {
-                if let Some(words) = refusal(&error) {
-                    self.record(monitor, &Outcome::Refused(words)).await?;
-                }
-                Err(error.into())
-            }
-            _ => Ok(()),
         }
     }
 

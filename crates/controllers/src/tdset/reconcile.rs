@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use engine::{
     Action, Context, Controller, ControllerSpec, Event, Lookup, ReconcileError, Reconciler,
+    RetryClass,
 };
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -18,7 +19,7 @@ use super::FIELD_MANAGER;
 use super::api::{TDSet, TDSetStatus};
 use super::plan::{Observed, Plan, Scaling, Step, plan};
 use super::status::{Obstacle, status, status_of_unknown_zone};
-use crate::write::{is_gone, refusal, replace_status};
+use crate::write::{is_gone_or_replaced, met_a_namesake, refusal, replace_status};
 
 /// Reconciles TDSets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,16 +69,15 @@ impl Reconciler for TDSetReconciler {
                 return Ok(Action::Done);
             }
         };
-        let written = carry_out(ctx, &set, &plan).await;
-        let (deployment, failure) = match &written {
-            Ok(applied) => (applied.as_ref().or(deployment.as_deref()), None),
-            Err(failure) => (deployment.as_deref(), Some(failure)),
-        };
-        let obstacle = failure.and_then(Failure::obstacle);
+        let (applied, failure) = carry_out(ctx, &set, &plan).await;
+        let deployment = applied.as_ref().or(deployment.as_deref());
+        let obstacle = failure.as_ref().and_then(Failure::obstacle);
         if failure.is_none() || obstacle.is_some() {
             record(ctx, &set, status(&set, &plan, deployment, obstacle, now)).await?;
         }
-        written?;
+        if let Some(failure) = failure {
+            failure.raise(ctx, &set).await?;
+        }
         Ok(plan.wake(&set, now).map_or(Action::Done, Action::RequeueAfter))
     }
 }
@@ -94,23 +94,45 @@ impl Failure {
     fn obstacle(&self) -> Option<Obstacle> {
         refusal(&self.source).map(|message| Obstacle::Rejected { kind: self.kind, message })
     }
+
+    /// Fails the reconcile, unless retrying were in vain: then an Event says so, and the hours go on.
+    async fn raise(self, ctx: &Context, set: &TDSet) -> Result<(), ReconcileError> {
+        let Some(message) = refusal(&self.source) else { return Err(self.into()) };
+        let note = format!("{self}: {message}");
+        let error = ReconcileError::from(self);
+        if error.class() != RetryClass::Terminal {
+            return Err(error);
+        }
+        ctx.publish(Event::warning(set, "Rejected", "Apply", note)).await;
+        Ok(())
+    }
 }
 
 impl From<Failure> for ReconcileError {
     fn from(failure: Failure) -> Self {
+        if met_a_namesake(&failure.source) {
+            return Self::conflict(failure);
+        }
         failure.source.into()
     }
 }
 
-/// Takes the plan's steps. The Deployment as the server returned it, if it was written.
-async fn carry_out(ctx: &Context, set: &TDSet, plan: &Plan) -> Result<Option<Deployment>, Failure> {
-    let failed = |kind| move |source| Failure { kind, source };
-    let applied = take(ctx, set, &plan.deployment).await.map_err(failed("Deployment"))?;
+/// Takes the plan's steps. The Deployment as the server returned it, if it was written, and what
+/// went wrong first.
+async fn carry_out(
+    ctx: &Context,
+    set: &TDSet,
+    plan: &Plan,
+) -> (Option<Deployment>, Option<Failure>) {
+    let applied = match take(ctx, set, &plan.deployment).await {
+        Ok(applied) => applied,
+        Err(source) => return (None, Some(Failure { kind: "Deployment", source })),
+    };
     if let (Some(scaling), true) = (plan.scaling, applied.is_some()) {
         announce(ctx, set, scaling).await;
     }
-    take(ctx, set, &plan.service).await.map_err(failed("Service"))?;
-    Ok(applied)
+    let failure = take(ctx, set, &plan.service).await.err();
+    (applied, failure.map(|source| Failure { kind: "Service", source }))
 }
 
 /// Takes one step. The object as the server returned it, if it was applied.
@@ -133,7 +155,7 @@ where
         Step::Remove { uid } => {
             let pinned = Preconditions { uid: Some(uid.clone()), resource_version: None };
             match children.delete(&name, &DeleteParams::background().preconditions(pinned)).await {
-                Err(error) if !is_gone(&error) => Err(error),
+                Err(error) if !is_gone_or_replaced(&error) => Err(error),
                 _ => Ok(None),
             }
         }

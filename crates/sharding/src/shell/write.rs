@@ -97,7 +97,7 @@ impl Writer {
         };
         match result {
             Ok(object) => Ok(Outcome::Done(object.as_ref().and_then(read))),
-            Err(error) if is_conflict(&error) => {
+            Err(error) if is_conflict(&error, &name) => {
                 Ok(Outcome::Conflict(api.get_opt(&name).await?.as_ref().and_then(read)))
             }
             Err(error) => Err(error),
@@ -158,9 +158,31 @@ fn exactly(version: Version) -> DeleteParams {
 
 /// Whether the object was not as the write expected it: exists, has another version, is gone.
 ///
-/// A create is also answered 404, where the namespace or the kind is unknown; that is no conflict.
-fn is_conflict(error: &kube::Error) -> bool {
+/// Only a 404 that names the very object says that it is gone; where the namespace or the kind is
+/// unknown, nothing is known of the object.
+fn is_conflict(error: &kube::Error, name: &str) -> bool {
     let kube::Error::Api(status) = error else { return false };
-    status.code == 409
-        || (status.code == 404 && status.details.as_ref().is_some_and(|d| !d.name.is_empty()))
+    let named = status.details.as_ref().is_some_and(|details| details.name == name);
+    status.code == 409 || (status.code == 404 && named)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn only_the_object_itself_can_be_gone() {
+        let answer = |code, name: &str| {
+            let details = serde_json::from_value(serde_json::json!({"name": name})).unwrap();
+            let status = Status::failure("", "").with_code(code).with_details(details);
+            is_conflict(&kube::Error::Api(status.boxed()), "m-1")
+        };
+        assert!(answer(409, "m-1"));
+        assert!(answer(404, "m-1"));
+        assert!(!answer(404, "leasehold-system"), "the namespace");
+        assert!(!answer(404, ""), "the kind");
+        assert!(!answer(403, "m-1"));
+    }
 }

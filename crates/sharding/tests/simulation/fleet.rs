@@ -143,7 +143,7 @@ impl Fleet {
         };
         let mut node = Node::new(config, clock.read(self.now_us));
         let now = clock.read(self.now_us);
-        node.handle(Input::Clusters(self.clusters.clone()), now);
+        node.handle(Input::Clusters(self.clusters.clone(), Vec::new()), now);
         self.replicas.push(Replica {
             node,
             clock,
@@ -167,7 +167,9 @@ impl Fleet {
         self.clusters = (0..count).map(|n| format!("c{n}").parse().expect("a name")).collect();
         for replica in 0..self.replicas.len() {
             let now = self.replicas[replica].clock.read(self.now_us);
-            self.replicas[replica].node.handle(Input::Clusters(self.clusters.clone()), now);
+            self.replicas[replica]
+                .node
+                .handle(Input::Clusters(self.clusters.clone(), Vec::new()), now);
             self.schedule(0, replica, Happening::Step);
         }
     }

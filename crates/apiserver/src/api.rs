@@ -1,0 +1,201 @@
+//! The server without its transport: store, catalog, clock, history and faults in one place,
+//! shared by every request.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::catalog::{Catalog, Resource, table_id};
+use crate::clock::Clock;
+use crate::crd;
+use crate::faults::Faults;
+use crate::history::History;
+use crate::kinds::DEFINITIONS;
+use crate::objects::{defaults, meta, prepare};
+use crate::store::{Change, Key, Store, Stored, TableId, WindowLimits};
+
+/// Namespaces every cluster has.
+const SYSTEM_NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// State behind the requests.
+pub struct Api {
+    /// Objects.
+    pub(crate) store: Store,
+    /// Accepted writes.
+    pub(crate) history: History,
+    /// Faults to inject.
+    pub(crate) faults: Faults,
+    catalog: RwLock<Arc<Catalog>>,
+    clock: Clock,
+    rng: Mutex<fastrand::Rng>,
+    /// Ends every watch that runs under it; replaced when it has.
+    watches: RwLock<CancellationToken>,
+    shutdown: CancellationToken,
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api").field("revision", &self.store.revision()).finish_non_exhaustive()
+    }
+}
+
+// === impl Api ===
+
+impl Api {
+    /// A server with its system namespaces and nothing else.
+    pub(crate) fn new(
+        limits: WindowLimits,
+        clock: Clock,
+        rng: fastrand::Rng,
+        faults: Faults,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let api = Self {
+            store: Store::new(limits),
+            history: History::default(),
+            faults,
+            catalog: RwLock::new(Arc::new(Catalog::build(std::iter::empty()))),
+            clock,
+            rng: Mutex::new(rng),
+            watches: RwLock::new(shutdown.child_token()),
+            shutdown,
+        };
+        api.seed();
+        api
+    }
+
+    fn seed(&self) {
+        let catalog = self.catalog();
+        let Some(namespaces) = catalog.find("", "v1", "namespaces") else { return };
+        for name in SYSTEM_NAMESPACES {
+            let mut object = json!({
+                "kind": "Namespace", "apiVersion": "v1",
+                "metadata": {"name": name}, "spec": {"finalizers": ["kubernetes"]},
+            });
+            prepare::for_create(&namespaces.info, &mut object, self.uid(), self.now());
+            defaults::apply(&namespaces.info, &mut object);
+            defaults::initial_status(&namespaces.info, &mut object);
+            let key = Key { namespace: String::new(), name: (*name).to_owned() };
+            let seeded = self.store.commit(&namespaces.table, &key, None, Change::Put(object));
+            debug_assert!(seeded.is_ok(), "an empty store takes every name");
+        }
+    }
+
+    /// What is served now.
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The wall clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// A new uid.
+    pub(crate) fn uid(&self) -> String {
+        let bytes = self.rng().u128(..).to_le_bytes();
+        uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+    }
+
+    /// The random source.
+    pub(crate) fn rng(&self) -> MutexGuard<'_, fastrand::Rng> {
+        self.rng.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Cancelled when present watches must end.
+    pub(crate) fn watch_token(&self) -> CancellationToken {
+        self.watches.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends every watch; clients may start new ones.
+    pub(crate) fn close_watches(&self) {
+        let next = self.shutdown.child_token();
+        let mut watches = self.watches.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *watches, next).cancel();
+    }
+
+    /// Settles what follows from a changed definition: its status, and what is served.
+    pub(crate) fn definition_changed(&self, name: &str) {
+        let key = Key { namespace: String::new(), name: name.to_owned() };
+        let table = definitions();
+        while let Some(current) = self.store.get(&table, &key) {
+            let definition = current.value();
+            let status = crd::status(definition, self.names_taken(definition), self.now());
+            if definition["status"] == status {
+                break;
+            }
+            let mut next = definition.clone();
+            next["status"] = status;
+            if self.store.commit(&table, &key, Some(&current), Change::Put(next)).is_ok() {
+                break;
+            }
+        }
+        self.rebuild_catalog();
+    }
+
+    fn names_taken(&self, definition: &Value) -> Option<String> {
+        let spec = &definition["spec"];
+        let (group, names) = (spec["group"].as_str()?, &spec["names"]);
+        let catalog = self.catalog();
+        let short = names["shortNames"].as_array().into_iter().flatten();
+        let holder =
+            |name: &str| catalog.holder(group, name).filter(|h| h.plural != names["plural"]);
+        [&names["plural"], &names["singular"]]
+            .into_iter()
+            .chain(short)
+            .filter_map(Value::as_str)
+            .find_map(|name| holder(name).map(|_| format!("\"{name}\" is already in use")))
+    }
+
+    fn rebuild_catalog(&self) {
+        let mut guard = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
+        let listed = self.store.list(&definitions(), None, None, None);
+        let objects = listed.map(|snapshot| snapshot.items).unwrap_or_default();
+        *guard = Arc::new(Catalog::build(objects.iter().map(|o| o.value())));
+    }
+
+    /// Removes what a removed definition leaves behind: its objects, then its kind.
+    pub(crate) fn definition_removed(&self, definition: &Value) {
+        for resource in crd::resources(definition) {
+            let Ok(snapshot) = self.store.list(&resource.table, None, None, None) else { continue };
+            for object in snapshot.items {
+                self.drop_instance(&resource, object);
+            }
+        }
+        self.rebuild_catalog();
+        self.close_watches();
+    }
+
+    /// Removes an object whose kind is gone: nobody could take its finalizers off any more.
+    fn drop_instance(&self, resource: &Resource, mut object: Arc<Stored>) {
+        let key = key_of(object.value());
+        loop {
+            let last = Change::Delete(object.value().clone());
+            if self.store.commit(&resource.table, &key, Some(&object), last).is_ok() {
+                return;
+            }
+            match self.store.get(&resource.table, &key) {
+                Some(newer) => object = newer,
+                None => return,
+            }
+        }
+    }
+
+    /// The `Namespace` object.
+    pub(crate) fn namespace(&self, name: &str) -> Option<Arc<Stored>> {
+        let key = Key { namespace: String::new(), name: name.to_owned() };
+        self.store.get(&table_id("", "namespaces"), &key)
+    }
+}
+
+/// The table of definitions.
+pub(crate) fn definitions() -> TableId {
+    table_id("apiextensions.k8s.io", DEFINITIONS)
+}
+
+/// Place of an object, from its metadata.
+pub(crate) fn key_of(object: &Value) -> Key {
+    Key { namespace: meta(object, "namespace").into(), name: meta(object, "name").into() }
+}

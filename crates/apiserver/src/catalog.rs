@@ -1,0 +1,246 @@
+//! Which resources are served, by group, version and plural: the built-in kinds and those of
+//! established definitions.
+//!
+//! A [`Catalog`] is a value; the server replaces it whole when a definition changes.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::crd;
+use crate::kinds::{self, KindInfo};
+use crate::schema::Schema;
+use crate::store::TableId;
+
+/// A kind as it is served in one version.
+#[derive(Debug)]
+pub struct Resource {
+    /// Names and rules.
+    pub info: KindInfo,
+    /// Where its objects are.
+    pub table: TableId,
+    /// How stored objects differ from served ones.
+    pub conversion: Conversion,
+    /// Schema of a custom kind.
+    pub schema: Option<Schema>,
+    /// The same schema as it was written.
+    pub openapi: Option<Value>,
+    /// Declared fields of field selectors, as JSON paths.
+    pub selectable: Vec<String>,
+}
+
+/// How objects are stored, where that differs from how they are served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Conversion {
+    /// They do not differ.
+    None,
+    /// Only in apiVersion, which is this one in the store.
+    Version(String),
+    /// `events.k8s.io` events are stored as core events.
+    Events,
+}
+
+/// The served versions of a group; the first is preferred.
+#[derive(Debug)]
+pub struct Group {
+    /// Group name; empty for the core group.
+    pub name: String,
+    /// Version names with their resources.
+    pub versions: Vec<(String, Vec<Arc<Resource>>)>,
+}
+
+/// Everything that is served.
+#[derive(Debug)]
+pub struct Catalog {
+    by_path: HashMap<(String, String, String), Arc<Resource>>,
+    groups: Vec<Group>,
+}
+
+/// The table of a group's plural.
+pub fn table_id(group: &str, plural: &str) -> TableId {
+    if group.is_empty() { plural.into() } else { format!("{plural}.{group}").into() }
+}
+
+// === impl Catalog ===
+
+impl Catalog {
+    /// The built-in kinds, and those of the established definitions among `definitions`.
+    pub fn build<'a>(definitions: impl Iterator<Item = &'a Value>) -> Self {
+        let builtin = kinds::builtin().into_iter().map(Resource::builtin);
+        let custom = definitions.filter(|d| crd::established(d)).flat_map(crd::resources);
+        let mut groups: Vec<(String, BTreeMap<VersionRank, Vec<Arc<Resource>>>)> = Vec::new();
+        let mut by_path = HashMap::new();
+        for resource in builtin.chain(custom).map(Arc::new) {
+            let info = &resource.info;
+            let path = (info.group.clone(), info.version.clone(), info.plural.clone());
+            by_path.insert(path, resource.clone());
+            let at = groups.iter().position(|(name, _)| *name == info.group).unwrap_or_else(|| {
+                groups.push((info.group.clone(), BTreeMap::new()));
+                groups.len() - 1
+            });
+            groups[at].1.entry(VersionRank::of(&info.version)).or_default().push(resource);
+        }
+        let groups = groups
+            .into_iter()
+            .map(|(name, versions)| Group {
+                name,
+                versions: versions.into_iter().map(|(rank, list)| (rank.name, list)).collect(),
+            })
+            .collect();
+        Self { by_path, groups }
+    }
+
+    /// The resource at a path.
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.by_path.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+    }
+
+    /// The groups, core first.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// The resources of a group's version.
+    pub fn version(&self, group: &str, version: &str) -> Option<&[Arc<Resource>]> {
+        let group = self.groups.iter().find(|g| g.name == group)?;
+        group.versions.iter().find(|(name, _)| name == version).map(|(_, list)| list.as_slice())
+    }
+
+    /// Who holds a name in a group already, among plural, singular and short names.
+    pub fn holder(&self, group: &str, name: &str) -> Option<&KindInfo> {
+        self.by_path.values().map(|r| &r.info).find(|info| {
+            info.group == group
+                && (info.plural == name
+                    || info.singular == name
+                    || info.short_names.iter().any(|s| s == name))
+        })
+    }
+}
+
+/// Order of versions: stable before beta before alpha, newer before older, others last.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct VersionRank {
+    stage: u8,
+    major: std::cmp::Reverse<u32>,
+    minor: std::cmp::Reverse<u32>,
+    name: String,
+}
+
+impl VersionRank {
+    fn of(name: &str) -> Self {
+        let (stage, major, minor) = Self::parse(name).unwrap_or((3, 0, 0));
+        Self {
+            stage,
+            major: std::cmp::Reverse(major),
+            minor: std::cmp::Reverse(minor),
+            name: name.to_owned(),
+        }
+    }
+
+    fn parse(name: &str) -> Option<(u8, u32, u32)> {
+        let rest = name.strip_prefix('v')?;
+        for (word, stage) in [("alpha", 2), ("beta", 1)] {
+            if let Some((major, minor)) = rest.split_once(word) {
+                return Some((stage, major.parse().ok()?, minor.parse().ok()?));
+            }
+        }
+        Some((0, rest.parse().ok()?, 0))
+    }
+}
+
+// === impl Resource ===
+
+impl Resource {
+    fn builtin(info: KindInfo) -> Self {
+        let converted = info.storage_group != info.group;
+        Self {
+            table: table_id(&info.storage_group, &info.plural),
+            conversion: if converted { Conversion::Events } else { Conversion::None },
+            schema: None,
+            openapi: None,
+            selectable: Vec::new(),
+            info,
+        }
+    }
+
+    /// A stored object as this resource serves it.
+    pub fn served<'a>(&self, stored: &'a Value) -> Cow<'a, Value> {
+        match &self.conversion {
+            Conversion::None => Cow::Borrowed(stored),
+            Conversion::Version(_) => {
+                let mut object = stored.clone();
+                object["apiVersion"] = json!(self.info.api_version());
+                Cow::Owned(object)
+            }
+            Conversion::Events => {
+                Cow::Owned(renamed(stored, &self.info.api_version(), |(a, b)| (a, b)))
+            }
+        }
+    }
+
+    /// A served object as it is stored.
+    pub fn stored(&self, mut served: Value) -> Value {
+        match &self.conversion {
+            Conversion::None => served,
+            Conversion::Version(version) => {
+                served["apiVersion"] = json!(version);
+                served
+            }
+            Conversion::Events => renamed(&served, "v1", |(a, b)| (b, a)),
+        }
+    }
+}
+
+/// Fields of events, as the core group and as `events.k8s.io` name them.
+const EVENT_FIELDS: &[(&str, &str)] = &[
+    ("count", "deprecatedCount"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("involvedObject", "regarding"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("message", "note"),
+    ("reportingComponent", "reportingController"),
+    ("source", "deprecatedSource"),
+];
+
+fn renamed<'t>(
+    event: &Value,
+    api_version: &str,
+    direction: impl Fn((&'t str, &'t str)) -> (&'t str, &'t str),
+) -> Value {
+    let mut object = event.clone();
+    let Some(fields) = object.as_object_mut() else { return object };
+    for (from, to) in EVENT_FIELDS.iter().map(|pair| direction(*pair)) {
+        if let Some(value) = fields.remove(from) {
+            fields.insert(to.to_owned(), value);
+        }
+    }
+    fields.insert("apiVersion".into(), json!(api_version));
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_ranked_as_kubernetes_ranks_them() {
+        let mut names = ["foo", "v1alpha1", "v2", "v1beta2", "v10", "v1beta10", "v1"];
+        names.sort_by_key(|name| VersionRank::of(name));
+        assert_eq!(names, ["v10", "v2", "v1", "v1beta10", "v1beta2", "v1alpha1", "foo"]);
+    }
+
+    #[test]
+    fn events_are_one_thing_under_two_names() {
+        let catalog = Catalog::build(std::iter::empty());
+        let new = catalog.find("events.k8s.io", "v1", "events").unwrap();
+        let old = catalog.find("", "v1", "events").unwrap();
+        assert_eq!(new.table, old.table);
+        let event = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "note": "n", "regarding": {"name": "x"}});
+        let stored = new.stored(event.clone());
+        assert_eq!(stored["message"], "n");
+        assert_eq!(stored["involvedObject"]["name"], "x");
+        assert_eq!(*new.served(&stored), event);
+    }
+}

@@ -1,0 +1,182 @@
+//! Between proposal and commit: is there a namespace, does the object fit its kind, what is
+//! filled in.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use super::options::FieldValidation;
+use crate::api::Api;
+use crate::catalog::Resource;
+use crate::crd;
+use crate::kinds::{DEFINITIONS, KindInfo};
+use crate::objects::{defaults, deleting, meta, set_meta, validate};
+use crate::status::{ApiError, Cause, FieldError};
+use crate::store::Key;
+
+/// Objects live in namespaces that exist and stay.
+///
+/// # Errors
+/// 404 without the namespace, 403 while it is going.
+pub(super) fn namespace(api: &Api, kind: &KindInfo, key: &Key) -> Result<(), ApiError> {
+    if !kind.namespaced {
+        return Ok(());
+    }
+    let Some(namespace) = api.namespace(&key.namespace) else {
+        let catalog = api.catalog();
+        let namespaces = catalog.find("", "v1", "namespaces");
+        let kind = namespaces.map_or(kind, |resource| &resource.info);
+        return Err(ApiError::not_found(kind, &key.namespace));
+    };
+    if !deleting(namespace.value()) {
+        return Ok(());
+    }
+    let why = format!(
+        "unable to create new content in namespace {} because it is being terminated",
+        key.namespace
+    );
+    let mut error = ApiError::forbidden(kind, &key.name, &why);
+    if let Some(details) = &mut error.details {
+        details.causes.push(Cause {
+            reason: "NamespaceTerminating".into(),
+            message: format!("namespace {} is being terminated", key.namespace),
+            field: "metadata.namespace".into(),
+        });
+    }
+    Err(error)
+}
+
+/// Completes and judges an object about to be created; returns warnings.
+///
+/// # Errors
+/// 400 for unknown fields under `Strict`, 422 for broken rules.
+pub(super) fn created(
+    api: &Api,
+    resource: &Resource,
+    object: &mut Value,
+    validation: FieldValidation,
+) -> Result<Vec<String>, ApiError> {
+    let info = &resource.info;
+    if info.is("", "namespaces") && object["spec"]["finalizers"].is_null() {
+        object["spec"]["finalizers"] = json!(["kubernetes"]);
+    }
+    if info.is("", "services") {
+        assign_address(api, resource, object);
+    }
+    let warnings = shape(resource, object, validation)?;
+    defaults::initial_status(info, object);
+    judge(resource, None, object)?;
+    Ok(warnings)
+}
+
+/// Completes and judges an object about to be replaced; returns warnings.
+///
+/// # Errors
+/// As [`created`].
+pub(super) fn updated(
+    resource: &Resource,
+    current: &Value,
+    object: &mut Value,
+    validation: FieldValidation,
+) -> Result<Vec<String>, ApiError> {
+    if resource.info.is("", "services") {
+        keep_address(current, object);
+    }
+    let warnings = shape(resource, object, validation)?;
+    judge(resource, Some(current), object)?;
+    Ok(warnings)
+}
+
+/// Gives an object the shape its kind stores: unknown fields dropped, defaults filled in.
+fn shape(
+    resource: &Resource,
+    object: &mut Value,
+    validation: FieldValidation,
+) -> Result<Vec<String>, ApiError> {
+    let info = &resource.info;
+    let Some(schema) = &resource.schema else {
+        defaults::apply(info, object);
+        if info.is("apiextensions.k8s.io", DEFINITIONS) {
+            crd::apply_defaults(object);
+        }
+        validate::normalize(info, object)?;
+        return Ok(Vec::new());
+    };
+    let unknown = if super::write::looks_for_unknown_fields(validation) {
+        schema.unknown_fields(object)
+    } else {
+        Vec::new()
+    };
+    let texts: Vec<String> =
+        unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+    if validation == FieldValidation::Strict && !texts.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
+            info.kind,
+            info.version,
+            info.kind,
+            texts.join(", ")
+        )));
+    }
+    schema.prune(object);
+    schema.apply_defaults(object);
+    Ok(texts)
+}
+
+fn judge(resource: &Resource, current: Option<&Value>, object: &Value) -> Result<(), ApiError> {
+    let info = &resource.info;
+    let mut errors: Vec<FieldError> = validate::metadata(info, object);
+    match &resource.schema {
+        Some(schema) => errors.extend(schema.validate(object)),
+        None if info.is("apiextensions.k8s.io", DEFINITIONS) => {
+            errors.extend(crd::validate(object))
+        }
+        None => errors.extend(validate::builtin(info, current, object)),
+    }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(ApiError::invalid(info, meta(object, "name"), &errors))
+    }
+}
+
+/// First address given to a Service: 10.96.0.1 upwards, as kubeadm has it.
+const FIRST_ADDRESS: u32 = 0x0A60_0001;
+/// Addresses there are.
+const ADDRESSES: u32 = (1 << 20) - 2;
+
+/// Gives a Service the lowest free address, unless it has or wants none.
+fn assign_address(api: &Api, resource: &Resource, service: &mut Value) {
+    let spec = &mut service["spec"];
+    if !spec.is_object() || spec["type"] == "ExternalName" {
+        return;
+    }
+    if let Some(given) = spec["clusterIP"].as_str().filter(|ip| !ip.is_empty()) {
+        spec["clusterIPs"] = json!([given]);
+        return;
+    }
+    let listed = api.store.list(&resource.table, None, None, None);
+    let services = listed.map(|snapshot| snapshot.items).unwrap_or_default();
+    let taken: HashSet<&str> =
+        services.iter().filter_map(|s| s.value()["spec"]["clusterIP"].as_str()).collect();
+    let free = (FIRST_ADDRESS..FIRST_ADDRESS + ADDRESSES)
+        .map(|bits| std::net::Ipv4Addr::from(bits).to_string())
+        .find(|address| !taken.contains(address.as_str()));
+    if let Some(address) = free {
+        spec["clusterIPs"] = json!([address]);
+        spec["clusterIP"] = json!(address);
+    }
+}
+
+/// An update that leaves the address out keeps it.
+fn keep_address(current: &Value, service: &mut Value) {
+    for field in ["clusterIP", "clusterIPs"] {
+        let old = current["spec"].get(field);
+        if let (Some(old), true) = (old, service["spec"][field].is_null()) {
+            service["spec"][field] = old.clone();
+        }
+    }
+    if service["metadata"]["labels"].is_null() {
+        set_meta(service, "labels", None);
+    }
+}

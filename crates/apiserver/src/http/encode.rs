@@ -1,0 +1,157 @@
+//! Objects and lists in the form the client asked for.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::negotiate::Form;
+use crate::catalog::{Conversion, Resource};
+use crate::store::Stored;
+use crate::table;
+
+/// What a list says about itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ListMeta {
+    pub(crate) revision: u64,
+    pub(crate) next: Option<String>,
+    pub(crate) remaining: Option<usize>,
+}
+
+/// Writes objects of one resource in one form.
+#[derive(Debug, Clone)]
+pub(crate) struct Encoder {
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) form: Form,
+    /// What table rows carry of their objects.
+    pub(crate) include: table::IncludeObject,
+}
+
+impl Encoder {
+    /// A stored object.
+    pub(crate) fn stored(&self, object: &Stored, now: Timestamp) -> Bytes {
+        if self.form == Form::Object && self.resource.conversion == Conversion::None {
+            return object.json().clone();
+        }
+        self.value(&self.resource.served(object.value()), now)
+    }
+
+    /// An object in its served version.
+    pub(crate) fn value(&self, object: &Value, now: Timestamp) -> Bytes {
+        Bytes::from(match self.form {
+            Form::Object => object.to_string(),
+            Form::Metadata => partial(object, true).to_string(),
+            Form::Table => self.table([object], now).to_string(),
+        })
+    }
+
+    /// Whether stored objects and their events can be sent as they are.
+    pub(crate) fn is_verbatim(&self) -> bool {
+        self.form == Form::Object && self.resource.conversion == Conversion::None
+    }
+
+    /// A list of stored objects.
+    pub(crate) fn list(&self, items: &[Arc<Stored>], meta: &ListMeta, now: Timestamp) -> Vec<u8> {
+        match self.form {
+            Form::Object => self.plain_list(items, meta),
+            Form::Metadata => {
+                let items: Vec<Value> = items.iter().map(|o| partial(o.value(), false)).collect();
+                json!({
+                    "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+                    "metadata": meta.to_value(), "items": items,
+                })
+                .to_string()
+                .into_bytes()
+            }
+            Form::Table => {
+                let items: Vec<Cow<'_, Value>> =
+                    items.iter().map(|o| self.resource.served(o.value())).collect();
+                let mut table = self.table(items.iter().map(AsRef::as_ref), now);
+                table["metadata"] = meta.to_value();
+                table.to_string().into_bytes()
+            }
+        }
+    }
+
+    fn plain_list(&self, items: &[Arc<Stored>], meta: &ListMeta) -> Vec<u8> {
+        let info = &self.resource.info;
+        let size: usize = items.iter().map(|o| o.json().len() + 1).sum();
+        let mut out = Vec::with_capacity(size + 256);
+        let head = format!(
+            "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
+            info.list_kind,
+            info.api_version(),
+            meta.to_value()
+        );
+        out.extend_from_slice(head.as_bytes());
+        for (at, object) in items.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            match &self.resource.conversion {
+                // Typed lists leave out what the list says already; custom ones repeat it.
+                Conversion::None if !info.custom => {
+                    out.push(b'{');
+                    out.extend_from_slice(object.json_without_types());
+                }
+                Conversion::None => out.extend_from_slice(object.json()),
+                _ => {
+                    let mut served = self.resource.served(object.value()).into_owned();
+                    if let Some(fields) = served.as_object_mut().filter(|_| !info.custom) {
+                        fields.remove("kind");
+                        fields.remove("apiVersion");
+                    }
+                    out.extend_from_slice(served.to_string().as_bytes());
+                }
+            }
+        }
+        out.extend_from_slice(b"]}");
+        out
+    }
+
+    fn table<'a>(&self, items: impl IntoIterator<Item = &'a Value>, now: Timestamp) -> Value {
+        table::render(&self.resource.info, items, self.include, now)
+    }
+
+    /// A bookmark: where the watch stands, and nothing else.
+    pub(crate) fn bookmark(&self, revision: u64, initial_end: bool) -> Bytes {
+        let (kind, api_version) = match self.form {
+            Form::Object | Form::Table => {
+                (self.resource.info.kind.clone(), self.resource.info.api_version())
+            }
+            Form::Metadata => ("PartialObjectMetadata".into(), "meta.k8s.io/v1".into()),
+        };
+        let mut object = json!({
+            "kind": kind, "apiVersion": api_version,
+            "metadata": {"resourceVersion": revision.to_string()},
+        });
+        if initial_end {
+            object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        Bytes::from(object.to_string())
+    }
+}
+
+fn partial(object: &Value, with_types: bool) -> Value {
+    let metadata = &object["metadata"];
+    if with_types {
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+    } else {
+        json!({"metadata": metadata})
+    }
+}
+
+impl ListMeta {
+    fn to_value(&self) -> Value {
+        let mut meta = json!({"resourceVersion": self.revision.to_string()});
+        if let Some(next) = &self.next {
+            meta["continue"] = json!(next);
+        }
+        if let Some(remaining) = self.remaining {
+            meta["remainingItemCount"] = json!(remaining);
+        }
+        meta
+    }
+}

@@ -1,0 +1,166 @@
+//! Reading request bodies: JSON or YAML into a value whose type, place and metadata fit the
+//! request.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{meta, set_meta};
+use crate::kinds::KindInfo;
+use crate::status::ApiError;
+
+/// Media types of objects.
+const OBJECT_TYPES: &[&str] = &["application/json", "application/yaml"];
+
+/// Parses a body by its media type, without parameters; an absent type is JSON.
+///
+/// # Errors
+/// 415 for other media types, 400 for text that does not parse.
+pub fn parse(media_type: Option<&str>, body: &[u8]) -> Result<Value, ApiError> {
+    match media_type {
+        None | Some("" | "application/json" | "*/*") => serde_json::from_slice(body).map_err(|e| {
+            ApiError::bad_request(format!("couldn't get version/kind; json parse error: {e}"))
+        }),
+        Some("application/yaml" | "text/yaml" | "application/x-yaml") => yaml(body),
+        Some(_) => Err(ApiError::unsupported_media_type(OBJECT_TYPES)),
+    }
+}
+
+/// Parses YAML, of which JSON is a part.
+///
+/// # Errors
+/// 400 for text that does not parse.
+pub fn yaml(body: &[u8]) -> Result<Value, ApiError> {
+    if let Ok(value) = serde_json::from_slice(body) {
+        return Ok(value);
+    }
+    std::str::from_utf8(body)
+        .map_err(|e| ApiError::bad_request(format!("error converting YAML to JSON: {e}")))
+        .and_then(|text| {
+            serde_saphyr::from_str(text)
+                .map_err(|e| ApiError::bad_request(format!("error converting YAML to JSON: {e}")))
+        })
+}
+
+/// Checks that an object is of the kind and version the path names, and that its metadata has
+/// the right shape. Absent type fields are filled in.
+///
+/// # Errors
+/// 400 in the words of the real server.
+pub fn check_types(kind: &KindInfo, object: &mut Value) -> Result<(), ApiError> {
+    let Some(fields) = object.as_object_mut() else {
+        return Err(unrecognized(kind, "expected a JSON object"));
+    };
+    let expected = kind.api_version();
+    let found = fields.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    let found_kind = fields.get("kind").and_then(Value::as_str).unwrap_or_default();
+    if kind.custom && (found.is_empty() || found_kind.is_empty()) {
+        let missing = if found_kind.is_empty() { "Kind" } else { "apiVersion" };
+        return Err(unrecognized(kind, &format!("Object '{missing}' is missing")));
+    }
+    if !found.is_empty() && found != expected {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({found}) does not match the expected API version ({expected})"
+        )));
+    }
+    if !found_kind.is_empty() && found_kind != kind.kind {
+        return Err(ApiError::bad_request(format!(
+            "{found_kind} in version \"{}\" cannot be handled as a {}: converting ({found_kind}) to ({}): unknown conversion",
+            kind.version, kind.kind, kind.kind
+        )));
+    }
+    fields.insert("apiVersion".into(), json!(expected));
+    fields.insert("kind".into(), json!(kind.kind));
+    check_metadata(kind, object)
+}
+
+fn unrecognized(kind: &KindInfo, why: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {why}",
+        kind.kind
+    ))
+}
+
+fn check_metadata(kind: &KindInfo, object: &mut Value) -> Result<(), ApiError> {
+    if object["metadata"].is_null() {
+        object["metadata"] = json!({});
+    }
+    ObjectMeta::deserialize(&object["metadata"]).map(drop).map_err(|e| {
+        ApiError::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {}: metadata: {e}",
+            kind.kind, kind.version, kind.kind
+        ))
+    })
+}
+
+/// Makes an object's namespace the path's.
+///
+/// # Errors
+/// 400 if they contradict each other.
+pub fn check_namespace(object: &mut Value, namespace: Option<&str>) -> Result<(), ApiError> {
+    match (meta(object, "namespace"), namespace) {
+        ("", Some(namespace)) => set_meta(object, "namespace", Some(json!(namespace))),
+        ("", None) => {}
+        (found, Some(namespace)) if found == namespace => {}
+        (_, Some(_)) => {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        (_, None) => set_meta(object, "namespace", None),
+    }
+    Ok(())
+}
+
+/// Makes an object's name the path's.
+///
+/// # Errors
+/// 400 if they contradict each other.
+pub fn check_name(object: &mut Value, name: &str) -> Result<(), ApiError> {
+    match meta(object, "name") {
+        "" => set_meta(object, "name", Some(json!(name))),
+        found if found == name => {}
+        found => {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({found}) does not match the name on the URL ({name})"
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds;
+
+    fn configmap() -> KindInfo {
+        kinds::builtin().into_iter().find(|k| k.plural == "configmaps").unwrap()
+    }
+
+    #[test]
+    fn types_are_checked_and_filled_in() {
+        let mut bare = json!({"metadata": {"name": "a"}});
+        check_types(&configmap(), &mut bare).unwrap();
+        assert_eq!(
+            (bare["kind"].as_str(), bare["apiVersion"].as_str()),
+            (Some("ConfigMap"), Some("v1"))
+        );
+        for mut wrong in [
+            json!({"kind": "Secret"}),
+            json!({"apiVersion": "v2"}),
+            json!([1]),
+            json!({"metadata": {"labels": {"a": 1}}}),
+        ] {
+            assert_eq!(check_types(&configmap(), &mut wrong).unwrap_err().code, 400, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn bodies_are_json_or_yaml() {
+        assert_eq!(parse(Some("application/yaml"), b"a: 1").unwrap(), json!({"a": 1}));
+        assert_eq!(parse(None, b"{\"a\":1}").unwrap(), json!({"a": 1}));
+        assert_eq!(parse(None, b"{").unwrap_err().code, 400);
+        assert_eq!(parse(Some("text/html"), b"{}").unwrap_err().code, 415);
+    }
+}

@@ -1,0 +1,201 @@
+//! Names, label keys and label values: the rules, and the texts that explain them.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::Value;
+
+use crate::kinds::KindInfo;
+use crate::status::{FieldError, FieldErrorKind};
+
+/// Longest object name.
+pub const MAX_NAME: usize = 253;
+/// Longest label, and longest name of kinds that are DNS labels.
+pub const MAX_LABEL: usize = 63;
+/// All annotations of an object together, in bytes.
+pub const MAX_ANNOTATIONS: usize = 256 << 10;
+
+/// The rule for label keys.
+pub const QUALIFIED_NAME_RULE: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+/// The rule for label values.
+pub const LABEL_VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const DNS_1035_RULE: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+
+static QUALIFIED: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$"));
+static SUBDOMAIN: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"));
+static LABEL: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"));
+static DNS_1035: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[a-z]([-a-z0-9]*[a-z0-9])?$"));
+
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).expect("the constant patterns above compile")
+}
+
+/// Whether a text can be the name part of a label key.
+pub fn is_qualified_part(text: &str) -> bool {
+    text.len() <= MAX_LABEL && QUALIFIED.is_match(text)
+}
+
+/// Whether a text can be a label value.
+pub fn is_label_value(text: &str) -> bool {
+    text.is_empty() || is_qualified_part(text)
+}
+
+/// What is wrong with an object's name, judged by its kind's rule.
+pub fn check_name(kind: &KindInfo, path: &str, name: &str) -> Vec<FieldError> {
+    let (rule, regex, longest) = match (kind.group.as_str(), kind.plural.as_str()) {
+        ("rbac.authorization.k8s.io", _) => return check_path_segment(path, name),
+        ("", "namespaces") => (LABEL_RULE, &LABEL, MAX_LABEL),
+        ("", "services") => (DNS_1035_RULE, &DNS_1035, MAX_LABEL),
+        _ => (SUBDOMAIN_RULE, &SUBDOMAIN, MAX_NAME),
+    };
+    let mut errors = Vec::new();
+    if name.len() > longest {
+        let detail = format!("must be no more than {longest} bytes");
+        errors.push(FieldError::invalid(path, name, detail));
+    }
+    if !regex.is_match(name) {
+        errors.push(FieldError::invalid(path, name, rule));
+    }
+    errors
+}
+
+fn check_path_segment(path: &str, name: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if name == "." || name == ".." {
+        errors.push(FieldError::invalid(path, name, format!("may not be '{name}'")));
+    }
+    for part in ["/", "%"] {
+        if name.contains(part) {
+            errors.push(FieldError::invalid(path, name, format!("may not contain '{part}'")));
+        }
+    }
+    errors
+}
+
+/// What is wrong with the key of a label or annotation.
+fn check_key(path: &str, key: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let name = match key.split_once('/') {
+        None => key,
+        Some((prefix, name)) => {
+            if prefix.is_empty() {
+                errors.push(FieldError::invalid(path, key, "prefix part must be non-empty"));
+            } else if !SUBDOMAIN.is_match(prefix) {
+                errors.push(FieldError::invalid(
+                    path,
+                    key,
+                    format!("prefix part {SUBDOMAIN_RULE}"),
+                ));
+            }
+            name
+        }
+    };
+    if name.is_empty() {
+        errors.push(FieldError::invalid(path, key, "name part must be non-empty"));
+    } else if name.len() > MAX_LABEL {
+        let detail = format!("name part must be no more than {MAX_LABEL} bytes");
+        errors.push(FieldError::invalid(path, key, detail));
+    }
+    if !QUALIFIED.is_match(name) {
+        errors.push(FieldError::invalid(path, key, QUALIFIED_NAME_RULE));
+    }
+    errors
+}
+
+/// What is wrong with a map of labels.
+pub fn check_labels(path: &str, labels: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (key, value) in labels.as_object().into_iter().flatten() {
+        errors.extend(check_key(path, key));
+        let value = value.as_str().unwrap_or_default();
+        if value.len() > MAX_LABEL {
+            let detail = format!("must be no more than {MAX_LABEL} bytes");
+            errors.push(FieldError::invalid(path, value, detail));
+        }
+        if !value.is_empty() && !QUALIFIED.is_match(value) {
+            errors.push(FieldError::invalid(path, value, LABEL_VALUE_RULE));
+        }
+    }
+    errors
+}
+
+/// What is wrong with a map of annotations.
+pub fn check_annotations(path: &str, annotations: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut size = 0;
+    for (key, value) in annotations.as_object().into_iter().flatten() {
+        errors.extend(check_key(path, &key.to_lowercase()));
+        size += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if size > MAX_ANNOTATIONS {
+        let detail = format!("may not be more than {MAX_ANNOTATIONS} bytes");
+        errors.push(FieldError::new(FieldErrorKind::TooLong, path, Value::Null, detail));
+    }
+    errors
+}
+
+/// How many characters of a `generateName` are kept.
+const MAX_PREFIX: usize = 58;
+/// Letters and digits of generated names: no vowels, so no words.
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// Characters appended to a `generateName`.
+const SUFFIX: usize = 5;
+
+/// A name made from a prefix.
+pub fn generate(prefix: &str, rng: &mut fastrand::Rng) -> String {
+    let mut name: String = prefix.chars().take(MAX_PREFIX).collect();
+    name.extend((0..SUFFIX).map(|_| char::from(ALPHABET[rng.usize(..ALPHABET.len())])));
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds;
+    use serde_json::json;
+
+    fn errors(plural: &str, name: &str) -> usize {
+        let kind = kinds::builtin().into_iter().find(|k| k.plural == plural).unwrap();
+        check_name(&kind, "metadata.name", name).len()
+    }
+
+    #[test]
+    fn each_kind_has_its_rule_for_names() {
+        let cases = [
+            ("configmaps", "a.b-c", 0),
+            ("configmaps", "A", 1),
+            ("configmaps", "-a", 1),
+            ("namespaces", "a.b", 1),
+            ("services", "1a", 1),
+            ("clusterroles", "system:node", 0),
+            ("clusterroles", "a/b", 1),
+        ];
+        for (plural, name, expected) in cases {
+            assert_eq!(errors(plural, name), expected, "{plural} {name}");
+        }
+        assert_eq!(errors("configmaps", &"a".repeat(254)), 1);
+    }
+
+    #[test]
+    fn labels_are_qualified_names() {
+        let good = json!({"app": "web", "example.com/x": "", "a_b.c": "1"});
+        assert!(check_labels("metadata.labels", &good).is_empty());
+        for bad in [json!({"": "x"}), json!({"/x": "y"}), json!({"a": "b c"}), json!({"a b": "c"})]
+        {
+            assert!(!check_labels("metadata.labels", &bad).is_empty(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn generated_names_fit_and_differ() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let long = "x".repeat(80);
+        let (a, b) = (generate(&long, &mut rng), generate(&long, &mut rng));
+        assert_eq!(a.len(), MAX_LABEL);
+        assert_ne!(a, b);
+    }
+}

@@ -1,0 +1,270 @@
+//! What belongs to the server in an object, set on create and kept through updates: identity,
+//! timestamps, generation, and status where it has a subresource of its own.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{deleting, finalizers, meta, set_meta};
+use crate::clock;
+use crate::kinds::KindInfo;
+use crate::status::{ApiError, FieldError};
+
+/// Metadata a client cannot set.
+const SYSTEM_FIELDS: &[&str] =
+    &["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
+
+/// Readies an object to be created under the name it has.
+pub fn for_create(kind: &KindInfo, object: &mut Value, uid: String, now: Timestamp) {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"]
+    {
+        set_meta(object, field, None);
+    }
+    set_meta(object, "uid", Some(json!(uid)));
+    set_meta(object, "creationTimestamp", Some(json!(clock::seconds(now))));
+    if kind.generation {
+        set_meta(object, "generation", Some(json!(1)));
+    }
+    if kind.status
+        && let Some(fields) = object.as_object_mut()
+    {
+        fields.remove("status");
+    }
+    tidy(kind, object);
+}
+
+/// Makes of a proposed object the one to be stored in place of `current`.
+///
+/// # Errors
+/// 409 for another incarnation or version, 422 for a missing version or for finalizers added
+/// during deletion.
+pub fn for_update(
+    kind: &KindInfo,
+    subresource: Option<&str>,
+    current: &Value,
+    mut proposed: Value,
+) -> Result<Value, ApiError> {
+    check_version(kind, current, &proposed)?;
+    let name = meta(current, "name");
+    if subresource == Some("status") {
+        proposed = with_status_of(current, proposed);
+    } else if kind.status {
+        copy_member(current, &mut proposed, "status");
+    }
+    for field in SYSTEM_FIELDS.iter().chain(&["generation", "resourceVersion", "name", "namespace"])
+    {
+        set_meta(&mut proposed, field, current["metadata"].get(field).cloned());
+    }
+    set_meta(&mut proposed, "selfLink", None);
+    tidy(kind, &mut proposed);
+    check_finalizers(kind, name, current, &proposed)?;
+    if kind.generation && differs_in_substance(kind, current, &proposed) {
+        let next = current["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
+        set_meta(&mut proposed, "generation", Some(json!(next)));
+    }
+    Ok(proposed)
+}
+
+/// Whether two versions differ outside metadata, and outside status where that is kept apart.
+fn differs_in_substance(kind: &KindInfo, current: &Value, proposed: &Value) -> bool {
+    let substance = |object: &'_ Value| -> Vec<(String, Value)> {
+        let fields = object.as_object().into_iter().flatten();
+        fields
+            .filter(|(key, _)| {
+                *key != "metadata" && *key != "apiVersion" && !(kind.status && *key == "status")
+            })
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    };
+    substance(current) != substance(proposed)
+}
+
+/// The uid and resourceVersion a write names must be those of the stored object.
+fn check_version(kind: &KindInfo, current: &Value, proposed: &Value) -> Result<(), ApiError> {
+    let name = meta(current, "name");
+    let (uid, stored_uid) = (meta(proposed, "uid"), meta(current, "uid"));
+    if !uid.is_empty() && uid != stored_uid {
+        return Err(uid_mismatch(kind, name, uid, stored_uid));
+    }
+    match meta(proposed, "resourceVersion") {
+        "" | "0" if kind.unconditional_update => Ok(()),
+        "" | "0" => {
+            let error = FieldError::invalid(
+                "metadata.resourceVersion",
+                Value::from(0),
+                "must be specified for an update",
+            );
+            // The real server names the resource where the kind belongs, and we with it.
+            Err(ApiError::invalid_kind(&kind.group, &kind.plural, name, &[error]))
+        }
+        version if version == meta(current, "resourceVersion") => Ok(()),
+        _ => Err(ApiError::conflict(kind, name)),
+    }
+}
+
+/// 409 for a write that names another incarnation; `stored` is empty for an absent object.
+pub fn uid_mismatch(kind: &KindInfo, name: &str, uid: &str, stored: &str) -> ApiError {
+    let why =
+        format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}");
+    ApiError::conflict_because(kind, name, &why)
+}
+
+fn check_finalizers(
+    kind: &KindInfo,
+    name: &str,
+    current: &Value,
+    proposed: &Value,
+) -> Result<(), ApiError> {
+    if !deleting(current) {
+        return Ok(());
+    }
+    let known: Vec<&str> = finalizers(current).collect();
+    let added: Vec<String> =
+        finalizers(proposed).filter(|f| !known.contains(f)).map(|f| format!("{f:?}")).collect();
+    if added.is_empty() {
+        return Ok(());
+    }
+    let detail = format!(
+        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+        added.join(", ")
+    );
+    let error = FieldError::forbidden("metadata.finalizers", detail);
+    Err(ApiError::invalid(kind, name, &[error]))
+}
+
+/// The stored object with the proposed one's status, and its field ownership.
+fn with_status_of(current: &Value, mut proposed: Value) -> Value {
+    let mut next = current.clone();
+    set_meta(&mut next, "managedFields", proposed["metadata"].get("managedFields").cloned());
+    if let Some(fields) = next.as_object_mut() {
+        match proposed.get_mut("status").map(Value::take) {
+            Some(status) => fields.insert("status".into(), status),
+            None => fields.remove("status"),
+        };
+    }
+    next
+}
+
+fn copy_member(from: &Value, to: &mut Value, member: &str) {
+    let Some(fields) = to.as_object_mut() else { return };
+    match from.get(member) {
+        Some(value) => fields.insert(member.into(), value.clone()),
+        None => fields.remove(member),
+    };
+}
+
+/// Gives equal objects one form: empty metadata members go, and in built-in kinds every null.
+fn tidy(kind: &KindInfo, object: &mut Value) {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.retain(|_, value| match value {
+            Value::Null => false,
+            Value::Object(members) => !members.is_empty(),
+            Value::Array(items) => !items.is_empty(),
+            Value::String(text) => !text.is_empty(),
+            _ => true,
+        });
+    }
+    if !kind.custom {
+        drop_nulls(object);
+    }
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds;
+
+    fn kind(plural: &str) -> KindInfo {
+        kinds::builtin().into_iter().find(|k| k.plural == plural).unwrap()
+    }
+
+    fn custom() -> KindInfo {
+        KindInfo { custom: true, status: true, generation: true, ..kind("leases") }
+    }
+
+    fn stored() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "X",
+            "metadata": {"name": "a", "uid": "u", "resourceVersion": "5", "generation": 3,
+                         "creationTimestamp": "2024-01-01T00:00:00Z"},
+            "spec": {"a": 1}, "status": {"s": 1},
+        })
+    }
+
+    #[test]
+    fn a_create_starts_at_generation_one_without_status() {
+        let mut object = stored();
+        for_create(&custom(), &mut object, "new".into(), Timestamp::UNIX_EPOCH);
+        assert_eq!(
+            object["metadata"],
+            json!({"name": "a", "uid": "new", "generation": 1, "creationTimestamp": "1970-01-01T00:00:00Z"})
+        );
+        assert!(object.get("status").is_none());
+    }
+
+    #[test]
+    fn generation_counts_changes_of_substance() {
+        let change = |edit: fn(&mut Value)| {
+            let mut proposed = stored();
+            edit(&mut proposed);
+            let next = for_update(&custom(), None, &stored(), proposed).unwrap();
+            next["metadata"]["generation"].clone()
+        };
+        assert_eq!(change(|o| o["spec"]["a"] = json!(2)), 4);
+        assert_eq!(change(|o| o["status"]["s"] = json!(2)), 3);
+        assert_eq!(change(|o| o["metadata"]["labels"] = json!({"l": "1"})), 3);
+        assert_eq!(change(|o| o["metadata"]["generation"] = json!(99)), 3);
+    }
+
+    #[test]
+    fn the_two_faces_of_an_object_are_written_apart() {
+        let mut proposed = stored();
+        proposed["spec"]["a"] = json!(2);
+        proposed["status"]["s"] = json!(2);
+        proposed["metadata"]["labels"] = json!({"l": "1"});
+        let main = for_update(&custom(), None, &stored(), proposed.clone()).unwrap();
+        assert_eq!((&main["spec"]["a"], &main["status"]["s"]), (&json!(2), &json!(1)));
+        let status = for_update(&custom(), Some("status"), &stored(), proposed).unwrap();
+        assert_eq!((&status["spec"]["a"], &status["status"]["s"]), (&json!(1), &json!(2)));
+        assert!(status["metadata"].get("labels").is_none());
+    }
+
+    #[test]
+    fn a_write_names_the_version_it_replaces() {
+        let with = |uid: &str, version: &str| {
+            let mut object = stored();
+            object["metadata"]["uid"] = json!(uid);
+            object["metadata"]["resourceVersion"] = json!(version);
+            object
+        };
+        let code =
+            |kind: &KindInfo, object| for_update(kind, None, &stored(), object).map_err(|e| e.code);
+        assert!(code(&custom(), with("u", "5")).is_ok());
+        assert_eq!(code(&custom(), with("u", "4")), Err(409));
+        assert_eq!(code(&custom(), with("u", "")), Err(422));
+        assert_eq!(code(&custom(), with("other", "5")), Err(409));
+        assert!(code(&kind("configmaps"), with("", "")).is_ok());
+    }
+
+    #[test]
+    fn finalizers_only_go_once_deletion_has_begun() {
+        let mut current = stored();
+        current["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
+        current["metadata"]["finalizers"] = json!(["a/b"]);
+        let mut proposed = current.clone();
+        proposed["metadata"]["finalizers"] = json!(["a/b", "c/d"]);
+        assert_eq!(for_update(&custom(), None, &current, proposed.clone()).unwrap_err().code, 422);
+        proposed["metadata"]["finalizers"] = json!([]);
+        assert!(for_update(&custom(), None, &current, proposed).is_ok());
+    }
+}

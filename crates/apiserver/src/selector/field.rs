@@ -1,0 +1,160 @@
+//! Field selectors, such as `metadata.name=x,status.phase!=Running`.
+
+use serde_json::Value;
+
+use crate::kinds::KindInfo;
+
+/// All terms must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FieldSelector(Vec<Term>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Term {
+    path: String,
+    value: String,
+    equal: bool,
+}
+
+impl FieldSelector {
+    /// Parses the string form for a kind; an empty text selects everything.
+    ///
+    /// # Errors
+    /// Says what does not parse, or which field the kind cannot select by.
+    pub fn parse(kind: &KindInfo, selectable: &[String], text: &str) -> Result<Self, String> {
+        let terms = text
+            .split(',')
+            .filter(|t| !t.is_empty())
+            .map(|text| Term::parse(kind, selectable, text))
+            .collect::<Result<_, _>>()?;
+        Ok(Self(terms))
+    }
+
+    /// Whether it selects everything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether an object satisfies every term.
+    pub fn matches(&self, object: &Value) -> bool {
+        self.0.iter().all(|term| term.holds(object))
+    }
+}
+
+impl Term {
+    fn parse(kind: &KindInfo, selectable: &[String], text: &str) -> Result<Self, String> {
+        let (path, value, equal) = text
+            .split_once("!=")
+            .map(|(p, v)| (p, v, false))
+            .or_else(|| text.split_once("==").map(|(p, v)| (p, v, true)))
+            .or_else(|| text.split_once('=').map(|(p, v)| (p, v, true)))
+            .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{text}'"))?;
+        if !supported(kind, selectable, path) {
+            return Err(format!("field label not supported: {path}"));
+        }
+        Ok(Self { path: path.into(), value: value.into(), equal })
+    }
+
+    fn holds(&self, object: &Value) -> bool {
+        let mut at = object;
+        for part in self.path.split('.') {
+            at = &at[part];
+        }
+        let same = match at {
+            Value::String(text) => *text == self.value,
+            Value::Null => absent(&self.path) == self.value,
+            other => other.to_string() == self.value,
+        };
+        same == self.equal
+    }
+}
+
+/// What an unset field counts as: booleans and numbers have their zero.
+fn absent(path: &str) -> &'static str {
+    match path {
+        "spec.unschedulable" | "spec.hostNetwork" => "false",
+        "status.replicas" | "status.successful" => "0",
+        _ => "",
+    }
+}
+
+fn supported(kind: &KindInfo, selectable: &[String], path: &str) -> bool {
+    if path == "metadata.name" || path == "metadata.namespace" {
+        return true;
+    }
+    if kind.custom {
+        return selectable.iter().any(|s| s.strip_prefix('.').unwrap_or(s) == path);
+    }
+    let known: &[&str] = match (kind.group.as_str(), kind.plural.as_str()) {
+        ("", "pods") => &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        ],
+        ("", "events") => &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+        ("", "secrets") => &["type"],
+        ("", "namespaces") => &["status.phase"],
+        ("", "nodes") => &["spec.unschedulable"],
+        ("", "services") => &["spec.clusterIP", "spec.type"],
+        ("apps", "replicasets") => &["status.replicas"],
+        ("batch", "jobs") => &["status.successful"],
+        _ => &[],
+    };
+    known.contains(&path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds;
+    use serde_json::json;
+
+    fn kind(plural: &str) -> KindInfo {
+        kinds::builtin().into_iter().find(|k| k.plural == plural).unwrap()
+    }
+
+    #[test]
+    fn selects_by_the_fields_a_kind_offers() {
+        let pod = json!({"metadata": {"name": "a"}, "status": {"phase": "Running"}});
+        let cases = [
+            ("metadata.name=a", true),
+            ("metadata.name!=a", false),
+            ("status.phase==Running,metadata.name=a", true),
+            ("spec.nodeName=", true),
+            ("spec.nodeName!=", false),
+        ];
+        for (text, expected) in cases {
+            let selector = FieldSelector::parse(&kind("pods"), &[], text).unwrap();
+            assert_eq!(selector.matches(&pod), expected, "{text}");
+        }
+        assert!(FieldSelector::parse(&kind("pods"), &[], "spec.color=red").is_err());
+        assert!(FieldSelector::parse(&kind("configmaps"), &[], "status.phase=x").is_err());
+        assert!(FieldSelector::parse(&kind("configmaps"), &[], "nonsense").is_err());
+    }
+
+    #[test]
+    fn custom_kinds_select_by_declared_fields() {
+        let custom = KindInfo { custom: true, ..kind("configmaps") };
+        let object = json!({"metadata": {"name": "a"}, "spec": {"color": "red"}});
+        let selectable = [".spec.color".to_owned()];
+        let selector = FieldSelector::parse(&custom, &selectable, "spec.color=red").unwrap();
+        assert!(selector.matches(&object));
+        assert!(FieldSelector::parse(&custom, &[], "spec.color=red").is_err());
+    }
+}

@@ -1,0 +1,414 @@
+//! The shell: listens, terminates TLS, checks tokens, and runs the stand-ins.
+//!
+//! Invariants:
+//! 1. A request with a wrong or no token never reaches the API; probes need none.
+//! 2. At most [`MAX_CONNECTIONS`] connections are open; more wait in the listener.
+//! 3. After [`Server::shutdown`] nothing of the server runs any more: watches have ended,
+//!    connections are closed, tasks are joined.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::{Request, Response, header};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+
+use crate::api::Api;
+use crate::clock::{self, Clock};
+use crate::faults::{Faults, Hook};
+use crate::history::Write;
+use crate::http::{ApiService, Body, BoxError};
+use crate::kubeconfig::{self, KubeconfigParts};
+use crate::store::WindowLimits;
+use crate::{gc, tls, workloads};
+
+/// Connections open at once.
+pub const MAX_CONNECTIONS: usize = 4096;
+/// How long a client may take to shake hands.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long connections may take to end after shutdown has begun.
+const DRAIN: Duration = Duration::from_secs(2);
+/// Streams of one HTTP/2 connection.
+const MAX_STREAMS: u32 = 1000;
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address does not resolve or cannot be listened on.
+    #[error("listen on {address}")]
+    Listen {
+        /// What was asked for.
+        address: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// No certificates.
+    #[error("prepare tls")]
+    Tls(#[from] tls::TlsError),
+}
+
+/// How a server is to be.
+#[derive(Clone)]
+pub struct Builder {
+    name: String,
+    address: Result<SocketAddr, String>,
+    token: Option<String>,
+    workloads: bool,
+    garbage_collector: bool,
+    faults: Option<Hook>,
+    window: WindowLimits,
+    clock: Clock,
+    seed: Option<u64>,
+}
+
+/// A running server. Dropping it stops it without waiting.
+#[derive(Debug)]
+pub struct Server {
+    name: String,
+    address: SocketAddr,
+    token: String,
+    authority: String,
+    api: Arc<Api>,
+    shutdown: CancellationToken,
+    stand_ins: Vec<JoinHandle<()>>,
+    listener: JoinHandle<()>,
+}
+
+// === impl Builder ===
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            name: "leasehold".into(),
+            address: Ok(SocketAddr::from(([127, 0, 0, 1], 0))),
+            token: None,
+            workloads: false,
+            garbage_collector: false,
+            faults: None,
+            window: WindowLimits::default(),
+            clock: clock::system(),
+            seed: None,
+        }
+    }
+}
+
+impl Builder {
+    /// Name of cluster, user and context in the kubeconfig.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Where to listen; port 0 takes any free one.
+    pub fn bind(mut self, address: impl ToSocketAddrs + std::fmt::Debug) -> Self {
+        let text = format!("{address:?}");
+        self.address = address.to_socket_addrs().ok().and_then(|mut a| a.next()).ok_or(text);
+        self
+    }
+
+    /// The bearer token clients must present; made up if absent.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// Whether stand-ins bring Deployments, ReplicaSets, StatefulSets and Pods to life.
+    pub fn workloads(mut self, on: bool) -> Self {
+        self.workloads = on;
+        self
+    }
+
+    /// Whether garbage is collected by owner and namespaces finish their deletion.
+    pub fn garbage_collector(mut self, on: bool) -> Self {
+        self.garbage_collector = on;
+        self
+    }
+
+    /// Faults from the start.
+    pub fn faults(mut self, hook: Hook) -> Self {
+        self.faults = Some(hook);
+        self
+    }
+
+    /// How much of the past watches and paged lists can reach.
+    pub fn window(mut self, limits: WindowLimits) -> Self {
+        self.window = limits;
+        self
+    }
+
+    /// The clock behind timestamps.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Makes uids, generated names and jitter repeatable.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Starts the server.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or certificates cannot be made.
+    pub async fn start(self) -> Result<Server, Error> {
+        let address = self.address.map_err(|address| {
+            let source = std::io::Error::from(std::io::ErrorKind::InvalidInput);
+            Error::Listen { address, source }
+        })?;
+        let listen = |source| Error::Listen { address: address.to_string(), source };
+        let listener = TcpListener::bind(address).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let tls = tls::generate(address.ip())?;
+        let mut rng = self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        let token = self.token.unwrap_or_else(|| format!("{:032x}", rng.u128(..)));
+        let shutdown = CancellationToken::new();
+        let faults = Faults::new(self.faults);
+        let api = Api::new(self.window, self.clock, rng, faults, shutdown.clone());
+        let api = Arc::new(api);
+        let acceptor = Acceptor {
+            tls: TlsAcceptor::from(tls.config),
+            service: ApiService::new(api.clone()),
+            authorization: format!("Bearer {token}").into(),
+            shutdown: shutdown.clone(),
+            connections: TaskTracker::new(),
+        };
+        let listener = tokio::spawn(acceptor.run(listener));
+        let mut server = Server {
+            name: self.name,
+            address,
+            token,
+            authority: tls.authority,
+            api,
+            shutdown,
+            stand_ins: Vec::new(),
+            listener,
+        };
+        if self.workloads {
+            let handle = workloads::spawn(server.client(), server.shutdown.child_token());
+            server.stand_ins.push(handle);
+        }
+        if self.garbage_collector {
+            let handle = gc::spawn(server.client(), server.shutdown.child_token());
+            server.stand_ins.push(handle);
+        }
+        Ok(server)
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder")
+            .field("name", &self.name)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Server ===
+
+impl Server {
+    /// A server with everything optional off, on any free loopback port.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// A kubeconfig whose cluster, user and context bear the server's name.
+    pub fn kubeconfig(&self) -> String {
+        kubeconfig::render(&[self.kubeconfig_parts()])
+    }
+
+    /// The same in parts, to be merged with others.
+    pub fn kubeconfig_parts(&self) -> KubeconfigParts {
+        KubeconfigParts {
+            name: self.name.clone(),
+            url: self.url(),
+            authority: self.authority.clone(),
+            token: self.token.clone(),
+        }
+    }
+
+    /// A client that calls the API in process, without network, TLS or token.
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.service(), "default")
+    }
+
+    /// The API as a tower service.
+    pub fn service(&self) -> ApiService {
+        ApiService::new(self.api.clone())
+    }
+
+    /// The accepted writes, oldest first; the most recent ones, if there were very many.
+    pub fn history(&self) -> Vec<Write> {
+        self.api.history.writes()
+    }
+
+    /// How many accepted writes [`Server::history`] has forgotten.
+    pub fn history_dropped(&self) -> u64 {
+        self.api.history.dropped()
+    }
+
+    /// The newest revision.
+    pub fn revision(&self) -> u64 {
+        self.api.store.revision()
+    }
+
+    /// Replaces the fault hook; `None` ends all faults.
+    pub fn set_faults(&self, hook: Option<Hook>) {
+        self.api.faults.set(hook);
+    }
+
+    /// Ends every present watch, as a restart of a real server would.
+    pub fn close_watches(&self) {
+        self.api.close_watches();
+    }
+
+    /// Forgets the past: older watches, pages and exact lists are answered 410.
+    pub fn compact(&self) {
+        self.api.store.compact();
+    }
+
+    /// Resolves when the server has been told to stop.
+    pub async fn stopped(&self) {
+        self.shutdown.cancelled().await;
+    }
+
+    /// Stops: ends watches, lets requests finish for a moment, and joins every task.
+    pub async fn shutdown(mut self) {
+        self.shutdown.cancel();
+        for handle in self.stand_ins.drain(..) {
+            // A stand-in that panicked has said so; there is nothing left to stop.
+            let _ = handle.await;
+        }
+        let _ = (&mut self.listener).await;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+/// Turns connections into requests.
+#[derive(Clone)]
+struct Acceptor {
+    tls: TlsAcceptor,
+    service: ApiService,
+    authorization: Arc<str>,
+    shutdown: CancellationToken,
+    connections: TaskTracker,
+}
+
+impl Acceptor {
+    async fn run(self, listener: TcpListener) {
+        let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        loop {
+            let accept = async {
+                let slot = slots.clone().acquire_owned().await;
+                (slot, listener.accept().await)
+            };
+            let (slot, accepted) = tokio::select! {
+                () = self.shutdown.cancelled() => break,
+                accepted = accept => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    let serving = self.clone().serve(stream);
+                    self.connections.spawn(async move {
+                        serving.await;
+                        drop(slot);
+                    });
+                }
+                Err(error) => {
+                    // Out of descriptors, or a connection that is gone already: the next may do.
+                    tracing::warn!(%error, "accept a connection");
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+        self.connections.close();
+        self.connections.wait().await;
+    }
+
+    async fn serve(self, stream: TcpStream) {
+        // Without this a watch event would wait for the acknowledgement of the one before.
+        let _ = stream.set_nodelay(true);
+        let shake = tokio::time::timeout(HANDSHAKE, self.tls.accept(stream));
+        let stream = tokio::select! {
+            () = self.shutdown.cancelled() => return,
+            shaken = shake => match shaken {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => return tracing::debug!(%error, "tls handshake"),
+                Err(_) => return tracing::debug!("tls handshake took too long"),
+            },
+        };
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new());
+        builder.http2().timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
+        let gate = Gate { service: self.service, authorization: self.authorization };
+        let handler = service_fn(move |request| gate.clone().handle(request));
+        let connection = builder.serve_connection(TokioIo::new(stream), handler);
+        tokio::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self.shutdown.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                match tokio::time::timeout(DRAIN, connection.as_mut()).await {
+                    Ok(ended) => ended,
+                    Err(_) => return,
+                }
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(error, "connection ended");
+        }
+    }
+}
+
+/// Lets requests with the right token through.
+#[derive(Clone)]
+struct Gate {
+    service: ApiService,
+    authorization: Arc<str>,
+}
+
+impl Gate {
+    async fn handle(self, request: Request<Incoming>) -> Result<Response<Body>, BoxError> {
+        let path = request.uri().path();
+        let probe =
+            ["/livez", "/readyz", "/healthz", "/version"].iter().any(|p| path.starts_with(p));
+        let given = request.headers().get(header::AUTHORIZATION);
+        let known = given.is_some_and(|v| v.as_bytes() == self.authorization.as_bytes());
+        if !known && !probe {
+            return Ok(crate::http::unauthorized());
+        }
+        self.service.oneshot(request).await
+    }
+}

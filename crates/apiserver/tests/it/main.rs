@@ -1,0 +1,16 @@
+//! The server as its clients see it, one module per topic.
+//!
+//! - `world`: a server, raw requests and watches for the other modules
+//! - `crud`, `patch`, `deletion`: writes
+//! - `lists`, `watches`: reads
+//! - `custom`: custom resources
+//! - `wire`: TLS, tokens, content types, discovery
+
+mod crud;
+mod custom;
+mod deletion;
+mod lists;
+mod patch;
+mod watches;
+mod wire;
+mod world;

@@ -1,0 +1,153 @@
+//! A server in process, asked by raw requests.
+
+use apiserver::{Builder, Server};
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request};
+use http_body_util::{BodyExt, Full};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+/// A server and how to ask it.
+pub struct World {
+    pub server: Server,
+}
+
+/// An answer, read whole.
+#[derive(Debug)]
+pub struct Answer {
+    pub code: u16,
+    pub headers: HeaderMap,
+    pub raw: Bytes,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.raw).unwrap_or_else(|e| panic!("{e}: {:?}", self.raw))
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.raw).unwrap()
+    }
+
+    /// Panics with the answer unless it has this code.
+    pub fn expect(self, code: u16) -> Value {
+        assert_eq!(self.code, code, "{}", self.text());
+        self.json()
+    }
+
+    /// Code, reason and message of a Status.
+    pub fn status(&self) -> (u16, String, String) {
+        let status = self.json();
+        assert_eq!(status["kind"], "Status", "{status}");
+        let text = |field: &str| status[field].as_str().unwrap_or_default().to_owned();
+        (self.code, text("reason"), text("message"))
+    }
+}
+
+impl World {
+    pub async fn new() -> Self {
+        Self::with(Server::builder()).await
+    }
+
+    pub async fn with(builder: Builder) -> Self {
+        Self { server: builder.seed(7).start().await.unwrap() }
+    }
+
+    pub async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
+        let response = self.server.service().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let raw = body.collect().await.unwrap().to_bytes();
+        Answer { code: parts.status.as_u16(), headers: parts.headers, raw }
+    }
+
+    async fn json(&self, method: Method, path: &str, media_type: &str, body: Value) -> Answer {
+        let request =
+            Request::builder().method(method).uri(path).header("content-type", media_type);
+        self.send(request.body(Full::from(body.to_string())).unwrap()).await
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send(Request::get(path).body(Full::default()).unwrap()).await
+    }
+
+    pub async fn get_as(&self, path: &str, accept: &str) -> Answer {
+        self.send(Request::get(path).header("accept", accept).body(Full::default()).unwrap()).await
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        self.json(Method::POST, path, "application/json", body).await
+    }
+
+    pub async fn put(&self, path: &str, body: Value) -> Answer {
+        self.json(Method::PUT, path, "application/json", body).await
+    }
+
+    pub async fn merge(&self, path: &str, body: Value) -> Answer {
+        self.json(Method::PATCH, path, "application/merge-patch+json", body).await
+    }
+
+    pub async fn patch(&self, path: &str, media_type: &str, body: Value) -> Answer {
+        self.json(Method::PATCH, path, media_type, body).await
+    }
+
+    pub async fn delete(&self, path: &str, options: Value) -> Answer {
+        self.json(Method::DELETE, path, "application/json", options).await
+    }
+
+    /// Starts a watch.
+    pub async fn watch(&self, path: &str) -> Lines {
+        let request = Request::get(path).body(Full::<Bytes>::default()).unwrap();
+        let response = self.server.service().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        Lines { body: response.into_body().boxed_unsync(), buffer: Vec::new() }
+    }
+}
+
+type LineBody = http_body_util::combinators::UnsyncBoxBody<Bytes, std::convert::Infallible>;
+
+/// The events of a watch, line by line.
+pub struct Lines {
+    body: LineBody,
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    /// The next event; `None` when the watch has ended.
+    pub async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let frame = self.body.frame().await?.unwrap();
+            self.buffer.extend_from_slice(&frame.into_data().unwrap());
+        }
+    }
+
+    /// The next event as type, name and resourceVersion.
+    pub async fn brief(&mut self) -> (String, String, u64) {
+        let event = self.next().await.expect("the watch goes on");
+        let meta = &event["object"]["metadata"];
+        (
+            event["type"].as_str().unwrap().to_owned(),
+            meta["name"].as_str().unwrap_or_default().to_owned(),
+            version(&event["object"]),
+        )
+    }
+}
+
+/// An object's resourceVersion.
+pub fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap_or("0").parse().unwrap()
+}
+
+/// ConfigMaps of the default namespace.
+pub const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A ConfigMap.
+pub fn configmap(name: &str, value: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name}, "data": {"key": value},
+    })
+}

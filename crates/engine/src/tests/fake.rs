@@ -1,0 +1,192 @@
+//! A server whose part the test plays.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::channel::mpsc as stream;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+use tower::BoxError;
+
+/// How long a test waits for something before it fails. Time is paused, so this costs nothing.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3600);
+
+type Answer = Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
+
+/// The server's end: takes requests as they come.
+pub(super) struct Server {
+    requests: mpsc::UnboundedReceiver<Asked>,
+}
+
+/// A request that waits for its answer.
+pub(super) struct Asked {
+    /// `METHOD /path?query`, with parameters that are the same everywhere left out.
+    pub(super) line: String,
+    pub(super) request: http::request::Parts,
+    pub(super) body: Value,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// The open answer to a watch.
+pub(super) struct Watch(stream::UnboundedSender<Result<Frame<Bytes>, BoxError>>);
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line)
+    }
+}
+
+/// A client, and the server it talks to.
+pub(super) fn server() -> (kube::Client, Server) {
+    let (sender, requests) = mpsc::unbounded_channel();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let sender = sender.clone();
+        async move {
+            let (request, body) = request.into_parts();
+            let body = body.collect().await?.to_bytes();
+            let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+            let line = line(&request);
+            let (answer, answered) = oneshot::channel();
+            // Without a server left, the connection is refused.
+            let asked = Asked { line, request, body, answer };
+            sender.send(asked).map_err(|_| "connection refused")?;
+            answered.await.map_err(|_| "connection reset")?
+        }
+        .boxed()
+    });
+    (kube::Client::new(service, "default"), Server { requests })
+}
+
+fn line(request: &http::request::Parts) -> String {
+    let noise = |pair: &&str| {
+        let key = pair.split('=').next().unwrap_or_default();
+        !matches!(key, "" | "timeoutSeconds" | "allowWatchBookmarks" | "resourceVersionMatch")
+    };
+    let query: Vec<_> = request.uri.query().unwrap_or_default().split('&').filter(noise).collect();
+    format!("{} {} {}", request.method, request.uri.path(), query.join("&")).trim().to_owned()
+}
+
+impl Server {
+    /// The next request.
+    pub(super) async fn asked(&mut self) -> Asked {
+        let next = tokio::time::timeout(PATIENCE, self.requests.recv()).await;
+        next.expect("a request").expect("a client")
+    }
+
+    /// The next request, which must be this one.
+    pub(super) async fn expect(&mut self, line: &str) -> Asked {
+        let asked = self.asked().await;
+        assert_eq!(asked.line, line);
+        asked
+    }
+
+    /// Whether nothing is asked for this long.
+    pub(super) async fn quiet(&mut self, time: Duration) {
+        if let Ok(Some(asked)) = tokio::time::timeout(time, self.requests.recv()).await {
+            panic!("unexpected: {}", asked.line);
+        }
+    }
+}
+
+impl Asked {
+    pub(super) fn answer(self, status: u16, body: &Value) {
+        let response = Response::builder().status(status);
+        let body = Full::new(Bytes::from(body.to_string()));
+        let response = response.body(body.map_err(|never| match never {}).boxed_unsync()).unwrap();
+        // The client may have given up.
+        let _ = self.answer.send(Ok(response));
+    }
+
+    pub(super) fn refuse(self, status: u16, reason: &str) {
+        let body = json!({"kind": "Status", "status": "Failure", "code": status, "reason": reason,
+            "message": "as the test wants it"});
+        self.answer(status, &body);
+    }
+
+    /// Breaks the connection instead of answering.
+    pub(super) fn drop_connection(self) {
+        let _ = self.answer.send(Err("connection reset".into()));
+    }
+
+    /// Answers with a page of a list.
+    pub(super) fn page(self, version: u64, next: &str, items: &[Value]) {
+        let metadata = json!({"resourceVersion": version.to_string(), "continue": next});
+        self.answer(200, &json!({"metadata": metadata, "items": items}));
+    }
+
+    /// Answers with a stream that stays open.
+    pub(super) fn watch(self) -> Watch {
+        let (sender, frames) = stream::unbounded();
+        let _ = self.answer.send(Ok(Response::new(StreamBody::new(frames).boxed_unsync())));
+        Watch(sender)
+    }
+
+    /// Answers a streaming list with these objects, complete at `version`.
+    pub(super) fn list(self, version: u64, items: &[Value]) -> Watch {
+        let watch = self.watch();
+        for item in items {
+            watch.event("ADDED", item);
+        }
+        watch.initial_end(version);
+        watch
+    }
+}
+
+impl Watch {
+    fn raw(&self, text: &str) {
+        let frame = Frame::data(Bytes::copy_from_slice(text.as_bytes()));
+        // The client may have gone.
+        let _ = self.0.unbounded_send(Ok(frame));
+    }
+
+    pub(super) fn text(&self, line: &str) {
+        self.raw(&format!("{line}\n"));
+    }
+
+    pub(super) fn event(&self, kind: &str, object: &Value) {
+        self.text(&json!({"type": kind, "object": object}).to_string());
+    }
+
+    pub(super) fn bookmark(&self, version: u64) {
+        self.event("BOOKMARK", &json!({"metadata": {"resourceVersion": version.to_string()}}));
+    }
+
+    pub(super) fn initial_end(&self, version: u64) {
+        let annotations = json!({"k8s.io/initial-events-end": "true"});
+        let metadata = json!({"resourceVersion": version.to_string(), "annotations": annotations});
+        self.event("BOOKMARK", &json!({"metadata": metadata}));
+    }
+
+    pub(super) fn expired(&self) {
+        let status = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "old"});
+        self.event("ERROR", &status);
+    }
+
+    pub(super) fn broken(self) {
+        let _ = self.0.unbounded_send(Err("connection reset".into()));
+    }
+
+    /// Waits until the client has hung up.
+    pub(super) async fn hung_up(&self) {
+        let waiting = async {
+            while !self.0.is_closed() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.expect("the client hangs up");
+    }
+}
+
+/// A ConfigMap.
+pub(super) fn config_map(name: &str, version: u64) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "ns", "name": name,
+        "uid": format!("uid-{name}"), "resourceVersion": version.to_string()},
+        "data": {"version": version.to_string()}})
+}

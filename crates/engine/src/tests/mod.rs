@@ -1,0 +1,11 @@
+//! The engine against a server played by the test: every request arrives in the test's hands and is
+//! answered there, so that each order of events can be had at will. Time is paused and advances
+//! only when everything waits.
+
+mod dispatch;
+mod fake;
+mod informer;
+mod observed;
+mod shards;
+mod world;
+mod writes;

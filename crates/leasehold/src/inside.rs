@@ -1,0 +1,107 @@
+//! What the admin server shows of a manager: readiness and debug views, from the start on.
+//!
+//! The server runs before the rest is put together, so that a replica which waits for its home
+//! cluster answers its probes: alive, and not ready.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use admin::{Admin, Check, Readiness, ViewFn};
+use clusters::Clusters;
+use engine::EngineStatus;
+use serde_json::{Value, json};
+use sharding::Sharding;
+
+/// Read handles on the rooms, once there are any.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inside(Arc<OnceLock<Handles>>);
+
+/// Read handles on the rooms.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    pub(crate) clusters: Clusters,
+    pub(crate) sharding: Sharding,
+    pub(crate) engine: EngineStatus,
+}
+
+impl Inside {
+    /// Shows these from now on.
+    pub(crate) fn show(&self, handles: Handles) {
+        // A manager is put together once.
+        let _ = self.0.set(handles);
+    }
+
+    /// What the admin server is given.
+    pub(crate) fn admin(&self, registry: prometheus::Registry) -> Admin {
+        let inside = self.clone();
+        let ready = Arc::new(move || inside.readiness());
+        let debug = BTreeMap::from([
+            ("shards", self.view(|handles| json!(handles.sharding.status()))),
+            ("queues", self.view(|handles| json!(handles.engine.queues()))),
+            ("clusters", self.view(Handles::clusters)),
+        ]);
+        Admin { registry, ready, debug }
+    }
+
+    fn view(&self, of: impl Fn(&Handles) -> Value + Send + Sync + 'static) -> ViewFn {
+        let inside = self.clone();
+        Arc::new(move || inside.0.get().map_or(Value::Null, &of))
+    }
+
+    fn readiness(&self) -> Readiness {
+        let checks = match self.0.get() {
+            Some(handles) => handles.checks(),
+            None => {
+                vec![Check::new("start", Err("clusters and home are being read".to_owned()))]
+            }
+        };
+        Readiness { checks }
+    }
+}
+
+impl Handles {
+    /// Ready means: the home cluster answers, and the informers of owned shards have synced.
+    fn checks(&self) -> Vec<Check> {
+        let own = self.sharding.status();
+        let home = match own.problems.first() {
+            Some(problem) => Err(problem.clone()),
+            None if !own.synced => Err("the home cluster is not read yet".to_owned()),
+            None if own.lease_valid_seconds <= 0.0 => {
+                Err("this member has no valid Lease".to_owned())
+            }
+            None => Ok(()),
+        };
+        let engine = self.engine.readiness();
+        let informers = match engine.ready {
+            true => Ok(()),
+            false => Err(format!("waiting for {}", engine.waiting.join(", "))),
+        };
+        vec![Check::new("home", home), Check::new("informers", informers)]
+    }
+
+    fn clusters(&self) -> Value {
+        let status = self.clusters.status();
+        json!({
+            "clusters": status.clusters,
+            "problems": status.problems,
+            "informers": self.engine.informers(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manager_that_is_being_put_together_is_not_ready_and_says_why() {
+        let admin = Inside::default().admin(prometheus::Registry::new());
+        let readiness = (admin.ready)();
+        assert!(!readiness.is_ready());
+        assert_eq!(
+            readiness.text("readyz", false),
+            "[-]start failed: clusters and home are being read\nreadyz check failed\n"
+        );
+        assert_eq!(admin.debug["clusters"](), Value::Null);
+    }
+}

@@ -1,0 +1,237 @@
+//! ConfigMonitor: one restart for each change, whoever was up when it happened.
+
+use std::time::Duration;
+
+use controllers::ConfigMonitor;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use tests::solo::Solo;
+
+const MONITOR: &str = "flakapp-config-monitor";
+const CONFIG_MAP: &str = "flaskapp-config";
+const DEPLOYMENT: &str = "frontend";
+const NAMESPACE: &str = "default";
+
+async fn world() -> Solo {
+    Solo::new("2026-11-21T10:00:00Z", controllers::crds(), &[]).await
+}
+
+fn start(solo: &mut Solo) {
+    solo.start(controllers::build("configmonitor", 2).into_iter().collect());
+}
+
+/// The example as it stands, seen once.
+async fn example() -> Solo {
+    let mut solo = world().await;
+    start(&mut solo);
+    solo.apply(controllers::get("configmonitor").unwrap().example).await;
+    let monitor = ready(&solo, |_| true).await;
+    assert_eq!(monitor.status.unwrap().restarts, 0, "the first sight restarts nothing");
+    solo
+}
+
+fn monitors(solo: &Solo) -> Api<ConfigMonitor> {
+    solo.api(NAMESPACE)
+}
+
+fn deployments(solo: &Solo) -> Api<Deployment> {
+    solo.api(NAMESPACE)
+}
+
+/// Waits until the monitor is ready, sees one Pod, and is otherwise as wanted.
+async fn ready(solo: &Solo, wanted: impl Fn(&ConfigMonitor) -> bool) -> ConfigMonitor {
+    solo.until_object(&monitors(solo), MONITOR, |monitor| {
+        monitor.status.as_ref().is_some_and(|status| {
+            let holds = status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
+            holds && status.selected_pods == 1 && status.pending.is_none()
+        }) && wanted(monitor)
+    })
+    .await
+}
+
+async fn reason(solo: &Solo, type_: &str, status: &str, reason: &str) {
+    solo.until_object(&monitors(solo), MONITOR, |monitor| {
+        let conditions = monitor.status.iter().flat_map(|status| &status.conditions);
+        conditions
+            .into_iter()
+            .any(|found| (&*found.type_, &*found.status, &*found.reason) == (type_, status, reason))
+    })
+    .await;
+}
+
+async fn edit(solo: &Solo, value: &str) {
+    let maps: Api<ConfigMap> = solo.api(NAMESPACE);
+    let patch = Patch::Merge(json!({"data": {"config.cfg": value}}));
+    maps.patch(CONFIG_MAP, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// How often the Deployment's template was changed: its generation rises with each.
+async fn generation(solo: &Solo) -> i64 {
+    deployments(solo).get(DEPLOYMENT).await.unwrap().metadata.generation.unwrap()
+}
+
+async fn restarts(solo: &Solo, expect: i64) {
+    ready(solo, |monitor| monitor.status.as_ref().is_some_and(|s| s.restarts == expect)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_change_rolls_the_deployment_out_once() {
+    let solo = example().await;
+    let before = generation(&solo).await;
+    for (change, value) in [(1, "one"), (2, "two")] {
+        edit(&solo, value).await;
+        restarts(&solo, change).await;
+        // A minute in which a second restart would show.
+        solo.pass(Duration::from_secs(60)).await;
+        restarts(&solo, change).await;
+        assert_eq!(generation(&solo).await, before + change);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_content_restarts_nothing() {
+    let solo = example().await;
+    let before = generation(&solo).await;
+    let maps: Api<ConfigMap> = solo.api(NAMESPACE);
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"touched": "yes"}}}));
+    maps.patch(CONFIG_MAP, &PatchParams::default(), &patch).await.unwrap();
+    solo.pass(Duration::from_secs(60)).await;
+    restarts(&solo, 0).await;
+    assert_eq!(generation(&solo).await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_while_the_manager_was_down_restarts_once() {
+    let mut solo = example().await;
+    let before = generation(&solo).await;
+    solo.stop().await;
+    edit(&solo, "while down").await;
+    solo.pass(Duration::from_secs(60)).await;
+    assert_eq!(generation(&solo).await, before);
+
+    start(&mut solo);
+    restarts(&solo, 1).await;
+    // Another member takes over and finds nothing left to do.
+    solo.stop().await;
+    start(&mut solo);
+    solo.pass(Duration::from_secs(60)).await;
+    restarts(&solo, 1).await;
+    assert_eq!(generation(&solo).await, before + 1);
+}
+
+/// A bare Pod, as a test makes it and makes it anew.
+async fn bare_pod(solo: &Solo) -> String {
+    let pods: Api<Pod> = solo.api(NAMESPACE);
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "bare", "labels": {"app": "frontend"}},
+        "spec": {"containers": [{"name": "app", "image": "app"}]},
+    }))
+    .unwrap();
+    pods.create(&PostParams::default(), &pod).await.unwrap().metadata.uid.unwrap()
+}
+
+/// A monitor with a bare Pod alone, whose restart was decided and then interrupted: `deleted` says
+/// whether the Pod had been deleted, and been made anew, when the member died.
+async fn interrupted(deleted: bool) -> (Solo, String) {
+    let mut solo = example().await;
+    deployments(&solo).delete(DEPLOYMENT, &DeleteParams::background()).await.unwrap();
+    let pods: Api<Pod> = solo.api(NAMESPACE);
+    solo.until("the Deployment's Pods to be gone", async || {
+        let found = pods.list(&ListParams::default()).await.unwrap();
+        found.items.is_empty().then_some(())
+    })
+    .await;
+    let mut uid = bare_pod(&solo).await;
+    ready(&solo, |_| true).await;
+    solo.stop().await;
+
+    edit(&solo, "changed").await;
+    let maps: Api<ConfigMap> = solo.api(NAMESPACE);
+    let hash = controllers::configmonitor::content::hash(&maps.get(CONFIG_MAP).await.unwrap());
+    let pending = json!({"hash": hash, "pods": [{"name": "bare", "uid": uid}]});
+    record(&solo, pending).await;
+    if deleted {
+        pods.delete("bare", &DeleteParams::default()).await.unwrap();
+        solo.until("the Pod to be gone", async || {
+            pods.get_opt("bare").await.unwrap().is_none().then_some(())
+        })
+        .await;
+        uid = bare_pod(&solo).await;
+    }
+    start(&mut solo);
+    (solo, uid)
+}
+
+async fn record(solo: &Solo, pending: Value) {
+    let patch = Patch::Merge(json!({"status": {"pending": pending}}));
+    monitors(solo).patch_status(MONITOR, &PatchParams::default(), &patch).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupted_restart_is_finished() {
+    let (solo, uid) = interrupted(false).await;
+    let pods: Api<Pod> = solo.api(NAMESPACE);
+    solo.until("the Pod to be deleted", async || {
+        let found = pods.get_opt("bare").await.unwrap();
+        found.is_none_or(|pod| pod.metadata.uid.as_ref() != Some(&uid)).then_some(())
+    })
+    .await;
+    // Made anew by whoever made it first, it is left alone.
+    let anew = bare_pod(&solo).await;
+    restarts(&solo, 1).await;
+    solo.pass(Duration::from_secs(60)).await;
+    assert_eq!(pods.get("bare").await.unwrap().metadata.uid, Some(anew));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pod_that_replaced_a_deleted_one_is_not_deleted_again() {
+    let (solo, uid) = interrupted(true).await;
+    restarts(&solo, 1).await;
+    solo.pass(Duration::from_secs(60)).await;
+    let pods: Api<Pod> = solo.api(NAMESPACE);
+    assert_eq!(pods.get("bare").await.unwrap().metadata.uid, Some(uid));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_config_map_is_a_condition_and_no_error_loop() {
+    let mut solo = world().await;
+    start(&mut solo);
+    let monitor = ConfigMonitor::new(
+        MONITOR,
+        serde_json::from_value(json!({
+            "configMap": CONFIG_MAP, "podSelector": {"app": "frontend"}
+        }))
+        .unwrap(),
+    );
+    monitors(&solo).create(&PostParams::default(), &monitor).await.unwrap();
+    reason(&solo, "Ready", "False", "ConfigMapMissing").await;
+    let writes = solo.server().history().len();
+    solo.pass(Duration::from_secs(600)).await;
+    assert_eq!(solo.server().history().len(), writes);
+
+    let map: ConfigMap =
+        serde_json::from_value(json!({"metadata": {"name": CONFIG_MAP}, "data": {"a": "b"}}))
+            .unwrap();
+    let maps: Api<ConfigMap> = solo.api(NAMESPACE);
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    reason(&solo, "Ready", "True", "Watching").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_spellings_work_and_must_agree() {
+    let solo = example().await;
+    let spec = |value: Value| json!({"spec": value});
+    for (patch, type_, status, why) in [
+        (json!({"configMap": "other"}), "Invalid", "True", "Invalid"),
+        (json!({"configMap": CONFIG_MAP}), "Invalid", "False", "Valid"),
+        (json!({"configmap": null}), "Ready", "True", "Watching"),
+        (json!({"configMap": null}), "Invalid", "True", "Invalid"),
+    ] {
+        let patch = Patch::Merge(spec(patch));
+        monitors(&solo).patch(MONITOR, &PatchParams::default(), &patch).await.unwrap();
+        reason(&solo, type_, status, why).await;
+    }
+}

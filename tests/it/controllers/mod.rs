@@ -1,0 +1,4 @@
+//! The built-in controllers through the engine, over an embedded API server, on paused time.
+
+mod configmonitor;
+mod tdset;

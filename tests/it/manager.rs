@@ -1,0 +1,226 @@
+//! The manager as a library: replicas in one process that share embedded clusters, one that leaves,
+//! and kubeconfigs that come and go.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use apiserver::Server;
+use engine::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use leasehold::config::{ClusterSources, Config, Home, KubeconfigSource};
+use leasehold::{Departure, Manager};
+use model::ObjectKey;
+use serde_json::json;
+use sharding::{Fleet, LeaseTimings};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// The longest anything here may take: a takeover, and room for a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// How often a condition of another process is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+const NAMESPACE: &str = "leasehold-system";
+const OBJECTS: usize = 12;
+
+/// Copies `data.wanted` of a ConfigMap to its annotation `seen`.
+struct Copy;
+
+impl Reconciler for Copy {
+    type Kind = ConfigMap;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(map) = ctx.get::<ConfigMap>(key.namespace.as_deref(), &key.name)? else {
+            return Ok(Action::Done);
+        };
+        let Some(wanted) = wanted(&map).filter(|wanted| seen(&map) != Some(wanted)) else {
+            return Ok(Action::Done);
+        };
+        let namespace = key.namespace.as_deref().unwrap_or("default");
+        let api: Api<ConfigMap> = Api::namespaced(ctx.client(), namespace);
+        let patch = json!({"metadata": {"annotations": {"seen": wanted}}});
+        api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(Action::Done)
+    }
+}
+
+fn wanted(map: &ConfigMap) -> Option<&str> {
+    Some(map.data.as_ref()?.get("wanted")?.as_str())
+}
+
+fn seen(map: &ConfigMap) -> Option<&str> {
+    Some(map.metadata.annotations.as_ref()?.get("seen")?.as_str())
+}
+
+fn copy() -> ControllerSpec {
+    Controller::for_kind::<ConfigMap>("copy").reconciler(Copy)
+}
+
+/// One embedded API server.
+async fn server(name: &str) -> Server {
+    Server::builder().name(name).bind("127.0.0.1:0").start().await.unwrap()
+}
+
+/// A home cluster with our definitions and namespace.
+async fn home(dir: &Path) -> (Server, Home) {
+    let server = server("home").await;
+    let client = server.client();
+    for crd in leasehold::crds::home_crds() {
+        Api::all(client.clone()).create(&PostParams::default(), &crd).await.unwrap();
+    }
+    let namespace = Namespace {
+        metadata: ObjectMeta { name: Some(NAMESPACE.into()), ..Default::default() },
+        ..Default::default()
+    };
+    Api::all(client).create(&PostParams::default(), &namespace).await.unwrap();
+    let path = dir.join("home.kubeconfig");
+    fs::write(&path, server.kubeconfig()).unwrap();
+    (server, Home::Kubeconfig { path, context: None })
+}
+
+/// A manager at work.
+struct Replica {
+    stop: CancellationToken,
+    run: JoinHandle<Result<Departure, leasehold::Error>>,
+}
+
+impl Replica {
+    fn start(identity: &str, home: &Home, clusters: &ClusterSources) -> Self {
+        let mut config = Config::new(home.clone(), identity, clusters.clone());
+        config.lease = LeaseTimings {
+            duration: Duration::from_secs(3),
+            renew_interval: Duration::from_secs(1),
+            margin: Duration::from_millis(500),
+        };
+        let stop = CancellationToken::new();
+        let run = tokio::spawn(Manager::new(config).controller(copy()).run(stop.clone()));
+        Self { stop, run }
+    }
+
+    async fn leave(self) -> Departure {
+        self.stop.cancel();
+        self.run.await.unwrap().unwrap()
+    }
+}
+
+/// Waits until `holds` does.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let looking = async {
+        while !holds().await {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    let waited = tokio::time::timeout(DEADLINE, looking).await;
+    assert!(waited.is_ok(), "{what}: not within {DEADLINE:?}");
+}
+
+async fn fleet(home: &Client) -> Fleet {
+    sharding::fleet::read(home.clone(), NAMESPACE).await.unwrap_or_default()
+}
+
+/// How many shards each identity owns.
+async fn owners(home: &Client) -> BTreeMap<String, u32> {
+    fleet(home).await.members.into_iter().map(|m| (m.identity, m.shards)).collect()
+}
+
+async fn want(client: &Client, value: &str) {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    for n in 0..OBJECTS {
+        let name = format!("map-{n}");
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+            "data": {"wanted": value},
+        });
+        let apply = PatchParams::apply("test").force();
+        api.patch(&name, &apply, &Patch::Apply(object)).await.unwrap();
+    }
+}
+
+async fn converged(client: &Client, value: &str) -> bool {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let maps = api.list(&Default::default()).await.unwrap();
+    maps.items.iter().filter(|map| seen(map) == Some(value)).count() == OBJECTS
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_share_the_clusters_and_one_that_leaves_hands_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home_server, home) = home(dir.path()).await;
+    let (east, west) = (server("east").await, server("west").await);
+    let path = dir.path().join("kubeconfig");
+    fs::write(&path, apiserver::merge_kubeconfigs(&[&east, &west])).unwrap();
+    let kubeconfigs = vec![KubeconfigSource { path, contexts: None }];
+    let sources = ClusterSources { kubeconfigs, ..Default::default() };
+    let clients = [east.client(), west.client()];
+
+    let first = Replica::start("first", &home, &sources);
+    let second = Replica::start("second", &home, &sources);
+    for client in &clients {
+        want(client, "one").await;
+    }
+    let home_client = home_server.client();
+    until("each owns a cluster's shard", async || {
+        owners(&home_client).await == BTreeMap::from([("first".into(), 1), ("second".into(), 1)])
+    })
+    .await;
+    for client in &clients {
+        until("the first value is copied", async || converged(client, "one").await).await;
+    }
+
+    assert_eq!(first.leave().await, Departure::HandedOver);
+    assert_eq!(owners(&home_client).await, BTreeMap::from([("second".into(), 2)]));
+    for client in &clients {
+        want(client, "two").await;
+        until("the second value is copied", async || converged(client, "two").await).await;
+    }
+    assert_eq!(second.leave().await, Departure::HandedOver);
+    assert_eq!(owners(&home_client).await, BTreeMap::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubeconfigs_come_break_and_go_while_the_manager_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home_server, home) = home(dir.path()).await;
+    let (east, west) = (server("east").await, server("west").await);
+    let folder = dir.path().join("clusters");
+    fs::create_dir(&folder).unwrap();
+    let sources = ClusterSources { directory: Some(folder.clone()), ..Default::default() };
+    let replica = Replica::start("only", &home, &sources);
+    let home_client = home_server.client();
+
+    for (name, server) in [("east", &east), ("west", &west)] {
+        fs::write(folder.join(name), server.kubeconfig()).unwrap();
+        let client = server.client();
+        want(&client, "one").await;
+        until(name, async || converged(&client, "one").await).await;
+    }
+
+    fs::write(folder.join("east"), "broken").unwrap();
+    until("the member tells that east is down", async || {
+        let members = fleet(&home_client).await.members;
+        let mut down = members.iter().flat_map(|member| &member.down_clusters);
+        down.any(|down| down.cluster.as_str() == "east" && down.reason.contains("fix: "))
+    })
+    .await;
+    let client = west.client();
+    want(&client, "two").await;
+    until("west goes on", async || converged(&client, "two").await).await;
+
+    fs::write(folder.join("east"), east.kubeconfig()).unwrap();
+    let client = east.client();
+    want(&client, "three").await;
+    until("east is back", async || converged(&client, "three").await).await;
+
+    fs::remove_file(folder.join("west")).unwrap();
+    until("west has no shards any more", async || {
+        let shards = fleet(&home_client).await.shards;
+        shards.iter().all(|shard| shard.shard.cluster.as_str() == "east")
+    })
+    .await;
+    assert_eq!(replica.leave().await, Departure::HandedOver);
+}
