@@ -192,11 +192,17 @@ fn links(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Words in backticks that look like paths of files or folders.
+/// Words in backticks that look like paths of files or folders. A name in capitals stands for any.
 fn paths_in_code(text: &str) -> Vec<String> {
+    let stands_for_any = |part: &str| {
+        let stem = part.split('.').next().unwrap_or_default();
+        let capitals = !stem.is_empty() && stem.chars().all(|c| c.is_ascii_uppercase());
+        capitals && !["README", "LICENSE", "NOTES"].contains(&stem)
+    };
     let is_path = |word: &str| {
         word.contains('/')
             && word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c))
+            && !word.split('/').any(stands_for_any)
             && (word.ends_with('/') || Path::new(word).extension().is_some())
     };
     text.lines()

@@ -70,7 +70,7 @@ impl Catalog {
     pub fn build<'a>(definitions: impl Iterator<Item = &'a Value>) -> Self {
         let builtin = kinds::builtin().into_iter().map(Resource::builtin);
         let custom = definitions.filter(|d| crd::established(d)).flat_map(crd::resources);
-        let mut groups: Vec<(String, BTreeMap<VersionRank, Vec<Arc<Resource>>>)> = Vec::new();
+        let mut groups: Vec<(String, Ranked)> = Vec::new();
         let mut by_path = HashMap::new();
         for resource in builtin.chain(custom).map(Arc::new) {
             let info = &resource.info;
@@ -118,6 +118,9 @@ impl Catalog {
         })
     }
 }
+
+/// The versions of a group, preferred first.
+type Ranked = BTreeMap<VersionRank, Vec<Arc<Resource>>>;
 
 /// Order of versions: stable before beta before alpha, newer before older, others last.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]

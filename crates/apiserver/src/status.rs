@@ -198,10 +198,7 @@ impl FieldErrorKind {
     }
 
     fn shows_value(self) -> bool {
-        !matches!(
-            self,
-            Self::Required | Self::Forbidden | Self::TooLong | Self::TooMany | Self::Internal
-        )
+        !matches!(self, Self::Required | Self::Forbidden | Self::TooLong | Self::Internal)
     }
 }
 

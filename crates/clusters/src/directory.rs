@@ -18,6 +18,9 @@ use crate::provider::{ClusterProvider, Snapshot};
 /// The most files of one folder.
 pub const MAX_FILES: usize = 4096;
 
+/// The most entries of a folder that are looked at, folders and hidden ones included.
+const MAX_ENTRIES: usize = 16 * MAX_FILES;
+
 /// Every kubeconfig of a folder.
 #[derive(Debug)]
 pub struct Directory {
@@ -101,7 +104,7 @@ impl Folder {
 /// The names of the folder's files, sorted.
 fn names(path: &Path) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(path)? {
+    for entry in fs::read_dir(path)?.take(MAX_ENTRIES) {
         let name = entry?.file_name();
         let hidden = name.as_encoded_bytes().first() == Some(&b'.');
         // Through symlinks: what is at their end counts. A dangling one is kept, and reported.

@@ -1,7 +1,7 @@
 //! Looking at one kubeconfig file: reading it within bounds, and noticing that it, or a file it
 //! refers to, changed.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -139,13 +139,12 @@ pub(crate) fn source(draft: &Draft) -> Source {
 
 /// The file's bytes, if they are no more than [`MAX_FILE_BYTES`].
 pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
-    // A FIFO or a device would block, or never end.
-    if !file.metadata()?.is_file() {
+    // Asked before opening: a FIFO would block right there, a device might never end.
+    if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(io::Error::from(io::ErrorKind::FileTooLarge));
     }
@@ -163,8 +162,6 @@ pub(crate) fn unreadable(path: &Path, source: io::Error) -> Unusable {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     fn config(context: &str, extra: &str) -> String {

@@ -168,11 +168,10 @@ impl Conductor {
     /// Makes the clients of newly engaged clusters and drops those of clusters that are gone.
     fn engage(&mut self, clusters: &ClusterSet) {
         let metrics = &self.metrics;
-        let controllers = &self.controllers;
         self.engaged.retain(|name, engaged| {
             let present = clusters.get(name);
             if !clusters.clusters.contains_key(name) {
-                metrics.forget_cluster(name, controllers.keys());
+                metrics.forget_cluster(name);
             }
             present.is_some_and(|cluster| cluster.incarnation == engaged.incarnation)
         });

@@ -24,7 +24,7 @@ use crate::registry::Informers;
 use crate::runner::{MAX_RUNNING, Runner};
 use crate::status::{Board, EngineStatus};
 
-/// Keys that may wait in one controller's queue. Informers wait beyond it.
+/// Keys of one shard that may wait in one controller's queue. Its informers wait beyond it.
 pub const MAX_QUEUED_KEYS: usize = 1_000_000;
 
 /// What the engine is given.

@@ -5,12 +5,16 @@
 //! - No write outlives its permit: client timeout and the server's `?timeout=` are at most
 //!   `permit.valid_for`.
 //! - A write that was sent is awaited to its end even if the reconcile that sent it is dropped:
-//!   it runs on a task of its own, and [`Fence::settled`] is the barrier that the runner awaits
+//!   it runs on a task of its own, and [`Fence::settle`] is the barrier that the runner awaits
 //!   before it calls the dispatch finished.
+//! - No write begins after that: a client that outlives its reconcile can only read. By
+//!   construction: a write takes a token of the barrier *before* it asks whether the dispatch is
+//!   over, and `settle` says that it is over before it waits for the tokens.
 //!
 //! Reads pass: they change nothing, and the cache is preferred anyway.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -48,6 +52,14 @@ pub enum FencedError {
         #[source]
         source: FenceError,
     },
+    /// Not sent: the reconcile it belongs to has ended, and its client was kept.
+    #[error("{method} {path} was not sent: its reconcile has ended")]
+    Over {
+        /// The method.
+        method: Method,
+        /// The path.
+        path: String,
+    },
     /// Sent, and not answered while the permit was valid. It may or may not have taken effect.
     #[error("{method} {path} was not answered within {}ms, all that the Lease allows", .limit.as_millis())]
     TimedOut {
@@ -67,6 +79,7 @@ pub(crate) struct Fence {
     cluster: kube::Client,
     ownership: Arc<dyn Ownership>,
     writes: TaskTracker,
+    over: Arc<AtomicBool>,
     rejected: IntCounter,
 }
 
@@ -76,11 +89,13 @@ impl Fence {
         ownership: Arc<dyn Ownership>,
         rejected: IntCounter,
     ) -> Self {
-        Self { cluster, ownership, writes: TaskTracker::new(), rejected }
+        let (writes, over) = (TaskTracker::new(), Arc::default());
+        Self { cluster, ownership, writes, over, rejected }
     }
 
-    /// Waits until no write is under way. Call it once nothing can begin another.
-    pub(crate) async fn settled(&self) {
+    /// Lets no further write begin, and waits until none is under way.
+    pub(crate) async fn settle(&self) {
+        self.over.store(true, Ordering::SeqCst);
         self.writes.close();
         self.writes.wait().await;
     }
@@ -112,23 +127,29 @@ impl FencedClient {
         let Dispatch { shard, epoch, .. } = &self.dispatch;
         let method = request.method().clone();
         let path = request.uri().path().to_owned();
+        let token = self.fence.writes.token();
+        if self.fence.over.load(Ordering::SeqCst) {
+            return self.refuse(FencedError::Over { method, path });
+        }
         let limit = match self.fence.ownership.permit(shard, *epoch, Purpose::Write) {
             Ok(permit) => write_limit(permit),
-            Err(source) => {
-                self.fence.rejected.inc();
-                tracing::warn!(%method, path, error = %source, "a write was fenced");
-                let error = FencedError::Refused { method, path, source };
-                return futures::future::ready(Err(error.into())).boxed();
-            }
+            Err(source) => return self.refuse(FencedError::Refused { method, path, source }),
         };
         let client = self.fence.cluster.clone();
         let request = with_server_timeout(request, limit);
         let send = async move {
+            let _token = token;
             let answer = tokio::time::timeout(limit, send_whole(client, request)).await;
             answer.unwrap_or_else(|_| Err(FencedError::TimedOut { method, path, limit }.into()))
         };
-        let task = self.fence.writes.spawn(send.in_current_span());
+        let task = tokio::spawn(send.in_current_span());
         async move { task.await? }.boxed()
+    }
+
+    fn refuse(&self, error: FencedError) -> BoxFuture<'static, Result<Response<Body>, BoxError>> {
+        self.fence.rejected.inc();
+        tracing::warn!(error = model::error::chain(&error), "a write was fenced");
+        std::future::ready(Err(error.into())).boxed()
     }
 }
 

@@ -1,5 +1,36 @@
 //! The engine: caches, queues and workers that run controllers over many clusters, for the shards
 //! this member holds and no others.
+//!
+//! ```text
+//!                 per (cluster, kind, scope)     per (controller, cluster, kind)   per controller
+//!  API server ─▶ listwatch ▶ informer ▶ cache
+//!                               └─ events ─────▶ feed: predicate, mapping ──keys─▶ queue ▶ runner ─▶ Reconciler
+//!  Ownership ─▶ conductor: start, open, drain, stop ─────────────────────────────────▲──────▲         │
+//!  API server ◀─ transport ◀─ fence ◀─────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A controller's author needs [`Controller`], [`Reconciler`] and [`Context`]. Whoever assembles a
+//! manager needs [`Engine`].
+//!
+//! # Why a key is never dispatched by a member that does not own it
+//! - Keys enter a queue only under a route, and a route is made only from a holding that
+//!   [`model::Ownership`] published (`conductor`, `shards`).
+//! - Keys leave it only while the route is open, which it is only for an active holding, and the
+//!   runner then asks the fence before it begins (S1, `runner`).
+//! - A drain closes the route, which drops what waits, and then waits for what runs; a run ends only
+//!   when its future is gone and its writes are over. Only then is the drain acknowledged (S2,
+//!   `conductor`, `fence`).
+//! - A key that runs is not given out again, whatever happens to its shard meanwhile (S6, `queue`).
+//! - Every write asks the fence again when it is sent, and ends with the Lease (`fence`).
+//!
+//! # Why no last change is lost
+//! - An informer tells every subscriber of every change and waits for slow ones; a new list after a
+//!   gap surfaces what was deleted in it (L2, `informer`, `listwatch`).
+//! - A change of a key that runs makes it run again; a failure makes it retry; gaining a shard
+//!   queues every object of it (`queue`, `conductor`).
+//!
+//! # What is not here
+//! Who owns what (`sharding`), which clusters there are (`clusters`): both come in through `model`.
 
 pub mod cache;
 mod conductor;

@@ -5,12 +5,13 @@
 //! - Counters of a controller exist, as zeros, before its first reconcile.
 //! - At most `cap` clusters have label values of their own; the others share [`OTHER_CLUSTERS`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Method;
 use model::{ClusterName, ControllerName};
+use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry,
@@ -292,18 +293,28 @@ impl Metrics {
         }
     }
 
-    /// Frees the label value of a cluster that is gone and drops its per-controller series.
-    pub(crate) fn forget_cluster<'a>(
-        &self,
-        cluster: &ClusterName,
-        controllers: impl Iterator<Item = &'a ControllerName>,
-    ) {
-        if self.labels.release(cluster) {
-            for controller in controllers {
-                // Absent if nothing was reconciled there.
-                let labels = [cluster.as_str(), controller.as_str()];
-                let _ = self.cluster_reconcile.remove_label_values(&labels);
-            }
+    /// Frees the label value of a cluster that is gone, and drops its series.
+    pub(crate) fn forget_cluster(&self, cluster: &ClusterName) {
+        if !self.labels.release(cluster) {
+            return;
+        }
+        let cluster = cluster.as_str();
+        remove(&self.cluster_reconcile, "cluster", cluster);
+        remove(&self.watch_restarts, "cluster", cluster);
+        remove(&self.requests, "host", cluster);
+        remove(&self.request_duration, "host", cluster);
+        remove(&self.processing_latency, "name", cluster);
+    }
+}
+
+/// Removes every series of a family whose `label` has this value.
+fn remove<B: MetricVecBuilder>(family: &MetricVec<B>, label: &str, value: &str) {
+    for metric in family.collect().iter().flat_map(|family| family.get_metric()) {
+        let labels: HashMap<_, _> =
+            metric.get_label().iter().map(|pair| (pair.name(), pair.value())).collect();
+        if labels.get(label) == Some(&value) {
+            // Absent only if somebody else has just removed it.
+            let _ = family.remove(&labels);
         }
     }
 }
@@ -405,6 +416,21 @@ mod tests {
         assert_eq!(labels.of(&name("c")), OTHER_CLUSTERS);
         assert!(labels.release(&name("a")));
         assert_eq!(labels.of(&name("c")), "c");
+    }
+
+    #[test]
+    fn a_cluster_that_is_gone_leaves_no_series() {
+        let registry = Registry::new();
+        let metrics = Metrics::new(&registry, 2).unwrap();
+        let (east, west): (ClusterName, ClusterName) =
+            ("east".parse().unwrap(), "west".parse().unwrap());
+        for cluster in [&east, &west] {
+            metrics.rest(cluster).observe(&Method::GET, Some(200), Duration::ZERO);
+            metrics.rest(cluster).observe(&Method::GET, None, Duration::ZERO);
+        }
+        metrics.forget_cluster(&east);
+        let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+        assert!(!text.contains("east") && text.contains("west"), "{text}");
     }
 
     #[test]

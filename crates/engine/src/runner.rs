@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::{Clock, Ownership, Purpose};
+use model::{Clock, ObjectKey, Ownership, Purpose};
 use prometheus::IntCounter;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -32,8 +32,9 @@ use crate::queue::core::{Outcome, Popped};
 use crate::reconcile::{Action, Context, ReconcileError, RetryClass};
 use crate::tenure::Tenure;
 
-/// Reconciles of one controller that may run at once over all clusters.
-pub const MAX_RUNNING: usize = 1024;
+/// Reconciles of one controller that may run at once over all clusters. Waiting for a server costs
+/// memory only, so this is high: clusters that hang shall not use it up.
+pub const MAX_RUNNING: usize = 4096;
 
 /// What the runs of one controller share.
 pub(crate) struct Runner {
@@ -46,6 +47,20 @@ pub(crate) struct Runner {
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) fence_rejected: IntCounter,
     pub(crate) reconcile_ids: Arc<AtomicU64>,
+}
+
+/// A key that runs. Finishes it when dropped: whatever happens to its task, a drain never waits for
+/// a key that nobody runs.
+struct Run<'a> {
+    queue: &'a WorkQueue,
+    key: &'a ObjectKey,
+    outcome: Outcome,
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        self.queue.finish(self.key, self.outcome);
+    }
 }
 
 /// How a reconcile ended.
@@ -78,11 +93,13 @@ impl Runner {
     /// One key from dispatch to finish.
     async fn one(self: Arc<Self>, popped: Popped<Tenure>) {
         let Popped { key, tenure, span: queued, .. } = popped;
+        let mut run = Run { queue: &self.queue, key: &key, outcome: Outcome::Failed };
         let Tenure { member, shard, epoch, .. } = &tenure;
         let permit = self.ownership.permit(shard, *epoch, Purpose::Dispatch);
-        if let Some(refusal) = permit.err() {
+        if let Err(refusal) = permit {
             tracing::debug!(%key, error = %refusal, "not dispatched");
-            return self.queue.finish(&key, Outcome::Refused);
+            run.outcome = Outcome::Refused;
+            return;
         }
         let dispatch = Dispatch {
             member: member.clone(),
@@ -96,10 +113,9 @@ impl Runner {
         drop(queued);
         self.observer.started(&dispatch);
         self.metrics.active.inc();
-        let outcome = self.reconcile(&dispatch, tenure).instrument(span).await;
+        run.outcome = self.reconcile(&dispatch, tenure).instrument(span).await;
         self.metrics.active.dec();
         self.observer.finished(&dispatch);
-        self.queue.finish(&key, outcome);
     }
 
     fn span(&self, dispatch: &Dispatch, queued: &Span) -> Span {
@@ -134,7 +150,7 @@ impl Runner {
         let started = self.clock.now();
         let ended = self.guarded(&ctx, dispatch, &cancel).await;
         drop(ctx);
-        fence.settled().await;
+        fence.settle().await;
         self.outcome(dispatch, ended, self.clock.now().since(started))
     }
 

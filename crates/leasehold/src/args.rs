@@ -23,6 +23,9 @@ pub enum Command {
     Run(RunArgs),
     /// Show members and shards, read from the home cluster.
     Status(StatusArgs),
+    #[cfg(feature = "embedded")]
+    /// Run the embedded API server by itself.
+    Apiserver(ApiserverArgs),
     /// Print the CustomResourceDefinitions as YAML: `leasehold crds | kubectl apply -f -`.
     Crds(CrdsArgs),
     /// Print the version.
@@ -87,6 +90,18 @@ pub enum CrdSet {
     Home,
     /// Those of the built-in controllers.
     Workload,
+}
+
+#[cfg(feature = "embedded")]
+/// Arguments of `leasehold apiserver`.
+#[derive(Debug, clap::Args)]
+pub struct ApiserverArgs {
+    /// The server's own.
+    #[command(flatten)]
+    pub server: apiserver::Args,
+    /// Install the CustomResourceDefinitions of `leasehold crds`.
+    #[arg(long)]
+    pub crds: bool,
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@
 //! - Clusters, sharding and engine meet in `assemble` and nowhere else.
 //! - Only [`clock`] reads clocks and draws randomness; [`run`] alone handles signals.
 
+#[cfg(feature = "embedded")]
+pub mod apiserver_cmd;
 pub mod args;
 mod assemble;
 pub mod clock;

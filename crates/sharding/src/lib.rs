@@ -22,9 +22,10 @@
 //! | `shell` | watches, writes and sleeps; decides nothing |
 //!
 //! # Why it is safe
-//! The argument in short; each file gives its part of it, and names the tests that attack it.
-//! `tests/simulation` attacks all of it at once, under crashes, pauses, partitions, lost answers
-//! and drifting clocks.
+//! The argument in short; the file named gives it in full. `tests/simulation` attacks all of it at
+//! once, under crashes, pauses, partitions, frozen watches, lost answers and drifting clocks, with
+//! oracles for S1, S3 and S5 (`chaos`); `tests/it/sharding.rs` of the workspace does so over an API
+//! server.
 //!
 //! - **S1** *Dispatch intervals of different members never overlap for a shard.* A member dispatches
 //!   only for a shard whose entry names exactly its id as owner, at that entry's epoch, while its
@@ -32,19 +33,27 @@
 //!   next in two ways only ([`handover`]): the owner acknowledged the drain of that epoch, after
 //!   which it never holds the shard at that epoch again, whatever it sees ([`ownership`]); or the
 //!   owner is gone, which S5 covers. A member that is merely to become owner holds the shard as
-//!   `Warming`, under which the fence refuses everything.
+//!   `Warming`, under which the fence refuses everything. Attacked by
+//!   `an_acknowledged_epoch_never_returns`, `an_owner_is_replaced_only_when_settled`.
 //! - **S2** *A drain is acknowledged only with nothing queued, delayed or in flight.* The engine
-//!   says when; [`ownership`] passes it on only for a shard draining at that epoch.
+//!   says when; [`ownership`] passes it on only for a shard draining at that epoch, and
+//!   [`coordinator`] acts only on one for the entry's epoch. Attacked by
+//!   `an_acknowledged_epoch_never_returns`, `a_leaver_drains_and_its_acknowledgement_hands_over`.
 //! - **S3** *Epochs strictly increase with each owner.* By construction of [`handover::Entry`];
 //!   entries that are removed and return go on from the map's `epochFloor`, maps that were deleted
-//!   from what was last seen of them.
+//!   from what was last seen of them. Attacked by `epochs_rise_with_each_owner`,
+//!   `a_group_nobody_runs_drains_and_goes_and_its_epoch_stays`,
+//!   `a_cluster_that_returns_goes_on_from_its_epoch`.
 //! - **S4** *A ShardMap is only ever replaced from the version its plan was computed from.* Every
-//!   [`record::Write`] carries its version; there is no other way to write ([`coordinator`]). So two
-//!   coordinators that overlap do no harm: one of them conflicts.
+//!   [`record::Write`] carries its version; there is no other way to write. So two coordinators
+//!   that overlap do no harm: one of them conflicts. Attacked by
+//!   `a_silent_lease_is_taken_first_and_its_shards_only_then`, which reads the versions, and by the
+//!   simulation, whose store refuses every other version.
 //! - **S5** *Self-fence precedes takeover.* [`member`] counts validity from the sending of a
 //!   renewal, minus a margin; [`lease`] counts silence from the sight of it, plus a margin; the
 //!   coordinator takes the Lease by compare-and-swap against the version whose silence it measured,
 //!   so that a renewal it has not seen makes it fail, and gives the shards away only after that.
+//!   Attacked by `the_fence_precedes_every_takeover`.
 //!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
 //! network and arrive late. And it assumes that nobody edits Leases and ShardMaps by hand: a map

@@ -9,7 +9,7 @@ use model::Moment;
 use crate::record::{Kind, Object, Outcome, Target, Write};
 
 /// Writes under way at once, the member's own Lease aside.
-pub const WRITES_IN_FLIGHT: usize = 32;
+pub const WRITES_IN_FLIGHT: usize = 64;
 /// The pause after the first failure; doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause after failures.
@@ -100,6 +100,12 @@ impl Outbox {
     /// Whether a write to that object is under way.
     pub fn is_in_flight(&self, target: &Target) -> bool {
         self.in_flight.contains_key(target)
+    }
+
+    /// Whether so many writes are under way that it is not worth planning more: a plan over a large
+    /// fleet should fill a good part of the room.
+    pub fn is_busy(&self) -> bool {
+        self.in_flight.len() > WRITES_IN_FLIGHT / 2
     }
 
     /// The objects of that kind as the writes under way would leave them; deletes aside.

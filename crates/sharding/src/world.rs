@@ -41,7 +41,7 @@ impl World {
 
     /// Takes in an object, read or just written.
     pub fn apply(&mut self, object: Object, now: Moment) {
-        if self.holds_newer(&object) {
+        if self.holds_as_new(&object) {
             return;
         }
         match object {
@@ -130,10 +130,6 @@ impl World {
 
     fn apply_lease(&mut self, record: lease::LeaseRecord, now: Moment) {
         let known = self.leases.get(&record.name);
-        if known.is_some_and(|known| known.record.version == record.version) {
-            // A relist repeats what was seen: that is no sign of life.
-            return;
-        }
         let passed_on = known.filter(|known| known.record.holder != record.holder);
         self.revision += u64::from(known.is_none() || passed_on.is_some());
         let alive = passed_on.map_or(now, |known| known.alive);
@@ -189,9 +185,12 @@ impl World {
         }
     }
 
-    fn holds_newer(&self, object: &Object) -> bool {
-        self.version_of(&object.target())
-            .is_some_and(|held| object.version().older_than(&held.resource))
+    /// Whether this is no news: an older version than what is held, or the same (the echo of our
+    /// own write, or a relist, which is no sign of life either).
+    fn holds_as_new(&self, object: &Object) -> bool {
+        self.version_of(&object.target()).is_some_and(|held| {
+            object.version().older_than(&held.resource) || object.version() == held
+        })
     }
 }
 

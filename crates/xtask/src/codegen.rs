@@ -200,6 +200,11 @@ mod tests {
             || schema.contains_key("x-kubernetes-int-or-string")
             || schema.contains_key("x-kubernetes-preserve-unknown-fields");
         assert!(typed, "{path} has no type");
+        if let Some(format) = schema.get("format").and_then(Value::as_str) {
+            let known =
+                ["int32", "int64", "float", "double", "byte", "date", "date-time", "duration"];
+            assert!(known.contains(&format), "{path}: a server warns of format {format:?}");
+        }
         if let Some(values) = schema.get("enum").and_then(Value::as_array) {
             assert!(!values.contains(&Value::Null), "{path}: null in an enum");
         }

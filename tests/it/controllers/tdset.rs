@@ -1,7 +1,9 @@
 //! TDSet: converges, follows the hour, puts foreign changes right, lets go.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use apiserver::faults::{Fault, Request};
 use controllers::TDSet;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
@@ -99,6 +101,27 @@ async fn a_foreign_scale_is_put_right_and_other_fields_are_left() {
     let kept = found.spec.template.metadata.unwrap().annotations.unwrap();
     assert_eq!(kept["restarted"], "now");
     assert_eq!(reasons(&solo).await, ["Created", "ScaleRestored"]);
+}
+
+/// The status goes from settled to rolling out and back while the cache still shows the first: the
+/// last write must not be spared because it equals what the cache shows.
+#[tokio::test(start_paused = true)]
+async fn a_status_judged_on_a_lagging_cache_is_put_right() {
+    const LAG: Duration = Duration::from_secs(10);
+    let solo = world("2026-11-21T10:00:00Z").await;
+    solo.apply(example()).await;
+    condition(&solo, "True", "ReplicasAvailable").await;
+    let lagging = |request: &Request| {
+        let late = request.verb == "watch" && request.resource == "tdsets";
+        if late { Fault::Delay(LAG) } else { Fault::None }
+    };
+    solo.server().set_faults(Some(Arc::new(lagging)));
+    solo.server().close_watches();
+    merge(&deployments(&solo), json!({"spec": {"replicas": 9}})).await;
+    condition(&solo, "False", "ReplicasUnavailable").await;
+    solo.pass(3 * LAG).await;
+    let status = condition(&solo, "True", "ReplicasAvailable").await.status.unwrap();
+    assert_eq!((status.desired_replicas, status.current_replicas), (Some(5), 5));
 }
 
 #[tokio::test(start_paused = true)]

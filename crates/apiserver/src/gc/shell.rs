@@ -212,9 +212,11 @@ impl Collector {
                     self.note_namespace(&object, false);
                 }
                 self.graph.remove(&uid, &mut self.dirty);
-                // A namespace on its way out is looked at again whenever something leaves it.
+                // A namespace on its way out is looked at again when the last object has left it.
                 let namespace = object.namespace().unwrap_or_default();
-                self.dirty.extend(self.terminating.get(&namespace).cloned());
+                if self.graph.in_namespace(&namespace).next().is_none() {
+                    self.dirty.extend(self.terminating.get(&namespace).cloned());
+                }
             }
             Change::Bookmark(_) => {}
         }

@@ -162,5 +162,6 @@ fn options(call: &Call) -> Result<Options, ApiError> {
     if !errors.is_empty() {
         return Err(ApiError::invalid_kind("meta.k8s.io", "DeleteOptions", "", &errors));
     }
+    options.propagation()?;
     Ok(options)
 }

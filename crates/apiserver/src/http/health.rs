@@ -7,9 +7,9 @@ use super::answer::{self, Body};
 use super::options::Query;
 
 /// The Kubernetes version whose behaviour is followed.
-pub(super) const MINOR: &str = "34";
+pub(super) const MINOR: &str = "37";
 /// The same in full.
-pub(super) const GIT_VERSION: &str = "v1.34.0+leasehold";
+pub(super) const GIT_VERSION: &str = "v1.37.0+leasehold";
 
 /// A server that answers is alive, ready and healthy: all of it is in this process.
 pub(super) fn probe(path: &str, query: &Query) -> Response<Body> {

@@ -120,7 +120,8 @@ pub(super) fn update(api: &Api, call: &Call) -> Result<Response<Body>, ApiError>
     decode::check_namespace(&mut object, call.place.namespace.as_deref())?;
     decode::check_name(&mut object, &call.key().name)?;
     let writer = Writer::of(api, call, "update", options);
-    let outcome = writer.write(info.create_on_update, |_| {
+    let outcome = writer.write(info.create_on_update, |current| {
+        prepare::uid_precondition(info, current, &object)?;
         Ok(Proposal { object: object.clone(), applied: false })
     })?;
     Ok(respond(api, &encoder, outcome))
@@ -273,14 +274,7 @@ impl<'a> Writer<'a> {
                     let current = self.resource.served(stored.value());
                     self.replace(&stored, &current, propose(Some(&current))?)?
                 }
-                None if create => {
-                    let proposal = propose(None)?;
-                    let uid = meta(&proposal.object, "uid");
-                    if !uid.is_empty() {
-                        return Err(prepare::uid_mismatch(info, &self.key.name, uid, ""));
-                    }
-                    self.insert(proposal)?
-                }
+                None if create => self.insert(propose(None)?)?,
                 None => return Err(ApiError::not_found(info, &self.key.name)),
             };
             if let Some(outcome) = outcome {
@@ -379,6 +373,13 @@ impl<'a> Writer<'a> {
     }
 
     fn apply(&self, current: Option<&Value>, applied: &Value) -> Result<Proposal, ApiError> {
+        let uid = meta(applied, "uid");
+        if current.is_none() && !uid.is_empty() {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            return Err(ApiError::conflict_because(&self.resource.info, &self.key.name, &why));
+        }
         let object = server_side_apply(ApplyInput {
             current,
             applied,

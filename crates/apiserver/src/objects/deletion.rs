@@ -142,6 +142,7 @@ pub fn finished(kind: &KindInfo, object: &Value) -> bool {
 /// Kinds whose delete answers with the object rather than with a Status.
 pub fn returns_object(kind: &KindInfo) -> bool {
     const KINDS: &[&str] = &[
+        "namespaces",
         "persistentvolumeclaims",
         "persistentvolumes",
         "pods",
@@ -149,8 +150,10 @@ pub fn returns_object(kind: &KindInfo) -> bool {
         "resourcequotas",
         "serviceaccounts",
         "services",
+        "storageclasses",
     ];
-    !kind.custom && kind.group.is_empty() && KINDS.contains(&kind.plural.as_str())
+    let plural = kind.plural.as_str();
+    !kind.custom && (kind.group.is_empty() || plural == "storageclasses") && KINDS.contains(&plural)
 }
 
 /// Namespaces are also held by the finalizers in their spec.
@@ -168,7 +171,11 @@ fn grace_period(kind: &KindInfo, current: &Value, options: &Options) -> i64 {
     }
     let default = current["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
     let already = current["metadata"]["deletionGracePeriodSeconds"].as_i64();
-    options.grace_period_seconds.or(already).unwrap_or(default).max(0)
+    match options.grace_period_seconds.or(already).unwrap_or(default) {
+        // As a real server has it: less than nothing is a moment.
+        negative if negative < 0 => 1,
+        seconds => seconds,
+    }
 }
 
 fn set_propagation(object: &mut Value, propagation: Option<Propagation>) {

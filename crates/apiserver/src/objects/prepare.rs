@@ -43,6 +43,7 @@ pub fn for_update(
     current: &Value,
     mut proposed: Value,
 ) -> Result<Value, ApiError> {
+    check_uid(kind, current, &proposed)?;
     check_version(kind, current, &proposed)?;
     let name = meta(current, "name");
     if subresource == Some("status") {
@@ -78,13 +79,19 @@ fn differs_in_substance(kind: &KindInfo, current: &Value, proposed: &Value) -> b
     substance(current) != substance(proposed)
 }
 
-/// The uid and resourceVersion a write names must be those of the stored object.
+/// A write keeps the uid. Only a patch gets here with another one: see [`uid_precondition`].
+fn check_uid(kind: &KindInfo, current: &Value, proposed: &Value) -> Result<(), ApiError> {
+    let uid = meta(proposed, "uid");
+    if uid.is_empty() || uid == meta(current, "uid") {
+        return Ok(());
+    }
+    let error = FieldError::invalid("metadata.uid", uid, "field is immutable");
+    Err(ApiError::invalid(kind, meta(current, "name"), &[error]))
+}
+
+/// The resourceVersion a write names must be that of the stored object.
 fn check_version(kind: &KindInfo, current: &Value, proposed: &Value) -> Result<(), ApiError> {
     let name = meta(current, "name");
-    let (uid, stored_uid) = (meta(proposed, "uid"), meta(current, "uid"));
-    if !uid.is_empty() && uid != stored_uid {
-        return Err(uid_mismatch(kind, name, uid, stored_uid));
-    }
     match meta(proposed, "resourceVersion") {
         "" | "0" if kind.unconditional_update => Ok(()),
         "" | "0" => {
@@ -101,11 +108,38 @@ fn check_version(kind: &KindInfo, current: &Value, proposed: &Value) -> Result<(
     }
 }
 
-/// 409 for a write that names another incarnation; `stored` is empty for an absent object.
-pub fn uid_mismatch(kind: &KindInfo, name: &str, uid: &str, stored: &str) -> ApiError {
-    let why =
-        format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}");
-    ApiError::conflict_because(kind, name, &why)
+/// An update that names a uid is meant for that incarnation only; an absent object has none.
+///
+/// # Errors
+/// 409 in the words of the storage layer of a real server.
+pub fn uid_precondition(
+    kind: &KindInfo,
+    current: Option<&Value>,
+    proposed: &Value,
+) -> Result<(), ApiError> {
+    let uid = meta(proposed, "uid");
+    let stored = current.map_or("", |current| meta(current, "uid"));
+    if uid.is_empty() || uid == stored {
+        return Ok(());
+    }
+    let (namespace, name) = (meta(proposed, "namespace"), meta(proposed, "name"));
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {uid}, UID in object meta: {stored}",
+        storage_key(kind, namespace, name)
+    );
+    Err(ApiError::conflict_because(kind, name, &why))
+}
+
+/// Where a real server would keep the object.
+fn storage_key(kind: &KindInfo, namespace: &str, name: &str) -> String {
+    let table = match (kind.custom, kind.plural.as_str()) {
+        (true, plural) => format!("{}/{plural}", kind.group),
+        (false, "services") => "services/specs".to_owned(),
+        (false, plural) => plural.to_owned(),
+    };
+    let parts = ["/registry", &table, namespace, name];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
 }
 
 fn check_finalizers(
@@ -252,8 +286,20 @@ mod tests {
         assert!(code(&custom(), with("u", "5")).is_ok());
         assert_eq!(code(&custom(), with("u", "4")), Err(409));
         assert_eq!(code(&custom(), with("u", "")), Err(422));
-        assert_eq!(code(&custom(), with("other", "5")), Err(409));
+        assert_eq!(code(&custom(), with("other", "5")), Err(422));
         assert!(code(&kind("configmaps"), with("", "")).is_ok());
+    }
+
+    #[test]
+    fn an_update_is_meant_for_one_incarnation() {
+        let code = |uid: &str, current: Option<&Value>| {
+            let proposed = json!({"metadata": {"name": "a", "uid": uid}});
+            uid_precondition(&kind("leases"), current, &proposed).map_err(|e| e.code)
+        };
+        assert_eq!(code("u", Some(&stored())), Ok(()));
+        assert_eq!(code("", None), Ok(()));
+        assert_eq!(code("v", Some(&stored())), Err(409));
+        assert_eq!(code("u", None), Err(409));
     }
 
     #[test]

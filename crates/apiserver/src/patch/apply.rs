@@ -135,17 +135,14 @@ pub fn server_side_apply(input: ApplyInput<'_>) -> Result<Value, ApiError> {
     Ok(merged)
 }
 
-/// Enters a create, update or patch into `object`'s managedFields.
-///
-/// What the client sent there counts for one thing only: `[{}]` clears the books, anything else is
-/// replaced by what is stored.
+/// Enters a create, update or patch into `object`'s managedFields, which may have been edited by
+/// the client: see `ManagedFields::of_update`.
 pub fn track_update(input: TrackInput<'_>, object: &mut Value) {
-    let reset =
-        object.pointer("/metadata/managedFields").is_some_and(|fields| *fields == json!([{}]));
-    let mut managers = match input.current {
-        Some(current) if !reset => ManagedFields::read(current),
-        _ => ManagedFields::default(),
-    };
+    let subresource = input.subresource.is_some();
+    let mut managers = ManagedFields::of_update(input.current, object, subresource);
+    for entry in &mut managers.0 {
+        entry.fields = Part::Whole.ownable(std::mem::take(&mut entry.fields));
+    }
     if let Some(metadata) = metadata(object) {
         metadata.remove("managedFields");
     }

@@ -75,6 +75,24 @@ impl ManagedFields {
         Self(entries.into_iter().flatten().filter_map(Entry::read).collect())
     }
 
+    /// The books a write starts from. Clients may hand fields over by writing managedFields
+    /// themselves, and `[{}]` clears them; what is absent, empty or unreadable leaves the stored
+    /// books alone, so that clients who know nothing of them do no harm.
+    pub(crate) fn of_update(live: Option<&Value>, new: &Value, subresource: bool) -> Self {
+        let stored = || live.map(Self::read).unwrap_or_default();
+        let sent = new.pointer("/metadata/managedFields").and_then(Value::as_array);
+        match sent.map(Vec::as_slice) {
+            _ if subresource => stored(),
+            None | Some([]) => stored(),
+            Some([only]) if *only == json!({}) => Self::default(),
+            Some(entries) => entries
+                .iter()
+                .map(Entry::read)
+                .collect::<Option<Vec<_>>>()
+                .map_or_else(stored, Self),
+        }
+    }
+
     /// Writes the entries into an object, in a real server's order, or removes the field.
     pub(crate) fn write(mut self, object: &mut Value) {
         self.0.retain(|entry| !entry.fields.is_empty());

@@ -412,16 +412,23 @@ fn a_create_owns_new_maps_but_not_the_bones_of_the_kind() {
 }
 
 #[test]
-fn a_client_can_clear_the_books_and_cannot_forge_them() {
+fn a_client_can_hand_fields_over_and_clear_the_books() {
     let mut bench = Bench::builtin();
     bench.apply("me", json!({"replicas": 1})).unwrap();
-    bench.update("forger", None, |d| {
-        d["metadata"]["managedFields"] = json!([{"manager": "forger", "operation": "Apply",
-            "apiVersion": "apps/v1", "fieldsV1": {"f:spec": {"f:replicas": {}}}}]);
-    });
-    assert_eq!(bench.owned("forger"), Value::Null);
-    assert_eq!(bench.owned("me"), json!({"f:spec": {"f:replicas": {}}}));
-    bench.update("me", None, |d| d["metadata"]["managedFields"] = json!([{}]));
+    let books = |manager: &str, operation: &str| {
+        json!([{"manager": manager, "operation": operation, "apiVersion": "apps/v1",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}}}}])
+    };
+    for (managed_fields, owner) in
+        [(books("heir", "Apply"), "heir"), (json!([]), "heir"), (books("thief", "Steal"), "heir")]
+    {
+        bench.update("x", None, |d| d["metadata"]["managedFields"] = managed_fields);
+        assert_eq!(bench.owned(owner), json!({"f:spec": {"f:replicas": {}}}));
+        assert_eq!(bench.owned("me"), Value::Null);
+    }
+    bench.update("x", Some("status"), |d| d["metadata"]["managedFields"] = books("y", "Apply"));
+    assert_eq!(bench.owned("y"), Value::Null, "a subresource does not reach the books");
+    bench.update("x", None, |d| d["metadata"]["managedFields"] = json!([{}]));
     assert_eq!(bench.object.as_ref().unwrap()["metadata"].get("managedFields"), None);
     let error = bench.apply("you", json!({"replicas": 2})).unwrap_err();
     assert!(error.message.contains("\"before-first-apply\" using apps/v1: .spec.replicas"));

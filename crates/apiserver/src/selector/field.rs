@@ -62,7 +62,9 @@ impl Term {
         let same = match at {
             Value::String(text) => *text == self.value,
             Value::Null => absent(&self.path) == self.value,
-            other => other.to_string() == self.value,
+            Value::Bool(flag) => (if *flag { "true" } else { "false" }) == self.value,
+            Value::Number(number) => number.to_string() == self.value,
+            Value::Array(_) | Value::Object(_) => false,
         };
         same == self.equal
     }

@@ -2,14 +2,15 @@
 
 use serde_json::Value;
 
-/// The kinds that are planned.
+/// The kinds that are planned, children before their owners: an owner that waits for all of its
+/// children to be looked at reports their news in one status instead of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
-    Deployment,
+    Pod,
     ReplicaSet,
     StatefulSet,
     DaemonSet,
-    Pod,
+    Deployment,
 }
 
 /// One object.

@@ -4,8 +4,12 @@
 //! - `crud`, `patch`, `deletion`: writes
 //! - `lists`, `watches`: reads
 //! - `custom`: custom resources
+//! - `companions`: the stand-ins for controllers and the garbage collector
 //! - `wire`: TLS, tokens, content types, discovery
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod companions;
 mod crud;
 mod custom;
 mod deletion;

@@ -27,8 +27,10 @@ pub struct TDSetReconciler;
 
 /// The controller, with this many workers.
 pub fn controller(workers: usize) -> ControllerSpec {
+    // No predicate drops changes of the status. A reconcile that ran on a cache that lagged behind
+    // our own status write may have found that nothing is to be written; seeing that write makes it
+    // look again.
     Controller::for_kind::<TDSet>(super::BUILTIN.name)
-        .predicate(engine::predicate::generation_changed())
         .owns::<Deployment>()
         .owns::<Service>()
         // Children have their TDSet's name. One of others that stands in the way is nobody's child

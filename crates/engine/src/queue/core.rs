@@ -25,8 +25,9 @@
 //!    passed over, so it delays nobody else.
 //! 4. Only a failure of a first run or of a retry raises the backoff; a run that a change caused
 //!    meanwhile does not.
-//! 5. Each key waits in at most one place, and has at most one wake-up; with [`Limits::keys`] that
-//!    bounds everything here.
+//! 5. Each key waits at most once per shard and has at most one wake-up there; with
+//!    [`Limits::keys`] that bounds everything here. The bound is each shard's own, so that one with
+//!    much to do takes nobody's room.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -76,7 +77,8 @@ pub struct Limits {
     pub per_cluster: usize,
     /// Keys running at once in all.
     pub total: usize,
-    /// Keys ready or delayed.
+    /// Keys of one shard ready or delayed, once it is open. Before that, the informer's
+    /// cache is the bound: every object there must be able to wait for the shard to open.
     pub keys: usize,
 }
 
@@ -125,7 +127,6 @@ pub struct Queue<T> {
     /// Clusters that have something to give out and are below their limit.
     turns: VecDeque<ClusterName>,
     delayed: BTreeMap<(Moment, u64), (RouteId, ObjectKey)>,
-    waiting: usize,
     running: usize,
     next_id: u64,
     adds: u64,
@@ -140,7 +141,6 @@ impl<T: Clone> Queue<T> {
             lanes: HashMap::new(),
             turns: VecDeque::new(),
             delayed: BTreeMap::new(),
-            waiting: 0,
             running: 0,
             next_id: 0,
             adds: 0,
@@ -174,7 +174,6 @@ impl<T: Clone> Queue<T> {
             return;
         };
         let route = lane.routes.swap_remove(index);
-        self.waiting -= route.len();
         for wake in route.wakes() {
             self.delayed.remove(&(wake.at, wake.token));
         }
@@ -206,7 +205,7 @@ impl<T: Clone> Queue<T> {
             run.run_again(route.id, nudge);
             return Added::Queued;
         }
-        if !route.contains(key) && self.waiting >= self.limits.keys {
+        if route.is_open() && !route.contains(key) && route.len() >= self.limits.keys {
             return Added::Full;
         }
         let route = route.id;
@@ -224,7 +223,6 @@ impl<T: Clone> Queue<T> {
             let taken =
                 if lane.running.len() < self.limits.per_cluster { lane.take() } else { None };
             let Some(taken) = taken else { continue };
-            self.waiting -= 1;
             if let Some(wake) = taken.wake {
                 // The run that begins decides anew when to wake up.
                 self.delayed.remove(&(wake.at, wake.token));
@@ -270,11 +268,6 @@ impl<T: Clone> Queue<T> {
     /// When the next delayed key is due.
     pub fn next_due(&self) -> Option<Moment> {
         self.delayed.first_key_value().map(|((at, _), _)| *at)
-    }
-
-    /// Whether a further key may be added.
-    pub fn has_room(&self) -> bool {
-        self.waiting < self.limits.keys
     }
 
     /// Keys that became ready, and delayed adds, since the last call.
@@ -345,7 +338,6 @@ impl<T: Clone> Queue<T> {
         let token = self.fresh_id();
         let lane = self.lanes.get_mut(cluster);
         if let Some(route) = lane.and_then(|lane| lane.route(route)) {
-            self.waiting += usize::from(!route.contains(key));
             self.adds += u64::from(route.make_ready(key, nudge, token, now));
             self.enlist(cluster);
         }
@@ -355,7 +347,6 @@ impl<T: Clone> Queue<T> {
     fn delay(&mut self, route: RouteId, key: &ObjectKey, failures: u32, wake: Wake) {
         let lane = self.lanes.get_mut(&key.cluster);
         if let Some(route) = lane.and_then(|lane| lane.route(route)) {
-            self.waiting += usize::from(!route.contains(key));
             if let Some(replaced) = route.delay(key, failures, wake) {
                 self.delayed.remove(&(replaced.at, replaced.token));
             }

@@ -210,6 +210,11 @@ impl<T> Route<T> {
         }
     }
 
+    pub(super) fn is_open(&self) -> bool {
+        self.opened.is_some()
+    }
+
+    /// Keys that wait.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }

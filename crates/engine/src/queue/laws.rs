@@ -234,15 +234,26 @@ fn ranges_take_their_own_hashes() {
 
 #[test]
 fn a_full_queue_refuses_new_keys_only() {
-    let mut queue = opened(Limits { keys: 2, ..LIMITS }, &["east"]);
+    let mut queue = opened(Limits { keys: 2, ..LIMITS }, &["east", "west"]);
     add(&mut queue, &key("east", "a"), Priority::Change, 0);
     add(&mut queue, &key("east", "b"), Priority::Change, 0);
     assert_eq!(add(&mut queue, &key("east", "c"), Priority::Change, 0), Added::Full);
     assert_eq!(add(&mut queue, &key("east", "a"), Priority::Change, 0), Added::Queued);
-    assert!(!queue.has_room());
+    assert_eq!(add(&mut queue, &key("west", "c"), Priority::Change, 0), Added::Queued);
     pop(&mut queue, 0).unwrap();
-    assert!(queue.has_room());
     assert_eq!(add(&mut queue, &key("east", "c"), Priority::Change, 0), Added::Queued);
+}
+
+#[test]
+fn a_shard_that_is_not_open_holds_everything() {
+    let mut queue = Queue::new(Limits { keys: 1, ..LIMITS });
+    warm(&mut queue, &shard("east"), Epoch(1));
+    for name in ["a", "b", "c"] {
+        assert_eq!(add(&mut queue, &key("east", name), Priority::Initial, 0), Added::Queued);
+    }
+    queue.open(&shard("east"), Epoch(1), at(0));
+    assert_eq!(add(&mut queue, &key("east", "d"), Priority::Change, 0), Added::Full);
+    assert_eq!(drain(&mut queue, 0), "a b c");
 }
 
 #[test]

@@ -20,6 +20,12 @@ use crate::metrics::QueueMetrics;
 use crate::status::QueueStatus;
 use crate::tenure::Tenure;
 
+/// The longest nap of the runner: timers stop while a machine sleeps, the clock that decides does
+/// not.
+const MAX_NAP: Duration = Duration::from_secs(10);
+/// The shortest, so that two clocks that differ a little never make it spin.
+const MIN_NAP: Duration = Duration::from_millis(1);
+
 /// One controller's queue, shared by those who add and the runner.
 #[derive(Debug)]
 pub(crate) struct WorkQueue {
@@ -140,15 +146,9 @@ impl WorkQueue {
                 self.room.notify_waiters();
                 return popped;
             }
-            match due {
-                // The clock that decides need not be the one that sleeps: never spin.
-                Some(wait) => {
-                    let wait = wait.max(Duration::from_millis(1));
-                    // Being early or late by a wake-up is fine, the loop looks again.
-                    let _ = tokio::time::timeout(wait, self.ready.notified()).await;
-                }
-                None => self.ready.notified().await,
-            }
+            let nap = due.map_or(MAX_NAP, |wait| wait.clamp(MIN_NAP, MAX_NAP));
+            // Woken or not, the loop looks again.
+            let _ = tokio::time::timeout(nap, self.ready.notified()).await;
         }
     }
 

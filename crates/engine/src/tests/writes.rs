@@ -12,13 +12,13 @@ use tokio::sync::{Notify, watch};
 
 use super::fake::config_map;
 use super::world::{World, maps, settle};
-use crate::{Action, Context, ControllerSpec, Event, FencedError, ReconcileError};
+use crate::{Action, ControllerSpec, Event, FencedError, ReconcileError};
 
 const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
 const REJECTED: &str = "leasehold_fence_rejected_writes_total";
 
-async fn delete(ctx: &Context) -> Result<(), kube::Error> {
-    let api: Api<ConfigMap> = Api::namespaced(ctx.client(), "ns");
+async fn delete(client: kube::Client) -> Result<(), kube::Error> {
+    let api: Api<ConfigMap> = Api::namespaced(client, "ns");
     api.delete("other", &DeleteParams::default()).await.map(drop)
 }
 
@@ -37,14 +37,14 @@ fn writer() -> (ControllerSpec, Arc<Notify>, watch::Receiver<Vec<String>>) {
         let (gate, told) = (Arc::clone(&gate), told.clone());
         async move {
             gate.notified().await;
-            let result = delete(ctx).await;
+            let result = delete(ctx.client()).await;
             told.send_modify(|all| {
                 all.push(match &result {
                     Ok(()) => "written".to_owned(),
                     Err(error) => match fenced(error) {
                         Some(FencedError::Refused { .. }) => "refused".to_owned(),
                         Some(FencedError::TimedOut { limit, .. }) => format!("{limit:?}"),
-                        None => format!("{error:?}"),
+                        Some(FencedError::Over { .. }) | None => format!("{error:?}"),
                     },
                 });
             });
@@ -175,4 +175,25 @@ async fn reads_pass_the_fence() {
     world.wait_entries(2).await;
     settle().await;
     assert_eq!(world.metric(REJECTED), "1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_outlives_its_reconcile_only_reads() {
+    let (keep, kept) = watch::channel(None);
+    let world = World::start(vec![maps(move |ctx, _| {
+        keep.send_replace(Some(ctx.client()));
+        std::future::ready(Ok(Action::Done)).boxed()
+    })]);
+    let mut server = world.engage("east", 1);
+    world.hold_active("east", 3);
+    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    world.wait_entries(2).await;
+    let client = kept.borrow().clone().unwrap();
+    let error = delete(client.clone()).await.unwrap_err();
+    assert!(matches!(fenced(&error), Some(FencedError::Over { .. })), "{error:?}");
+    let api: Api<ConfigMap> = Api::namespaced(client, "ns");
+    let read = tokio::spawn(async move { api.get("other").await });
+    let asked = server.expect("GET /api/v1/namespaces/ns/configmaps/other").await;
+    asked.answer(200, &config_map("other", 1));
+    assert!(read.await.unwrap().is_ok());
 }

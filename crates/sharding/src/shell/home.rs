@@ -87,7 +87,10 @@ impl Follow {
             let (verb, end) = self.list_and_watch(&api, read, &mut failures).await;
             let text = match end {
                 End::Closed => return,
-                End::Relist => continue,
+                End::Relist => {
+                    tokio::time::sleep(FIRST_PAUSE).await;
+                    continue;
+                }
                 End::Failed(text) => text,
             };
             if self.report(verb, Some(text)).await.is_err() {

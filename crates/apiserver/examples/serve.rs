@@ -1,0 +1,21 @@
+//! Runs a server by itself until Ctrl-C: `cargo run -p apiserver --example serve -- --port 6443`,
+//! then `kubectl --kubeconfig ./kubeconfig get namespaces`.
+
+use clap::Parser;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    args: apiserver::Args,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args = Cli::parse().args;
+    let server = args.builder().start().await?;
+    std::fs::write(&args.kubeconfig, server.kubeconfig())?;
+    println!("{} serves; kubeconfig: {}", server.url(), args.kubeconfig.display());
+    tokio::signal::ctrl_c().await?;
+    server.shutdown().await;
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! The member's part in the election, and its work as coordinator.
+
+use std::time::Duration;
+
+use model::{MemberId, Moment};
+
+use super::{Node, Note};
+use crate::api::MemberState;
+use crate::coordinator::{Coordinator, View};
+use crate::election;
+use crate::lease::{self, COORDINATOR, LeaseState};
+use crate::ledger::Ledger;
+use crate::outbox::Flight;
+use crate::record::{Kind, Object, Outcome, Write};
+
+/// What the last plan was computed from, as far as it must be computed anew when that changes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Planned {
+    revision: u64,
+    states: Vec<(MemberId, LeaseState)>,
+    wake: Option<Moment>,
+}
+
+impl Node {
+    /// Takes part in the election and, if elected, coordinates. Says when to look again.
+    pub(super) fn coordinate(&mut self, now: Moment) -> Option<Moment> {
+        let wake = if self.may_coordinate(now) { self.stand_for_election(now) } else { None };
+        let coordinating = self.is_coordinator(now);
+        if self.was_coordinating != coordinating {
+            self.was_coordinating = coordinating;
+            self.notes.push(Note::Coordinating(coordinating));
+            self.coordinator = Coordinator::default();
+            self.ledger = Ledger::default();
+            self.planned = None;
+        }
+        let planned = if coordinating { self.plan(now) } else { None };
+        [wake, planned].into_iter().flatten().min()
+    }
+
+    /// A leaving member goes on coordinating while it has shards of its own to give away, and
+    /// begins only if nobody else is there to do it.
+    fn may_coordinate(&self, now: Moment) -> bool {
+        if !self.membership.is_valid(now) || !self.is_ready() {
+            return false;
+        }
+        self.leave_by.is_none()
+            || (self.owns_any() && (self.is_coordinator(now) || !self.sees_another(now)))
+    }
+
+    pub(super) fn owns_any(&self) -> bool {
+        let me = self.membership.id();
+        self.world
+            .maps()
+            .values()
+            .any(|map| map.entries.values().any(|entry| entry.owner() == Some(me)))
+    }
+
+    fn sees_another(&self, now: Moment) -> bool {
+        self.world.members().iter().any(|(id, member)| {
+            let state = |lease: &lease::ObservedLease| lease.state(id, self.margin(), now);
+            id != self.membership.id()
+                && member.spec.state == MemberState::Active
+                && self.world.lease_of(id).is_some_and(|lease| state(lease).is_alive())
+        })
+    }
+
+    fn margin(&self) -> Duration {
+        self.config.lease.margin
+    }
+
+    fn stand_for_election(&mut self, now: Moment) -> Option<Moment> {
+        let observed = self.world.leases().get(COORDINATOR);
+        let me = self.membership.id();
+        if observed.is_some_and(|lease| lease.record.holder.as_deref() != Some(me.as_str())) {
+            self.election.lost();
+        }
+        match self.election.step(me, observed, self.config.lease, now) {
+            election::Step::Wait(until) => Some(until),
+            election::Step::Write(write) => {
+                self.outbox.offer(write, now);
+                None
+            }
+        }
+    }
+
+    pub(super) fn coordinator_lease_written(&mut self, flight: &Flight, outcome: &Outcome) {
+        let me = self.membership.id().as_str();
+        let mine = |object: &Object| matches!(object, Object::Lease(lease) if lease.holder.as_deref() == Some(me));
+        match (outcome, &flight.write) {
+            (Outcome::Done(_), Write::Create(wanted) | Write::Replace(wanted)) if mine(wanted) => {
+                self.election.won(flight.sent, self.config.lease);
+            }
+            (Outcome::Failed, _) => {}
+            (Outcome::Conflict(Some(found)), _) if mine(found) => {}
+            _ => self.election.lost(),
+        }
+    }
+
+    /// Plans if anything changed since the last plan, and offers the writes.
+    fn plan(&mut self, now: Moment) -> Option<Moment> {
+        if self.outbox.is_busy() {
+            return None;
+        }
+        let states = self.lease_states(now);
+        let revision = self.world.revision();
+        if let Some(last) = &self.planned
+            && last.revision == revision
+            && last.states == states
+            && last.wake.is_none_or(|wake| now < wake)
+        {
+            return last.wake;
+        }
+        let (since, clusters) = (self.election.leading_since(now)?, self.clusters.as_ref()?);
+        let pending = self.outbox.pending(Kind::Map).filter_map(|object| match object {
+            Object::Map(map) => Some((&map.cluster, map)),
+            _ => None,
+        });
+        let view = View {
+            me: self.membership.id(),
+            world: &self.world,
+            pending: pending.collect(),
+            clusters,
+            timings: self.config.lease,
+            since,
+        };
+        let plan = self.coordinator.step(&view, now);
+        let mut held_back = false;
+        for write in plan.writes {
+            held_back |= !self.send(write, now);
+        }
+        // A write held back by a pause is planned anew when the pause ends; one held back by
+        // another in flight, when that one completes.
+        let retry = self.outbox.next_retry(now).filter(|_| held_back);
+        let wake = [plan.wake, retry].into_iter().flatten().min();
+        self.planned = Some(Planned { revision, states, wake });
+        wake
+    }
+
+    fn send(&mut self, write: Write, now: Moment) -> bool {
+        let sent = self.outbox.offer(write.clone(), now);
+        if sent && let Write::Replace(Object::Map(map)) = &write {
+            self.ledger.sent(self.world.maps().get(&map.cluster), map, &self.world, now);
+        }
+        sent
+    }
+
+    fn lease_states(&self, now: Moment) -> Vec<(MemberId, LeaseState)> {
+        self.world
+            .leases()
+            .iter()
+            .filter_map(|(name, lease)| {
+                let member = lease::subject(name)?;
+                let state = lease.state(&member, self.margin(), now);
+                Some((member, state))
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,128 @@
+//! The member's own objects: its Lease, kept alive until it may not be, and its Member.
+
+use model::{MemberId, Moment};
+
+use super::{Node, Note};
+use crate::api::{MemberSpec, PROTOCOL_VERSION};
+use crate::handle::Departure;
+use crate::lease::{self, LeaseRecord};
+use crate::member::Standing;
+use crate::outbox::Flight;
+use crate::record::{MemberRecord, Object, Outcome, Version, Write};
+
+impl Node {
+    /// Ends this incarnation if it may not act any more.
+    pub(super) fn fence(&mut self, now: Moment) {
+        let Standing::Holding { .. } = self.membership.standing() else { return };
+        let was = self.membership.id().clone();
+        let cause = if self.membership.fence_if_expired(now) {
+            "its Lease could not be renewed in time"
+        } else {
+            match self.world.lease_of(&was).map(|lease| &lease.record.holder) {
+                Some(Some(holder)) if holder == was.as_str() => return,
+                Some(_) => "its Lease was taken",
+                None => "its Lease was deleted",
+            }
+        };
+        self.start_over(&was, cause, now);
+    }
+
+    fn start_over(&mut self, was: &MemberId, cause: &'static str, now: Moment) {
+        if self.leave_by.is_some() {
+            self.membership.end();
+            self.departed = Some(Departure::Abandoned);
+        } else if self.membership.id() == was {
+            self.membership.rejoin(now);
+        }
+        let is = self.membership.id().clone();
+        self.tracker.restart(is.clone());
+        for (cluster, map) in self.world.maps() {
+            self.tracker.observe(cluster, Some(map), now);
+        }
+        self.election.lost();
+        self.notes.push(Note::Fenced { was: was.clone(), is, cause });
+    }
+
+    pub(super) fn keep_lease(&mut self, now: Moment) {
+        if now < self.membership.renew_at() {
+            return;
+        }
+        let id = self.membership.id();
+        match self.membership.standing() {
+            Standing::Gone => {}
+            Standing::Joining if self.leave_by.is_some() => {}
+            Standing::Joining => {
+                let name = lease::member_lease_name(id);
+                let record = LeaseRecord::new(name, id, self.config.lease.duration);
+                self.outbox.offer_urgent(Write::Create(Object::Lease(record)), now);
+            }
+            Standing::Holding { .. } => {
+                if let Some(held) = self.world.lease_of(id) {
+                    let renewal = Write::Replace(Object::Lease(held.record.clone()));
+                    self.outbox.offer_urgent(renewal, now);
+                }
+            }
+        }
+    }
+
+    pub(super) fn own_lease_written(&mut self, flight: &Flight, outcome: &Outcome, now: Moment) {
+        let id = self.membership.id().clone();
+        match (self.membership.standing(), outcome) {
+            // The giving back; the world knows how it went.
+            (Standing::Gone, _) => {}
+            (_, Outcome::Done(_)) => self.membership.renewed(flight.sent),
+            (_, Outcome::Failed) => self.membership.renewal_failed(now),
+            (Standing::Joining, Outcome::Conflict(_)) => {
+                // Somebody has that name, maybe ourselves in a write whose answer was lost.
+                self.start_over(&id, "its Lease exists already", now);
+            }
+            (Standing::Holding { .. }, Outcome::Conflict(Some(Object::Lease(held))))
+                if held.holder.as_deref() == Some(id.as_str()) =>
+            {
+                self.membership.renew_now(now);
+            }
+            (Standing::Holding { .. }, Outcome::Conflict(_)) => self.fence(now),
+        }
+    }
+
+    pub(super) fn keep_member(&mut self, now: Moment) {
+        if !self.membership.is_valid(now) {
+            return;
+        }
+        let id = self.membership.id();
+        let spec = self.member_spec();
+        let Some(held) = self.world.members().get(id) else {
+            if self.leave_by.is_none() {
+                let record = MemberRecord { id: id.clone(), version: Version::default(), spec };
+                self.write_member(Write::Create(Object::Member(record)), now);
+            }
+            return;
+        };
+        let only_count = MemberSpec { shards: spec.shards, ..held.spec.clone() } == spec;
+        let soon = now < self.member_written + self.config.lease.renew_interval;
+        if held.spec == spec || (only_count && soon) {
+            return;
+        }
+        let record = MemberRecord { spec, ..held.clone() };
+        self.write_member(Write::Replace(Object::Member(record)), now);
+    }
+
+    fn write_member(&mut self, write: Write, now: Moment) {
+        if self.outbox.offer(write, now) {
+            self.member_written = now;
+        }
+    }
+
+    fn member_spec(&self) -> MemberSpec {
+        MemberSpec {
+            identity: self.config.identity.clone(),
+            state: self.state(),
+            capacity: self.config.capacity,
+            protocol_version: PROTOCOL_VERSION,
+            groups: self.groups.clone(),
+            shards: self.tracker.owned().holdings.len().try_into().unwrap_or(u32::MAX),
+            acknowledged_drains: self.tracker.acknowledged(),
+            down_clusters: self.down_clusters.clone(),
+        }
+    }
+}

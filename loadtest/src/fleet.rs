@@ -1,0 +1,98 @@
+//! The clusters of a run: embedded API servers on loopback ports, and their kubeconfigs on disk.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use apiserver::Server;
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+
+use crate::scenario::Scenario;
+
+/// The namespace of Leases and ShardMaps in the home cluster.
+pub const HOME_NAMESPACE: &str = "leasehold-system";
+
+/// Every API server of the run.
+pub struct Fleet {
+    /// Where the Leases live.
+    home: Server,
+    /// The workload clusters, by name.
+    pub clusters: Vec<(String, Server)>,
+    /// The home cluster's kubeconfig.
+    pub home_kubeconfig: PathBuf,
+    /// The directory with one kubeconfig per workload cluster.
+    pub kubeconfigs: PathBuf,
+}
+
+/// The namespaces that objects are spread over, the same in each cluster.
+pub fn namespaces(scenario: &Scenario) -> impl Iterator<Item = String> {
+    (0..scenario.objects.namespaces).map(|n| format!("load-{n:03}"))
+}
+
+impl Fleet {
+    /// Starts every server, writes kubeconfigs below `dir` and installs namespaces and CRDs.
+    ///
+    /// # Errors
+    /// If a port cannot be bound, a file not written or an object not created.
+    pub async fn start(
+        scenario: &Scenario,
+        dir: &Path,
+        crds: &[CustomResourceDefinition],
+    ) -> anyhow::Result<Self> {
+        let home = Server::builder().name("home").start().await.context("start home cluster")?;
+        let home_kubeconfig = dir.join("home.yaml");
+        std::fs::write(&home_kubeconfig, home.kubeconfig())
+            .with_context(|| format!("write {}", home_kubeconfig.display()))?;
+        install(&home, [HOME_NAMESPACE.to_owned()], crds).await.context("prepare home cluster")?;
+
+        let kubeconfigs = dir.join("clusters");
+        std::fs::create_dir_all(&kubeconfigs)
+            .with_context(|| format!("create {}", kubeconfigs.display()))?;
+        let mut clusters = Vec::new();
+        for n in 1..=scenario.fleet.clusters {
+            let name = format!("cluster-{n:03}");
+            let server = Server::builder()
+                .name(&name)
+                .workloads(true)
+                .garbage_collector(true)
+                .start()
+                .await
+                .with_context(|| format!("start {name}"))?;
+            install(&server, namespaces(scenario), crds)
+                .await
+                .with_context(|| format!("prepare {name}"))?;
+            let file = kubeconfigs.join(format!("{name}.yaml"));
+            std::fs::write(&file, server.kubeconfig())
+                .with_context(|| format!("write {}", file.display()))?;
+            clusters.push((name, server));
+        }
+        Ok(Self { home, clusters, home_kubeconfig, kubeconfigs })
+    }
+
+    /// Stops every server and closes its port.
+    pub async fn stop(self) {
+        for (_, server) in self.clusters {
+            server.shutdown().await;
+        }
+        self.home.shutdown().await;
+    }
+}
+
+async fn install(
+    server: &Server,
+    namespaces: impl IntoIterator<Item = String>,
+    crds: &[CustomResourceDefinition],
+) -> Result<(), kube::Error> {
+    let create = PostParams::default();
+    let definitions: Api<CustomResourceDefinition> = Api::all(server.client());
+    try_join_all(crds.iter().map(|crd| definitions.create(&create, crd))).await?;
+    let api: Api<Namespace> = Api::all(server.client());
+    for name in namespaces {
+        let metadata = ObjectMeta { name: Some(name), ..ObjectMeta::default() };
+        api.create(&create, &Namespace { metadata, ..Namespace::default() }).await?;
+    }
+    Ok(())
+}

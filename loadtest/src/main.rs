@@ -1,0 +1,74 @@
+//! Load tests: many embedded clusters, manager processes as children, thousands of TDSets, and a
+//! tracker that measures change-to-converged from outside.
+//!
+//! The manager is a black box here: nothing of it is linked in, only its binary is run.
+
+mod fleet;
+mod generate;
+mod http;
+mod managers;
+mod process;
+mod report;
+mod run;
+mod scenario;
+mod scrape;
+mod tdset;
+mod track;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "loadtest", about = "Load tests for the Leasehold manager")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a scenario and write a report.
+    Run {
+        /// The scenario file.
+        scenario: PathBuf,
+        /// The manager's binary [default: built from this workspace]
+        #[arg(long)]
+        manager: Option<PathBuf>,
+        /// Where configs, logs, report.md and report.json go.
+        #[arg(long, default_value = "target/loadtest")]
+        out: PathBuf,
+        /// Seed of the generator: which objects are changed when.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Command::Run { scenario, manager, out, seed } = Args::parse().command;
+    match start(scenario, manager, out, seed).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn start(
+    scenario: PathBuf,
+    manager: Option<PathBuf>,
+    out: PathBuf,
+    seed: u64,
+) -> anyhow::Result<bool> {
+    let scenario = scenario::Scenario::load(&scenario)?;
+    let out = std::path::absolute(&out)?.join(&scenario.name);
+    let options = run::Options { scenario, manager, out, seed };
+    let report = run::run(&options).await?;
+    print!("{}", report.markdown());
+    println!("\nreport, configs and logs: {}", options.out.display());
+    Ok(report.succeeded())
+}

@@ -1,0 +1,164 @@
+//! The manager processes: built if need be, started as children, stopped gracefully.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::json;
+use tokio::process::{Child, Command};
+
+use crate::fleet::{Fleet, HOME_NAMESPACE};
+use crate::scenario::Scenario;
+
+/// How long a manager may take to drain and exit before it is killed.
+const STOP_GRACE: Duration = Duration::from_secs(20);
+
+/// The manager's binary.
+pub struct Binary(PathBuf);
+
+/// One manager process.
+pub struct Manager {
+    /// Its identity, `replica-N`.
+    pub name: String,
+    /// Where its `/metrics` are.
+    pub admin: SocketAddr,
+    /// Its process id.
+    pub pid: u32,
+    child: Child,
+}
+
+impl Binary {
+    /// The binary given, or the release binary of this workspace, which is built first.
+    ///
+    /// # Errors
+    /// If there is no such file or the build fails.
+    pub async fn find(given: Option<PathBuf>) -> anyhow::Result<Self> {
+        if let Some(path) = given {
+            ensure!(path.is_file(), "--manager {}: no such file", path.display());
+            return Ok(Self(path));
+        }
+        let me = std::env::current_exe().context("find this program's own path")?;
+        let path = me.with_file_name("leasehold");
+        println!("building the manager (cargo build --release -p leasehold)");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
+        let built = Command::new(cargo)
+            .args(["build", "--quiet", "--release", "-p", "leasehold", "--manifest-path", manifest])
+            .status()
+            .await
+            .context("run cargo; give a built manager with --manager PATH instead")?;
+        ensure!(built.success(), "cargo build --release -p leasehold failed: {built}");
+        ensure!(
+            path.is_file(),
+            "{} was not built: run this program with --release, or give --manager PATH",
+            path.display()
+        );
+        Ok(Self(path))
+    }
+
+    /// The CRDs as the binary prints them.
+    ///
+    /// # Errors
+    /// If the binary fails or prints something else.
+    pub async fn crds(&self) -> anyhow::Result<Vec<CustomResourceDefinition>> {
+        let output = Command::new(&self.0).arg("crds").output().await;
+        let output = output.with_context(|| format!("run {} crds", self.0.display()))?;
+        ensure!(
+            output.status.success(),
+            "{} crds failed: {}",
+            self.0.display(),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let text = String::from_utf8(output.stdout).context("read the CRDs as UTF-8")?;
+        serde_saphyr::from_multiple(&text).context("parse the CRDs that the manager prints")
+    }
+}
+
+impl Manager {
+    /// Starts replica `n`, logging into `dir`.
+    ///
+    /// # Errors
+    /// If a file cannot be written or the process not started.
+    pub fn start(
+        binary: &Binary,
+        n: u32,
+        scenario: &Scenario,
+        fleet: &Fleet,
+        dir: &Path,
+    ) -> anyhow::Result<Self> {
+        let name = format!("replica-{n}");
+        let admin = free_address().context("find a free port for the admin server")?;
+        let config = json!({
+            "home": { "kubeconfig": fleet.home_kubeconfig, "context": "home" },
+            "namespace": HOME_NAMESPACE,
+            "identity": name,
+            "clusters": { "directory": fleet.kubeconfigs },
+            "controllers": { "tdset": { "workers": scenario.fleet.workers } },
+            "admin": { "bind": admin.to_string() },
+            "telemetry": { "log": { "format": "json", "filter": "info" } },
+        });
+        let file = dir.join(format!("{name}.yaml"));
+        // JSON is YAML.
+        std::fs::write(&file, serde_json::to_vec_pretty(&config)?)
+            .with_context(|| format!("write {}", file.display()))?;
+        let log_path = dir.join(format!("{name}.log"));
+        let log = File::create(&log_path).with_context(|| format!("create {}", log_path.display()))?;
+        let child = Command::new(&binary.0)
+            .arg("run")
+            .arg("--config")
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().context("share the log file")?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("start {} run", binary.0.display()))?;
+        let pid = child.id().context("the manager ended at once")?;
+        Ok(Self { name, admin, pid, child })
+    }
+
+    /// Its metrics, in the Prometheus text format.
+    ///
+    /// # Errors
+    /// If the admin server does not answer.
+    pub async fn metrics(&self) -> anyhow::Result<String> {
+        crate::http::get(self.admin, "/metrics")
+            .await
+            .with_context(|| format!("scrape {}", self.name))
+    }
+
+    /// Fails if the process has ended on its own.
+    ///
+    /// # Errors
+    /// Names the replica and its exit status.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        match self.child.try_wait().with_context(|| format!("look after {}", self.name))? {
+            None => Ok(()),
+            Some(status) => bail!("{} ended on its own: {status}; see its log", self.name),
+        }
+    }
+
+    /// SIGTERM, then SIGKILL after a grace period. True if it ended by itself with exit code 0.
+    pub async fn stop(mut self) -> bool {
+        let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(pid) = pid {
+            // It may have ended meanwhile; waiting below tells.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        match tokio::time::timeout(STOP_GRACE, self.child.wait()).await {
+            Ok(status) => status.is_ok_and(|status| status.success()),
+            Err(_) => {
+                let _ = self.child.kill().await;
+                false
+            }
+        }
+    }
+}
+
+fn free_address() -> std::io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}

@@ -1,0 +1,174 @@
+//! The report: what was asked, what was measured, in JSON and in Markdown.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use hdrhistogram::Histogram as Latencies;
+use serde::Serialize;
+
+use crate::generate::Changes;
+use crate::process::Usage;
+use crate::scenario::Scenario;
+use crate::scrape::Histogram;
+
+/// Latencies of one phase, in milliseconds.
+#[derive(Debug, Serialize)]
+pub struct Convergence {
+    /// Changes seen to converge.
+    pub changes: u64,
+    /// Median.
+    pub p50_ms: u64,
+    /// 99th percentile.
+    pub p99_ms: u64,
+    /// The slowest.
+    pub max_ms: u64,
+}
+
+/// What the load phase cost in one replica.
+#[derive(Debug, Serialize)]
+pub struct Replica {
+    /// Its identity.
+    pub name: String,
+    /// Reconciles during the load.
+    pub reconciles: f64,
+    /// Shards held at the end.
+    pub shards: f64,
+    /// Cores used during the load, 1.0 being one core.
+    pub cores: f64,
+    /// Resident memory at the end, in MiB.
+    pub resident_mib: f64,
+    /// Most resident memory of the run, in MiB.
+    pub peak_mib: f64,
+}
+
+/// Everything measured in one run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// What was asked.
+    pub scenario: Scenario,
+    /// The generator's seed.
+    pub seed: u64,
+    /// From the start of the managers until all initial objects converged, in seconds.
+    pub initial_seconds: f64,
+    /// Changes made under load.
+    pub changes: Changes,
+    /// Changes per second really made under load.
+    pub changes_per_second: f64,
+    /// Change-to-converged under load, from outside.
+    pub convergence: Convergence,
+    /// Time in queue under load, 99th percentile, in seconds; bounded by bucket edges.
+    pub queue_p99_seconds: Option<f64>,
+    /// Time in reconcile under load, 99th percentile, in seconds; bounded by bucket edges.
+    pub reconcile_p99_seconds: Option<f64>,
+    /// Reconciles that ended in an error, all replicas, whole run.
+    pub reconcile_errors: f64,
+    /// Changes that never converged.
+    pub unconverged: usize,
+    /// Some of the objects they were made to.
+    pub unconverged_examples: Vec<String>,
+    /// Deployments left behind by deleted TDSets.
+    pub orphans: usize,
+    /// Each replica.
+    pub replicas: Vec<Replica>,
+}
+
+/// One replica's figures at one moment.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// From `/proc`.
+    pub usage: Usage,
+    /// Reconciles so far.
+    pub reconciles: f64,
+    /// Errors so far.
+    pub errors: f64,
+    /// Shards held.
+    pub shards: f64,
+    /// Time in queue so far.
+    pub queue: Histogram,
+    /// Time in reconcile so far.
+    pub reconcile: Histogram,
+}
+
+impl Convergence {
+    /// The figures of recorded latencies.
+    pub fn of(latencies: &Latencies<u64>) -> Self {
+        Self {
+            changes: latencies.len(),
+            p50_ms: latencies.value_at_quantile(0.5),
+            p99_ms: latencies.value_at_quantile(0.99),
+            max_ms: latencies.max(),
+        }
+    }
+}
+
+impl Replica {
+    /// The figures of one replica between two samples `load` apart.
+    pub fn between(name: &str, before: &Sample, after: &Sample, load: Duration) -> Self {
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let cpu = after.usage.cpu_seconds - before.usage.cpu_seconds;
+        Self {
+            name: name.to_owned(),
+            reconciles: after.reconciles - before.reconciles,
+            shards: after.shards,
+            cores: cpu / load.as_secs_f64(),
+            resident_mib: mib(after.usage.resident_bytes),
+            peak_mib: mib(after.usage.peak_resident_bytes),
+        }
+    }
+}
+
+impl Report {
+    /// Whether everything converged and nothing was left behind.
+    pub fn succeeded(&self) -> bool {
+        self.unconverged == 0 && self.orphans == 0
+    }
+
+    /// The report for people.
+    pub fn markdown(&self) -> String {
+        let mut text = String::new();
+        self.write_markdown(&mut text).expect("writing to a String cannot fail");
+        text
+    }
+
+    fn write_markdown(&self, out: &mut String) -> std::fmt::Result {
+        let Scenario { name, fleet, objects, load, .. } = &self.scenario;
+        writeln!(out, "# Load test `{name}`: {}\n", if self.succeeded() { "passed" } else { "FAILED" })?;
+        writeln!(
+            out,
+            "{} TDSets over {} clusters, {} replicas, {:.0} s of load, seed {}.\n",
+            objects.count,
+            fleet.clusters,
+            fleet.replicas,
+            load.duration.as_secs_f64(),
+            self.seed
+        )?;
+        let seconds = |value: Option<f64>| value.map_or("none".into(), |v| format!("{v:.3} s"));
+        let Convergence { changes, p50_ms, p99_ms, max_ms } = self.convergence;
+        writeln!(out, "| measure | value |\n|---|---|")?;
+        writeln!(out, "| all initial objects converged after | {:.1} s |", self.initial_seconds)?;
+        writeln!(
+            out,
+            "| changes under load | {} creates, {} updates, {} deletes ({:.1}/s) |",
+            self.changes.creates, self.changes.updates, self.changes.deletes, self.changes_per_second
+        )?;
+        writeln!(
+            out,
+            "| change to converged, {changes} changes | p50 {p50_ms} ms, p99 {p99_ms} ms, max {max_ms} ms |"
+        )?;
+        writeln!(out, "| time in queue | p99 {} |", seconds(self.queue_p99_seconds))?;
+        writeln!(out, "| time in reconcile | p99 {} |", seconds(self.reconcile_p99_seconds))?;
+        writeln!(out, "| reconciles that ended in an error | {} |", self.reconcile_errors)?;
+        writeln!(out, "| changes never converged | {} |", self.unconverged)?;
+        writeln!(out, "| Deployments left behind | {} |\n", self.orphans)?;
+        writeln!(out, "| replica | shards | reconciles | cores | resident MiB | peak MiB |")?;
+        writeln!(out, "|---|---|---|---|---|---|")?;
+        for r in &self.replicas {
+            writeln!(
+                out,
+                "| {} | {} | {} | {:.2} | {:.1} | {:.1} |",
+                r.name, r.shards, r.reconciles, r.cores, r.resident_mib, r.peak_mib
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,271 @@
+//! One run from start to report: the shell that owns the clock, the children and the progress bar.
+#![expect(clippy::disallowed_methods, reason = "a load test measures real time")]
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use futures::future::try_join_all;
+use indicatif::{ProgressBar, ProgressStyle};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
+use kube::api::ListParams;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::fleet::Fleet;
+use crate::generate::Generator;
+use crate::managers::{Binary, Manager};
+use crate::report::{Convergence, Replica, Report, Sample};
+use crate::scenario::Scenario;
+use crate::scrape::{self, Histogram};
+use crate::track::{Measured, Message, Tracker, watch_cluster};
+use crate::{process, tdset};
+
+/// Messages on their way to the tracker.
+const MESSAGES_BOUND: usize = 4096;
+/// How often progress is redrawn and children are looked after.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// What to run and where to leave the results.
+pub struct Options {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// The manager's binary, if not this workspace's.
+    pub manager: Option<PathBuf>,
+    /// Where configs, logs and reports go.
+    pub out: PathBuf,
+    /// The generator's seed.
+    pub seed: u64,
+}
+
+/// The tracker's task, and the watches that feed it.
+struct Tracking {
+    messages: mpsc::Sender<Message>,
+    pending: watch::Receiver<usize>,
+    tasks: JoinSet<()>,
+}
+
+impl Tracking {
+    fn start(fleet: &Fleet, started: Instant) -> Self {
+        let (messages, mut incoming) = mpsc::channel(MESSAGES_BOUND);
+        let (pending_out, pending) = watch::channel(0);
+        let mut tasks = JoinSet::new();
+        for (name, server) in &fleet.clusters {
+            let api = tdset::all(server.client());
+            tasks.spawn(watch_cluster(name.clone(), api, started, messages.clone()));
+        }
+        tasks.spawn(async move {
+            let mut tracker = Tracker::default();
+            while let Some(message) = incoming.recv().await {
+                tracker.take(message);
+                let now = tracker.pending();
+                pending_out.send_if_modified(|seen| std::mem::replace(seen, now) != now);
+            }
+        });
+        Self { messages, pending, tasks }
+    }
+
+    /// What was measured since the last call. Everything sent before it is taken in first.
+    async fn measured(&self) -> anyhow::Result<Measured> {
+        let (reply, answer) = oneshot::channel();
+        self.messages.send(Message::Measure(reply)).await.context("the tracker has stopped")?;
+        answer.await.context("the tracker has stopped")
+    }
+}
+
+/// Runs a scenario and returns its report; also written to `out`.
+///
+/// # Errors
+/// If anything of the set-up fails, or a manager ends on its own.
+pub async fn run(options: &Options) -> anyhow::Result<Report> {
+    let Options { scenario, out, .. } = options;
+    std::fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
+    let binary = Binary::find(options.manager.clone()).await?;
+    let crds = binary.crds().await?;
+    println!("starting {} clusters", scenario.fleet.clusters);
+    let fleet = Fleet::start(scenario, out, &crds).await?;
+    let mut managers = Vec::new();
+    for n in 0..scenario.fleet.replicas {
+        managers.push(Manager::start(&binary, n, scenario, &fleet, out)?);
+    }
+    let measured = measure(options, &fleet, &mut managers).await;
+    let stops = managers.into_iter().map(Manager::stop);
+    let clean = futures::future::join_all(stops).await.into_iter().all(|clean| clean);
+    fleet.stop().await;
+    let report = measured?;
+    ensure!(clean, "a manager did not stop cleanly on SIGTERM; see the logs in {}", out.display());
+    write(&report, out)?;
+    Ok(report)
+}
+
+async fn measure(
+    options: &Options,
+    fleet: &Fleet,
+    managers: &mut [Manager],
+) -> anyhow::Result<Report> {
+    let Options { scenario, seed, .. } = options;
+    let started = Instant::now();
+    let mut tracking = Tracking::start(fleet, started);
+    let mut generator = Generator::new(scenario, fleet, tracking.messages.clone(), started, *seed);
+    generator.populate(scenario).await?;
+    let initial = settle(&mut tracking, managers, scenario, "initial objects").await?;
+    ensure!(
+        initial.pending == 0,
+        "the initial objects did not converge within {:?}: {} left, such as {}",
+        scenario.limits.settle,
+        initial.pending,
+        initial.examples.join(", ")
+    );
+    let initial_seconds = started.elapsed().as_secs_f64();
+
+    let before = try_join_all(managers.iter().map(sample)).await?;
+    let began = Instant::now();
+    let changes = under_load(&mut generator, &tracking, managers, scenario).await?;
+    let load = began.elapsed();
+    let after = try_join_all(managers.iter().map(sample)).await?;
+    let last = settle(&mut tracking, managers, scenario, "last changes").await?;
+    let orphans = no_orphans(fleet, scenario).await?;
+    tracking.tasks.shutdown().await;
+
+    let during = |pick: fn(&Sample) -> &Histogram| {
+        let mut all = Histogram::default();
+        for (before, after) in before.iter().zip(&after) {
+            all.merge(&pick(before).until(pick(after)));
+        }
+        all.quantile(0.99)
+    };
+    let rows = managers.iter().zip(before.iter().zip(&after));
+    let made = changes.creates + changes.updates + changes.deletes;
+    Ok(Report {
+        scenario: scenario.clone(),
+        seed: *seed,
+        initial_seconds,
+        changes,
+        changes_per_second: made as f64 / load.as_secs_f64(),
+        convergence: Convergence::of(&last.latencies_ms),
+        queue_p99_seconds: during(|sample| &sample.queue),
+        reconcile_p99_seconds: during(|sample| &sample.reconcile),
+        reconcile_errors: after.iter().map(|sample| sample.errors).sum(),
+        unconverged: last.pending,
+        unconverged_examples: last.examples,
+        orphans,
+        replicas: rows.map(|(m, (b, a))| Replica::between(&m.name, b, a, load)).collect(),
+    })
+}
+
+async fn under_load(
+    generator: &mut Generator,
+    tracking: &Tracking,
+    managers: &mut [Manager],
+    scenario: &Scenario,
+) -> anyhow::Result<crate::generate::Changes> {
+    let bar = bar(scenario.load.duration.as_millis() as u64, "load");
+    let began = Instant::now();
+    let load = generator.load(&scenario.load);
+    let mut load = std::pin::pin!(load);
+    loop {
+        tokio::select! {
+            changes = &mut load => {
+                bar.finish_and_clear();
+                return changes;
+            }
+            () = tokio::time::sleep(LOOK) => {
+                bar.set_position(began.elapsed().as_millis() as u64);
+                bar.set_message(format!("load, {} pending", *tracking.pending.borrow()));
+                managers.iter_mut().try_for_each(Manager::check)?;
+            }
+        }
+    }
+}
+
+/// Waits until nothing is pending or the scenario's patience ends.
+async fn settle(
+    tracking: &mut Tracking,
+    managers: &mut [Manager],
+    scenario: &Scenario,
+    what: &str,
+) -> anyhow::Result<Measured> {
+    let deadline = Instant::now() + scenario.limits.settle;
+    let mut measured = tracking.measured().await?;
+    let bar = bar(measured.pending as u64, what);
+    while measured.pending > 0 && Instant::now() < deadline {
+        // The next change or the next look, whichever is first.
+        let _ = tokio::time::timeout(LOOK, tracking.pending.changed()).await;
+        managers.iter_mut().try_for_each(Manager::check)?;
+        let left = *tracking.pending.borrow_and_update();
+        bar.set_position(bar.length().unwrap_or_default().saturating_sub(left as u64));
+        if left == 0 {
+            measured.absorb(tracking.measured().await?)?;
+        }
+    }
+    measured.absorb(tracking.measured().await?)?;
+    bar.finish_and_clear();
+    Ok(measured)
+}
+
+fn bar(length: u64, what: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg:32} [{bar:40}] {percent:>3}% {elapsed}")
+        .expect("the template is constant and valid")
+        .progress_chars("=> ");
+    ProgressBar::new(length).with_style(style).with_message(what.to_owned())
+}
+
+async fn sample(manager: &Manager) -> anyhow::Result<Sample> {
+    let text = manager.metrics().await?;
+    let usage = process::usage(manager.pid)
+        .with_context(|| format!("{} is gone; see its log", manager.name))?;
+    Ok(Sample {
+        usage,
+        reconciles: scrape::sum(&text, "controller_runtime_reconcile_total"),
+        errors: scrape::sum(&text, "controller_runtime_reconcile_errors_total"),
+        shards: scrape::sum(&text, "leasehold_shards_owned"),
+        queue: scrape::histogram(&text, "workqueue_queue_duration_seconds"),
+        reconcile: scrape::histogram(&text, "controller_runtime_reconcile_time_seconds"),
+    })
+}
+
+/// Waits until the garbage collectors have caught up with the last deletions. Returns the number
+/// of Deployments still left behind when the scenario's patience ends.
+async fn no_orphans(fleet: &Fleet, scenario: &Scenario) -> anyhow::Result<usize> {
+    let deadline = Instant::now() + scenario.limits.settle;
+    loop {
+        let left = orphans(fleet).await?;
+        if left == 0 || Instant::now() >= deadline {
+            return Ok(left);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Deployments whose TDSet is gone.
+async fn orphans(fleet: &Fleet) -> anyhow::Result<usize> {
+    let all = ListParams::default();
+    let mut orphans = 0;
+    for (name, server) in &fleet.clusters {
+        let deployments: Api<Deployment> = Api::all(server.client());
+        let deployments = deployments.list(&all).await;
+        let deployments = deployments.with_context(|| format!("list Deployments of {name}"))?;
+        let tdsets = tdset::all(server.client()).list(&all).await;
+        let tdsets = tdsets.with_context(|| format!("list TDSets of {name}"))?;
+        let alive: HashSet<_> =
+            tdsets.items.iter().filter_map(|object| object.metadata.uid.as_deref()).collect();
+        let is_owned = |deployment: &&Deployment| {
+            let owners = deployment.metadata.owner_references.as_deref().unwrap_or_default();
+            owners.iter().any(|owner| alive.contains(owner.uid.as_str()))
+        };
+        orphans += deployments.items.iter().filter(|d| !is_owned(d)).count();
+    }
+    Ok(orphans)
+}
+
+fn write(report: &Report, out: &Path) -> anyhow::Result<()> {
+    let json = serde_json::to_vec_pretty(report).context("write the report as JSON")?;
+    for (name, content) in [("report.json", json), ("report.md", report.markdown().into_bytes())] {
+        let file = out.join(name);
+        std::fs::write(&file, content).with_context(|| format!("write {}", file.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! A scenario: how many clusters, replicas and objects, and which changes at which rate.
+//!
+//! Read from TOML, then validated; every problem is reported at once.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The most clusters one machine is asked to simulate.
+const MAX_CLUSTERS: u32 = 200;
+/// The most manager processes one machine is asked to run.
+const MAX_REPLICAS: u32 = 20;
+/// The most objects of one run.
+const MAX_OBJECTS: u32 = 200_000;
+/// The most changes per second of one run, all kinds of change together.
+const MAX_RATE: f64 = 5_000.0;
+
+/// One load test, as written in a scenario file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// The scenario's name, used in the report.
+    pub name: String,
+    /// What runs.
+    pub fleet: Fleet,
+    /// What it works on.
+    pub objects: Objects,
+    /// What changes.
+    pub load: Load,
+    /// What it may take.
+    pub limits: Limits,
+}
+
+/// What runs.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fleet {
+    /// Workload clusters, each an embedded API server.
+    pub clusters: u32,
+    /// Manager processes.
+    pub replicas: u32,
+    /// Workers of each controller in each replica.
+    pub workers: u32,
+}
+
+/// What it works on.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Objects {
+    /// TDSets present when the load begins.
+    pub count: u32,
+    /// Namespaces per cluster.
+    pub namespaces: u32,
+}
+
+/// What changes, and for how long.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// How long changes are made.
+    #[serde(deserialize_with = "duration", serialize_with = "seconds")]
+    pub duration: Duration,
+    /// Spec changes of existing objects per second, over the whole fleet.
+    pub updates_per_second: f64,
+    /// New objects per second.
+    pub creates_per_second: f64,
+    /// Deletions per second.
+    pub deletes_per_second: f64,
+}
+
+/// What it may take.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Requests under way at once while the objects are created.
+    pub create_concurrency: u32,
+    /// How long everything may take to converge, at the start and at the end.
+    #[serde(deserialize_with = "duration", serialize_with = "seconds")]
+    pub settle: Duration,
+}
+
+/// Why a scenario cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// The file cannot be read.
+    #[error("read scenario {path}")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is not a scenario.
+    #[error("parse scenario {path}")]
+    Parse {
+        /// The file.
+        path: String,
+        /// Where and why.
+        #[source]
+        source: Box<toml::de::Error>,
+    },
+    /// Values out of bounds, all of them.
+    #[error("scenario {path} is not runnable:\n  {}", problems.join("\n  "))]
+    Invalid {
+        /// The file.
+        path: String,
+        /// One line for each problem.
+        problems: Vec<String>,
+    },
+}
+
+impl Scenario {
+    /// Reads and validates a scenario file.
+    ///
+    /// # Errors
+    /// See [`ScenarioError`].
+    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
+        let shown = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ScenarioError::Read { path: shown.clone(), source })?;
+        let scenario: Self = toml::from_str(&text).map_err(|source| ScenarioError::Parse {
+            path: shown.clone(),
+            source: Box::new(source),
+        })?;
+        let problems = scenario.problems();
+        if problems.is_empty() {
+            Ok(scenario)
+        } else {
+            Err(ScenarioError::Invalid { path: shown, problems })
+        }
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut within = |key: &str, value: f64, low: f64, high: f64| {
+            if !(low..=high).contains(&value) {
+                problems.push(format!("{key}: found {value}, allowed {low} to {high}"));
+            }
+        };
+        within("fleet.clusters", self.fleet.clusters.into(), 1.0, MAX_CLUSTERS.into());
+        within("fleet.replicas", self.fleet.replicas.into(), 1.0, MAX_REPLICAS.into());
+        within("fleet.workers", self.fleet.workers.into(), 1.0, 256.0);
+        within("objects.count", self.objects.count.into(), 1.0, MAX_OBJECTS.into());
+        within("objects.namespaces", self.objects.namespaces.into(), 1.0, 1_000.0);
+        within("limits.create_concurrency", self.limits.create_concurrency.into(), 1.0, 256.0);
+        within("load.updates_per_second", self.load.updates_per_second, 0.0, MAX_RATE);
+        within("load.creates_per_second", self.load.creates_per_second, 0.0, MAX_RATE);
+        within("load.deletes_per_second", self.load.deletes_per_second, 0.0, MAX_RATE);
+        within("load.duration (seconds)", self.load.duration.as_secs_f64(), 1.0, 86_400.0);
+        within("limits.settle (seconds)", self.limits.settle.as_secs_f64(), 1.0, 86_400.0);
+        problems
+    }
+}
+
+/// A duration written as jiff's friendly format allows: `60s`, `2m`, `500ms`.
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let span: jiff::SignedDuration = text.parse().map_err(|error| {
+        serde::de::Error::custom(format!("{text:?} is not a duration like 60s or 2m: {error}"))
+    })?;
+    Duration::try_from(span)
+        .map_err(|_| serde::de::Error::custom(format!("{text:?} is negative")))
+}
+
+fn seconds<S: serde::Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{}s", value.as_secs_f64()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Scenario, Box<toml::de::Error>> {
+        toml::from_str(text).map_err(Box::new)
+    }
+
+    const BASIC: &str = include_str!("../scenarios/basic.toml");
+
+    #[test]
+    fn the_scenario_in_the_repository_is_runnable() {
+        let scenario = parse(BASIC).unwrap();
+        assert_eq!(scenario.problems(), Vec::<String>::new());
+        assert!(scenario.objects.count >= 3000 && scenario.fleet.clusters >= 5);
+    }
+
+    #[test]
+    fn every_problem_is_named_at_once() {
+        let text = BASIC
+            .replace("clusters = 5 ", "clusters = 0 ")
+            .replace("updates_per_second = 40.0", "updates_per_second = -1.0");
+        assert_eq!(
+            parse(&text).unwrap().problems(),
+            [
+                "fleet.clusters: found 0, allowed 1 to 200",
+                "load.updates_per_second: found -1, allowed 0 to 5000",
+            ]
+        );
+    }
+
+    #[test]
+    fn misspelled_keys_and_durations_are_refused() {
+        assert!(parse(&BASIC.replace("replicas", "replica")).is_err());
+        let error = parse(&BASIC.replace("\"60s\"", "\"soon\"")).unwrap_err().to_string();
+        assert!(error.contains("\"soon\" is not a duration like 60s"), "{error}");
+    }
+}

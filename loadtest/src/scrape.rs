@@ -1,0 +1,154 @@
+//! Reading a manager's `/metrics`: counters summed, histograms merged, quantiles by bucket.
+//!
+//! Pure: takes the exposition text. Understands as much of the Prometheus text format as the
+//! manager writes (no exemplars, no timestamps).
+
+use std::collections::BTreeMap;
+
+/// A merged histogram: cumulative counts by upper bound.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Histogram {
+    /// `(upper bound, observations at or below it)`, ascending; the last bound is infinite.
+    buckets: Vec<(f64, f64)>,
+}
+
+/// One line of the exposition: name, labels as text, value.
+struct Sample<'a> {
+    name: &'a str,
+    labels: &'a str,
+    value: f64,
+}
+
+fn samples(text: &str) -> impl Iterator<Item = Sample<'_>> {
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let (name, labels) = match series.split_once('{') {
+            Some((name, rest)) => (name, rest.strip_suffix('}')?),
+            None => (series, ""),
+        };
+        Some(Sample { name, labels, value: value.parse().ok()? })
+    })
+}
+
+/// The sum of a counter or gauge over all its label values.
+pub fn sum(text: &str, name: &str) -> f64 {
+    samples(text).filter(|sample| sample.name == name).map(|sample| sample.value).sum()
+}
+
+/// A histogram over all its label values.
+pub fn histogram(text: &str, name: &str) -> Histogram {
+    let bucket_name = format!("{name}_bucket");
+    // Keyed by the bound's bits: bounds are positive, and positive floats sort as their bits.
+    let mut buckets: BTreeMap<u64, f64> = BTreeMap::new();
+    for sample in samples(text).filter(|sample| sample.name == bucket_name) {
+        if let Some(bound) = upper_bound(sample.labels) {
+            *buckets.entry(bound.to_bits()).or_default() += sample.value;
+        }
+    }
+    Histogram {
+        buckets: buckets.into_iter().map(|(bits, n)| (f64::from_bits(bits), n)).collect(),
+    }
+}
+
+fn upper_bound(labels: &str) -> Option<f64> {
+    let (_, rest) = labels.split_once("le=\"")?;
+    let (bound, _) = rest.split_once('"')?;
+    if bound == "+Inf" { Some(f64::INFINITY) } else { bound.parse().ok() }
+}
+
+impl Histogram {
+    /// How many observations there are.
+    pub fn count(&self) -> f64 {
+        self.buckets.last().map_or(0.0, |&(_, n)| n)
+    }
+
+    /// The observations of `later` that are not in `self`, for two scrapes of one process.
+    #[must_use]
+    pub fn until(&self, later: &Histogram) -> Histogram {
+        let before: BTreeMap<u64, f64> =
+            self.buckets.iter().map(|&(bound, n)| (bound.to_bits(), n)).collect();
+        let less = |bound: f64| before.get(&bound.to_bits()).copied().unwrap_or(0.0);
+        Histogram {
+            buckets: later.buckets.iter().map(|&(bound, n)| (bound, n - less(bound))).collect(),
+        }
+    }
+
+    /// Adds another process's observations. Both must have the same bounds.
+    pub fn merge(&mut self, other: &Histogram) {
+        if self.buckets.is_empty() {
+            self.buckets.clone_from(&other.buckets);
+            return;
+        }
+        for (bound, n) in &mut self.buckets {
+            *n += other.buckets.iter().find(|(b, _)| b == bound).map_or(0.0, |&(_, m)| m);
+        }
+    }
+
+    /// The quantile `q` in the histogram's unit, interpolated within its bucket as Prometheus'
+    /// `histogram_quantile` does; the highest finite bound if it lies above; `None` if empty.
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        let rank = q * self.count();
+        if self.count() == 0.0 {
+            return None;
+        }
+        let mut lower = (0.0, 0.0);
+        for &(bound, n) in &self.buckets {
+            if n >= rank {
+                if bound.is_infinite() {
+                    return Some(lower.0);
+                }
+                let inside = n - lower.1;
+                let share = if inside > 0.0 { (rank - lower.1) / inside } else { 1.0 };
+                return Some(lower.0 + (bound - lower.0) * share);
+            }
+            lower = (bound, n);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+# HELP work seconds
+# TYPE work histogram
+work_bucket{controller=\"a\",le=\"0.1\"} 50
+work_bucket{controller=\"a\",le=\"1\"} 90
+work_bucket{controller=\"a\",le=\"+Inf\"} 100
+work_bucket{controller=\"b\",le=\"0.1\"} 50
+work_bucket{controller=\"b\",le=\"1\"} 100
+work_bucket{controller=\"b\",le=\"+Inf\"} 100
+work_count{controller=\"a\"} 100
+done_total{controller=\"a\"} 3
+done_total{controller=\"b\"} 4
+up 1
+";
+
+    #[test]
+    fn counters_add_up_over_their_labels() {
+        assert_eq!(sum(TEXT, "done_total"), 7.0);
+        assert_eq!(sum(TEXT, "up"), 1.0);
+        assert_eq!(sum(TEXT, "absent"), 0.0);
+    }
+
+    #[test]
+    fn quantiles_interpolate_and_stop_at_the_last_finite_bound() {
+        let work = histogram(TEXT, "work");
+        assert_eq!(work.count(), 200.0);
+        assert_eq!(work.quantile(0.5), Some(0.1));
+        assert_eq!(work.quantile(0.725), Some(0.1 + 0.9 * 0.5));
+        assert_eq!(work.quantile(0.99), Some(1.0));
+        assert_eq!(Histogram::default().quantile(0.5), None);
+    }
+
+    #[test]
+    fn two_scrapes_give_what_happened_between() {
+        let work = histogram(TEXT, "work");
+        assert_eq!(work.until(&work).count(), 0.0);
+        let mut twice = work.clone();
+        twice.merge(&work);
+        assert_eq!(work.until(&twice), work);
+    }
+}

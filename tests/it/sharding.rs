@@ -1,0 +1,348 @@
+//! Members of `sharding` over an embedded home cluster, in one process and in paused time: a
+//! second passes only when nobody has anything left to do, so durations are exact.
+#![expect(clippy::disallowed_methods, reason = "the clock of these tests is tokio's paused one")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use apiserver::Server;
+use apiserver::faults::{Fault, Request};
+use futures::future::select_all;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use model::{Clock, ClusterSet, ClusterState, Hold, MemberId, Moment, Ownership, Purpose, ShardId};
+use sharding::api::{ShardMap, crds};
+use sharding::fleet::LeaseStanding;
+use sharding::{Config, Departure, LeaseTimings, Sharding};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+const NAMESPACE: &str = "leasehold-system";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tokio's clock, a minute after its origin.
+#[derive(Debug)]
+struct PausedClock(Instant);
+
+impl Clock for PausedClock {
+    fn now(&self) -> Moment {
+        Moment::from_origin(self.0.elapsed() + Duration::from_secs(60))
+    }
+
+    fn wall(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH + self.0.elapsed()
+    }
+}
+
+/// A home cluster and what all members share.
+struct Home {
+    server: Server,
+    clock: Arc<PausedClock>,
+    clusters: watch::Sender<Arc<ClusterSet>>,
+    /// Who may dispatch for a shard now. S1 is checked at each change.
+    active: Arc<Mutex<BTreeMap<ShardId, MemberId>>>,
+}
+
+/// One member, with the least of an engine: it acknowledges each drain at once.
+struct Replica {
+    sharding: Sharding,
+    engine: JoinHandle<()>,
+}
+
+impl Home {
+    async fn start(clusters: &[&str]) -> Self {
+        let server = Server::builder().name("home").seed(1).start().await.unwrap();
+        let home = Self {
+            server,
+            clock: Arc::new(PausedClock(Instant::now())),
+            clusters: watch::channel(Arc::new(ClusterSet::default())).0,
+            active: Arc::default(),
+        };
+        home.configure(clusters);
+        home
+    }
+
+    async fn install(&self) {
+        let namespaces = Api::<Namespace>::all(self.server.client());
+        let namespace: Namespace =
+            serde_json::from_value(serde_json::json!({"metadata": {"name": NAMESPACE}})).unwrap();
+        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        let definitions = Api::<CustomResourceDefinition>::all(self.server.client());
+        for crd in crds() {
+            definitions.create(&PostParams::default(), &crd).await.unwrap();
+        }
+    }
+
+    fn configure(&self, clusters: &[&str]) {
+        let down = |name: &&str| (name.parse().unwrap(), ClusterState::Down("not needed".into()));
+        let clusters = clusters.iter().map(down).collect();
+        self.clusters.send_replace(Arc::new(ClusterSet { clusters }));
+    }
+
+    fn replica(&self, number: u64) -> Replica {
+        let groups = BTreeSet::from(["tdset".parse().unwrap()]);
+        let config = Config::new(&format!("replica-{number}"), groups, number);
+        let registry = prometheus::Registry::new();
+        let sharding = Sharding::spawn(
+            self.server.client(),
+            config,
+            self.clusters.subscribe(),
+            self.clock.clone(),
+            &registry,
+        )
+        .unwrap();
+        let engine = tokio::spawn(engine(sharding.clone(), Arc::clone(&self.active)));
+        Replica { sharding, engine }
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.now().since_origin()
+    }
+
+    /// All ShardMaps.
+    async fn maps(&self) -> Vec<ShardMap> {
+        let maps = Api::<ShardMap>::namespaced(self.server.client(), NAMESPACE);
+        maps.list(&ListParams::default()).await.unwrap().items
+    }
+}
+
+/// Follows what a member holds: acknowledges drains, and checks that nobody else is active.
+async fn engine(sharding: Sharding, active: Arc<Mutex<BTreeMap<ShardId, MemberId>>>) {
+    let mut owned = sharding.watch();
+    let mut was = owned.borrow().member.clone();
+    loop {
+        let snapshot = Arc::clone(&owned.borrow_and_update());
+        let me = &snapshot.member;
+        let mut draining = Vec::new();
+        {
+            let mut active = active.lock().unwrap();
+            let still = |shard: &ShardId| {
+                snapshot.holdings.get(shard).is_some_and(|h| h.hold == Hold::Active)
+            };
+            active.retain(|shard, member| *member != was || (was == *me && still(shard)));
+            was.clone_from(me);
+            for (shard, held) in &snapshot.holdings {
+                if sharding.permit(shard, held.epoch, Purpose::Dispatch).is_ok() {
+                    let other = active.insert(shard.clone(), me.clone());
+                    assert!(other.is_none_or(|other| other == *me), "S1: {shard}");
+                }
+                if matches!(held.hold, Hold::Draining { .. }) {
+                    draining.push((shard.clone(), held.epoch));
+                }
+            }
+        }
+        for (shard, epoch) in draining {
+            sharding.acknowledge_drain(&shard, epoch);
+        }
+        if owned.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Replica {
+    fn active(&self) -> usize {
+        let active = |shard: &&sharding::HeldShard| shard.hold == "active";
+        self.sharding.status().shards.iter().filter(active).count()
+    }
+
+    /// Stops where it stands.
+    async fn crash(self, active: &Mutex<BTreeMap<ShardId, MemberId>>) {
+        let member = self.sharding.status().member;
+        self.engine.abort();
+        // The engine holds a handle; the member stops when both are gone.
+        let _ = self.engine.await;
+        drop(self.sharding);
+        active.lock().unwrap().retain(|_, owner| *owner != member);
+    }
+}
+
+/// Waits until `reached` holds, asking anew at each change of what a member holds.
+async fn until(replicas: &[&Replica], what: &str, reached: impl Fn() -> bool) {
+    let mut watches: Vec<_> = replicas.iter().map(|r| r.sharding.watch()).collect();
+    let wait = async {
+        while !reached() {
+            select_all(watches.iter_mut().map(|watch| Box::pin(watch.changed()))).await.0.unwrap();
+        }
+    };
+    if tokio::time::timeout(PATIENCE, wait).await.is_err() {
+        let statuses: Vec<_> = replicas.iter().map(|r| r.sharding.status()).collect();
+        panic!("not {what} within {PATIENCE:?}: {statuses:#?}");
+    }
+}
+
+/// Waits until the members hold as many active shards as given, each.
+async fn until_active(replicas: &[&Replica], expect: &[usize]) {
+    let reached = || replicas.iter().map(|replica| replica.active()).eq(expect.iter().copied());
+    until(replicas, &format!("active {expect:?}"), reached).await;
+}
+
+const SIX: [&str; 6] = ["c0", "c1", "c2", "c3", "c4", "c5"];
+
+#[tokio::test(start_paused = true)]
+async fn three_share_one_leaves_one_crashes() {
+    let home = Home::start(&SIX).await;
+    home.install().await;
+    let began = home.now();
+    let (a, b, c) = (home.replica(0), home.replica(1), home.replica(2));
+    until_active(&[&a, &b, &c], &[2, 2, 2]).await;
+    let started = home.now() - began;
+    assert!(started < Duration::from_secs(1), "shared after {started:?}");
+
+    let left = home.now();
+    assert_eq!(b.sharding.leave().await, Departure::HandedOver);
+    until_active(&[&a, &c], &[3, 3]).await;
+    let gap = home.now() - left;
+    assert!(gap < Duration::from_millis(100), "handed over after {gap:?}");
+    assert_eq!(b.active(), 0);
+
+    // Later than the last renewal by less than an interval, so at most this much is to wait.
+    let crashed = home.now();
+    c.crash(&home.active).await;
+    until_active(&[&a], &[6]).await;
+    let gap = home.now() - crashed;
+    let silence = LeaseTimings::default().silence();
+    assert!(gap < silence + Duration::from_millis(200), "taken over after {gap:?}");
+    assert!(gap > silence - LeaseTimings::default().renew_interval, "S5: after {gap:?} only");
+
+    for map in home.maps().await {
+        assert_eq!((map.spec.summary.owned, map.spec.shards.len()), (1, 1));
+        assert!(map.spec.shards[0].epoch.0 >= 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fleet_reads_as_it_is() {
+    let home = Home::start(&["east", "west"]).await;
+    home.install().await;
+    let (a, b) = (home.replica(0), home.replica(1));
+    until_active(&[&a, &b], &[1, 1]).await;
+    let dead = b.sharding.status().member;
+    b.crash(&home.active).await;
+    until_active(&[&a], &[2]).await;
+    let fleet = sharding::fleet::read(home.server.client(), NAMESPACE).await.unwrap();
+    let mine = a.sharding.status().member;
+    assert_eq!(fleet.coordinator, Some(mine.clone()));
+    let members: BTreeMap<_, _> =
+        fleet.members.iter().map(|m| (m.member.clone(), (m.lease, m.shards))).collect();
+    let expect = [(mine.clone(), (LeaseStanding::Held, 2)), (dead, (LeaseStanding::Taken, 0))];
+    assert_eq!(members, BTreeMap::from(expect));
+    assert!(fleet.shards.iter().all(|shard| shard.owner.as_ref() == Some(&mine)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_whose_renewals_go_unanswered_fences_itself_before_it_is_replaced() {
+    let home = Home::start(&SIX).await;
+    home.install().await;
+    let (a, b) = (home.replica(0), home.replica(1));
+    until_active(&[&a, &b], &[3, 3]).await;
+    let was = b.sharding.status();
+    let lease = format!("leasehold-member-{}", was.member);
+    home.server.set_faults(Some(Arc::new(move |request: &Request| {
+        let renewal = request.name == lease && request.verb == "update";
+        if renewal { Fault::DropAnswer } else { Fault::None }
+    })));
+    let held: Vec<_> = was.shards.iter().map(|s| (s.shard.clone(), s.epoch)).collect();
+    let cut = home.now();
+    // It comes back as another member and gets a share again; the engine checks S1 throughout.
+    until(&[&b], "fenced", || b.sharding.status().member != was.member).await;
+    let fenced = home.now() - cut;
+    let timings = LeaseTimings::default();
+    assert!(fenced <= timings.validity(), "fenced after {fenced:?}");
+    for (shard, epoch) in &held {
+        assert!(b.sharding.permit(shard, *epoch, Purpose::Write).is_err(), "{shard}");
+    }
+    home.server.set_faults(None);
+    until_active(&[&a, &b], &[3, 3]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_home_cluster_stops_work_and_its_end_brings_it_back() {
+    let home = Home::start(&SIX).await;
+    home.install().await;
+    let (a, b) = (home.replica(0), home.replica(1));
+    until_active(&[&a, &b], &[3, 3]).await;
+    home.server.set_faults(Some(Arc::new(|_: &Request| Fault::Drop)));
+    home.server.close_watches();
+    until_active(&[&a, &b], &[0, 0]).await;
+    let problems = a.sharding.status().problems.join("\n");
+    assert!(problems.contains("check that the home cluster can be reached"), "{problems}");
+    home.server.set_faults(None);
+    until_active(&[&a, &b], &[3, 3]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_definitions_are_named_with_their_cure() {
+    let home = Home::start(&["east"]).await;
+    let a = home.replica(0);
+    let told = async {
+        while a.sharding.status().problems.len() < 3 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, told).await.unwrap();
+    let problems = a.sharding.status().problems;
+    assert!(problems.iter().any(|p| p.contains("install the CRDs of Leasehold")), "{problems:?}");
+    assert!(
+        problems.iter().any(|p| p.contains("kubectl create namespace leasehold-system")),
+        "{problems:?}"
+    );
+    home.install().await;
+    until_active(&[&a], &[1]).await;
+    assert_eq!(a.sharding.status().problems, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_goes_takes_its_map_along() {
+    let home = Home::start(&["east", "west"]).await;
+    home.install().await;
+    let a = home.replica(0);
+    until_active(&[&a], &[2]).await;
+    home.configure(&["east"]);
+    until_active(&[&a], &[1]).await;
+    let gone = async {
+        while home.maps().await.len() > 1 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone).await.unwrap();
+    home.configure(&["east", "west"]);
+    until_active(&[&a], &[2]).await;
+    let west = home.maps().await.into_iter().find(|m| m.metadata.name.as_deref() == Some("west"));
+    assert_eq!(west.unwrap().spec.shards[0].epoch.0, 2, "the epoch goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_map_deleted_by_hand_is_put_back() {
+    let home = Home::start(&["east", "west"]).await;
+    home.install().await;
+    let (a, b) = (home.replica(0), home.replica(1));
+    until_active(&[&a, &b], &[1, 1]).await;
+    let maps = Api::<ShardMap>::namespaced(home.server.client(), NAMESPACE);
+    let before = maps.get("east").await.unwrap().spec;
+    maps.delete("east", &DeleteParams::default()).await.unwrap();
+    let back = async {
+        while maps.get_opt("east").await.unwrap().map(|map| map.spec) != Some(before.clone()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, back).await.unwrap();
+    until_active(&[&a, &b], &[1, 1]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_to_leave_leaves_no_owner_behind() {
+    let home = Home::start(&SIX).await;
+    home.install().await;
+    let (a, b) = (home.replica(0), home.replica(1));
+    until_active(&[&a, &b], &[3, 3]).await;
+    let (first, second) = tokio::join!(a.sharding.leave(), b.sharding.leave());
+    assert_eq!([first, second], [Departure::HandedOver; 2]);
+    let fleet = sharding::fleet::read(home.server.client(), NAMESPACE).await.unwrap();
+    assert_eq!((fleet.members.len(), &fleet.coordinator), (0, &None));
+    assert!(fleet.shards.iter().all(|shard| shard.owner.is_none()));
+}
