@@ -323,11 +323,12 @@ fn queue_span(cause: &Span, key: &ObjectKey) -> Span {
     tracing::info_span!(parent: cause, "queue", cluster = %key.cluster, key = %key)
 }
 
-/// A second cause joins the first: the trace of the first goes on and refers to the second.
+/// A second cause joins the first: the trace of the first goes on and refers to the second. One
+/// event can lead to a key twice; a span that is told to follow itself would wait for itself.
 fn link(present: &mut Span, later: Span) {
     if present.is_disabled() {
         *present = later;
-    } else {
+    } else if present.id() != later.id() {
         present.follows_from(later.id());
     }
 }
