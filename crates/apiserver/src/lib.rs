@@ -5,8 +5,8 @@
 //! process.
 //!
 //! In data order: `server` listens, terminates TLS and checks tokens; `http` is the API itself;
-//! `catalog`, `kinds` and `crd` say what is served; `objects`, `schema` and `patch` decide what an
-//! object becomes; `store` keeps it. `workloads` and `gc` stand in for the cluster's controllers
+//! `catalog`, `kinds`, `types` and `crd` say what is served; `objects`, `schema` and `patch` decide
+//! what an object becomes; `store` keeps it. `workloads` and `gc` stand in for the cluster's controllers
 //! and are ordinary clients.
 
 mod api;
@@ -30,6 +30,7 @@ pub mod status;
 mod store;
 pub mod table;
 mod tls;
+mod types;
 pub mod workloads;
 
 pub use args::Args;

@@ -13,6 +13,7 @@ use crate::kinds::{DEFINITIONS, KindInfo};
 use crate::objects::{defaults, deleting, meta, set_meta, validate};
 use crate::status::{ApiError, Cause, FieldError};
 use crate::store::Key;
+use crate::types;
 
 /// Objects live in namespaces that exist and stay.
 ///
@@ -94,33 +95,41 @@ fn shape(
     validation: FieldValidation,
 ) -> Result<Vec<String>, ApiError> {
     let info = &resource.info;
-    let Some(schema) = &resource.schema else {
-        defaults::apply(info, object);
-        if info.is("apiextensions.k8s.io", DEFINITIONS) {
-            crd::apply_defaults(object);
+    let unknown = match (&resource.schema, types::of(info)) {
+        (Some(schema), _) => {
+            let unknown = match validation {
+                FieldValidation::Ignore => Vec::new(),
+                _ => schema.unknown_fields(object),
+            };
+            schema.prune(object);
+            unknown
         }
-        validate::normalize(info, object)?;
-        return Ok(Vec::new());
-    };
-    let unknown = if super::write::looks_for_unknown_fields(validation) {
-        schema.unknown_fields(object)
-    } else {
-        Vec::new()
+        (None, Some(message)) => {
+            types::conform(message, object).map_err(|e| not_handled(info, &e.to_string()))?
+        }
+        (None, None) => Vec::new(),
     };
     let texts: Vec<String> =
         unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
     if validation == FieldValidation::Strict && !texts.is_empty() {
-        return Err(ApiError::bad_request(format!(
-            "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
-            info.kind,
-            info.version,
-            info.kind,
-            texts.join(", ")
-        )));
+        let why = format!("strict decoding error: {}", texts.join(", "));
+        return Err(not_handled(info, &why));
     }
-    schema.prune(object);
-    schema.apply_defaults(object);
-    Ok(texts)
+    match &resource.schema {
+        Some(schema) => schema.apply_defaults(object),
+        None if info.is("apiextensions.k8s.io", DEFINITIONS) => crd::apply_defaults(object),
+        None => defaults::apply(info, object),
+    }
+    validate::normalize(info, object)?;
+    Ok(if validation == FieldValidation::Warn { texts } else { Vec::new() })
+}
+
+/// 400 for a body that does not decode into its kind.
+fn not_handled(info: &KindInfo, why: &str) -> ApiError {
+    let KindInfo { kind, version, .. } = info;
+    ApiError::bad_request(format!(
+        "{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"
+    ))
 }
 
 fn judge(resource: &Resource, current: Option<&Value>, object: &Value) -> Result<(), ApiError> {

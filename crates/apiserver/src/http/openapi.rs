@@ -1,5 +1,5 @@
-//! OpenAPI: enough for clients to find out that the server validates fields, and to know the
-//! schemas of custom kinds. Built-in kinds are described as open objects.
+//! OpenAPI: enough for clients to find out that the server validates fields, and to explain the
+//! fields of built-in and custom kinds.
 
 use http::{HeaderMap, Response, StatusCode};
 use serde_json::{Map, Value, json};
@@ -9,6 +9,7 @@ use super::discovery::fingerprint;
 use super::{health, negotiate};
 use crate::catalog::{Catalog, Resource};
 use crate::status::ApiError;
+use crate::types::{self, Message, Shape};
 
 /// `/openapi/v2`.
 ///
@@ -33,7 +34,7 @@ pub(super) fn v2(catalog: &Catalog, headers: &HeaderMap) -> Result<Response<Body
                 object_path(resource),
                 json!({"patch": operation("patch"), "put": operation("put")}),
             );
-            definitions.insert(schema_name(resource), schema(resource));
+            definitions.insert(schema_name(resource), open_schema(resource));
         }
     }
     let document = json!({
@@ -95,7 +96,13 @@ fn document(resources: &[std::sync::Arc<Resource>]) -> Value {
             object_path(resource),
             json!({"put": operation("put"), "patch": operation("patch")}),
         );
-        schemas.insert(name, schema(resource));
+        match types::of(&resource.info) {
+            Some(message) => {
+                described(message, &mut schemas);
+                schemas[&name]["x-kubernetes-group-version-kind"] = json!([gvk(resource)]);
+            }
+            None => drop(schemas.insert(name, open_schema(resource))),
+        }
     }
     json!({
         "openapi": "3.0.0", "info": info(), "paths": paths, "components": {"schemas": schemas},
@@ -125,20 +132,91 @@ fn gvk(resource: &Resource) -> Value {
 /// Names as the real server has them: reversed group, version, kind.
 fn schema_name(resource: &Resource) -> String {
     let info = &resource.info;
-    let group = if info.custom {
-        info.group.split('.').rev().collect::<Vec<_>>().join(".")
-    } else {
-        let short = info.group.split('.').next().unwrap_or_default();
-        format!("io.k8s.api.{}", if short.is_empty() { "core" } else { short })
-    };
-    format!("{group}.{}.{}", info.version, info.kind)
+    match types::of(info) {
+        Some(message) => type_name(message.name),
+        None => {
+            let group: Vec<&str> = info.group.split('.').rev().collect();
+            format!("{}.{}.{}", group.join("."), info.version, info.kind)
+        }
+    }
 }
 
-fn schema(resource: &Resource) -> Value {
+fn type_name(name: &str) -> String {
+    match name.strip_prefix("meta.") {
+        Some(rest) => format!("io.k8s.apimachinery.pkg.apis.meta.{rest}"),
+        None => format!("io.k8s.api.{name}"),
+    }
+}
+
+/// The schema of a kind without a type of its own: a custom kind's as declared, or an open object.
+fn open_schema(resource: &Resource) -> Value {
     let mut schema = match &resource.openapi {
         Some(Value::Object(declared)) => Value::Object(declared.clone()),
         _ => json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
     };
     schema["x-kubernetes-group-version-kind"] = json!([gvk(resource)]);
     schema
+}
+
+/// Adds the schema of a type, and of every type it mentions.
+fn described(message: &'static Message, schemas: &mut Map<String, Value>) {
+    let name = type_name(message.name);
+    if schemas.contains_key(&name) {
+        return;
+    }
+    // Types may contain themselves: the name is taken before the fields are looked at.
+    schemas.insert(name.clone(), Value::Null);
+    let mut properties = Map::new();
+    if message.fields.first().is_some_and(|field| field.name == "metadata") {
+        for field in ["apiVersion", "kind"] {
+            properties.insert(field.into(), json!({"type": "string"}));
+        }
+    }
+    add_properties(message, &mut properties, schemas);
+    schemas.insert(name, json!({"type": "object", "properties": properties}));
+}
+
+fn add_properties(
+    message: &'static Message,
+    properties: &mut Map<String, Value>,
+    schemas: &mut Map<String, Value>,
+) {
+    for field in &message.fields {
+        match &field.shape {
+            Shape::Message(part) if field.inline => {
+                if let Some(part) = types::find(part) {
+                    add_properties(part, properties, schemas);
+                }
+            }
+            shape => drop(properties.insert(field.name.into(), shape_schema(shape, schemas))),
+        }
+    }
+}
+
+fn shape_schema(shape: &Shape, schemas: &mut Map<String, Value>) -> Value {
+    match shape {
+        Shape::Bool => json!({"type": "boolean"}),
+        Shape::Integer(format) => json!({"type": "integer", "format": format}),
+        Shape::Float => json!({"type": "number", "format": "double"}),
+        Shape::Text | Shape::Duration => json!({"type": "string"}),
+        Shape::Bytes => json!({"type": "string", "format": "byte"}),
+        Shape::Time | Shape::MicroTime => json!({"type": "string", "format": "date-time"}),
+        Shape::Quantity => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
+        Shape::IntOrString => {
+            json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
+        }
+        Shape::Json => json!({"type": "object"}),
+        Shape::Message(name) => match types::find(name) {
+            None => json!({"type": "object"}),
+            Some(message) => {
+                described(message, schemas);
+                // As the real server writes it, so that other keywords may stand beside it.
+                json!({"allOf": [{"$ref": format!("#/components/schemas/{}", type_name(name))}]})
+            }
+        },
+        Shape::List(item) => json!({"type": "array", "items": shape_schema(item, schemas)}),
+        Shape::Map(value) => {
+            json!({"type": "object", "additionalProperties": shape_schema(value, schemas)})
+        }
+    }
 }

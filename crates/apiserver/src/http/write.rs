@@ -12,7 +12,7 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::answer::{self, Body};
-use super::options::{FieldValidation, MAX_MANAGER, WriteOptions};
+use super::options::{MAX_MANAGER, WriteOptions};
 use super::{Call, admit, read};
 use crate::api::{Api, key_of};
 use crate::catalog::Resource;
@@ -429,9 +429,4 @@ impl<'a> Writer<'a> {
         }
         program.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(MAX_MANAGER).collect()
     }
-}
-
-/// Whether unknown fields matter to a write.
-pub(super) fn looks_for_unknown_fields(validation: FieldValidation) -> bool {
-    validation != FieldValidation::Ignore
 }

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use super::{meta, set_meta};
 use crate::kinds::KindInfo;
 use crate::status::ApiError;
+use crate::types::protobuf;
 
 /// Media types of objects.
-const OBJECT_TYPES: &[&str] = &["application/json", "application/yaml"];
+const OBJECT_TYPES: &[&str] = &["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
 /// Parses a body by its media type, without parameters; an absent type is JSON.
 ///
@@ -21,6 +22,9 @@ pub fn parse(media_type: Option<&str>, body: &[u8]) -> Result<Value, ApiError> {
         None | Some("" | "application/json" | "*/*") => serde_json::from_slice(body).map_err(|e| {
             ApiError::bad_request(format!("couldn't get version/kind; json parse error: {e}"))
         }),
+        Some(protobuf::MEDIA_TYPE) => {
+            protobuf::decode(body).map_err(|e| ApiError::bad_request(e.to_string()))
+        }
         Some("application/yaml" | "text/yaml" | "application/x-yaml") => yaml(body),
         Some(_) => Err(ApiError::unsupported_media_type(OBJECT_TYPES)),
     }

@@ -173,3 +173,39 @@ async fn writes_are_on_record() {
     let verbs: Vec<_> = world.server.history().iter().map(|w| (w.verb, w.name.clone())).collect();
     assert_eq!(verbs, [("create", "a".into()), ("patch", "a".into()), ("delete", "a".into())]);
 }
+
+#[tokio::test]
+async fn built_in_kinds_have_types_too() {
+    let world = World::new().await;
+    let mut sloppy = configmap("a", "1");
+    sloppy["dat"] = json!({"x": "y"});
+    let strict = world.post(&format!("{CONFIGMAPS}?fieldValidation=Strict"), sloppy.clone()).await;
+    assert_eq!(
+        strict.status().2,
+        "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: \
+         strict decoding error: unknown field \"dat\""
+    );
+    let created = world.post(CONFIGMAPS, sloppy).await;
+    assert_eq!(created.headers["warning"], "299 - \"unknown field \\\"dat\\\"\"");
+    assert!(created.expect(201).get("dat").is_none());
+    let wrong = world.post(CONFIGMAPS, json!({"metadata": {"name": "b"}, "data": {"a": 1}})).await;
+    assert_eq!(
+        wrong.status().2,
+        "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal \
+         number into Go struct field ConfigMap.data.a of type string"
+    );
+}
+
+#[tokio::test]
+async fn objects_may_come_as_protobuf() {
+    let world = World::new().await;
+    // Captured from `kubectl create configmap a --from-literal=x=y`.
+    let body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x1b\x0a\x11\x0a\x01a\x12\0\x1a\0\x22\0*\x002\08\0B\0\x12\x06\x0a\x01x\x12\x01y\x1a\0\x22\0";
+    let request = http::Request::post(CONFIGMAPS)
+        .header("content-type", "application/vnd.kubernetes.protobuf")
+        .header("accept", "application/vnd.kubernetes.protobuf,application/json")
+        .body(http_body_util::Full::from(&body[..]))
+        .unwrap();
+    let created = world.send(request).await.expect(201);
+    assert_eq!(created["data"], json!({"x": "y"}));
+}
