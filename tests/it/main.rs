@@ -1,12 +1,16 @@
 //! Integration tests, one binary. A module per subject:
 //!
 //! - `controllers`: the built-in controllers through the engine, over embedded API servers
+//! - `engine`: the engine against a server that misbehaves
 //! - `manager`: replicas as a library user runs them, over embedded API servers
 //! - `sharding`: members over an embedded home cluster: share, leave, crash, fence
 //! - `tidy`: the rules the tree keeps
+//! - `traces`: one trace from the watch event to the API call, at a real OTLP collector
 
 mod controllers;
+mod engine;
 mod manager;
 #[cfg(test)]
 mod sharding;
 mod tidy;
+mod traces;

@@ -1,9 +1,11 @@
 //! What the integration tests stand on.
 //!
 //! - [`clock`]: the wall clock on tokio's paused time
+//! - [`collector`]: an OTLP collector that keeps what it receives
 //! - [`sole`]: an [`model::Ownership`] that holds what it is given, always
 //! - [`solo`]: one embedded cluster and one engine that holds all of it
 
 pub mod clock;
+pub mod collector;
 pub mod sole;
 pub mod solo;

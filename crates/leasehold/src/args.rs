@@ -41,6 +41,9 @@ pub struct RunArgs {
     /// Check the configuration file and exit: 0 if it is right, 2 if not.
     #[arg(long)]
     pub check: bool,
+    /// Exit at once when standard input closes: a child must not outlive a parent that was killed.
+    #[arg(long, hide = true)]
+    pub exit_with_stdin: bool,
 }
 
 /// Arguments of `leasehold status`.

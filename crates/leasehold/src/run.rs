@@ -41,6 +41,9 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         println!("{} is right", args.config.display());
         return Ok(ExitCode::SUCCESS);
     }
+    if args.exit_with_stdin {
+        exit_with_stdin()?;
+    }
     let guard = telemetry::init(&quiet(&config.log), config.otlp.as_ref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = runtime.block_on(serve(args, config));
@@ -65,6 +68,17 @@ async fn serve(args: &RunArgs, config: Config) -> anyhow::Result<ExitCode> {
             ExitCode::FAILURE
         }
     })
+}
+
+/// Ends the process when its standard input does, which is when the parent that holds the other end
+/// of the pipe is gone. There is nobody left to hand over for: the Lease runs out by itself.
+fn exit_with_stdin() -> std::io::Result<()> {
+    let wait = || {
+        // Whatever is read is of no interest; only the end is.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        std::process::exit(1);
+    };
+    std::thread::Builder::new().name("parent".to_owned()).spawn(wait).map(|_| ())
 }
 
 /// The filter, without what kube's client says of each connection and each failed request: it

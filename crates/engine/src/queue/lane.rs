@@ -170,7 +170,9 @@ impl Run {
                 *present = route;
                 earlier.priority = earlier.priority.min(nudge.priority);
                 earlier.retry |= nudge.retry;
-                link(&mut earlier.span, nudge.span);
+                if earlier.span.is_disabled() {
+                    earlier.span = nudge.span;
+                }
             }
             None => self.again = Some((route, nudge)),
         }
@@ -257,7 +259,7 @@ impl<T> Route<T> {
         match &mut waiting.ready {
             Some(ready) => {
                 ready.retry |= retry;
-                link(&mut ready.span, span);
+                link(&mut ready.span, &span, key);
                 if priority >= ready.priority {
                     return false;
                 }
@@ -323,12 +325,15 @@ fn queue_span(cause: &Span, key: &ObjectKey) -> Span {
     tracing::info_span!(parent: cause, "queue", cluster = %key.cluster, key = %key)
 }
 
-/// A second cause joins the first: the trace of the first goes on and refers to the second. One
-/// event can lead to a key twice; a span that is told to follow itself would wait for itself.
-fn link(present: &mut Span, later: Span) {
-    if present.is_disabled() {
-        *present = later;
-    } else if present.id() != later.id() {
-        present.follows_from(later.id());
+/// A second cause joins the first: the trace of the first goes on and refers to the second.
+///
+/// Only the span of a key's wait ever refers to others, and only to causes, which refer to none:
+/// the exporter locks both ends of a reference, so a span that refers to itself, or two that refer
+/// to each other, would stop the thread for good.
+fn link(waiting: &mut Span, cause: &Span, key: &ObjectKey) {
+    if waiting.is_disabled() {
+        *waiting = queue_span(cause, key);
+    } else {
+        waiting.follows_from(cause.id());
     }
 }

@@ -1,15 +1,78 @@
-//! The demo: a whole fleet on one machine.
+//! `leasehold demo`: a whole fleet on one machine, watched from outside.
+//!
+//! Owns the clusters it starts, the replicas it spawns, the objects it makes and what it shows of
+//! them. Does not reach into the manager: replicas are child processes `leasehold run`, and all that
+//! is shown is read through ordinary clients, `/metrics` and the journals.
+//!
+//! ```text
+//!   args ─▶ layout, ports ─▶ world (API servers) ─▶ children (replicas)
+//!                              │ watches              │ /metrics, journals
+//!                              ▼                      ▼
+//!   generate ── changes ──▶ session: track, handover ─▶ view ─▶ summary
+//! ```
+//!
+//! | file | owns |
+//! |---|---|
+//! | `args` | the command line, and what happens when |
+//! | `layout`, `ports` | the directory and the ports, and who may use them |
+//! | `world`, `children` | API servers; replicas |
+//! | `generate` | objects and changes (pure) |
+//! | `follow`, `scrape`, `sources` | watching clusters; reading metrics; what the loop hears |
+//! | `track`, `handover`, `overlap` | what has converged; who holds what; the proof (pure) |
+//! | `view`, `summary` | what is shown (pure) |
+//! | `session`, `report` | the loop that ties them together; what it has to say |
+
+mod args;
+mod children;
+mod follow;
+mod generate;
+mod handover;
+mod layout;
+mod overlap;
+mod ports;
+mod report;
+mod scrape;
+mod session;
+mod sources;
+mod summary;
+mod track;
+mod view;
+mod world;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
-/// Arguments of `leasehold demo`.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Args {}
+use anyhow::Context;
+use model::Clock;
 
-/// Runs the demo.
+pub use args::Args;
+
+use crate::clock::SystemClock;
+
+/// The exit code for arguments that contradict each other, as for those that do not parse.
+const WRONG_ARGUMENTS: u8 = 2;
+
+/// Runs the demo until its time is up or it is interrupted, and prints a summary.
 ///
 /// # Errors
 /// When the fleet cannot be started.
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("the demo is not part of this build")
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let started = clock.now();
+    let timeline = match args.timeline() {
+        Ok(timeline) => timeline,
+        Err(contradiction) => {
+            eprintln!("leasehold: {contradiction}");
+            return Ok(ExitCode::from(WRONG_ARGUMENTS));
+        }
+    };
+    let names = world::names(args.clusters);
+    let layout = layout::Layout::claim(&args.dir)?;
+    let ports = ports::Ports::find(args.port, &names, args.replicas)?;
+    let executable = std::env::current_exe().context("find this program's own file")?;
+    let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+    let fleet = session::Fleet { args, timeline, names, layout, ports, executable };
+    let summary = runtime.block_on(session::run(fleet, clock, started))?;
+    println!("\n{summary}");
+    Ok(if summary.failures().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

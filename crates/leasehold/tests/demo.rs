@@ -1,0 +1,116 @@
+//! The demo as a newcomer starts it: the real binary, its output, and what it leaves behind.
+#![cfg(all(target_os = "linux", feature = "embedded"))]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How often processes are looked for, and for how long at most.
+const POLL: Duration = Duration::from_millis(50);
+const POLLS: u32 = 600;
+
+/// A small fleet on free ports, with its files in `dir`.
+fn demo(dir: &Path, more: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_leasehold"))
+        .args(["demo", "--port", "0", "--clusters", "2", "--replicas", "2", "--objects", "30"])
+        .arg("--dir")
+        .arg(dir)
+        .args(more)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary of this package starts")
+}
+
+/// Processes that have `dir` in their arguments: the demo in it and its replicas.
+fn processes(dir: &Path) -> usize {
+    let dir = dir.to_str().expect("a temporary path is text");
+    let all = std::fs::read_dir("/proc").expect("Linux has /proc");
+    all.filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok())
+        .filter(|arguments| String::from_utf8_lossy(arguments).contains(dir))
+        .count()
+}
+
+fn until_processes(dir: &Path, expect: impl Fn(usize) -> bool, what: &str) {
+    let found = (0..POLLS).any(|_| {
+        let found = expect(processes(dir));
+        if !found {
+            std::thread::sleep(POLL);
+        }
+        found
+    });
+    assert!(found, "{what}: {} processes", processes(dir));
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let id = i32::try_from(child.id()).expect("process ids are small");
+    kill_process(Pid::from_raw(id).expect("it is not 0"), signal).expect("the demo runs");
+}
+
+/// Reads the demo's output until a line contains `text`.
+fn read_until(child: &mut Child, text: &str) -> BufReader<impl Read + use<>> {
+    let mut lines = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
+    let mut read = String::new();
+    while !read.lines().any(|line| line.contains(text)) {
+        let count = lines.read_line(&mut read).expect("the output is text");
+        assert!(count > 0, "the demo ended without saying {text:?}:\n{read}");
+    }
+    lines
+}
+
+fn told(output: &Output) -> String {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}\n{}", text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn it_ends_by_itself_when_everything_has_converged() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("demo");
+    let output = demo(&dir, &["--for", "10s"]).wait_with_output().unwrap();
+    let told = told(&output);
+    assert!(output.status.success(), "{told}");
+    for expect in [
+        "converged        30 of 30 objects",
+        "no key was dispatched by two members at once",
+        "result           ok",
+    ] {
+        assert!(told.contains(expect), "{expect} in:\n{told}");
+    }
+    assert_eq!(processes(&dir), 0, "{told}");
+}
+
+#[test]
+fn an_interrupt_leaves_no_process_and_its_directory_to_the_next() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("demo");
+    let mut first = demo(&dir, &[]);
+    let mut rest = read_until(&mut first, "have converged for the first time");
+
+    let second = demo(&dir, &[]).wait_with_output().unwrap();
+    let expect = format!("another demo (process {}) is using", first.id());
+    assert!(told(&second).contains(&expect), "{}", told(&second));
+
+    signal(&first, Signal::INT);
+    let mut summary = String::new();
+    rest.read_to_string(&mut summary).unwrap();
+    assert!(first.wait().unwrap().success(), "{summary}");
+    assert!(summary.contains("Summary") && !summary.contains("was killed"), "{summary}");
+    assert_eq!(processes(&dir), 0, "{summary}");
+}
+
+#[test]
+fn replicas_do_not_outlive_a_demo_that_is_killed() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("demo");
+    let mut child = demo(&dir, &[]);
+    let _rest = read_until(&mut child, "converged 0/30");
+    until_processes(&dir, |count| count == 3, "the demo and two replicas run");
+    signal(&child, Signal::KILL);
+    child.wait().unwrap();
+    until_processes(&dir, |count| count == 0, "the replicas end with the demo");
+}
