@@ -275,21 +275,9 @@ fn build_leasehold() -> Result<()> {
     if !flags.contains("+crt-static") {
         flags.push_str(" -C target-feature=+crt-static");
     }
-    // `cargo xtask` describes this package in its environment. Build scripts that look at that
-    // would run again, and everything above them would be compiled again.
-    let described = std::env::vars_os().map(|(name, _)| name).filter(|name| {
-        let name = name.to_string_lossy();
-        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
-    });
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    described.for_each(|name| {
-        command.env_remove(name);
-    });
-    let status = command
+    let status = xtask::cargo()
         .args(["build", "--release", "--package", "leasehold", "--target", &target_triple()])
         .env("RUSTFLAGS", flags.trim())
-        .current_dir(xtask::root())
         .status()?;
     if !status.success() {
         bail!("cargo could not build leasehold");
