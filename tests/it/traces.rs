@@ -111,9 +111,8 @@ async fn linked(collector: &mut Collector) -> Vec<Span> {
         spans.extend(collector.next().await.into_iter().map(|span| (span.span_id.clone(), span)));
         let ends = spans.values().filter(|span| span.name == "api");
         let chains = ends.filter_map(|span| chain(&spans, span));
-        let mut of_tdset = chains.filter(|chain| {
-            attribute(&chain[2], "controller").as_deref() == Some("tdset")
-        });
+        let mut of_tdset =
+            chains.filter(|chain| attribute(&chain[2], "controller").as_deref() == Some("tdset"));
         if let Some(found) = of_tdset.next() {
             return found;
         }
