@@ -7,10 +7,15 @@
 //! - `tidy`: the rules the tree keeps
 //! - `traces`: one trace from the watch event to the API call, at a real OTLP collector
 
+#[cfg(test)]
 mod controllers;
+#[cfg(test)]
 mod engine;
+#[cfg(test)]
 mod manager;
 #[cfg(test)]
 mod sharding;
+#[cfg(test)]
 mod tidy;
+#[cfg(test)]
 mod traces;

@@ -1,8 +1,6 @@
 //! The manager as a library: replicas in one process that share embedded clusters, one that leaves,
 //! and kubeconfigs that come and go.
 
-#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

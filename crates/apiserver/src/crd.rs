@@ -15,7 +15,7 @@ use crate::status::FieldError;
 
 /// Fills in what a definition may leave out.
 pub fn apply_defaults(definition: &mut Value) {
-    let spec = &mut definition["spec"];
+    let Some(spec) = definition.get_mut("spec").filter(|spec| spec.is_object()) else { return };
     if spec["conversion"].is_null() {
         spec["conversion"] = json!({"strategy": "None"});
     }

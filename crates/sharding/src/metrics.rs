@@ -136,3 +136,77 @@ impl Metrics {
             .observe(handover.took.as_secs_f64());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use model::{Epoch, Holding};
+
+    use super::*;
+
+    /// Every sample as `name{values of its labels} value`, histograms by their count.
+    fn samples(registry: &Registry) -> Vec<String> {
+        let families = registry.gather();
+        let lines = families.iter().flat_map(|family| {
+            family.get_metric().iter().map(|metric| {
+                let labels: Vec<_> = metric.get_label().iter().map(|label| label.value()).collect();
+                let value = match family.get_field_type() {
+                    prometheus::proto::MetricType::COUNTER => metric.get_counter().get_value(),
+                    prometheus::proto::MetricType::HISTOGRAM => {
+                        metric.get_histogram().get_sample_count() as f64
+                    }
+                    _ => metric.get_gauge().get_value(),
+                };
+                format!("{}{{{}}} {value}", family.name(), labels.join(","))
+            })
+        });
+        lines.collect()
+    }
+
+    #[test]
+    fn what_is_held_shows_and_what_is_lost_goes() {
+        let registry = Registry::new();
+        let mut metrics = Metrics::register(&registry).unwrap();
+        let mut owned = OwnedShards::none("m-1".parse().unwrap());
+        for (shard, hold) in [("east/g/0/1", Hold::Active), ("west/g/0/1", Hold::Warming)] {
+            owned.holdings.insert(shard.parse().unwrap(), Holding { epoch: Epoch(7), hold });
+        }
+        metrics.set_owned(&Arc::new(owned));
+        let shown = samples(&registry);
+        for line in [
+            "leasehold_shard_owner{east,g,m-1,0/1} 1",
+            "leasehold_shard_epoch{east,g,0/1} 7",
+            "leasehold_shards_owned{m-1} 1",
+        ] {
+            assert!(shown.iter().any(|sample| sample == line), "{line} in {shown:#?}");
+        }
+        assert!(!shown.iter().any(|sample| sample.contains("west")), "warming is not owning");
+        metrics.set_owned(&Arc::new(OwnedShards::none("m-2".parse().unwrap())));
+        let shown = samples(&registry);
+        assert!(!shown.iter().any(|sample| sample.contains("m-1")), "{shown:#?}");
+    }
+
+    #[test]
+    fn reasons_are_there_from_the_start_and_count_handovers() {
+        let registry = Registry::new();
+        let metrics = Metrics::register(&registry).unwrap();
+        metrics.handed_over(&Handover {
+            shard: "east/g/0/1".parse().unwrap(),
+            reason: Cause::Crash,
+            took: Duration::from_secs(8),
+        });
+        metrics.set_coordinator(true);
+        let shown = samples(&registry);
+        for line in [
+            "leasehold_handover_seconds{crash} 1",
+            "leasehold_handover_seconds{drain} 0",
+            "leasehold_handover_seconds{leave} 0",
+            "leasehold_moves_total{} 1",
+            "leasehold_coordinator_is_leader{} 1",
+            "leader_election_master_status{leasehold-coordinator} 1",
+        ] {
+            assert!(shown.iter().any(|sample| sample == line), "{line} in {shown:#?}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 //! The command line is in `main.rs`, one file per sub-command.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 pub mod codegen;
 
@@ -10,4 +11,20 @@ pub mod codegen;
 pub fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.ancestors().nth(2).expect("this crate lies two folders below the root").to_owned()
+}
+
+/// Cargo, as if started from a shell in the workspace.
+///
+/// Under `cargo run` the environment describes the crate that runs. Build scripts that watch it
+/// (ring's) would run again, and all that depends on them be built again, each time.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    for (key, _) in std::env::vars_os() {
+        let name = key.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&key);
+        }
+    }
+    command
 }

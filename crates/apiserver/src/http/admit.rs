@@ -10,7 +10,7 @@ use crate::api::Api;
 use crate::catalog::Resource;
 use crate::crd;
 use crate::kinds::{DEFINITIONS, KindInfo};
-use crate::objects::{defaults, deleting, meta, set_meta, validate};
+use crate::objects::{defaults, deleting, meta, validate};
 use crate::status::{ApiError, Cause, FieldError};
 use crate::store::Key;
 use crate::types;
@@ -58,13 +58,13 @@ pub(super) fn created(
     validation: FieldValidation,
 ) -> Result<Vec<String>, ApiError> {
     let info = &resource.info;
+    let warnings = shape(resource, object, validation)?;
     if info.is("", "namespaces") && object["spec"]["finalizers"].is_null() {
         object["spec"]["finalizers"] = json!(["kubernetes"]);
     }
     if info.is("", "services") {
         assign_address(api, resource, object);
     }
-    let warnings = shape(resource, object, validation)?;
     defaults::initial_status(info, object);
     judge(resource, None, object)?;
     Ok(warnings)
@@ -80,10 +80,10 @@ pub(super) fn updated(
     object: &mut Value,
     validation: FieldValidation,
 ) -> Result<Vec<String>, ApiError> {
+    let warnings = shape(resource, object, validation)?;
     if resource.info.is("", "services") {
         keep_address(current, object);
     }
-    let warnings = shape(resource, object, validation)?;
     judge(resource, Some(current), object)?;
     Ok(warnings)
 }
@@ -184,8 +184,5 @@ fn keep_address(current: &Value, service: &mut Value) {
         if let (Some(old), true) = (old, service["spec"][field].is_null()) {
             service["spec"][field] = old.clone();
         }
-    }
-    if service["metadata"]["labels"].is_null() {
-        set_meta(service, "labels", None);
     }
 }

@@ -172,6 +172,12 @@ impl ApiService {
         let api = &self.api;
         let verb = Verb::of(method, &call.place, call.query.is_watch())
             .ok_or_else(ApiError::method_not_allowed)?;
+        if call.resource.info.namespaced
+            && call.place.namespace.is_none()
+            && matches!(verb, Verb::Create | Verb::DeleteCollection)
+        {
+            return Err(ApiError::method_not_allowed());
+        }
         match call.place.subresource.as_deref() {
             Some("scale") => return scale::scale(api, &call, verb),
             Some(sub) if !has_subresource(&call.resource, sub) => {

@@ -77,9 +77,6 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response<Body>, ApiError>
     let mut object = decode::parse(call.media_type(), &call.body)?;
     decode::check_types(info, &mut object)?;
     decode::check_namespace(&mut object, call.place.namespace.as_deref())?;
-    if info.namespaced && call.place.namespace.is_none() {
-        return Err(ApiError::bad_request("an empty namespace may not be set during creation"));
-    }
     if !matches!(meta(&object, "resourceVersion"), "" | "0") {
         return Err(ApiError::unknown(
             "resourceVersion should not be set on objects to be created",

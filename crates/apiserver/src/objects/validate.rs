@@ -69,7 +69,9 @@ fn owners(references: &Value) -> Vec<FieldError> {
 pub fn normalize(kind: &KindInfo, object: &mut Value) -> Result<(), ApiError> {
     if kind.is("coordination.k8s.io", "leases") {
         for field in ["acquireTime", "renewTime"] {
-            if let Some(time) = object["spec"].get_mut(field) {
+            let spec = object.get_mut("spec");
+            let time = spec.and_then(|s| s.get_mut(field)).filter(|t| !t.is_null());
+            if let Some(time) = time {
                 *time = json!(micro_time(kind, time)?);
             }
         }

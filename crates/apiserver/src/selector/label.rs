@@ -95,10 +95,11 @@ impl Test {
             ("in", rest) => set(rest.trim_start()).map(|(v, rest)| (Self::In(v), rest)),
             ("notin", rest) => set(rest.trim_start()).map(|(v, rest)| (Self::NotIn(v), rest)),
             ("", rest) if rest.is_empty() || rest.starts_with(',') => Ok((Self::Exists, text)),
-            (found, rest) => Err(format!(
-                "found '{}', expected: in, notin, =, ==, !=, gt, lt",
-                if found.is_empty() { &rest[..1.min(rest.len())] } else { found }
-            )),
+            ("", rest) => {
+                let found: String = rest.chars().take(1).collect();
+                Err(format!("found '{found}', expected: in, notin, =, ==, !=, gt, lt"))
+            }
+            (found, _) => Err(format!("found '{found}', expected: in, notin, =, ==, !=, gt, lt")),
         }
     }
 
@@ -169,7 +170,16 @@ fn set(text: &str) -> Result<(Vec<String>, &str), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde_json::json;
+
+    proptest! {
+        /// Whatever the text, the answer is a selector or a reason.
+        #[test]
+        fn no_text_makes_it_panic(text in "[a-z=!<>(), é/.]{0,20}|.{0,20}") {
+            let _ = LabelSelector::parse(&text);
+        }
+    }
 
     #[test]
     fn selects_as_a_real_server_does() {

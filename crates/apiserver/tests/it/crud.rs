@@ -64,6 +64,8 @@ async fn bodies_must_fit_their_path() {
         missing.status(),
         (404, "NotFound".into(), "namespaces \"nowhere\" not found".into())
     );
+    let nowhere = world.post("/api/v1/configmaps", configmap("a", "1")).await;
+    assert_eq!(nowhere.status().1, "MethodNotAllowed");
     let unknown = world.get("/api/v1/namespaces/default/nothings").await;
     assert_eq!(unknown.status().2, "the server could not find the requested resource");
     assert_eq!(world.get("/apis/no.such/v1/things").await.text(), "404 page not found\n");

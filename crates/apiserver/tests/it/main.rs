@@ -5,6 +5,7 @@
 //! - `lists`, `watches`: reads
 //! - `custom`: custom resources
 //! - `companions`: the stand-ins for controllers and the garbage collector
+//! - `fuzz`: nonsense of every kind
 //! - `wire`: TLS, tokens, content types, discovery
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -13,6 +14,7 @@ mod companions;
 mod crud;
 mod custom;
 mod deletion;
+mod fuzz;
 mod lists;
 mod patch;
 mod watches;

@@ -1,7 +1,7 @@
 //! From what is observed to what is to be done about the children. Pure.
 //!
 //! # Invariants
-//! - Only fields named in [`desired_deployment`] and [`desired_service`] are ever applied: every
+//! - Only fields named in `desired_deployment` and `desired_service` are ever applied: every
 //!   other field belongs to others.
 //! - A child that this TDSet does not control is never written. A child seen is pinned by its uid;
 //!   a child not seen is created without force, so that one made meanwhile by others is a conflict

@@ -156,8 +156,8 @@ fn promtool(arguments: &[&str]) -> Result<String> {
 
 /// Builds the product; its path.
 fn build(root: &Path, release: bool) -> Result<PathBuf> {
-    let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--package", "leasehold"]).current_dir(root);
+    let mut command = xtask::cargo();
+    command.args(["build", "--package", "leasehold"]);
     if release {
         command.arg("--release");
     }

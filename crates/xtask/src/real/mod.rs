@@ -48,6 +48,9 @@ pub struct Args {
     /// Run only this check; may be given several times.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
+    /// Use this `leasehold` instead of building one. `node` needs a static one.
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
     /// Build and install what the checks need, and run none.
     #[arg(long)]
     build_only: bool,
@@ -92,7 +95,7 @@ pub fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let chosen = choose(&args.only)?;
-    let tools = Tools::new();
+    let tools = Tools::new(args.binary.as_deref())?;
     let needs: BTreeSet<Need> = chosen.iter().flat_map(|check| check.needs).copied().collect();
     tools.prepare(&needs.into_iter().collect::<Vec<_>>())?;
     if args.build_only {

@@ -45,6 +45,8 @@ pub enum Need {
 #[derive(Clone, Debug)]
 pub struct Tools {
     bin: PathBuf,
+    /// A `leasehold` that was built elsewhere.
+    given: Option<PathBuf>,
 }
 
 /// One build by Go.
@@ -60,9 +62,15 @@ struct Build {
 }
 
 impl Tools {
-    /// The tools of this workspace, built or not.
-    pub fn new() -> Self {
-        Self { bin: target_dir().join("real/bin") }
+    /// The tools of this workspace, built or not; `leasehold` may be given.
+    ///
+    /// # Errors
+    /// If the given one is not there.
+    pub fn new(leasehold: Option<&Path>) -> Result<Self> {
+        let given = leasehold.map(|path| {
+            path.canonicalize().with_context(|| format!("--binary {}", path.display()))
+        });
+        Ok(Self { bin: target_dir().join("real/bin"), given: given.transpose()? })
     }
 
     /// Every Kubernetes component.
@@ -92,7 +100,8 @@ impl Tools {
 
     /// Our own static release binary.
     pub fn leasehold(&self) -> PathBuf {
-        target_dir().join(target_triple()).join("release/leasehold")
+        let built = || target_dir().join(target_triple()).join("release/leasehold");
+        self.given.clone().unwrap_or_else(built)
     }
 
     /// Where the logs of failed checks are kept.
@@ -119,6 +128,7 @@ impl Tools {
                 Need::Helm => self.build(&helm())?,
                 Need::Collector => self.build(&collector())?,
                 Need::Node => self.build(&containerd())?,
+                Need::Leasehold if self.given.is_some() => {}
                 Need::Leasehold => build_leasehold()?,
             }
         }
@@ -265,11 +275,9 @@ fn build_leasehold() -> Result<()> {
     if !flags.contains("+crt-static") {
         flags.push_str(" -C target-feature=+crt-static");
     }
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
+    let status = xtask::cargo()
         .args(["build", "--release", "--package", "leasehold", "--target", &target_triple()])
         .env("RUSTFLAGS", flags.trim())
-        .current_dir(xtask::root())
         .status()?;
     if !status.success() {
         bail!("cargo could not build leasehold");

@@ -56,7 +56,8 @@ pub async fn run(scene: &Scene) -> Result<()> {
 
 /// The collector, the endpoint it listens on, and the file it writes to.
 fn start_collector(scene: &Scene) -> Result<(Process, String, PathBuf)> {
-    let (port, file) = (free_port()?, scene.dir().join("traces.jsonl"));
+    let (port, file) = (free_port()?, scene.logs().join("traces.jsonl"));
+    fs::create_dir_all(scene.logs())?;
     let address = format!("127.0.0.1:{port}");
     let config = json!({
         "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": address}}}},

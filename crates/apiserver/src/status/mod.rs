@@ -1,102 +1,20 @@
 //! Failures as clients see them: `Status` objects with the reasons, codes, texts and details of a
 //! real API server, because clients match on all four.
 //!
-//! Owns the vocabulary ([`ApiError`], [`FieldError`]) and its JSON form. Owns no HTTP: the
-//! `http` module turns an [`ApiError`] into a response.
+//! Owns the vocabulary ([`ApiError`], [`Reason`], [`FieldError`]) and its JSON form. Owns no HTTP:
+//! the `http` module turns an [`ApiError`] into a response.
+
+mod field;
+mod reason;
 
 use std::fmt;
 
 use serde_json::{Map, Value, json};
 
+pub use field::{FieldError, FieldErrorKind};
+pub use reason::Reason;
+
 use crate::kinds::KindInfo;
-
-/// The machine-readable reason of a failed request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// 400: the request makes no sense.
-    BadRequest,
-    /// 401: no usable credentials.
-    Unauthorized,
-    /// 403: understood and refused.
-    Forbidden,
-    /// 404: no such object or resource.
-    NotFound,
-    /// 405: the resource has no such verb.
-    MethodNotAllowed,
-    /// 406: none of the accepted media types can be produced.
-    NotAcceptable,
-    /// 409 on create: the name is taken.
-    AlreadyExists,
-    /// 409 on write: the object is not the one the client saw.
-    Conflict,
-    /// 410: the resource version is no longer held.
-    Expired,
-    /// 413: the request body or patch is too large.
-    RequestEntityTooLarge,
-    /// 415: the body's media type is not understood here.
-    UnsupportedMediaType,
-    /// 422: the object breaks its kind's rules.
-    Invalid,
-    /// 429: asked to slow down.
-    TooManyRequests,
-    /// 500: a defect of the server.
-    InternalError,
-    /// 503: not available now.
-    ServiceUnavailable,
-    /// 500 with a retry hint: the operation could not be finished in time.
-    ServerTimeout,
-    /// 504: the request ran out of time.
-    Timeout,
-    /// 500 without a word for it, as real servers answer some client mistakes.
-    Unknown,
-}
-
-impl Reason {
-    /// The word written into `reason`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::BadRequest => "BadRequest",
-            Self::Unauthorized => "Unauthorized",
-            Self::Forbidden => "Forbidden",
-            Self::NotFound => "NotFound",
-            Self::MethodNotAllowed => "MethodNotAllowed",
-            Self::NotAcceptable => "NotAcceptable",
-            Self::AlreadyExists => "AlreadyExists",
-            Self::Conflict => "Conflict",
-            Self::Expired => "Expired",
-            Self::RequestEntityTooLarge => "RequestEntityTooLarge",
-            Self::UnsupportedMediaType => "UnsupportedMediaType",
-            Self::Invalid => "Invalid",
-            Self::TooManyRequests => "TooManyRequests",
-            Self::InternalError => "InternalError",
-            Self::ServiceUnavailable => "ServiceUnavailable",
-            Self::ServerTimeout => "ServerTimeout",
-            Self::Timeout => "Timeout",
-            Self::Unknown => "",
-        }
-    }
-
-    /// The HTTP status code that goes with the reason.
-    pub fn code(self) -> u16 {
-        match self {
-            Self::BadRequest => 400,
-            Self::Unauthorized => 401,
-            Self::Forbidden => 403,
-            Self::NotFound => 404,
-            Self::MethodNotAllowed => 405,
-            Self::NotAcceptable => 406,
-            Self::AlreadyExists | Self::Conflict => 409,
-            Self::Expired => 410,
-            Self::RequestEntityTooLarge => 413,
-            Self::UnsupportedMediaType => 415,
-            Self::Invalid => 422,
-            Self::TooManyRequests => 429,
-            Self::InternalError | Self::ServerTimeout | Self::Unknown => 500,
-            Self::ServiceUnavailable => 503,
-            Self::Timeout => 504,
-        }
-    }
-}
 
 /// One cause inside a Status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,148 +58,6 @@ pub struct ApiError {
     pub details: Option<Box<Details>>,
     /// A token to go on with an inconsistent list, for expired pages only.
     pub continue_token: Option<Box<str>>,
-}
-
-/// What is wrong with a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FieldErrorKind {
-    /// Missing though needed.
-    Required,
-    /// Well-formed and still wrong.
-    Invalid,
-    /// Of the wrong JSON type.
-    TypeInvalid,
-    /// Given twice in a set.
-    Duplicate,
-    /// Outside an enumeration.
-    NotSupported,
-    /// May not be set here.
-    Forbidden,
-    /// More bytes or characters than allowed.
-    TooLong,
-    /// More items than allowed.
-    TooMany,
-    /// Refers to nothing.
-    NotFound,
-    /// The server could not judge.
-    Internal,
-}
-
-impl FieldErrorKind {
-    fn title(self) -> &'static str {
-        match self {
-            Self::Required => "Required value",
-            Self::Invalid | Self::TypeInvalid => "Invalid value",
-            Self::Duplicate => "Duplicate value",
-            Self::NotSupported => "Unsupported value",
-            Self::Forbidden => "Forbidden",
-            Self::TooLong => "Too long",
-            Self::TooMany => "Too many",
-            Self::NotFound => "Not found",
-            Self::Internal => "Internal error",
-        }
-    }
-
-    fn reason(self) -> &'static str {
-        match self {
-            Self::Required => "FieldValueRequired",
-            Self::Invalid => "FieldValueInvalid",
-            Self::TypeInvalid => "FieldValueTypeInvalid",
-            Self::Duplicate => "FieldValueDuplicate",
-            Self::NotSupported => "FieldValueNotSupported",
-            Self::Forbidden => "FieldValueForbidden",
-            Self::TooLong => "FieldValueTooLong",
-            Self::TooMany => "FieldValueTooMany",
-            Self::NotFound => "FieldValueNotFound",
-            Self::Internal => "InternalError",
-        }
-    }
-
-    fn shows_value(self) -> bool {
-        !matches!(self, Self::Required | Self::Forbidden | Self::TooLong | Self::Internal)
-    }
-}
-
-/// One broken rule of an object, with the path of its field.
-#[derive(Debug, Clone, PartialEq)]
-pub struct FieldError {
-    /// For example `spec.ports[0].port`.
-    pub path: String,
-    /// What is wrong.
-    pub kind: FieldErrorKind,
-    /// The offending value, shown where the kind of error shows one.
-    pub value: Value,
-    /// The rule, in words; may be empty.
-    pub detail: String,
-}
-
-impl FieldError {
-    /// Any error.
-    pub fn new(
-        kind: FieldErrorKind,
-        path: impl Into<String>,
-        value: impl Into<Value>,
-        detail: impl Into<String>,
-    ) -> Self {
-        Self { path: path.into(), kind, value: value.into(), detail: detail.into() }
-    }
-
-    /// The field is well-formed and wrong.
-    pub fn invalid(
-        path: impl Into<String>,
-        value: impl Into<Value>,
-        detail: impl Into<String>,
-    ) -> Self {
-        Self::new(FieldErrorKind::Invalid, path, value, detail)
-    }
-
-    /// The field must be given.
-    pub fn required(path: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::new(FieldErrorKind::Required, path, Value::Null, detail)
-    }
-
-    /// The field may not be given here.
-    pub fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::new(FieldErrorKind::Forbidden, path, Value::Null, detail)
-    }
-
-    /// The value is outside an enumeration.
-    pub fn not_supported(
-        path: impl Into<String>,
-        value: impl Into<Value>,
-        supported: &[&str],
-    ) -> Self {
-        let list: Vec<String> = supported.iter().map(|v| format!("\"{v}\"")).collect();
-        let detail = format!("supported values: {}", list.join(", "));
-        Self::new(FieldErrorKind::NotSupported, path, value, detail)
-    }
-
-    /// The error without the path, as in a Status cause.
-    pub fn message(&self) -> String {
-        let mut text = self.kind.title().to_owned();
-        if self.kind.shows_value() {
-            text.push_str(": ");
-            text.push_str(&shown(&self.value));
-        }
-        if !self.detail.is_empty() {
-            text.push_str(": ");
-            text.push_str(&self.detail);
-        }
-        text
-    }
-}
-
-impl fmt::Display for FieldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.message())
-    }
-}
-
-fn shown(value: &Value) -> String {
-    match value {
-        Value::Null => "null".to_owned(),
-        other => other.to_string(),
-    }
 }
 
 // === impl ApiError ===
@@ -563,5 +339,4 @@ pub fn deleted(kind: &KindInfo, name: &str, uid: &str) -> Value {
 }
 
 #[cfg(test)]
-#[path = "status_tests.rs"]
 mod tests;

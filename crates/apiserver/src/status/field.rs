@@ -1,0 +1,148 @@
+//! What is wrong with a field of an object, in the real server's words.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// What is wrong with a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldErrorKind {
+    /// Missing though needed.
+    Required,
+    /// Well-formed and still wrong.
+    Invalid,
+    /// Of the wrong JSON type.
+    TypeInvalid,
+    /// Given twice in a set.
+    Duplicate,
+    /// Outside an enumeration.
+    NotSupported,
+    /// May not be set here.
+    Forbidden,
+    /// More bytes or characters than allowed.
+    TooLong,
+    /// More items than allowed.
+    TooMany,
+    /// Refers to nothing.
+    NotFound,
+    /// The server could not judge.
+    Internal,
+}
+
+impl FieldErrorKind {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Required => "Required value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::Duplicate => "Duplicate value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::NotFound => "Not found",
+            Self::Internal => "Internal error",
+        }
+    }
+
+    /// The word of a Status cause.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::Required => "FieldValueRequired",
+            Self::Invalid => "FieldValueInvalid",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::NotFound => "FieldValueNotFound",
+            Self::Internal => "InternalError",
+        }
+    }
+
+    fn shows_value(self) -> bool {
+        !matches!(self, Self::Required | Self::Forbidden | Self::TooLong | Self::Internal)
+    }
+}
+
+/// One broken rule of an object, with the path of its field.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldError {
+    /// For example `spec.ports[0].port`.
+    pub path: String,
+    /// What is wrong.
+    pub kind: FieldErrorKind,
+    /// The offending value, shown where the kind of error shows one.
+    pub value: Value,
+    /// The rule, in words; may be empty.
+    pub detail: String,
+}
+
+impl FieldError {
+    /// Any error.
+    pub fn new(
+        kind: FieldErrorKind,
+        path: impl Into<String>,
+        value: impl Into<Value>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self { path: path.into(), kind, value: value.into(), detail: detail.into() }
+    }
+
+    /// The field is well-formed and wrong.
+    pub fn invalid(
+        path: impl Into<String>,
+        value: impl Into<Value>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self::new(FieldErrorKind::Invalid, path, value, detail)
+    }
+
+    /// The field must be given.
+    pub fn required(path: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(FieldErrorKind::Required, path, Value::Null, detail)
+    }
+
+    /// The field may not be given here.
+    pub fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(FieldErrorKind::Forbidden, path, Value::Null, detail)
+    }
+
+    /// The value is outside an enumeration.
+    pub fn not_supported(
+        path: impl Into<String>,
+        value: impl Into<Value>,
+        supported: &[&str],
+    ) -> Self {
+        let list: Vec<String> = supported.iter().map(|v| format!("\"{v}\"")).collect();
+        let detail = format!("supported values: {}", list.join(", "));
+        Self::new(FieldErrorKind::NotSupported, path, value, detail)
+    }
+
+    /// The error without the path, as in a Status cause.
+    pub fn message(&self) -> String {
+        let mut text = self.kind.title().to_owned();
+        if self.kind.shows_value() {
+            text.push_str(": ");
+            text.push_str(&shown(&self.value));
+        }
+        if !self.detail.is_empty() {
+            text.push_str(": ");
+            text.push_str(&self.detail);
+        }
+        text
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.message())
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        other => other.to_string(),
+    }
+}
