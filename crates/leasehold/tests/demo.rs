@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,9 +12,20 @@ use rustix::process::{Pid, Signal, kill_process};
 const POLL: Duration = Duration::from_millis(50);
 const POLLS: u32 = 600;
 
+/// A demo that goes when its test fails; its replicas go with it.
+struct Demo(Child);
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        // It has usually ended by now.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A small fleet on free ports, with its files in `dir`.
-fn demo(dir: &Path, more: &[&str]) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_leasehold"))
+fn demo(dir: &Path, more: &[&str]) -> Demo {
+    let child = Command::new(env!("CARGO_BIN_EXE_leasehold"))
         .args(["demo", "--port", "0", "--clusters", "2", "--replicas", "2", "--objects", "30"])
         .arg("--dir")
         .arg(dir)
@@ -23,7 +34,19 @@ fn demo(dir: &Path, more: &[&str]) -> Child {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("the binary of this package starts")
+        .expect("the binary of this package starts");
+    Demo(child)
+}
+
+/// Lets a demo end by itself; what it said on both outputs.
+fn ended(mut demo: Demo) -> (bool, String) {
+    // Standard error is short: it fits the pipe while standard output is read.
+    let mut told = String::new();
+    let stdout = demo.0.stdout.as_mut().expect("standard output is a pipe");
+    stdout.read_to_string(&mut told).expect("the output is text");
+    let stderr = demo.0.stderr.as_mut().expect("standard error is a pipe");
+    stderr.read_to_string(&mut told).expect("the output is text");
+    (demo.0.wait().expect("it is our child").success(), told)
 }
 
 /// Processes that have `dir` in their arguments: the demo in it and its replicas.
@@ -62,18 +85,12 @@ fn read_until(child: &mut Child, text: &str) -> BufReader<impl Read + use<>> {
     lines
 }
 
-fn told(output: &Output) -> String {
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    format!("{}\n{}", text(&output.stdout), text(&output.stderr))
-}
-
 #[test]
 fn it_ends_by_itself_when_everything_has_converged() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("demo");
-    let output = demo(&dir, &["--for", "10s"]).wait_with_output().unwrap();
-    let told = told(&output);
-    assert!(output.status.success(), "{told}");
+    let (success, told) = ended(demo(&dir, &["--for", "10s"]));
+    assert!(success, "{told}");
     for expect in [
         "converged        30 of 30 objects",
         "no key was dispatched by two members at once",
@@ -89,16 +106,16 @@ fn an_interrupt_leaves_no_process_and_its_directory_to_the_next() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("demo");
     let mut first = demo(&dir, &[]);
-    let mut rest = read_until(&mut first, "have converged for the first time");
+    let mut rest = read_until(&mut first.0, "objects has converged");
 
-    let second = demo(&dir, &[]).wait_with_output().unwrap();
-    let expect = format!("another demo (process {}) is using", first.id());
-    assert!(told(&second).contains(&expect), "{}", told(&second));
+    let (success, told) = ended(demo(&dir, &[]));
+    let expect = format!("another demo (process {}) is using", first.0.id());
+    assert!(!success && told.contains(&expect), "{told}");
 
-    signal(&first, Signal::INT);
+    signal(&first.0, Signal::INT);
     let mut summary = String::new();
     rest.read_to_string(&mut summary).unwrap();
-    assert!(first.wait().unwrap().success(), "{summary}");
+    assert!(first.0.wait().unwrap().success(), "{summary}");
     assert!(summary.contains("Summary") && !summary.contains("was killed"), "{summary}");
     assert_eq!(processes(&dir), 0, "{summary}");
 }
@@ -107,10 +124,10 @@ fn an_interrupt_leaves_no_process_and_its_directory_to_the_next() {
 fn replicas_do_not_outlive_a_demo_that_is_killed() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("demo");
-    let mut child = demo(&dir, &[]);
-    let _rest = read_until(&mut child, "converged 0/30");
+    let mut demo = demo(&dir, &[]);
+    let _rest = read_until(&mut demo.0, "converged 0/30");
     until_processes(&dir, |count| count == 3, "the demo and two replicas run");
-    signal(&child, Signal::KILL);
-    child.wait().unwrap();
+    signal(&demo.0, Signal::KILL);
+    demo.0.wait().unwrap();
     until_processes(&dir, |count| count == 0, "the replicas end with the demo");
 }

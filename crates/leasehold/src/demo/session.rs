@@ -269,7 +269,9 @@ impl Session {
         {
             self.settled_told = true;
             let (total, took) = (self.tracker.total(), at.since(self.started).as_secs_f64());
-            self.news(&format!("all {total} objects have converged for the first time, {took:.1} s after the start."));
+            self.news(&format!(
+                "each of {total} objects has converged, the last one {took:.1} s after the start."
+            ));
         }
     }
 
@@ -284,23 +286,25 @@ impl Session {
         self.news(&format!("the others have taken its shards over, after {took:.1} s."));
     }
 
-    /// Kills the replica that holds most; of several, the coordinator.
+    /// Kills the replica that has worked most, of those that hold shards.
     async fn kill_one(&mut self) -> Result<(), String> {
-        let coordinator = self.coordinator.clone();
         let weight = |index: &usize| {
-            let name = self.children.replicas()[*index].name();
-            (self.holdings.count(name), is_of(coordinator.as_ref(), name))
+            let holds = self.holdings.count(self.children.replicas()[*index].name()) > 0;
+            let worked = self.figures[*index].last.map_or(0.0, |(_, figures)| figures.reconciles);
+            // Counts of reconciles are whole numbers, far below what a float holds exactly.
+            (holds, worked as u64)
         };
         let index = (0..self.children.replicas().len()).max_by_key(weight).unwrap_or(0);
         let name = self.children.replicas()[index].name().to_owned();
-        let held = self.holdings.of(&name).join(" ");
+        let held = self.holdings.of(&name).join(", ");
         let killed = self.children.kill(index).await;
         let at = killed.map_err(|error| model::error::chain(&error))?;
         let clusters = self.holdings.killed(&name, at);
         self.tracker.disturbed(clusters, at);
         self.kill = Some(Killed { index, at, restarted: false, whole_told: false });
-        let role = if is_of(coordinator.as_ref(), &name) { ", the coordinator," } else { "" };
-        self.news(&format!("{name}{role} was killed (SIGKILL). It held {held}"));
+        let coordinates = is_of(self.coordinator.as_ref(), &name);
+        let role = if coordinates { ", the coordinator," } else { "" };
+        self.news(&format!("{name}{role} was killed (SIGKILL); it held {held}."));
         Ok(())
     }
 

@@ -29,7 +29,7 @@ pub struct Summary {
     pub converged: usize,
     /// Some that had not, and why.
     pub lagging: Vec<String>,
-    /// When every object had converged for the first time.
+    /// When the last object converged for the first time.
     pub settled: Option<Duration>,
     /// Changes made.
     pub changes: u64,
@@ -100,7 +100,7 @@ impl fmt::Display for Summary {
         writeln!(f, "  shards           {} changes of owner among {}", self.moves, self.shards)?;
         let settled = self
             .settled
-            .map(|at| format!("; all of them for the first time after {}", seconds(at)))
+            .map(|at| format!("; each for the first time within {}", seconds(at)))
             .unwrap_or_default();
         writeln!(f, "  converged        {converged} of {objects} objects{settled}")?;
         for lagging in &self.lagging {
@@ -243,7 +243,7 @@ mod tests {
 Summary
   ran              40.0 s: 3 replicas, 3 clusters and a home cluster
   shards           2 changes of owner among 3
-  converged        1000 of 1000 objects; all of them for the first time after 7.3 s
+  converged        1000 of 1000 objects; each for the first time within 7.3 s
   first reconcile  2.2 s after the start (goal: 5 s)
   changes          290 made
   to converged     p50 31 ms, p99 97 ms, at most 9.10 s (290 changes)

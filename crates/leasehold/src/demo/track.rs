@@ -61,6 +61,8 @@ pub struct Tracker {
     objects: BTreeMap<Target, Tracked>,
     deployments: BTreeMap<ObjectKey, DeploymentState>,
     converged: BTreeSet<Target>,
+    /// Objects that have never converged so far.
+    fresh: BTreeSet<Target>,
     changes: u64,
     settled_at: Option<Moment>,
     all: Histogram<u64>,
@@ -130,6 +132,7 @@ impl Tracker {
             objects: planned.iter().map(tracked).collect(),
             deployments: BTreeMap::new(),
             converged: BTreeSet::new(),
+            fresh: planned.iter().map(|planned| planned.target.clone()).collect(),
             changes: 0,
             settled_at: None,
             all: histogram(),
@@ -216,7 +219,7 @@ impl Tracker {
         self.changes
     }
 
-    /// When every object had converged for the first time.
+    /// When the last object converged for the first time.
     pub fn settled_at(&self) -> Option<Moment> {
         self.settled_at
     }
@@ -267,8 +270,8 @@ impl Tracker {
         if let Some(since) = since {
             self.measure(target, since, now);
         }
-        if self.converged.len() == self.objects.len() {
-            self.settled_at.get_or_insert(now);
+        if self.fresh.remove(target) && self.fresh.is_empty() {
+            self.settled_at = Some(now);
         }
     }
 
