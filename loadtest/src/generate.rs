@@ -221,7 +221,11 @@ enum Change {
 }
 
 impl Change {
-    async fn carry_out(self, messages: &mpsc::Sender<Message>, started: Instant) -> anyhow::Result<()> {
+    async fn carry_out(
+        self,
+        messages: &mpsc::Sender<Message>,
+        started: Instant,
+    ) -> anyhow::Result<()> {
         let at = started.elapsed();
         let fact = match &self {
             Change::Create(made) => {

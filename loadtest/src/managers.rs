@@ -106,7 +106,8 @@ impl Manager {
         std::fs::write(&file, serde_json::to_vec_pretty(&config)?)
             .with_context(|| format!("write {}", file.display()))?;
         let log_path = dir.join(format!("{name}.log"));
-        let log = File::create(&log_path).with_context(|| format!("create {}", log_path.display()))?;
+        let log =
+            File::create(&log_path).with_context(|| format!("create {}", log_path.display()))?;
         let child = Command::new(&binary.0)
             .arg("run")
             .arg("--config")

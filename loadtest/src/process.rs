@@ -49,11 +49,7 @@ mod tests {
         let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
         assert_eq!(
             parse(stat, status, 100),
-            Some(Usage {
-                cpu_seconds: 3.0,
-                resident_bytes: 1 << 20,
-                peak_resident_bytes: 2 << 20
-            })
+            Some(Usage { cpu_seconds: 3.0, resident_bytes: 1 << 20, peak_resident_bytes: 2 << 20 })
         );
     }
 

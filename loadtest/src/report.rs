@@ -132,7 +132,11 @@ impl Report {
 
     fn write_markdown(&self, out: &mut String) -> std::fmt::Result {
         let Scenario { name, fleet, objects, load, .. } = &self.scenario;
-        writeln!(out, "# Load test `{name}`: {}\n", if self.succeeded() { "passed" } else { "FAILED" })?;
+        writeln!(
+            out,
+            "# Load test `{name}`: {}\n",
+            if self.succeeded() { "passed" } else { "FAILED" }
+        )?;
         writeln!(
             out,
             "{} TDSets over {} clusters, {} replicas, {:.0} s of load, seed {}.\n",
@@ -149,7 +153,10 @@ impl Report {
         writeln!(
             out,
             "| changes under load | {} creates, {} updates, {} deletes ({:.1}/s) |",
-            self.changes.creates, self.changes.updates, self.changes.deletes, self.changes_per_second
+            self.changes.creates,
+            self.changes.updates,
+            self.changes.deletes,
+            self.changes_per_second
         )?;
         writeln!(
             out,

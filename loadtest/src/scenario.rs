@@ -160,8 +160,7 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
     let span: jiff::SignedDuration = text.parse().map_err(|error| {
         serde::de::Error::custom(format!("{text:?} is not a duration like 60s or 2m: {error}"))
     })?;
-    Duration::try_from(span)
-        .map_err(|_| serde::de::Error::custom(format!("{text:?} is negative")))
+    Duration::try_from(span).map_err(|_| serde::de::Error::custom(format!("{text:?} is negative")))
 }
 
 fn seconds<S: serde::Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

@@ -45,9 +45,7 @@ pub fn histogram(text: &str, name: &str) -> Histogram {
             *buckets.entry(bound.to_bits()).or_default() += sample.value;
         }
     }
-    Histogram {
-        buckets: buckets.into_iter().map(|(bits, n)| (f64::from_bits(bits), n)).collect(),
-    }
+    Histogram { buckets: buckets.into_iter().map(|(bits, n)| (f64::from_bits(bits), n)).collect() }
 }
 
 fn upper_bound(labels: &str) -> Option<f64> {

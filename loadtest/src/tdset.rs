@@ -8,7 +8,10 @@ use crate::track::Key;
 
 /// The resource, spelled out: nothing of the manager is linked in.
 pub fn resource() -> ApiResource {
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("schedule.rs", "v1", "TDSet"), "tdsets")
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("schedule.rs", "v1", "TDSet"),
+        "tdsets",
+    )
 }
 
 /// All TDSets of a cluster.

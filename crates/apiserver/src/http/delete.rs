@@ -44,8 +44,7 @@ pub(super) fn delete(api: &Api, call: &Call) -> Result<Response<Body>, ApiError>
         Deletion::Pending(written) => {
             let outcome = Outcome { written, created: false, warnings: Vec::new() };
             let mut response = super::write::respond(api, &encoder, outcome);
-            let foreground = options.propagation_policy.as_deref() == Some("Foreground");
-            if foreground || options.orphan_dependents == Some(false) {
+            if options.orphan_dependents == Some(false) {
                 *response.status_mut() = StatusCode::ACCEPTED;
             }
             Ok(response)
@@ -136,7 +135,7 @@ fn options(call: &Call) -> Result<Options, ApiError> {
     let mut options = if call.body.iter().all(u8::is_ascii_whitespace) {
         Options::default()
     } else {
-        let body: Value = decode::parse(call.media_type(), &call.body)?;
+        let body: Value = decode::parse("DeleteOptions", call.media_type(), &call.body)?;
         serde_json::from_value(body).map_err(|e| {
             ApiError::bad_request(format!(
                 "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: {e}"

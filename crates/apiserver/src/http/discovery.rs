@@ -13,6 +13,9 @@ use crate::kinds::KindInfo;
 /// Verbs of an ordinary resource.
 const VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// The same of a custom resource, in the order a real server lists them.
+const CUSTOM_VERBS: &[&str] =
+    &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
 
 /// `/api`.
@@ -76,6 +79,9 @@ fn group_value(group: &Group) -> Value {
 
 /// Verbs of a kind.
 fn verbs(info: &KindInfo) -> Vec<&'static str> {
+    if info.custom {
+        return CUSTOM_VERBS.to_vec();
+    }
     let namespaces = info.is("", "namespaces");
     VERBS.iter().copied().filter(|v| !(namespaces && *v == "deletecollection")).collect()
 }

@@ -42,8 +42,13 @@ impl Encoder {
     pub(crate) fn value(&self, object: &Value, now: Timestamp) -> Bytes {
         Bytes::from(match self.form {
             Form::Object => object.to_string(),
-            Form::Metadata => partial(object, true).to_string(),
-            Form::Table => self.table([object], now).to_string(),
+            Form::Metadata => partial(object).to_string(),
+            Form::Table => {
+                let mut table = self.table([object], now);
+                let version = &object["metadata"]["resourceVersion"];
+                table["metadata"] = json!({ "resourceVersion": version });
+                table.to_string()
+            }
         })
     }
 
@@ -57,7 +62,7 @@ impl Encoder {
         match self.form {
             Form::Object => self.plain_list(items, meta),
             Form::Metadata => {
-                let items: Vec<Value> = items.iter().map(|o| partial(o.value(), false)).collect();
+                let items: Vec<Value> = items.iter().map(|o| partial(o.value())).collect();
                 json!({
                     "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
                     "metadata": meta.to_value(), "items": items,
@@ -134,13 +139,9 @@ impl Encoder {
     }
 }
 
-fn partial(object: &Value, with_types: bool) -> Value {
+fn partial(object: &Value) -> Value {
     let metadata = &object["metadata"];
-    if with_types {
-        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
-    } else {
-        json!({"metadata": metadata})
-    }
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
 impl ListMeta {

@@ -16,16 +16,21 @@ pub(crate) enum Form {
     Table,
 }
 
-/// Media types that can be produced, for the text of a 406.
-const PRODUCED: &[&str] = &["application/json"];
+/// Media types that a real server can produce, for the text of a 406. Ours is the first.
+const PRODUCED: &[&str] =
+    &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
-/// The first form the client accepts that can be produced.
-pub(crate) fn form(headers: &HeaderMap) -> Result<Form, ApiError> {
+/// The first form the client accepts that can be produced. Kinds of both sorts are refused in
+/// different words.
+pub(crate) fn form(headers: &HeaderMap, custom: bool) -> Result<Form, ApiError> {
     let accepted = accepted(headers);
     if accepted.is_empty() {
         return Ok(Form::Object);
     }
-    accepted.iter().find_map(MediaRange::form).ok_or_else(|| ApiError::not_acceptable(PRODUCED))
+    accepted.iter().find_map(MediaRange::form).ok_or_else(|| match custom {
+        true => ApiError::not_accepted(PRODUCED),
+        false => ApiError::not_acceptable(PRODUCED),
+    })
 }
 
 /// Whether plain JSON is among what the client accepts.
@@ -135,9 +140,9 @@ mod tests {
             ("application/vnd.kubernetes.protobuf", None),
         ];
         for (accept, expected) in cases {
-            assert_eq!(form(&headers(accept)).ok(), expected, "{accept}");
+            assert_eq!(form(&headers(accept), false).ok(), expected, "{accept}");
         }
-        assert_eq!(form(&HeaderMap::new()).ok(), Some(Form::Object));
+        assert_eq!(form(&HeaderMap::new(), false).ok(), Some(Form::Object));
     }
 
     #[test]

@@ -130,19 +130,14 @@ impl ListOptions {
 
 impl WatchOptions {
     /// Reads the options of a watch.
-    pub(crate) fn parse(query: &Query, resource: &str, group: &str) -> Result<Self, ApiError> {
+    pub(crate) fn parse(query: &Query) -> Result<Self, ApiError> {
         let rules = watch_rules(query);
         if !rules.is_empty() {
             return Err(ApiError::invalid_kind("meta.k8s.io", "ListOptions", "", &rules));
         }
-        let at = query.get("resourceVersion").map(revision).transpose().map_err(|why| {
-            let error = FieldError::invalid(
-                "resourceVersion",
-                query.get("resourceVersion").unwrap_or_default(),
-                why,
-            );
-            ApiError::invalid_kind(group, resource, "", &[error])
-        })?;
+        // The real server fails on it rather than refuse it.
+        let at = query.get("resourceVersion").map(revision).transpose();
+        let at = at.map_err(ApiError::unknown)?;
         let initial = query.flag("sendInitialEvents");
         let start = match (at.unwrap_or(0), initial) {
             (at, Some(true)) => WatchStart::State { at_least: at },
@@ -163,7 +158,12 @@ impl WatchOptions {
 
 /// A resource version as a number.
 fn revision(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
+    text.parse().map_err(|_| {
+        format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid \
+             syntax"
+        )
+    })
 }
 
 fn list_rules(query: &Query) -> Vec<FieldError> {
@@ -260,7 +260,7 @@ impl WriteOptions {
             Some("Ignore") => FieldValidation::Ignore,
             Some("Strict") => FieldValidation::Strict,
             Some(other) => {
-                let known = ["Ignore", "Warn", "Strict"];
+                let known = ["", "Ignore", "Strict", "Warn"];
                 errors.push(FieldError::not_supported("fieldValidation", other, &known));
                 FieldValidation::Warn
             }
@@ -305,7 +305,7 @@ mod tests {
     }
 
     fn watch(query: &str) -> Result<WatchOptions, (u16, String)> {
-        WatchOptions::parse(&Query::parse(query), "configmaps", "").map_err(|e| (e.code, e.message))
+        WatchOptions::parse(&Query::parse(query)).map_err(|e| (e.code, e.message))
     }
 
     #[test]
@@ -366,10 +366,12 @@ mod tests {
         for (query, start) in cases {
             assert_eq!(watch(query).unwrap().start, start, "{query}");
         }
-        for query in
-            ["sendInitialEvents=true", "resourceVersionMatch=NotOlderThan", "resourceVersion=abc"]
-        {
-            assert_eq!(watch(query).map_err(|e| e.0), Err(422), "{query}");
+        for (query, code) in [
+            ("sendInitialEvents=true", 422),
+            ("resourceVersionMatch=NotOlderThan", 422),
+            ("resourceVersion=abc", 500),
+        ] {
+            assert_eq!(watch(query).map_err(|e| e.0), Err(code), "{query}");
         }
     }
 

@@ -58,7 +58,7 @@ pub(super) fn encoder(call: &Call) -> Result<Encoder, ApiError> {
     let include = call.query.get("includeObject").unwrap_or_default();
     Ok(Encoder {
         resource: call.resource.clone(),
-        form: negotiate::form(&call.headers)?,
+        form: negotiate::form(&call.headers, call.resource.info.custom)?,
         include: IncludeObject::parse(include).ok_or_else(|| {
             ApiError::bad_request(format!("unrecognized includeObject value: {include}"))
         })?,

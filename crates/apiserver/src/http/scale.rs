@@ -44,7 +44,7 @@ pub(super) fn scale(api: &Api, call: &Call, verb: Verb) -> Result<Response<Body>
 /// The scale a request asks for.
 fn wanted(call: &Call, verb: Verb, view: &Value) -> Result<Value, ApiError> {
     if verb == Verb::Update {
-        return decode::parse(call.media_type(), &call.body);
+        return decode::parse("Scale", call.media_type(), &call.body);
     }
     match call.media_type() {
         Some("application/json-patch+json") => apply_json(view, &call.body),

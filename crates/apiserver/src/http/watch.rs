@@ -54,8 +54,7 @@ const CHUNK: usize = 64 << 10;
 pub(super) async fn watch(api: &Arc<Api>, call: &Call) -> Result<Response<Body>, ApiError> {
     let encoder = read::encoder(call)?;
     let selector = read::selector(call)?;
-    let info = &call.resource.info;
-    let options = WatchOptions::parse(&call.query, &info.plural, &info.group)?;
+    let options = WatchOptions::parse(&call.query)?;
     let scope =
         Scope { namespace: call.place.namespace.clone(), name: call.place.name.clone(), selector };
     let life = options.timeout.unwrap_or_else(|| MIN_LIFE + MIN_LIFE.mul_f64(api.rng().f64()));

@@ -74,7 +74,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response<Body>, ApiError>
     let encoder = read::encoder(call)?;
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
     let info = &call.resource.info;
-    let mut object = decode::parse(call.media_type(), &call.body)?;
+    let mut object = decode::parse(&info.kind, call.media_type(), &call.body)?;
     decode::check_types(info, &mut object)?;
     decode::check_namespace(&mut object, call.place.namespace.as_deref())?;
     if !matches!(meta(&object, "resourceVersion"), "" | "0") {
@@ -112,7 +112,7 @@ pub(super) fn update(api: &Api, call: &Call) -> Result<Response<Body>, ApiError>
     let encoder = read::encoder(call)?;
     let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
     let info = &call.resource.info;
-    let mut object = decode::parse(call.media_type(), &call.body)?;
+    let mut object = decode::parse(&info.kind, call.media_type(), &call.body)?;
     decode::check_types(info, &mut object)?;
     decode::check_namespace(&mut object, call.place.namespace.as_deref())?;
     decode::check_name(&mut object, &call.key().name)?;
@@ -179,14 +179,7 @@ impl<'a> Patch<'a> {
                     APPLY_PATCH,
                 ]));
             }
-            _ => {
-                return Err(ApiError::unsupported_media_type(&[
-                    JSON_PATCH,
-                    MERGE_PATCH,
-                    STRATEGIC_PATCH,
-                    APPLY_PATCH,
-                ]));
-            }
+            _ => return Err(ApiError::unsupported_patch()),
         };
         if options.force && !matches!(patch, Self::Apply(_)) {
             let error = FieldError::forbidden("force", "may not be specified for non-apply patch");
@@ -205,6 +198,7 @@ impl<'a> Patch<'a> {
             return Err(ApiError::invalid_kind("meta.k8s.io", "PatchOptions", "", &[error]));
         }
         let mut object = decode::yaml(&call.body)?;
+        decode::check_applied(&resource.info, &object)?;
         decode::check_types(&resource.info, &mut object)?;
         decode::check_namespace(&mut object, call.place.namespace.as_deref())?;
         decode::check_name(&mut object, &call.key().name)?;
@@ -327,6 +321,7 @@ impl<'a> Writer<'a> {
         let mut next = prepare::for_update(info, self.subresource, current, object)?;
         let warnings =
             admit::updated(self.resource, current, &mut next, self.options.field_validation)?;
+        prepare::count_generation(info, current, &mut next);
         if !applied {
             self.track(Some(current), &mut next);
         }
@@ -349,7 +344,15 @@ impl<'a> Writer<'a> {
             (true, false) => self.api.definition_changed(&self.key.name),
             (false, _) => {}
         }
-        Ok(outcome(Written::Stored(written)))
+        // Who empties the finalizers is told of the object as it was last stored.
+        Ok(outcome(if finished {
+            let mut last = self.resource.served(written.value()).into_owned();
+            let version = current["metadata"]["resourceVersion"].clone();
+            set_meta(&mut last, "resourceVersion", Some(version));
+            Written::Draft(last)
+        } else {
+            Written::Stored(written)
+        }))
     }
 
     fn defines(&self) -> bool {
@@ -394,6 +397,7 @@ impl<'a> Writer<'a> {
     fn track(&self, current: Option<&Value>, object: &mut Value) {
         let input = TrackInput {
             current,
+            custom: self.resource.info.custom,
             manager: &self.manager(),
             subresource: self.subresource,
             part: self.part(),

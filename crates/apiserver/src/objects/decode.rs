@@ -7,27 +7,48 @@ use serde_json::{Value, json};
 
 use super::{meta, set_meta};
 use crate::kinds::KindInfo;
-use crate::status::ApiError;
+use crate::status::{ApiError, FieldError};
 use crate::types::protobuf;
 
 /// Media types of objects.
 const OBJECT_TYPES: &[&str] = &["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
-/// Parses a body by its media type, without parameters; an absent type is JSON.
+/// Parses a body that should hold an object of kind `expected`, by its media type without
+/// parameters; an absent type is JSON.
 ///
 /// # Errors
 /// 415 for other media types, 400 for text that does not parse.
-pub fn parse(media_type: Option<&str>, body: &[u8]) -> Result<Value, ApiError> {
+pub fn parse(expected: &str, media_type: Option<&str>, body: &[u8]) -> Result<Value, ApiError> {
     match media_type {
-        None | Some("" | "application/json" | "*/*") => serde_json::from_slice(body).map_err(|e| {
-            ApiError::bad_request(format!("couldn't get version/kind; json parse error: {e}"))
-        }),
+        None | Some("" | "application/json" | "*/*") => {
+            serde_json::from_slice(body).map_err(|e| not_json(expected, &e, body))
+        }
         Some(protobuf::MEDIA_TYPE) => {
             protobuf::decode(body).map_err(|e| ApiError::bad_request(e.to_string()))
         }
         Some("application/yaml" | "text/yaml" | "application/x-yaml") => yaml(body),
         Some(_) => Err(ApiError::unsupported_media_type(OBJECT_TYPES)),
     }
+}
+
+/// The longest part of a body that a refusal repeats, in bytes.
+const REPEATED_BYTES: usize = 30;
+
+/// 400 for a body that is not JSON, with its beginning.
+fn not_json(expected: &str, error: &serde_json::Error, body: &[u8]) -> ApiError {
+    let why =
+        if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() };
+    let shown = &body[..body.len().min(REPEATED_BYTES)];
+    let shown = match shown.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => String::from_utf8_lossy(shown).into_owned(),
+        Some(_) => shown.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    let rest = if body.len() > REPEATED_BYTES { " ..." } else { "" };
+    ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {expected}): couldn't get \
+         version/kind; json parse error: {why} ({shown}{rest})"
+    ))
 }
 
 /// Parses YAML, of which JSON is a part.
@@ -63,19 +84,52 @@ pub fn check_types(kind: &KindInfo, object: &mut Value) -> Result<(), ApiError> 
         return Err(unrecognized(kind, &format!("Object '{missing}' is missing")));
     }
     if !found.is_empty() && found != expected {
-        return Err(ApiError::bad_request(format!(
-            "the API version in the data ({found}) does not match the expected API version ({expected})"
-        )));
+        return Err(ApiError::bad_request(if kind.custom {
+            format!(
+                "the API version in the data ({found}) does not match the expected API version ({expected})"
+            )
+        } else {
+            format!(
+                "{name} in version \"{found}\" cannot be handled as a {name}: no kind \"{name}\" is \
+                 registered for version \"{found}\" in scheme \"pkg/runtime/scheme.go:111\"",
+                name = kind.kind
+            )
+        }));
+    }
+    if kind.custom && found_kind != kind.kind {
+        let wrong = FieldError::invalid("kind", found_kind, format!("must be {}", kind.kind));
+        let name = fields.get("metadata").and_then(|metadata| metadata["name"].as_str());
+        let name = name.unwrap_or_default();
+        return Err(ApiError::invalid_kind(&kind.group, found_kind, name, &[wrong]));
     }
     if !found_kind.is_empty() && found_kind != kind.kind {
+        let KindInfo { group, version, kind: name, .. } = kind;
+        // As Go names the two types: the outer by version, the inner by the package of its group.
+        let package = group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
         return Err(ApiError::bad_request(format!(
-            "{found_kind} in version \"{}\" cannot be handled as a {}: converting ({found_kind}) to ({}): unknown conversion",
-            kind.version, kind.kind, kind.kind
+            "{found_kind} in version \"{version}\" cannot be handled as a {name}: converting \
+             ({version}.{found_kind}) to ({package}.{name}): unknown conversion"
         )));
     }
     fields.insert("apiVersion".into(), json!(expected));
     fields.insert("kind".into(), json!(kind.kind));
     check_metadata(kind, object)
+}
+
+/// Checks that an applied configuration says what it is: unlike other bodies of built-in kinds, it
+/// must.
+///
+/// # Errors
+/// 400 in the words of the real server.
+pub fn check_applied(kind: &KindInfo, object: &Value) -> Result<(), ApiError> {
+    let word = |field| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, found_kind) = (word("apiVersion"), word("kind"));
+    if kind.custom || !(api_version.is_empty() || found_kind.is_empty()) {
+        return Ok(());
+    }
+    let group_version =
+        if api_version.contains('/') { api_version.to_owned() } else { format!("/{api_version}") };
+    Err(ApiError::bad_request(format!("invalid object type: {group_version}, Kind={found_kind}")))
 }
 
 fn unrecognized(kind: &KindInfo, why: &str) -> ApiError {
@@ -162,9 +216,9 @@ mod tests {
 
     #[test]
     fn bodies_are_json_or_yaml() {
-        assert_eq!(parse(Some("application/yaml"), b"a: 1").unwrap(), json!({"a": 1}));
-        assert_eq!(parse(None, b"{\"a\":1}").unwrap(), json!({"a": 1}));
-        assert_eq!(parse(None, b"{").unwrap_err().code, 400);
-        assert_eq!(parse(Some("text/html"), b"{}").unwrap_err().code, 415);
+        assert_eq!(parse("ConfigMap", Some("application/yaml"), b"a: 1").unwrap(), json!({"a": 1}));
+        assert_eq!(parse("ConfigMap", None, b"{\"a\":1}").unwrap(), json!({"a": 1}));
+        assert_eq!(parse("ConfigMap", None, b"{").unwrap_err().code, 400);
+        assert_eq!(parse("ConfigMap", Some("text/html"), b"{}").unwrap_err().code, 415);
     }
 }

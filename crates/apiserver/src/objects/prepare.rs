@@ -58,11 +58,16 @@ pub fn for_update(
     set_meta(&mut proposed, "selfLink", None);
     tidy(kind, &mut proposed);
     check_finalizers(kind, name, current, &proposed)?;
-    if kind.generation && differs_in_substance(kind, current, &proposed) {
-        let next = current["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
-        set_meta(&mut proposed, "generation", Some(json!(next)));
-    }
     Ok(proposed)
+}
+
+/// Counts a change of substance in the generation. Only an object that is complete can be
+/// compared: a default that was left out and filled in again is no change.
+pub fn count_generation(kind: &KindInfo, current: &Value, next: &mut Value) {
+    if kind.generation && differs_in_substance(kind, current, next) {
+        let generation = current["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
+        set_meta(next, "generation", Some(json!(generation)));
+    }
 }
 
 /// Whether two versions differ outside metadata, and outside status where that is kept apart.
@@ -251,7 +256,8 @@ mod tests {
         let change = |edit: fn(&mut Value)| {
             let mut proposed = stored();
             edit(&mut proposed);
-            let next = for_update(&custom(), None, &stored(), proposed).unwrap();
+            let mut next = for_update(&custom(), None, &stored(), proposed).unwrap();
+            count_generation(&custom(), &stored(), &mut next);
             next["metadata"]["generation"].clone()
         };
         assert_eq!(change(|o| o["spec"]["a"] = json!(2)), 4);

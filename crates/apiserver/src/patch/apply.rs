@@ -69,6 +69,8 @@ pub struct ApplyInput<'a> {
 pub struct TrackInput<'a> {
     /// The object as stored, `None` on create.
     pub current: Option<&'a Value>,
+    /// Whether the kind is a custom one.
+    pub custom: bool,
     /// `fieldManager`.
     pub manager: &'a str,
     /// The subresource written to, if any.
@@ -146,8 +148,8 @@ pub fn track_update(input: TrackInput<'_>, object: &mut Value) {
     if let Some(metadata) = metadata(object) {
         metadata.remove("managedFields");
     }
-    let empty = json!({});
-    let live = input.current.unwrap_or(&empty);
+    let unborn = if input.custom { json!({}) } else { unborn(object) };
+    let live = input.current.unwrap_or(&unborn);
     let changes = compare(input.schema, live, object, input.part);
     let manager = Manager {
         operation: Operation::Update,
@@ -173,6 +175,21 @@ pub fn track_update(input: TrackInput<'_>, object: &mut Value) {
         }
     }
     managers.write(object);
+}
+
+/// What a built-in object is before it is created. In a real server it is a Go struct, whose list of
+/// containers is there from the start, empty: nobody comes to own the list itself.
+fn unborn(object: &Value) -> Value {
+    let has = |pointer| object.pointer(pointer).is_some();
+    if has("/spec/jobTemplate/spec/template/spec/containers") {
+        json!({"spec": {"jobTemplate": {"spec": {"template": {"spec": {"containers": []}}}}}})
+    } else if has("/spec/template/spec/containers") {
+        json!({"spec": {"template": {"spec": {"containers": []}}}})
+    } else if has("/spec/containers") {
+        json!({"spec": {"containers": []}})
+    } else {
+        json!({})
+    }
 }
 
 fn check(input: &ApplyInput<'_>) -> Result<(), ApiError> {

@@ -25,6 +25,7 @@ mod tests;
 mod topology;
 mod typed;
 
+use json_patch::{AddOperation, PatchOperation, ReplaceOperation};
 use serde_json::Value;
 
 pub use apply::{ApplyInput, Part, TrackInput, server_side_apply, track_update};
@@ -43,7 +44,10 @@ pub const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
 /// 400 for a body that is no JSON patch, 413 for one with too many operations, 422 for one that
 /// does not fit the object (a failed `test`, a path that leads nowhere).
 pub fn apply_json(current: &Value, body: &[u8]) -> Result<Value, ApiError> {
-    let operations: Vec<Value> = decode(body)?;
+    let operations = match decode(body)? {
+        Value::Array(operations) => operations,
+        other => return Err(cannot_unmarshal(&other, "[]handlers.jsonPatchOp")),
+    };
     if operations.len() > MAX_JSON_PATCH_OPERATIONS {
         return Err(ApiError::too_large(format!(
             "Request entity too large: The allowed maximum operations in a JSON patch is \
@@ -54,7 +58,10 @@ pub fn apply_json(current: &Value, body: &[u8]) -> Result<Value, ApiError> {
     let patch: json_patch::Patch = serde_json::from_value(Value::Array(operations))
         .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
     let mut patched = current.clone();
-    json_patch::patch(&mut patched, &patch).map_err(|_| does_not_fit())?;
+    for operation in patch.0 {
+        let operation = lenient(operation, &patched);
+        json_patch::patch(&mut patched, &[operation]).map_err(|_| does_not_fit())?;
+    }
     Ok(patched)
 }
 
@@ -65,11 +72,42 @@ pub fn apply_json(current: &Value, body: &[u8]) -> Result<Value, ApiError> {
 pub fn apply_merge(current: &Value, body: &[u8]) -> Result<Value, ApiError> {
     let patch: Value = decode(body)?;
     if !patch.is_object() {
-        return Err(ApiError::bad_request("error decoding patch: a merge patch must be an object"));
+        return Err(cannot_unmarshal(&patch, "map[string]interface {}"));
     }
     let mut patched = current.clone();
     json_patch::merge(&mut patched, &patch);
     Ok(patched)
+}
+
+/// A real server lets `replace` add a member that is not there, as long as there is an object for
+/// it.
+fn lenient(operation: PatchOperation, current: &Value) -> PatchOperation {
+    match operation {
+        PatchOperation::Replace(ReplaceOperation { path, value })
+            if path
+                .parent()
+                .and_then(|parent| current.pointer(parent.as_str()))
+                .is_some_and(Value::is_object) =>
+        {
+            PatchOperation::Add(AddOperation { path, value })
+        }
+        other => other,
+    }
+}
+
+/// 400 for a patch of the wrong shape, in the words of Go's decoder.
+fn cannot_unmarshal(found: &Value, target: &str) -> ApiError {
+    let found = match found {
+        Value::Array(_) => "array",
+        Value::Bool(_) => "bool",
+        Value::Null => "null",
+        Value::Number(_) => "number",
+        Value::Object(_) => "object",
+        Value::String(_) => "string",
+    };
+    ApiError::bad_request(format!(
+        "error decoding patch: json: cannot unmarshal {found} into Go value of type {target}"
+    ))
 }
 
 fn decode<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {

@@ -110,15 +110,25 @@ impl Strategic {
     fn list(&mut self, current: Vec<Value>, patch: Vec<Value>) -> Result<Vec<Value>, ApiError> {
         match self.topology() {
             Topology::Set => {
+                let (before, given) = (current.clone(), patch.clone());
                 let mut merged = current;
                 for item in patch {
                     if !merged.contains(&item) {
                         merged.push(item);
                     }
                 }
-                Ok(merged)
+                Ok(interleave(merged, &before, &given))
             }
-            Topology::Map(keys) => self.keyed_list(current, patch, &keys[0].name),
+            Topology::Map(keys) => {
+                let key = &keys[0].name;
+                let identities = |items: &[Value]| -> Vec<Value> {
+                    items.iter().map(|item| item.get(key).cloned().unwrap_or_default()).collect()
+                };
+                let (before, given) = (identities(&current), identities(&patch));
+                let merged = self.keyed_list(current, patch, key)?;
+                let order = interleave(identities(&merged), &before, &given);
+                Ok(sorted_by(merged, key, &order))
+            }
             Topology::Plain | Topology::Atomic => Ok(patch),
         }
     }
@@ -190,6 +200,35 @@ impl Strategic {
             .collect();
         BuiltinTopology.topology(&steps)
     }
+}
+
+/// The order a real server gives a merged list: what the patch names as the patch has it, the rest
+/// as it was, and each of the rest before the first named item that it was before.
+fn interleave(merged: Vec<Value>, before: &[Value], given: &[Value]) -> Vec<Value> {
+    let at = |list: &[Value], item: &Value| list.iter().position(|other| other == item);
+    let (mut named, rest): (Vec<Value>, Vec<Value>) =
+        merged.into_iter().partition(|item| given.contains(item));
+    named.sort_by_key(|item| at(given, item));
+    let mut named = named.into_iter().peekable();
+    let mut ordered = Vec::new();
+    for item in rest {
+        let mine = at(before, &item);
+        while let Some(next) = named.next_if(|next| {
+            let theirs = at(before, next);
+            theirs.is_none() || theirs < mine
+        }) {
+            ordered.push(next);
+        }
+        ordered.push(item);
+    }
+    ordered.extend(named);
+    ordered
+}
+
+/// `items` in the order of their identities in `order`.
+fn sorted_by(mut items: Vec<Value>, key: &str, order: &[Value]) -> Vec<Value> {
+    items.sort_by_key(|item| order.iter().position(|identity| item.get(key) == Some(identity)));
+    items
 }
 
 fn take_prefixed(patch: &mut Map<String, Value>, prefix: &str) -> Vec<(String, Vec<Value>)> {

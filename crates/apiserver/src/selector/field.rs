@@ -49,7 +49,12 @@ impl Term {
             .or_else(|| text.split_once('=').map(|(p, v)| (p, v, true)))
             .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{text}'"))?;
         if !supported(kind, selectable, path) {
-            return Err(format!("field label not supported: {path}"));
+            return Err(match known(kind) {
+                [] if !kind.custom => format!(
+                    "{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                ),
+                _ => format!("field label not supported: {path}"),
+            });
         }
         Ok(Self { path: path.into(), value: value.into(), equal })
     }
@@ -86,7 +91,12 @@ fn supported(kind: &KindInfo, selectable: &[String], path: &str) -> bool {
     if kind.custom {
         return selectable.iter().any(|s| s.strip_prefix('.').unwrap_or(s) == path);
     }
-    let known: &[&str] = match (kind.group.as_str(), kind.plural.as_str()) {
+    known(kind).contains(&path)
+}
+
+/// The fields a built-in kind can be selected by, beside name and namespace.
+fn known(kind: &KindInfo) -> &'static [&'static str] {
+    match (kind.group.as_str(), kind.plural.as_str()) {
         ("", "pods") => &[
             "spec.nodeName",
             "spec.restartPolicy",
@@ -117,8 +127,7 @@ fn supported(kind: &KindInfo, selectable: &[String], path: &str) -> bool {
         ("apps", "replicasets") => &["status.replicas"],
         ("batch", "jobs") => &["status.successful"],
         _ => &[],
-    };
-    known.contains(&path)
+    }
 }
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ fn key(text: &str) -> Result<(String, &str), String> {
     let name = key.rsplit('/').next().unwrap_or_default();
     if !crate::objects::names::is_qualified_part(name) {
         return Err(format!(
-            "key: Invalid value: \"{key}\": {}",
+            "<nil>: Invalid value: \"{key}\": {}",
             crate::objects::names::QUALIFIED_NAME_RULE
         ));
     }

@@ -115,11 +115,18 @@ impl ApiError {
         }
     }
 
-    /// 406 with the media types that can be produced.
-    pub fn not_acceptable(supported: &[&str]) -> Self {
+    /// 406 with the media types that can be produced, as for custom kinds.
+    pub fn not_accepted(supported: &[&str]) -> Self {
         let message =
             format!("only the following media types are accepted: {}", supported.join(", "));
         Self::new(Reason::NotAcceptable, message)
+    }
+
+    /// 406 with the media types that can be produced, as for built-in kinds.
+    pub fn not_acceptable(supported: &[&str]) -> Self {
+        let message =
+            format!("406: Not Acceptable\n\nAvailable representations: {}", supported.join(", "));
+        Self { details: Some(Box::default()), ..Self::new(Reason::NotAcceptable, message) }
     }
 
     /// 409 because the name is taken.
@@ -173,7 +180,8 @@ impl ApiError {
 
     /// 504 for a resource version the server has not reached.
     pub fn too_large_resource_version(requested: u64, current: u64) -> Self {
-        let message = format!("Too large resource version: {requested}, current: {current}");
+        let message =
+            format!("Timeout: Too large resource version: {requested}, current: {current}");
         let cause = Cause {
             reason: "ResourceVersionTooLarge".into(),
             message: "Too large resource version".into(),
@@ -187,6 +195,12 @@ impl ApiError {
     /// 413 in the given words.
     pub fn too_large(message: impl Into<String>) -> Self {
         Self::new(Reason::RequestEntityTooLarge, message)
+    }
+
+    /// 415 without a word more, as for built-in kinds.
+    pub fn unsupported_patch() -> Self {
+        let message = "415: Unsupported Media Type";
+        Self { details: Some(Box::default()), ..Self::new(Reason::UnsupportedMediaType, message) }
     }
 
     /// 415 with the media types that are understood.

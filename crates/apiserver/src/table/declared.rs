@@ -29,7 +29,7 @@ impl<'a> Columns<'a> {
                 "name": column.name,
                 "type": column.kind,
                 "format": column.format,
-                "description": column.description,
+                "description": description(column),
                 "priority": column.priority,
             })
         }));
@@ -46,6 +46,14 @@ impl<'a> Columns<'a> {
             found.map_or(Value::Null, |value| cell(&column.kind, &value, row))
         }));
         cells
+    }
+}
+
+fn description(column: &PrinterColumn) -> String {
+    if column.description.is_empty() {
+        format!("Custom resource definition column (in JSONPath format): {}", column.json_path)
+    } else {
+        column.description.clone()
     }
 }
 

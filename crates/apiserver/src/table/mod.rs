@@ -126,6 +126,13 @@ fn builtin(kind: &KindInfo) -> &'static [Column] {
     }
 }
 
+/// What a real server says of the first column; of the others, nobody reads it.
+const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating \
+    resources, although some resources may allow a client to request the generation of an \
+    appropriate name automatically. Name is primarily intended for creation idempotence and \
+    configuration definition. Cannot be updated. More info: \
+    https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+
 // === impl Column ===
 
 impl Column {
@@ -159,7 +166,7 @@ impl Column {
             "name": self.name,
             "type": self.kind,
             "format": self.format,
-            "description": "",
+            "description": if self.name == Self::NAME.name { NAME_DESCRIPTION } else { "" },
             "priority": self.priority,
         })
     }

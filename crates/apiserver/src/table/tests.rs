@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{IncludeObject, render};
+use super::{IncludeObject, NAME_DESCRIPTION, render};
 use crate::kinds::{self, KindInfo, PrinterColumn};
 
 const CREATED: &str = "2024-01-01T00:00:00Z";
@@ -57,7 +57,7 @@ fn a_table_has_the_real_shape() {
         json!({
             "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {},
             "columnDefinitions": [
-                {"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0},
+                {"name": "Name", "type": "string", "format": "name", "description": NAME_DESCRIPTION, "priority": 0},
                 {"name": "Data", "type": "string", "format": "", "description": "", "priority": 0},
                 {"name": "Age", "type": "string", "format": "", "description": "", "priority": 0},
             ],

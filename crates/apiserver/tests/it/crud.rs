@@ -52,7 +52,8 @@ async fn bodies_must_fit_their_path() {
         (
             json!({"apiVersion": "v2", "metadata": {"name": "a"}}),
             400,
-            "the API version in the data (v2) does not match the expected API version (v1)",
+            "ConfigMap in version \"v2\" cannot be handled as a ConfigMap: no kind \"ConfigMap\" is \
+             registered for version \"v2\" in scheme \"pkg/runtime/scheme.go:111\"",
         ),
     ];
     for (body, code, message) in cases {

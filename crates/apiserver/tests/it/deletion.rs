@@ -54,7 +54,7 @@ async fn preconditions_and_options_are_checked() {
     world.delete(&path, json!({"dryRun": ["All"]})).await.expect(200);
     world.get(&path).await.expect(200);
     let foreground = world.delete(&path, json!({"propagationPolicy": "Foreground"})).await;
-    assert_eq!(foreground.expect(202)["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    assert_eq!(foreground.expect(200)["metadata"]["finalizers"], json!(["foregroundDeletion"]));
 }
 
 #[tokio::test]

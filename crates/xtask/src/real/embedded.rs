@@ -23,15 +23,17 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Starts one.
+    /// Starts one, with (`alive`) or without stand-ins for the controllers of a real cluster.
     ///
     /// # Errors
     /// If it ends or is not ready in time.
-    pub async fn start(scene: &Scene, name: &str) -> Result<Self> {
+    pub async fn start(scene: &Scene, name: &str, alive: bool) -> Result<Self> {
         let kubeconfig = scene.dir().join(format!("{name}.kubeconfig"));
         let mut command = Command::new(scene.tools().leasehold());
         command.args(["apiserver", "--name", name, "--port", &free_port()?.to_string()]);
         command.arg("--kubeconfig").arg(&kubeconfig);
+        let alive = alive.to_string();
+        command.args(["--workloads", &alive, "--garbage-collector", &alive]);
         let mut process = Process::spawn(name, &command, &scene.logs())?;
         let client = wait::until(READY_DEADLINE, "the embedded server to be ready", async || {
             process.check_alive()?;

@@ -18,8 +18,10 @@ pub async fn run(scene: &Scene) -> Result<()> {
     let folder = real_dir().join("conformance");
     let sequences = conformance::sequences(&folder.join("sequences"))?;
     let exceptions = conformance::exceptions(&folder.join("exceptions.yaml"))?;
-    let (plane, embedded) =
-        tokio::try_join!(ControlPlane::local(scene, "real"), Embedded::start(scene, "embedded"),)?;
+    let (plane, embedded) = tokio::try_join!(
+        ControlPlane::local(scene, "real"),
+        Embedded::start(scene, "embedded", false),
+    )?;
     let definitions = fs::read_to_string(folder.join("definitions.yaml"))?;
     let namespace = |index: usize| format!("sequence-{index}");
     let namespaces: String = (0..sequences.len())

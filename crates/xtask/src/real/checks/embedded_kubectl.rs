@@ -121,7 +121,7 @@ const REFUSED: &[Line] = &[
 
 /// Does it.
 pub async fn run(scene: &Scene) -> Result<()> {
-    let server = Embedded::start(scene, "embedded").await?;
+    let server = Embedded::start(scene, "embedded", true).await?;
     let kubectl = &server.kubectl;
     kubectl.apply_path(&xtask::root().join("deploy/charts/leasehold/crds")).await?;
     let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"];

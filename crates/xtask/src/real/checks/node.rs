@@ -177,21 +177,29 @@ impl Stage {
         Ok(())
     }
 
-    /// SIGKILL to the process of one Pod after the other; each comes back by itself.
+    /// SIGKILL to the process of one owner after the other; each comes back by itself, as another
+    /// member, and what its earlier life owned is taken over.
     async fn kill_pods(&self) -> Result<()> {
-        let victims: Vec<String> = self.pods().await?.into_keys().take(2).collect();
-        for victim in &victims {
+        for _ in 0..2 {
+            let shards = manager::shards(&self.node.control.client).await?;
+            let (_, member) = shards.owners.first().context("nobody owns a shard")?.clone();
+            let pods = self.pods().await?.into_keys();
+            let victim = pods.into_iter().find(|pod| member.starts_with(pod.as_str()));
+            let victim = victim.with_context(|| format!("{member} is no Pod of ours"))?;
             let watch = Stopwatch::start();
-            self.node.kill_pod(victim, "/leasehold")?;
-            wait::until(DEADLINE, &format!("{victim} to be restarted"), async || {
-                let pods = self.pods().await?;
-                let pod = pods.get(victim).context("a killed container does not end its Pod")?;
-                let count = &pod["status"]["containerStatuses"][0]["restartCount"];
-                Ok((count.as_u64() > Some(0)).then_some(()))
+            self.node.kill_pod(&victim, "/leasehold")?;
+            let what = format!("the shards of {member} to be taken over");
+            wait::until(DEADLINE, &what, async || {
+                let shards = manager::shards(&self.node.control.client).await?;
+                let gone = shards.owners.iter().all(|(_, owner)| *owner != member);
+                Ok((gone && shards.owners.len() == SHARDS).then_some(()))
             })
             .await?;
-            self.settled().await?;
-            println!("{victim} was killed with SIGKILL; every shard had an owner after {watch}");
+            println!("a Pod was killed with SIGKILL; its shards had new owners after {watch}");
+            let pods = self.settled().await?;
+            let status = &pods.get(&victim).context("a killed container ends no Pod")?["status"];
+            let restarts = status["containerStatuses"][0]["restartCount"].as_u64();
+            ensure!(restarts > Some(0), "{victim} was not restarted: {status}");
         }
         Ok(())
     }

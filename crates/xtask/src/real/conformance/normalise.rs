@@ -34,7 +34,10 @@ impl Normaliser {
     fn visit(&mut self, value: &mut Value) {
         match value {
             Value::Object(object) => self.visit_object(object),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.visit(item)),
+            Value::Array(items) => {
+                items.retain(|item| !is_plain_bookmark(item));
+                items.iter_mut().for_each(|item| self.visit(item));
+            }
             _ => {}
         }
     }
@@ -52,6 +55,9 @@ impl Normaliser {
             forget_version(metadata);
         }
         let is_status = object.get("kind").is_some_and(|kind| kind == "Status");
+        if is_status {
+            sort_causes(object);
+        }
         for (key, value) in object.iter_mut() {
             match key.as_str() {
                 "uid" => self.name("uid", value),
@@ -90,10 +96,11 @@ impl Normaliser {
         let Some(text) = value.as_str() else { return };
         let mut text = text.to_owned();
         for ((kind, known), word) in &self.words {
-            // A short version would be found inside other numbers.
-            if *kind == "uid" || known.len() > 2 {
-                text = text.replace(known.as_str(), word);
-            }
+            // A bare version would be found inside other numbers.
+            text = match *kind {
+                "version" => text.replace(&format!("({known})"), &format!("({word})")),
+                _ => text.replace(known.as_str(), word),
+            };
         }
         if let Some((before, after)) = text.split_once(PRESENT_VERSION) {
             let rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -101,6 +108,24 @@ impl Normaliser {
         }
         *value = Value::String(text);
     }
+}
+
+/// A real server finds several faults of one object in an order that changes from time to time. The
+/// text lists them once more.
+fn sort_causes(status: &mut Map<String, Value>) {
+    let causes = status.get_mut("details").and_then(|details| details["causes"].as_array_mut());
+    let Some(causes) = causes.filter(|causes| causes.len() > 1) else { return };
+    causes.sort_by_cached_key(Value::to_string);
+    if let Some(Value::String(message)) = status.get_mut("message")
+        && let Some((before, _)) = message.split_once("is invalid: [")
+    {
+        *message = format!("{before}is invalid: <the causes>");
+    }
+}
+
+/// A bookmark that says only where the watch stands: it comes when it comes.
+fn is_plain_bookmark(event: &Value) -> bool {
+    event["type"] == "BOOKMARK" && event["object"]["metadata"]["annotations"].is_null()
 }
 
 fn replace(value: &mut Value, word: &str) {
@@ -145,9 +170,23 @@ mod tests {
         let second = normaliser.normalise(object("a-a", "1002"));
         assert_eq!(first["metadata"]["uid"], second["metadata"]["uid"]);
         assert_ne!(first["metadata"]["resourceVersion"], second["metadata"]["resourceVersion"]);
-        let refusal = json!({"kind": "Status", "message": "uid is a-a, version 1002"});
+        let refusal = json!({"kind": "Status", "message": "uid is a-a, version (1002)"});
         let refusal = normaliser.normalise(refusal);
-        assert_eq!(refusal["message"], "uid is <uid 1>, version <version 2>");
+        assert_eq!(refusal["message"], "uid is <uid 1>, version (<version 2>)");
+    }
+
+    #[test]
+    fn several_causes_come_in_one_order() {
+        let status = |causes: Value, message: &str| {
+            let status = json!({
+                "kind": "Status", "details": {"causes": causes}, "message": message,
+            });
+            Normaliser::default().normalise(status)
+        };
+        let (a, b) = (json!({"field": "a"}), json!({"field": "b"}));
+        let first = status(json!([a, b]), "X \"x\" is invalid: [a: bad, b: bad]");
+        assert_eq!(first, status(json!([b, a]), "X \"x\" is invalid: [b: bad, a: bad]"));
+        assert_ne!(first, status(json!([a]), "X \"x\" is invalid: a: bad"));
     }
 
     #[test]
@@ -157,11 +196,14 @@ mod tests {
         let list = normaliser.normalise(list);
         assert_eq!(list["metadata"]["resourceVersion"], "<version of the server>");
         assert_eq!(list["metadata"]["continue"], "<token>");
-        let bookmark =
-            json!([{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "8"}}}]);
-        let bookmark = normaliser.normalise(bookmark);
-        let version = &bookmark[0]["object"]["metadata"]["resourceVersion"];
+        let mut bookmark = |annotations: Value| {
+            let metadata = json!({"resourceVersion": "8", "annotations": annotations});
+            normaliser.normalise(json!([{"type": "BOOKMARK", "object": {"metadata": metadata}}]))
+        };
+        let end = bookmark(json!({"k8s.io/initial-events-end": "true"}));
+        let version = &end[0]["object"]["metadata"]["resourceVersion"];
         assert_eq!(version, "<version of the server>");
+        assert_eq!(bookmark(Value::Null), json!([]));
         let object = json!({"metadata": {"generateName": "a-", "name": "a-x7k2p"}});
         assert_eq!(normaliser.normalise(object)["metadata"]["name"], "a-<5 characters>");
     }
