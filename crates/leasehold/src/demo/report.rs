@@ -10,7 +10,6 @@ use super::handover::is_of;
 use super::session::{Ending, Fleet, Killed, Session};
 use super::summary::{Kill, Summary};
 use super::view::{ReplicaView, Snapshot};
-use super::world::HOME_NAMESPACE;
 
 /// How many objects that did not converge are named.
 const LAGGING: usize = 5;
@@ -47,6 +46,7 @@ impl Session {
             state,
             coordinator: is_of(self.coordinator.as_ref(), replica.name()),
             shards: self.holdings.of(replica.name()),
+            dead: !replica.is_running(),
             rate: scraped.rate,
             // Depths are whole numbers, far below what a float holds exactly.
             queued: scraped.last.map(|(_, figures)| figures.queued as u64),
@@ -120,7 +120,7 @@ pub(super) fn welcome(fleet: &Fleet) -> String {
     let mut row = |label: &str, value: String| text.push_str(&format!("  {label:<12}{value}\n"));
     row("kubeconfig", format!("{}, a context for each cluster and for home", kubeconfig.display()));
     row("objects", format!("{kubectl} --context {} get tdsets -A", names[0]));
-    row("shards", format!("{kubectl} --context home get shardmaps,members -n {HOME_NAMESPACE}"));
+    row("shards", format!("{kubectl} --context home get shardmaps,members -A"));
     for (index, address) in fleet.ports.replicas.iter().enumerate() {
         row(
             &format!("replica-{index}"),

@@ -43,9 +43,11 @@ pub struct ReplicaView {
     pub name: String,
     /// How its process does.
     pub state: String,
+    /// Whether it has no process.
+    pub dead: bool,
     /// Whether it coordinates.
     pub coordinator: bool,
-    /// The shards it holds.
+    /// The shards it holds; those it left, if it is dead.
     pub shards: Vec<String>,
     /// Reconciles per second; `None` when it does not answer.
     pub rate: Option<f64>,
@@ -103,7 +105,11 @@ pub fn table(snapshot: &Snapshot, width: usize) -> Vec<String> {
 fn replica(replica: &ReplicaView) -> String {
     let mark = if replica.coordinator { '*' } else { ' ' };
     let figure = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-    let shards = if replica.shards.is_empty() { "-".into() } else { replica.shards.join(" ") };
+    let shards = match (replica.shards.as_slice(), replica.dead) {
+        ([], _) => "-".to_owned(),
+        (left, true) => format!("left behind: {}", left.join(" ")),
+        (held, false) => held.join(" "),
+    };
     format!(
         "{mark} {:<12} {:<22} {:>9} {:>6}  {shards}",
         replica.name,
@@ -232,6 +238,8 @@ mod tests {
         let killed = ReplicaView {
             name: "replica-2".to_owned(),
             state: "killed 3 s ago".to_owned(),
+            dead: true,
+            shards: vec!["west/tdset".to_owned()],
             ..ReplicaView::default()
         };
         Snapshot {
@@ -260,7 +268,7 @@ Leasehold demo   1:15 of 1:30
   REPLICA      STATE                    RECON/S  QUEUE  SHARDS
 * replica-0    ready                       12.3      2  east/tdset
   replica-1    ready                       12.3      2  -
-  replica-2    killed 3 s ago                 -      -  -
+  replica-2    killed 3 s ago                 -      -  left behind: west/tdset
 * coordinator
 
   shards      2 of 3 owned, 1 without an owner
@@ -281,7 +289,7 @@ Leasehold demo   1:15 of 1:30
     fn a_line_tells_the_same_for_pipes() {
         assert_eq!(
             line(&snapshot()),
-            " 1:15  converged 750/1000, shards owned 2/3 (replica-0* 1, replica-1 0, replica-2 0), 25 reconciles/s, 4 queued, 42 changes: p50 38 ms, p99 1.24 s"
+            " 1:15  converged 750/1000, shards owned 2/3 (replica-0* 1, replica-1 0, replica-2 1), 25 reconciles/s, 4 queued, 42 changes: p50 38 ms, p99 1.24 s"
         );
     }
 

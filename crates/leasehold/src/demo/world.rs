@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use apiserver::WindowLimits;
 use futures::future::{try_join, try_join_all};
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -26,6 +27,10 @@ pub const HOME: &str = "home";
 
 /// The first workload clusters; further ones are numbered.
 const NAMES: [&str; 8] = ["east", "west", "north", "south", "central", "coast", "island", "valley"];
+
+/// How much of the past a server keeps for watches, per kind. A watch of the demo that is further
+/// behind lists anew; a whole fleet in one process should still fit beside other work.
+const WINDOW: WindowLimits = WindowLimits { events: 2_000, bytes: 8 << 20 };
 
 /// How long a CRD may take to be served, and how often it is looked at.
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(10);
@@ -237,6 +242,7 @@ async fn server(
         .bind(address)
         .workloads(workloads)
         .garbage_collector(workloads)
+        .window(WINDOW)
         .start()
         .await
         .map_err(|source| Error::Server { cluster: name.to_owned(), source })
