@@ -136,7 +136,10 @@ pub async fn settled(home: &Client, count: usize, managers: &mut [Manager]) -> R
     let what = format!("{count} shards to be shared by {} replicas", managers.len());
     let outcome = wait::until(SETTLE_DEADLINE, &what, async || {
         managers.iter_mut().try_for_each(Manager::check_alive)?;
-        last = shards(home).await?;
+        last = match shards(home).await {
+            Err(error) if is_warming_up(&error) => return Ok(None),
+            answer => answer?,
+        };
         let known = |owner: &str| managers.iter().any(|manager| manager.is(owner));
         let busy = managers.iter().filter(|m| last.owners.iter().any(|(_, owner)| m.is(owner)));
         let complete = last.unsettled == 0
@@ -147,4 +150,9 @@ pub async fn settled(home: &Client, count: usize, managers: &mut [Manager]) -> R
     })
     .await;
     outcome.or_else(|error| bail!("{error:#}; at last: {last:?}"))
+}
+
+/// Whether a server refused because its cache of a kind that was just defined is not filled yet.
+fn is_warming_up(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 429)
 }
