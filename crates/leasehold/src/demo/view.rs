@@ -230,6 +230,7 @@ mod tests {
         let replica = |name: &str, coordinator, shards: &[&str]| ReplicaView {
             name: name.to_owned(),
             state: "ready".to_owned(),
+            dead: false,
             coordinator,
             shards: shards.iter().map(|shard| (*shard).to_owned()).collect(),
             rate: Some(12.34),
