@@ -140,7 +140,9 @@ proptest! {
                 let request = request.header("content-type", MEDIA_TYPES[media_type]);
                 let answer = world.send(request.body(Full::from(body.to_string())).unwrap()).await;
                 assert!(answer.code < 500, "{body} {}", answer.text());
-                assert!(answer.json()["kind"].is_string());
+                // Of a group that went away with its definition, the server knows nothing at all.
+                let gone = answer.code == 404 && answer.text() == "404 page not found\n";
+                assert!(gone || answer.json()["kind"].is_string());
             }
         });
     }
