@@ -5,7 +5,6 @@
 //! - `manager`: replicas as a library user runs them, over embedded API servers
 //! - `sharding`: members over an embedded home cluster: share, leave, crash, fence
 //! - `tidy`: the rules the tree keeps
-//! - `traces`: one trace from the watch event to the API call, at a real OTLP collector
 
 #[cfg(test)]
 mod controllers;
@@ -17,5 +16,3 @@ mod manager;
 mod sharding;
 #[cfg(test)]
 mod tidy;
-#[cfg(test)]
-mod traces;
