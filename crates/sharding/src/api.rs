@@ -26,6 +26,8 @@ pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "leasehold
 pub const MAX_SHARDS: usize = 256;
 /// The most down clusters that a Member tells of.
 pub const MAX_DOWN_CLUSTERS: usize = 64;
+/// The most shards whose load a Member tells: keeps it, with everything else, below 256 KiB.
+pub const MAX_LOADS: usize = 1024;
 /// The longest reason that a Member tells, in characters.
 pub const MAX_REASON_CHARS: usize = 1024;
 
@@ -158,11 +160,41 @@ pub struct MemberSpec {
     #[serde(default)]
     #[schemars(length(max = 65536))]
     pub acknowledged_drains: Vec<AcknowledgedDrain>,
+    /// Somebody asked, by `leasehold drain`, that it be given nothing and lose what it has. The one
+    /// field that others write; the member keeps it in each of its incarnations.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub drain: bool,
+    /// What its shards cost it: those whose load is worth telling, the costliest
+    /// [`MAX_LOADS`] of them. Rewritten seldom, and only when something changed by a fifth.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub loads: Vec<ShardLoad>,
     /// The clusters it has no client for, the first [`MAX_DOWN_CLUSTERS`] by name. Decides nothing:
     /// it tells whoever asks for the fleet's status what to repair.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub down_clusters: Vec<DownCluster>,
+}
+
+/// What a shard costs the member that holds it, smoothed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ShardLoad {
+    /// The shard: `cluster/group/i/n`.
+    #[schemars(with = "String", length(min = 7, max = 160))]
+    pub shard: ShardId,
+    /// Milliseconds of work in each second, summed over all workers.
+    #[serde(default)]
+    #[schemars(with = "i32", range(min = 0))]
+    pub busy: u32,
+    /// Watch events in each thousand seconds.
+    #[serde(default)]
+    #[schemars(with = "i64", range(min = 0))]
+    pub events: u64,
+    /// What the cache holds for it, in KiB.
+    #[serde(default)]
+    #[schemars(with = "i64", range(min = 0))]
+    pub cached: u64,
 }
 
 /// A cluster that a member has no client for.
@@ -224,6 +256,12 @@ pub struct InvalidShardPath(String);
 /// The definitions of both kinds, to be installed in the home cluster.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![ShardMap::crd(), Member::crd()]
+}
+
+// Serde hands over references.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 // === impl DownCluster ===

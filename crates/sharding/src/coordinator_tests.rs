@@ -88,6 +88,8 @@ impl Scene {
             groups: vec!["g".parse().unwrap()],
             shards: 0,
             acknowledged_drains: Vec::new(),
+            drain: false,
+            loads: Vec::new(),
             down_clusters: Vec::new(),
         };
         change(&mut spec);

@@ -111,6 +111,8 @@ pub struct Node {
     outbox: Outbox,
     member_written: Moment,
     leave_by: Option<Moment>,
+    /// Asked of this process by `leasehold drain`.
+    drain: bool,
     departed: Option<Departure>,
     was_coordinating: bool,
     rng: fastrand::Rng,
@@ -136,6 +138,7 @@ impl Node {
             outbox: Outbox::default(),
             member_written: now,
             leave_by: None,
+            drain: false,
             departed: None,
             was_coordinating: false,
             rng,

@@ -90,6 +90,9 @@ impl Node {
             return;
         }
         let id = self.membership.id();
+        if let Some(held) = self.world.members().get(id) {
+            self.drain = held.spec.drain;
+        }
         let spec = self.member_spec();
         let Some(held) = self.world.members().get(id) else {
             if self.leave_by.is_none() {
@@ -122,6 +125,8 @@ impl Node {
             groups: self.groups.clone(),
             shards: self.tracker.owned().holdings.len().try_into().unwrap_or(u32::MAX),
             acknowledged_drains: self.tracker.acknowledged(),
+            drain: self.drain,
+            loads: Vec::new(),
             down_clusters: self.down_clusters.clone(),
         }
     }
