@@ -66,6 +66,7 @@ pub use engine::{Engine, EngineConfig, EngineError};
 pub use events::Event;
 pub use fence::FencedError;
 pub use lookup::{Lookup, NotWatched};
+pub use model::GroupScope;
 pub use object::{Kind, Object};
 pub use reconcile::{Action, Context, ReconcileError, Reconciler, RetryClass};
 pub use selector::{Selector, SelectorError};

@@ -86,6 +86,7 @@ impl Scene {
             capacity: 100,
             protocol_version: PROTOCOL_VERSION,
             groups: vec!["g".parse().unwrap()],
+            group_details: Vec::new(),
             shards: 0,
             acknowledged_drains: Vec::new(),
             drain: false,

@@ -3,7 +3,7 @@
 use model::{MemberId, Moment};
 
 use super::{Node, Note};
-use crate::api::{MemberSpec, PROTOCOL_VERSION};
+use crate::api::{GroupDetail, MemberSpec, PROTOCOL_VERSION};
 use crate::handle::Departure;
 use crate::lease::{self, LeaseRecord};
 use crate::member::Standing;
@@ -123,6 +123,7 @@ impl Node {
             capacity: self.config.capacity,
             protocol_version: PROTOCOL_VERSION,
             groups: self.groups.clone(),
+            group_details: GroupDetail::all_of(&self.config.traits),
             shards: self.tracker.owned().holdings.len().try_into().unwrap_or(u32::MAX),
             acknowledged_drains: self.tracker.acknowledged(),
             drain: self.drain,
