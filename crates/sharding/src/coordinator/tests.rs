@@ -3,8 +3,9 @@
 use model::Epoch;
 
 use super::*;
-use crate::api::{AcknowledgedDrain, MemberSpec};
-use crate::record::{MemberRecord, Version};
+use crate::api::{AcknowledgedDrain, MemberSpec, MemberState, PROTOCOL_VERSION};
+use crate::handover::Entry;
+use crate::record::{Kind, MemberRecord, Target, Version};
 
 /// A world under construction, and the coordinator `m-0` that looks at it.
 struct Scene {
