@@ -12,11 +12,17 @@
 //! *Settled* means that B acknowledged the drain of exactly this epoch in its Member object, or
 //! that B is gone: its Lease was given back, or was taken by compare-and-swap after it ran out.
 //!
+//! A shard that nobody holds may be replaced by its halves, each `Unowned(e)`, and two halves that
+//! nobody holds by the whole, `Unowned(max)`: the next owner of any part is at a higher epoch than
+//! every owner before.
+//!
 //! # Invariants
 //! - **S3** Only [`Entry::assign`] and [`Entry::settle`] name a new owner, and both go to the next
-//!   epoch; nothing lowers one (`epochs_rise_with_each_owner`).
+//!   epoch; nothing lowers one (`epochs_rise_with_each_owner`). [`Entry::split`] and
+//!   [`Entry::merge`] keep that true of every uid, whichever shard it lies in
+//!   (`a_keys_epochs_rise_with_each_owner_through_splits_and_merges`).
 //! - Nobody becomes owner while another may act: an owned entry leaves its owner only by way of
-//!   `settle` (`an_owner_is_replaced_only_when_settled`).
+//!   `settle` (`an_owner_is_replaced_only_when_settled`), and is neither split nor merged before.
 //! - A drain is never taken back at the same epoch: an acknowledgement that is under way would then
 //!   release a shard at work. A shard that is to stay where it is drains to its own owner and goes
 //!   to the next epoch.

@@ -1,5 +1,9 @@
 //! How an entry changes, case by case and by laws.
 
+use std::collections::BTreeMap;
+
+use model::Range;
+use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
@@ -131,5 +135,101 @@ proptest! {
             .iter()
             .fold(Entry::Unowned { epoch: Epoch(0) }, |entry, change| apply(&entry, change));
         prop_assert_eq!(Entry::read(&entry.write(&path)), entry);
+    }
+}
+
+/// All shards of one group in one cluster.
+type Slices = BTreeMap<Range, Entry>;
+
+/// Something that may happen to one of several shards, named by a uid's hash that falls into it.
+#[derive(Clone, Debug)]
+enum Event {
+    Entry(u64, Change),
+    Split(u64),
+    Merge(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (any::<u64>(), change()).prop_map(|(hash, change)| Event::Entry(hash, change)),
+        2 => any::<u64>().prop_map(Event::Split),
+        1 => any::<u64>().prop_map(Event::Merge),
+    ]
+}
+
+fn slice_of(slices: &Slices, hash: u64) -> (Range, Entry) {
+    let mut found = slices.iter().filter(|(range, _)| range.contains(hash));
+    let (range, entry) = found.next().expect("every hash is in a shard");
+    assert!(found.next().is_none(), "{hash} is in two shards of {slices:?}");
+    (*range, entry.clone())
+}
+
+fn happen(slices: &mut Slices, event: &Event) {
+    match event {
+        Event::Entry(hash, change) => {
+            let (range, entry) = slice_of(slices, *hash);
+            slices.insert(range, apply(&entry, change));
+        }
+        Event::Split(hash) => {
+            let (range, entry) = slice_of(slices, *hash);
+            if let (Some(half), Some(halves)) = (entry.split(), range.halves()) {
+                slices.remove(&range);
+                slices.extend(halves.map(|range| (range, half.clone())));
+            }
+        }
+        Event::Merge(hash) => {
+            let (range, _) = slice_of(slices, *hash);
+            let Some([low, high]) = range.parent().and_then(Range::halves) else { return };
+            let halves = (slices.get(&low), slices.get(&high));
+            let merged = if let (Some(low), Some(high)) = halves { low.merge(high) } else { None };
+            if let (Some(merged), Some(parent)) = (merged, range.parent()) {
+                slices.remove(&low);
+                slices.remove(&high);
+                slices.insert(parent, merged);
+            }
+        }
+    }
+}
+
+proptest! {
+    /// S3 and the handover half of S1 for a key, whatever becomes of the shards it lies in: it has
+    /// one owner at a time, each at a higher epoch than the one before, and an owner gives way only
+    /// by settling.
+    #[test]
+    fn a_keys_epochs_rise_with_each_owner_through_splits_and_merges(
+        events in vec(event(), 0..120),
+        key in any::<u64>(),
+    ) {
+        let mut slices = Slices::from([(Range::WHOLE, Entry::Unowned { epoch: Epoch(0) })]);
+        let mut last_owned = Epoch(0);
+        for event in &events {
+            let (_, before) = slice_of(&slices, key);
+            happen(&mut slices, event);
+            let (_, now) = slice_of(&slices, key);
+            prop_assert!(now.epoch() >= before.epoch());
+            if let (Entry::Owned { .. }, true) = (&now, now != before) {
+                prop_assert!(now.epoch() > last_owned, "{now:?} after {last_owned}");
+                last_owned = now.epoch();
+            }
+            if before.owner().is_some() && (now.owner() != before.owner()) {
+                let settled = matches!(event, Event::Entry(_, Change::Settle(facts))
+                    if facts.owner_is_done());
+                prop_assert!(settled, "{before:?} by {event:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_somebody_holds_is_neither_split_nor_merged(
+        changes in vec(change(), 0..20), others in vec(change(), 0..20),
+    ) {
+        let entry = |changes: &[Change]| {
+            let nobody = Entry::Unowned { epoch: Epoch(0) };
+            changes.iter().fold(nobody, |entry, change| apply(&entry, change))
+        };
+        let (one, other) = (entry(&changes), entry(&others));
+        prop_assert_eq!(one.split().is_some(), one.owner().is_none());
+        let free = one.owner().is_none() && other.owner().is_none();
+        prop_assert_eq!(one.merge(&other).is_some(), free);
     }
 }

@@ -1,15 +1,16 @@
 //! When a shard is split into ranges and when ranges are merged: pure.
 //!
 //! A shard splits when a member carries too much and no move of whole shards helps (the planner
-//! says which members are pressed so), if the shard's load is worth it: more than [`SPLIT_PERMILLE`]
-//! of what one member should carry. Two halves merge when their load together is less than
-//! [`MERGE_PERMILLE`] of that, or when their group may not be divided by object at all.
+//! says which members are pressed so), if the shard's load is worth it. Two halves merge when their
+//! load together is small: less than [`MERGE_PERMILLE`] of what one member should carry, or than
+//! what a shard weighs for merely being there. A load is worth a split from [`SPLIT_OVER_MERGE`]
+//! times that on. Halves merge also when their group may not be divided by object at all.
 //!
 //! # Laws (property tests below)
 //! - As long as shards may be split, every member ends within the planner's bound of its share.
-//! - A load that swings by a third about any value, or about any bound, is split but never merged
-//!   and split again: from the lowest load that splits to the highest that merges is a factor of
-//!   four, from the trough to the crest of such a swing one of two.
+//! - A load that swings by a third about any value, or about any bound, is never split and merged
+//!   time and again: from the trough to the crest of such a swing is a factor of two, from the
+//!   highest load that merges to the lowest that splits one of four.
 //! - Only a shard of scope `Object` is split, and only as far as its map has room.
 //!
 //! What is measured decides, never the weight that a shard has merely for being there: halves of an
@@ -24,12 +25,13 @@ use model::{ClusterName, GroupName, GroupScope, GroupTraits, Range, ShardId};
 use crate::api::{MAX_SHARDS, ShardPath};
 use crate::handover::Entry;
 use crate::planner::{Place, Proposal, Unit};
-use crate::weight::Points;
+use crate::weight::{BASE, Points};
 
-/// A shard is split only if its load is more than this part of a member's share, in thousandths.
-pub const SPLIT_PERMILLE: u64 = 48;
-/// Two halves merge if their load together is less than this part of a member's share.
+/// Two halves merge if their load together is less than this part of a member's share, in
+/// thousandths.
 pub const MERGE_PERMILLE: u64 = 12;
+/// How much more than what merges a shard's load must be for it to be split.
+pub const SPLIT_OVER_MERGE: u64 = 4;
 /// Splits and merges under way at once.
 pub const RESHAPES_IN_FLEET: usize = 8;
 /// The most shards of a cluster that splits may lead to: leaves room for one of each group that
@@ -115,7 +117,7 @@ fn halves(shard: &ShardId) -> Vec<ShardId> {
 impl Situation<'_> {
     /// One split for each member under pressure: of its heaviest shard that is worth it.
     fn splits(&self) -> Vec<Reshape> {
-        let Proposal { pressed, share, .. } = self.proposal;
+        let pressed = &self.proposal.pressed;
         if pressed.is_empty() {
             return Vec::new();
         }
@@ -132,7 +134,7 @@ impl Situation<'_> {
             let worth_it = owned.filter(|unit| {
                 self.scope(unit) == GroupScope::Object
                     && unit.shard.range.bits() < MAX_BITS
-                    && self.load(&unit.shard) * 1000 > SPLIT_PERMILLE * share
+                    && self.load(&unit.shard) > SPLIT_OVER_MERGE * self.small_load()
                     && sizes[&unit.shard.cluster] < MAX_SPLIT_SHARDS
             });
             // The first of the heaviest, in whatever order they are given.
@@ -167,8 +169,13 @@ impl Situation<'_> {
 
     fn should_merge(&self, low: &Unit, high: &ShardId) -> bool {
         let load = self.load(&low.shard) + self.load(high);
-        let cold = load * 1000 < MERGE_PERMILLE * self.proposal.share;
-        self.scope(low) != GroupScope::Object || (self.points_are_complete && cold)
+        let cold = self.points_are_complete && load < self.small_load();
+        cold || self.scope(low) != GroupScope::Object
+    }
+
+    /// The load below which halves are not worth being apart.
+    fn small_load(&self) -> u64 {
+        (self.proposal.share * MERGE_PERMILLE / 1000).max(u64::from(BASE))
     }
 
     fn scope(&self, unit: &Unit) -> GroupScope {

@@ -137,9 +137,9 @@ impl<'a> Claims<'a> {
     }
 }
 
-/// What the member in the middle carries, by its own word.
+/// What the member in the middle carries, of those that have shards, by its own word.
 fn median_load(shards: &[Owned<'_>], told: &BTreeMap<&MemberId, &[ShardLoad]>) -> u64 {
-    let mut loads: BTreeMap<&MemberId, u64> = told.keys().map(|member| (*member, 0)).collect();
+    let mut loads: BTreeMap<&MemberId, u64> = BTreeMap::new();
     let mut owners: BTreeMap<&ShardId, &MemberId> = BTreeMap::new();
     for Owned { shard, owner } in shards {
         if let Some(owner) = owner {
@@ -149,7 +149,9 @@ fn median_load(shards: &[Owned<'_>], told: &BTreeMap<&MemberId, &[ShardLoad]>) -
     }
     for (member, told) in told {
         let own = told.iter().filter(|load| owners.get(&load.shard) == Some(member));
-        *loads.entry(member).or_default() += own.map(points).sum::<u64>();
+        if let Some(load) = loads.get_mut(member) {
+            *load += own.map(points).sum::<u64>();
+        }
     }
     let mut loads: Vec<u64> = loads.into_values().collect();
     loads.sort_unstable();
@@ -169,4 +171,137 @@ fn rounded(points: u64) -> u32 {
     let excess = (u32::BITS - points.leading_zeros()).saturating_sub(DIGITS);
     let half = if excess == 0 { 0 } else { 1 << (excess - 1) };
     (points + half) >> excess << excess
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn id(name: &str) -> MemberId {
+        name.parse().unwrap()
+    }
+
+    fn at(s: u64) -> Moment {
+        Moment::from_origin(Duration::from_secs(s))
+    }
+
+    fn load(shard: &str, busy: u32) -> ShardLoad {
+        ShardLoad { shard: shard.parse().unwrap(), busy, events: 0, cached: 0 }
+    }
+
+    /// Weighs shards, given as `shard owner` with `-` for nobody, by what members tell.
+    fn weigh(
+        scales: &mut Scales,
+        shards: &[&str],
+        told: &[(&str, &[ShardLoad])],
+        s: u64,
+    ) -> String {
+        let owners: Vec<Option<MemberId>> =
+            shards.iter().map(|text| text.split_once(' ').unwrap().1.parse().ok()).collect();
+        let owned = shards.iter().zip(&owners).map(|(text, owner)| Owned {
+            shard: text.split_once(' ').unwrap().0.parse().unwrap(),
+            owner: owner.as_ref(),
+        });
+        let members: Vec<MemberId> = told.iter().map(|(member, _)| id(member)).collect();
+        let told = members.iter().zip(told).map(|(member, (_, loads))| (member, *loads)).collect();
+        let points = scales.weigh(&owned.collect::<Vec<_>>(), &told, at(s));
+        let texts: Vec<_> = points.values().map(ToString::to_string).collect();
+        texts.join(" ")
+    }
+
+    const TWO: [&str; 2] = ["c0/g/0/1 a", "c1/g/0/1 b"];
+
+    #[test]
+    fn until_something_is_told_all_weigh_alike() {
+        assert_eq!(weigh(&mut Scales::default(), &TWO, &[("a", &[]), ("b", &[])], 0), "0 0");
+    }
+
+    #[test]
+    fn work_events_and_cache_add_up() {
+        let all = ShardLoad { events: 40_000, cached: 24 * 1024, ..load("c0/g/0/1", 20) };
+        assert_eq!(weigh(&mut Scales::default(), &TWO, &[("a", &[all])], 0), "256 0");
+    }
+
+    #[test]
+    fn only_four_binary_digits_count() {
+        for (points, expect) in
+            [(0, 0), (15, 15), (16, 16), (17, 18), (100, 104), (1_000, 1_024), (1_100, 1_152)]
+        {
+            assert_eq!(rounded(points), expect, "{points}");
+        }
+    }
+
+    #[test]
+    fn a_shard_keeps_its_load_until_its_next_owner_has_measured() {
+        let mut scales = Scales::default();
+        let (from_a, from_b) = ([load("c0/g/0/1", 80)], [load("c0/g/0/1", 40)]);
+        let moved = ["c0/g/0/1 b"];
+        assert_eq!(weigh(&mut scales, &["c0/g/0/1 a"], &[("a", &from_a)], 0), "832");
+        assert_eq!(weigh(&mut scales, &moved, &[("a", &[]), ("b", &[])], 100), "832");
+        assert_eq!(scales.forgets(), Some(at(100) + MEMORY));
+        assert_eq!(weigh(&mut scales, &moved, &[("a", &[]), ("b", &from_b)], 130), "416");
+        assert_eq!(weigh(&mut scales, &moved, &[("b", &[])], 500), "416");
+        assert_eq!(weigh(&mut scales, &moved, &[("b", &[])], 560), "0", "idle, it seems");
+    }
+
+    #[test]
+    fn halves_inherit_and_so_does_what_is_made_of_them() {
+        let mut scales = Scales::default();
+        let loads = [load("c0/g/0/1", 80)];
+        weigh(&mut scales, &["c0/g/0/1 a"], &[("a", &loads)], 0);
+        let halves = ["c0/g/0/2 a", "c0/g/1/2 b"];
+        assert_eq!(weigh(&mut scales, &halves, &[("a", &[])], 1), "416 416");
+        let quarters = ["c0/g/1/2 b", "c0/g/0/4 a", "c0/g/1/4 a"];
+        assert_eq!(weigh(&mut scales, &quarters, &[("a", &[])], 2), "416 208 208");
+        let measured = [load("c0/g/0/4", 10), load("c0/g/1/4", 30)];
+        weigh(&mut scales, &quarters, &[("a", &measured)], 3);
+        let merged = ["c0/g/0/2 a", "c0/g/1/2 b"];
+        // The whole before it is known, too, and the halves are the later word. Both will do.
+        assert_eq!(weigh(&mut scales, &merged, &[("a", &[])], 70), "416 0");
+    }
+
+    #[test]
+    fn the_word_of_others_counts_while_the_owner_is_silent_and_within_bounds() {
+        let stale = [load("c0/g/0/1", 100_000)];
+        let told: [(&str, &[ShardLoad]); 3] = [("z", &stale), ("a", &[]), ("b", &[])];
+        let shards = ["c0/g/0/1 a", "c1/g/0/1 a", "c2/g/0/1 b", "c3/g/0/1 b"];
+        // Two shards are what the member in the middle carries.
+        assert_eq!(weigh(&mut Scales::default(), &shards, &told, 0), "208 0 0 0");
+        let owner: [(&str, &[ShardLoad]); 3] =
+            [("z", &stale), ("a", &[load("c0/g/0/1", 5)]), ("b", &[])];
+        assert_eq!(weigh(&mut Scales::default(), &shards, &owner, 0), "52 0 0 0");
+    }
+
+    proptest! {
+        /// Whatever one member tells: it is taken for at most so much more than the others.
+        #[test]
+        fn absurd_numbers_are_bounded(
+            busy in vec(any::<u32>(), 4), events in any::<u64>(), cached in any::<u64>(),
+        ) {
+            let shards = ["c0/g/0/1 a", "c1/g/0/1 a", "c2/g/0/1 b", "c3/g/0/1 c"];
+            let claim = |(n, &busy): (usize, &u32)| {
+                ShardLoad { events, cached, ..load(&format!("c{n}/g/0/1"), busy) }
+            };
+            let absurd: Vec<ShardLoad> = busy.iter().enumerate().map(claim).collect();
+            let honest = [load("c2/g/0/1", 10)];
+            let told: [(&str, &[ShardLoad]); 3] = [("a", &absurd), ("b", &honest), ("c", &[])];
+            let points = weigh(&mut Scales::default(), &shards, &told, 0);
+            let points: Vec<u64> = points.split(' ').map(|text| text.parse().unwrap()).collect();
+            // In the middle is b, with a hundred points and as much for its shard.
+            prop_assert!(points[0] + points[1] <= 200 * MAX_OVER_MEDIAN * 17 / 16);
+            prop_assert_eq!(points[2], 104);
+            prop_assert!(points[3] <= 208, "what a says of c's shard");
+        }
+
+        /// Noise of a thirtieth about a rounded value changes nothing.
+        #[test]
+        fn small_noise_is_not_seen(points in 16..1_000_000u64, noise in -30..=30i64) {
+            let centre = u64::from(rounded(points));
+            let moved = centre.saturating_add_signed(centre as i64 * noise / 1000);
+            prop_assert_eq!(u64::from(rounded(moved)), centre);
+        }
+    }
 }
