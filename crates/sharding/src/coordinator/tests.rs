@@ -1,5 +1,7 @@
 //! The coordinator's step, case by case.
 
+mod load;
+
 use model::Epoch;
 
 use super::*;
@@ -107,6 +109,13 @@ impl Scene {
 
     fn map(&mut self, cluster: &str, shard: &str) {
         self.apply(Object::Map(Self::map_record(cluster, shard)));
+    }
+
+    fn map_of(&mut self, cluster: &str, shards: &[(&str, &str)]) {
+        let mut record = MapRecord::new(cluster.parse().unwrap());
+        let entries = shards.iter().map(|(path, text)| (path.parse().unwrap(), entry(text)));
+        record.entries = entries.collect();
+        self.apply(Object::Map(record));
     }
 
     fn pass(&mut self, time: Duration) {
