@@ -42,6 +42,11 @@ impl Range {
         (bits <= MAX_BITS && u64::from(index) < 1 << bits).then_some(Range { bits, index })
     }
 
+    /// How many of the narrowest slices, those of [`MAX_BITS`], it covers.
+    pub fn width(self) -> u64 {
+        1 << (MAX_BITS - self.bits)
+    }
+
     /// Whether a uid's hash falls into this slice.
     pub fn contains(self, hash: u64) -> bool {
         self.bits == 0 || hash >> (64 - self.bits) == u64::from(self.index)
