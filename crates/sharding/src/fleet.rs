@@ -35,6 +35,8 @@ pub struct FleetMember {
     pub identity: String,
     /// What it asks for.
     pub state: MemberState,
+    /// Whether it was asked to be drained.
+    pub drain: bool,
     /// How its Lease stands.
     pub lease: LeaseStanding,
     /// When it last renewed its Lease, by its own wall clock.
@@ -48,6 +50,8 @@ pub struct FleetMember {
     pub protocol_version: u32,
     /// How many shards name it as owner.
     pub shards: u32,
+    /// Milliseconds of work in each second, by its own word.
+    pub busy: u32,
     /// The clusters it has no client for, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub down_clusters: Vec<DownCluster>,
@@ -137,12 +141,14 @@ pub fn assemble(leases: &[Lease], members: &[Member], maps: &[ShardMap]) -> Flee
             Some(FleetMember {
                 identity: member.spec.identity.clone(),
                 state: member.spec.state,
+                drain: member.spec.drain,
                 lease: standing(&id, lease),
                 renewed: lease.and_then(|l| Some(l.spec.as_ref()?.renew_time.as_ref()?.0)),
                 coordinator: coordinator.as_ref() == Some(&id),
                 capacity: member.spec.capacity,
                 protocol_version: member.spec.protocol_version,
                 shards: shards.iter().filter(|s| s.owner.as_ref() == Some(&id)).count() as u32,
+                busy: member.spec.busy,
                 down_clusters: member.spec.down_clusters.clone(),
                 member: id,
             })
