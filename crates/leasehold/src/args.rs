@@ -23,6 +23,8 @@ pub enum Command {
     Run(RunArgs),
     /// Show members and shards, read from the home cluster.
     Status(StatusArgs),
+    /// Say what would move if members left or joined, in an invented fleet or a live one.
+    Simulate(crate::simulate::Args),
     /// Hand over everything a member has and give it nothing new, for maintenance.
     Drain(DrainArgs),
     #[cfg(feature = "embedded")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use kube::Client;
 use sharding::Fleet;
-use sharding::fleet;
+use sharding::fleet::{self, Objects, assemble};
 
 use crate::args::HomeArgs;
 use crate::config::{Config, Home};
@@ -34,9 +34,14 @@ impl HomeCluster {
 
     /// Reads the fleet.
     pub(crate) async fn fleet(&self) -> anyhow::Result<Fleet> {
-        match tokio::time::timeout(TIMEOUT, fleet::read(self.client.clone(), &self.namespace)).await
-        {
-            Ok(Ok(fleet)) => Ok(fleet),
+        Ok(assemble(&self.objects().await?))
+    }
+
+    /// Reads the objects of the fleet.
+    pub(crate) async fn objects(&self) -> anyhow::Result<Objects> {
+        let listed = fleet::list(self.client.clone(), &self.namespace);
+        match tokio::time::timeout(TIMEOUT, listed).await {
+            Ok(Ok(objects)) => Ok(objects),
             Ok(Err(error)) => {
                 let missing = model::error::chain(&error).contains("404");
                 let context = if missing { INSTALL } else { "read the fleet" };
