@@ -132,6 +132,7 @@ pub struct Summary {
     printcolumn = r#"{"name":"Identity","type":"string","jsonPath":".spec.identity"}"#,
     printcolumn = r#"{"name":"State","type":"string","jsonPath":".spec.state"}"#,
     printcolumn = r#"{"name":"Shards","type":"integer","jsonPath":".spec.shards"}"#,
+    printcolumn = r#"{"name":"Busy (ms/s)","type":"integer","jsonPath":".spec.busy"}"#,
     printcolumn = r#"{"name":"Capacity","type":"integer","jsonPath":".spec.capacity"}"#,
     printcolumn = r#"{"name":"Protocol","type":"integer","jsonPath":".spec.protocolVersion"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
@@ -164,6 +165,11 @@ pub struct MemberSpec {
     /// field that others write; the member keeps it in each of its incarnations.
     #[serde(default, skip_serializing_if = "is_false")]
     pub drain: bool,
+    /// Milliseconds of work in each second, over all its shards and workers: smoothed, told anew
+    /// only when it changed by a fifth, and zero below a hundredth of a worker.
+    #[serde(default)]
+    #[schemars(with = "i32", range(min = 0))]
+    pub busy: u32,
     /// What its shards cost it: those whose load is worth telling, the costliest
     /// [`MAX_LOADS`] of them. Rewritten seldom, and only when something changed by a fifth.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
