@@ -4,8 +4,10 @@
 //! - [`collector`]: an OTLP collector that keeps what it receives
 //! - [`sole`]: an [`model::Ownership`] that holds what it is given, always
 //! - [`solo`]: one embedded cluster and one engine that holds all of it
+//! - [`world`]: fleets of managers over embedded clusters, simulated under a seed
 
 pub mod clock;
 pub mod collector;
 pub mod sole;
 pub mod solo;
+pub mod world;

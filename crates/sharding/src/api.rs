@@ -121,7 +121,7 @@ pub struct Summary {
 }
 
 /// One incarnation of a manager process. The object is named after the member.
-#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "leasehold.dev",
     version = "v1alpha1",
@@ -183,7 +183,7 @@ pub struct MemberSpec {
 }
 
 /// What a shard costs the member that holds it, smoothed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ShardLoad {
     /// The shard: `cluster/group/i/n`.
@@ -204,7 +204,7 @@ pub struct ShardLoad {
 }
 
 /// A cluster that a member has no client for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DownCluster {
     /// The cluster.
@@ -217,7 +217,7 @@ pub struct DownCluster {
 
 /// What a member asks for.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub enum MemberState {

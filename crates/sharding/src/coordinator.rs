@@ -63,7 +63,7 @@ pub struct Plan {
 }
 
 /// What a coordinator remembers between steps: since when things are missing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub struct Coordinator {
     missing_leases: BTreeMap<MemberId, Moment>,
     missing_clusters: BTreeMap<ClusterName, Moment>,

@@ -48,7 +48,7 @@ pub enum Error {
 }
 
 /// How a member went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Departure {
     /// Everything was handed over, the Lease given back.
     HandedOver,

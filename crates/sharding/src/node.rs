@@ -11,6 +11,7 @@
 //!   own Member ◀─ state, acknowledged drains ──────┘
 //! ```
 
+mod decisive;
 mod lead;
 mod leave;
 mod own;
@@ -98,7 +99,7 @@ pub struct Published {
 }
 
 /// One member.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Node {
     config: Config,
     groups: Vec<GroupName>,
