@@ -2,6 +2,7 @@
 
 mod dashboards;
 mod real;
+mod soak;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -19,6 +20,7 @@ enum Task {
     Codegen(codegen::Args),
     Dashboards(dashboards::Args),
     Real(real::Args),
+    Soak(soak::Args),
 }
 
 fn main() -> Result<()> {
@@ -26,5 +28,6 @@ fn main() -> Result<()> {
         Task::Codegen(args) => codegen::run(&args),
         Task::Dashboards(args) => dashboards::run(&args),
         Task::Real(args) => real::run(&args),
+        Task::Soak(args) => soak::run(&args),
     }
 }
