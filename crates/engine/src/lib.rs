@@ -47,6 +47,10 @@ mod listwatch;
 pub mod lookup;
 pub mod metrics;
 mod object;
+#[cfg(feature = "planted")]
+pub mod planted;
+#[cfg(not(feature = "planted"))]
+mod planted;
 pub mod predicate;
 pub mod queue;
 mod reconcile;
