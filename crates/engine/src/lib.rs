@@ -45,6 +45,7 @@ pub mod header;
 mod informer;
 mod listwatch;
 pub mod lookup;
+pub mod meter;
 pub mod metrics;
 mod object;
 #[cfg(feature = "planted")]
@@ -70,6 +71,7 @@ pub use engine::{Engine, EngineConfig, EngineError};
 pub use events::Event;
 pub use fence::FencedError;
 pub use lookup::{Lookup, NotWatched};
+pub use meter::Meter;
 pub use object::{Kind, Object};
 pub use reconcile::{Action, Context, ReconcileError, Reconciler, RetryClass};
 pub use selector::{Selector, SelectorError};

@@ -3,7 +3,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{ControllerName, GroupName};
+
+/// How far the work of a group may be divided. The later, the stricter.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum GroupScope {
+    /// By cluster and by object: a shard may be split into ranges of uids.
+    #[default]
+    Object,
+    /// By cluster only: one instance sees all objects of its cluster.
+    Cluster,
+    /// Not at all: one instance serves every cluster.
+    Fleet,
+}
+
+/// What is known of a group beyond its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupTraits {
+    /// How far its work may be divided.
+    pub scope: GroupScope,
+    /// The kinds it watches, as `group/Kind`.
+    pub kinds: BTreeSet<String>,
+}
 
 /// What grouping needs to know of one controller.
 #[derive(Clone, Debug)]

@@ -63,7 +63,7 @@ pub struct Plan {
 }
 
 /// What a coordinator remembers between steps: since when things are missing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub struct Coordinator {
     missing_leases: BTreeMap<MemberId, Moment>,
     missing_clusters: BTreeMap<ClusterName, Moment>,
@@ -364,7 +364,8 @@ impl Draft<'_> {
 fn assign(drafts: &mut BTreeMap<&ClusterName, Draft<'_>>, peers: &Peers) {
     let wanted = drafts.values().filter(|draft| draft.wanted);
     let units: Vec<Unit> = wanted.flat_map(|draft| draft.units(peers)).collect();
-    for step in planner::plan(&peers.roles, &units) {
+    let groups = BTreeMap::new();
+    for step in planner::plan(&peers.roles, &groups, &units, &planner::Limits::default()).moves {
         let entry = drafts
             .get_mut(&step.shard.cluster)
             .and_then(|draft| draft.record.entries.get_mut(&ShardPath::from(&step.shard)));

@@ -1,6 +1,7 @@
 //! `cargo xtask`: the project's own chores. One file per sub-command.
 
 mod dashboards;
+mod packages;
 mod real;
 mod soak;
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use engine::metrics::DEFAULT_CLUSTER_LABELS;
-use engine::{ControllerSpec, Engine, EngineConfig};
+use engine::{ControllerSpec, Engine, EngineConfig, Meter};
 use model::{Cluster, ClusterName, ClusterSet, ClusterState};
 use sharding::Sharding;
 use tokio::sync::watch;
@@ -100,8 +100,10 @@ impl Process {
             ..sharding::Config::new(&identity, groups.values().cloned().collect(), birth.seed)
         };
         let home = Link::client(number, 0, &timeline, post);
+        let meter = Meter::new(timeline.clone());
+        let (configured, workload) = (clusters[0].subscribe(), Arc::new(meter.clone()));
         let sharding =
-            Sharding::spawn(home, config, clusters[0].subscribe(), timeline.clone(), &registry)
+            Sharding::spawn(home, config, configured, workload, timeline.clone(), &registry)
                 .expect("the settings are valid");
         let config = EngineConfig {
             clock: timeline.clone(),
@@ -114,6 +116,7 @@ impl Process {
                 timeline: Arc::clone(&timeline),
                 history: birth.history.clone(),
             }),
+            meter,
             seed: birth.seed.wrapping_add(1),
             cluster_labels: DEFAULT_CLUSTER_LABELS,
         };
