@@ -48,6 +48,10 @@ pub mod lookup;
 pub mod meter;
 pub mod metrics;
 mod object;
+#[cfg(feature = "planted")]
+pub mod planted;
+#[cfg(not(feature = "planted"))]
+mod planted;
 pub mod predicate;
 pub mod queue;
 mod reconcile;
