@@ -134,7 +134,8 @@ impl Runner {
     }
 
     async fn reconcile(&self, dispatch: &Dispatch, tenure: Tenure) -> Outcome {
-        let Tenure { site, cancel, .. } = tenure;
+        let Tenure { site, cancel, account, .. } = tenure;
+        let _busy = account.begin(&*self.clock);
         let fence = Fence::new(
             site.client.0.clone(),
             Arc::clone(&self.ownership),

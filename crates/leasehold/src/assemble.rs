@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Config ─▶ clusters ── ClusterSet ─┬─▶ sharding ── Ownership ─▶ engine ── observer ─▶ journal
-//!            home client ────────────┘ └────────────────────────────▲
+//!            home client ────────────┘ └───────── Workload ◀─ meter ◀─┘
 //! ```
 
 use std::collections::BTreeMap;
@@ -13,7 +13,9 @@ use clusters::{
     ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Probing, Registry,
 };
 use engine::metrics::DEFAULT_CLUSTER_LABELS;
-use engine::{ControllerSpec, DispatchObserver, Engine, EngineConfig, EngineStatus, Unobserved};
+use engine::{
+    ControllerSpec, DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, Unobserved,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
@@ -65,10 +67,13 @@ pub(crate) async fn assemble(
     // merely not been read yet.
     clusters.ready().await;
     announce(&clusters.watch().borrow(), &groups);
+    // What the engine counts, sharding reads: made before both.
+    let meter = Meter::new(Arc::clone(&clock));
     let sharding = {
         let _here = liveness.enter();
         let settings = sharding_config(config, traits(&specs), owner);
-        Sharding::spawn(home, settings, clusters.watch(), Arc::clone(&clock), metrics)
+        let workload = Arc::new(meter.clone());
+        Sharding::spawn(home, settings, clusters.watch(), workload, Arc::clone(&clock), metrics)
             .map_err(Error::Sharding)?
     };
     let engine = Engine::new(
@@ -76,6 +81,7 @@ pub(crate) async fn assemble(
             clock,
             ownership: Arc::new(sharding.clone()),
             clusters: clusters.watch(),
+            meter,
             groups,
             registry: metrics,
             observer,

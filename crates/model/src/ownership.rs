@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::{Epoch, MemberId, Moment, ShardId};
 
 /// How a member holds a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hold {
     /// The next owner while the present one drains: fill caches, dispatch nothing.
     Warming,
@@ -33,7 +33,7 @@ pub enum Hold {
 }
 
 /// One shard as held by this member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Holding {
     /// The epoch it is held at; for `Warming`, the epoch it will be owned at.
     pub epoch: Epoch,
@@ -42,7 +42,7 @@ pub struct Holding {
 }
 
 /// Every shard this member holds, as one snapshot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnedShards {
     /// Who holds them. Changes when a member that lost its Lease rejoins.
     pub member: MemberId,

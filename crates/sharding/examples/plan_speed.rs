@@ -147,6 +147,7 @@ fn world(units: &[Unit]) -> World {
             shards: 0,
             acknowledged_drains: Vec::new(),
             drain: false,
+            busy: 0,
             loads: Vec::new(),
             down_clusters: Vec::new(),
         };

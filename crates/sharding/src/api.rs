@@ -125,7 +125,7 @@ pub struct Summary {
 }
 
 /// One incarnation of a manager process. The object is named after the member.
-#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "leasehold.dev",
     version = "v1alpha1",
@@ -136,6 +136,7 @@ pub struct Summary {
     printcolumn = r#"{"name":"Identity","type":"string","jsonPath":".spec.identity"}"#,
     printcolumn = r#"{"name":"State","type":"string","jsonPath":".spec.state"}"#,
     printcolumn = r#"{"name":"Shards","type":"integer","jsonPath":".spec.shards"}"#,
+    printcolumn = r#"{"name":"Busy (ms/s)","type":"integer","jsonPath":".spec.busy"}"#,
     printcolumn = r#"{"name":"Capacity","type":"integer","jsonPath":".spec.capacity"}"#,
     printcolumn = r#"{"name":"Protocol","type":"integer","jsonPath":".spec.protocolVersion"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
@@ -173,6 +174,11 @@ pub struct MemberSpec {
     /// field that others write; the member keeps it in each of its incarnations.
     #[serde(default, skip_serializing_if = "is_false")]
     pub drain: bool,
+    /// Milliseconds of work in each second, over all its shards and workers: smoothed, told anew
+    /// only when it changed by a fifth, and zero below a hundredth of a worker.
+    #[serde(default)]
+    #[schemars(with = "i32", range(min = 0))]
+    pub busy: u32,
     /// What its shards cost it: those whose load is worth telling, the costliest
     /// [`MAX_LOADS`] of them. Rewritten seldom, and only when something changed by a fifth.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -186,7 +192,7 @@ pub struct MemberSpec {
 }
 
 /// What a shard costs the member that holds it, smoothed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ShardLoad {
     /// The shard: `cluster/group/i/n`.
@@ -207,7 +213,7 @@ pub struct ShardLoad {
 }
 
 /// What is particular about a controller group.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupDetail {
     /// The group.
@@ -224,7 +230,7 @@ pub struct GroupDetail {
 }
 
 /// A cluster that a member has no client for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DownCluster {
     /// The cluster.
@@ -237,7 +243,7 @@ pub struct DownCluster {
 
 /// What a member asks for.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub enum MemberState {

@@ -76,7 +76,7 @@ pub struct Plan {
 /// What a coordinator remembers between steps: since when things are missing, what shards weighed,
 /// and which splits and merges it began. The next coordinator need not know: a drain that was to
 /// end in a split then merely ends.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub struct Coordinator {
     missing_leases: BTreeMap<MemberId, Moment>,
     missing_clusters: BTreeMap<ClusterName, Moment>,

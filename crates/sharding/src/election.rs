@@ -10,12 +10,12 @@ use crate::lease::{COORDINATOR, LeaseRecord, ObservedLease};
 use crate::record::{Object, Write};
 
 /// This member's part in the election.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub struct Election {
     lead: Option<Lead>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 struct Lead {
     since: Moment,
     renewed: Moment,

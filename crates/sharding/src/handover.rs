@@ -32,7 +32,7 @@ use model::{Epoch, MemberId};
 use crate::api::{Phase, ShardEntry, ShardPath};
 
 /// One shard of a ShardMap.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
     /// Nobody may act.
     Unowned {

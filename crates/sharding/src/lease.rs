@@ -28,7 +28,7 @@ pub const COORDINATOR: &str = "leasehold-coordinator";
 pub const MEMBER_PREFIX: &str = "leasehold-member-";
 
 /// What we keep of a Lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseRecord {
     /// The object's name.
     pub name: String,
@@ -60,7 +60,7 @@ pub enum LeaseState {
 }
 
 /// A Lease and when the observer saw it change, on the observer's clock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObservedLease {
     /// What was read last.
     pub record: LeaseRecord,

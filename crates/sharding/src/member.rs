@@ -35,7 +35,7 @@ const MAX_IDENTITY_BYTES: usize = 63 - 1 - SUFFIX_CHARS;
 const MIN_RETRY: Duration = Duration::from_millis(50);
 
 /// Where a member stands with its own Lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
     /// The Lease is yet to be created.
     Joining,
@@ -58,20 +58,24 @@ pub struct Membership {
     timings: LeaseTimings,
     standing: Standing,
     renew_at: Moment,
-    rng: fastrand::Rng,
+    /// Apart from `jitter`, so that the ids to come do not hang on how often was renewed.
+    names: fastrand::Rng,
+    jitter: fastrand::Rng,
 }
 
 impl Membership {
     /// A member that joins at `now`.
     pub fn new(identity: &str, timings: LeaseTimings, mut rng: fastrand::Rng, now: Moment) -> Self {
-        let id = new_id(identity, &mut rng);
+        let mut names = rng.fork();
+        let id = new_id(identity, &mut names);
         Self {
             id,
             identity: identity.to_owned(),
             timings,
             standing: Standing::Joining,
             renew_at: now,
-            rng,
+            names,
+            jitter: rng,
         }
     }
 
@@ -112,13 +116,13 @@ impl Membership {
         self.standing = Standing::Holding { renewed: sent, valid_until };
         // A tenth of jitter keeps members that started together from renewing together.
         let interval = self.timings.renew_interval;
-        self.renew_at = sent + interval.mul_f64(1.0 - 0.1 * self.rng.f64());
+        self.renew_at = sent + interval.mul_f64(1.0 - 0.1 * self.jitter.f64());
     }
 
     /// A create or renewal failed: try again soon, there is room for several attempts.
     pub fn renewal_failed(&mut self, now: Moment) {
         let pause = (self.timings.renew_interval / 4).max(MIN_RETRY);
-        self.renew_at = now + pause.mul_f64(0.5 + 0.5 * self.rng.f64());
+        self.renew_at = now + pause.mul_f64(0.5 + 0.5 * self.jitter.f64());
     }
 
     /// A renewal met another version that is still ours (the answer to an earlier one was lost):
@@ -139,7 +143,7 @@ impl Membership {
 
     /// Joins anew under another id: the Lease was taken or deleted, or its name was in use.
     pub fn rejoin(&mut self, now: Moment) {
-        self.id = new_id(&self.identity, &mut self.rng);
+        self.id = new_id(&self.identity, &mut self.names);
         self.standing = Standing::Joining;
         self.renew_at = now;
     }

@@ -18,7 +18,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 const MAX_CONFLICT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The writes of one member.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub struct Outbox {
     in_flight: BTreeMap<Target, Flight>,
     retries: BTreeMap<Target, Retry>,
@@ -26,7 +26,7 @@ pub struct Outbox {
 }
 
 /// A write under way.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Flight {
     /// What was written.
     pub write: Write,
@@ -34,7 +34,7 @@ pub struct Flight {
     pub sent: Moment,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 struct Retry {
     at: Moment,
     failures: u32,

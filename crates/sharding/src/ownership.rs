@@ -24,7 +24,7 @@ use crate::handover::Entry;
 use crate::record::MapRecord;
 
 /// Follows the ShardMaps on behalf of one member.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Tracker {
     drain_timeout: Duration,
     owned: Arc<OwnedShards>,
@@ -32,21 +32,21 @@ pub struct Tracker {
 }
 
 /// What was seen of one ShardMap object.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 struct Memory {
     uid: String,
     shards: BTreeMap<ShardPath, Seen>,
 }
 
 /// What was seen of one shard, at the highest epoch seen.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Hash)]
 struct Seen {
     epoch: Epoch,
     drain: Drain,
 }
 
 /// How far this member's drain of a shard has come, at the epoch seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Drain {
     #[default]
     NotAsked,

@@ -39,7 +39,7 @@ pub const RESHAPES_IN_FLEET: usize = 8;
 pub const MAX_SPLIT_SHARDS: usize = MAX_SHARDS - 64;
 
 /// A change of ranges.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reshape {
     /// This shard into its halves.
     Split(ShardId),

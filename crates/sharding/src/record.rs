@@ -15,7 +15,7 @@ use crate::handover::Entry;
 use crate::lease::LeaseRecord;
 
 /// Which object at which version: uid and resourceVersion. Empty for one that does not exist yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Version {
     /// `metadata.uid`.
     pub uid: String,
@@ -24,7 +24,7 @@ pub struct Version {
 }
 
 /// What we keep of a Member.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MemberRecord {
     /// The member, the object's name.
     pub id: MemberId,
@@ -35,7 +35,7 @@ pub struct MemberRecord {
 }
 
 /// What we keep of a ShardMap.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MapRecord {
     /// The workload cluster, the object's name.
     pub cluster: ClusterName,
@@ -49,7 +49,7 @@ pub struct MapRecord {
 }
 
 /// One object of ours.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Object {
     /// A Lease.
     Lease(LeaseRecord),
@@ -80,7 +80,7 @@ pub struct Target {
 }
 
 /// A write to the home cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Write {
     /// Create an object that must not exist.
     Create(Object),
@@ -91,7 +91,7 @@ pub enum Write {
 }
 
 /// How a write ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// Written; the object as it is now, or nothing after a delete.
     Done(Option<Object>),
@@ -103,7 +103,7 @@ pub enum Outcome {
 }
 
 /// What the watches tell.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub enum Event {
     /// A complete, consistent list of one kind, with the list's resourceVersion.
     Listed(Kind, String, Vec<Object>),

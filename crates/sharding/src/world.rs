@@ -6,6 +6,7 @@
 //! which is what liveness is judged by. Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 
 use model::{ClusterName, MemberId, Moment};
 
@@ -191,6 +192,14 @@ impl World {
         self.version_of(&object.target()).is_some_and(|held| {
             object.version().older_than(&held.resource) || object.version() == held
         })
+    }
+}
+
+impl Hash for World {
+    /// What decides: all but the revision, which only tells that something changed.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { leases, members, maps, deleted_maps, changed_maps, listed, revision: _ } = self;
+        (leases, members, maps, deleted_maps, changed_maps, listed).hash(state);
     }
 }
 

@@ -1,7 +1,9 @@
 //! `cargo xtask`: the project's own chores. One file per sub-command.
 
 mod dashboards;
+mod packages;
 mod real;
+mod soak;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -19,6 +21,7 @@ enum Task {
     Codegen(codegen::Args),
     Dashboards(dashboards::Args),
     Real(real::Args),
+    Soak(soak::Args),
 }
 
 fn main() -> Result<()> {
@@ -26,5 +29,6 @@ fn main() -> Result<()> {
         Task::Codegen(args) => codegen::run(&args),
         Task::Dashboards(args) => dashboards::run(&args),
         Task::Real(args) => real::run(&args),
+        Task::Soak(args) => soak::run(&args),
     }
 }

@@ -93,6 +93,7 @@ impl Scene {
             shards: 0,
             acknowledged_drains: Vec::new(),
             drain: false,
+            busy: 0,
             loads: Vec::new(),
             down_clusters: Vec::new(),
         };

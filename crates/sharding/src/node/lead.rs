@@ -14,11 +14,23 @@ use crate::outbox::Flight;
 use crate::record::{Kind, Object, Outcome, Write};
 
 /// What the last plan was computed from, as far as it must be computed anew when that changes.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Planned {
     revision: u64,
     states: Vec<(MemberId, LeaseState)>,
     wake: Option<Moment>,
+}
+
+impl Planned {
+    /// Whether it was made from the world at that revision.
+    pub(super) fn is_of(&self, revision: u64) -> bool {
+        self.revision == revision
+    }
+
+    /// How long it holds: as long as the Leases stand so, and until that moment.
+    pub(super) fn holds(&self) -> (&[(MemberId, LeaseState)], Option<Moment>) {
+        (&self.states, self.wake)
+    }
 }
 
 impl Node {

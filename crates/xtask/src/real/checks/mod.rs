@@ -4,6 +4,7 @@ mod chart;
 mod conformance;
 mod control_plane;
 mod embedded_kubectl;
+mod home_cost;
 mod node;
 mod otlp;
 
@@ -39,6 +40,12 @@ pub const CHECKS: &[Check] = &[
         about: "three replicas over two clusters: kills and moves lose nothing, audit logs agree",
         needs: &[Need::Kube, Need::Leasehold],
         run: |scene| Box::pin(control_plane::run(scene)),
+    },
+    Check {
+        name: "home-cost",
+        about: "a thousand clusters cost their home no more writes than ten, and no object is large",
+        needs: &[Need::Kube],
+        run: |scene| Box::pin(home_cost::run(scene)),
     },
     Check {
         name: "node",
