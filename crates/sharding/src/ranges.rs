@@ -164,7 +164,7 @@ impl Situation<'_> {
             let high = parent.halves().map(|[_, high]| high).filter(|high| *high != low.range)?;
             let high = ShardId { range: high, ..(*low).clone() };
             (halves.contains_key(&high) && self.should_merge(unit, &high))
-                .then(|| Reshape::Merge(ShardId { range: parent, ..high }))
+                .then_some(Reshape::Merge(ShardId { range: parent, ..high.clone() }))
         });
         pairs.collect()
     }
