@@ -16,8 +16,10 @@
 //! | [`ownership`] | what this member holds |
 //! | [`election`] | who coordinates |
 //! | [`coordinator`] | what the coordinator writes |
+//! | [`weight`] | what each shard weighs, from what members tell of load |
 //! | [`planner`] | who should own what |
-//! | [`handover`] | how one shard changes hands |
+//! | [`ranges`] | which shards are split and merged |
+//! | [`handover`] | how one shard changes hands, is split and merged |
 //! | [`load`] | what this member tells of the work its shards cost |
 //! | [`node`] | all of it together: inputs in, writes out |
 //! | `shell` | watches, writes and sleeps; decides nothing |
@@ -34,15 +36,22 @@
 //!   next in two ways only ([`handover`]): the owner acknowledged the drain of that epoch, after
 //!   which it never holds the shard at that epoch again, whatever it sees ([`ownership`]); or the
 //!   owner is gone, which S5 covers. A member that is merely to become owner holds the shard as
-//!   `Warming`, under which the fence refuses everything. Attacked by
-//!   `an_acknowledged_epoch_never_returns`, `an_owner_is_replaced_only_when_settled`.
+//!   `Warming`, under which the fence refuses everything. The same holds for a uid while the shards
+//!   it lies in are split and merged: an entry is replaced by its halves, or two halves by the
+//!   whole, in one write, and only when nobody may act for any of what gives way. Attacked by
+//!   `an_acknowledged_epoch_never_returns`, `an_owner_is_replaced_only_when_settled`,
+//!   `idle_halves_drain_and_merge_when_both_are_done`, and per uid by
+//!   `ranges_split_and_merge_under_faults`.
 //! - **S2** *A drain is acknowledged only with nothing queued, delayed or in flight.* The engine
 //!   says when; [`ownership`] passes it on only for a shard draining at that epoch, and
 //!   [`coordinator`] acts only on one for the entry's epoch. Attacked by
 //!   `an_acknowledged_epoch_never_returns`, `a_leaver_drains_and_its_acknowledgement_hands_over`.
-//! - **S3** *Epochs strictly increase with each owner.* By construction of [`handover::Entry`];
-//!   entries that are removed and return go on from the map's `epochFloor`, maps that were deleted
-//!   from what was last seen of them. Attacked by `epochs_rise_with_each_owner`,
+//! - **S3** *Epochs strictly increase with each owner*, for a shard and for every uid, whatever
+//!   shards it lies in. By construction of [`handover::Entry`]: halves go on from the epoch of the
+//!   whole, the whole from the higher of its halves'; entries that are removed and return go on from
+//!   the map's `epochFloor`, maps that were deleted from what was last seen of them. Attacked by
+//!   `epochs_rise_with_each_owner`,
+//!   `a_keys_epochs_rise_with_each_owner_through_splits_and_merges`,
 //!   `a_group_nobody_runs_drains_and_goes_and_its_epoch_stays`,
 //!   `a_cluster_that_returns_goes_on_from_its_epoch`.
 //! - **S4** *A ShardMap is only ever replaced from the version its plan was computed from.* Every
@@ -58,7 +67,9 @@
 //!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
 //! network and arrive late. And it assumes that nobody edits Leases and ShardMaps by hand: a map
-//! deleted by hand is put back as it was by a coordinator that saw it go.
+//! deleted by hand is put back as it was by a coordinator that saw it go. That a group of scope
+//! `Fleet` sits on one member is promised by one coordinator: its shards lie in several maps, and
+//! two coordinators that overlap could part them for a while, each shard still with one owner.
 //!
 //! **L1** *Once faults cease, every shard is owned within a bound:* the Lease's duration, the margin
 //! and a few round trips; every retry has a bounded pause ([`outbox`]).

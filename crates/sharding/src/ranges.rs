@@ -24,7 +24,7 @@ use model::{ClusterName, GroupName, GroupScope, GroupTraits, Range, ShardId};
 use crate::api::{MAX_SHARDS, ShardPath};
 use crate::handover::Entry;
 use crate::planner::{Place, Proposal, Unit};
-use crate::weight::{BASE, Points};
+use crate::weight::BASE;
 
 /// Two halves merge if their load together is less than this part of a member's share, in
 /// thousandths.
@@ -56,8 +56,8 @@ pub struct Situation<'a> {
     pub units: &'a [Unit],
     /// The groups that are not divided by object.
     pub groups: &'a BTreeMap<GroupName, GroupTraits>,
-    /// The load of each shard.
-    pub points: &'a Points,
+    /// The load of each of them, without what it weighs for being there.
+    pub points: &'a [u32],
     /// Whether a shard without load is known to be idle: otherwise nobody may have told it yet.
     pub points_are_complete: bool,
     /// What the planner made of it.
@@ -116,7 +116,7 @@ fn halves(shard: &ShardId) -> Vec<ShardId> {
     ranges.map(|range| ShardId { range, ..shard.clone() }).collect()
 }
 
-impl Situation<'_> {
+impl<'a> Situation<'a> {
     /// One split for each member under pressure: of its heaviest shard that is worth it.
     fn splits(&self) -> Vec<Reshape> {
         let pressed = &self.proposal.pressed;
@@ -130,19 +130,17 @@ impl Situation<'_> {
         let mut splits = Vec::new();
         for member in pressed {
             let owned = self
-                .units
-                .iter()
-                .filter(|unit| matches!(&unit.place, Place::Settled(owner) if owner == member));
-            let worth_it = owned.filter(|unit| {
-                self.scope(unit) == GroupScope::Object
+                .loads()
+                .filter(|(unit, _)| matches!(&unit.place, Place::Settled(o) if o == member));
+            let worth_it = owned.filter(|&(unit, load)| {
+                load > SPLIT_OVER_MERGE * self.small_load()
+                    && self.scope(unit) == GroupScope::Object
                     && unit.shard.range.bits() < MAX_BITS
-                    && self.load(&unit.shard) > SPLIT_OVER_MERGE * self.small_load()
                     && sizes[&unit.shard.cluster] < MAX_SPLIT_SHARDS
             });
             // The first of the heaviest, in whatever order they are given.
-            let heaviest =
-                worth_it.max_by_key(|unit| (self.load(&unit.shard), Reverse(&unit.shard)));
-            if let Some(unit) = heaviest {
+            let heaviest = worth_it.max_by_key(|(unit, load)| (*load, Reverse(&unit.shard)));
+            if let Some((unit, _)) = heaviest {
                 *sizes.entry(&unit.shard.cluster).or_default() += 1;
                 splits.push(Reshape::Split(unit.shard.clone()));
             }
@@ -153,26 +151,27 @@ impl Situation<'_> {
     /// The pairs of halves that are cold, or that should never have been parted.
     fn merges(&self) -> Vec<Reshape> {
         let moving: BTreeSet<&ShardId> = self.proposal.moves.iter().map(|m| &m.shard).collect();
-        let halves = self.units.iter().filter(|unit| {
+        let halves = self.loads().filter(|(unit, _)| {
             unit.shard.range != Range::WHOLE
                 && matches!(unit.place, Place::Settled(_))
                 && !moving.contains(&unit.shard)
         });
-        let halves: BTreeMap<&ShardId, &Unit> = halves.map(|unit| (&unit.shard, unit)).collect();
-        let pairs = halves.iter().filter_map(|(low, unit)| {
+        let halves: BTreeMap<&ShardId, (&Unit, u64)> =
+            halves.map(|(unit, load)| (&unit.shard, (unit, load))).collect();
+        let pairs = halves.iter().filter_map(|(low, (unit, load))| {
             let parent = low.range.parent()?;
-            let high = parent.halves().map(|[_, high]| high).filter(|high| *high != low.range)?;
-            let high = ShardId { range: high, ..(*low).clone() };
-            (halves.contains_key(&high) && self.should_merge(unit, &high))
-                .then_some(Reshape::Merge(ShardId { range: parent, ..high.clone() }))
+            let [_, high] = parent.halves().filter(|[first, _]| *first == low.range)?;
+            let (_, other) = halves.get(&ShardId { range: high, ..(*low).clone() })?;
+            self.should_merge(unit, load + other)
+                .then(|| Reshape::Merge(ShardId { range: parent, ..(*low).clone() }))
         });
         pairs.collect()
     }
 
-    fn should_merge(&self, low: &Unit, high: &ShardId) -> bool {
-        let load = self.load(&low.shard) + self.load(high);
+    /// Whether a half and its sibling, with that much load together, should be one.
+    fn should_merge(&self, half: &Unit, load: u64) -> bool {
         let cold = self.points_are_complete && load < self.small_load();
-        cold || self.scope(low) != GroupScope::Object
+        cold || self.scope(half) != GroupScope::Object
     }
 
     /// The load below which halves are not worth being apart.
@@ -184,8 +183,8 @@ impl Situation<'_> {
         self.groups.get(&unit.shard.group).map(|traits| traits.scope).unwrap_or_default()
     }
 
-    fn load(&self, shard: &ShardId) -> u64 {
-        self.points.get(shard).copied().map(u64::from).unwrap_or_default()
+    fn loads(&self) -> impl Iterator<Item = (&'a Unit, u64)> + use<'a> {
+        self.units.iter().zip(self.points.iter().map(|&points| u64::from(points)))
     }
 }
 

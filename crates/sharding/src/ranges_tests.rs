@@ -51,19 +51,19 @@ impl Pool {
         self.groups.insert(GROUP.parse().unwrap(), traits);
     }
 
-    fn points(&self) -> Points {
+    fn points(&self) -> Vec<u32> {
         let load = |shard: &ShardId| {
             let cluster: usize = shard.cluster.as_str()[1..].parse().unwrap();
             self.loads[cluster] >> shard.range.bits()
         };
-        self.units.iter().map(|unit| (unit.shard.clone(), load(&unit.shard))).collect()
+        self.units.iter().map(|unit| load(&unit.shard)).collect()
     }
 
     /// One round; says whether anything changed.
     fn round(&mut self) -> bool {
         let points = self.points();
-        for unit in &mut self.units {
-            unit.weight = BASE + points[&unit.shard];
+        for (unit, points) in self.units.iter_mut().zip(&points) {
+            unit.weight = BASE + points;
         }
         let proposal = plan(&self.members, &self.groups, &self.units, &Limits::default());
         let reshapes = decide(&Situation {
@@ -113,10 +113,9 @@ impl Pool {
 
     /// The most that a member carries over what they carry in the mean, in load alone.
     fn imbalance(&self) -> f64 {
-        let points = self.points();
         let mut loads: BTreeMap<&MemberId, u32> = self.members.keys().map(|id| (id, 0)).collect();
-        for unit in &self.units {
-            *loads.get_mut(unit.place.owner().unwrap()).unwrap() += points[&unit.shard];
+        for (unit, points) in self.units.iter().zip(self.points()) {
+            *loads.get_mut(unit.place.owner().unwrap()).unwrap() += points;
         }
         let total: u32 = loads.values().sum();
         let most = *loads.values().max().unwrap();
@@ -213,7 +212,7 @@ fn a_map_that_is_full_splits_no_further() {
         decide(&Situation {
             units,
             groups: &pool.groups,
-            points: &points,
+            points: &points[..units.len()],
             points_are_complete: false,
             proposal: &proposal,
             under_way: 0,

@@ -40,9 +40,6 @@ pub struct Owned<'a> {
     pub owner: Option<&'a MemberId>,
 }
 
-/// The loads of all shards, in points: the weight of a shard is [`BASE`] and its points.
-pub type Points = BTreeMap<ShardId, u32>;
-
 /// What is known of the shards' loads, from step to step.
 #[derive(Clone, Debug, Default, Hash)]
 pub struct Scales {
@@ -57,13 +54,17 @@ struct Known {
 }
 
 impl Scales {
-    /// The load of each shard, from what the members tell.
+    /// The load of each shard, in the order given, from what the members tell: in points, which
+    /// come on top of [`BASE`].
     pub fn weigh(
         &mut self,
         shards: &[Owned<'_>],
         told: &BTreeMap<&MemberId, &[ShardLoad]>,
         now: Moment,
-    ) -> Points {
+    ) -> Vec<u32> {
+        if self.known.is_empty() && told.values().all(|loads| loads.is_empty()) {
+            return vec![0; shards.len()];
+        }
         let median = median_load(shards, told);
         let claims = Claims::collect(shards, told, median);
         for known in self.known.values_mut() {
@@ -77,7 +78,7 @@ impl Scales {
             let points = self.known.get(shard).map(|known| known.points);
             let points = points.or_else(|| self.inherited(shard));
             let points = points.or_else(|| claims.others.get(shard).copied()).unwrap_or_default();
-            (shard.clone(), rounded(points))
+            rounded(points)
         });
         points.collect()
     }
@@ -209,7 +210,7 @@ mod tests {
         let members: Vec<MemberId> = told.iter().map(|(member, _)| id(member)).collect();
         let told = members.iter().zip(told).map(|(member, (_, loads))| (member, *loads)).collect();
         let points = scales.weigh(&owned.collect::<Vec<_>>(), &told, at(s));
-        let texts: Vec<_> = points.values().map(ToString::to_string).collect();
+        let texts: Vec<_> = points.iter().map(ToString::to_string).collect();
         texts.join(" ")
     }
 

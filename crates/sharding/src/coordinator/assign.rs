@@ -8,7 +8,7 @@ use super::{Coordinator, Plan, View};
 use crate::api::ShardPath;
 use crate::planner::{self, Limits, Move, Unit};
 use crate::ranges::{self, Reshape, Situation};
-use crate::weight::{self, Owned, Points};
+use crate::weight::{self, Owned};
 
 impl Coordinator {
     /// Plans over all wanted shards and puts what follows into the drafts.
@@ -51,7 +51,7 @@ impl Coordinator {
         drafts: &Drafts<'_>,
         peers: &Peers<'_>,
         now: Moment,
-    ) -> (Vec<Unit>, Points) {
+    ) -> (Vec<Unit>, Vec<u32>) {
         let mut units = Vec::new();
         let mut owned = Vec::new();
         for (shard, place, owner) in drafts.values().flat_map(|draft| draft.planned(peers)) {
@@ -59,8 +59,8 @@ impl Coordinator {
             owned.push(Owned { shard, owner });
         }
         let points = self.scales.weigh(&owned, &peers.told, now);
-        for unit in &mut units {
-            unit.weight += points.get(&unit.shard).copied().unwrap_or_default();
+        for (unit, points) in units.iter_mut().zip(&points) {
+            unit.weight += points;
         }
         (units, points)
     }

@@ -3,6 +3,7 @@
 //! A parcel is what moves as one: a shard, or all shards of a group of scope `Fleet`. Where a
 //! parcel is *at* is the seat that has it or is to have it.
 
+use std::cell::OnceCell;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -47,7 +48,8 @@ pub(super) struct Parcel<'a> {
     pub(super) splittable: bool,
     group: usize,
     kinds: Kinds,
-    hash: u64,
+    /// Of its name; reckoned only where there is a tie.
+    hash: OnceCell<u64>,
 }
 
 /// One shard, or those of a whole group. Most parcels are one shard, and need no allocation.
@@ -132,7 +134,7 @@ impl<'a> Board<'a> {
                 splittable: scope == GroupScope::Object && unit.shard.range.bits() < MAX_BITS,
                 group,
                 kinds,
-                hash: mix(uid_hash(&unit.shard.to_string())),
+                hash: OnceCell::new(),
                 units: Units::One(unit),
             });
         }
@@ -157,7 +159,7 @@ impl<'a> Board<'a> {
             splittable: false,
             group,
             kinds: 0,
-            hash: mix(uid_hash(units[0].shard.group.as_str())),
+            hash: OnceCell::new(),
             units: Units::Many(units),
         }
     }
@@ -247,7 +249,7 @@ impl<'a> Board<'a> {
 
     /// Who wins a tie: see [`super::rendezvous`].
     pub(super) fn score(&self, seat: usize, parcel: usize) -> u64 {
-        mix(self.seats[seat].hash ^ self.parcels[parcel].hash)
+        mix(self.seats[seat].hash ^ self.parcels[parcel].hash())
     }
 
     /// How many of the caches that a parcel needs are on a seat anyway.
@@ -308,6 +310,15 @@ impl<'a> Seat<'a> {
     }
 }
 
+impl Parcel<'_> {
+    fn hash(&self) -> u64 {
+        *self.hash.get_or_init(|| match &self.units {
+            Units::One(unit) => mix(uid_hash(&unit.shard.to_string())),
+            Units::Many(units) => mix(uid_hash(units[0].shard.group.as_str())),
+        })
+    }
+}
+
 impl<'a> Units<'a> {
     pub(super) fn iter(&self) -> impl Iterator<Item = &'a Unit> + '_ {
         match self {
@@ -338,8 +349,10 @@ impl Place {
 
 /// The groups of all units, numbered in order of their names.
 fn known_groups(units: &[Unit]) -> BTreeMap<&GroupName, usize> {
-    let mut known: BTreeMap<&GroupName, usize> =
-        units.iter().map(|unit| (&unit.shard.group, 0)).collect();
+    let mut known: BTreeMap<&GroupName, usize> = BTreeMap::new();
+    for unit in units {
+        known.entry(&unit.shard.group).or_default();
+    }
     for (number, (_, index)) in known.iter_mut().enumerate() {
         *index = number;
     }

@@ -18,7 +18,7 @@ use std::str::FromStr;
 use model::{GroupName, GroupScope, GroupTraits, MemberId};
 use sharding::planner::{Limits, Place, PlanMember, Reason, Role, Unit, plan};
 use sharding::ranges::{self, Reshape, Situation};
-use sharding::weight::{BASE, Points};
+use sharding::weight::BASE;
 
 const LINE: &str = "---\n";
 
@@ -27,7 +27,7 @@ struct Case {
     members: BTreeMap<MemberId, PlanMember>,
     groups: BTreeMap<GroupName, GroupTraits>,
     units: Vec<Unit>,
-    points: Points,
+    points: Vec<u32>,
 }
 
 #[test]
@@ -108,7 +108,7 @@ impl Case {
             (_, Some((from, to))) => Place::Moving { from: parsed(from), to: to.parse().ok() },
         };
         let (shard, load): (model::ShardId, u32) = (parsed(shard), parsed(load));
-        self.points.insert(shard.clone(), load);
+        self.points.push(load);
         self.units.push(Unit { shard, weight: BASE + load, place });
     }
 
