@@ -72,6 +72,7 @@ pub use events::Event;
 pub use fence::FencedError;
 pub use lookup::{Lookup, NotWatched};
 pub use meter::Meter;
+pub use model::GroupScope;
 pub use object::{Kind, Object};
 pub use reconcile::{Action, Context, ReconcileError, Reconciler, RetryClass};
 pub use selector::{Selector, SelectorError};
