@@ -21,8 +21,9 @@ use crate::api::ShardLoad;
 
 /// What a shard weighs besides its load: as much as ten milliseconds of work in each second.
 pub const BASE: u32 = 100;
-/// How long the last told load of a shard counts after its owner ceased to tell it.
-pub const MEMORY: Duration = Duration::from_secs(60);
+/// How long the last told load of a shard counts after its owner ceased to tell it: more than a
+/// next owner needs to measure it and tell (see [`crate::load`]).
+pub const MEMORY: Duration = Duration::from_secs(120);
 /// How much more than the member in the middle of the fleet one member may claim to carry.
 pub const MAX_OVER_MEDIAN: u64 = 16;
 /// The heaviest load of one shard: sums over any fleet stay far from the end of 64 bits.
@@ -244,7 +245,7 @@ mod tests {
         assert_eq!(scales.forgets(), Some(at(100) + MEMORY));
         assert_eq!(weigh(&mut scales, &moved, &[("a", &[]), ("b", &from_b)], 130), "416");
         assert_eq!(weigh(&mut scales, &moved, &[("b", &[])], 500), "416");
-        assert_eq!(weigh(&mut scales, &moved, &[("b", &[])], 560), "0", "idle, it seems");
+        assert_eq!(weigh(&mut scales, &moved, &[("b", &[])], 620), "0", "idle, it seems");
     }
 
     #[test]
@@ -259,8 +260,8 @@ mod tests {
         let measured = [load("c0/g/0/4", 10), load("c0/g/1/4", 30)];
         weigh(&mut scales, &quarters, &[("a", &measured)], 3);
         let merged = ["c0/g/0/2 a", "c0/g/1/2 b"];
-        // The whole before it is known, too, and the halves are the later word. Both will do.
-        assert_eq!(weigh(&mut scales, &merged, &[("a", &[])], 70), "416 0");
+        // The whole is long forgotten, the quarters were told until now.
+        assert_eq!(weigh(&mut scales, &merged, &[("a", &[])], 200), "416 0");
     }
 
     #[test]
