@@ -55,6 +55,7 @@ mod registry;
 mod runner;
 mod selector;
 mod shards;
+pub mod stamp;
 pub mod status;
 mod tenure;
 #[cfg(test)]
