@@ -114,12 +114,12 @@ async fn start(scene: &Scene) -> Result<ControlPlane> {
         &chart,
         "--namespace",
         manager::NAMESPACE,
+        "--kube-version",
+        "1.37.1",
         "--show-only",
         "templates/admission-policy.yaml",
         "--set",
-        "admissionPolicy.enabled=true",
-        "--set",
-        "admissionPolicy.users={admin}",
+        "admissionPolicy.enabled=true,admissionPolicy.users={admin}",
     ];
     let policy = Helm::new(scene, &plane).run(&template).await?;
     plane.kubectl.apply(&policy).await?;
