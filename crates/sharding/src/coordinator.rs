@@ -62,7 +62,7 @@ pub struct Plan {
     pub wake: Option<Moment>,
 }
 
-/// What a coordinator remembers between steps: since when things are missing.
+/// What a coordinator remembers between steps: how long it waits for things that are missing.
 #[derive(Clone, Debug, Default, Hash)]
 pub struct Coordinator {
     missing_leases: BTreeMap<MemberId, Moment>,
@@ -95,8 +95,8 @@ impl Coordinator {
         }
         self.missing_leases.retain(|member, _| peers.missing.contains(member));
         for member in &peers.missing {
-            let since = *self.missing_leases.entry(member.clone()).or_insert(now);
-            let due = since + view.timings.silence();
+            let due = now + view.timings.silence();
+            let due = *self.missing_leases.entry(member.clone()).or_insert(due);
             if now < due {
                 plan.wake_at(due);
                 continue;

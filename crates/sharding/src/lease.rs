@@ -13,6 +13,7 @@
 //!     └──────────── given back by its member ─────────────▶ Released
 //! ```
 
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -60,13 +61,14 @@ pub enum LeaseState {
 }
 
 /// A Lease and when the observer saw it change, on the observer's clock.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedLease {
     /// What was read last.
     pub record: LeaseRecord,
     /// When this version was first seen. Later than it was written, which errs to the safe side.
     pub changed: Moment,
     /// When its present holder, or the last holder before the present one, was last seen to renew.
+    /// For metrics only, and no part of the hash.
     pub alive: Moment,
 }
 
@@ -149,6 +151,16 @@ impl LeaseRecord {
 }
 
 // === impl ObservedLease ===
+
+impl Hash for ObservedLease {
+    /// What decides, with the change told by its consequence: when the Lease has run out whatever
+    /// the margin, which is shorter than the duration. Who compares states at different times may
+    /// then take what is past for past, however long.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { record, changed: _, alive: _ } = self;
+        (record, self.expires(record.duration)).hash(state);
+    }
+}
 
 impl ObservedLease {
     /// Time since the Lease was last seen to change.

@@ -1,0 +1,102 @@
+//! The model, as the checker explores it: which actions each state allows, and what must hold.
+
+use stateright::{Model, Property};
+
+use crate::oracle::{Milestone, Rule};
+use crate::process::{KINDS, Process, Watch};
+use crate::system::{Action, MEMBERS, Seat, State};
+
+/// A fleet that starts from nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Fleet {
+    /// How many faults may happen in all: crashes, pauses, departures, stalled watches, delayed
+    /// writes and lost answers.
+    pub faults: [u8; 3],
+}
+
+impl Model for Fleet {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        [State::cold, State::shared, State::alone].iter().zip(self.faults).map(|(b, f)| b(f)).collect()
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.broken.is_some() {
+            return;
+        }
+        if !state.prompt.is_empty() {
+            actions.extend([Action::Pass, Action::Delay, Action::LoseAnswer]);
+            return;
+        }
+        if state.faults > 0 && state.seats.iter().any(|seat| matches!(seat, Seat::Empty)) {
+            actions.push(Action::Start);
+        }
+        actions.extend([Action::Tick, Action::TickBackwards]);
+        for member in 0..MEMBERS {
+            let Some(process) = state.seats[member].process() else { continue };
+            if process.pause.is_some() {
+                actions.push(Action::Resume(member));
+            } else {
+                awake(state, member, process, actions);
+            }
+        }
+        actions.extend((0..state.delayed.len()).map(Action::Land));
+        for (index, (to, ..)) in state.answers.iter().enumerate() {
+            if state.seats[*to].process().is_some_and(|process| process.pause.is_none()) {
+                actions.push(Action::Answer(index));
+            }
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        next.apply(action);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("S1", |_, state: &State| state.broken != Some(Rule::S1)),
+            Property::always("S2", |_, state: &State| state.broken != Some(Rule::S2)),
+            Property::always("S3", |_, state: &State| state.broken != Some(Rule::S3)),
+            Property::always("S4", |_, state: &State| state.broken != Some(Rule::S4)),
+            Property::always("S5", |_, state: &State| state.broken != Some(Rule::S5)),
+            Property::sometimes("a live handover completes", |_, state: &State| {
+                state.reached == Some(Milestone::Handover)
+            }),
+            Property::sometimes("a crash takeover completes", |_, state: &State| {
+                state.reached == Some(Milestone::Takeover)
+            }),
+            Property::sometimes("two coordinators overlap", |_, state: &State| {
+                let leads = |process: &&Process| process.node.is_coordinator(process.now());
+                state.processes().filter(leads).count() > 1
+            }),
+            Property::sometimes("a member fences itself and joins anew", |_, state: &State| {
+                state.processes().any(|process| *process.node.id() != process.born)
+            }),
+            Property::sometimes("three members share two shards", |_, state: &State| {
+                state.processes().filter(|process| process.running.len() == 1).count() == 2
+                    && state.processes().count() == MEMBERS
+            }),
+        ]
+    }
+}
+
+/// What may happen to a member that is not paused.
+fn awake(state: &State, member: usize, process: &Process, actions: &mut Vec<Action>) {
+    actions.extend(process.draining().map(|shard| Action::Finish(member, shard)));
+    for kind in KINDS {
+        match &process.watches[&kind] {
+            Watch::Stalled(_, queue) if !queue.is_empty() => {
+                actions.push(Action::Deliver(member, kind));
+            }
+            Watch::Live if state.faults > 0 => actions.push(Action::Stall(member, kind)),
+            _ => {}
+        }
+    }
+    if state.faults > 0 {
+        actions.extend([Action::Crash(member), Action::Pause(member), Action::Leave(member)]);
+    }
+}
