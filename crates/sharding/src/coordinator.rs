@@ -25,6 +25,8 @@ use crate::config::LeaseTimings;
 use crate::handover::{Entry, Facts};
 use crate::lease::{self, LeaseRecord, LeaseState};
 use crate::planner::{self, Place, PlanMember, Role, Unit};
+#[cfg(feature = "planted")]
+use crate::planted::{self, Planted};
 use crate::record::{Kind, MapRecord, Object, Target, Write};
 use crate::world::World;
 
@@ -353,6 +355,11 @@ impl Draft<'_> {
         }
         match self.base {
             Some(base) if *base == self.record => None,
+            #[cfg(feature = "planted")]
+            Some(_) if planted::is(Planted::OverwriteMap) => {
+                let version = crate::record::Version::default();
+                Some(Write::Replace(Object::Map(MapRecord { version, ..self.record })))
+            }
             Some(_) => Some(Write::Replace(Object::Map(self.record))),
             None if self.record.entries.is_empty() => None,
             None => Some(Write::Create(Object::Map(self.record))),

@@ -21,6 +21,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use model::{MemberId, Moment};
 
 use crate::api::MANAGED_BY;
+#[cfg(feature = "planted")]
+use crate::planted::{self, Planted};
 use crate::record::Version;
 
 /// The name of the coordinator's Lease.
@@ -92,6 +94,10 @@ pub fn selector() -> String {
 impl LeaseState {
     /// Whether its member can never act again.
     pub fn is_gone(self) -> bool {
+        #[cfg(feature = "planted")]
+        if planted::is(Planted::SkipTakeover) {
+            return self <= Self::Expired;
+        }
         self <= Self::Released
     }
 
@@ -122,6 +128,13 @@ impl LeaseRecord {
     #[must_use]
     pub fn taken_by(&self, holder: &MemberId, duration: Duration) -> Self {
         Self {
+            #[cfg(feature = "planted")]
+            version: if planted::is(Planted::TakeWithoutVersion) {
+                Version::default()
+            } else {
+                self.version.clone()
+            },
+            #[cfg(not(feature = "planted"))]
             version: self.version.clone(),
             transitions: self.transitions.saturating_add(1),
             ..Self::new(self.name.clone(), holder, duration)
@@ -181,6 +194,10 @@ impl ObservedLease {
 
     /// When it may be taken if it stays silent.
     pub fn expires(&self, margin: Duration) -> Moment {
+        #[cfg(feature = "planted")]
+        if planted::is(Planted::NoMargin) {
+            return self.changed + self.record.duration;
+        }
         self.changed + self.record.duration + margin
     }
 

@@ -13,7 +13,7 @@ use std::hash::Hasher;
 use crate::store::{FIRST_VERSION, VERSIONS};
 
 /// The origin of all clocks, in seconds: moments are beyond it, other numbers below.
-pub const ORIGIN_S: u64 = 1 << 40;
+pub const ORIGIN_S: u64 = 1 << 36;
 /// Ticks after which the past is past: more than a Lease's duration and margin.
 const PAST: i64 = 1;
 /// Sets moments and ranks apart from plain numbers.

@@ -28,6 +28,8 @@ pub enum Milestone {
     Handover,
     /// A shard went on from a member whose Lease was taken.
     Takeover,
+    /// Two members coordinated at one time.
+    Overlap,
 }
 
 impl fmt::Display for Rule {

@@ -3,8 +3,8 @@
 //! Unless something is diverted, a write reaches the store at once, its answer and its event arrive
 //! at once, and each member draws its conclusions at once: the cascade ends before the next thing
 //! happens. What is diverted (a write, an answer, a watch) may come at any later time, so that every
-//! order in which messages can overtake each other is reached, at the cost of one fault for each
-//! message that leaves its place.
+//! order in which messages can overtake each other is reached, at the cost of one disturbance for
+//! each message that leaves its place.
 
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
@@ -37,11 +37,22 @@ pub struct State {
     pub delayed: Vec<Delayed>,
     /// Answers that may arrive at any time before their member's next tick.
     pub answers: Vec<(usize, Target, Outcome)>,
-    /// Faults that may still happen.
-    pub faults: u8,
+    /// Disturbances that may still happen.
+    pub disturbances: u8,
     pub broken: Option<Rule>,
     /// What the last transition achieved.
     pub reached: Option<Milestone>,
+}
+
+/// How things stand when the model begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// Three members start at once, from nothing.
+    Cold,
+    /// Three members have long shared two shards.
+    Shared,
+    /// One member holds both shards.
+    Alone,
 }
 
 /// A place for a member.
@@ -107,47 +118,28 @@ pub enum Action {
 }
 
 impl State {
-    /// Nobody has started.
-    fn empty() -> Self {
-        Self {
+    /// A state to begin from, and how much may still happen to it.
+    pub fn new(beginning: Beginning, disturbances: u8) -> Self {
+        let mut state = Self {
             store: Arc::default(),
             seats: [Seat::Empty, Seat::Empty, Seat::Empty],
             round: VecDeque::new(),
             prompt: VecDeque::new(),
             delayed: Vec::new(),
             answers: Vec::new(),
-            faults: 0,
+            disturbances: 0,
             broken: None,
             reached: None,
-        }
-    }
-
-    /// Three members start at once, from nothing.
-    pub fn cold(faults: u8) -> Self {
-        let mut state = Self::empty();
-        for _ in 0..MEMBERS {
+        };
+        let members = if beginning == Beginning::Alone { 1 } else { MEMBERS };
+        for _ in 0..members {
             state.start();
             state.settle();
         }
-        state.faults = faults;
-        state
-    }
-
-    /// Three members that have long shared two shards.
-    pub fn shared(faults: u8) -> Self {
-        let mut state = Self { faults: 0, ..Self::cold(0) };
-        state.rest();
-        state.faults = faults;
-        state
-    }
-
-    /// One member holds everything; others may start at any time.
-    pub fn alone(faults: u8) -> Self {
-        let mut state = Self::empty();
-        state.start();
-        state.rest();
-        state.faults = faults;
-        state
+        if beginning != Beginning::Cold {
+            state.rest();
+        }
+        Self { disturbances, ..state }
     }
 
     /// Lets time pass in which all goes well and all that drains ends.
@@ -173,7 +165,7 @@ impl State {
         self.reached = None;
         match action {
             Action::Start => {
-                self.faults -= 1;
+                self.disturbances -= 1;
                 self.start();
             }
             Action::Tick => self.round = (0..MEMBERS).collect(),
@@ -187,7 +179,7 @@ impl State {
                 self.tell(to, [Input::Completed(target, outcome)]);
             }
             Action::Stall(member, kind) => {
-                self.faults -= 1;
+                self.disturbances -= 1;
                 let process = self.process_mut(member);
                 process.watches.insert(kind, Watch::Stalled(LONGEST, VecDeque::new()));
             }
@@ -197,16 +189,16 @@ impl State {
                 self.tell(member, []);
             }
             Action::Crash(member) => {
-                self.faults -= 1;
+                self.disturbances -= 1;
                 self.end(member);
             }
             Action::Pause(member) => {
-                self.faults -= 1;
+                self.disturbances -= 1;
                 self.process_mut(member).pause = Some(LONGEST);
             }
             Action::Resume(member) => self.resume(member),
             Action::Leave(member) => {
-                self.faults -= 1;
+                self.disturbances -= 1;
                 self.tell(member, [Input::Leave]);
             }
         }
@@ -218,7 +210,7 @@ impl State {
     fn settle(&mut self) {
         while self.broken.is_none() {
             match self.prompt.front() {
-                Some(Message::Request(..)) if self.faults > 0 => break,
+                Some(Message::Request(..)) if self.disturbances > 0 => break,
                 Some(_) => self.next_message(),
                 None => match self.round.pop_front() {
                     Some(member) => self.tick(member),
@@ -285,14 +277,14 @@ impl State {
 
     fn delay(&mut self) {
         if let Some(Message::Request(from, write)) = self.prompt.pop_front() {
-            self.faults -= 1;
+            self.disturbances -= 1;
             self.delayed.push(Delayed { from, write, is_awaited: true });
         }
     }
 
     fn lose_answer(&mut self) {
         if let Some(Message::Request(from, write)) = self.prompt.pop_front() {
-            self.faults -= 1;
+            self.disturbances -= 1;
             let target = write.target();
             let outcome = self.write(write);
             self.answers.push((from, target, outcome));
@@ -384,9 +376,14 @@ impl State {
         }
     }
 
+    /// Whenever a member has acted or a clock has gone on.
     fn check_overlap(&mut self) {
         if self.broken.is_none() && oracle::overlap(self.processes()) {
             self.broken = Some(Rule::S1);
+        }
+        let leads = |process: &&Process| process.node.is_coordinator(process.now());
+        if self.processes().filter(leads).count() > 1 {
+            self.reached = Some(Milestone::Overlap);
         }
     }
 
@@ -399,7 +396,8 @@ impl State {
 
     /// What tells this state from others.
     pub fn canonical(&self) -> Vec<u64> {
-        let Self { store, seats, round, prompt, delayed, answers, faults, broken, reached } = self;
+        let Self { store, seats, round, prompt, delayed, answers, disturbances, broken, reached } =
+            self;
         let mut form = Canonical::default();
         let slowest = self.processes().map(|process| process.ticks).min().unwrap_or_default();
         for seat in seats {
@@ -411,7 +409,7 @@ impl State {
             }
         }
         store.objects.hash(&mut form);
-        (round, prompt, delayed, answers, faults, broken, reached).hash(&mut form);
+        (round, prompt, delayed, answers, disturbances, broken, reached).hash(&mut form);
         form.into_words()
     }
 }
