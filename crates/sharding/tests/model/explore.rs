@@ -5,7 +5,7 @@ use sharding::planted::{self, Planted};
 use stateright::{Model, Property};
 
 use crate::oracle::{Milestone, Rule};
-use crate::process::{KINDS, Process, Watch};
+use crate::process::{KINDS, Watch};
 use crate::system::{Action, Beginning, MEMBERS, Seat, State};
 
 /// A fleet.
@@ -50,24 +50,12 @@ impl Model for Fleet {
             actions.extend([Action::Pass, Action::Delay, Action::LoseAnswer]);
             return;
         }
-        if state.disturbances > 0 && state.seats.iter().any(|seat| matches!(seat, Seat::Empty)) {
-            actions.push(Action::Start);
+        if state.round.is_empty() {
+            between_ticks(state, actions);
+        } else {
+            actions.push(Action::Proceed);
         }
-        actions.extend([Action::Tick, Action::TickBackwards]);
-        for member in 0..MEMBERS {
-            let Some(process) = state.seats[member].process() else { continue };
-            if process.pause.is_some() {
-                actions.push(Action::Resume(member));
-            } else {
-                awake(state, member, process, actions);
-            }
-        }
-        actions.extend((0..state.delayed.len()).map(Action::Land));
-        for (index, (to, ..)) in state.answers.iter().enumerate() {
-            if state.seats[*to].process().is_some_and(|process| process.pause.is_none()) {
-                actions.push(Action::Answer(index));
-            }
-        }
+        held(state, actions);
     }
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
@@ -101,19 +89,42 @@ impl Model for Fleet {
     }
 }
 
-/// What may happen to a member that is not paused.
-fn awake(state: &State, member: usize, process: &Process, actions: &mut Vec<Action>) {
-    actions.extend(process.draining().map(|shard| Action::Finish(member, shard)));
-    for kind in KINDS {
-        match &process.watches[&kind] {
-            Watch::Stalled(_, queue) if !queue.is_empty() => {
-                actions.push(Action::Deliver(member, kind));
-            }
-            Watch::Live if state.disturbances > 0 => actions.push(Action::Stall(member, kind)),
-            _ => {}
+/// What may happen when all clocks stand alike.
+fn between_ticks(state: &State, actions: &mut Vec<Action>) {
+    actions.extend([Action::Tick, Action::TickBackwards]);
+    for member in 0..MEMBERS {
+        let Some(process) = state.seats[member].process() else { continue };
+        if process.pause.is_some() {
+            actions.push(Action::Resume(member));
+        } else if state.disturbances > 0 {
+            actions.extend([Action::Crash(member), Action::Pause(member), Action::Leave(member)]);
+            let live =
+                KINDS.into_iter().filter(|kind| matches!(process.watches[kind], Watch::Live));
+            actions.extend(live.map(|kind| Action::Stall(member, kind)));
         }
     }
-    if state.disturbances > 0 {
-        actions.extend([Action::Crash(member), Action::Pause(member), Action::Leave(member)]);
+    if state.disturbances > 0 && state.seats.iter().any(|seat| matches!(seat, Seat::Empty)) {
+        actions.push(Action::Start);
+    }
+}
+
+/// What waits and may happen at any time, between the ticks of two members too.
+fn held(state: &State, actions: &mut Vec<Action>) {
+    for (member, seat) in state.seats.iter().enumerate() {
+        let Some(process) = seat.process().filter(|process| process.pause.is_none()) else {
+            continue;
+        };
+        actions.extend(process.draining().map(|shard| Action::Finish(member, shard)));
+        for (kind, watch) in &process.watches {
+            if matches!(watch, Watch::Stalled(_, queue) if !queue.is_empty()) {
+                actions.push(Action::Deliver(member, *kind));
+            }
+        }
+    }
+    actions.extend((0..state.delayed.len()).map(Action::Land));
+    for (index, (to, ..)) in state.answers.iter().enumerate() {
+        if state.seats[*to].process().is_some_and(|process| process.pause.is_none()) {
+            actions.push(Action::Answer(index));
+        }
     }
 }

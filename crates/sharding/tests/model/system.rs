@@ -90,6 +90,8 @@ pub enum Action {
     Tick,
     /// The same, the last member's first.
     TickBackwards,
+    /// The next member's clock shows it.
+    Proceed,
     /// The request whose turn it is reaches the store, and its answer the member.
     Pass,
     /// It is delayed instead.
@@ -168,6 +170,7 @@ impl State {
                 self.disturbances -= 1;
                 self.start();
             }
+            Action::Proceed => self.next_tick(),
             Action::Tick => self.round = (0..MEMBERS).collect(),
             Action::TickBackwards => self.round = (0..MEMBERS).rev().collect(),
             Action::Pass => self.next_message(),
@@ -206,16 +209,14 @@ impl State {
     }
 
     /// Lets messages arrive and clocks go on until the round is over, or a message could be
-    /// diverted.
+    /// diverted, or one that was could come between two members' ticks.
     fn settle(&mut self) {
         while self.broken.is_none() {
             match self.prompt.front() {
                 Some(Message::Request(..)) if self.disturbances > 0 => break,
                 Some(_) => self.next_message(),
-                None => match self.round.pop_front() {
-                    Some(member) => self.tick(member),
-                    None => break,
-                },
+                None if self.round.is_empty() || self.is_anything_held() => break,
+                None => self.next_tick(),
             }
         }
         // Versions never return: what cannot be carried out now never will be.
@@ -229,6 +230,22 @@ impl State {
         self.seats[number] = Seat::Taken(Arc::new(Process::start(number, ticks)));
         let lists = KINDS.map(|kind| Input::Event(self.store.list(kind)));
         self.tell(number, lists);
+    }
+
+    /// Whether something waits that may happen at any time.
+    fn is_anything_held(&self) -> bool {
+        let waits = |process: &Process| {
+            let stalled = |watch: &Watch| matches!(watch, Watch::Stalled(_, q) if !q.is_empty());
+            process.pause.is_none()
+                && (process.watches.values().any(stalled) || process.draining().next().is_some())
+        };
+        !self.delayed.is_empty() || !self.answers.is_empty() || self.processes().any(waits)
+    }
+
+    fn next_tick(&mut self) {
+        if let Some(member) = self.round.pop_front() {
+            self.tick(member);
+        }
     }
 
     /// What was not answered within a tick has failed, for all its member knows.
