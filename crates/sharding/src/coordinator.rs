@@ -74,9 +74,8 @@ pub struct Plan {
 }
 
 /// What a coordinator remembers between steps: how long it waits for what is missing, what shards
-/// weighed,
-/// and which splits and merges it began. The next coordinator need not know: a drain that was to
-/// end in a split then merely ends.
+/// weighed, and which splits and merges it began. The next coordinator need not know: a drain that
+/// was to end in a split then merely ends.
 #[derive(Clone, Debug, Default, Hash)]
 pub struct Coordinator {
     missing_leases: BTreeMap<MemberId, Moment>,
