@@ -59,6 +59,7 @@ mod registry;
 mod runner;
 mod selector;
 mod shards;
+pub mod stamp;
 pub mod status;
 mod tenure;
 #[cfg(test)]

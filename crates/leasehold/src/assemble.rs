@@ -91,6 +91,7 @@ pub(crate) async fn assemble(
         specs,
     )
     .map_err(Error::Engine)?;
+    let engine = if config.stamp_epochs { engine.stamping() } else { engine };
     let status = engine.status();
     Ok(Parts { clusters, sharding, engine, status, liveness })
 }

@@ -30,7 +30,7 @@ pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "leasehold
 pub const MAX_SHARDS: usize = 256;
 /// The most down clusters that a Member tells of.
 pub const MAX_DOWN_CLUSTERS: usize = 64;
-/// The most shards whose load a Member tells: keeps it, with everything else, below 256 KiB.
+/// The most shards whose load a Member tells; [`crate::load::MAX_LOAD_BYTES`] bounds them too.
 pub const MAX_LOADS: usize = 1024;
 /// The longest reason that a Member tells, in characters.
 pub const MAX_REASON_CHARS: usize = 1024;

@@ -73,9 +73,9 @@ pub struct Plan {
     pub wake: Option<Moment>,
 }
 
-/// What a coordinator remembers between steps: since when things are missing, what shards weighed,
-/// and which splits and merges it began. The next coordinator need not know: a drain that was to
-/// end in a split then merely ends.
+/// What a coordinator remembers between steps: how long it waits for what is missing, what shards
+/// weighed, and which splits and merges it began. The next coordinator need not know: a drain that
+/// was to end in a split then merely ends.
 #[derive(Clone, Debug, Default, Hash)]
 pub struct Coordinator {
     missing_leases: BTreeMap<MemberId, Moment>,
@@ -110,8 +110,8 @@ impl Coordinator {
         }
         self.missing_leases.retain(|member, _| peers.missing.contains(member));
         for member in &peers.missing {
-            let since = *self.missing_leases.entry(member.clone()).or_insert(now);
-            let due = since + view.timings.silence();
+            let due = now + view.timings.silence();
+            let due = *self.missing_leases.entry(member.clone()).or_insert(due);
             if now < due {
                 plan.wake_at(due);
                 continue;

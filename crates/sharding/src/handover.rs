@@ -30,6 +30,8 @@
 use model::{Epoch, MemberId};
 
 use crate::api::{Phase, ShardEntry, ShardPath};
+#[cfg(feature = "planted")]
+use crate::planted::{self, Planted};
 
 /// One shard of a ShardMap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -111,9 +113,7 @@ impl Entry {
             Self::Owned { .. } if facts.owner_gone => Self::Unowned { epoch },
             Self::Draining { target, .. } if facts.owner_gone || facts.acknowledged => match target
             {
-                Some(next) if facts.target_eligible => {
-                    Self::Owned { owner: next.clone(), epoch: epoch.next() }
-                }
+                Some(next) if facts.target_eligible => Self::owned_next(next, epoch),
                 _ => Self::Unowned { epoch },
             },
             _ => self.clone(),
@@ -125,7 +125,9 @@ impl Entry {
     #[must_use]
     pub fn assign(&self, to: &MemberId) -> Entry {
         match self {
-            Self::Unowned { epoch } => Self::Owned { owner: to.clone(), epoch: epoch.next() },
+            Self::Unowned { epoch } => Self::owned_next(to, *epoch),
+            #[cfg(feature = "planted")]
+            _ if planted::is(Planted::SkipDrain) => Self::owned_next(to, self.epoch()),
             _ => self.drain(Some(to)),
         }
     }
@@ -156,6 +158,15 @@ impl Entry {
             }
             _ => None,
         }
+    }
+
+    /// Owned by `owner` after an owner at `epoch`: the only way to an owner.
+    fn owned_next(owner: &MemberId, epoch: Epoch) -> Self {
+        #[cfg(feature = "planted")]
+        if planted::is(Planted::KeepEpoch) {
+            return Self::Owned { owner: owner.clone(), epoch };
+        }
+        Self::Owned { owner: owner.clone(), epoch: epoch.next() }
     }
 
     /// Reads an entry. One that names no owner where it should is nobody's: nobody can act on it.

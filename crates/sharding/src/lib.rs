@@ -90,6 +90,8 @@ pub mod node;
 pub mod outbox;
 pub mod ownership;
 pub mod planner;
+#[cfg(feature = "planted")]
+pub mod planted;
 pub mod problem;
 pub mod ranges;
 pub mod record;

@@ -1,5 +1,6 @@
 //! `cargo xtask`: the project's own chores. One file per sub-command.
 
+mod chaos;
 mod dashboards;
 mod packages;
 mod real;
@@ -18,6 +19,7 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    Chaos(chaos::Args),
     Codegen(codegen::Args),
     Dashboards(dashboards::Args),
     Real(real::Args),
@@ -26,6 +28,7 @@ enum Task {
 
 fn main() -> Result<()> {
     match Args::parse().task {
+        Task::Chaos(args) => chaos::run(&args),
         Task::Codegen(args) => codegen::run(&args),
         Task::Dashboards(args) => dashboards::run(&args),
         Task::Real(args) => real::run(&args),

@@ -10,6 +10,8 @@ use super::peers::Peers;
 use crate::api::{MAX_SHARDS, ShardPath};
 use crate::handover::{Entry, Facts};
 use crate::planner::Place;
+#[cfg(feature = "planted")]
+use crate::planted::{self, Planted};
 use crate::ranges::Reshape;
 use crate::record::{Kind, MapRecord, Object, Target, Write};
 
@@ -248,6 +250,11 @@ impl Draft<'_> {
         }
         match self.base {
             Some(base) if *base == *self.record => None,
+            #[cfg(feature = "planted")]
+            Some(_) if planted::is(Planted::OverwriteMap) => {
+                let version = crate::record::Version::default();
+                Some(Write::Replace(Object::Map(MapRecord { version, ..self.record.into_owned() })))
+            }
             Some(_) => Some(Write::Replace(Object::Map(self.record.into_owned()))),
             None if self.record.entries.is_empty() => None,
             None => Some(Write::Create(Object::Map(self.record.into_owned()))),

@@ -41,6 +41,8 @@ pub enum Need {
     Node,
     /// Our own release binary, static.
     Leasehold,
+    /// The example controller whose reconciles take long, likewise.
+    Slow,
 }
 
 /// Where the built tools are.
@@ -106,6 +108,11 @@ impl Tools {
         self.given.clone().unwrap_or_else(built)
     }
 
+    /// The example controller whose reconciles take long.
+    pub fn slow(&self) -> PathBuf {
+        target_dir().join(target_triple()).join("release/examples/slow")
+    }
+
     /// Where the logs of failed checks are kept.
     pub fn failed_dir(&self) -> PathBuf {
         target_dir().join("real/failed")
@@ -131,7 +138,8 @@ impl Tools {
                 Need::Collector => self.build(&collector())?,
                 Need::Node => self.build(&containerd())?,
                 Need::Leasehold if self.given.is_some() => {}
-                Need::Leasehold => build_leasehold()?,
+                Need::Leasehold => build_leasehold("--bin=leasehold")?,
+                Need::Slow => build_leasehold("--example=slow")?,
             }
         }
         Ok(())
@@ -268,23 +276,23 @@ fn digest(module: &Path) -> String {
     hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Builds our own binary, static. Asks for what the environment asks for where it does, so that a
+/// Builds a `target` of our own, static. Asks for what the environment asks for where it does, so that a
 /// run after other builds of the same kind has nothing to do.
-fn build_leasehold() -> Result<()> {
-    println!("building leasehold, static, in release ...");
+fn build_leasehold(target: &str) -> Result<()> {
+    eprintln!("building leasehold {target}, static, in release ...");
     let watch = Stopwatch::start();
     let mut flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     if !flags.contains("+crt-static") {
         flags.push_str(" -C target-feature=+crt-static");
     }
     let status = xtask::cargo()
-        .args(["build", "--release", "--package", "leasehold", "--target", &target_triple()])
+        .args(["build", "--release", "--package=leasehold", target, "--target", &target_triple()])
         .env("RUSTFLAGS", flags.trim())
         .status()?;
     if !status.success() {
         bail!("cargo could not build leasehold");
     }
-    println!("built leasehold in {watch}");
+    eprintln!("built it in {watch}");
     Ok(())
 }
 

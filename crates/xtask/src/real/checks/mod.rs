@@ -1,5 +1,6 @@
 //! The checks, by name. Each is a file of this folder: a story of what is done and what must hold.
 
+mod admission_policy;
 mod chart;
 mod conformance;
 mod control_plane;
@@ -34,6 +35,12 @@ pub const CHECKS: &[Check] = &[
         about: "every set of values renders to what a real API server accepts",
         needs: &[Need::Kube, Need::Helm, Need::Leasehold],
         run: |scene| Box::pin(chart::run(scene)),
+    },
+    Check {
+        name: "admission-policy",
+        about: "a write that arrives after its epoch has passed is refused by the API server",
+        needs: &[Need::Kube, Need::Helm, Need::Leasehold],
+        run: |scene| Box::pin(admission_policy::run(scene)),
     },
     Check {
         name: "control-plane",
