@@ -33,6 +33,7 @@ use tower::{BoxError, Service};
 use tracing::Instrument;
 
 use crate::dispatch::Dispatch;
+use crate::planted::{self, Bug};
 use crate::stamp;
 
 /// The longest a single write may take, however long the Lease is valid.
@@ -138,6 +139,7 @@ impl FencedClient {
         }
         let limit = match self.fence.ownership.permit(shard, *epoch, Purpose::Write) {
             Ok(permit) => write_limit(permit),
+            Err(_) if planted::has(Bug::FenceAtDispatchOnly) => MAX_WRITE_TIME,
             Err(source) => return self.refuse(FencedError::Refused { method, path, source }),
         };
         let client = self.fence.cluster.clone();

@@ -48,6 +48,10 @@ pub mod lookup;
 pub mod meter;
 pub mod metrics;
 mod object;
+#[cfg(feature = "planted")]
+pub mod planted;
+#[cfg(not(feature = "planted"))]
+mod planted;
 pub mod predicate;
 pub mod queue;
 mod reconcile;
@@ -69,6 +73,7 @@ pub use events::Event;
 pub use fence::FencedError;
 pub use lookup::{Lookup, NotWatched};
 pub use meter::Meter;
+pub use model::GroupScope;
 pub use object::{Kind, Object};
 pub use reconcile::{Action, Context, ReconcileError, Reconciler, RetryClass};
 pub use selector::{Selector, SelectorError};

@@ -80,9 +80,11 @@ pub mod outbox;
 pub mod ownership;
 pub mod planner;
 pub mod problem;
+pub mod ranges;
 pub mod record;
 mod shell;
 pub mod status;
+pub mod weight;
 pub mod world;
 
 pub use config::{Config, ConfigError, LeaseTimings};

@@ -3,6 +3,7 @@
 mod dashboards;
 mod packages;
 mod real;
+mod soak;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -20,6 +21,7 @@ enum Task {
     Codegen(codegen::Args),
     Dashboards(dashboards::Args),
     Real(real::Args),
+    Soak(soak::Args),
 }
 
 fn main() -> Result<()> {
@@ -27,5 +29,6 @@ fn main() -> Result<()> {
         Task::Codegen(args) => codegen::run(&args),
         Task::Dashboards(args) => dashboards::run(&args),
         Task::Real(args) => real::run(&args),
+        Task::Soak(args) => soak::run(&args),
     }
 }

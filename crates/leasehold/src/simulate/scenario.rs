@@ -131,6 +131,7 @@ pub(super) fn member(number: u16, groups: &[GroupName]) -> MemberRecord {
             capacity: 100,
             protocol_version: PROTOCOL_VERSION,
             groups: groups.to_vec(),
+            group_details: Vec::new(),
             shards: 0,
             acknowledged_drains: Vec::new(),
             drain: false,
