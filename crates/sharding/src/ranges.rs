@@ -3,8 +3,7 @@
 //! A shard splits when a member carries too much and no move of whole shards helps (the planner
 //! says which members are pressed so), if the shard's load is worth it. Two halves merge when their
 //! load together is small: less than [`MERGE_PERMILLE`] of what one member should carry, or than
-//! what a shard weighs for merely being there. A load is worth a split from [`SPLIT_OVER_MERGE`]
-//! times that on. Halves merge also when their group may not be divided by object at all.
+//! [`SMALL`]. A load is worth a split from [`SPLIT_OVER_MERGE`] times that on. Halves merge also when their group may not be divided by object at all.
 //!
 //! # Laws (property tests below)
 //! - As long as shards may be split, every member ends within the planner's bound of its share.
@@ -30,6 +29,9 @@ use crate::weight::{BASE, Points};
 /// Two halves merge if their load together is less than this part of a member's share, in
 /// thousandths.
 pub const MERGE_PERMILLE: u64 = 12;
+/// Two halves merge if their load together is less than this, whatever the share: four times what
+/// a shard weighs for merely being there, and more than members leave untold of two.
+pub const SMALL: u64 = 4 * BASE as u64;
 /// How much more than what merges a shard's load must be for it to be split.
 pub const SPLIT_OVER_MERGE: u64 = 4;
 /// Splits and merges under way at once.
@@ -162,7 +164,7 @@ impl Situation<'_> {
             let high = parent.halves().map(|[_, high]| high).filter(|high| *high != low.range)?;
             let high = ShardId { range: high, ..(*low).clone() };
             (halves.contains_key(&high) && self.should_merge(unit, &high))
-                .then(|| Reshape::Merge(ShardId { range: parent, ..high }))
+                .then_some(Reshape::Merge(ShardId { range: parent, ..high.clone() }))
         });
         pairs.collect()
     }
@@ -175,7 +177,7 @@ impl Situation<'_> {
 
     /// The load below which halves are not worth being apart.
     fn small_load(&self) -> u64 {
-        (self.proposal.share * MERGE_PERMILLE / 1000).max(u64::from(BASE))
+        (self.proposal.share * MERGE_PERMILLE / 1000).max(SMALL)
     }
 
     fn scope(&self, unit: &Unit) -> GroupScope {
