@@ -359,10 +359,10 @@ impl Conductor {
         self.meter.close(shard);
         for (name, controller) in &self.controllers {
             controller.queue.close(shard);
-            if let Some(tenure) = self.tenures.remove(&(shard.clone(), name.clone())) {
-                if !planted::has(Bug::RunsOnWithoutShard) {
-                    tenure.cancel.cancel();
-                }
+            if let Some(tenure) = self.tenures.remove(&(shard.clone(), name.clone()))
+                && !planted::has(Bug::RunsOnWithoutShard)
+            {
+                tenure.cancel.cancel();
             }
         }
         let used: BTreeSet<_> = self.tenures.keys().map(|(s, name)| (name, &s.cluster)).collect();

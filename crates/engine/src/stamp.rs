@@ -31,8 +31,8 @@ pub(crate) fn is_stamped(method: &Method, path: &str, content_type: &str) -> boo
 /// The body with the stamp; nothing if it is no object.
 pub(crate) fn stamped(body: &[u8], group: &GroupName, epoch: Epoch) -> Option<Vec<u8>> {
     let mut object: Members = serde_json::from_slice(body).ok()?;
-    let mut metadata = members(object.get("metadata"))?;
-    let mut annotations = members(metadata.get("annotations"))?;
+    let mut metadata = members(object.get("metadata").map(AsRef::as_ref))?;
+    let mut annotations = members(metadata.get("annotations").map(AsRef::as_ref))?;
     let stamp = to_raw_value(&epoch.to_string()).ok()?;
     annotations.insert(format!("{EPOCH_ANNOTATION}{group}"), stamp);
     metadata.insert("annotations".to_owned(), to_raw_value(&annotations).ok()?);
@@ -41,13 +41,9 @@ pub(crate) fn stamped(body: &[u8], group: &GroupName, epoch: Epoch) -> Option<Ve
 }
 
 /// The members of an object that may be absent or null.
-fn members(value: Option<&Box<RawValue>>) -> Option<Members> {
-    match value {
-        None => Some(Members::new()),
-        Some(value) => {
-            serde_json::from_str::<Option<Members>>(value.get()).ok().map(Option::unwrap_or_default)
-        }
-    }
+fn members(value: Option<&RawValue>) -> Option<Members> {
+    let Some(value) = value else { return Some(Members::new()) };
+    serde_json::from_str::<Option<Members>>(value.get()).ok().map(Option::unwrap_or_default)
 }
 
 /// The resource a path names, and whether it names a subresource of it.

@@ -106,6 +106,11 @@ impl Fleet {
     }
 }
 
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_live_fleet_is_simulated_without_being_touched() {
     let fleet = Fleet::start(3, 6).await;
@@ -120,4 +125,26 @@ async fn a_live_fleet_is_simulated_without_being_touched() {
     assert_eq!(report["after"]["members"], 2);
     assert_eq!(report["after"]["shards"], 6);
     assert_eq!(writes(), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_is_drained_and_taken_back() {
+    let fleet = Fleet::start(2, 4).await;
+    fleet.balanced(2).await;
+    let drained = fleet.leasehold(&["drain", "replica-1", "--wait", "--kubeconfig"]).await;
+    let drained = stdout(&drained);
+    assert!(drained.contains("asked to drain, 2 shards"), "{drained}");
+    assert!(drained.ends_with("replica-1: drained\n"), "{drained}");
+    let status = fleet.json(&["status", "--output", "json", "--kubeconfig"]).await;
+    let members = status["members"].as_array().unwrap();
+    let of = |identity: &str| members.iter().find(|m| m["identity"] == identity).unwrap();
+    assert_eq!((&of("replica-1")["drain"], &of("replica-1")["shards"]), (&json!(true), &json!(0)));
+    assert_eq!((&of("replica-0")["drain"], &of("replica-0")["shards"]), (&json!(false), &json!(4)));
+    let undone = fleet.leasehold(&["drain", "replica-1", "--undo", "--kubeconfig"]).await;
+    assert!(stdout(&undone).contains("takes shards again"));
+    fleet.balanced(2).await;
+    let unknown = fleet.leasehold(&["drain", "replica-7", "--kubeconfig"]).await;
+    assert_eq!(unknown.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(text.contains("no member \"replica-7\"") && text.contains("replica-1"), "{text}");
 }

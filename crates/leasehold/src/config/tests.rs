@@ -83,7 +83,7 @@ telemetry: {log: {format: yaml, filter: 'engine=loud'}, otlp: {sampleRatio: 2}}
     telemetry.log.filter: found "engine=loud"; allowed: a level (error, warn, info, debug, trace) or directives like info,engine=debug
     telemetry.otlp.endpoint: missing; allowed: a URL, as in http://127.0.0.1:4317
     telemetry.otlp.sampleRatio: found 2; allowed: a share from 0.0 to 1.0
-    controlers: unknown key; did you mean controllers? Known here: home, namespace, identity, capacity, owner, clusters, controllers, lease, drainTimeout, shutdownGracePeriod, admin, telemetry, journal
+    controlers: unknown key; did you mean controllers? Known here: home, namespace, identity, capacity, owner, clusters, controllers, lease, fence, drainTimeout, shutdownGracePeriod, admin, telemetry, journal
     "#);
 }
 

@@ -32,6 +32,13 @@ fn a_hundred_units_on_ten_members_are_even() {
 }
 
 #[test]
+fn a_hot_cluster_is_divided_into_ranges() {
+    let report = simulate(&shape(5, 20, 1, Load::OneHot), Change::Nothing);
+    assert!(report.after.max_over_mean <= 1.15, "{report}");
+    assert!(report.after.shards > 20, "{report}");
+}
+
+#[test]
 fn the_text_and_the_json() {
     let report = simulate(&shape(10, 100, 1, Load::Uniform), Change::Leave(1));
     insta::assert_snapshot!(report, @r"

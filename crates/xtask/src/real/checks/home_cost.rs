@@ -44,9 +44,8 @@ const TOLD_WITHIN: Duration = Duration::from_secs(60);
 const SHARE_DEADLINE: Duration = Duration::from_secs(300);
 /// The dead are shown for a minute after their Leases were taken.
 const COLLECT_DEADLINE: Duration = Duration::from_secs(180);
-/// A renewal comes at most a tenth before its interval ends, and the server receives it some
-/// milliseconds sooner or later than the one before.
-const EARLIEST_PERMILLE: u32 = 850;
+/// A renewal comes at most a tenth before its interval ends.
+const EARLIEST_PERMILLE: u32 = 900;
 
 /// The fleet, on threads of its own: in a real one no member waits for another.
 struct Fleet {
@@ -249,7 +248,7 @@ async fn quiet(home: &ControlPlane) -> Result<()> {
 }
 
 /// Each Lease was written no oftener than its interval of renewal has it: one for each member, and
-/// the coordinator's.
+/// the coordinator's. Over many renewals it does not matter how long each took to arrive.
 fn paced(writes: &[Written]) -> Result<()> {
     let mut by_lease: BTreeMap<&str, Vec<Timestamp>> = BTreeMap::new();
     for write in writes {
@@ -258,10 +257,14 @@ fn paced(writes: &[Written]) -> Result<()> {
     ensure!(by_lease.len() == MEMBERS + 1, "{} Leases were written", by_lease.len());
     let earliest = LeaseTimings::default().renew_interval * EARLIEST_PERMILLE / 1_000;
     for (lease, times) in by_lease {
-        for pair in times.windows(2) {
-            let apart = Duration::try_from(pair[1].duration_since(pair[0]))?;
-            ensure!(apart >= earliest, "{lease} was renewed after {apart:?}");
-        }
+        let [first, .., last] = times[..] else { continue };
+        let span = Duration::try_from(last.duration_since(first))?;
+        let most = span.div_duration_f64(earliest) + 2.0;
+        ensure!(
+            (times.len() as f64) <= most,
+            "{lease} was renewed {} times in {span:?}",
+            times.len()
+        );
     }
     Ok(())
 }
