@@ -1,6 +1,7 @@
 //! `cargo xtask`: the project's own chores. One file per sub-command.
 
 mod dashboards;
+mod model;
 mod real;
 
 use anyhow::Result;
@@ -18,6 +19,7 @@ struct Args {
 enum Task {
     Codegen(codegen::Args),
     Dashboards(dashboards::Args),
+    Model(model::Args),
     Real(real::Args),
 }
 
@@ -25,6 +27,7 @@ fn main() -> Result<()> {
     match Args::parse().task {
         Task::Codegen(args) => codegen::run(&args),
         Task::Dashboards(args) => dashboards::run(&args),
+        Task::Model(args) => model::run(&args),
         Task::Real(args) => real::run(&args),
     }
 }
