@@ -127,6 +127,30 @@ fn every_crate_has_the_workspace_lints() {
     assert!(root.contains("unsafe_code = \"forbid\"") && root.contains("missing_docs = \"deny\""));
 }
 
+/// Bugs on purpose stay out of the product: only a command can ask for them, and a release build
+/// that does fails.
+#[test]
+fn nothing_asks_for_planted_bugs() {
+    const FEATURE: &str = "planted";
+    let metadata = metadata();
+    for package in metadata["packages"].as_array().unwrap() {
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let features = dependency["features"].as_array().unwrap();
+            assert!(!features.iter().any(|f| f == FEATURE), "{} asks for it", package["name"]);
+        }
+        let features = package["features"].as_object().unwrap();
+        for (name, enables) in features.iter().filter(|(name, _)| *name != FEATURE) {
+            let enables = enables.to_string();
+            assert!(!enables.contains(FEATURE), "{}: {name} enables it", package["name"]);
+        }
+        if features.contains_key(FEATURE) {
+            let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+            let bugs = fs::read_to_string(manifest.with_file_name("src/planted.rs")).unwrap();
+            assert!(bugs.contains("#[cfg(not(debug_assertions))]\ncompile_error!("));
+        }
+    }
+}
+
 #[test]
 fn no_source_file_is_long() {
     let lines = |path: &PathBuf| read(path).lines().count();

@@ -25,11 +25,17 @@
 //! | `shell` | watches, writes and sleeps; decides nothing |
 //!
 //! # Why it is safe
-//! The argument in short; the file named gives it in full. `tests/simulation` attacks all of it at
-//! once, under crashes, pauses, partitions, frozen watches, lost answers and drifting clocks, with
-//! oracles for S1, S3 and S5 (`chaos`); `tests/it/sharding.rs` of the workspace does so over an API
-//! server.
+//! The argument in short; the file named gives it in full. Each rule is attacked three times over:
+//! - by the tests named with it;
+//! - by a model (`tests/model`), in which a checker explores every state that three [`node::Node`]s
+//!   can reach within stated bounds (`every_rule_holds_in_every_state`), with oracles for S1 to S5.
+//!   `cargo xtask model` explores further. That the oracles see what they should is shown by bugs
+//!   planted in this crate, each of which the model finds (`each_planted_bug_is_caught`);
+//! - by simulation (`tests/simulation`) under crashes, pauses, partitions, frozen watches, lost
+//!   answers and drifting clocks, with oracles for S1, S3 and S5 (`chaos`); `tests/it/sharding.rs`
+//!   of the workspace does so over an API server.
 //!
+//! The rules:
 //! - **S1** *Dispatch intervals of different members never overlap for a shard.* A member dispatches
 //!   only for a shard whose entry names exactly its id as owner, at that entry's epoch, while its
 //!   Lease is valid by its own clock (`OwnedShards::permit`). An entry goes from one owner to the
@@ -41,11 +47,13 @@
 //!   whole, in one write, and only when nobody may act for any of what gives way. Attacked by
 //!   `an_acknowledged_epoch_never_returns`, `an_owner_is_replaced_only_when_settled`,
 //!   `idle_halves_drain_and_merge_when_both_are_done`, and per uid by
-//!   `ranges_split_and_merge_under_faults`.
+//!   `ranges_split_and_merge_under_faults`; and by the bugs `SkipDrain`, `SkipTakeover` and
+//!   `FenceAtDispatchOnly`.
 //! - **S2** *A drain is acknowledged only with nothing queued, delayed or in flight.* The engine
 //!   says when; [`ownership`] passes it on only for a shard draining at that epoch, and
 //!   [`coordinator`] acts only on one for the entry's epoch. Attacked by
-//!   `an_acknowledged_epoch_never_returns`, `a_leaver_drains_and_its_acknowledgement_hands_over`.
+//!   `an_acknowledged_epoch_never_returns`, `a_leaver_drains_and_its_acknowledgement_hands_over`,
+//!   and by the bug `AcknowledgeEarly`.
 //! - **S3** *Epochs strictly increase with each owner*, for a shard and for every uid, whatever
 //!   shards it lies in. By construction of [`handover::Entry`]: halves go on from the epoch of the
 //!   whole, the whole from the higher of its halves'; entries that are removed and return go on from
@@ -53,17 +61,22 @@
 //!   `epochs_rise_with_each_owner`,
 //!   `a_keys_epochs_rise_with_each_owner_through_splits_and_merges`,
 //!   `a_group_nobody_runs_drains_and_goes_and_its_epoch_stays`,
-//!   `a_cluster_that_returns_goes_on_from_its_epoch`.
+//!   `a_cluster_that_returns_goes_on_from_its_epoch`, and by the bug `KeepEpoch`.
 //! - **S4** *A ShardMap is only ever replaced from the version its plan was computed from.* Every
 //!   [`record::Write`] carries its version; there is no other way to write. So two coordinators
 //!   that overlap do no harm: one of them conflicts. Attacked by
-//!   `a_silent_lease_is_taken_first_and_its_shards_only_then`, which reads the versions, and by the
-//!   simulation, whose store refuses every other version.
+//!   `a_silent_lease_is_taken_first_and_its_shards_only_then`, which reads the versions; by the
+//!   model, where coordinators do overlap and whose store lets a replacement without a version
+//!   through, as Kubernetes does; and by the bug `OverwriteMap`.
 //! - **S5** *Self-fence precedes takeover.* [`member`] counts validity from the sending of a
 //!   renewal, minus a margin; [`lease`] counts silence from the sight of it, plus a margin; the
 //!   coordinator takes the Lease by compare-and-swap against the version whose silence it measured,
 //!   so that a renewal it has not seen makes it fail, and gives the shards away only after that.
-//!   Attacked by `the_fence_precedes_every_takeover`.
+//!   Attacked by `the_fence_precedes_every_takeover`, and by the bugs `NoMargin`,
+//!   `TakeWithoutVersion` and `TrustWallClock`.
+//! - **S6** *A key is never processed twice at once; a change during processing runs again.* Not
+//!   kept here but by the queue of the engine; what this crate adds is S1, without which it would
+//!   hold for one member only.
 //!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
 //! network and arrive late. And it assumes that nobody edits Leases and ShardMaps by hand: a map
@@ -72,7 +85,7 @@
 //! two coordinators that overlap could part them for a while, each shard still with one owner.
 //!
 //! **L1** *Once faults cease, every shard is owned within a bound:* the Lease's duration, the margin
-//! and a few round trips; every retry has a bounded pause ([`outbox`]).
+//! and a few round trips; every retry has a bounded pause ([`outbox`]). Attacked by `chaos`.
 
 pub mod api;
 pub mod config;

@@ -2,6 +2,7 @@
 
 mod chaos;
 mod dashboards;
+mod model;
 mod packages;
 mod real;
 mod soak;
@@ -22,6 +23,7 @@ enum Task {
     Chaos(chaos::Args),
     Codegen(codegen::Args),
     Dashboards(dashboards::Args),
+    Model(model::Args),
     Real(real::Args),
     Soak(soak::Args),
 }
@@ -31,6 +33,7 @@ fn main() -> Result<()> {
         Task::Chaos(args) => chaos::run(&args),
         Task::Codegen(args) => codegen::run(&args),
         Task::Dashboards(args) => dashboards::run(&args),
+        Task::Model(args) => model::run(&args),
         Task::Real(args) => real::run(&args),
         Task::Soak(args) => soak::run(&args),
     }

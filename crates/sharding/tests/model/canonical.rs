@@ -3,8 +3,10 @@
 //! A hasher that keeps what is fed to it, so that the derived `Hash` of the production types yields
 //! the form and nothing is listed twice:
 //! - moments become ticks from the owner's `now`. All moments lie beyond [`ORIGIN_S`], where no
-//!   other number does. Those longer ago than any timing reaches are all alike, which makes the
-//!   minute for which the dead are kept endless; fractions round up, for `now` is a whole tick;
+//!   other number does. Those a tick ago or more are all alike: no decision looks back further, for
+//!   a Lease tells its last change by the moment at which it has run out. This makes the minute for
+//!   which the dead are kept endless, and the seconds for which failures are remembered. Fractions
+//!   round up, for `now` is a whole tick;
 //! - resourceVersions become ranks among the versions of their object that are still about.
 
 use std::collections::BTreeMap;
@@ -14,7 +16,7 @@ use crate::store::{FIRST_VERSION, VERSIONS};
 
 /// The origin of all clocks, in seconds: moments are beyond it, other numbers below.
 pub const ORIGIN_S: u64 = 1 << 36;
-/// Ticks after which the past is past: more than a Lease's duration and margin.
+/// Ticks after which the past is past.
 const PAST: i64 = 1;
 /// Sets moments and ranks apart from plain numbers.
 const MOMENT: u64 = 1 << 62;

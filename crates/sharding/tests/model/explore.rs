@@ -13,7 +13,7 @@ use crate::system::{Action, Beginning, MEMBERS, Seat, State};
 pub struct Fleet {
     pub beginning: Beginning,
     /// How many disturbances there may be in all: starts, departures, crashes, pauses, stalled
-    /// watches, delayed writes and lost answers.
+    /// watches, delayed writes, delayed answers.
     pub disturbances: u8,
     /// A bug in what the members run.
     #[cfg(feature = "planted")]
@@ -122,9 +122,5 @@ fn held(state: &State, actions: &mut Vec<Action>) {
         }
     }
     actions.extend((0..state.delayed.len()).map(Action::Land));
-    for (index, (to, ..)) in state.answers.iter().enumerate() {
-        if state.seats[*to].process().is_some_and(|process| process.pause.is_none()) {
-            actions.push(Action::Answer(index));
-        }
-    }
+    actions.extend((0..state.answers.len()).map(Action::Answer));
 }

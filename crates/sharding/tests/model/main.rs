@@ -4,18 +4,20 @@
 //! engines are stood in for.
 //!
 //! # What may happen
-//! Time passes in ticks, at each of which every clock goes on by one, in either order; a Lease lasts
-//! 5 ticks, the margin is 1, so that two clocks drift apart within a Lease's time by all that the
-//! margins allow. Runs of a draining shard end at any time. And up to a number of *disturbances*:
-//! a member starts, is asked to leave, crashes, or is paused for up to 9 ticks at any time; a watch
-//! (of Leases, Members or ShardMaps) stalls for up to 9 ticks and then tells what it has; a write is
-//! delayed, to reach the store at any later time or never, its member giving it up at the next tick;
-//! an answer is delayed or lost.
+//! Time passes in ticks, at each of which every clock goes on by one, the first member's first or
+//! the last one's. A clock may thus be a tick ahead of another and then a tick behind: within the 5
+//! ticks of a Lease they drift by 2, which is all that two margins of 1 allow. Runs of a draining
+//! shard end at any time. And up to a number of *disturbances*: a member starts, is asked to leave,
+//! crashes, or is paused for up to 9 ticks; a watch (of Leases, Members or ShardMaps) stalls for up
+//! to 9 ticks and then tells what it has; a write is delayed, to reach the store at any later time
+//! or never; an answer is delayed. Either way the member gives up waiting at its next tick.
 //!
 //! # What is left out
-//! Everything within a tick happens promptly and in one order unless it is one of the disturbances.
-//! Ids come from one seed, jitter is below a tick, the dead are never collected (a minute is beyond
-//! the model's time), clusters and groups do not come and go.
+//! What is no disturbance happens promptly and in one order; what was delayed may come between any
+//! two members' ticks, the disturbances themselves only between the ticks of all. Ids come from one
+//! seed, jitter is below a tick, the dead are never collected (a minute is beyond the model's time),
+//! clusters and groups do not come and go. What a process sends outside its Lease's validity is held
+//! to be refused: that is the fenced client's part, in the engine.
 //!
 //! `cargo xtask model` explores with more disturbances; `LEASEHOLD_MODEL=cold,shared,alone` gives
 //! their numbers for each beginning.

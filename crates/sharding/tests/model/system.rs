@@ -100,7 +100,7 @@ pub enum Action {
     LoseAnswer,
     /// A delayed write reaches the store.
     Land(usize),
-    /// A delayed answer arrives.
+    /// A delayed answer arrives; a paused member goes on with it.
     Answer(usize),
     /// A watch stalls.
     Stall(usize, Kind),
@@ -179,7 +179,7 @@ impl State {
             Action::Land(index) => self.land(index),
             Action::Answer(index) => {
                 let (to, target, outcome) = self.answers.remove(index);
-                self.tell(to, [Input::Completed(target, outcome)]);
+                self.resume(to, Some(Input::Completed(target, outcome)));
             }
             Action::Stall(member, kind) => {
                 self.disturbances -= 1;
@@ -199,7 +199,7 @@ impl State {
                 self.disturbances -= 1;
                 self.process_mut(member).pause = Some(LONGEST);
             }
-            Action::Resume(member) => self.resume(member),
+            Action::Resume(member) => self.resume(member, None),
             Action::Leave(member) => {
                 self.disturbances -= 1;
                 self.tell(member, [Input::Leave]);
@@ -248,11 +248,25 @@ impl State {
         }
     }
 
-    /// What was not answered within a tick has failed, for all its member knows.
     fn tick(&mut self, member: usize) {
-        if self.seats[member].process().is_none() {
-            return;
+        let Some(process) = self.seats[member].process() else { return };
+        if process.pause.is_none() {
+            self.time_out(member);
         }
+        let process = self.process_mut(member);
+        let (pause_ends, overdue) = process.tick();
+        let overdue = overdue.into_iter().map(|(kind, event)| Message::Event(member, kind, event));
+        self.prompt.extend(overdue);
+        if pause_ends {
+            self.resume(member, None);
+        } else if self.process_mut(member).pause.is_none() {
+            self.tell(member, []);
+        }
+        self.check_overlap();
+    }
+
+    /// What was not answered within a tick has failed, for all its member knows.
+    fn time_out(&mut self, member: usize) {
         let mut failed = Vec::new();
         for write in self.delayed.iter_mut().filter(|write| write.from == member) {
             if std::mem::take(&mut write.is_awaited) {
@@ -266,15 +280,6 @@ impl State {
         for target in failed {
             process.node.handle(Input::Completed(target, Outcome::Failed), now);
         }
-        let (pause_ends, overdue) = process.tick();
-        let overdue = overdue.into_iter().map(|(kind, event)| Message::Event(member, kind, event));
-        self.prompt.extend(overdue);
-        if pause_ends {
-            self.resume(member);
-        } else if self.process_mut(member).pause.is_none() {
-            self.tell(member, []);
-        }
-        self.check_overlap();
     }
 
     fn next_message(&mut self) {
@@ -295,7 +300,8 @@ impl State {
     fn delay(&mut self) {
         if let Some(Message::Request(from, write)) = self.prompt.pop_front() {
             self.disturbances -= 1;
-            self.delayed.push(Delayed { from, write, is_awaited: true });
+            let is_awaited = self.seats[from].process().is_some();
+            self.delayed.push(Delayed { from, write, is_awaited });
         }
     }
 
@@ -304,7 +310,9 @@ impl State {
             self.disturbances -= 1;
             let target = write.target();
             let outcome = self.write(write);
-            self.answers.push((from, target, outcome));
+            if self.seats[from].process().is_some() {
+                self.answers.push((from, target, outcome));
+            }
         }
     }
 
@@ -317,12 +325,13 @@ impl State {
         }
     }
 
-    /// Time has passed is the first it notices; then comes all that was told meanwhile.
-    fn resume(&mut self, member: usize) {
+    /// The first that a member notices after a pause is an answer that has waited, or that time has
+    /// passed; then comes all that was told meanwhile.
+    fn resume(&mut self, member: usize, first: Option<Input>) {
         let process = self.process_mut(member);
         process.pause = None;
         let missed = std::mem::take(&mut process.missed);
-        self.tell(member, []);
+        self.tell(member, first);
         for (kind, events) in missed {
             self.prompt.extend(events.into_iter().map(|event| Message::Event(member, kind, event)));
         }
