@@ -26,7 +26,8 @@
 //! The argument in short; the file named gives it in full. `tests/simulation` attacks all of it at
 //! once, under crashes, pauses, partitions, frozen watches, lost answers and drifting clocks, with
 //! oracles for S1, S3 and S5 (`chaos`); `tests/it/sharding.rs` of the workspace does so over an API
-//! server.
+//! server; `tests/sim` of the workspace does so with whole replicas, engine included, and a rule
+//! each for S1 to S6, L1 and L2 (`every_seed_holds`).
 //!
 //! - **S1** *Dispatch intervals of different members never overlap for a shard.* A member dispatches
 //!   only for a shard whose entry names exactly its id as owner, at that entry's epoch, while its
