@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::oracle::{self, Violation};
+use crate::world;
 use crate::world::plan::Plan;
-use crate::world::{self, Outcome};
 
 /// Failures after which a soak ends: the first ones are enough to look at.
 const MAX_FAILURES: usize = 5;
@@ -48,11 +48,6 @@ pub fn attempt(plan: &Plan) -> Vec<Violation> {
         let text = "the world panicked, see above".to_owned();
         vec![Violation { rule: "panic", at_us: 0, text }]
     })
-}
-
-/// The history of a run, as text.
-pub fn history(outcome: &Outcome) -> String {
-    outcome.records.iter().map(|record| format!("{record}\n")).collect()
 }
 
 /// Takes faults out of a failing plan, one at a time, as long as it breaks the same rule.

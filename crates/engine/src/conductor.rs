@@ -27,7 +27,8 @@ use crate::informer::{Informer, Target};
 use crate::lookup::CacheView;
 use crate::meter::{Meter, Slices};
 use crate::metrics::{ControllerMetrics, Metrics};
-use crate::planted::{self, Bug};
+#[cfg(feature = "planted")]
+use crate::planted::{self, Planted};
 use crate::queue::WorkQueue;
 use crate::queue::core::Priority;
 use crate::registry::Informers;
@@ -359,9 +360,11 @@ impl Conductor {
         self.meter.close(shard);
         for (name, controller) in &self.controllers {
             controller.queue.close(shard);
-            if let Some(tenure) = self.tenures.remove(&(shard.clone(), name.clone()))
-                && !planted::has(Bug::RunsOnWithoutShard)
-            {
+            if let Some(tenure) = self.tenures.remove(&(shard.clone(), name.clone())) {
+                #[cfg(feature = "planted")]
+                if planted::is(Planted::RunOnWithoutShard) {
+                    continue;
+                }
                 tenure.cancel.cancel();
             }
         }
@@ -404,8 +407,11 @@ impl Drain {
                 queue.idle(&shard).await;
             }
         };
-        let early = planted::has(Bug::AcknowledgesEarly);
-        if !early && tokio::time::timeout(patience, idle()).await.is_err() {
+        #[cfg(feature = "planted")]
+        if planted::is(Planted::AcknowledgeEarly) {
+            return ownership.acknowledge_drain(&shard, epoch);
+        }
+        if tokio::time::timeout(patience, idle()).await.is_err() {
             tracing::warn!(%shard, %epoch, "the drain is past its deadline, cancelling");
             for cancel in cancels {
                 cancel.cancel();

@@ -33,7 +33,8 @@ use tower::{BoxError, Service};
 use tracing::Instrument;
 
 use crate::dispatch::Dispatch;
-use crate::planted::{self, Bug};
+#[cfg(feature = "planted")]
+use crate::planted::{self, Planted};
 use crate::stamp;
 
 /// The longest a single write may take, however long the Lease is valid.
@@ -139,7 +140,8 @@ impl FencedClient {
         }
         let limit = match self.fence.ownership.permit(shard, *epoch, Purpose::Write) {
             Ok(permit) => write_limit(permit),
-            Err(_) if planted::has(Bug::FenceAtDispatchOnly) => MAX_WRITE_TIME,
+            #[cfg(feature = "planted")]
+            Err(_) if planted::is(Planted::FenceAtDispatchOnly) => MAX_WRITE_TIME,
             Err(source) => return self.refuse(FencedError::Refused { method, path, source }),
         };
         let client = self.fence.cluster.clone();

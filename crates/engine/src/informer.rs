@@ -28,7 +28,8 @@ use crate::listwatch::machine::{End, Machine, Signal, Verdict};
 use crate::listwatch::wire::{self, Line};
 use crate::metrics::InformerMetrics;
 use crate::object::Kind;
-use crate::planted::{self, Bug};
+#[cfg(feature = "planted")]
+use crate::planted::{self, Planted};
 use crate::queue::core::Priority;
 use crate::status::InformerStatus;
 
@@ -401,9 +402,11 @@ impl Task {
 
     /// A list is complete: what it did not mention was deleted while we did not look.
     async fn synced(&mut self, now: Moment) {
-        let missing = self.writer.finish_replace();
-        let told = !planted::has(Bug::RelistDropsDeletes);
-        for old in missing.into_iter().filter(|_| told) {
+        #[cfg(feature = "planted")]
+        if planted::is(Planted::RelistDropsDeletes) {
+            drop(self.writer.finish_replace());
+        }
+        for old in self.writer.finish_replace() {
             self.tell(Change::Delete { old }, now).await;
         }
         let first = self.shared.update(|c| !std::mem::replace(&mut c.synced, true));

@@ -50,8 +50,6 @@ pub mod metrics;
 mod object;
 #[cfg(feature = "planted")]
 pub mod planted;
-#[cfg(not(feature = "planted"))]
-mod planted;
 pub mod predicate;
 pub mod queue;
 mod reconcile;

@@ -1,47 +1,57 @@
-//! Bugs planted on purpose, so that tests can show that they would be found.
+//! Bugs planted on purpose, so that tests can show that their oracles would see them.
 //!
-//! They exist only with the feature `planted`, which no product build enables, and then only on a
-//! thread that asked for one: the simulation runs a whole fleet on one thread.
+//! Compiled only with the feature `planted`, which nothing asks for but the test that plants them,
+//! and which a release build refuses. Each bug has one switch point, `planted::is(Planted::…)`
+//! under `#[cfg(feature = "planted")]`; at most one is planted at a time, in one thread.
 
-/// What can be got wrong.
+use std::cell::Cell;
+
+#[cfg(not(debug_assertions))]
+compile_error!("the feature `planted` puts bugs into the product: it is for debug builds of tests");
+
+/// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
+pub enum Planted {
     /// Who gains a shard believes that its former owner has left nothing undone: keys that waited
     /// there for a retry or a wake-up are forgotten.
-    ForgetsDelayed,
+    ForgetDelayed,
     /// Of the keys gathered while a shard is warmed, one is lost when it opens.
     PurgeLosesKey,
     /// What a new list does not mention any more is dropped in silence.
     RelistDropsDeletes,
-    /// A write is sent without asking the fence again.
+    /// The fence is asked when a reconcile starts and not when it writes.
     FenceAtDispatchOnly,
     /// A drain is acknowledged while reconciles still run.
-    AcknowledgesEarly,
+    AcknowledgeEarly,
     /// What runs for a shard that is lost runs on.
-    RunsOnWithoutShard,
+    RunOnWithoutShard,
     /// A change of a key that runs does not make it run again.
-    ForgetsChangeOfRunning,
+    ForgetChangeOfRunning,
 }
 
-#[cfg(feature = "planted")]
+impl Planted {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::ForgetDelayed,
+        Self::PurgeLosesKey,
+        Self::RelistDropsDeletes,
+        Self::FenceAtDispatchOnly,
+        Self::AcknowledgeEarly,
+        Self::RunOnWithoutShard,
+        Self::ForgetChangeOfRunning,
+    ];
+}
+
 thread_local! {
-    static PRESENT: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+    static PLANTED: Cell<Option<Planted>> = const { Cell::new(None) };
 }
 
-/// Plants a bug on this thread, or none.
-#[cfg(feature = "planted")]
-pub fn plant(bug: Option<Bug>) {
-    PRESENT.set(bug);
+/// Plants a bug in this thread, in place of the one before.
+pub fn plant(bug: Option<Planted>) {
+    PLANTED.set(bug);
 }
 
-/// Whether this bug is planted here.
-#[cfg(feature = "planted")]
-pub(crate) fn has(bug: Bug) -> bool {
-    PRESENT.get() == Some(bug)
-}
-
-/// Never, in a product.
-#[cfg(not(feature = "planted"))]
-pub(crate) const fn has(_: Bug) -> bool {
-    false
+/// Whether that bug is planted in this thread.
+pub(crate) fn is(bug: Planted) -> bool {
+    PLANTED.get() == Some(bug)
 }

@@ -33,7 +33,8 @@
 //!   planted in this crate, each of which the model finds (`each_planted_bug_is_caught`);
 //! - by simulation (`tests/simulation`) under crashes, pauses, partitions, frozen watches, lost
 //!   answers and drifting clocks, with oracles for S1, S3 and S5 (`chaos`); `tests/it/sharding.rs`
-//!   of the workspace does so over an API server.
+//!   of the workspace does so over an API server, and `tests/sim` with whole replicas, engine
+//!   included, and a rule each for S1 to S6, L1 and L2 (`every_seed_holds`).
 //!
 //! The rules:
 //! - **S1** *Dispatch intervals of different members never overlap for a shard.* A member dispatches

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use tests::soak::{attempt, history, minimised, soak};
+use tests::soak::{attempt, minimised, soak};
 use tests::world;
 use tests::world::plan::Plan;
 
@@ -30,11 +30,12 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    let seeds = args.from..args.from.saturating_add(args.seeds);
     let failed = match args.seed {
         Some(seed) => replay(seed, args.history),
         None => {
             let limit = args.minutes.map(|minutes| Duration::from_secs(60 * minutes));
-            let report = soak(args.from..args.from.saturating_add(args.seeds), limit);
+            let report = soak(seeds, limit);
             println!("{report}");
             !report.failures.is_empty()
         }
@@ -42,11 +43,12 @@ fn main() -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
+/// Gives whether the seed fails.
 fn replay(seed: u64, whole: bool) -> bool {
     let plan = Plan::of(seed);
     print!("{plan}");
     if whole {
-        print!("{}", history(&world::run(plan.clone())));
+        print!("{}", world::run(plan.clone()));
     }
     let violations = attempt(&plan);
     let failed = !violations.is_empty();

@@ -8,6 +8,9 @@ use serde_json::Value;
 use crate::world::Outcome;
 use crate::world::history::{Applied, Event, Process, Request};
 
+/// What the names of members' Leases begin with.
+pub(super) const MEMBER_LEASE: &str = "leasehold-member-";
+
 /// A run's evidence, sorted.
 pub(super) struct Reading<'a> {
     pub(super) outcome: &'a Outcome,
@@ -19,6 +22,8 @@ pub(super) struct Reading<'a> {
     pub(super) applied: Vec<(u64, &'a Applied)>,
     /// The process of each member.
     pub(super) members: BTreeMap<String, Process>,
+    /// When each process stood still.
+    halts: BTreeMap<Process, Vec<(u64, u64)>>,
     /// When faults ended.
     pub(super) healed_us: u64,
 }
@@ -50,46 +55,58 @@ impl<'a> Reading<'a> {
             sent: Vec::new(),
             applied: Vec::new(),
             members: BTreeMap::new(),
+            halts: BTreeMap::new(),
             healed_us: 0,
         };
-        let mut halts: BTreeMap<Process, Vec<(u64, u64)>> = BTreeMap::new();
         for record in &outcome.records {
-            let at_us = record.at_us;
-            match &record.event {
-                Event::Started(process, dispatch) => reading.runs.push(Run {
-                    process: *process,
-                    dispatch,
-                    from_us: at_us,
-                    until_us: u64::MAX,
-                    live: Vec::new(),
-                }),
-                Event::Finished(process, dispatch) => reading.finish(*process, dispatch, at_us),
-                Event::Gone(process, _) => {
-                    end_halt(halts.get_mut(process), at_us);
-                    let theirs = |run: &&mut Run<'_>| run.process == *process;
-                    let open = reading.runs.iter_mut().filter(theirs);
-                    open.filter(|run| run.until_us == u64::MAX).for_each(|r| r.until_us = at_us);
-                }
-                Event::Stopped(process) => {
-                    halts.entry(*process).or_default().push((at_us, u64::MAX));
-                }
-                Event::Resumed(process) => end_halt(halts.get_mut(process), at_us),
-                Event::Sent(_, request) if !request.agent.member.is_empty() => {
-                    reading.sent.push(Sent { at_us, request });
-                }
-                Event::Applied(applied) => reading.apply(at_us, applied),
-                Event::Healed => reading.healed_us = at_us,
-                _ => {}
-            }
+            reading.take(record.at_us, &record.event);
         }
         let end = outcome.plan.setup.end_us;
         for run in &mut reading.runs {
             run.until_us = run.until_us.min(end);
-            let halts = halts.get(&run.process).map_or(&[][..], Vec::as_slice);
+            let halts = reading.halts.get(&run.process).map_or(&[][..], Vec::as_slice);
             run.live = without((run.from_us, run.until_us), halts);
         }
-        reading.sent.retain(|sent| sent.request.method != http::Method::GET);
         reading
+    }
+
+    fn take(&mut self, at_us: u64, event: &'a Event) {
+        match event {
+            Event::Started(process, dispatch) => self.runs.push(Run {
+                process: *process,
+                dispatch,
+                from_us: at_us,
+                until_us: u64::MAX,
+                live: Vec::new(),
+            }),
+            Event::Finished(process, dispatch) => self.finish(*process, dispatch, at_us),
+            Event::Gone(process, _) => self.gone(*process, at_us),
+            Event::Stopped(process) => {
+                self.halts.entry(*process).or_default().push((at_us, u64::MAX));
+            }
+            Event::Resumed(process) => self.end_halt(*process, at_us),
+            Event::Sent(_, request) if !request.agent.member.is_empty() => {
+                if request.method != http::Method::GET {
+                    self.sent.push(Sent { at_us, request });
+                }
+            }
+            Event::Applied(applied) => self.apply(at_us, applied),
+            Event::Healed => self.healed_us = at_us,
+            _ => {}
+        }
+    }
+
+    fn gone(&mut self, process: Process, at_us: u64) {
+        self.end_halt(process, at_us);
+        let open = |run: &&mut Run<'_>| run.process == process && run.until_us == u64::MAX;
+        self.runs.iter_mut().filter(open).for_each(|run| run.until_us = at_us);
+    }
+
+    fn end_halt(&mut self, process: Process, at_us: u64) {
+        let last = self.halts.get_mut(&process).and_then(|halts| halts.last_mut());
+        if let Some(last) = last.filter(|last| last.1 == u64::MAX) {
+            last.1 = at_us;
+        }
     }
 
     fn finish(&mut self, process: Process, dispatch: &Dispatch, at_us: u64) {
@@ -104,8 +121,7 @@ impl<'a> Reading<'a> {
     fn apply(&mut self, at_us: u64, applied: &'a Applied) {
         let (plural, _) = applied.place();
         if plural == "leases" && applied.request.method == http::Method::POST {
-            let name = text(&applied.answer["metadata"]["name"]);
-            if let Some(member) = name.strip_prefix("leasehold-member-") {
+            if let Some(member) = applied.name().strip_prefix(MEMBER_LEASE) {
                 self.members.insert(member.to_owned(), applied.process);
             }
         }
@@ -118,10 +134,8 @@ impl<'a> Reading<'a> {
         kind: &'static str,
     ) -> impl Iterator<Item = (u64, &'a Applied, &'a str)> {
         self.applied.iter().filter_map(move |&(at_us, applied)| {
-            let (plural, named) = applied.place();
-            let name = applied.answer["metadata"]["name"].as_str().unwrap_or(named);
-            let name = if named.is_empty() { name } else { named };
-            (applied.request.cluster == 0 && plural == kind).then_some((at_us, applied, name))
+            let ours = applied.request.cluster == 0 && applied.place().0 == kind;
+            ours.then_some((at_us, applied, applied.name()))
         })
     }
 }
@@ -134,14 +148,6 @@ pub(super) fn text(value: &Value) -> &str {
 /// The items of a list; none if it is none.
 pub(super) fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
-}
-
-fn end_halt(halts: Option<&mut Vec<(u64, u64)>>, at_us: u64) {
-    if let Some(last) = halts.and_then(|halts| halts.last_mut())
-        && last.1 == u64::MAX
-    {
-        last.1 = at_us;
-    }
 }
 
 /// What is left of a stretch of time without others. A remainder of no length at the end of a

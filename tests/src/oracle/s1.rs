@@ -1,10 +1,12 @@
-//! S1: per shard, dispatch intervals of different members never overlap.
+//! S1: per shard, dispatch intervals of different members never overlap. Nor do they per key, though
+//! the shard that holds the key may have been split or merged meanwhile.
 //!
 //! An interval counts while its process runs: one that is stopped does nothing. And no write of a
 //! reconcile is sent once a later owner has begun, however late it would have landed.
 
 use std::collections::BTreeMap;
 
+use engine::Dispatch;
 use model::ShardId;
 
 use super::Violation;
@@ -12,10 +14,14 @@ use super::reading::{Reading, Run};
 
 pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
     let mut shards: BTreeMap<&ShardId, Vec<&Run<'_>>> = BTreeMap::new();
+    let mut keys: BTreeMap<_, Vec<&Run<'_>>> = BTreeMap::new();
     for run in &reading.runs {
-        shards.entry(&run.dispatch.shard).or_default().push(run);
+        let Dispatch { shard, controller, key, .. } = run.dispatch;
+        shards.entry(shard).or_default().push(run);
+        keys.entry((controller, key)).or_default().push(run);
     }
     let mut found: Vec<_> = shards.values().flat_map(|runs| overlaps(runs)).collect();
+    found.extend(keys.values().flat_map(|runs| overlaps(runs)));
     found.extend(late(reading));
     found
 }

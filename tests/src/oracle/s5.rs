@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use http::Method;
 use serde_json::Value;
+use sharding::api::ShardPath;
 
 use super::Violation;
-use super::reading::{Reading, items, text};
+use super::reading::{MEMBER_LEASE, Reading, items, text};
 
 pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -24,7 +25,7 @@ pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
 /// When the Lease of which member was taken by another.
 fn takeovers<'a>(reading: &Reading<'a>) -> Vec<(u64, &'a str)> {
     let taken = reading.home("leases").filter_map(|(at_us, applied, lease)| {
-        let member = lease.strip_prefix("leasehold-member-")?;
+        let member = lease.strip_prefix(MEMBER_LEASE)?;
         let holder = text(&applied.body["spec"]["holderIdentity"]);
         (!holder.is_empty() && holder != member).then_some((at_us, member))
     });
@@ -55,25 +56,27 @@ struct Home<'a> {
     holders: BTreeMap<&'a str, &'a str>,
     /// What each member has acknowledged.
     acknowledged: BTreeMap<&'a str, BTreeSet<(&'a str, u64)>>,
-    /// The owner of each shard, and its epoch.
-    owners: BTreeMap<String, (&'a str, u64)>,
+    /// The owner of each shard of each map, and its epoch.
+    owners: BTreeMap<&'a str, Owners<'a>>,
 }
+
+/// Owners and epochs of the shards of one map.
+type Owners<'a> = BTreeMap<ShardPath, (&'a str, u64)>;
 
 impl<'a> Home<'a> {
     fn replay(mut self, reading: &Reading<'a>) -> Vec<Violation> {
         let mut found = Vec::new();
-        for &(at_us, applied) in &reading.applied {
-            let (plural, named) = applied.place();
-            let gone = applied.request.method == Method::DELETE;
-            let name = applied.answer["metadata"]["name"].as_str().unwrap_or(named);
-            let name = if named.is_empty() { name } else { named };
-            match plural {
+        for &(at_us, applied) in reading.applied.iter().filter(|(_, a)| a.request.cluster == 0) {
+            let (gone, name) = (applied.request.method == Method::DELETE, applied.name());
+            match applied.place().0 {
                 "leases" => self.lease(name, gone, &applied.body),
-                "members" => self.member(name, gone, &applied.body),
-                "shardmaps" if !gone => {
-                    for text in self.map(name, &applied.body) {
-                        found.push(Violation { rule: "S5", at_us, text });
-                    }
+                "members" if !gone => {
+                    self.acknowledged.insert(name, acknowledged(&applied.body));
+                }
+                "shardmaps" => {
+                    let now = if gone { Owners::new() } else { owners(&applied.body) };
+                    let taken = self.map(name, now).into_iter();
+                    found.extend(taken.map(|text| Violation { rule: "S5", at_us, text }));
                 }
                 _ => {}
             }
@@ -82,7 +85,7 @@ impl<'a> Home<'a> {
     }
 
     fn lease(&mut self, name: &'a str, gone: bool, body: &'a Value) {
-        let Some(member) = name.strip_prefix("leasehold-member-") else { return };
+        let Some(member) = name.strip_prefix(MEMBER_LEASE) else { return };
         if gone {
             self.holders.remove(member);
         } else {
@@ -90,33 +93,37 @@ impl<'a> Home<'a> {
         }
     }
 
-    fn member(&mut self, name: &'a str, gone: bool, body: &'a Value) {
-        let told = items(&body["spec"]["acknowledgedDrains"]).iter();
-        let told = told.map(|d| (text(&d["shard"]), d["epoch"].as_u64().unwrap_or_default()));
-        if !gone {
-            self.acknowledged.insert(name, told.collect());
-        }
-    }
-
     /// Takes in a map; gives what it takes away from owners that may still act.
-    fn map(&mut self, cluster: &str, body: &'a Value) -> Vec<String> {
+    fn map(&mut self, cluster: &'a str, now: Owners<'a>) -> Vec<String> {
         let mut found = Vec::new();
-        for entry in items(&body["spec"]["shards"]) {
-            let shard = format!("{cluster}/{}", text(&entry["shard"]));
-            let epoch = entry["epoch"].as_u64().unwrap_or_default();
-            let owner = entry["owner"].as_str();
-            let before = match owner {
-                Some(owner) => self.owners.insert(shard.clone(), (owner, epoch)),
-                None => self.owners.remove(&shard),
-            };
-            let Some((was, at)) = before.filter(|(was, _)| Some(*was) != owner) else { continue };
+        let before = self.owners.insert(cluster, now.clone()).unwrap_or_default();
+        for (shard, (was, epoch)) in before {
+            // A shard that is split or merged stays with its owner under another name.
+            let stays = now.iter().any(|(present, (owner, _))| {
+                *owner == was && present.group == shard.group && present.range.overlaps(shard.range)
+            });
+            let id = format!("{cluster}/{shard}");
             let drained = self.acknowledged.get(was);
-            let drained = drained.is_some_and(|told| told.contains(&(shard.as_str(), at)));
+            let drained = drained.is_some_and(|told| told.contains(&(id.as_str(), epoch)));
             let dead = self.holders.get(was).is_none_or(|holder| *holder != was);
-            if !drained && !dead {
-                found.push(format!("{shard} was taken from {was}, which may act at {at}"));
+            if !stays && !drained && !dead {
+                found.push(format!("{id} was taken from {was}, which may act at {epoch}"));
             }
         }
         found
     }
+}
+
+fn acknowledged(member: &Value) -> BTreeSet<(&str, u64)> {
+    let told = items(&member["spec"]["acknowledgedDrains"]).iter();
+    told.map(|d| (text(&d["shard"]), d["epoch"].as_u64().unwrap_or_default())).collect()
+}
+
+fn owners(map: &Value) -> Owners<'_> {
+    let entries = items(&map["spec"]["shards"]).iter();
+    let owned = entries.filter_map(|entry| {
+        let shard = text(&entry["shard"]).parse().ok()?;
+        Some((shard, (entry["owner"].as_str()?, entry["epoch"].as_u64()?)))
+    });
+    owned.collect()
 }

@@ -171,20 +171,21 @@ impl Agent {
 }
 
 impl Applied {
-    /// The resource's plural, and the object's name if the path has one.
+    /// The resource's plural, and the object's name if the path has one. Both are empty for objects
+    /// without namespace, which no manager writes.
     pub fn place(&self) -> (&str, &str) {
         let path = self.request.path.split('?').next().unwrap_or_default();
-        let mut parts = path.trim_start_matches('/').split('/');
-        let rest = match parts.next() {
-            Some("api") => parts.clone().skip(1),
-            _ => parts.clone().skip(2),
-        };
-        let mut rest = rest.skip_while(|part| *part == "namespaces").collect::<Vec<_>>();
-        if path.contains("/namespaces/") && rest.len() > 1 {
-            rest.remove(0);
+        let (_, inside) = path.split_once("/namespaces/").unwrap_or_default();
+        let mut parts = inside.split('/').skip(1);
+        (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+    }
+
+    /// The name of the object, which for a new one only the answer tells.
+    pub fn name(&self) -> &str {
+        match self.place().1 {
+            "" => self.answer["metadata"]["name"].as_str().unwrap_or_default(),
+            named => named,
         }
-        let plural = rest.first().copied().unwrap_or_default();
-        (plural, rest.get(1).copied().unwrap_or_default())
     }
 }
 

@@ -27,7 +27,7 @@ pub const OF: &str = "sim.leasehold.dev/of";
 /// The finalizer of sources that have one.
 pub const FINALIZER: &str = "sim.leasehold.dev/copy";
 /// The longest that one step of a reconcile takes, in milliseconds.
-const LONGEST_STEP_MS: u64 = 1_500;
+const LONGEST_STEP_MS: u64 = 2_000;
 
 /// Keeps copies.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Mirror {
     async fn dawdle(&self) {
         let ms = {
             let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
-            if rng.u8(0..3) == 0 { rng.u64(0..LONGEST_STEP_MS) } else { 0 }
+            if rng.bool() { rng.u64(0..LONGEST_STEP_MS) } else { 0 }
         };
         tokio::time::sleep(Duration::from_millis(ms)).await;
     }
@@ -139,26 +139,32 @@ async fn write(
     if copy.is_some_and(says) {
         return Ok(());
     }
-    let metadata = ObjectMeta {
-        name: Some(copy_of(&name)),
-        namespace: source.metadata.namespace.clone(),
-        labels: Some(BTreeMap::from([(ROLE.to_owned(), COPY.to_owned())])),
-        annotations: Some(BTreeMap::from([(OF.to_owned(), uid.clone())])),
-        owner_references: Some(vec![OwnerReference {
-            api_version: "v1".to_owned(),
-            kind: "ConfigMap".to_owned(),
-            name: name.clone(),
-            uid,
-            controller: Some(true),
-            ..OwnerReference::default()
-        }]),
-        resource_version: copy.and_then(|copy| copy.metadata.resource_version.clone()),
-        ..ObjectMeta::default()
-    };
-    let wanted = ConfigMap { metadata, data: source.data.clone(), ..ConfigMap::default() };
+    let wanted = copy_for(source, &name, uid, copy);
     match copy {
         Some(_) => maps.replace(&copy_of(&name), &PostParams::default(), &wanted).await?,
         None => maps.create(&PostParams::default(), &wanted).await?,
     };
     Ok(())
+}
+
+/// The copy as it should be, to be written over the present one.
+fn copy_for(source: &ConfigMap, name: &str, uid: String, copy: Option<&ConfigMap>) -> ConfigMap {
+    let owner = OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        name: name.to_owned(),
+        uid: uid.clone(),
+        controller: Some(true),
+        ..OwnerReference::default()
+    };
+    let metadata = ObjectMeta {
+        name: Some(copy_of(name)),
+        namespace: source.metadata.namespace.clone(),
+        labels: Some(BTreeMap::from([(ROLE.to_owned(), COPY.to_owned())])),
+        annotations: Some(BTreeMap::from([(OF.to_owned(), uid)])),
+        owner_references: Some(vec![owner]),
+        resource_version: copy.and_then(|copy| copy.metadata.resource_version.clone()),
+        ..ObjectMeta::default()
+    };
+    ConfigMap { metadata, data: source.data.clone(), ..ConfigMap::default() }
 }

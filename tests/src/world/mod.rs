@@ -40,6 +40,7 @@ pub mod timeline;
 mod troubles;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +83,13 @@ pub struct Outcome {
     pub objects: BTreeMap<(usize, &'static str), Vec<Value>>,
     /// The processes that run at the end.
     pub running: Vec<history::Process>,
+}
+
+impl fmt::Display for Outcome {
+    /// The history, which two runs of one plan share to the byte.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.records.iter().try_for_each(|record| writeln!(f, "{record}"))
+    }
 }
 
 /// A replica: the process it has, if it has one.

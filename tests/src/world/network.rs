@@ -127,7 +127,6 @@ impl Network {
         world: &Handle,
     ) -> Result<(), u64> {
         let (replica, at) = (self.replicas[call.process], call.sent.cluster);
-        let watch = call.sent.path.contains("watch=true");
         for fault in &self.faults {
             match fault.kind {
                 Kind::Cut { replica: cut, cluster, out: true, reset, .. }
@@ -141,18 +140,7 @@ impl Network {
                 Kind::Weather { cluster, percent, how }
                     if cluster == at && rng.u32(0..100) < percent =>
                 {
-                    let hang = call.arrives_us + rng.u64(0..LONGEST_HANG_US);
-                    match how {
-                        Weather::Lost => return Err(hang),
-                        Weather::AnswerLost if !watch => call.fate = Fate::Lost { at_us: hang },
-                        Weather::Refused(status) => call.fate = Fate::Refused(status),
-                        Weather::Slow => call.arrives_us += rng.u64(0..LONGEST_DELAY_US),
-                        Weather::Stale => look_back(call, site, rng),
-                        Weather::Repeated if !watch => {
-                            drop(world.spawn(Arc::clone(site).serve(again(call, rng))));
-                        }
-                        Weather::AnswerLost | Weather::Repeated => {}
-                    }
+                    weather(how, call, site, rng, world)?;
                 }
                 _ => {}
             }
@@ -234,6 +222,30 @@ impl Network {
     pub fn forget(&mut self, process: Process) {
         self.inboxes.remove(&process);
     }
+}
+
+/// What bad weather does to a request that it hits.
+fn weather(
+    how: Weather,
+    call: &mut Call,
+    site: &Arc<Site>,
+    rng: &mut fastrand::Rng,
+    world: &Handle,
+) -> Result<(), u64> {
+    let hang = call.arrives_us + rng.u64(0..LONGEST_HANG_US);
+    let watch = call.sent.path.contains("watch=true");
+    match how {
+        Weather::Lost => return Err(hang),
+        Weather::AnswerLost if !watch => call.fate = Fate::Lost { at_us: hang },
+        Weather::Refused(status) => call.fate = Fate::Refused(status),
+        Weather::Slow => call.arrives_us += rng.u64(0..LONGEST_DELAY_US),
+        Weather::Stale => look_back(call, site, rng),
+        Weather::Repeated if !watch => {
+            drop(world.spawn(Arc::clone(site).serve(again(call, rng))));
+        }
+        Weather::AnswerLost | Weather::Repeated => {}
+    }
+    Ok(())
 }
 
 /// The same, with the connection broken in its place.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use engine::metrics::DEFAULT_CLUSTER_LABELS;
 use engine::{ControllerSpec, Engine, EngineConfig, Meter};
-use model::{Cluster, ClusterName, ClusterSet, ClusterState};
+use model::{Cluster, ClusterName, ClusterSet, ClusterState, ControllerName, GroupName};
 use sharding::Sharding;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -61,7 +61,7 @@ pub struct Process {
     sharding: Sharding,
     /// One sender each for sharding and engine: with two receivers on one channel, tokio draws who
     /// is woken first.
-    clusters: [watch::Sender<Arc<ClusterSet>>; 2],
+    clusters: [Clusters; 2],
     engine: JoinHandle<()>,
     engine_stop: CancellationToken,
     left: Arc<AtomicBool>,
@@ -85,42 +85,13 @@ impl Process {
     pub fn start(birth: &Birth<'_>) -> Self {
         let machine = Machine::default();
         let inside = machine.enter();
-        let timeline = Timeline::begin(birth.pace, birth.at_us);
         let &Birth { number, post, .. } = birth;
+        let timeline = Timeline::begin(birth.pace, birth.at_us);
         let set = clusters(number, birth.configured, &timeline, post);
         let clusters = [watch::Sender::new(Arc::clone(&set)), watch::Sender::new(set)];
-        let specs = specs(birth);
-        let inputs: Vec<_> = specs.iter().map(ControllerSpec::group_input).collect();
-        let groups = model::group::groups(&inputs);
-        let registry = prometheus::Registry::new();
-        let identity = format!("replica-{}", birth.replica);
-        let config = sharding::Config {
-            lease: birth.setup.lease,
-            drain_timeout: DRAIN_TIMEOUT,
-            ..sharding::Config::new(&identity, groups.values().cloned().collect(), birth.seed)
-        };
-        let home = Link::client(number, 0, &timeline, post);
-        let meter = Meter::new(timeline.clone());
-        let (configured, workload) = (clusters[0].subscribe(), Arc::new(meter.clone()));
-        let sharding =
-            Sharding::spawn(home, config, configured, workload, timeline.clone(), &registry)
-                .expect("the settings are valid");
-        let config = EngineConfig {
-            clock: timeline.clone(),
-            ownership: Arc::new(sharding.clone()),
-            clusters: clusters[1].subscribe(),
-            groups,
-            registry: &registry,
-            observer: Arc::new(Observer {
-                process: number,
-                timeline: Arc::clone(&timeline),
-                history: birth.history.clone(),
-            }),
-            meter,
-            seed: birth.seed.wrapping_add(1),
-            cluster_labels: DEFAULT_CLUSTER_LABELS,
-        };
-        let engine = Engine::new(config, specs).expect("the controllers fit together");
+        let parts = Parts::new(birth, &timeline);
+        let sharding = parts.sharding(birth, &timeline, &clusters[0]);
+        let engine = parts.engine(birth, &timeline, &clusters[1], &sharding);
         let engine_stop = CancellationToken::new();
         let engine = tokio::spawn(engine.run(engine_stop.clone()));
         drop(inside);
@@ -179,12 +150,77 @@ impl Process {
     }
 }
 
-fn specs(birth: &Birth<'_>) -> Vec<ControllerSpec> {
-    let mut specs = vec![mirror::controller(birth.seed.wrapping_add(2))];
-    if birth.setup.sets > 0 {
-        specs.push(controllers::tdset::reconcile::controller(2));
+/// What sharding and engine share, apart from what they are to each other.
+struct Parts {
+    specs: Vec<ControllerSpec>,
+    groups: BTreeMap<ControllerName, GroupName>,
+    registry: prometheus::Registry,
+    meter: Meter,
+}
+
+/// Where a part hears of its clusters.
+type Clusters = watch::Sender<Arc<ClusterSet>>;
+
+impl Parts {
+    fn new(birth: &Birth<'_>, timeline: &Arc<Timeline>) -> Self {
+        let mut specs = vec![mirror::controller(birth.seed.wrapping_add(2))];
+        if birth.setup.sets > 0 {
+            specs.push(controllers::tdset::reconcile::controller(2));
+        }
+        let inputs: Vec<_> = specs.iter().map(ControllerSpec::group_input).collect();
+        Self {
+            groups: model::group::groups(&inputs),
+            registry: prometheus::Registry::new(),
+            meter: Meter::new(timeline.clone()),
+            specs,
+        }
     }
-    specs
+
+    fn sharding(
+        &self,
+        birth: &Birth<'_>,
+        timeline: &Arc<Timeline>,
+        clusters: &Clusters,
+    ) -> Sharding {
+        let identity = format!("replica-{}", birth.replica);
+        let groups = self.groups.values().cloned().collect();
+        let config = sharding::Config {
+            lease: birth.setup.lease,
+            drain_timeout: DRAIN_TIMEOUT,
+            ..sharding::Config::new(&identity, groups, birth.seed)
+        };
+        let home = Link::client(birth.number, 0, timeline, birth.post);
+        let workload = Arc::new(self.meter.clone());
+        let (clusters, clock) = (clusters.subscribe(), timeline.clone());
+        Sharding::spawn(home, config, clusters, workload, clock, &self.registry)
+            .expect("the settings are valid")
+    }
+
+    fn engine(
+        self,
+        birth: &Birth<'_>,
+        timeline: &Arc<Timeline>,
+        clusters: &Clusters,
+        sharding: &Sharding,
+    ) -> Engine {
+        let observer = Observer {
+            process: birth.number,
+            timeline: Arc::clone(timeline),
+            history: birth.history.clone(),
+        };
+        let config = EngineConfig {
+            clock: timeline.clone(),
+            ownership: Arc::new(sharding.clone()),
+            clusters: clusters.subscribe(),
+            groups: self.groups,
+            registry: &self.registry,
+            meter: self.meter,
+            observer: Arc::new(observer),
+            seed: birth.seed.wrapping_add(1),
+            cluster_labels: DEFAULT_CLUSTER_LABELS,
+        };
+        Engine::new(config, self.specs).expect("the controllers fit together")
+    }
 }
 
 fn clusters(

@@ -37,7 +37,8 @@ use tracing::Span;
 
 use super::backoff;
 use super::lane::{Lane, Nudge, Route, RouteId, Wake};
-use crate::planted::{self, Bug};
+#[cfg(feature = "planted")]
+use crate::planted::{self, Planted};
 
 /// How long a key waits that the fence refused; by then the shard is lost or ours again.
 pub const REFUSED_DELAY: Duration = Duration::from_secs(1);
@@ -201,7 +202,8 @@ impl<T: Clone> Queue<T> {
         let Some(route) = lane.routes.iter_mut().find(|route| route.takes(hash)) else {
             return Added::NoRoute;
         };
-        if planted::has(Bug::ForgetsDelayed)
+        #[cfg(feature = "planted")]
+        if planted::is(Planted::ForgetDelayed)
             && priority == Priority::Initial
             && route.epoch > Epoch(1)
         {
@@ -209,9 +211,11 @@ impl<T: Clone> Queue<T> {
         }
         let nudge = Nudge { priority, retry: false, span: cause.clone() };
         if let Some(run) = lane.running.get_mut(key) {
-            if !planted::has(Bug::ForgetsChangeOfRunning) {
-                run.run_again(route.id, nudge);
+            #[cfg(feature = "planted")]
+            if planted::is(Planted::ForgetChangeOfRunning) {
+                return Added::Queued;
             }
+            run.run_again(route.id, nudge);
             return Added::Queued;
         }
         if route.is_open() && !route.contains(key) && route.len() >= self.limits.keys {

@@ -6,7 +6,8 @@ use model::{Epoch, Moment, ObjectKey, Range, ShardId};
 use tracing::Span;
 
 use super::core::{Popped, Priority};
-use crate::planted::{self, Bug};
+#[cfg(feature = "planted")]
+use crate::planted::{self, Planted};
 
 /// Tells routes apart over time: a shard that is lost and regained gets a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,7 +203,8 @@ impl<T> Route<T> {
             return 0;
         }
         self.opened = Some(now);
-        if planted::has(Bug::PurgeLosesKey) {
+        #[cfg(feature = "planted")]
+        if planted::is(Planted::PurgeLosesKey) {
             drop(self.take_front());
         }
         self.ready.iter().sum::<usize>() as u64
