@@ -137,7 +137,6 @@ async fn once(
 ) -> Result<Expected> {
     let load = Load::resume(field.targets(), PAUSE, expected);
     tokio::time::sleep(BREATH).await;
-    field.sampler.sample().await;
     let from = wait::now();
     field.sampler.sample().await;
     (fault.run)(field, round).await?;
@@ -211,4 +210,44 @@ fn tell(notes: &Notes, history: &History, judgement: &Judgement) {
         history.lives.len(),
         history.writes
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chaos::faults::FAULTS;
+    use crate::chaos::fixture::at;
+
+    #[test]
+    fn what_happens_belongs_to_the_round_it_happens_in() {
+        let fault = &FAULTS[0];
+        let window = Window { fault: fault.name, from: at(10), until: at(20) };
+        let notes = Notes { windows: vec![(window, fault)], ..Notes::default() };
+        let gap = |second| Gap {
+            shard: "east/tdset/0/1".to_owned(),
+            drained: true,
+            from: at(second - 1),
+            until: at(second),
+            served: None,
+        };
+        let finding = |second| Finding { at: at(second), what: String::new() };
+        let judgement = Judgement {
+            overlaps: vec![finding(15), finding(25)],
+            trespasses: vec![finding(20), finding(9), finding(1)],
+            woken: Vec::new(),
+        };
+        let plan = Plan {
+            faults: &[fault],
+            rounds: 1,
+            members: 3,
+            stop_for: Duration::ZERO,
+            format: Format::Text,
+        };
+        let rows = rows(&plan, &notes, &[gap(12), gap(30)], &judgement);
+        let counted: Vec<_> = rows
+            .iter()
+            .map(|row| (&*row.fault, row.rounds, row.unowned.len(), row.overlaps, row.trespasses))
+            .collect();
+        assert_eq!(counted, [(fault.name, 1, 1, 1, 1), (BETWEEN, 0, 1, 1, 2)]);
+    }
 }
