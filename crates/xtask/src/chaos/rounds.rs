@@ -24,8 +24,13 @@ const EMBEDDED: usize = 6;
 
 /// Between one change and the next, in each cluster.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long the load goes on before the fault.
+/// How long the load goes on before the fault, at least.
 const BREATH: Duration = Duration::from_secs(2);
+/// How much longer it goes on in each round than in the one before, modulo [`RENEW_INTERVAL`]: the
+/// golden section of it, so that faults strike evenly between one renewal of a Lease and the next.
+const LATER: Duration = Duration::from_millis(1236);
+/// The default of `leasehold run`.
+const RENEW_INTERVAL: Duration = Duration::from_secs(2);
 const CONVERGE_DEADLINE: Duration = Duration::from_secs(90);
 
 /// What belongs to no round: the fleet is brought back to its size.
@@ -136,7 +141,7 @@ async fn once(
     notes: &mut Notes,
 ) -> Result<Expected> {
     let load = Load::resume(field.targets(), PAUSE, expected);
-    tokio::time::sleep(BREATH).await;
+    tokio::time::sleep(breath(round.number)).await;
     let from = wait::now();
     field.sampler.sample().await;
     (fault.run)(field, round).await?;
@@ -162,6 +167,12 @@ async fn once(
     notes.lies.entry(fault.name).or_default().extend(lie);
     field.restore(plan.members).await?;
     Ok(expected)
+}
+
+/// How long the load goes on before the fault of a round.
+fn breath(round: usize) -> Duration {
+    let later = LATER.as_millis() as u64 * round as u64 % RENEW_INTERVAL.as_millis() as u64;
+    BREATH + Duration::from_millis(later)
 }
 
 /// A row for each fault, and one for what happened outside all rounds.

@@ -52,6 +52,13 @@ pub async fn home_restart(field: &mut Field<'_>) -> Result<()> {
     field.home.restart_api_server().await
 }
 
+/// The home cluster is away for longer than a Lease: everybody must stop, and begin anew.
+pub async fn home_outage(field: &mut Field<'_>) -> Result<()> {
+    field.home.kill_api_server();
+    tokio::time::sleep(CUT_FOR).await;
+    field.home.restart_api_server().await
+}
+
 async fn disturb(field: &Field<'_>, victim: usize, cluster: &str, by: Passage) -> Result<()> {
     field.replicas[victim].disturb(cluster, by)?;
     tokio::time::sleep(CUT_FOR).await;
