@@ -27,6 +27,7 @@ use crate::informer::{Informer, Target};
 use crate::lookup::CacheView;
 use crate::meter::{Meter, Slices};
 use crate::metrics::{ControllerMetrics, Metrics};
+use crate::planted::{self, Bug};
 use crate::queue::WorkQueue;
 use crate::queue::core::Priority;
 use crate::registry::Informers;
@@ -359,7 +360,9 @@ impl Conductor {
         for (name, controller) in &self.controllers {
             controller.queue.close(shard);
             if let Some(tenure) = self.tenures.remove(&(shard.clone(), name.clone())) {
-                tenure.cancel.cancel();
+                if !planted::has(Bug::RunsOnWithoutShard) {
+                    tenure.cancel.cancel();
+                }
             }
         }
         let used: BTreeSet<_> = self.tenures.keys().map(|(s, name)| (name, &s.cluster)).collect();
@@ -401,7 +404,8 @@ impl Drain {
                 queue.idle(&shard).await;
             }
         };
-        if tokio::time::timeout(patience, idle()).await.is_err() {
+        let early = planted::has(Bug::AcknowledgesEarly);
+        if !early && tokio::time::timeout(patience, idle()).await.is_err() {
             tracing::warn!(%shard, %epoch, "the drain is past its deadline, cancelling");
             for cancel in cancels {
                 cancel.cancel();

@@ -96,6 +96,7 @@ impl Engine {
                 clock: Arc::clone(&config.clock),
                 recorder: Arc::clone(&recorder),
                 fence_rejected: metrics.fence_rejected.clone(),
+                stamps: false,
                 reconcile_ids: Arc::clone(&reconcile_ids),
             })
             .collect();
@@ -126,6 +127,16 @@ impl Engine {
             },
         );
         Ok(Self { runners, conductor, board })
+    }
+
+    /// Has every write carry the epoch it is made at, for clusters whose admission policy looks at
+    /// it: see [`crate::stamp`].
+    #[must_use]
+    pub fn stamping(mut self) -> Self {
+        for runner in &mut self.runners {
+            runner.stamps = true;
+        }
+        self
     }
 
     /// A handle on its status.

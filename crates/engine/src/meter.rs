@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
+use model::range::MAX_BITS;
 use model::{Clock, ClusterName, GroupName, Moment, ShardId, Work, Workload};
 
 use crate::cache::Store;
@@ -145,7 +146,7 @@ impl Slices {
     fn measure(&self, now: Moment) -> Vec<(ShardId, Work)> {
         let held = self.0.read().expect("no holder of this lock panics");
         let bytes: usize = held.stores.values().map(Store::bytes).sum();
-        let width = |account: &Arc<Account>| u128::from(account.shard.range.width());
+        let width = |account: &Arc<Account>| 1 << (MAX_BITS - account.shard.range.bits());
         let whole: u128 = held.accounts.iter().map(width).sum();
         let work = |account: &Arc<Account>| {
             let cached = bytes as u128 * width(account) / whole;

@@ -46,6 +46,8 @@ pub(crate) struct Runner {
     pub(crate) metrics: ControllerMetrics,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) fence_rejected: IntCounter,
+    /// Whether writes carry the epoch they are made at.
+    pub(crate) stamps: bool,
     pub(crate) reconcile_ids: Arc<AtomicU64>,
 }
 
@@ -140,6 +142,7 @@ impl Runner {
             site.client.0.clone(),
             Arc::clone(&self.ownership),
             self.fence_rejected.clone(),
+            self.stamps,
         );
         let ctx = Context::new(
             dispatch.clone(),

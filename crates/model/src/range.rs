@@ -69,11 +69,6 @@ impl Range {
         self.covers(other) || other.covers(self)
     }
 
-    /// How many of the narrowest slices, those of [`MAX_BITS`], it covers.
-    pub fn width(self) -> u64 {
-        1 << (MAX_BITS - self.bits)
-    }
-
     /// Whether a uid's hash falls into this slice.
     pub fn contains(self, hash: u64) -> bool {
         self.bits == 0 || hash >> (64 - self.bits) == u64::from(self.index)

@@ -13,6 +13,7 @@
 //!     └──────────── given back by its member ─────────────▶ Released
 //! ```
 
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -20,6 +21,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use model::{MemberId, Moment};
 
 use crate::api::MANAGED_BY;
+#[cfg(feature = "planted")]
+use crate::planted::{self, Planted};
 use crate::record::Version;
 
 /// The name of the coordinator's Lease.
@@ -60,13 +63,14 @@ pub enum LeaseState {
 }
 
 /// A Lease and when the observer saw it change, on the observer's clock.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedLease {
     /// What was read last.
     pub record: LeaseRecord,
     /// When this version was first seen. Later than it was written, which errs to the safe side.
     pub changed: Moment,
     /// When its present holder, or the last holder before the present one, was last seen to renew.
+    /// For metrics only, and no part of the hash.
     pub alive: Moment,
 }
 
@@ -90,6 +94,10 @@ pub fn selector() -> String {
 impl LeaseState {
     /// Whether its member can never act again.
     pub fn is_gone(self) -> bool {
+        #[cfg(feature = "planted")]
+        if planted::is(Planted::SkipTakeover) {
+            return self <= Self::Expired;
+        }
         self <= Self::Released
     }
 
@@ -120,6 +128,13 @@ impl LeaseRecord {
     #[must_use]
     pub fn taken_by(&self, holder: &MemberId, duration: Duration) -> Self {
         Self {
+            #[cfg(feature = "planted")]
+            version: if planted::is(Planted::TakeWithoutVersion) {
+                Version::default()
+            } else {
+                self.version.clone()
+            },
+            #[cfg(not(feature = "planted"))]
             version: self.version.clone(),
             transitions: self.transitions.saturating_add(1),
             ..Self::new(self.name.clone(), holder, duration)
@@ -150,6 +165,16 @@ impl LeaseRecord {
 
 // === impl ObservedLease ===
 
+impl Hash for ObservedLease {
+    /// What decides, with the change told by its consequence: when the Lease has run out whatever
+    /// the margin, which is shorter than the duration. Who compares states at different times may
+    /// then take what is past for past, however long.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { record, changed: _, alive: _ } = self;
+        (record, self.expires(record.duration)).hash(state);
+    }
+}
+
 impl ObservedLease {
     /// Time since the Lease was last seen to change.
     pub fn silence(&self, now: Moment) -> Duration {
@@ -169,6 +194,10 @@ impl ObservedLease {
 
     /// When it may be taken if it stays silent.
     pub fn expires(&self, margin: Duration) -> Moment {
+        #[cfg(feature = "planted")]
+        if planted::is(Planted::NoMargin) {
+            return self.changed + self.record.duration;
+        }
         self.changed + self.record.duration + margin
     }
 

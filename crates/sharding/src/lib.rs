@@ -79,10 +79,14 @@ pub mod node;
 pub mod outbox;
 pub mod ownership;
 pub mod planner;
+#[cfg(feature = "planted")]
+pub mod planted;
 pub mod problem;
+pub mod ranges;
 pub mod record;
 mod shell;
 pub mod status;
+pub mod weight;
 pub mod world;
 
 pub use config::{Config, ConfigError, LeaseTimings};

@@ -11,8 +11,8 @@
 //! # Invariants
 //! - What is told changes at most once in [`TELL_INTERVAL`], and then only in what moved by more
 //!   than a fifth and by more than its floor. A steady load is told once, an idle fleet never.
-//! - At most [`MAX_LOADS`] shards are told, the costliest; one that is told gives way only to one
-//!   that costs a fifth more.
+//! - At most [`MAX_LOADS`] shards and [`MAX_LOAD_BYTES`] are told, the costliest first; one that is
+//!   told gives way only to one that costs a fifth more.
 //! - A shard that is not measured any more is told no longer.
 //! - Counters that begin anew, clocks that jump and pauses cost a sample and distort none.
 
@@ -26,6 +26,8 @@ use crate::api::{MAX_LOADS, ShardLoad};
 
 /// What is told changes at most once in this time.
 pub const TELL_INTERVAL: Duration = Duration::from_secs(10);
+/// What is told takes at most this much of the Member, which shall stay below 64 KiB.
+pub const MAX_LOAD_BYTES: usize = 56 * 1024;
 /// The time constant of the smoothing: a load that steps has moved by two thirds after it.
 pub const SMOOTHING: Duration = Duration::from_secs(60);
 /// What a shard costs at first is not counted: everything in it is listed and reconciled once,
@@ -95,13 +97,7 @@ impl Load {
 
     /// What is to be told of single shards, by name.
     pub fn told(&self) -> Vec<ShardLoad> {
-        let load = |(shard, &[busy, events, cached]): (&ShardId, &Rates)| ShardLoad {
-            shard: shard.clone(),
-            busy: bounded(busy),
-            events,
-            cached,
-        };
-        self.told.iter().map(load).collect()
+        self.told.iter().map(|(shard, &rates)| load_of(shard, rates)).collect()
     }
 
     /// What is to be told of all shards together, those not worth telling included: milliseconds
@@ -135,14 +131,17 @@ impl Load {
                 Some((shard, told_of(self.told.get(shard).copied(), now)?))
             })
             .collect();
-        if worth.len() > MAX_LOADS {
-            worth.sort_by_key(|&(shard, rates)| {
-                let bonus = TOLD_PART + u64::from(self.told.contains_key(shard));
-                (Reverse(cost(rates).saturating_mul(bonus)), shard)
-            });
-            worth.truncate(MAX_LOADS);
-        }
-        worth.into_iter().map(|(shard, rates)| (shard.clone(), rates)).collect()
+        worth.sort_by_key(|&(shard, rates)| {
+            let bonus = TOLD_PART + u64::from(self.told.contains_key(shard));
+            (Reverse(cost(rates).saturating_mul(bonus)), shard)
+        });
+        let mut bytes = 0;
+        let room = |&(shard, rates): &(&ShardId, Rates)| {
+            bytes += bytes_of(&load_of(shard, rates));
+            bytes <= MAX_LOAD_BYTES
+        };
+        let told = worth.into_iter().take(MAX_LOADS).take_while(room);
+        told.map(|(shard, rates)| (shard.clone(), rates)).collect()
     }
 }
 
@@ -192,6 +191,15 @@ fn rates_between(before: Work, after: Work, gap: Duration) -> [f64; 3] {
     let (events, cached) = ((after.events - before.events) as f64, after.cached_bytes as f64);
     let busy = after.busy.saturating_sub(before.busy).as_secs_f64();
     [busy * 1e3 / seconds, events * 1e3 / seconds, cached / 1024.0]
+}
+
+fn load_of(shard: &ShardId, [busy, events, cached]: Rates) -> ShardLoad {
+    ShardLoad { shard: shard.clone(), busy: bounded(busy), events, cached }
+}
+
+/// What it takes in the Member, with the comma behind it.
+fn bytes_of(load: &ShardLoad) -> usize {
+    serde_json::to_string(load).map_or(0, |text| text.len() + 1)
 }
 
 fn rates_of(load: &ShardLoad) -> Rates {

@@ -14,6 +14,8 @@ pub const WRITES_IN_FLIGHT: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause after failures.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// Failures in a row that are counted: after them the pause is [`MAX_PAUSE`] anyway.
+const MOST_FAILURES: u32 = 6;
 /// The longest pause after conflicts: the world has moved on, and we know how.
 const MAX_CONFLICT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -87,11 +89,17 @@ impl Outbox {
                 // The first conflict costs no pause: what to write now is known.
                 let pause = if failures == 0 { Duration::ZERO } else { pause(failures - 1) };
                 let at = now + pause.min(MAX_CONFLICT_PAUSE).mul_f64(jitter);
-                self.retries.insert(target.clone(), Retry { at, failures: failures + 1 });
+                self.retries.insert(
+                    target.clone(),
+                    Retry { at, failures: failures.saturating_add(1).min(MOST_FAILURES) },
+                );
             }
             Outcome::Failed => {
                 let at = now + pause(failures).mul_f64(jitter);
-                self.retries.insert(target.clone(), Retry { at, failures: failures + 1 });
+                self.retries.insert(
+                    target.clone(),
+                    Retry { at, failures: failures.saturating_add(1).min(MOST_FAILURES) },
+                );
             }
         }
         Some(flight)
@@ -130,7 +138,7 @@ impl Outbox {
 }
 
 fn pause(failures: u32) -> Duration {
-    FIRST_PAUSE.saturating_mul(1 << failures.min(10)).min(MAX_PAUSE)
+    FIRST_PAUSE.saturating_mul(1 << failures).min(MAX_PAUSE)
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ use model::{ClusterName, Epoch, Hold, Holding, MemberId, Moment, OwnedShards, Sh
 
 use crate::api::{AcknowledgedDrain, ShardPath};
 use crate::handover::Entry;
+#[cfg(feature = "planted")]
+use crate::planted::{self, Planted};
 use crate::record::MapRecord;
 
 /// Follows the ShardMaps on behalf of one member.
@@ -87,6 +89,9 @@ impl Tracker {
                 if memory.uid != map.version.uid {
                     *memory = Memory { uid: map.version.uid.clone(), ..Memory::default() };
                 }
+                // An entry that is gone was settled before: the map waits for nothing of it.
+                let gone = memory.shards.iter_mut().filter(|(p, _)| !map.entries.contains_key(p));
+                gone.for_each(|(_, seen)| seen.drain.settle());
                 for (path, entry) in &map.entries {
                     let seen = memory.shards.entry(path.clone()).or_default();
                     if let Some(holding) = seen.observe(&me, entry, now + self.drain_timeout) {
@@ -118,7 +123,8 @@ impl Tracker {
     /// The drains acknowledged that the maps do not reflect yet.
     pub fn acknowledged(&self) -> Vec<AcknowledgedDrain> {
         let acknowledged = |(path, seen): (&ShardPath, &Seen), cluster: &ClusterName| {
-            (seen.drain == Drain::Acknowledged { pending: true })
+            seen.drain
+                .is_to_be_told()
                 .then(|| AcknowledgedDrain { shard: path.in_cluster(cluster), epoch: seen.epoch })
         };
         self.memory
@@ -142,6 +148,24 @@ impl Tracker {
     }
 }
 
+impl Drain {
+    /// The map has acted on an acknowledgement, if there was one.
+    fn settle(&mut self) {
+        if let Self::Acknowledged { pending } = self {
+            *pending = false;
+        }
+    }
+
+    /// Whether the map waits to be told that the drain has ended.
+    fn is_to_be_told(self) -> bool {
+        #[cfg(feature = "planted")]
+        if planted::is(Planted::AcknowledgeEarly) && matches!(self, Self::Asked { .. }) {
+            return true;
+        }
+        self == Self::Acknowledged { pending: true }
+    }
+}
+
 impl Seen {
     /// Takes in an entry; the holding that follows from it for `me`.
     fn observe(&mut self, me: &MemberId, entry: &Entry, deadline: Moment) -> Option<Holding> {
@@ -150,10 +174,8 @@ impl Seen {
         }
         if entry.epoch() > self.epoch {
             *self = Self { epoch: entry.epoch(), drain: Drain::NotAsked };
-        } else if let (Drain::Acknowledged { pending }, true) =
-            (&mut self.drain, entry.owner() != Some(me))
-        {
-            *pending = false;
+        } else if entry.owner() != Some(me) {
+            self.drain.settle();
         }
         let epoch = entry.epoch();
         match entry {
@@ -268,6 +290,23 @@ mod tests {
         assert_eq!(see(&mut tracker, owned("b", 5), 4), "");
         assert!(tracker.acknowledged().is_empty());
         assert_eq!(see(&mut tracker, owned("a", 6), 5), "active@6");
+    }
+
+    #[test]
+    fn a_shard_that_was_split_is_acknowledged_no_more_and_its_halves_are_held() {
+        let mut tracker = tracker();
+        see(&mut tracker, draining("a", "a", 4), 1);
+        assert!(tracker.acknowledge(&"east/tdset/0/1".parse().unwrap(), Epoch(4)));
+        let mut split = MapRecord::new(EAST.parse().unwrap());
+        split.version.uid = "uid-1".into();
+        for half in ["tdset/0/2", "tdset/1/2"] {
+            split.entries.insert(half.parse().unwrap(), owned("a", 5));
+        }
+        tracker.observe(&EAST.parse().unwrap(), Some(&split), at(2));
+        assert_eq!(shown(&tracker), "active@5active@5");
+        assert!(tracker.acknowledged().is_empty());
+        // Should the whole be seen once more, from before the split, it stays given up.
+        assert_eq!(see(&mut tracker, owned("a", 4), 3), "");
     }
 
     #[test]

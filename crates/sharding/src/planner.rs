@@ -13,8 +13,9 @@
 //! ```
 //!
 //! # Laws (each a property test)
-//! - A join moves at most `ceil(K / (N + 1))` shards, and only onto the newcomer.
-//! - A leave moves only the leaver's shards.
+//! - Of shards of one weight, a join moves at most `ceil(K / (N + 1))`, and only onto the newcomer.
+//! - Of shards of one weight, a leave moves only the leaver's. Of others it moves more only where
+//!   the next law lets it.
 //! - Nothing else moves unless a member carries more than 1.1 times its share, or less than half of
 //!   it; and then only until nobody carries more than 1.05 times the share. The gap between the two
 //!   keeps loads that wander about the bound from moving anything. Whether a rebalancing is under
@@ -117,7 +118,7 @@ pub struct Proposal {
     /// evenly.
     pub share: u64,
     /// The members that carry more than the bound although nothing is in flight about them and no
-    /// move would help, the heaviest first: only a split can.
+    /// move would help, the heaviest first: only a split can. See [`crate::ranges`].
     pub pressed: Vec<MemberId>,
 }
 

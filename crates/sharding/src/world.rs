@@ -11,6 +11,8 @@ use std::hash::{Hash, Hasher};
 use model::{ClusterName, MemberId, Moment};
 
 use crate::lease::{self, ObservedLease};
+#[cfg(feature = "planted")]
+use crate::planted::{self, Planted};
 use crate::record::{Event, Kind, MapRecord, MemberRecord, Object, Target};
 
 /// How many deleted ShardMaps are remembered, to be put back as they were.
@@ -134,6 +136,8 @@ impl World {
         let passed_on = known.filter(|known| known.record.holder != record.holder);
         self.revision += u64::from(known.is_none() || passed_on.is_some());
         let alive = passed_on.map_or(now, |known| known.alive);
+        #[cfg(feature = "planted")]
+        let now = if planted::is(Planted::TrustWallClock) { written(&record, now) } else { now };
         self.leases.insert(record.name.clone(), ObservedLease { record, changed: now, alive });
     }
 
@@ -201,6 +205,13 @@ impl Hash for World {
         let Self { leases, members, maps, deleted_maps, changed_maps, listed, revision: _ } = self;
         (leases, members, maps, deleted_maps, changed_maps, listed).hash(state);
     }
+}
+
+/// When a Lease says that it was written, as if that were a time on this clock.
+#[cfg(feature = "planted")]
+fn written(record: &lease::LeaseRecord, now: Moment) -> Moment {
+    let seconds = record.acquired.and_then(|time| u64::try_from(time.as_second()).ok());
+    seconds.map_or(now, |s| Moment::from_origin(std::time::Duration::from_secs(s)))
 }
 
 #[cfg(test)]

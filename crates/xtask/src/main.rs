@@ -2,7 +2,9 @@
 
 mod chaos;
 mod dashboards;
+mod packages;
 mod real;
+mod soak;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -21,6 +23,7 @@ enum Task {
     Codegen(codegen::Args),
     Dashboards(dashboards::Args),
     Real(real::Args),
+    Soak(soak::Args),
 }
 
 fn main() -> Result<()> {
@@ -29,5 +32,6 @@ fn main() -> Result<()> {
         Task::Codegen(args) => codegen::run(&args),
         Task::Dashboards(args) => dashboards::run(&args),
         Task::Real(args) => real::run(&args),
+        Task::Soak(args) => soak::run(&args),
     }
 }

@@ -13,9 +13,9 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use kube::core::ApiResource;
 use kube::{Client, CustomResourceExt};
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
 
 use super::history::{Edit, Event, History};
+use super::machine::Machine;
 use super::mirror::{EVERY, FINALIZER, ROLE, SOURCE};
 use super::plan::Setup;
 use super::site::Site;
@@ -42,7 +42,7 @@ impl Users {
     }
 
     /// Installs what the manager needs in every cluster, and the first objects.
-    pub fn prepare(&mut self, world: &Runtime, sites: &[Arc<Site>]) {
+    pub fn prepare(&mut self, world: &Machine, sites: &[Arc<Site>]) {
         let setup = self.setup;
         world.block_on(async {
             install(&client(&sites[0]), &sharding::api::crds()).await;
@@ -68,7 +68,7 @@ impl Users {
     }
 
     /// One change to one object of any workload cluster.
-    pub fn change(&mut self, at_us: u64, world: &Runtime, sites: &[Arc<Site>]) {
+    pub fn change(&mut self, at_us: u64, world: &Machine, sites: &[Arc<Site>]) {
         let site = &sites[self.rng.usize(self.setup.workloads())];
         let number = self.rng.usize(0..self.setup.sources + self.setup.sets);
         world.block_on(async {

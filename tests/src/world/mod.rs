@@ -2,7 +2,7 @@
 //! virtual time.
 //!
 //! - [`plan`]: how large the world is and what goes wrong in it
-//! - [`process`]: one replica, on a runtime of its own
+//! - [`process`]: one replica, on a [`machine`] of its own
 //! - [`timeline`]: its time and its clock
 //! - [`link`], [`network`], [`site`]: from a process to a server and back
 //! - [`edits`]: what users do meanwhile
@@ -30,6 +30,7 @@
 pub mod edits;
 pub mod history;
 pub mod link;
+pub mod machine;
 pub mod mirror;
 pub mod network;
 pub mod plan;
@@ -39,16 +40,17 @@ pub mod timeline;
 mod troubles;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::core::ApiResource;
 use serde_json::Value;
-use tokio::runtime::Runtime;
 
 use self::edits::Users;
 use self::history::{Event, History, Record};
 use self::link::Post;
+use self::machine::Machine;
 use self::network::{Network, mixed};
 use self::plan::{Plan, SECOND_US};
 use self::process::{Birth, Configured, Process};
@@ -56,8 +58,12 @@ use self::site::{Arrivals, Site};
 use self::timeline::{Pace, Timeline};
 use self::troubles::Troubles;
 
-/// The shortest and the longest slice.
-const SLICE_US: std::ops::Range<u64> = 10_000..90_000;
+/// The shortest and the longest slice, in milliseconds.
+const SLICE_MS: Range<u64> = 10..90;
+/// The same once faults have ended and all has settled: little happens, and nothing is in doubt.
+const CALM_SLICE_MS: Range<u64> = 100..400;
+/// How long after the faults' end that is.
+const SETTLED_US: u64 = 15 * SECOND_US;
 /// Clocks run at most this much faster or slower than the world, in parts per million.
 const MAX_DRIFT_PPM: i64 = 20_000;
 /// How often users change something while the world is in trouble, on average.
@@ -103,7 +109,7 @@ struct World {
     configured: Configured,
     troubles: Troubles,
     timeline: Arc<Timeline>,
-    runtime: Runtime,
+    machine: Machine,
 }
 
 /// Runs a plan from beginning to end.
@@ -120,8 +126,8 @@ impl World {
         let (seed, setup) = (plan.seed, plan.setup);
         let history = History::default();
         let arrivals = Arrivals::default();
-        let runtime = process::runtime();
-        let inside = runtime.enter();
+        let machine = Machine::default();
+        let inside = machine.enter();
         let timeline = Timeline::begin(Pace { boot: Duration::ZERO, drift_ppm: 0 }, 0);
         let site = |number| {
             let seed = mixed(&[seed, 1, number as u64]);
@@ -130,7 +136,7 @@ impl World {
         let sites: Vec<_> = (0..setup.clusters).map(site).collect();
         drop(inside);
         let mut users = Users::new(mixed(&[seed, 2]), setup, history.clone());
-        users.prepare(&runtime, &sites);
+        users.prepare(&machine, &sites);
         let network = Network::new(mixed(&[seed, 3]), history.clone(), arrivals, sites.clone());
         let mut world = Self {
             rng: fastrand::Rng::with_seed(mixed(&[seed, 4])),
@@ -144,7 +150,7 @@ impl World {
             configured: setup.workloads().map(|number| (number, Some(1))).collect(),
             troubles: Troubles::of(&plan),
             timeline,
-            runtime,
+            machine,
             plan,
         };
         for _ in 0..setup.replicas {
@@ -156,7 +162,8 @@ impl World {
     /// Lets a little time pass.
     fn slice(&mut self) {
         let from = self.now_us;
-        let until = from + self.rng.u64(SLICE_US) / 1_000 * 1_000;
+        let settled = from > self.plan.setup.heal_us + SETTLED_US;
+        let until = from + self.rng.u64(if settled { CALM_SLICE_MS } else { SLICE_MS }) * 1_000;
         self.trouble();
         self.change();
         for replica in &self.replicas {
@@ -167,19 +174,19 @@ impl World {
         }
         self.bury();
         for outgoing in self.post.take() {
-            self.network.send(outgoing, self.runtime.handle());
+            self.network.send(outgoing, self.machine.handle());
         }
         let end = self.timeline.enter(from, until);
-        self.runtime.block_on(async { tokio::time::sleep_until(end).await });
+        self.machine.run_until(end);
         self.network.collect(until);
         self.now_us = until;
     }
 
     fn change(&mut self) {
         let quiet = self.now_us + LAST_CHANGE_US > self.plan.setup.heal_us;
-        let due = self.rng.u64(0..CHANGE_EVERY_US) < SLICE_US.end / 2;
+        let due = self.rng.u64(0..CHANGE_EVERY_US / 1_000) < SLICE_MS.end / 2;
         if due && !quiet {
-            self.users.change(self.now_us, &self.runtime, &self.sites);
+            self.users.change(self.now_us, &self.machine, &self.sites);
         }
     }
 
@@ -252,7 +259,7 @@ impl World {
         ];
         for site in &self.sites {
             for (kind, resource) in &kinds {
-                let listed = self.runtime.block_on(edits::list(site, resource));
+                let listed = self.machine.block_on(edits::list(site, resource));
                 objects.insert((site.number, *kind), listed);
             }
         }

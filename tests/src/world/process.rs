@@ -1,7 +1,7 @@
-//! One replica of the manager: sharding and engine together, on a runtime of its own.
+//! One replica of the manager: sharding and engine together, on a machine of its own.
 //!
-//! The runtime is to the simulation what a process is to a machine. Dropping it is a kill: no task
-//! of it runs any further. Not letting it run is a stop. Its timers follow its own clock.
+//! Dropping the machine is a kill: no task of it runs any further. Not letting it run is a stop. Its
+//! timers follow its own clock.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,13 +13,13 @@ use engine::metrics::DEFAULT_CLUSTER_LABELS;
 use engine::{ControllerSpec, Engine, EngineConfig, Meter};
 use model::{Cluster, ClusterName, ClusterSet, ClusterState};
 use sharding::Sharding;
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::history::{History, Observer};
 use super::link::{Link, Post};
+use super::machine::Machine;
 use super::mirror;
 use super::plan::Setup;
 use super::timeline::{Pace, Timeline};
@@ -66,19 +66,13 @@ pub struct Process {
     engine_stop: CancellationToken,
     left: Arc<AtomicBool>,
     /// Last: what is above may want to be dropped while it is there.
-    runtime: Runtime,
+    machine: Machine,
 }
 
 impl fmt::Debug for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Process").field("number", &self.number).finish_non_exhaustive()
     }
-}
-
-/// A paused runtime that knows time and nothing else of the machine.
-pub fn runtime() -> Runtime {
-    let mut builder = Builder::new_current_thread();
-    builder.enable_time().start_paused(true).build().expect("a runtime without IO can be made")
 }
 
 /// A cluster's name.
@@ -89,8 +83,8 @@ pub fn cluster_name(number: usize) -> ClusterName {
 impl Process {
     /// Starts one.
     pub fn start(birth: &Birth<'_>) -> Self {
-        let runtime = runtime();
-        let inside = runtime.enter();
+        let machine = Machine::default();
+        let inside = machine.enter();
         let timeline = Timeline::begin(birth.pace, birth.at_us);
         let &Birth { number, post, .. } = birth;
         let set = clusters(number, birth.configured, &timeline, post);
@@ -131,13 +125,21 @@ impl Process {
         let engine = tokio::spawn(engine.run(engine_stop.clone()));
         drop(inside);
         let (post, left) = (post.clone(), Arc::default());
-        Self { number, timeline, post, sharding, clusters, engine, engine_stop, left, runtime }
+        Self { number, timeline, post, sharding, clusters, engine, engine_stop, left, machine }
     }
 
     /// Lets it run through a slice of the world's time.
     pub fn run(&self, from_us: u64, until_us: u64) {
         let end = self.timeline.enter(from_us, until_us);
-        self.runtime.block_on(async { tokio::time::sleep_until(end).await });
+        self.machine.run_until(end);
+    }
+
+    /// It goes on after it stood still; its machine slept, or just the process.
+    pub fn go_on(&self, now_us: u64, slept_us: Option<u64>) {
+        if let Some(slept_us) = slept_us {
+            self.timeline.suspend(slept_us);
+        }
+        self.machine.jump_to(self.timeline.enter(now_us, now_us));
     }
 
     /// Its time.
@@ -147,7 +149,7 @@ impl Process {
 
     /// Configures it with other clusters.
     pub fn configure(&self, configured: &Configured) {
-        let inside = self.runtime.enter();
+        let inside = self.machine.enter();
         let set = clusters(self.number, configured, &self.timeline, &self.post);
         drop(inside);
         for sender in &self.clusters {
@@ -159,7 +161,7 @@ impl Process {
     pub fn leave(&self) {
         let (sharding, stop) = (self.sharding.clone(), self.engine_stop.clone());
         let left = Arc::clone(&self.left);
-        self.runtime.spawn(async move {
+        self.machine.handle().spawn(async move {
             sharding.leave().await;
             stop.cancel();
             left.store(true, Ordering::Relaxed);

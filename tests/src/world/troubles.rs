@@ -126,10 +126,8 @@ impl World {
         if let (Some((number, process)), Some(since)) =
             (&stopped.process, stopped.stopped_us.take())
         {
-            if slept {
-                process.timeline().suspend(now - since);
-            }
             self.history.add(now, Event::Resumed(*number));
+            process.go_on(now, slept.then_some(now - since));
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::{MemberId, Moment, ShardId, Work};
 
 use super::{Node, Note};
-use crate::api::{MemberSpec, PROTOCOL_VERSION};
+use crate::api::{GroupDetail, MemberSpec, PROTOCOL_VERSION};
 use crate::handle::Departure;
 use crate::lease::{self, LeaseRecord};
 use crate::load::Load;
@@ -139,6 +139,7 @@ impl Node {
             capacity: self.config.capacity,
             protocol_version: PROTOCOL_VERSION,
             groups: self.groups.clone(),
+            group_details: GroupDetail::all_of(&self.config.traits),
             shards: self.tracker.owned().holdings.len().try_into().unwrap_or(u32::MAX),
             acknowledged_drains: self.tracker.acknowledged(),
             drain: self.drain,

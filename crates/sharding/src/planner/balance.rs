@@ -135,7 +135,7 @@ impl<'b, 'a> Balance<'b, 'a> {
     }
 
     /// The parcel that `to` may take without becoming the heavier of the two: the lightest that
-    /// leaves `from` calm, else the heaviest. Of several, the one that parts the fewest caches.
+    /// leaves `from` calm, else the heaviest. Of several alike, the one that parts the fewest caches.
     fn pick(&self, from: usize, to: usize) -> Option<usize> {
         let (giver, taker) = (&self.board.seats[from], &self.board.seats[to]);
         let (theirs, ours) = (u128::from(taker.capacity), u128::from(giver.capacity));
@@ -145,7 +145,10 @@ impl<'b, 'a> Balance<'b, 'a> {
         let needed = giver.load.saturating_sub(calm);
         let movable = &self.movable[from];
         let fits = |&&(_, parcel): &&(u64, usize)| self.board.takes(to, parcel);
-        let enough = (0 < needed && needed <= most)
+        // A newcomer is filled with as few moves as will do.
+        let idle = self.board.limits.idle_permille;
+        let newcomer = self.level.missed_by(taker.load, taker.capacity, idle);
+        let enough = (!newcomer && 0 < needed && needed <= most)
             .then(|| movable.range((needed, 0)..=(most, usize::MAX)).find(fits))
             .flatten();
         let &(weight, _) =

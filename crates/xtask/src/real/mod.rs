@@ -25,6 +25,7 @@ mod node;
 mod pki;
 pub mod process;
 pub mod tools;
+mod traffic;
 pub mod wait;
 
 use std::collections::BTreeSet;

@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
+use crate::packages::{self, Package};
+
 use super::real_dir;
 use super::wait::Stopwatch;
 
@@ -16,7 +18,7 @@ const CONTAINERD: &str = "2.4.2";
 const HELM: &str = "3.22.0";
 
 /// Debian's packages for a real node, each with a file that shows it is there.
-const NODE_PACKAGES: [(&str, &str); 7] = [
+const NODE_PACKAGES: &[Package] = &[
     ("runc", "/usr/sbin/runc"),
     ("containernetworking-plugins", "/usr/lib/cni/bridge"),
     ("nftables", "/usr/sbin/nft"),
@@ -123,7 +125,7 @@ impl Tools {
     pub fn prepare(&self, needs: &[Need]) -> Result<()> {
         if needs.contains(&Need::Node) {
             require_namespaces()?;
-            install_packages()?;
+            packages::install("a real node", NODE_PACKAGES)?;
         }
         fs::create_dir_all(&self.bin)?;
         // Two runs side by side must not build the same thing twice.
@@ -315,35 +317,6 @@ fn require_namespaces() -> Result<()> {
     if !tried.is_ok_and(|output| output.status.success()) {
         bail!(
             "a real node needs Linux namespaces, and unshare may not make them here: run on a machine or in a container that is privileged, or choose other checks with --only"
-        );
-    }
-    Ok(())
-}
-
-fn install_packages() -> Result<()> {
-    let missing: Vec<&str> = NODE_PACKAGES
-        .iter()
-        .filter(|(_, file)| !Path::new(file).exists())
-        .map(|(package, _)| *package)
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    println!("installing Debian's {} ...", missing.join(", "));
-    let apt = |arguments: &[&str]| {
-        Command::new("apt-get")
-            .args(["-qq", "--yes"])
-            .args(arguments)
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .stdout(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success())
-    };
-    let install = [&["install", "--no-install-recommends"][..], &missing].concat();
-    if !(apt(&["update"]) && apt(&install)) {
-        bail!(
-            "a real node needs {}: install them with your system's package manager",
-            missing.join(", ")
         );
     }
     Ok(())

@@ -1,0 +1,130 @@
+//! The model, as the checker explores it: which actions each state allows, and what must hold.
+
+#[cfg(feature = "planted")]
+use sharding::planted::{self, Planted};
+use stateright::{Model, Property};
+
+use crate::oracle::{Milestone, Rule};
+use crate::process::{KINDS, Watch};
+use crate::system::{Action, Beginning, MEMBERS, Seat, State};
+
+/// A fleet.
+#[derive(Clone, Copy, Debug)]
+pub struct Fleet {
+    pub beginning: Beginning,
+    /// How many disturbances there may be in all: starts, departures, crashes, pauses, stalled
+    /// watches, delayed writes and lost answers.
+    pub disturbances: u8,
+    /// A bug in what the members run.
+    #[cfg(feature = "planted")]
+    pub bug: Option<Planted>,
+}
+
+impl Fleet {
+    /// A fleet without bugs.
+    pub fn new(beginning: Beginning, disturbances: u8) -> Self {
+        Self {
+            beginning,
+            disturbances,
+            #[cfg(feature = "planted")]
+            bug: None,
+        }
+    }
+}
+
+impl Model for Fleet {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        #[cfg(feature = "planted")]
+        planted::plant(self.bug);
+        vec![State::new(self.beginning, self.disturbances)]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.broken.is_some() {
+            return;
+        }
+        if !state.prompt.is_empty() {
+            actions.extend([Action::Pass, Action::Delay, Action::LoseAnswer]);
+            return;
+        }
+        if state.round.is_empty() {
+            between_ticks(state, actions);
+        } else {
+            actions.push(Action::Proceed);
+        }
+        held(state, actions);
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        #[cfg(feature = "planted")]
+        planted::plant(self.bug);
+        let mut next = state.clone();
+        next.apply(action);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("S1", |_, state: &State| state.broken != Some(Rule::S1)),
+            Property::always("S2", |_, state: &State| state.broken != Some(Rule::S2)),
+            Property::always("S3", |_, state: &State| state.broken != Some(Rule::S3)),
+            Property::always("S4", |_, state: &State| state.broken != Some(Rule::S4)),
+            Property::always("S5", |_, state: &State| state.broken != Some(Rule::S5)),
+            Property::sometimes("a live handover completes", |_, state: &State| {
+                state.reached == Some(Milestone::Handover)
+            }),
+            Property::sometimes("a crash takeover completes", |_, state: &State| {
+                state.reached == Some(Milestone::Takeover)
+            }),
+            Property::sometimes("two coordinators overlap", |_, state: &State| {
+                state.reached == Some(Milestone::Overlap)
+            }),
+            Property::sometimes("a member fences itself and joins anew", |_, state: &State| {
+                state.processes().any(|process| *process.node.id() != process.born)
+            }),
+        ]
+    }
+}
+
+/// What may happen when all clocks stand alike.
+fn between_ticks(state: &State, actions: &mut Vec<Action>) {
+    actions.extend([Action::Tick, Action::TickBackwards]);
+    for member in 0..MEMBERS {
+        let Some(process) = state.seats[member].process() else { continue };
+        if process.pause.is_some() {
+            actions.push(Action::Resume(member));
+        } else if state.disturbances > 0 {
+            actions.extend([Action::Crash(member), Action::Pause(member), Action::Leave(member)]);
+            let live =
+                KINDS.into_iter().filter(|kind| matches!(process.watches[kind], Watch::Live));
+            actions.extend(live.map(|kind| Action::Stall(member, kind)));
+        }
+    }
+    if state.disturbances > 0 && state.seats.iter().any(|seat| matches!(seat, Seat::Empty)) {
+        actions.push(Action::Start);
+    }
+}
+
+/// What waits and may happen at any time, between the ticks of two members too.
+fn held(state: &State, actions: &mut Vec<Action>) {
+    for (member, seat) in state.seats.iter().enumerate() {
+        let Some(process) = seat.process().filter(|process| process.pause.is_none()) else {
+            continue;
+        };
+        actions.extend(process.draining().map(|shard| Action::Finish(member, shard)));
+        for (kind, watch) in &process.watches {
+            if matches!(watch, Watch::Stalled(_, queue) if !queue.is_empty()) {
+                actions.push(Action::Deliver(member, *kind));
+            }
+        }
+    }
+    actions.extend((0..state.delayed.len()).map(Action::Land));
+    for (index, (to, ..)) in state.answers.iter().enumerate() {
+        if state.seats[*to].process().is_some_and(|process| process.pause.is_none()) {
+            actions.push(Action::Answer(index));
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! One member: the production [`Node`], its own clock, its watches, and an engine that keeps every
+//! shard busy.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use model::{Epoch, Hold, MemberId, Moment, Purpose, ShardId};
+use sharding::node::{Input, Node};
+use sharding::record::{Event, Kind, Write};
+use sharding::{Config, LeaseTimings};
+#[cfg(feature = "planted")]
+use sharding::{
+    planted::{self, Planted},
+    record::Object,
+};
+
+use crate::canonical::ORIGIN_S;
+
+/// The timings, a tick being a second: a member may act for 4 ticks after it sent its last renewal,
+/// its Lease may be taken 6 ticks after that was seen. With a shorter Lease, one renewal that comes
+/// a tick late would count as the second in a row.
+pub const TIMINGS: LeaseTimings = LeaseTimings {
+    duration: Duration::from_secs(5),
+    renew_interval: Duration::from_secs(1),
+    margin: Duration::from_secs(1),
+};
+/// The longest pause, and the longest stall of a watch, in ticks: all that can run out meanwhile
+/// has run out, and a watch that tells nothing for longer is cut off and opened anew.
+pub const LONGEST: u8 = 9;
+/// The kinds that are watched, each by a stream of its own.
+pub const KINDS: [Kind; 3] = [Kind::Lease, Kind::Member, Kind::Map];
+/// Two shards of one cluster: one ShardMap holds both.
+const GROUPS: [&str; 2] = ["g", "h"];
+
+/// A member.
+#[derive(Clone, Debug)]
+pub struct Process {
+    pub node: Node,
+    /// How its clock stands.
+    pub ticks: u64,
+    /// It does nothing, for that many ticks at most, and its clock runs on.
+    pub pause: Option<u8>,
+    /// Its first id: another one means that it fenced itself.
+    pub born: MemberId,
+    /// What its engine runs, at which epoch.
+    pub running: BTreeMap<ShardId, Epoch>,
+    pub watches: BTreeMap<Kind, Watch>,
+    /// What was told while it was paused.
+    pub missed: BTreeMap<Kind, VecDeque<Event>>,
+}
+
+/// A stream of events.
+#[derive(Clone, Debug, Hash)]
+pub enum Watch {
+    /// Each event is told at once.
+    Live,
+    /// Events wait, and are told in order, at any time within that many ticks.
+    Stalled(u8, VecDeque<Event>),
+}
+
+impl Process {
+    /// The member of that number, as its process starts.
+    pub fn start(number: usize, ticks: u64) -> Self {
+        let groups = GROUPS.iter().map(|group| group.parse().expect("a name")).collect();
+        let config = Config {
+            lease: TIMINGS,
+            drain_timeout: Duration::from_secs(2),
+            ..Config::new(&format!("m{number}"), groups, number as u64)
+        };
+        config.validate().expect("the model's settings are valid ones");
+        let mut node = Node::new(config, moment(ticks));
+        let clusters = BTreeSet::from(["east".parse().expect("a name")]);
+        node.handle(Input::Clusters(clusters, Vec::new()), moment(ticks));
+        Self {
+            born: node.id().clone(),
+            node,
+            ticks,
+            pause: None,
+            running: BTreeMap::new(),
+            watches: KINDS.map(|kind| (kind, Watch::Live)).into(),
+            missed: BTreeMap::new(),
+        }
+    }
+
+    /// Now, by its clock.
+    pub fn now(&self) -> Moment {
+        moment(self.ticks)
+    }
+
+    /// Takes in inputs and draws the conclusions, the engine's included. Gives the writes to send.
+    pub fn take_in(&mut self, inputs: impl IntoIterator<Item = Input>) -> Vec<Write> {
+        let now = self.now();
+        for input in inputs {
+            self.node.handle(input, now);
+        }
+        let mut writes = Vec::new();
+        loop {
+            writes.extend(self.node.step(now).writes);
+            #[cfg(feature = "planted")]
+            self.stamp(&mut writes);
+            let drained = self.run_engine();
+            if drained.is_empty() {
+                return writes;
+            }
+            for (shard, epoch) in drained {
+                self.node.handle(Input::Acknowledged(shard, epoch), now);
+            }
+        }
+    }
+
+    /// Whether something of the shard may take effect now. A paused process acts on by what is
+    /// under way, until its validity ends: no request outlives that.
+    pub fn acts_on(&self, shard: &ShardId) -> bool {
+        #[cfg(feature = "planted")]
+        if planted::is(Planted::FenceAtDispatchOnly) {
+            return self.running.contains_key(shard);
+        }
+        self.running.contains_key(shard) && self.is_valid()
+    }
+
+    /// Whether it may act at all, by its own clock.
+    pub fn is_valid(&self) -> bool {
+        self.now() < self.node.published().valid_until
+    }
+
+    /// The shards whose runs only have to end.
+    pub fn draining(&self) -> impl Iterator<Item = ShardId> {
+        let owned = self.node.published().owned;
+        let drains = move |shard: &ShardId| {
+            let holding = owned.holdings.get(shard);
+            holding.is_some_and(|held| matches!(held.hold, Hold::Draining { .. }))
+        };
+        self.running.keys().filter(move |&shard| drains(shard)).cloned()
+    }
+
+    /// Puts an event into a stalled watch, or gives it back for a live one. A paused process reads
+    /// no watch.
+    pub fn queue(&mut self, kind: Kind, event: Event) -> Option<Event> {
+        let watch = self.watches.get_mut(&kind).expect("every kind is watched");
+        let queue = match watch {
+            Watch::Stalled(_, queue) => queue,
+            Watch::Live if self.pause.is_some() => self.missed.entry(kind).or_default(),
+            Watch::Live => return Some(event),
+        };
+        queue.push_back(event);
+        if kind != Kind::Map {
+            merge(queue);
+        }
+        None
+    }
+
+    /// Its clock shows the next tick. Says whether a pause ends with it, and gives the events of
+    /// watches whose stall does.
+    pub fn tick(&mut self) -> (bool, Vec<(Kind, Event)>) {
+        self.ticks += 1;
+        let mut overdue = Vec::new();
+        for (kind, watch) in &mut self.watches {
+            let Watch::Stalled(left, queue) = watch else { continue };
+            *left -= 1;
+            if *left == 0 {
+                overdue.extend(queue.drain(..).map(|event| (*kind, event)));
+                *watch = Watch::Live;
+            }
+        }
+        self.pause = self.pause.map(|left| left - 1);
+        (self.pause == Some(0), overdue)
+    }
+
+    /// Writes the time into Leases, as the shell does, for a bug that reads it: each member's wall
+    /// clock goes ten seconds after that of the one before.
+    #[cfg(feature = "planted")]
+    fn stamp(&self, writes: &mut [Write]) {
+        let behind = self.born.as_str()[1..2].parse::<u64>().expect("a number") * 10;
+        let wall_s = (ORIGIN_S + self.ticks - behind).cast_signed();
+        for write in writes.iter_mut().filter(|_| planted::is(Planted::TrustWallClock)) {
+            if let Write::Create(Object::Lease(lease)) | Write::Replace(Object::Lease(lease)) =
+                write
+            {
+                lease.acquired = jiff::Timestamp::from_second(wall_s).ok();
+            }
+        }
+    }
+
+    /// Cancels what may not run, starts all that may, and says which drains are done.
+    fn run_engine(&mut self) -> Vec<(ShardId, Epoch)> {
+        let (published, now) = (self.node.published(), self.now());
+        let owned = published.owned;
+        let may = |shard: &ShardId, epoch, purpose| {
+            owned.permit(shard, epoch, purpose, published.valid_until, now).is_ok()
+        };
+        #[cfg(feature = "planted")]
+        let may = |shard: &ShardId, epoch, purpose| {
+            let late = planted::is(Planted::FenceAtDispatchOnly) && purpose == Purpose::Write;
+            late || may(shard, epoch, purpose)
+        };
+        self.running.retain(|shard, epoch| may(shard, *epoch, Purpose::Write));
+        let mut drained = Vec::new();
+        for (shard, held) in &owned.holdings {
+            if may(shard, held.epoch, Purpose::Dispatch) {
+                self.running.insert(shard.clone(), held.epoch);
+            }
+            let drains = matches!(held.hold, Hold::Draining { .. });
+            if drains && !self.running.contains_key(shard) {
+                drained.push((shard.clone(), held.epoch));
+            }
+        }
+        drained
+    }
+}
+
+fn moment(ticks: u64) -> Moment {
+    Moment::from_origin(Duration::from_secs(ORIGIN_S + ticks))
+}
+
+/// Keeps the last event of each object, in the order of names, as a list would tell it.
+fn merge(queue: &mut VecDeque<Event>) {
+    let subject = |event: &Event| match event {
+        Event::Applied(object) | Event::Deleted(object) => Some(object.target()),
+        Event::Listed(..) => None,
+    };
+    let mut events: Vec<Event> = std::mem::take(queue).into();
+    events.reverse();
+    events.sort_by_key(subject);
+    events.dedup_by_key(|event| subject(event));
+    queue.extend(events);
+}

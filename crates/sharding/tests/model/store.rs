@@ -1,0 +1,127 @@
+//! The home cluster: objects with versions, each write bound to one, as a Kubernetes API server
+//! has it. A replacement that names no version goes through, there as here: that nobody sends one
+//! is for the oracles to see.
+
+use std::collections::BTreeMap;
+
+use model::MemberId;
+use sharding::lease::{self, LeaseRecord};
+use sharding::record::{Event, Kind, Object, Outcome, Target, Version, Write};
+
+/// The first resourceVersion. All have this many digits, by which the canonical form of a state
+/// tells them from other texts.
+pub const FIRST_VERSION: u64 = 1_000_000_000_000;
+/// Versions of one object; those of the next begin beyond.
+pub const VERSIONS: u64 = 1_000_000;
+
+/// The store.
+#[derive(Clone, Debug, Default)]
+pub struct Store {
+    pub objects: BTreeMap<Target, Object>,
+    /// Per object ever written: its number, and how often it was written. Versions are only ever
+    /// compared for one object, so each counts for itself, and orders of writes to different
+    /// objects lead to one state.
+    written: BTreeMap<Target, (u64, u64)>,
+}
+
+/// What a write changed.
+#[derive(Debug)]
+pub struct Commit {
+    /// The version the write was bound to; nothing for a creation.
+    pub expected: Option<Version>,
+    pub before: Option<Object>,
+    pub after: Option<Object>,
+}
+
+impl Store {
+    /// Carries out a write if its precondition holds.
+    pub fn write(&mut self, write: Write) -> (Outcome, Option<Commit>) {
+        let target = write.target();
+        let before = self.objects.get(&target).cloned();
+        let expected = expected(&write);
+        if !is_met(expected.as_ref(), before.as_ref()) {
+            return (Outcome::Conflict(before), None);
+        }
+        let after = match write {
+            Write::Create(object) | Write::Replace(object) => Some(object),
+            Write::Delete(..) => None,
+        };
+        let version = self.next_version(&target, before.as_ref());
+        let after = after.map(|object| stored(object, version.clone()));
+        match &after {
+            Some(object) => drop(self.objects.insert(target, object.clone())),
+            None => drop(self.objects.remove(&target)),
+        }
+        let outcome = Outcome::Done(after.clone());
+        (outcome, Some(Commit { expected, before, after }))
+    }
+
+    /// Whether a write could still be carried out: versions never return.
+    pub fn may_accept(&self, write: &Write) -> bool {
+        is_met(expected(write).as_ref(), self.objects.get(&write.target()))
+    }
+
+    /// A complete list of one kind, read and delivered at once.
+    pub fn list(&self, kind: Kind) -> Event {
+        let objects = self.objects.iter().filter(|(target, _)| target.kind == kind);
+        let objects = objects.map(|(_, object)| object.clone()).collect();
+        Event::Listed(kind, u64::MAX.to_string(), objects)
+    }
+
+    /// A member's Lease.
+    pub fn lease_of(&self, member: &MemberId) -> Option<&LeaseRecord> {
+        let target = Target { kind: Kind::Lease, name: lease::member_lease_name(member) };
+        match self.objects.get(&target) {
+            Some(Object::Lease(record)) => Some(record),
+            _ => None,
+        }
+    }
+
+    fn next_version(&mut self, target: &Target, before: Option<&Object>) -> Version {
+        let number = self.written.len() as u64;
+        let (number, count) = self.written.entry(target.clone()).or_insert((number, 0));
+        *count += 1;
+        let uid = match before {
+            Some(object) => object.version().uid.clone(),
+            None => format!("uid-{number}-{count}"),
+        };
+        let resource = (FIRST_VERSION + *number * VERSIONS + *count).to_string();
+        Version { uid, resource }
+    }
+}
+
+/// The event of a commit, as watches tell it.
+pub fn event(commit: &Commit) -> Option<Event> {
+    match (&commit.before, &commit.after) {
+        (_, Some(object)) => Some(Event::Applied(object.clone())),
+        (Some(last), None) => Some(Event::Deleted(last.clone())),
+        (None, None) => None,
+    }
+}
+
+fn expected(write: &Write) -> Option<Version> {
+    match write {
+        Write::Create(_) => None,
+        Write::Replace(object) => Some(object.version().clone()),
+        Write::Delete(_, version) => Some(version.clone()),
+    }
+}
+
+fn is_met(expected: Option<&Version>, found: Option<&Object>) -> bool {
+    match (expected, found) {
+        (None, None) => true,
+        (Some(expected), Some(found)) => {
+            *expected == Version::default() || expected == found.version()
+        }
+        _ => false,
+    }
+}
+
+/// The object as stored. How often a Lease changed hands is for people, and only counts up.
+fn stored(mut object: Object, version: Version) -> Object {
+    object.set_version(version);
+    if let Object::Lease(lease) = &mut object {
+        lease.transitions = 0;
+    }
+    object
+}

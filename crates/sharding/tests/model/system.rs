@@ -1,0 +1,454 @@
+//! All members, the store and the network between them, as one state, and what may happen to it.
+//!
+//! Unless something is diverted, a write reaches the store at once, its answer and its event arrive
+//! at once, and each member draws its conclusions at once: the cascade ends before the next thing
+//! happens. What is diverted (a write, an answer, a watch) may come at any later time, so that every
+//! order in which messages can overtake each other is reached, at the cost of one disturbance for
+//! each message that leaves its place.
+
+use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use model::{MemberId, ShardId};
+use sharding::node::Input;
+use sharding::record::{Event, Kind, Object, Outcome, Target, Write};
+
+use crate::canonical::{Canonical, ORIGIN_S};
+use crate::oracle::{self, Milestone, Rule};
+use crate::process::{KINDS, LONGEST, Process, Watch};
+use crate::store::{self, Commit, Store};
+
+/// Ticks after which a fleet at rest is in the same state after each tick.
+const SETTLED: usize = 30;
+/// Members.
+pub const MEMBERS: usize = 3;
+
+/// One state.
+#[derive(Clone, Debug)]
+pub struct State {
+    pub store: Arc<Store>,
+    pub seats: [Seat; MEMBERS],
+    /// Members whose clocks have yet to show the next tick, the next one first.
+    pub round: VecDeque<usize>,
+    /// Messages on their way, in the order in which they arrive unless one is diverted.
+    pub prompt: VecDeque<Message>,
+    /// Writes that may reach the store at any time.
+    pub delayed: Vec<Delayed>,
+    /// Answers that may arrive at any time before their member's next tick.
+    pub answers: Vec<(usize, Target, Outcome)>,
+    /// Disturbances that may still happen.
+    pub disturbances: u8,
+    pub broken: Option<Rule>,
+    /// What the last transition achieved.
+    pub reached: Option<Milestone>,
+}
+
+/// How things stand when the model begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// Three members start at once, from nothing.
+    Cold,
+    /// Three members have long shared two shards.
+    Shared,
+    /// One member holds both shards.
+    Alone,
+}
+
+/// A place for a member.
+#[derive(Clone, Debug)]
+pub enum Seat {
+    Empty,
+    Taken(Arc<Process>),
+    /// Crashed or departed.
+    Gone,
+}
+
+/// A message that arrives promptly.
+#[derive(Clone, Debug, Hash)]
+pub enum Message {
+    Request(usize, Write),
+    Answer(usize, Target, Outcome),
+    Event(usize, Kind, Event),
+}
+
+/// A write in the network.
+#[derive(Clone, Debug, Hash)]
+pub struct Delayed {
+    pub from: usize,
+    pub write: Write,
+    /// Whether the member still waits for its answer.
+    pub is_awaited: bool,
+}
+
+/// What may happen next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// The next member starts.
+    Start,
+    /// A tick passes: one member's clock after the other shows it, the first member's first.
+    Tick,
+    /// The same, the last member's first.
+    TickBackwards,
+    /// The next member's clock shows it.
+    Proceed,
+    /// The request whose turn it is reaches the store, and its answer the member.
+    Pass,
+    /// It is delayed instead.
+    Delay,
+    /// It reaches the store, but its answer is delayed.
+    LoseAnswer,
+    /// A delayed write reaches the store.
+    Land(usize),
+    /// A delayed answer arrives.
+    Answer(usize),
+    /// A watch stalls.
+    Stall(usize, Kind),
+    /// A stalled watch tells the next event of a map; or where things stand with all Leases or
+    /// Members, as after a new list.
+    Deliver(usize, Kind),
+    /// All that runs of a draining shard has ended.
+    Finish(usize, ShardId),
+    /// A member ends where it stands.
+    Crash(usize),
+    /// A member stops, and its clock runs on.
+    Pause(usize),
+    /// It goes on.
+    Resume(usize),
+    /// A member is asked to leave.
+    Leave(usize),
+}
+
+impl State {
+    /// A state to begin from, and how much may still happen to it.
+    pub fn new(beginning: Beginning, disturbances: u8) -> Self {
+        let mut state = Self {
+            store: Arc::default(),
+            seats: [Seat::Empty, Seat::Empty, Seat::Empty],
+            round: VecDeque::new(),
+            prompt: VecDeque::new(),
+            delayed: Vec::new(),
+            answers: Vec::new(),
+            disturbances: 0,
+            broken: None,
+            reached: None,
+        };
+        let members = if beginning == Beginning::Alone { 1 } else { MEMBERS };
+        for _ in 0..members {
+            state.start();
+            state.settle();
+        }
+        if beginning != Beginning::Cold {
+            state.rest();
+        }
+        Self { disturbances, ..state }
+    }
+
+    /// Lets time pass in which all goes well and all that drains ends.
+    fn rest(&mut self) {
+        for _ in 0..SETTLED {
+            self.apply(Action::Tick);
+            for member in 0..MEMBERS {
+                let drains = self.seats[member].process().map(|process| process.draining());
+                for shard in drains.into_iter().flatten().collect::<Vec<_>>() {
+                    self.apply(Action::Finish(member, shard));
+                }
+            }
+        }
+    }
+
+    /// The members that run or are paused.
+    pub fn processes(&self) -> impl Iterator<Item = &Process> + Clone {
+        self.seats.iter().filter_map(Seat::process)
+    }
+
+    /// What happens.
+    pub fn apply(&mut self, action: Action) {
+        self.reached = None;
+        match action {
+            Action::Start => {
+                self.disturbances -= 1;
+                self.start();
+            }
+            Action::Proceed => self.next_tick(),
+            Action::Tick => self.round = (0..MEMBERS).collect(),
+            Action::TickBackwards => self.round = (0..MEMBERS).rev().collect(),
+            Action::Pass => self.next_message(),
+            Action::Delay => self.delay(),
+            Action::LoseAnswer => self.lose_answer(),
+            Action::Land(index) => self.land(index),
+            Action::Answer(index) => {
+                let (to, target, outcome) = self.answers.remove(index);
+                self.tell(to, [Input::Completed(target, outcome)]);
+            }
+            Action::Stall(member, kind) => {
+                self.disturbances -= 1;
+                let process = self.process_mut(member);
+                process.watches.insert(kind, Watch::Stalled(LONGEST, VecDeque::new()));
+            }
+            Action::Deliver(member, kind) => self.deliver(member, kind),
+            Action::Finish(member, shard) => {
+                self.process_mut(member).running.remove(&shard);
+                self.tell(member, []);
+            }
+            Action::Crash(member) => {
+                self.disturbances -= 1;
+                self.end(member);
+            }
+            Action::Pause(member) => {
+                self.disturbances -= 1;
+                self.process_mut(member).pause = Some(LONGEST);
+            }
+            Action::Resume(member) => self.resume(member),
+            Action::Leave(member) => {
+                self.disturbances -= 1;
+                self.tell(member, [Input::Leave]);
+            }
+        }
+        self.settle();
+    }
+
+    /// Lets messages arrive and clocks go on until the round is over, or a message could be
+    /// diverted, or one that was could come between two members' ticks.
+    fn settle(&mut self) {
+        while self.broken.is_none() {
+            match self.prompt.front() {
+                Some(Message::Request(..)) if self.disturbances > 0 => break,
+                Some(_) => self.next_message(),
+                None if self.round.is_empty() || self.is_anything_held() => break,
+                None => self.next_tick(),
+            }
+        }
+        // Versions never return: what cannot be carried out now never will be.
+        let store = &self.store;
+        self.delayed.retain(|write| write.is_awaited || store.may_accept(&write.write));
+    }
+
+    fn start(&mut self) {
+        let ticks = self.processes().map(|process| process.ticks).min().unwrap_or_default();
+        let number = self.seats.iter().take_while(|seat| !matches!(seat, Seat::Empty)).count();
+        self.seats[number] = Seat::Taken(Arc::new(Process::start(number, ticks)));
+        let lists = KINDS.map(|kind| Input::Event(self.store.list(kind)));
+        self.tell(number, lists);
+    }
+
+    /// Whether something waits that may happen at any time.
+    fn is_anything_held(&self) -> bool {
+        let waits = |process: &Process| {
+            let stalled = |watch: &Watch| matches!(watch, Watch::Stalled(_, q) if !q.is_empty());
+            process.pause.is_none()
+                && (process.watches.values().any(stalled) || process.draining().next().is_some())
+        };
+        !self.delayed.is_empty() || !self.answers.is_empty() || self.processes().any(waits)
+    }
+
+    fn next_tick(&mut self) {
+        if let Some(member) = self.round.pop_front() {
+            self.tick(member);
+        }
+    }
+
+    /// What was not answered within a tick has failed, for all its member knows.
+    fn tick(&mut self, member: usize) {
+        if self.seats[member].process().is_none() {
+            return;
+        }
+        let mut failed = Vec::new();
+        for write in self.delayed.iter_mut().filter(|write| write.from == member) {
+            if std::mem::take(&mut write.is_awaited) {
+                failed.push(write.write.target());
+            }
+        }
+        let late = self.answers.extract_if(.., |(to, ..)| *to == member);
+        failed.extend(late.map(|(_, target, _)| target));
+        let process = self.process_mut(member);
+        let now = process.now();
+        for target in failed {
+            process.node.handle(Input::Completed(target, Outcome::Failed), now);
+        }
+        let (pause_ends, overdue) = process.tick();
+        let overdue = overdue.into_iter().map(|(kind, event)| Message::Event(member, kind, event));
+        self.prompt.extend(overdue);
+        if pause_ends {
+            self.resume(member);
+        } else if self.process_mut(member).pause.is_none() {
+            self.tell(member, []);
+        }
+        self.check_overlap();
+    }
+
+    fn next_message(&mut self) {
+        match self.prompt.pop_front() {
+            Some(Message::Request(from, write)) => {
+                let target = write.target();
+                let outcome = self.write(write);
+                self.prompt.push_front(Message::Answer(from, target, outcome));
+            }
+            Some(Message::Answer(to, target, outcome)) => {
+                self.tell(to, [Input::Completed(target, outcome)]);
+            }
+            Some(Message::Event(to, kind, event)) => self.tell_event(to, kind, event),
+            None => {}
+        }
+    }
+
+    fn delay(&mut self) {
+        if let Some(Message::Request(from, write)) = self.prompt.pop_front() {
+            self.disturbances -= 1;
+            self.delayed.push(Delayed { from, write, is_awaited: true });
+        }
+    }
+
+    fn lose_answer(&mut self) {
+        if let Some(Message::Request(from, write)) = self.prompt.pop_front() {
+            self.disturbances -= 1;
+            let target = write.target();
+            let outcome = self.write(write);
+            self.answers.push((from, target, outcome));
+        }
+    }
+
+    fn land(&mut self, index: usize) {
+        let Delayed { from, write, is_awaited } = self.delayed.remove(index);
+        let target = write.target();
+        let outcome = self.write(write);
+        if is_awaited {
+            self.answers.push((from, target, outcome));
+        }
+    }
+
+    /// Time has passed is the first it notices; then comes all that was told meanwhile.
+    fn resume(&mut self, member: usize) {
+        let process = self.process_mut(member);
+        process.pause = None;
+        let missed = std::mem::take(&mut process.missed);
+        self.tell(member, []);
+        for (kind, events) in missed {
+            self.prompt.extend(events.into_iter().map(|event| Message::Event(member, kind, event)));
+        }
+    }
+
+    fn deliver(&mut self, member: usize, kind: Kind) {
+        let watch = self.process_mut(member).watches.get_mut(&kind);
+        let Some(watch @ Watch::Stalled(..)) = watch else { return };
+        let Watch::Stalled(_, queue) = watch else { return };
+        let told = if kind == Kind::Map { 1 } else { queue.len() };
+        let events: Vec<Event> = queue.drain(..told).collect();
+        if queue.is_empty() {
+            *watch = Watch::Live;
+        }
+        self.tell(member, events.into_iter().map(Input::Event));
+    }
+
+    /// The store carries out a write, the oracles look at it, the watches tell of it.
+    fn write(&mut self, write: Write) -> Outcome {
+        let (outcome, commit) = Arc::make_mut(&mut self.store).write(write);
+        if let Some(commit) = commit {
+            self.judge(&commit);
+            let kind = commit.before.as_ref().or(commit.after.as_ref()).map(Object::target);
+            for to in 0..MEMBERS {
+                if let (Some(target), Some(event)) = (&kind, store::event(&commit)) {
+                    self.prompt.push_back(Message::Event(to, target.kind, event));
+                }
+            }
+        }
+        outcome
+    }
+
+    fn judge(&mut self, commit: &Commit) {
+        let member = |id: &MemberId| self.processes().find(|process| process.node.id() == id);
+        let broken = oracle::judge(commit, member);
+        let reached = oracle::milestone(commit, &self.store, member);
+        self.broken = self.broken.or(broken);
+        self.reached = self.reached.or(reached);
+    }
+
+    fn tell_event(&mut self, to: usize, kind: Kind, event: Event) {
+        if self.seats[to].process().is_some()
+            && let Some(event) = self.process_mut(to).queue(kind, event)
+        {
+            self.tell(to, [Input::Event(event)]);
+        }
+    }
+
+    /// A member takes in inputs; what it writes is on its way.
+    fn tell(&mut self, to: usize, inputs: impl IntoIterator<Item = Input>) {
+        let Seat::Taken(process) = &mut self.seats[to] else { return };
+        let process = Arc::make_mut(process);
+        let writes = process.take_in(inputs);
+        let departed = process.node.departed().is_some();
+        self.prompt.extend(writes.into_iter().map(|write| Message::Request(to, write)));
+        if departed {
+            self.end(to);
+        }
+        self.check_overlap();
+    }
+
+    /// A process ends; what it sent is still under way.
+    fn end(&mut self, member: usize) {
+        self.seats[member] = Seat::Gone;
+        self.answers.retain(|(to, ..)| *to != member);
+        for write in self.delayed.iter_mut().filter(|write| write.from == member) {
+            write.is_awaited = false;
+        }
+    }
+
+    /// Whenever a member has acted or a clock has gone on.
+    fn check_overlap(&mut self) {
+        if self.broken.is_none() && oracle::overlap(self.processes()) {
+            self.broken = Some(Rule::S1);
+        }
+        let leads = |process: &&Process| process.node.is_coordinator(process.now());
+        if self.processes().filter(leads).count() > 1 {
+            self.reached = Some(Milestone::Overlap);
+        }
+    }
+
+    fn process_mut(&mut self, member: usize) -> &mut Process {
+        match &mut self.seats[member] {
+            Seat::Taken(process) => Arc::make_mut(process),
+            Seat::Empty | Seat::Gone => panic!("member {member} does not run"),
+        }
+    }
+
+    /// What tells this state from others.
+    pub fn canonical(&self) -> Vec<u64> {
+        let Self { store, seats, round, prompt, delayed, answers, disturbances, broken, reached } =
+            self;
+        let mut form = Canonical::default();
+        let slowest = self.processes().map(|process| process.ticks).min().unwrap_or_default();
+        for seat in seats {
+            std::mem::discriminant(seat).hash(&mut form);
+            if let Some(process) = seat.process() {
+                let Process { node, ticks, pause, born, running, watches, missed } = process;
+                form.set_now(ORIGIN_S + ticks);
+                (node, ticks - slowest, pause, born, running, watches, missed).hash(&mut form);
+            }
+        }
+        store.objects.hash(&mut form);
+        (round, prompt, delayed, answers, disturbances, broken, reached).hash(&mut form);
+        form.into_words()
+    }
+}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.canonical().hash(state);
+    }
+}
+
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        self.canonical() == other.canonical()
+    }
+}
+
+impl Seat {
+    /// The member on it.
+    pub fn process(&self) -> Option<&Process> {
+        match self {
+            Self::Taken(process) => Some(process),
+            Self::Empty | Self::Gone => None,
+        }
+    }
+}
