@@ -1,6 +1,7 @@
 //! Gathers what a run left behind into a [`History`]. Shell: reads files.
 
 use std::fs;
+use std::io::ErrorKind;
 
 use anyhow::{Context, Result};
 
@@ -38,10 +39,13 @@ fn read(field: &mut Field<'_>) -> Result<History> {
         }
     }
     for remains in field.past.drain(..) {
-        let path = remains.journal.display();
-        // One that was killed before it opened its journal dispatched nothing.
-        let text = fs::read_to_string(&remains.journal).unwrap_or_default();
-        let dispatches = journal::parse(&text, boot).with_context(|| format!("reading {path}"))?;
+        let reading = || format!("reading {}", remains.journal.display());
+        let text = match fs::read_to_string(&remains.journal) {
+            // It was killed before it opened its journal, and so before it dispatched anything.
+            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+            text => text.with_context(reading)?,
+        };
+        let dispatches = journal::parse(&text, boot).with_context(reading)?;
         history.dispatches.extend(dispatches);
         history.lives.push(remains.life);
     }

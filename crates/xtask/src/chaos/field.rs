@@ -1,7 +1,9 @@
 //! Where chaos takes place: a home cluster and workload clusters on real API servers with audit
 //! logs, more workload clusters on embedded ones, and replicas that come and go.
 
-use std::path::{Path, PathBuf};
+mod look;
+
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,12 +13,12 @@ use serde_json::Value;
 
 use super::replica::{self, HOME, Remains, Replica, Server};
 use super::sampler::Sampler;
-use super::truth::{self, Entry, Report};
+use super::truth::{self, Report};
 use crate::real::control_plane::{ControlPlane, Spec};
 use crate::real::embedded::Embedded;
 use crate::real::load::{self, Target};
 use crate::real::manager::NAMESPACE;
-use crate::real::{Scene, kubectl, process, wait};
+use crate::real::{Scene, wait};
 
 /// How long a fleet may take to settle: two Leases, and a slow machine.
 const SETTLE_DEADLINE: Duration = Duration::from_secs(90);
@@ -226,56 +228,6 @@ impl<'a> Field<'a> {
         })
         .await;
         outcome.or_else(|error| bail!("{error:#}; at last: {last}"))
-    }
-
-    /// The ShardMaps at this moment.
-    ///
-    /// # Errors
-    /// If they cannot be read.
-    pub async fn entries(&self) -> Result<Vec<Entry>> {
-        let path = format!("/apis/leasehold.dev/v1alpha1/namespaces/{NAMESPACE}/shardmaps");
-        Ok(truth::of_maps(&kubectl::list(&self.home.client, &path).await?))
-    }
-
-    /// Which replica coordinates.
-    ///
-    /// # Errors
-    /// If that is none of them.
-    pub async fn coordinator(&self) -> Result<usize> {
-        let path = format!(
-            "/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/leasehold-coordinator"
-        );
-        let lease = kubectl::get(&self.home.client, &path).await?.unwrap_or_default();
-        let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
-        let index = self.replicas.iter().position(|replica| replica.is(holder));
-        index.with_context(|| format!("the coordinator, {holder:?}, is none of ours"))
-    }
-
-    /// The replica that owns the most shards and does not coordinate.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub async fn busiest(&self) -> Result<usize> {
-        let (coordinator, entries) = (self.coordinator().await?, self.entries().await?);
-        let owned = |index: &usize| {
-            let is_his = |e: &&Entry| e.owner.as_ref().is_some_and(|o| self.replicas[*index].is(o));
-            entries.iter().filter(is_his).count()
-        };
-        let others = (0..self.replicas.len()).filter(|index| *index != coordinator);
-        others.max_by_key(owned).context("nobody but the coordinator")
-    }
-
-    /// What `leasehold status` says that is not true, if anything is.
-    ///
-    /// # Errors
-    /// If it fails.
-    pub async fn untrue_status(&self) -> Result<Option<String>> {
-        let before = self.entries().await?;
-        let mut command = Command::new(self.scene.tools().leasehold());
-        command.args([Path::new("status"), Path::new("--output"), Path::new("json")]);
-        command.arg("--kubeconfig").arg(&self.home.kubeconfig);
-        let status: Value = serde_json::from_str(&process::run(&mut command)?)?;
-        Ok(truth::untrue(&status, &before, &self.entries().await?))
     }
 
     fn follow(&self) {

@@ -3,10 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::gap::Gap;
 use super::history::Window;
+
+/// A Lease this old has missed a renewal.
+const OLD_LEASE: Duration = Duration::from_secs(3);
+/// A replica that was not sampled for so long is not there any more.
+const STALE: SignedDuration = SignedDuration::from_secs(1);
 
 /// What is read of one replica's `/metrics`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,56 +85,68 @@ pub fn parse(text: &str) -> Figures {
 /// sampled yet with it, and one that takes over does not know of drains that had begun: so counters
 /// may stay behind the ShardMaps, and must never be ahead of them.
 pub fn judge(samples: &[Sample], window: &Window, gaps: &[Gap], expected: Expected) -> Movement {
-    let mut by_identity: BTreeMap<&str, Vec<&Figures>> = BTreeMap::new();
-    for sample in samples.iter().filter(|sample| window.contains(sample.at)) {
-        by_identity.entry(&sample.identity).or_default().push(&sample.figures);
-    }
-    // A replica that started within the window began at zero, and its first sample is soon after.
-    let grown = |figure: &dyn Fn(&Figures) -> f64| -> f64 {
-        let grown = by_identity.values().filter_map(|all| {
-            let (first, last) = (all.first()?, all.last()?);
-            Some((figure(last) - figure(first)).max(0.0))
-        });
-        grown.sum()
-    };
+    let seen = Seen::within(samples, window);
     let mut lies = Vec::new();
-    let moves = grown(&|figures| figures.moves);
+    let moves = seen.grown(|figures| figures.moves);
     let changes = gaps.iter().filter(|gap| window.contains(gap.until)).count();
     if moves > changes as f64 {
         lies.push(format!("{moves} moves were counted, the ShardMaps tell of {changes}"));
     }
-    let handovers = grown(&|figures| figures.handovers.values().sum());
+    let handovers = seen.grown(|figures| figures.handovers.values().sum());
     if (handovers - moves).abs() > f64::EPSILON {
         lies.push(format!("{moves} moves were counted, and {handovers} handovers were timed"));
     }
-    if let Some(reason) = expected.reason {
-        let of_reason = grown(&|f| f.handovers.get(reason).copied().unwrap_or_default());
-        if of_reason < 1.0 {
-            lies.push(format!("no handover was counted under the reason {reason}"));
-        }
+    if let Some(reason) = expected.reason
+        && seen.grown(|f| f.handovers.get(reason).copied().unwrap_or_default()) < 1.0
+    {
+        lies.push(format!("no handover was counted under the reason {reason}"));
     }
-    let oldest = by_identity.values().flatten().map(|f| f.lease_age).fold(0.0, f64::max);
+    let oldest = seen.oldest_lease();
     if expected.old_lease && oldest < OLD_LEASE.as_secs_f64() {
         lies.push(format!("a Lease was not renewed, and none was seen older than {oldest:.1} s"));
     }
-    let last = by_identity.iter().filter_map(|(identity, all)| Some((identity, all.last()?)));
-    for (identity, figures) in last.filter(|(_, figures)| figures.unowned > 0.0) {
-        // Those that ended within the window cannot know its end.
-        if still_there(samples, window, identity) {
-            lies.push(format!("{identity} still tells of {} unowned shards", figures.unowned));
-        }
-    }
-    Movement { refused: grown(&|figures| figures.refused), lies }
+    lies.extend(seen.still_unowned());
+    Movement { refused: seen.grown(|figures| figures.refused), lies }
 }
 
-/// A Lease this old has missed a renewal.
-const OLD_LEASE: Duration = Duration::from_secs(3);
+/// The samples of a window, by replica.
+struct Seen<'a> {
+    samples: BTreeMap<&'a str, Vec<&'a Sample>>,
+    /// Replicas not sampled since have ended.
+    late: Timestamp,
+}
 
-/// Whether a replica was there at the end of a window: it was sampled in the last second.
-fn still_there(samples: &[Sample], window: &Window, identity: &str) -> bool {
-    let late = window.until - jiff::SignedDuration::from_secs(1);
-    let last = samples.iter().rfind(|s| s.identity == identity && window.contains(s.at));
-    last.is_some_and(|sample| sample.at >= late)
+impl<'a> Seen<'a> {
+    fn within(samples: &'a [Sample], window: &Window) -> Self {
+        let mut by_identity: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();
+        for sample in samples.iter().filter(|sample| window.contains(sample.at)) {
+            by_identity.entry(&sample.identity).or_default().push(sample);
+        }
+        Self { samples: by_identity, late: window.until - STALE }
+    }
+
+    /// By how much a counter grew, over all replicas. One that started within the window began at
+    /// zero, and its first sample is soon after.
+    fn grown(&self, figure: impl Fn(&Figures) -> f64) -> f64 {
+        let grown = self.samples.values().filter_map(|all| {
+            let (first, last) = (all.first()?, all.last()?);
+            Some((figure(&last.figures) - figure(&first.figures)).max(0.0))
+        });
+        grown.sum()
+    }
+
+    fn oldest_lease(&self) -> f64 {
+        self.samples.values().flatten().map(|s| s.figures.lease_age).fold(0.0, f64::max)
+    }
+
+    /// Who still tells of unowned shards at the end; a sentence each.
+    fn still_unowned(&self) -> impl Iterator<Item = String> + '_ {
+        let last = self.samples.values().filter_map(|all| all.last());
+        let wrong = last.filter(|s| s.at >= self.late && s.figures.unowned > 0.0);
+        wrong.map(|sample| {
+            format!("{} still tells of {} unowned shards", sample.identity, sample.figures.unowned)
+        })
+    }
 }
 
 #[cfg(test)]

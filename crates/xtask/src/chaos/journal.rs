@@ -65,13 +65,11 @@ pub fn parse(text: &str, boot: Timestamp) -> Result<Vec<Dispatch>> {
             Line::End(entry) => (false, entry),
             Line::Lost { count } => bail!("line {number}: {count} lines were lost there"),
         };
-        let at = boot + SignedDuration::from_micros(entry.t);
-        let subject = (entry.controller, entry.key);
+        let Entry { t, member, shard, epoch, controller, key } = entry;
+        let (at, subject) = (boot + SignedDuration::from_micros(t), (controller, key));
         if begins {
             // Twice at once in one process: the first never ends, which is for the oracle to find.
             open.insert(subject.clone(), dispatches.len());
-            let Entry { member, shard, epoch, .. } =
-                Entry { controller: String::new(), key: String::new(), ..entry };
             dispatches.push(Dispatch { member, shard, epoch, subject, from: at, until: None });
         } else {
             let Some(begun) = open.remove(&subject) else {

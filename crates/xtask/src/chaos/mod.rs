@@ -12,6 +12,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `field`, `replica`, `link` | where it takes place: clusters, replicas, a proxy between each two |
+//! | `sampler` | reads every replica's metrics all the time |
 //! | `faults` | the harm, one function each |
 //! | `rounds` | a fault under load, again and again, and what is measured on the way |
 //! | `comparison` | the same events as were measured of multicluster-runtime |

@@ -24,8 +24,13 @@ const EMBEDDED: usize = 6;
 
 /// Between one change and the next, in each cluster.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long the load goes on before the fault.
+/// How long the load goes on before the fault, at least.
 const BREATH: Duration = Duration::from_secs(2);
+/// How much longer it goes on in each round than in the one before, modulo [`RENEW_INTERVAL`]: the
+/// golden section of it, so that faults strike evenly between one renewal of a Lease and the next.
+const LATER: Duration = Duration::from_millis(1236);
+/// The default of `leasehold run`.
+const RENEW_INTERVAL: Duration = Duration::from_secs(2);
 const CONVERGE_DEADLINE: Duration = Duration::from_secs(90);
 
 /// What belongs to no round: the fleet is brought back to its size.
@@ -136,8 +141,7 @@ async fn once(
     notes: &mut Notes,
 ) -> Result<Expected> {
     let load = Load::resume(field.targets(), PAUSE, expected);
-    tokio::time::sleep(BREATH).await;
-    field.sampler.sample().await;
+    tokio::time::sleep(breath(round.number)).await;
     let from = wait::now();
     field.sampler.sample().await;
     (fault.run)(field, round).await?;
@@ -163,6 +167,12 @@ async fn once(
     notes.lies.entry(fault.name).or_default().extend(lie);
     field.restore(plan.members).await?;
     Ok(expected)
+}
+
+/// How long the load goes on before the fault of a round.
+fn breath(round: usize) -> Duration {
+    let later = LATER.as_millis() as u64 * round as u64 % RENEW_INTERVAL.as_millis() as u64;
+    BREATH + Duration::from_millis(later)
 }
 
 /// A row for each fault, and one for what happened outside all rounds.
@@ -211,4 +221,44 @@ fn tell(notes: &Notes, history: &History, judgement: &Judgement) {
         history.lives.len(),
         history.writes
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chaos::faults::FAULTS;
+    use crate::chaos::fixture::at;
+
+    #[test]
+    fn what_happens_belongs_to_the_round_it_happens_in() {
+        let fault = &FAULTS[0];
+        let window = Window { fault: fault.name, from: at(10), until: at(20) };
+        let notes = Notes { windows: vec![(window, fault)], ..Notes::default() };
+        let gap = |second| Gap {
+            shard: "east/tdset/0/1".to_owned(),
+            drained: true,
+            from: at(second - 1),
+            until: at(second),
+            served: None,
+        };
+        let finding = |second| Finding { at: at(second), what: String::new() };
+        let judgement = Judgement {
+            overlaps: vec![finding(15), finding(25)],
+            trespasses: vec![finding(20), finding(9), finding(1)],
+            woken: Vec::new(),
+        };
+        let plan = Plan {
+            faults: &[fault],
+            rounds: 1,
+            members: 3,
+            stop_for: Duration::ZERO,
+            format: Format::Text,
+        };
+        let rows = rows(&plan, &notes, &[gap(12), gap(30)], &judgement);
+        let counted: Vec<_> = rows
+            .iter()
+            .map(|row| (&*row.fault, row.rounds, row.unowned.len(), row.overlaps, row.trespasses))
+            .collect();
+        assert_eq!(counted, [(fault.name, 1, 1, 1, 1), (BETWEEN, 0, 1, 1, 2)]);
+    }
 }

@@ -123,3 +123,40 @@ fn refusals_are_told_apart() {
     assert_eq!(denied(&events, "us"), ["patch /deployments/web"]);
     assert_eq!((denied(&events, "them").len(), answered(&events, "us")), (0, 2));
 }
+
+#[test]
+fn a_renewal_is_a_members_own_write_of_its_lease() {
+    let lease = |second, user: &str, code: u16| {
+        write(second, second, "leasehold/0.1.0")
+            .replace("\"us\"", &format!("\"{user}\""))
+            .replace("\"deployments\"", "\"leases\"")
+            .replace("\"name\":\"web\"", "\"name\":\"leasehold-member-replica-1-x7k2p\"")
+            .replace("200", &code.to_string())
+    };
+    let lines = [
+        lease(10, "replica-1", 200),
+        lease(12, "replica-1", 409),
+        lease(20, "replica-2", 200),
+        write(21, 21, "leasehold/0.1.0"),
+    ];
+    let found = renewals(&parse(&lines.join("\n")));
+    let expected = Renewal { member: "replica-1-x7k2p".to_owned(), at: at(10).parse().unwrap() };
+    assert_eq!(found, [expected]);
+}
+
+#[test]
+fn a_drain_belongs_to_its_owners_time() {
+    let draining = map(15, &[(SHARD, 1, Some("a"))])
+        .replace("\"shard\":\"tdset/0/1\"", "\"phase\":\"Draining\",\"shard\":\"tdset/0/1\"");
+    let lines = [map(10, &[(SHARD, 1, Some("a"))]), draining, map(20, &[(SHARD, 2, Some("b"))])];
+    let ownership = Ownership::from_events(&parse(&lines.join("\n")));
+    let tenures = &ownership.tenures["east/tdset/0/1"];
+    let draining: Vec<_> = tenures.iter().map(|tenure| tenure.draining).collect();
+    assert_eq!(draining, [Some(at(15).parse().unwrap()), None]);
+}
+
+#[test]
+fn a_server_that_was_killed_goes_on_with_its_log() {
+    let lines = [&map(10, &[])[..40], &map(20, &[])].join("\n");
+    assert_eq!(parse(&lines).len(), 1);
+}

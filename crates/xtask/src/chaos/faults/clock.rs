@@ -27,7 +27,8 @@ pub fn obstacle() -> Option<String> {
         .then(|| "there is no libfaketime; install Debian's package faketime".to_owned())
 }
 
-/// A replica's clock goes an hour forth, two hours back, and is right again. It keeps what it has.
+/// A replica's clock goes an hour forth, two hours back, and is right again. It stays the member it
+/// is.
 pub async fn step(field: &mut Field<'_>) -> Result<()> {
     let library = library().context("there is no libfaketime")?;
     let offset = field.next_dir().with_extension("faketime");
@@ -37,11 +38,11 @@ pub async fn step(field: &mut Field<'_>) -> Result<()> {
     command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     field.start_as(command).await?;
     field.settle().await?;
-    let before = field.entries().await?;
+    let before = field.members().await;
     for time in ["+1h", "-1h", "+0"] {
         fs::write(&offset, time)?;
         tokio::time::sleep(STEP_FOR).await;
-        ensure!(field.entries().await? == before, "shards moved because of a clock at {time}");
+        ensure!(field.members().await == before, "a clock at {time} cost a member its Lease");
     }
     Ok(())
 }

@@ -122,6 +122,13 @@ pub const FAULTS: &[Fault] = &[
         run: |field, _| Box::pin(network::home_restart(field)),
     },
     Fault {
+        name: "home-outage",
+        about: "the home cluster's API server is away for longer than a Lease",
+        expected: Expected { old_lease: true, ..CRASH },
+        obstacle: || None,
+        run: |field, _| Box::pin(network::home_outage(field)),
+    },
+    Fault {
         name: "clock-step",
         about: "a replica's wall clock steps by an hour, forth and back (libfaketime)",
         expected: NO_MOVES,
