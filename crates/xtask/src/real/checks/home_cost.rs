@@ -41,7 +41,10 @@ const MAX_OBJECT_BYTES: usize = 64 * 1024;
 const IDLE: Duration = Duration::from_secs(30);
 /// How long after a shard was gained its load may still be told for the first time.
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
-const SHARE_DEADLINE: Duration = Duration::from_secs(300);
+const SHARE_DEADLINE: Duration = Duration::from_secs(600);
+/// Longer than by default, with the default's interval of renewal: all members share one machine
+/// with the servers, and a Lease that runs out for want of processors would be no idleness.
+const LEASE: Duration = Duration::from_secs(30);
 /// The dead are shown for a minute after their Leases were taken.
 const COLLECT_DEADLINE: Duration = Duration::from_secs(180);
 /// A renewal comes at most a tenth before its interval ends.
@@ -89,6 +92,13 @@ pub async fn run(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
+/// What one member holds, and what it holds that is on its way.
+#[derive(Debug)]
+struct Held {
+    active: usize,
+    moving: usize,
+}
+
 impl Fleet {
     fn start(home: &ControlPlane) -> Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -118,12 +128,16 @@ impl Fleet {
 
     /// Waits until the members hold so many shards together, and none is on its way.
     async fn shares(&self, shards: usize) -> Result<()> {
-        wait::until(SHARE_DEADLINE, &format!("{shards} shards to be held"), async || {
-            let held = self.members.iter().map(Replica::active).collect::<Option<Vec<_>>>();
-            let complete = held.is_some_and(|held| held.iter().sum::<usize>() == shards);
-            Ok(complete.then_some(()))
+        let mut last = Vec::new();
+        let what = format!("{shards} shards to be held");
+        let outcome = wait::until(SHARE_DEADLINE, &what, async || {
+            last = self.members.iter().map(Replica::held).collect();
+            let settled = last.iter().all(|held: &Held| held.moving == 0);
+            let held: usize = last.iter().map(|held| held.active).sum();
+            Ok((settled && held == shards).then_some(()))
         })
-        .await
+        .await;
+        outcome.with_context(|| format!("at last: {last:?}"))
     }
 }
 
@@ -155,11 +169,9 @@ impl Replica {
         clusters: watch::Receiver<Arc<ClusterSet>>,
     ) -> Result<Self> {
         let groups = (0..GROUPS).map(|n| format!("group-{n}").parse());
-        let config = Config::new(
-            &format!("replica-{number}"),
-            groups.collect::<Result<BTreeSet<_>, _>>()?,
-            number as u64,
-        );
+        let groups = groups.collect::<Result<BTreeSet<_>, _>>()?;
+        let mut config = Config::new(&format!("replica-{number}"), groups, number as u64);
+        config.lease.duration = LEASE;
         let work = Arc::new(Steady::default());
         let sharding = Sharding::spawn(
             home.client.clone(),
@@ -174,12 +186,11 @@ impl Replica {
         Ok(Self { sharding, _engine: engine })
     }
 
-    /// How many shards it holds; nothing while one is on its way.
-    fn active(&self) -> Option<usize> {
+    fn held(&self) -> Held {
         let owned = self.sharding.watch();
         let owned = owned.borrow();
-        let settled = owned.holdings.values().all(|held| held.hold == Hold::Active);
-        settled.then_some(owned.holdings.len())
+        let active = owned.holdings.values().filter(|held| held.hold == Hold::Active).count();
+        Held { active, moving: owned.holdings.len() - active }
     }
 }
 
