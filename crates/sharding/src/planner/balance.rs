@@ -59,7 +59,7 @@ pub(super) fn balance(board: &mut Board<'_>) -> Balancing {
     }
     let mut balance = Balance::new(board, level, open);
     let moves = balance.run(outer);
-    let pressed = balance.pressed(fine, outer.give_permille);
+    let pressed = balance.pressed(fine, outer);
     Balancing { moves, share, pressed }
 }
 
@@ -160,15 +160,17 @@ impl<'b, 'a> Balance<'b, 'a> {
         })
     }
 
-    /// The seats that carry too much, have nothing in flight and cannot be relieved by any move,
-    /// whatever the bounds in flight.
-    fn pressed(&self, level: Level, permille: u32) -> Vec<MemberId> {
+    /// The seats that carry too much, have nothing in flight and will not be relieved by any move,
+    /// whatever the bounds in flight: there is none, or none that is due.
+    fn pressed(&self, level: Level, bounds: Bounds) -> Vec<MemberId> {
         let Self { board, open, .. } = self;
         let stuck = |&from: &usize| {
             let seat = &board.seats[from];
             seat.in_flight == 0
-                && level.exceeded_by(seat.load, seat.capacity, permille)
-                && !open.iter().any(|&to| to != from && self.pick(from, to).is_some())
+                && level.exceeded_by(seat.load, seat.capacity, bounds.give_permille)
+                && !open.iter().any(|&to| {
+                    to != from && self.is_due(from, to, bounds) && self.pick(from, to).is_some()
+                })
         };
         let mut pressed: Vec<usize> = open.iter().copied().filter(stuck).collect();
         pressed.sort_by(|&a, &b| board.compare(b, a, 0).then(a.cmp(&b)));
