@@ -13,7 +13,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
-use model::{Clock, ClusterSet, ClusterState, Hold, MemberId, Moment, Ownership, Purpose, ShardId};
+use model::{
+    Clock, ClusterSet, ClusterState, Hold, MemberId, Moment, Ownership, Purpose, ShardId,
+    Unmeasured,
+};
 use sharding::api::{ShardMap, crds};
 use sharding::fleet::LeaseStanding;
 use sharding::{Config, Departure, LeaseTimings, Sharding};
@@ -91,6 +94,7 @@ impl Home {
             self.server.client(),
             config,
             self.clusters.subscribe(),
+            Arc::new(Unmeasured),
             self.clock.clone(),
             &registry,
         )

@@ -33,7 +33,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "telemetry",
         ],
     ),
-    ("xtask", &["leasehold"]),
+    ("xtask", &["leasehold", "model", "sharding"]),
     ("loadtest", &["apiserver"]),
 ];
 /// May import any of ours.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::Server;
-use engine::{ControllerSpec, Engine, EngineConfig, Unobserved};
+use engine::{ControllerSpec, Engine, EngineConfig, Meter, Unobserved};
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
@@ -142,6 +142,7 @@ impl Solo {
         let member = format!("solo-{}", self.epoch).parse().expect("a member's name");
         let config = EngineConfig {
             clock: Arc::clone(&self.clock),
+            meter: Meter::new(Arc::clone(&self.clock)),
             ownership: Arc::new(Sole::of(member, shards, self.epoch)),
             clusters: self.clusters.subscribe(),
             groups,

@@ -1,6 +1,7 @@
 //! The server without its transport: store, catalog, clock, history and faults in one place,
 //! shared by every request.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use jiff::Timestamp;
@@ -30,6 +31,8 @@ pub struct Api {
     catalog: RwLock<Arc<Catalog>>,
     clock: Clock,
     rng: Mutex<fastrand::Rng>,
+    /// Addresses tried for Services so far.
+    addresses: AtomicU32,
     /// Ends every watch that runs under it; replaced when it has.
     watches: RwLock<CancellationToken>,
     shutdown: CancellationToken,
@@ -59,6 +62,7 @@ impl Api {
             catalog: RwLock::new(Arc::new(Catalog::build(std::iter::empty()))),
             clock,
             rng: Mutex::new(rng),
+            addresses: AtomicU32::new(0),
             watches: RwLock::new(shutdown.child_token()),
             shutdown,
         };
@@ -104,6 +108,11 @@ impl Api {
         self.rng.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The number of the next address to try for a Service, from 0 on.
+    pub(crate) fn next_address(&self) -> u32 {
+        self.addresses.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Cancelled when present watches must end.
     pub(crate) fn watch_token(&self) -> CancellationToken {
         self.watches.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -121,14 +130,13 @@ impl Api {
         let key = Key { namespace: String::new(), name: name.to_owned() };
         let table = definitions();
         while let Some(current) = self.store.get(&table, &key) {
-            let definition = current.value();
-            let status = crd::status(definition, self.names_taken(definition), self.now());
+            let mut definition = current.to_value();
+            let status = crd::status(&definition, self.names_taken(&definition), self.now());
             if definition["status"] == status {
                 break;
             }
-            let mut next = definition.clone();
-            next["status"] = status;
-            if self.store.commit(&table, &key, Some(&current), Change::Put(next)).is_ok() {
+            definition["status"] = status;
+            if self.store.commit(&table, &key, Some(&current), Change::Put(definition)).is_ok() {
                 break;
             }
         }
@@ -153,7 +161,8 @@ impl Api {
         let mut guard = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
         let listed = self.store.list(&definitions(), None, None, None);
         let objects = listed.map(|snapshot| snapshot.items).unwrap_or_default();
-        *guard = Arc::new(Catalog::build(objects.iter().map(|o| o.value())));
+        let definitions: Vec<Value> = objects.iter().map(|o| o.to_value()).collect();
+        *guard = Arc::new(Catalog::build(definitions.iter()));
     }
 
     /// Removes what a removed definition leaves behind: its objects, then its kind.
@@ -170,9 +179,9 @@ impl Api {
 
     /// Removes an object whose kind is gone: nobody could take its finalizers off any more.
     fn drop_instance(&self, resource: &Resource, mut object: Arc<Stored>) {
-        let key = key_of(object.value());
+        let key = key_of(&object.to_value());
         loop {
-            let last = Change::Delete(object.value().clone());
+            let last = Change::Delete(object.to_value());
             if self.store.commit(&resource.table, &key, Some(&object), last).is_ok() {
                 return;
             }

@@ -3,7 +3,6 @@
 //!
 //! A [`Catalog`] is a value; the server replaces it whole when a definition changes.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -169,17 +168,14 @@ impl Resource {
     }
 
     /// A stored object as this resource serves it.
-    pub fn served<'a>(&self, stored: &'a Value) -> Cow<'a, Value> {
+    pub fn served(&self, mut stored: Value) -> Value {
         match &self.conversion {
-            Conversion::None => Cow::Borrowed(stored),
+            Conversion::None => stored,
             Conversion::Version(_) => {
-                let mut object = stored.clone();
-                object["apiVersion"] = json!(self.info.api_version());
-                Cow::Owned(object)
+                stored["apiVersion"] = json!(self.info.api_version());
+                stored
             }
-            Conversion::Events => {
-                Cow::Owned(renamed(stored, &self.info.api_version(), |(a, b)| (a, b)))
-            }
+            Conversion::Events => renamed(&stored, &self.info.api_version(), |(a, b)| (a, b)),
         }
     }
 
@@ -244,6 +240,6 @@ mod tests {
         let stored = new.stored(event.clone());
         assert_eq!(stored["message"], "n");
         assert_eq!(stored["involvedObject"]["name"], "x");
-        assert_eq!(*new.served(&stored), event);
+        assert_eq!(new.served(stored), event);
     }
 }

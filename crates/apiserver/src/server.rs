@@ -28,6 +28,7 @@ use crate::clock::{self, Clock};
 use crate::faults::{Faults, Hook};
 use crate::history::Write;
 use crate::http::{ApiService, Body, BoxError};
+use crate::in_process::InProcess;
 use crate::kubeconfig::{self, KubeconfigParts};
 use crate::store::WindowLimits;
 use crate::{gc, tls, workloads};
@@ -78,8 +79,7 @@ pub struct Server {
     address: SocketAddr,
     token: String,
     authority: String,
-    api: Arc<Api>,
-    shutdown: CancellationToken,
+    inner: InProcess,
     stand_ins: Vec<JoinHandle<()>>,
     listener: JoinHandle<()>,
 }
@@ -173,15 +173,12 @@ impl Builder {
         let tls = tls::generate(address.ip())?;
         let mut rng = self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let token = self.token.unwrap_or_else(|| format!("{:032x}", rng.u128(..)));
-        let shutdown = CancellationToken::new();
-        let faults = Faults::new(self.faults);
-        let api = Api::new(self.window, self.clock, rng, faults, shutdown.clone());
-        let api = Arc::new(api);
+        let inner = in_process(self.window, self.clock, rng, self.faults);
         let acceptor = Acceptor {
             tls: TlsAcceptor::from(tls.config),
-            service: ApiService::new(api.clone()),
+            service: inner.service(),
             authorization: format!("Bearer {token}").into(),
-            shutdown: shutdown.clone(),
+            shutdown: inner.shutdown().clone(),
             connections: TaskTracker::new(),
         };
         let listener = tokio::spawn(acceptor.run(listener));
@@ -190,21 +187,37 @@ impl Builder {
             address,
             token,
             authority: tls.authority,
-            api,
-            shutdown,
+            inner,
             stand_ins: Vec::new(),
             listener,
         };
         if self.workloads {
-            let handle = workloads::spawn(server.client(), server.shutdown.child_token());
+            let handle = workloads::spawn(server.client(), server.inner.shutdown().child_token());
             server.stand_ins.push(handle);
         }
         if self.garbage_collector {
-            let handle = gc::spawn(server.client(), server.shutdown.child_token());
+            let handle = gc::spawn(server.client(), server.inner.shutdown().child_token());
             server.stand_ins.push(handle);
         }
         Ok(server)
     }
+
+    /// The API alone, to be called in process: it does not listen, and no stand-ins run.
+    pub fn in_process(self) -> InProcess {
+        let rng = self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        in_process(self.window, self.clock, rng, self.faults)
+    }
+}
+
+fn in_process(
+    window: WindowLimits,
+    clock: Clock,
+    rng: fastrand::Rng,
+    faults: Option<Hook>,
+) -> InProcess {
+    let shutdown = CancellationToken::new();
+    let api = Api::new(window, clock, rng, Faults::new(faults), shutdown.clone());
+    InProcess::new(Arc::new(api), shutdown)
 }
 
 impl std::fmt::Debug for Builder {
@@ -256,63 +269,57 @@ impl Server {
 
     /// A client that calls the API in process, without network, TLS or token.
     pub fn client(&self) -> kube::Client {
-        kube::Client::new(self.service(), "default")
+        self.inner.client()
     }
 
     /// The API as a tower service.
     pub fn service(&self) -> ApiService {
-        ApiService::new(self.api.clone())
+        self.inner.service()
     }
 
     /// The accepted writes, oldest first; the most recent ones, if there were very many.
     pub fn history(&self) -> Vec<Write> {
-        self.api.history.writes()
+        self.inner.history()
     }
 
     /// How many accepted writes [`Server::history`] has forgotten.
     pub fn history_dropped(&self) -> u64 {
-        self.api.history.dropped()
+        self.inner.history_dropped()
     }
 
     /// The newest revision.
     pub fn revision(&self) -> u64 {
-        self.api.store.revision()
+        self.inner.revision()
     }
 
     /// Replaces the fault hook; `None` ends all faults.
     pub fn set_faults(&self, hook: Option<Hook>) {
-        self.api.faults.set(hook);
+        self.inner.set_faults(hook);
     }
 
     /// Ends every present watch, as a restart of a real server would.
     pub fn close_watches(&self) {
-        self.api.close_watches();
+        self.inner.close_watches();
     }
 
     /// Forgets the past: older watches, pages and exact lists are answered 410.
     pub fn compact(&self) {
-        self.api.store.compact();
+        self.inner.compact();
     }
 
     /// Resolves when the server has been told to stop.
     pub async fn stopped(&self) {
-        self.shutdown.cancelled().await;
+        self.inner.shutdown().cancelled().await;
     }
 
     /// Stops: ends watches, lets requests finish for a moment, and joins every task.
     pub async fn shutdown(mut self) {
-        self.shutdown.cancel();
+        self.inner.shutdown().cancel();
         for handle in self.stand_ins.drain(..) {
             // A stand-in that panicked has said so; there is nothing left to stop.
             let _ = handle.await;
         }
-        let _ = (&mut self.listener).await;
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.shutdown.cancel();
+        let _ = self.listener.await;
     }
 }
 

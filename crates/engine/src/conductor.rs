@@ -25,7 +25,9 @@ use crate::feed::Feed;
 use crate::header::LocalKey;
 use crate::informer::{Informer, Target};
 use crate::lookup::CacheView;
+use crate::meter::{Meter, Slices};
 use crate::metrics::{ControllerMetrics, Metrics};
+use crate::planted::{self, Bug};
 use crate::queue::WorkQueue;
 use crate::queue::core::Priority;
 use crate::registry::Informers;
@@ -45,6 +47,7 @@ pub(crate) struct Conductor {
     clusters: watch::Receiver<Arc<ClusterSet>>,
     clock: Arc<dyn Clock>,
     informers: Informers,
+    meter: Meter,
     metrics: Metrics,
     board: Arc<Board>,
     shards: Shards,
@@ -56,6 +59,17 @@ pub(crate) struct Conductor {
     /// Drains under way.
     drains: TaskTracker,
     next_site: u64,
+}
+
+/// What the conductor works with.
+pub(crate) struct Parts {
+    pub(crate) ownership: Arc<dyn Ownership>,
+    pub(crate) clusters: watch::Receiver<Arc<ClusterSet>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) informers: Informers,
+    pub(crate) meter: Meter,
+    pub(crate) metrics: Metrics,
+    pub(crate) board: Arc<Board>,
 }
 
 struct Controller {
@@ -94,13 +108,9 @@ impl Conductor {
         controllers: impl Iterator<
             Item = (GroupName, ControllerSpec, Arc<WorkQueue>, ControllerMetrics),
         >,
-        ownership: Arc<dyn Ownership>,
-        clusters: watch::Receiver<Arc<ClusterSet>>,
-        clock: Arc<dyn Clock>,
-        informers: Informers,
-        metrics: Metrics,
-        board: Arc<Board>,
+        parts: Parts,
     ) -> Self {
+        let Parts { ownership, clusters, clock, informers, meter, metrics, board } = parts;
         let mut groups: BTreeMap<GroupName, Vec<ControllerName>> = BTreeMap::new();
         let mut by_name = BTreeMap::new();
         for (group, spec, queue, metrics) in controllers {
@@ -115,6 +125,7 @@ impl Conductor {
             clusters,
             clock,
             informers,
+            meter,
             metrics,
             board,
             shards: Shards::default(),
@@ -200,6 +211,7 @@ impl Conductor {
     }
 
     fn start(&mut self, shard: &ShardId, epoch: Epoch, member: &MemberId) {
+        let (slices, account) = self.meter.open(shard);
         for name in self.groups.get(&shard.group).cloned().unwrap_or_default() {
             let existing = self.sites.get(&(name.clone(), shard.cluster.clone()));
             let existing = existing.map(|state| Arc::clone(&state.site));
@@ -215,13 +227,14 @@ impl Conductor {
                 shard: shard.clone(),
                 epoch,
                 site,
+                account: Arc::clone(&account),
                 cancel: CancellationToken::new(),
             };
             let queue = Arc::clone(&self.controllers[&name].queue);
             queue.warm(tenure.clone());
             if begun {
                 // The feeds will queue everything, now that there is a route for it.
-                self.begin_feeds(&name, &shard.cluster);
+                self.begin_feeds(&name, &shard.cluster, &slices);
             } else {
                 tokio::spawn(enqueue_all(queue, tenure.clone()));
             }
@@ -257,8 +270,10 @@ impl Conductor {
         Some(site)
     }
 
-    fn begin_feeds(&self, name: &ControllerName, cluster: &ClusterName) {
+    fn begin_feeds(&self, name: &ControllerName, cluster: &ClusterName, slices: &Arc<Slices>) {
         let Some(state) = self.sites.get(&(name.clone(), cluster.clone())) else { return };
+        let shared = state.site.informers.iter().map(|informer| informer.shared());
+        slices.read_from(shared.map(|shared| (shared.target.clone(), shared.store.clone())));
         let controller = &self.controllers[name];
         for (source, informer) in controller.spec.sources.iter().zip(&state.site.informers) {
             let Source { kind, role, .. } = source;
@@ -269,6 +284,7 @@ impl Conductor {
                 view: Arc::clone(&state.site.view),
                 primary: state.site.primary().clone(),
                 queue: Arc::clone(&controller.queue),
+                slices: Arc::clone(slices),
                 clock: Arc::clone(&self.clock),
                 latency: self.metrics.informer(cluster, kind).latency,
             };
@@ -340,10 +356,13 @@ impl Conductor {
 
     /// Cancels everything of a shard, and lets go of what only it needed.
     fn stop(&mut self, shard: &ShardId) {
+        self.meter.close(shard);
         for (name, controller) in &self.controllers {
             controller.queue.close(shard);
             if let Some(tenure) = self.tenures.remove(&(shard.clone(), name.clone())) {
-                tenure.cancel.cancel();
+                if !planted::has(Bug::RunsOnWithoutShard) {
+                    tenure.cancel.cancel();
+                }
             }
         }
         let used: BTreeSet<_> = self.tenures.keys().map(|(s, name)| (name, &s.cluster)).collect();
@@ -385,7 +404,8 @@ impl Drain {
                 queue.idle(&shard).await;
             }
         };
-        if tokio::time::timeout(patience, idle()).await.is_err() {
+        let early = planted::has(Bug::AcknowledgesEarly);
+        if !early && tokio::time::timeout(patience, idle()).await.is_err() {
             tracing::warn!(%shard, %epoch, "the drain is past its deadline, cancelling");
             for cancel in cancels {
                 cancel.cancel();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use model::group::GroupInput;
-use model::{ControllerName, GroupName, ObjectKey};
+use model::{ControllerName, GroupName, GroupScope, ObjectKey};
 
 use crate::cache::Entry;
 use crate::lookup::Lookup;
@@ -78,6 +78,7 @@ pub struct Scope {
 pub struct Controller<K> {
     name: ControllerName,
     group: Option<GroupName>,
+    group_scope: GroupScope,
     namespace: Option<String>,
     workers: usize,
     timeout: Duration,
@@ -114,6 +115,7 @@ impl Controller<()> {
         Controller {
             name: name.parse().unwrap_or_else(|error| panic!("{error}")),
             group: None,
+            group_scope: GroupScope::default(),
             namespace: None,
             workers: DEFAULT_WORKERS,
             timeout: DEFAULT_TIMEOUT,
@@ -235,6 +237,14 @@ impl<K: Object> Controller<K> {
         self
     }
 
+    /// How far its work may be divided; by object unless said otherwise. A controller that looks at
+    /// all objects of a cluster together needs [`GroupScope::Cluster`], one that looks at several
+    /// clusters together [`GroupScope::Fleet`].
+    pub fn group_scope(mut self, scope: GroupScope) -> Self {
+        self.group_scope = scope;
+        self
+    }
+
     /// Completes the controller with what it runs.
     pub fn reconciler<R: Reconciler<Kind = K>>(self, reconciler: R) -> ControllerSpec {
         let mut sources = vec![self.primary];
@@ -247,6 +257,7 @@ impl<K: Object> Controller<K> {
         ControllerSpec {
             name: self.name,
             group: self.group,
+            group_scope: self.group_scope,
             workers: self.workers,
             timeout: self.timeout,
             sources,
@@ -260,6 +271,7 @@ impl<K: Object> Controller<K> {
 pub struct ControllerSpec {
     pub(crate) name: ControllerName,
     pub(crate) group: Option<GroupName>,
+    pub(crate) group_scope: GroupScope,
     pub(crate) workers: usize,
     pub(crate) timeout: Duration,
     /// The first is the primary.
@@ -289,6 +301,7 @@ impl ControllerSpec {
             controller: self.name.clone(),
             named: self.group.clone(),
             kinds: self.kinds().iter().map(Kind::to_string).collect(),
+            scope: self.group_scope,
         }
     }
 

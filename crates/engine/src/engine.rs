@@ -12,11 +12,12 @@ use prometheus::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::conductor::Conductor;
+use crate::conductor::{Conductor, Parts};
 use crate::controller::ControllerSpec;
 use crate::dispatch::DispatchObserver;
 use crate::events::Recorder;
 use crate::gauges::Gauges;
+use crate::meter::Meter;
 use crate::metrics::Metrics;
 use crate::queue::WorkQueue;
 use crate::queue::core::Limits;
@@ -39,6 +40,8 @@ pub struct EngineConfig<'a> {
     pub groups: BTreeMap<ControllerName, GroupName>,
     /// Where metrics are registered.
     pub registry: &'a Registry,
+    /// Counts what each shard costs.
+    pub meter: Meter,
     /// Told of every dispatch.
     pub observer: Arc<dyn DispatchObserver>,
     /// Seeds the jitter of retries.
@@ -93,6 +96,7 @@ impl Engine {
                 clock: Arc::clone(&config.clock),
                 recorder: Arc::clone(&recorder),
                 fence_rejected: metrics.fence_rejected.clone(),
+                stamps: false,
                 reconcile_ids: Arc::clone(&reconcile_ids),
             })
             .collect();
@@ -112,14 +116,27 @@ impl Engine {
         });
         let conductor = Conductor::new(
             controllers,
-            config.ownership,
-            config.clusters,
-            config.clock,
-            informers,
-            metrics,
-            Arc::clone(&board),
+            Parts {
+                ownership: config.ownership,
+                clusters: config.clusters,
+                clock: config.clock,
+                informers,
+                meter: config.meter,
+                metrics,
+                board: Arc::clone(&board),
+            },
         );
         Ok(Self { runners, conductor, board })
+    }
+
+    /// Has every write carry the epoch it is made at, for clusters whose admission policy looks at
+    /// it: see [`crate::stamp`].
+    #[must_use]
+    pub fn stamping(mut self) -> Self {
+        for runner in &mut self.runners {
+            runner.stamps = true;
+        }
+        self
     }
 
     /// A handle on its status.

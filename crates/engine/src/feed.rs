@@ -15,6 +15,7 @@ use crate::controller::{Mapping, Predicate, Role};
 use crate::header::LocalKey;
 use crate::informer::{Change, Event, Informer};
 use crate::lookup::{CacheView, Lookup};
+use crate::meter::Slices;
 use crate::object::Kind;
 use crate::queue::WorkQueue;
 use crate::queue::core::Priority;
@@ -31,6 +32,8 @@ pub(crate) struct Feed {
     /// The store of the primary kind.
     pub(crate) primary: Store,
     pub(crate) queue: Arc<WorkQueue>,
+    /// Where events are counted.
+    pub(crate) slices: Arc<Slices>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) latency: Histogram,
 }
@@ -47,10 +50,24 @@ impl Feed {
                 }
                 continue;
             }
+            self.slices.event(self.concerns(&event));
             for (key, hash) in self.keys(&event) {
                 self.queue.add(&key, hash, event.priority, &event.span).await;
             }
             self.latency.observe(self.clock.now().since(event.received).as_secs_f64());
+        }
+    }
+
+    /// The hash of the primary object that an event concerns, if it is a certain one.
+    fn concerns(&self, event: &Event) -> Option<u64> {
+        let (Change::Upsert { new: entry, .. } | Change::Delete { old: entry }) = &event.change
+        else {
+            return None;
+        };
+        match &self.role {
+            Role::Primary { .. } => Some(entry.header.hash()),
+            Role::Owned { .. } => entry.header.owner.as_deref().map(|owner| uid_hash(&owner.uid)),
+            Role::Mapped(_) => None,
         }
     }
 

@@ -11,6 +11,8 @@
 //!   construction: a write takes a token of the barrier *before* it asks whether the dispatch is
 //!   over, and `settle` says that it is over before it waits for the tokens.
 //!
+//! Where the engine is told to, a write carries the epoch it is made at (`stamp`).
+//!
 //! Reads pass: they change nothing, and the cache is preferred anyway.
 
 use std::sync::Arc;
@@ -20,17 +22,19 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::header::{HeaderValue, USER_AGENT};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use kube::client::Body;
-use model::{FenceError, Ownership, Permit, Purpose};
+use model::{Epoch, FenceError, GroupName, Ownership, Permit, Purpose};
 use prometheus::IntCounter;
 use tokio_util::task::TaskTracker;
 use tower::{BoxError, Service};
 use tracing::Instrument;
 
 use crate::dispatch::Dispatch;
+use crate::planted::{self, Bug};
+use crate::stamp;
 
 /// The longest a single write may take, however long the Lease is valid.
 pub const MAX_WRITE_TIME: Duration = Duration::from_secs(30);
@@ -81,6 +85,7 @@ pub(crate) struct Fence {
     writes: TaskTracker,
     over: Arc<AtomicBool>,
     rejected: IntCounter,
+    stamps: bool,
 }
 
 impl Fence {
@@ -88,9 +93,10 @@ impl Fence {
         cluster: kube::Client,
         ownership: Arc<dyn Ownership>,
         rejected: IntCounter,
+        stamps: bool,
     ) -> Self {
         let (writes, over) = (TaskTracker::new(), Arc::default());
-        Self { cluster, ownership, writes, over, rejected }
+        Self { cluster, ownership, writes, over, rejected, stamps }
     }
 
     /// Lets no further write begin, and waits until none is under way.
@@ -133,12 +139,18 @@ impl FencedClient {
         }
         let limit = match self.fence.ownership.permit(shard, *epoch, Purpose::Write) {
             Ok(permit) => write_limit(permit),
+            Err(_) if planted::has(Bug::FenceAtDispatchOnly) => MAX_WRITE_TIME,
             Err(source) => return self.refuse(FencedError::Refused { method, path, source }),
         };
         let client = self.fence.cluster.clone();
         let request = with_server_timeout(request, limit);
+        let stamp = self.fence.stamps.then(|| (shard.group.clone(), *epoch));
         let send = async move {
             let _token = token;
+            let request = match stamp {
+                Some((group, epoch)) => with_stamp(request, &group, epoch).await?,
+                None => request,
+            };
             let answer = tokio::time::timeout(limit, send_whole(client, request)).await;
             answer.unwrap_or_else(|_| Err(FencedError::TimedOut { method, path, limit }.into()))
         };
@@ -181,6 +193,26 @@ async fn send_whole(
     let (parts, body) = client.send(request).await?.into_parts();
     let bytes = body.collect().await?.to_bytes();
     Ok(Response::from_parts(parts, Body::from(bytes)))
+}
+
+/// Adds the epoch to what the request writes, if that can carry it.
+async fn with_stamp(
+    request: Request<Body>,
+    group: &GroupName,
+    epoch: Epoch,
+) -> Result<Request<Body>, BoxError> {
+    let (mut parts, body) = request.into_parts();
+    let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if !stamp::is_stamped(&parts.method, parts.uri.path(), content_type.unwrap_or_default()) {
+        return Ok(Request::from_parts(parts, body));
+    }
+    let bytes = body.collect().await?.to_bytes();
+    let Some(stamped) = stamp::stamped(&bytes, group, epoch) else {
+        return Ok(Request::from_parts(parts, Body::from(bytes)));
+    };
+    // It was the length of what came in.
+    parts.headers.remove(CONTENT_LENGTH);
+    Ok(Request::from_parts(parts, Body::from(stamped)))
 }
 
 fn write_limit(permit: Permit) -> Duration {

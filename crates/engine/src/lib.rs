@@ -45,8 +45,13 @@ pub mod header;
 mod informer;
 mod listwatch;
 pub mod lookup;
+pub mod meter;
 pub mod metrics;
 mod object;
+#[cfg(feature = "planted")]
+pub mod planted;
+#[cfg(not(feature = "planted"))]
+mod planted;
 pub mod predicate;
 pub mod queue;
 mod reconcile;
@@ -54,6 +59,7 @@ mod registry;
 mod runner;
 mod selector;
 mod shards;
+pub mod stamp;
 pub mod status;
 mod tenure;
 #[cfg(test)]
@@ -66,6 +72,8 @@ pub use engine::{Engine, EngineConfig, EngineError};
 pub use events::Event;
 pub use fence::FencedError;
 pub use lookup::{Lookup, NotWatched};
+pub use meter::Meter;
+pub use model::GroupScope;
 pub use object::{Kind, Object};
 pub use reconcile::{Action, Context, ReconcileError, Reconciler, RetryClass};
 pub use selector::{Selector, SelectorError};

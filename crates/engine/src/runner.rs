@@ -46,6 +46,8 @@ pub(crate) struct Runner {
     pub(crate) metrics: ControllerMetrics,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) fence_rejected: IntCounter,
+    /// Whether writes carry the epoch they are made at.
+    pub(crate) stamps: bool,
     pub(crate) reconcile_ids: Arc<AtomicU64>,
 }
 
@@ -134,11 +136,13 @@ impl Runner {
     }
 
     async fn reconcile(&self, dispatch: &Dispatch, tenure: Tenure) -> Outcome {
-        let Tenure { site, cancel, .. } = tenure;
+        let Tenure { site, cancel, account, .. } = tenure;
+        let _busy = account.begin(&*self.clock);
         let fence = Fence::new(
             site.client.0.clone(),
             Arc::clone(&self.ownership),
             self.fence_rejected.clone(),
+            self.stamps,
         );
         let ctx = Context::new(
             dispatch.clone(),

@@ -8,6 +8,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::cache::Store;
 use crate::informer::Informer;
 use crate::lookup::CacheView;
+use crate::meter::Account;
 
 /// A controller's presence in one cluster: its caches and its way there. Shared by the tenures of
 /// every shard the controller has in that cluster.
@@ -68,6 +69,8 @@ pub(crate) struct Tenure {
     pub(crate) epoch: Epoch,
     /// Where its keys are reconciled.
     pub(crate) site: Arc<Site>,
+    /// Where its cost is counted.
+    pub(crate) account: Arc<Account>,
     /// Cancels what runs under it.
     pub(crate) cancel: CancellationToken,
 }

@@ -23,6 +23,10 @@ pub enum Command {
     Run(RunArgs),
     /// Show members and shards, read from the home cluster.
     Status(StatusArgs),
+    /// Say what would move if members left or joined, in an invented fleet or a live one.
+    Simulate(crate::simulate::Args),
+    /// Hand over everything a member has and give it nothing new, for maintenance.
+    Drain(DrainArgs),
     #[cfg(feature = "embedded")]
     /// Run the embedded API server by itself.
     Apiserver(ApiserverArgs),
@@ -46,9 +50,9 @@ pub struct RunArgs {
     pub exit_with_stdin: bool,
 }
 
-/// Arguments of `leasehold status`.
+/// Which home cluster.
 #[derive(Debug, clap::Args)]
-pub struct StatusArgs {
+pub struct HomeArgs {
     /// Take home cluster and namespace from a manager's configuration file.
     #[arg(long, short, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
     pub config: Option<PathBuf>,
@@ -62,9 +66,34 @@ pub struct StatusArgs {
     /// leasehold-system.
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Option<String>,
+}
+
+/// Arguments of `leasehold status`.
+#[derive(Debug, clap::Args)]
+pub struct StatusArgs {
+    /// Which fleet.
+    #[command(flatten)]
+    pub home: HomeArgs,
     /// The form of the answer.
     #[arg(long, short, value_enum, default_value_t = Output::Table)]
     pub output: Output,
+}
+
+/// Arguments of `leasehold drain`.
+#[derive(Debug, clap::Args)]
+pub struct DrainArgs {
+    /// Which member: its id as `leasehold status` shows it, or its identity (the pod's name).
+    #[arg(value_name = "MEMBER")]
+    pub member: String,
+    /// Take it back: the member gets shards again.
+    #[arg(long)]
+    pub undo: bool,
+    /// Wait until it has no shard left.
+    #[arg(long, conflicts_with = "undo")]
+    pub wait: bool,
+    /// Which fleet.
+    #[command(flatten)]
+    pub home: HomeArgs,
 }
 
 /// The form of an answer.

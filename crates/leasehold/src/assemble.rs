@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  Config ─▶ clusters ── ClusterSet ─┬─▶ sharding ── Ownership ─▶ engine ── observer ─▶ journal
-//!            home client ────────────┘ └────────────────────────────▲
+//!            home client ────────────┘ └───────── Workload ◀─ meter ◀─┘
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +13,13 @@ use clusters::{
     ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Probing, Registry,
 };
 use engine::metrics::DEFAULT_CLUSTER_LABELS;
-use engine::{ControllerSpec, DispatchObserver, Engine, EngineConfig, EngineStatus, Unobserved};
+use engine::{
+    ControllerSpec, DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, Unobserved,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
-use model::{Clock, ClusterSet, ClusterState, ControllerName, GroupName};
+use model::{Clock, ClusterSet, ClusterState, ControllerName, GroupName, GroupTraits};
 use sharding::Sharding;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -65,10 +67,13 @@ pub(crate) async fn assemble(
     // merely not been read yet.
     clusters.ready().await;
     announce(&clusters.watch().borrow(), &groups);
+    // What the engine counts, sharding reads: made before both.
+    let meter = Meter::new(Arc::clone(&clock));
     let sharding = {
         let _here = liveness.enter();
-        let settings = sharding_config(config, groups.values().cloned().collect(), owner);
-        Sharding::spawn(home, settings, clusters.watch(), Arc::clone(&clock), metrics)
+        let settings = sharding_config(config, traits(&specs), owner);
+        let workload = Arc::new(meter.clone());
+        Sharding::spawn(home, settings, clusters.watch(), workload, Arc::clone(&clock), metrics)
             .map_err(Error::Sharding)?
     };
     let engine = Engine::new(
@@ -76,6 +81,7 @@ pub(crate) async fn assemble(
             clock,
             ownership: Arc::new(sharding.clone()),
             clusters: clusters.watch(),
+            meter,
             groups,
             registry: metrics,
             observer,
@@ -85,6 +91,7 @@ pub(crate) async fn assemble(
         specs,
     )
     .map_err(Error::Engine)?;
+    let engine = if config.stamp_epochs { engine.stamping() } else { engine };
     let status = engine.status();
     Ok(Parts { clusters, sharding, engine, status, liveness })
 }
@@ -122,6 +129,11 @@ fn groups(specs: &[ControllerSpec]) -> BTreeMap<ControllerName, GroupName> {
     model::group::groups(&inputs)
 }
 
+fn traits(specs: &[ControllerSpec]) -> BTreeMap<GroupName, GroupTraits> {
+    let inputs: Vec<_> = specs.iter().map(ControllerSpec::group_input).collect();
+    model::group::traits(&inputs)
+}
+
 fn observer(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<dyn DispatchObserver>, Error> {
     Ok(match &config.journal {
         Some(path) => Arc::new(Journal::open(path, Arc::clone(clock))?),
@@ -156,14 +168,16 @@ fn providers(sources: &ClusterSources) -> Vec<Box<dyn ClusterProvider>> {
 
 fn sharding_config(
     config: &Config,
-    groups: BTreeSet<GroupName>,
+    traits: BTreeMap<GroupName, GroupTraits>,
     owner: Option<OwnerReference>,
 ) -> sharding::Config {
+    let groups = traits.keys().cloned().collect();
     sharding::Config {
         namespace: config.namespace.clone(),
         lease: config.lease,
         drain_timeout: config.drain_timeout,
         capacity: config.capacity,
+        traits,
         owner,
         ..sharding::Config::new(&config.identity, groups, clock::seed())
     }

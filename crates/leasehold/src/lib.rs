@@ -3,7 +3,7 @@
 //! As a library, [`Manager`] runs controllers over the clusters of a [`config::Config`]; as a
 //! binary, the same manager runs the built-in ones. In data order: [`args`] is the command line as
 //! typed, [`config`] the file, validated; `assemble` puts the rooms together; [`manager`] runs
-//! them; [`run`], [`status`], [`crds`] and, with the feature `embedded`, `demo` and
+//! them; [`run`], [`status`], [`drain`], [`simulate`], [`crds`] and, with the feature `embedded`, `demo` and
 //! `apiserver_cmd` are the subcommands.
 //!
 //! # Invariants
@@ -19,12 +19,15 @@ pub mod config;
 pub mod crds;
 #[cfg(feature = "embedded")]
 pub mod demo;
+pub mod drain;
 mod error;
+mod home;
 mod inside;
 pub mod journal;
 mod liveness;
 mod manager;
 pub mod run;
+pub mod simulate;
 pub mod status;
 
 pub use crate::crds::crds;

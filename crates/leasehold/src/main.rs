@@ -21,6 +21,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => leasehold::demo::run(args),
         Command::Run(args) => leasehold::run::run(&args),
         Command::Status(args) => leasehold::status::run(&args),
+        Command::Simulate(args) => leasehold::simulate::run(&args),
+        Command::Drain(args) => leasehold::drain::run(&args),
         #[cfg(feature = "embedded")]
         Command::Apiserver(args) => leasehold::apiserver_cmd::run(&args),
         Command::Crds(args) => {

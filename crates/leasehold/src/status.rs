@@ -1,27 +1,17 @@
 //! `leasehold status`: members and shards of the fleet, read from the home cluster.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::Context as _;
 use jiff::Timestamp;
-use kube::Client;
 use model::Clock;
 use sharding::Fleet;
-use sharding::api::Phase;
-use sharding::fleet::{self, FleetMember, FleetShard};
+use sharding::api::{MemberState, Phase};
+use sharding::fleet::{FleetMember, FleetShard};
 
 use crate::args::{Output, StatusArgs};
 use crate::clock::SystemClock;
-use crate::config::{Config, Home};
-
-/// How long the home cluster may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
-const DEFAULT_NAMESPACE: &str = "leasehold-system";
-const INSTALL: &str =
-    "are the definitions installed? `leasehold crds --for home | kubectl apply -f -`";
+use crate::home::HomeCluster;
 
 /// Prints the fleet.
 ///
@@ -38,50 +28,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn read(args: &StatusArgs) -> anyhow::Result<Fleet> {
-    let (home, namespace) = target(args)?;
-    let client = connect(&home).await?;
-    let namespace = args.namespace.clone().or(namespace);
-    let namespace = namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
-    match tokio::time::timeout(TIMEOUT, fleet::read(client, namespace)).await {
-        Ok(Ok(fleet)) => Ok(fleet),
-        Ok(Err(error)) => {
-            let missing = model::error::chain(&error).contains("404");
-            Err(anyhow::Error::new(error).context(if missing { INSTALL } else { "read the fleet" }))
-        }
-        Err(_) => anyhow::bail!("the home cluster gave no answer within {}s", TIMEOUT.as_secs()),
-    }
-}
-
-/// The home cluster to read, and the namespace if a configuration file tells.
-fn target(args: &StatusArgs) -> anyhow::Result<(Home, Option<String>)> {
-    if let Some(path) = &args.config {
-        let known: Vec<_> = controllers::all().collect();
-        let config = Config::load(path, &known)?;
-        return Ok((config.home, Some(config.namespace)));
-    }
-    let path = match &args.kubeconfig {
-        Some(path) => path.clone(),
-        None => default_kubeconfig().context("no kubeconfig: give --config or --kubeconfig")?,
-    };
-    Ok((Home::Kubeconfig { path, context: args.context.clone() }, None))
-}
-
-fn default_kubeconfig() -> Option<PathBuf> {
-    let named = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
-    match named {
-        Some(value) => std::env::split_paths(&value).next(),
-        None => Some(std::env::home_dir()?.join(".kube/config")),
-    }
-}
-
-async fn connect(home: &Home) -> anyhow::Result<Client> {
-    let client = match home {
-        Home::InCluster => clusters::client_in_cluster().await.map_err(Into::into),
-        Home::Kubeconfig { path, context } => {
-            clusters::client_from_kubeconfig(path, context.as_deref()).await
-        }
-    };
-    client.map_err(|unusable| anyhow::anyhow!("{}", unusable.reason()))
+    HomeCluster::named_by(&args.home).await?.fleet().await
 }
 
 /// The fleet as text, as of `now` on the reader's clock.
@@ -91,10 +38,11 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
         let role = if m.coordinator { "coordinator" } else { "" };
         [
             m.member.to_string(),
-            word(&m.state),
+            state(m),
             word(&m.lease),
             renewed,
             m.shards.to_string(),
+            workers(m.busy),
             role.to_owned(),
         ]
     };
@@ -104,7 +52,7 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
         [s.shard.to_string(), word(&s.phase), s.epoch.to_string(), owner, target]
     };
     let mut text = columns(
-        ["MEMBER", "STATE", "LEASE", "RENEWED", "SHARDS", "ROLE"],
+        ["MEMBER", "STATE", "LEASE", "RENEWED", "SHARDS", "BUSY", "ROLE"],
         fleet.members.iter().map(member_row),
     );
     text.push('\n');
@@ -144,6 +92,20 @@ fn down_rows(fleet: &Fleet) -> Vec<[String; 3]> {
     seen.into_iter().map(row).collect()
 }
 
+/// What a member asks for, or is asked for by `leasehold drain`.
+fn state(member: &FleetMember) -> String {
+    match (member.drain && member.state == MemberState::Active, member.shards) {
+        (true, 0) => "drained".to_owned(),
+        (true, _) => "draining".to_owned(),
+        (false, _) => word(&member.state),
+    }
+}
+
+/// Milliseconds of work in each second, as workers that never rest.
+fn workers(busy: u32) -> String {
+    format!("{:.2}", f64::from(busy) / 1e3)
+}
+
 /// A unit variant as it is serialised.
 fn word(value: &impl serde::Serialize) -> String {
     let text = serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_lowercase));
@@ -175,23 +137,25 @@ fn columns<const N: usize>(heading: [&str; N], rows: impl Iterator<Item = [Strin
 #[cfg(test)]
 mod tests {
     use model::Epoch;
-    use sharding::api::{DownCluster, MemberState};
+    use sharding::api::DownCluster;
     use sharding::fleet::LeaseStanding;
 
     use super::*;
 
     #[test]
     fn the_table() {
-        let member = |id: &str, coordinator| FleetMember {
+        let member = |id: &str, coordinator: bool| FleetMember {
             member: id.parse().unwrap(),
             identity: "replica".into(),
             state: MemberState::Active,
+            drain: !coordinator,
             lease: LeaseStanding::Held,
             renewed: Some(Timestamp::UNIX_EPOCH),
             coordinator,
             capacity: 100,
             protocol_version: 1,
             shards: 1,
+            busy: 1250,
             down_clusters: vec![DownCluster {
                 cluster: "west".parse().unwrap(),
                 reason: "kubeconfig west has no contexts; fix: add a context".into(),
@@ -219,9 +183,9 @@ mod tests {
         };
         let now = Timestamp::from_millisecond(1500).unwrap();
         insta::assert_snapshot!(table(&fleet, now), @r"
-        MEMBER            STATE   LEASE  RENEWED   SHARDS  ROLE
-        replica-0-abcde   active  held   1.5s ago  1       coordinator
-        replica-10-xyzzy  active  held   1.5s ago  1
+        MEMBER            STATE     LEASE  RENEWED   SHARDS  BUSY  ROLE
+        replica-0-abcde   active    held   1.5s ago  1       1.25  coordinator
+        replica-10-xyzzy  draining  held   1.5s ago  1       1.25
 
         SHARD            PHASE     EPOCH  OWNER            TARGET
         east/tdset/0/1   draining  3      replica-0-abcde  -> replica-10-xyzzy

@@ -3,7 +3,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{ControllerName, GroupName};
+
+/// How far the work of a group may be divided. The later, the stricter.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum GroupScope {
+    /// By cluster and by object: a shard may be split into ranges of uids.
+    #[default]
+    Object,
+    /// By cluster only: one instance sees all objects of its cluster.
+    Cluster,
+    /// Not at all: one instance serves every cluster.
+    Fleet,
+}
+
+/// What is known of a group beyond its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupTraits {
+    /// How far its work may be divided.
+    pub scope: GroupScope,
+    /// The kinds it watches, as `group/Kind`.
+    pub kinds: BTreeSet<String>,
+}
 
 /// What grouping needs to know of one controller.
 #[derive(Clone, Debug)]
@@ -14,6 +39,8 @@ pub struct GroupInput {
     pub named: Option<GroupName>,
     /// The kinds it watches, as `group/Kind`.
     pub kinds: BTreeSet<String>,
+    /// How far its work may be divided.
+    pub scope: GroupScope,
 }
 
 /// The group of every controller.
@@ -58,6 +85,20 @@ pub fn groups(inputs: &[GroupInput]) -> BTreeMap<ControllerName, GroupName> {
     result
 }
 
+/// What is known of every group: it watches what any of its controllers does, and is as strict as
+/// the strictest of them.
+pub fn traits(inputs: &[GroupInput]) -> BTreeMap<GroupName, GroupTraits> {
+    let groups = groups(inputs);
+    let mut result: BTreeMap<GroupName, GroupTraits> = BTreeMap::new();
+    for input in inputs {
+        let Some(group) = groups.get(&input.controller) else { continue };
+        let traits = result.entry(group.clone()).or_default();
+        traits.scope = traits.scope.max(input.scope);
+        traits.kinds.extend(input.kinds.iter().cloned());
+    }
+    result
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +108,7 @@ mod tests {
             controller: name.parse().unwrap(),
             named: named.map(|n| n.parse().unwrap()),
             kinds: kinds.iter().map(|k| (*k).to_owned()).collect(),
+            scope: GroupScope::default(),
         }
     }
 
@@ -86,6 +128,16 @@ mod tests {
             ],
             "a=a b=a c=a d=d",
         );
+    }
+
+    #[test]
+    fn a_group_watches_the_kinds_of_all_and_is_as_strict_as_the_strictest() {
+        let whole = GroupInput { scope: GroupScope::Cluster, ..input("b", &["Pod", "Node"], None) };
+        let traits = traits(&[input("a", &["Pod"], None), whole, input("c", &["Secret"], None)]);
+        let group = |name: &str| &traits[&name.parse::<GroupName>().unwrap()];
+        assert_eq!(group("a").scope, GroupScope::Cluster);
+        assert_eq!(group("a").kinds.iter().collect::<Vec<_>>(), ["Node", "Pod"]);
+        assert_eq!(group("c").scope, GroupScope::Object);
     }
 
     #[test]

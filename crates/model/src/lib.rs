@@ -23,6 +23,7 @@ pub mod shard;
 
 pub use clock::{Clock, ManualClock, Moment};
 pub use cluster::{Cluster, ClusterSet, ClusterState};
+pub use group::{GroupScope, GroupTraits};
 pub use key::ObjectKey;
 pub use load::{Unmeasured, Work, Workload};
 pub use name::{ClusterName, ControllerName, GroupName, InvalidName, MemberId};

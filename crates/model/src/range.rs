@@ -42,6 +42,33 @@ impl Range {
         (bits <= MAX_BITS && u64::from(index) < 1 << bits).then_some(Range { bits, index })
     }
 
+    /// How often the space was halved: `k` of `i/2^k`.
+    pub fn bits(self) -> u8 {
+        self.bits
+    }
+
+    /// Its two halves, unless it is too small to be split.
+    pub fn halves(self) -> Option<[Range; 2]> {
+        let half = |side| Range::new(self.index * 2 + side, self.bits + 1);
+        Some([half(0)?, half(1)?])
+    }
+
+    /// The range that it is a half of; the whole is none.
+    pub fn parent(self) -> Option<Range> {
+        let bits = self.bits.checked_sub(1)?;
+        Some(Range { bits, index: self.index >> 1 })
+    }
+
+    /// Whether every hash of `other` falls into this slice.
+    pub fn covers(self, other: Range) -> bool {
+        other.bits >= self.bits && other.index >> (other.bits - self.bits) == self.index
+    }
+
+    /// Whether some hash falls into both.
+    pub fn overlaps(self, other: Range) -> bool {
+        self.covers(other) || other.covers(self)
+    }
+
     /// Whether a uid's hash falls into this slice.
     pub fn contains(self, hash: u64) -> bool {
         self.bits == 0 || hash >> (64 - self.bits) == u64::from(self.index)
@@ -104,7 +131,28 @@ mod tests {
         assert_eq!("3/4".parse::<Range>().unwrap().to_string(), "3/4");
     }
 
+    #[test]
+    fn the_deepest_range_has_no_halves_and_the_whole_no_parent() {
+        assert_eq!(Range::new(0, MAX_BITS).unwrap().halves(), None);
+        assert_eq!(Range::WHOLE.parent(), None);
+    }
+
     proptest! {
+        #[test]
+        fn halves_part_what_they_are_halves_of(
+            hash in any::<u64>(), bits in 0..MAX_BITS, index in any::<u32>(),
+        ) {
+            let range = Range::new(index & ((1 << bits) - 1), bits).unwrap();
+            let [low, high] = range.halves().unwrap();
+            prop_assert_eq!([low.parent(), high.parent()], [Some(range); 2]);
+            prop_assert!(!low.overlaps(high));
+            for half in [low, high] {
+                prop_assert!(range.covers(half) && !half.covers(range) && half.overlaps(range));
+            }
+            let holders = usize::from(low.contains(hash)) + usize::from(high.contains(hash));
+            prop_assert_eq!(holders, usize::from(range.contains(hash)));
+        }
+
         #[test]
         fn the_slices_of_one_depth_partition_the_space(hash in any::<u64>(), bits in 0..=8u8) {
             let holders = (0..1u32 << bits)

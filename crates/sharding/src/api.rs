@@ -9,12 +9,16 @@
 //! east   2       2      0         0        replica-0…  replica-0-x7k2p  active  2
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt};
-use model::{ClusterName, ClusterSet, ClusterState, Epoch, GroupName, MemberId, Range, ShardId};
+use model::{
+    ClusterName, ClusterSet, ClusterState, Epoch, GroupName, GroupScope, GroupTraits, MemberId,
+    Range, ShardId,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +30,7 @@ pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "leasehold
 pub const MAX_SHARDS: usize = 256;
 /// The most down clusters that a Member tells of.
 pub const MAX_DOWN_CLUSTERS: usize = 64;
-/// The most shards whose load a Member tells: keeps it, with everything else, below 256 KiB.
+/// The most shards whose load a Member tells; [`crate::load::MAX_LOAD_BYTES`] bounds them too.
 pub const MAX_LOADS: usize = 1024;
 /// The longest reason that a Member tells, in characters.
 pub const MAX_REASON_CHARS: usize = 1024;
@@ -132,6 +136,7 @@ pub struct Summary {
     printcolumn = r#"{"name":"Identity","type":"string","jsonPath":".spec.identity"}"#,
     printcolumn = r#"{"name":"State","type":"string","jsonPath":".spec.state"}"#,
     printcolumn = r#"{"name":"Shards","type":"integer","jsonPath":".spec.shards"}"#,
+    printcolumn = r#"{"name":"Busy (ms/s)","type":"integer","jsonPath":".spec.busy"}"#,
     printcolumn = r#"{"name":"Capacity","type":"integer","jsonPath":".spec.capacity"}"#,
     printcolumn = r#"{"name":"Protocol","type":"integer","jsonPath":".spec.protocolVersion"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
@@ -152,6 +157,11 @@ pub struct MemberSpec {
     /// The controller groups it can run. It gets shards of no other.
     #[schemars(with = "Vec<String>", length(max = 64))]
     pub groups: Vec<GroupName>,
+    /// What is particular about some of them. The others may be divided by object and share no kind
+    /// with another.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub group_details: Vec<GroupDetail>,
     /// How many shards it holds; refreshed seldom, decides nothing.
     #[serde(default)]
     #[schemars(with = "i32", range(min = 0))]
@@ -164,6 +174,11 @@ pub struct MemberSpec {
     /// field that others write; the member keeps it in each of its incarnations.
     #[serde(default, skip_serializing_if = "is_false")]
     pub drain: bool,
+    /// Milliseconds of work in each second, over all its shards and workers: smoothed, told anew
+    /// only when it changed by a fifth, and zero below a hundredth of a worker.
+    #[serde(default)]
+    #[schemars(with = "i32", range(min = 0))]
+    pub busy: u32,
     /// What its shards cost it: those whose load is worth telling, the costliest
     /// [`MAX_LOADS`] of them. Rewritten seldom, and only when something changed by a fifth.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -195,6 +210,23 @@ pub struct ShardLoad {
     #[serde(default)]
     #[schemars(with = "i64", range(min = 0))]
     pub cached: u64,
+}
+
+/// What is particular about a controller group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupDetail {
+    /// The group.
+    #[schemars(with = "String", length(min = 1, max = 63))]
+    pub group: GroupName,
+    /// How far its work may be divided.
+    #[serde(default)]
+    #[schemars(with = "String", extend("enum" = ["Object", "Cluster", "Fleet"]))]
+    pub scope: GroupScope,
+    /// The kinds that it watches and some other group of this member does too, as `group/Kind`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub shared_kinds: Vec<String>,
 }
 
 /// A cluster that a member has no client for.
@@ -280,6 +312,23 @@ impl DownCluster {
     }
 }
 
+// === impl GroupDetail ===
+
+impl GroupDetail {
+    /// What a Member tells of its groups.
+    pub fn all_of(traits: &BTreeMap<GroupName, GroupTraits>) -> Vec<Self> {
+        let is_shared = |kind: &&String| {
+            traits.values().filter(|traits| traits.kinds.contains(kind.as_str())).count() > 1
+        };
+        let details = traits.iter().map(|(group, traits)| Self {
+            group: group.clone(),
+            scope: traits.scope,
+            shared_kinds: traits.kinds.iter().filter(is_shared).take(64).cloned().collect(),
+        });
+        details.filter(|d| d.scope != GroupScope::Object || !d.shared_kinds.is_empty()).collect()
+    }
+}
+
 // === impl ShardPath ===
 
 impl ShardPath {
@@ -361,6 +410,28 @@ mod tests {
         assert_eq!(shards["x-kubernetes-list-type"], "map");
         assert_eq!(shards["x-kubernetes-list-map-keys"][0], "shard");
         assert_eq!(shards["maxItems"], MAX_SHARDS);
+    }
+
+    #[test]
+    fn a_member_tells_of_its_groups_only_what_is_particular() {
+        let traits = |scope, kinds: &[&str]| GroupTraits {
+            scope,
+            kinds: kinds.iter().map(|&kind| kind.to_owned()).collect(),
+        };
+        let groups = BTreeMap::from([
+            ("a".parse().unwrap(), traits(GroupScope::Object, &["/Pod", "/Secret"])),
+            ("b".parse().unwrap(), traits(GroupScope::Object, &["/Node", "/Pod"])),
+            ("c".parse().unwrap(), traits(GroupScope::Fleet, &["apps/Deployment"])),
+            ("d".parse().unwrap(), traits(GroupScope::Object, &["/Service"])),
+        ]);
+        assert_eq!(
+            serde_json::to_value(GroupDetail::all_of(&groups)).unwrap(),
+            serde_json::json!([
+                { "group": "a", "scope": "Object", "sharedKinds": ["/Pod"] },
+                { "group": "b", "scope": "Object", "sharedKinds": ["/Pod"] },
+                { "group": "c", "scope": "Fleet" },
+            ])
+        );
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! What a member is told at its start.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use model::GroupName;
+use model::{GroupName, GroupTraits};
 
 /// The settings of one member.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// The controller groups this process runs.
     pub groups: BTreeSet<GroupName>,
+    /// What is known of these groups. Those not told of may be divided by object.
+    pub traits: BTreeMap<GroupName, GroupTraits>,
     /// How much this member can carry, relative to the others (1 to 1000).
     pub capacity: u32,
     /// An object to name as owner of all we create in the home cluster, so that Kubernetes
@@ -97,6 +99,7 @@ impl Config {
             lease: LeaseTimings::default(),
             drain_timeout: Duration::from_secs(30),
             groups,
+            traits: BTreeMap::new(),
             capacity: 100,
             owner: None,
             seed,

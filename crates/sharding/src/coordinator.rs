@@ -2,7 +2,8 @@
 //!
 //! In this order: judge every member by its Lease; take the Leases that ran out; bring every
 //! ShardMap up to date with what is final (gone owners, finished drains, clusters and groups that
-//! came or went); plan moves for what remains; collect what the dead left behind.
+//! came or went); weigh the shards, plan moves, splits and merges for what remains; collect what
+//! the dead left behind.
 //!
 //! # Invariants
 //! - **S4** A map is written only as a replacement of the version its plan was computed from, or as
@@ -14,21 +15,29 @@
 //!   merely not seen.
 //! - The facts that free a shard (acknowledged drain, taken or released Lease) never become false
 //!   again, so acting on an old view of *other* objects does no harm.
+//! - Shards of a group of scope `Fleet` get a next owner only when nobody else may act for any of
+//!   them, over all maps. Two coordinators that overlap could still give shards of such a group, in
+//!   *different* maps, to different members: what S1 promises, it promises per shard.
+
+mod assign;
+mod dead;
+mod draft;
+mod peers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use model::{ClusterName, GroupName, MemberId, Moment};
+use model::{ClusterName, MemberId, Moment};
 
-use crate::api::{MAX_SHARDS, MemberState, PROTOCOL_VERSION, ShardPath};
 use crate::config::LeaseTimings;
-use crate::handover::{Entry, Facts};
 use crate::lease::{self, LeaseRecord, LeaseState};
-use crate::planner::{self, Place, PlanMember, Role, Unit};
-#[cfg(feature = "planted")]
-use crate::planted::{self, Planted};
-use crate::record::{Kind, MapRecord, Object, Target, Write};
+use crate::ranges::Reshape;
+use crate::record::{MapRecord, Object, Write};
+use crate::weight::Scales;
 use crate::world::World;
+
+use draft::Draft;
+use peers::Peers;
 
 /// How long a new coordinator waits for members that start together, when nobody owns anything.
 pub const SETTLE: Duration = Duration::from_millis(400);
@@ -64,21 +73,25 @@ pub struct Plan {
     pub wake: Option<Moment>,
 }
 
-/// What a coordinator remembers between steps: how long it waits for things that are missing.
+/// What a coordinator remembers between steps: how long it waits for what is missing, what shards
+/// weighed, and which splits and merges it began. The next coordinator need not know: a drain that
+/// was to end in a split then merely ends.
 #[derive(Clone, Debug, Default, Hash)]
 pub struct Coordinator {
     missing_leases: BTreeMap<MemberId, Moment>,
     missing_clusters: BTreeMap<ClusterName, Moment>,
+    scales: Scales,
+    reshaping: BTreeSet<Reshape>,
 }
 
 impl Coordinator {
-    /// One step. Pure but for the two memories of absence, which start at `now`.
+    /// One step. Pure but for what is remembered.
     pub fn step(&mut self, view: &View<'_>, now: Moment) -> Plan {
         let mut plan = Plan::default();
         let peers = Peers::judge(view, now);
         self.take_leases(view, &peers, now, &mut plan);
         self.write_maps(view, &peers, now, &mut plan);
-        collect_dead(view, &peers, now, &mut plan);
+        dead::collect(view, &peers, now, &mut plan);
         plan
     }
 
@@ -111,17 +124,18 @@ impl Coordinator {
 
     fn write_maps(&mut self, view: &View<'_>, peers: &Peers, now: Moment, plan: &mut Plan) {
         let unwanted = self.unwanted_clusters(view, now, plan);
-        let mut drafts = drafts(view, &unwanted);
+        let mut drafts = draft::all(view, &unwanted);
+        self.reshaping.retain(|reshape| draft::is_under_way(&drafts, reshape));
+        let waiting = draft::fleet_holders(&drafts, peers);
         for draft in drafts.values_mut() {
-            draft.bring_up_to_date(peers);
+            draft.bring_up_to_date(peers, &self.reshaping, &waiting);
         }
-        let idle = |entry: &Entry| matches!(entry, Entry::Unowned { .. });
         let settled = view.since + SETTLE;
-        if now < settled && drafts.values().all(|draft| draft.record.entries.values().all(idle)) {
+        if now < settled && drafts.values().all(Draft::is_nobodys) {
             plan.wake_at(settled);
             return;
         }
-        assign(&mut drafts, peers);
+        self.assign(view, &mut drafts, peers, now, plan);
         plan.writes.extend(drafts.into_values().filter_map(Draft::into_write));
     }
 
@@ -157,260 +171,5 @@ impl Plan {
     }
 }
 
-/// The members as the coordinator judges them.
-struct Peers {
-    states: BTreeMap<MemberId, LeaseState>,
-    roles: BTreeMap<MemberId, PlanMember>,
-    /// Named somewhere, but without a Lease that we see.
-    missing: BTreeSet<MemberId>,
-    acknowledged: BTreeSet<(MemberId, model::ShardId, model::Epoch)>,
-    /// All groups that members who are not gone can run.
-    groups: BTreeSet<GroupName>,
-    /// Whether every live member has told its groups.
-    groups_known: bool,
-}
-
-impl Peers {
-    fn judge(view: &View<'_>, now: Moment) -> Self {
-        let world = view.world;
-        let states: BTreeMap<MemberId, LeaseState> = world
-            .leases()
-            .iter()
-            .filter_map(|(name, lease)| {
-                let member = lease::subject(name)?;
-                let state = lease.state(&member, view.timings.margin, now);
-                Some((member, state))
-            })
-            .collect();
-        let owners = world.maps().values().flat_map(|map| map.entries.values());
-        let missing = world
-            .members()
-            .keys()
-            .chain(owners.filter_map(Entry::owner))
-            .filter(|member| !states.contains_key(*member))
-            .cloned()
-            .collect();
-        let mut peers = Self {
-            roles: BTreeMap::new(),
-            missing,
-            acknowledged: BTreeSet::new(),
-            groups: BTreeSet::new(),
-            groups_known: states
-                .iter()
-                .all(|(member, state)| !state.is_alive() || world.members().contains_key(member)),
-            states,
-        };
-        for (id, member) in world.members() {
-            peers.add(id, &member.spec);
-        }
-        peers
-    }
-
-    fn add(&mut self, id: &MemberId, spec: &crate::api::MemberSpec) {
-        for drain in &spec.acknowledged_drains {
-            self.acknowledged.insert((id.clone(), drain.shard.clone(), drain.epoch));
-        }
-        let state = self.states.get(id).copied();
-        if state.is_some_and(LeaseState::is_gone) {
-            return;
-        }
-        self.groups.extend(spec.groups.iter().cloned());
-        let speaks = spec.protocol_version == PROTOCOL_VERSION;
-        let role = match (state, spec.state) {
-            (Some(state), MemberState::Leaving) if state.is_alive() => Role::Leaving,
-            (Some(LeaseState::Fresh), MemberState::Active) if speaks => Role::Open,
-            _ => Role::Frozen,
-        };
-        self.roles.insert(
-            id.clone(),
-            PlanMember {
-                role,
-                capacity: spec.capacity.max(1),
-                groups: spec.groups.iter().cloned().collect(),
-            },
-        );
-    }
-
-    fn facts(&self, cluster: &ClusterName, path: &ShardPath, entry: &Entry) -> Facts {
-        let gone = |owner: &MemberId| self.states.get(owner).is_some_and(|state| state.is_gone());
-        let acknowledged = |owner: &MemberId| {
-            self.acknowledged.contains(&(owner.clone(), path.in_cluster(cluster), entry.epoch()))
-        };
-        let open = |target: &MemberId| {
-            self.roles.get(target).is_some_and(|member| member.role == Role::Open)
-        };
-        Facts {
-            owner_gone: entry.owner().is_some_and(gone),
-            acknowledged: entry.owner().is_some_and(acknowledged),
-            target_eligible: entry.target().is_some_and(open),
-        }
-    }
-}
-
-/// A map in the making, next to what it was made from.
-struct Draft<'a> {
-    base: Option<&'a MapRecord>,
-    record: MapRecord,
-    wanted: bool,
-}
-
-fn drafts<'a>(
-    view: &View<'a>,
-    unwanted: &BTreeSet<ClusterName>,
-) -> BTreeMap<&'a ClusterName, Draft<'a>> {
-    let world = view.world;
-    let clusters: BTreeSet<&ClusterName> =
-        view.clusters.iter().chain(world.maps().keys()).collect();
-    clusters
-        .into_iter()
-        .map(|cluster| {
-            let base = view.pending.get(cluster).copied().or_else(|| world.maps().get(cluster));
-            let record = base.or_else(|| world.deleted_map(cluster)).cloned();
-            let record = record.unwrap_or_else(|| MapRecord::new(cluster.clone()));
-            (cluster, Draft { base, record, wanted: !unwanted.contains(cluster) })
-        })
-        .collect()
-}
-
-impl Draft<'_> {
-    /// Everything that does not depend on a plan.
-    fn bring_up_to_date(&mut self, peers: &Peers) {
-        let cluster = self.record.cluster.clone();
-        for (path, entry) in &mut self.record.entries {
-            *entry = entry.settle(peers.facts(&cluster, path, entry));
-        }
-        if self.wanted {
-            self.remove_lost_groups(peers);
-            self.add_missing(&peers.groups);
-        } else {
-            for entry in self.record.entries.values_mut() {
-                *entry = entry.drain(None);
-            }
-        }
-    }
-
-    /// Drains the shards of groups that nobody runs any more, and removes those that are drained.
-    fn remove_lost_groups(&mut self, peers: &Peers) {
-        if !peers.groups_known {
-            return;
-        }
-        let floor = &mut self.record.epoch_floor;
-        self.record.entries.retain(|path, entry| {
-            if peers.groups.contains(&path.group) {
-                return true;
-            }
-            *entry = entry.drain(None);
-            let stays = entry.owner().is_some();
-            if !stays {
-                *floor = (*floor).max(entry.epoch());
-            }
-            stays
-        });
-    }
-
-    fn add_missing(&mut self, groups: &BTreeSet<GroupName>) {
-        let epoch = self.record.epoch_floor;
-        for group in groups {
-            let known = self.record.entries.keys().any(|path| path.group == *group);
-            if !known && self.record.entries.len() < MAX_SHARDS {
-                let path = ShardPath::whole(group.clone());
-                self.record.entries.insert(path, Entry::Unowned { epoch });
-            }
-        }
-    }
-
-    /// The shards as the planner sees them; those of groups on their way out are not planned.
-    fn units<'b>(&'b self, peers: &'b Peers) -> impl Iterator<Item = Unit> + 'b {
-        let planned = |path: &ShardPath| peers.groups.contains(&path.group);
-        let entries = self.record.entries.iter().filter(move |(path, _)| planned(path));
-        entries.map(|(path, entry)| Unit {
-            shard: path.in_cluster(&self.record.cluster),
-            weight: 1,
-            place: self.place(path, entry),
-        })
-    }
-
-    fn place(&self, path: &ShardPath, entry: &Entry) -> Place {
-        let before = self.base.and_then(|base| base.entries.get(path));
-        match (entry, before) {
-            (Entry::Unowned { .. }, _) => Place::Unowned,
-            // It arrives with this very write: one step at a time.
-            (Entry::Owned { owner, .. }, Some(Entry::Draining { owner: from, .. })) => {
-                Place::Moving { from: from.clone(), to: Some(owner.clone()) }
-            }
-            (Entry::Owned { owner, .. }, _) => Place::Settled(owner.clone()),
-            (Entry::Draining { owner, target, .. }, _) => {
-                Place::Moving { from: owner.clone(), to: target.clone() }
-            }
-        }
-    }
-
-    /// The write that makes the map so, if it is not so already.
-    fn into_write(self) -> Option<Write> {
-        let nobodys = |map: &MapRecord| map.entries.values().all(|e| e.owner().is_none());
-        if !self.wanted && self.base.is_some_and(nobodys) {
-            // The entries go with the object, which is remembered with their epochs.
-            let name = self.record.cluster.as_str().to_owned();
-            return Some(Write::Delete(Target { kind: Kind::Map, name }, self.record.version));
-        }
-        match self.base {
-            Some(base) if *base == self.record => None,
-            #[cfg(feature = "planted")]
-            Some(_) if planted::is(Planted::OverwriteMap) => {
-                let version = crate::record::Version::default();
-                Some(Write::Replace(Object::Map(MapRecord { version, ..self.record })))
-            }
-            Some(_) => Some(Write::Replace(Object::Map(self.record))),
-            None if self.record.entries.is_empty() => None,
-            None => Some(Write::Create(Object::Map(self.record))),
-        }
-    }
-}
-
-/// Plans over all wanted shards and puts the moves into the drafts.
-fn assign(drafts: &mut BTreeMap<&ClusterName, Draft<'_>>, peers: &Peers) {
-    let wanted = drafts.values().filter(|draft| draft.wanted);
-    let units: Vec<Unit> = wanted.flat_map(|draft| draft.units(peers)).collect();
-    for step in planner::plan(&peers.roles, &units) {
-        let entry = drafts
-            .get_mut(&step.shard.cluster)
-            .and_then(|draft| draft.record.entries.get_mut(&ShardPath::from(&step.shard)));
-        let Some(entry) = entry else { continue };
-        *entry = match &step.to {
-            Some(to) => entry.assign(to),
-            None => entry.drain(None),
-        };
-    }
-}
-
-/// Deletes Members and then Leases of members that have been gone for a while and that no map
-/// names.
-fn collect_dead(view: &View<'_>, peers: &Peers, now: Moment, plan: &mut Plan) {
-    let entries = || view.world.maps().values().flat_map(|map| map.entries.values());
-    for (member, state) in &peers.states {
-        let Some(observed) = view.world.lease_of(member).filter(|_| state.is_gone()) else {
-            continue;
-        };
-        let due = observed.changed + DEAD_KEPT;
-        if now < due {
-            plan.wake_at(due);
-            continue;
-        }
-        if entries().any(|e| e.owner() == Some(member) || e.target() == Some(member)) {
-            continue;
-        }
-        plan.writes.push(match view.world.members().get(member) {
-            Some(record) => {
-                let target = Target { kind: Kind::Member, name: member.as_str().to_owned() };
-                Write::Delete(target, record.version.clone())
-            }
-            None => {
-                let target = Target { kind: Kind::Lease, name: observed.record.name.clone() };
-                Write::Delete(target, observed.record.version.clone())
-            }
-        });
-    }
-}
 #[cfg(test)]
-#[path = "coordinator_tests.rs"]
 mod tests;

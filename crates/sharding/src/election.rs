@@ -24,6 +24,7 @@ struct Lead {
 
 /// What to do about the coordinator's Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is used at once")]
 pub enum Step {
     /// Write this now.
     Write(Write),

@@ -35,6 +35,8 @@ pub struct FleetMember {
     pub identity: String,
     /// What it asks for.
     pub state: MemberState,
+    /// Whether it was asked to be drained.
+    pub drain: bool,
     /// How its Lease stands.
     pub lease: LeaseStanding,
     /// When it last renewed its Lease, by its own wall clock.
@@ -48,6 +50,8 @@ pub struct FleetMember {
     pub protocol_version: u32,
     /// How many shards name it as owner.
     pub shards: u32,
+    /// Milliseconds of work in each second, by its own word.
+    pub busy: u32,
     /// The clusters it has no client for, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub down_clusters: Vec<DownCluster>,
@@ -96,11 +100,30 @@ pub struct ReadError {
     source: Box<kube::Error>,
 }
 
+/// The objects of one fleet, as the home cluster has them.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    /// The Leases of members, and the coordinator's.
+    pub leases: Vec<Lease>,
+    /// The Members.
+    pub members: Vec<Member>,
+    /// The ShardMaps.
+    pub maps: Vec<ShardMap>,
+}
+
 /// Reads the fleet from the home cluster.
 ///
 /// # Errors
 /// A list that the home cluster refused or did not answer.
 pub async fn read(client: Client, namespace: &str) -> Result<Fleet, ReadError> {
+    Ok(assemble(&list(client, namespace).await?))
+}
+
+/// Reads the objects of a fleet from the home cluster.
+///
+/// # Errors
+/// A list that the home cluster refused or did not answer.
+pub async fn list(client: Client, namespace: &str) -> Result<Objects, ReadError> {
     let failed = |what| {
         move |source| ReadError { what, namespace: namespace.to_owned(), source: Box::new(source) }
     };
@@ -113,41 +136,45 @@ pub async fn read(client: Client, namespace: &str) -> Result<Fleet, ReadError> {
     );
     let (leases, members, maps) =
         tokio::join!(leases.list(&managed), members.list(&all), maps.list(&all));
-    Ok(assemble(
-        &leases.map_err(failed("leases"))?.items,
-        &members.map_err(failed("members"))?.items,
-        &maps.map_err(failed("shardmaps"))?.items,
-    ))
+    Ok(Objects {
+        leases: leases.map_err(failed("leases"))?.items,
+        members: members.map_err(failed("members"))?.items,
+        maps: maps.map_err(failed("shardmaps"))?.items,
+    })
 }
 
 /// Joins the three kinds into one picture.
-pub fn assemble(leases: &[Lease], members: &[Member], maps: &[ShardMap]) -> Fleet {
+pub fn assemble(objects: &Objects) -> Fleet {
     let leases: BTreeMap<String, &Lease> =
-        leases.iter().map(|lease| (lease.name_any(), lease)).collect();
+        objects.leases.iter().map(|lease| (lease.name_any(), lease)).collect();
     let coordinator = leases
         .get(lease::COORDINATOR)
         .and_then(|lease| lease.spec.as_ref()?.holder_identity.as_ref()?.parse().ok());
-    let mut shards: Vec<FleetShard> = maps.iter().flat_map(shards_of).collect();
+    let mut shards: Vec<FleetShard> = objects.maps.iter().flat_map(shards_of).collect();
     shards.sort_by(|a, b| a.shard.cmp(&b.shard));
-    let members = members
-        .iter()
-        .filter_map(|member| {
-            let id: MemberId = member.name_any().parse().ok()?;
-            let lease = leases.get(&lease::member_lease_name(&id)).copied();
-            Some(FleetMember {
-                identity: member.spec.identity.clone(),
-                state: member.spec.state,
-                lease: standing(&id, lease),
-                renewed: lease.and_then(|l| Some(l.spec.as_ref()?.renew_time.as_ref()?.0)),
-                coordinator: coordinator.as_ref() == Some(&id),
-                capacity: member.spec.capacity,
-                protocol_version: member.spec.protocol_version,
-                shards: shards.iter().filter(|s| s.owner.as_ref() == Some(&id)).count() as u32,
-                down_clusters: member.spec.down_clusters.clone(),
-                member: id,
-            })
+    let mut owned: BTreeMap<&MemberId, u32> = BTreeMap::new();
+    for owner in shards.iter().filter_map(|shard| shard.owner.as_ref()) {
+        *owned.entry(owner).or_default() += 1;
+    }
+    let member = |member: &Member| {
+        let id: MemberId = member.name_any().parse().ok()?;
+        let lease = leases.get(&lease::member_lease_name(&id)).copied();
+        Some(FleetMember {
+            identity: member.spec.identity.clone(),
+            state: member.spec.state,
+            drain: member.spec.drain,
+            lease: standing(&id, lease),
+            renewed: lease.and_then(|l| Some(l.spec.as_ref()?.renew_time.as_ref()?.0)),
+            coordinator: coordinator.as_ref() == Some(&id),
+            capacity: member.spec.capacity,
+            protocol_version: member.spec.protocol_version,
+            shards: owned.get(&id).copied().unwrap_or(0),
+            busy: member.spec.busy,
+            down_clusters: member.spec.down_clusters.clone(),
+            member: id,
         })
-        .collect();
+    };
+    let members = objects.members.iter().filter_map(member).collect();
     Fleet { coordinator, members, shards }
 }
 

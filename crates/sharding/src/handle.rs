@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use kube::Client;
 use model::{
-    Clock, ClusterSet, Epoch, FenceError, Hold, Holding, OwnedShards, Ownership, Permit, Purpose,
-    ShardId,
+    Clock, ClusterSet, Epoch, FenceError, Hold, Holding, Moment, OwnedShards, Ownership, Permit,
+    Purpose, ShardId, Workload,
 };
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -59,7 +59,7 @@ pub enum Departure {
 
 impl Sharding {
     /// Starts a member: it joins through `home` and shares the shards of `clusters` with the
-    /// others. Must be called within a tokio runtime.
+    /// others, telling them what each costs by `workload`. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// Wrong settings, or a metric that is registered already. Trouble with the home cluster is no
@@ -68,6 +68,7 @@ impl Sharding {
         home: Client,
         config: Config,
         clusters: watch::Receiver<Arc<ClusterSet>>,
+        workload: Arc<dyn Workload>,
         clock: Arc<dyn Clock>,
         registry: &prometheus::Registry,
     ) -> Result<Self, Error> {
@@ -103,6 +104,8 @@ impl Sharding {
             lease,
             metrics,
             clusters,
+            workload,
+            measure_at: Moment::default(),
             acknowledged: Arc::clone(&acknowledged),
             leave: leave_receiver,
             owned: owned_sender,

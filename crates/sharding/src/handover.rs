@@ -12,11 +12,17 @@
 //! *Settled* means that B acknowledged the drain of exactly this epoch in its Member object, or
 //! that B is gone: its Lease was given back, or was taken by compare-and-swap after it ran out.
 //!
+//! A shard that nobody holds may be replaced by its halves, each `Unowned(e)`, and two halves that
+//! nobody holds by the whole, `Unowned(max)`: the next owner of any part is at a higher epoch than
+//! every owner before.
+//!
 //! # Invariants
 //! - **S3** Only [`Entry::assign`] and [`Entry::settle`] name a new owner, and both go to the next
-//!   epoch; nothing lowers one (`epochs_rise_with_each_owner`).
+//!   epoch; nothing lowers one (`epochs_rise_with_each_owner`). [`Entry::split`] and
+//!   [`Entry::merge`] keep that true of every uid, whichever shard it lies in
+//!   (`a_keys_epochs_rise_with_each_owner_through_splits_and_merges`).
 //! - Nobody becomes owner while another may act: an owned entry leaves its owner only by way of
-//!   `settle` (`an_owner_is_replaced_only_when_settled`).
+//!   `settle` (`an_owner_is_replaced_only_when_settled`), and is neither split nor merged before.
 //! - A drain is never taken back at the same epoch: an acknowledgement that is under way would then
 //!   release a shard at work. A shard that is to stay where it is drains to its own owner and goes
 //!   to the next epoch.
@@ -63,6 +69,13 @@ pub struct Facts {
     pub acknowledged: bool,
     /// The target is alive and wants shards.
     pub target_eligible: bool,
+}
+
+impl Facts {
+    /// Whether the owner will never act for the shard again at its epoch, if it drains.
+    pub fn owner_is_done(self) -> bool {
+        self.owner_gone || self.acknowledged
+    }
 }
 
 impl Entry {
@@ -130,6 +143,23 @@ impl Entry {
         }
     }
 
+    /// Either half of the shard, once nobody holds it: nobody's, at the epoch at which it was left.
+    /// A shard that somebody holds has no halves.
+    pub fn split(&self) -> Option<Entry> {
+        matches!(self, Self::Unowned { .. }).then(|| self.clone())
+    }
+
+    /// The shard made of two halves, once nobody holds either: nobody's, at the higher epoch of the
+    /// two, so that its next owner is later than every owner of any part.
+    pub fn merge(&self, other: &Entry) -> Option<Entry> {
+        match (self, other) {
+            (Self::Unowned { epoch: low }, Self::Unowned { epoch: high }) => {
+                Some(Self::Unowned { epoch: *low.max(high) })
+            }
+            _ => None,
+        }
+    }
+
     /// Owned by `owner` after an owner at `epoch`: the only way to an owner.
     fn owned_next(owner: &MemberId, epoch: Epoch) -> Self {
         #[cfg(feature = "planted")]
@@ -168,138 +198,5 @@ impl Entry {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn id(name: &str) -> MemberId {
-        name.parse().unwrap()
-    }
-
-    /// Reads `U4`, `a4` (owned) and `a>b4`, `a>4` (draining).
-    fn entry(text: &str) -> Entry {
-        let (members, epoch) = text.split_at(text.len() - 1);
-        let epoch = Epoch(epoch.parse().unwrap());
-        match (members, members.split_once('>')) {
-            ("U", _) => Entry::Unowned { epoch },
-            (owner, None) => Entry::Owned { owner: id(owner), epoch },
-            (_, Some((owner, target))) => {
-                Entry::Draining { owner: id(owner), epoch, target: target.parse().ok() }
-            }
-        }
-    }
-
-    #[test]
-    fn settling() {
-        // facts: g = owner gone, k = acknowledged, t = target eligible
-        for (before, facts, after) in [
-            ("U4", "gkt", "U4"),
-            ("a4", "", "a4"),
-            ("a4", "kt", "a4"),
-            ("a4", "g", "U4"),
-            ("a>b4", "", "a>b4"),
-            ("a>b4", "t", "a>b4"),
-            ("a>b4", "k", "U4"),
-            ("a>b4", "kt", "b5"),
-            ("a>b4", "gt", "b5"),
-            ("a>b4", "g", "U4"),
-            ("a>4", "k", "U4"),
-            ("a>4", "gk", "U4"),
-            ("a>a4", "kt", "a5"),
-        ] {
-            let known = Facts {
-                owner_gone: facts.contains('g'),
-                acknowledged: facts.contains('k'),
-                target_eligible: facts.contains('t'),
-            };
-            assert_eq!(entry(before).settle(known), entry(after), "{before} with {facts:?}");
-        }
-    }
-
-    #[test]
-    fn planned_changes() {
-        for (before, to, after) in [
-            ("U4", Some("b"), "b5"),
-            ("a4", Some("b"), "a>b4"),
-            ("a>b4", Some("c"), "a>c4"),
-            ("a>4", Some("a"), "a>a4"),
-        ] {
-            let to = to.map(id).unwrap();
-            assert_eq!(entry(before).assign(&to), entry(after), "{before}");
-        }
-        assert_eq!(entry("a4").drain(None), entry("a>4"));
-        assert_eq!(entry("a>b4").drain(None), entry("a>4"));
-        assert_eq!(entry("U4").drain(None), entry("U4"));
-    }
-
-    #[derive(Clone, Debug)]
-    enum Change {
-        Settle(Facts),
-        Assign(u8),
-        Drain(Option<u8>),
-    }
-
-    fn change() -> impl Strategy<Value = Change> {
-        prop_oneof![
-            any::<(bool, bool, bool)>().prop_map(|(owner_gone, acknowledged, target_eligible)| {
-                Change::Settle(Facts { owner_gone, acknowledged, target_eligible })
-            }),
-            (0..3u8).prop_map(Change::Assign),
-            proptest::option::of(0..3u8).prop_map(Change::Drain),
-        ]
-    }
-
-    fn apply(entry: &Entry, change: &Change) -> Entry {
-        let member = |n: u8| id(["a", "b", "c"][usize::from(n)]);
-        match change {
-            Change::Settle(facts) => entry.settle(*facts),
-            Change::Assign(to) => entry.assign(&member(*to)),
-            Change::Drain(to) => entry.drain(to.map(member).as_ref()),
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn epochs_rise_with_each_owner(changes in proptest::collection::vec(change(), 0..40)) {
-            let mut now = Entry::Unowned { epoch: Epoch(0) };
-            let mut last_owned = now.epoch();
-            for change in &changes {
-                let next = apply(&now, change);
-                prop_assert!(next.epoch() >= now.epoch());
-                if let (Entry::Owned { .. }, true) = (&next, next != now) {
-                    prop_assert_eq!(next.epoch(), last_owned.next());
-                    last_owned = next.epoch();
-                }
-                now = next;
-            }
-        }
-
-        #[test]
-        fn an_owner_is_replaced_only_when_settled(
-            changes in proptest::collection::vec(change(), 0..40),
-        ) {
-            let mut now = Entry::Unowned { epoch: Epoch(0) };
-            for change in &changes {
-                let next = apply(&now, change);
-                if now.owner().is_some() && next.owner() != now.owner() {
-                    let Change::Settle(facts) = change else {
-                        return Err(TestCaseError::fail(format!("{now:?} by {change:?}")));
-                    };
-                    let drained = matches!(now, Entry::Draining { .. }) && facts.acknowledged;
-                    prop_assert!(facts.owner_gone || drained);
-                }
-                now = next;
-            }
-        }
-
-        #[test]
-        fn an_entry_reads_back_as_written(changes in proptest::collection::vec(change(), 0..20)) {
-            let path: ShardPath = "tdset/0/1".parse().unwrap();
-            let entry = changes
-                .iter()
-                .fold(Entry::Unowned { epoch: Epoch(0) }, |entry, change| apply(&entry, change));
-            prop_assert_eq!(Entry::read(&entry.write(&path)), entry);
-        }
-    }
-}
+#[path = "handover_tests.rs"]
+mod tests;

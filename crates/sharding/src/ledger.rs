@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use model::{ClusterName, MemberId, Moment, ShardId};
 
-use crate::api::MemberState;
+use crate::api::{MemberState, ShardPath};
 use crate::handover::Entry;
 use crate::record::MapRecord;
 use crate::world::World;
@@ -68,6 +68,17 @@ impl Ledger {
             }
             if lost && matches!(entry, Entry::Owned { .. }) {
                 changes.push(Change::Ended(shard));
+            }
+        }
+        // A shard that was split or merged has its next owner when a part of its uids has one.
+        for path in before.into_iter().flat_map(|map| map.entries.keys()) {
+            let follows = |(next, entry): (&ShardPath, &Entry)| {
+                next.group == path.group
+                    && next.range.overlaps(path.range)
+                    && matches!(entry, Entry::Owned { .. })
+            };
+            if !after.entries.contains_key(path) && after.entries.iter().any(follows) {
+                changes.push(Change::Ended(path.in_cluster(&after.cluster)));
             }
         }
         self.written.insert(after.cluster.clone(), changes);
@@ -183,6 +194,21 @@ mod tests {
         world.apply(lease("c", 2), at(9_500));
         let done = write(&mut ledger, &world, [&owned("a", 4), &owned("b", 5)], 9_600);
         assert_eq!((done[0].reason, done[0].took), (Cause::Crash, Duration::from_millis(8_605)));
+    }
+
+    #[test]
+    fn a_split_ends_when_its_halves_have_an_owner() {
+        let (mut ledger, mut world) = (Ledger::default(), World::default());
+        world.apply(lease("a", 1), at(0));
+        let (owned_a, draining_a) = (owned("a", 4), draining("a", 4));
+        write(&mut ledger, &world, [&owned_a, &draining_a], 100);
+        let mut halves = MapRecord::new("east".parse().unwrap());
+        for path in ["tdset/0/2", "tdset/1/2"] {
+            let entry = Entry::Owned { owner: "a".parse().unwrap(), epoch: Epoch(5) };
+            halves.entries.insert(path.parse().unwrap(), entry);
+        }
+        let done = write(&mut ledger, &world, [&draining_a, &halves], 900);
+        assert_eq!((done.len(), done[0].took), (1, Duration::from_millis(805)));
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! | [`coordinator`] | what the coordinator writes |
 //! | [`planner`] | who should own what |
 //! | [`handover`] | how one shard changes hands |
+//! | [`load`] | what this member tells of the work its shards cost |
 //! | [`node`] | all of it together: inputs in, writes out |
 //! | `shell` | watches, writes and sleeps; decides nothing |
 //!
@@ -84,6 +85,7 @@ pub mod handle;
 pub mod handover;
 pub mod lease;
 pub mod ledger;
+pub mod load;
 pub mod member;
 mod metrics;
 pub mod node;
@@ -93,9 +95,11 @@ pub mod planner;
 #[cfg(feature = "planted")]
 pub mod planted;
 pub mod problem;
+pub mod ranges;
 pub mod record;
 mod shell;
 pub mod status;
+pub mod weight;
 pub mod world;
 
 pub use config::{Config, ConfigError, LeaseTimings};

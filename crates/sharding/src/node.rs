@@ -16,11 +16,11 @@ mod lead;
 mod leave;
 mod own;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{ClusterName, Epoch, GroupName, MemberId, Moment, OwnedShards, ShardId};
+use model::{ClusterName, Epoch, GroupName, MemberId, Moment, OwnedShards, ShardId, Work};
 
 use crate::api::{DownCluster, MemberState};
 use crate::config::Config;
@@ -30,6 +30,7 @@ use crate::handle::Departure;
 use crate::handover::Entry;
 use crate::lease::{self, COORDINATOR};
 use crate::ledger::{Handover, Ledger};
+use crate::load::Load;
 use crate::member::{Membership, Standing};
 use crate::outbox::Outbox;
 use crate::ownership::Tracker;
@@ -51,6 +52,8 @@ pub enum Input {
     Clusters(BTreeSet<ClusterName>, Vec<DownCluster>),
     /// The engine says that nothing of the shard runs any more.
     Acknowledged(ShardId, Epoch),
+    /// The work done so far for every shard held.
+    Measured(BTreeMap<ShardId, Work>),
     /// Hand everything over and end.
     Leave,
 }
@@ -111,8 +114,9 @@ pub struct Node {
     ledger: Ledger,
     outbox: Outbox,
     member_written: Moment,
+    load: Load,
     leave_by: Option<Moment>,
-    /// Asked of this process by `leasehold drain`.
+    /// Asked of this process by `leasehold drain`; as long as it lives.
     drain: bool,
     departed: Option<Departure>,
     was_coordinating: bool,
@@ -138,6 +142,7 @@ impl Node {
             ledger: Ledger::default(),
             outbox: Outbox::default(),
             member_written: now,
+            load: Load::default(),
             leave_by: None,
             drain: false,
             departed: None,
@@ -161,6 +166,7 @@ impl Node {
             Input::Acknowledged(shard, epoch) => {
                 self.tracker.acknowledge(&shard, epoch);
             }
+            Input::Measured(work) => self.measured(&work, now),
             Input::Leave => {
                 let patience = self.config.drain_timeout + self.config.lease.duration;
                 self.leave_by.get_or_insert(now + patience);
@@ -171,6 +177,7 @@ impl Node {
     /// Draws the conclusions of all inputs since the last step.
     pub fn step(&mut self, now: Moment) -> Output {
         let mut wake = now + MAX_SLEEP;
+        self.heed_drain();
         self.fence(now);
         self.follow_maps(now);
         self.keep_lease(now);

@@ -89,6 +89,9 @@ impl Tracker {
                 if memory.uid != map.version.uid {
                     *memory = Memory { uid: map.version.uid.clone(), ..Memory::default() };
                 }
+                // An entry that is gone was settled before: the map waits for nothing of it.
+                let gone = memory.shards.iter_mut().filter(|(p, _)| !map.entries.contains_key(p));
+                gone.for_each(|(_, seen)| seen.drain.settle());
                 for (path, entry) in &map.entries {
                     let seen = memory.shards.entry(path.clone()).or_default();
                     if let Some(holding) = seen.observe(&me, entry, now + self.drain_timeout) {
@@ -146,6 +149,13 @@ impl Tracker {
 }
 
 impl Drain {
+    /// The map has acted on an acknowledgement, if there was one.
+    fn settle(&mut self) {
+        if let Self::Acknowledged { pending } = self {
+            *pending = false;
+        }
+    }
+
     /// Whether the map waits to be told that the drain has ended.
     fn is_to_be_told(self) -> bool {
         #[cfg(feature = "planted")]
@@ -164,10 +174,8 @@ impl Seen {
         }
         if entry.epoch() > self.epoch {
             *self = Self { epoch: entry.epoch(), drain: Drain::NotAsked };
-        } else if let (Drain::Acknowledged { pending }, true) =
-            (&mut self.drain, entry.owner() != Some(me))
-        {
-            *pending = false;
+        } else if entry.owner() != Some(me) {
+            self.drain.settle();
         }
         let epoch = entry.epoch();
         match entry {
@@ -282,6 +290,23 @@ mod tests {
         assert_eq!(see(&mut tracker, owned("b", 5), 4), "");
         assert!(tracker.acknowledged().is_empty());
         assert_eq!(see(&mut tracker, owned("a", 6), 5), "active@6");
+    }
+
+    #[test]
+    fn a_shard_that_was_split_is_acknowledged_no_more_and_its_halves_are_held() {
+        let mut tracker = tracker();
+        see(&mut tracker, draining("a", "a", 4), 1);
+        assert!(tracker.acknowledge(&"east/tdset/0/1".parse().unwrap(), Epoch(4)));
+        let mut split = MapRecord::new(EAST.parse().unwrap());
+        split.version.uid = "uid-1".into();
+        for half in ["tdset/0/2", "tdset/1/2"] {
+            split.entries.insert(half.parse().unwrap(), owned("a", 5));
+        }
+        tracker.observe(&EAST.parse().unwrap(), Some(&split), at(2));
+        assert_eq!(shown(&tracker), "active@5active@5");
+        assert!(tracker.acknowledged().is_empty());
+        // Should the whole be seen once more, from before the split, it stays given up.
+        assert_eq!(see(&mut tracker, owned("a", 4), 3), "");
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! `cargo xtask`: the project's own chores. One file per sub-command.
 
+mod chaos;
 mod dashboards;
 mod model;
+mod packages;
 mod real;
+mod soak;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -17,17 +20,21 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    Chaos(chaos::Args),
     Codegen(codegen::Args),
     Dashboards(dashboards::Args),
     Model(model::Args),
     Real(real::Args),
+    Soak(soak::Args),
 }
 
 fn main() -> Result<()> {
     match Args::parse().task {
+        Task::Chaos(args) => chaos::run(&args),
         Task::Codegen(args) => codegen::run(&args),
         Task::Dashboards(args) => dashboards::run(&args),
         Task::Model(args) => model::run(&args),
         Task::Real(args) => real::run(&args),
+        Task::Soak(args) => soak::run(&args),
     }
 }

@@ -1,7 +1,7 @@
 //! Between proposal and commit: is there a namespace, does the object fit its kind, what is
 //! filled in.
 
-use std::collections::HashSet;
+use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::crd;
 use crate::kinds::{DEFINITIONS, KindInfo};
 use crate::objects::{defaults, deleting, meta, validate};
 use crate::status::{ApiError, Cause, FieldError};
-use crate::store::Key;
+use crate::store::{Key, Stored};
 use crate::types;
 
 /// Objects live in namespaces that exist and stay.
@@ -29,7 +29,7 @@ pub(super) fn namespace(api: &Api, kind: &KindInfo, key: &Key) -> Result<(), Api
         let kind = namespaces.map_or(kind, |resource| &resource.info);
         return Err(ApiError::not_found(kind, &key.namespace));
     };
-    if !deleting(namespace.value()) {
+    if !deleting(&namespace.to_value()) {
         return Ok(());
     }
     let why = format!(
@@ -154,7 +154,7 @@ const FIRST_ADDRESS: u32 = 0x0A60_0001;
 /// Addresses there are.
 const ADDRESSES: u32 = (1 << 20) - 2;
 
-/// Gives a Service the lowest free address, unless it has or wants none.
+/// Gives a Service the next free address, unless it has or wants none.
 fn assign_address(api: &Api, resource: &Resource, service: &mut Value) {
     let spec = &mut service["spec"];
     if !spec.is_object() || spec["type"] == "ExternalName" {
@@ -166,15 +166,20 @@ fn assign_address(api: &Api, resource: &Resource, service: &mut Value) {
     }
     let listed = api.store.list(&resource.table, None, None, None);
     let services = listed.map(|snapshot| snapshot.items).unwrap_or_default();
-    let taken: HashSet<&str> =
-        services.iter().filter_map(|s| s.value()["spec"]["clusterIP"].as_str()).collect();
-    let free = (FIRST_ADDRESS..FIRST_ADDRESS + ADDRESSES)
-        .map(|bits| std::net::Ipv4Addr::from(bits).to_string())
-        .find(|address| !taken.contains(address.as_str()));
+    let free = (0..ADDRESSES)
+        .map(|_| Ipv4Addr::from(FIRST_ADDRESS + api.next_address() % ADDRESSES))
+        .find(|address| !services.iter().any(|service| has_address(service, *address)));
     if let Some(address) = free {
         spec["clusterIPs"] = json!([address]);
         spec["clusterIP"] = json!(address);
     }
+}
+
+/// Whether a stored Service has this address. Looks for it in the text: there may be thousands of
+/// Services to look through.
+fn has_address(service: &Stored, address: Ipv4Addr) -> bool {
+    let wanted = format!("\"clusterIP\":\"{address}\"");
+    memchr::memmem::find(&service.json(), wanted.as_bytes()).is_some()
 }
 
 /// An update that leaves the address out keeps it.

@@ -66,11 +66,11 @@ pub(super) async fn delete_collection(api: &Api, call: &Call) -> Result<Response
     let chosen: Vec<Arc<Stored>> = snapshot
         .items
         .into_iter()
-        .filter(|object| selector.matches(object.value()))
+        .filter(|object| selector.matches(&object.to_value()))
         .take(list.limit.unwrap_or(usize::MAX))
         .collect();
     for object in &chosen {
-        let writer = writer(api, call, &options, key_of(object.value()));
+        let writer = writer(api, call, &options, key_of(&object.to_value()));
         match remove(&writer, &options) {
             Err(error) if error.code != 404 => return Err(error),
             _ => {}
@@ -103,7 +103,7 @@ fn remove(writer: &Writer<'_>, options: &Options) -> Result<Deletion, ApiError> 
         let Some(stored) = api.store.get(&resource.table, &writer.key) else {
             return Err(ApiError::not_found(info, &writer.key.name));
         };
-        let current = resource.served(stored.value());
+        let current = resource.served(stored.to_value());
         let change = match deletion::decide(info, &current, options, api.now())? {
             Step::Wait => return Ok(Deletion::Pending(Written::Stored(stored))),
             Step::Mark(next) if writer.options.dry_run => {
@@ -111,7 +111,7 @@ fn remove(writer: &Writer<'_>, options: &Options) -> Result<Deletion, ApiError> 
             }
             Step::Remove if writer.options.dry_run => return Ok(Deletion::Removed(stored)),
             Step::Mark(next) => Change::Put(resource.stored(next)),
-            Step::Remove => Change::Delete(stored.value().clone()),
+            Step::Remove => Change::Delete(stored.to_value()),
         };
         let removes = matches!(change, Change::Delete(_));
         let Ok(written) = api.store.commit(&resource.table, &writer.key, Some(&stored), change)
@@ -123,7 +123,7 @@ fn remove(writer: &Writer<'_>, options: &Options) -> Result<Deletion, ApiError> 
             return Ok(Deletion::Pending(Written::Stored(written)));
         }
         if info.is("apiextensions.k8s.io", DEFINITIONS) {
-            api.definition_removed(written.value());
+            api.definition_removed(&written.to_value());
         }
         return Ok(Deletion::Removed(written));
     }

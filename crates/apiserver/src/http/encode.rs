@@ -1,6 +1,5 @@
 //! Objects and lists in the form the client asked for.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -33,9 +32,9 @@ impl Encoder {
     /// A stored object.
     pub(crate) fn stored(&self, object: &Stored, now: Timestamp) -> Bytes {
         if self.form == Form::Object && self.resource.conversion == Conversion::None {
-            return object.json().clone();
+            return object.json();
         }
-        self.value(&self.resource.served(object.value()), now)
+        self.value(&self.resource.served(object.to_value()), now)
     }
 
     /// An object in its served version.
@@ -62,7 +61,7 @@ impl Encoder {
         match self.form {
             Form::Object => self.plain_list(items, meta),
             Form::Metadata => {
-                let items: Vec<Value> = items.iter().map(|o| partial(o.value())).collect();
+                let items: Vec<Value> = items.iter().map(|o| partial(&o.to_value())).collect();
                 json!({
                     "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
                     "metadata": meta.to_value(), "items": items,
@@ -71,9 +70,9 @@ impl Encoder {
                 .into_bytes()
             }
             Form::Table => {
-                let items: Vec<Cow<'_, Value>> =
-                    items.iter().map(|o| self.resource.served(o.value())).collect();
-                let mut table = self.table(items.iter().map(AsRef::as_ref), now);
+                let items: Vec<Value> =
+                    items.iter().map(|o| self.resource.served(o.to_value())).collect();
+                let mut table = self.table(&items, now);
                 table["metadata"] = meta.to_value();
                 table.to_string().into_bytes()
             }
@@ -101,9 +100,9 @@ impl Encoder {
                     out.push(b'{');
                     out.extend_from_slice(object.json_without_types());
                 }
-                Conversion::None => out.extend_from_slice(object.json()),
+                Conversion::None => out.extend_from_slice(&object.json()),
                 _ => {
-                    let mut served = self.resource.served(object.value()).into_owned();
+                    let mut served = self.resource.served(object.to_value());
                     if let Some(fields) = served.as_object_mut().filter(|_| !info.custom) {
                         fields.remove("kind");
                         fields.remove("apiVersion");

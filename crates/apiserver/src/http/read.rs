@@ -135,7 +135,7 @@ fn page(snapshot: Snapshot, selector: &Selector, options: &ListOptions, namespac
     let mut passed = 0;
     let mut more = false;
     for object in items {
-        if !selector.is_empty() && !selector.matches(object.value()) {
+        if !selector.is_empty() && !selector.matches(&object.to_value()) {
             passed += 1;
             continue;
         }
@@ -147,7 +147,7 @@ fn page(snapshot: Snapshot, selector: &Selector, options: &ListOptions, namespac
         taken.push(object);
     }
     let next = taken.last().filter(|_| more).map(|last: &Arc<Stored>| {
-        let after = crate::api::key_of(last.value());
+        let after = crate::api::key_of(&last.to_value());
         Continue { revision: Some(revision), after }.encode(namespaced)
     });
     let remaining = (next.is_some() && selector.is_empty()).then_some(total - passed);

@@ -19,7 +19,7 @@ pub(super) fn scale(api: &Api, call: &Call, verb: Verb) -> Result<Response<Body>
     let Some(paths) = &call.resource.info.scale else { return Err(ApiError::no_such_resource()) };
     if verb == Verb::Get {
         let object = read::find(api, call)?;
-        return Ok(answer::value(StatusCode::OK, &view(paths, object.value())));
+        return Ok(answer::value(StatusCode::OK, &view(paths, &object.to_value())));
     }
     let (word, kind) = match verb {
         Verb::Update => ("update", "UpdateOptions"),
@@ -35,7 +35,7 @@ pub(super) fn scale(api: &Api, call: &Call, verb: Verb) -> Result<Response<Body>
         Ok(Proposal { object: scaled(call, paths, current, &wanted)?, applied: false })
     })?;
     let view = match &outcome.written {
-        Written::Stored(object) => view(paths, object.value()),
+        Written::Stored(object) => view(paths, &object.to_value()),
         Written::Draft(object) => view(paths, object),
     };
     Ok(answer::value(StatusCode::OK, &view))

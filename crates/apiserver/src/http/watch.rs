@@ -110,6 +110,16 @@ impl Scope {
             && self.name.as_ref().is_none_or(|name| *name == key.name)
     }
 
+    /// Whether an object of its namespace belongs to this watch.
+    fn shows(&self, object: &Stored) -> bool {
+        if self.name.is_none() && self.selector.is_empty() {
+            return true;
+        }
+        let object = object.to_value();
+        let named = self.name.as_ref().is_none_or(|name| meta(&object, "name") == name);
+        named && self.selector.matches(&object)
+    }
+
     /// What an event is to this watch: with a selector an object comes and goes as it starts and
     /// stops matching.
     fn sees(&self, event: &Event) -> Option<EventKind> {
@@ -119,7 +129,7 @@ impl Scope {
         if self.selector.is_empty() {
             return Some(event.kind);
         }
-        let matched = |object: &Arc<Stored>| self.selector.matches(object.value());
+        let matched = |object: &Arc<Stored>| self.selector.matches(&object.to_value());
         let before = event.previous.as_ref().is_some_and(matched);
         let after = event.kind != EventKind::Deleted && matched(&event.object);
         match (before, after) {
@@ -170,8 +180,7 @@ impl Watch {
         let now = self.api.now();
         let mut chunk = Vec::new();
         for object in &snapshot.items {
-            let named = self.scope.name.as_ref().is_none_or(|n| meta(object.value(), "name") == n);
-            if named && self.scope.selector.matches(object.value()) {
+            if self.scope.shows(object) {
                 append_watch_line(&mut chunk, "ADDED", &self.encoder.stored(object, now));
                 if chunk.len() >= CHUNK {
                     self.ready.push_back(std::mem::take(&mut chunk).into());
@@ -282,7 +291,7 @@ impl Watch {
         let object = match event.previous.as_ref().filter(|_| stopped_matching) {
             None => self.encoder.stored(&event.object, now),
             Some(previous) => {
-                let mut last = self.encoder.resource.served(previous.value()).into_owned();
+                let mut last = self.encoder.resource.served(previous.to_value());
                 let revision = event.revision.to_string();
                 set_meta(&mut last, "resourceVersion", Some(revision.into()));
                 self.encoder.value(&last, now)

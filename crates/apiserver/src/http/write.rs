@@ -262,7 +262,7 @@ impl<'a> Writer<'a> {
         for _ in 0..MAX_ATTEMPTS {
             let outcome = match self.api.store.get(&self.resource.table, &self.key) {
                 Some(stored) => {
-                    let current = self.resource.served(stored.value());
+                    let current = self.resource.served(stored.to_value());
                     self.replace(&stored, &current, propose(Some(&current))?)?
                 }
                 None if create => self.insert(propose(None)?)?,
@@ -340,13 +340,13 @@ impl<'a> Writer<'a> {
         let Ok(written) = committed else { return Ok(None) };
         self.committed(&written);
         match (self.defines(), finished) {
-            (true, true) => self.api.definition_removed(written.value()),
+            (true, true) => self.api.definition_removed(&written.to_value()),
             (true, false) => self.api.definition_changed(&self.key.name),
             (false, _) => {}
         }
         // Who empties the finalizers is told of the object as it was last stored.
         Ok(outcome(if finished {
-            let mut last = self.resource.served(written.value()).into_owned();
+            let mut last = self.resource.served(written.to_value());
             let version = current["metadata"]["resourceVersion"].clone();
             set_meta(&mut last, "resourceVersion", Some(version));
             Written::Draft(last)

@@ -223,14 +223,14 @@ impl Store {
         let revision = inner.revision + 1;
         let (kind, object) = match change {
             Change::Put(value) => {
-                let object = Arc::new(Stored::new(value, revision));
-                entry.objects.insert(key.clone(), object.clone());
                 let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
+                let object = Arc::new(Stored::new(value, revision, kind));
+                entry.objects.insert(key.clone(), object.clone());
                 (kind, object)
             }
             Change::Delete(value) => {
                 entry.objects.remove(key);
-                (EventKind::Deleted, Arc::new(Stored::new(value, revision)))
+                (EventKind::Deleted, Arc::new(Stored::new(value, revision, EventKind::Deleted)))
             }
         };
         inner.revision = revision;

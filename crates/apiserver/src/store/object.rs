@@ -1,42 +1,63 @@
-//! One stored version of an object: its value, and its JSON written once for everybody.
+//! One stored version of an object: its JSON, written once for everybody.
+//!
+//! A tree of values takes ten times the memory of its text, and most versions are never looked into
+//! again: so the tree is made anew for whoever asks, and only the text is kept. It is kept as the
+//! line of the watch event that announces it, of which every other form is a part.
 
 use std::io::Write;
+use std::ops::Range;
 
 use bytes::Bytes;
 use serde_json::Value;
 
+use super::EventKind;
+use super::window::{LINE_END, line_start};
+
 /// A version of an object. Immutable; shared by readers, events and watchers.
 #[derive(Debug)]
 pub struct Stored {
-    value: Value,
-    json: Bytes,
-    /// Length of `{"kind":…,"apiVersion":…,` at the start of `json`.
+    uid: Box<str>,
+    line: Bytes,
+    /// Where in `line` the object is.
+    object: Range<usize>,
+    /// Length of `{"kind":…,"apiVersion":…,` at the start of the object.
     types: usize,
     revision: u64,
 }
 
 impl Stored {
-    /// Stamps the revision into the value and writes it down.
-    pub fn new(mut value: Value, revision: u64) -> Self {
+    /// Stamps the revision into the value and writes it down, as what an event of `kind` tells.
+    pub fn new(mut value: Value, revision: u64, kind: EventKind) -> Self {
         value["metadata"]["resourceVersion"] = Value::String(revision.to_string());
-        let (json, types) = encode(&value);
-        Self { value, json, types, revision }
+        let uid = value["metadata"]["uid"].as_str().unwrap_or_default().into();
+        let mut line = Vec::with_capacity(1024);
+        line_start(&mut line, kind.as_str());
+        let start = line.len();
+        let types = write_object(&mut line, &value);
+        let object = start..line.len();
+        line.extend_from_slice(LINE_END);
+        Self { uid, line: line.into_boxed_slice().into(), object, types, revision }
     }
 
-    /// The object.
-    pub fn value(&self) -> &Value {
-        &self.value
+    /// The object, parsed: some microseconds for each KiB.
+    pub fn to_value(&self) -> Value {
+        serde_json::from_slice(&self.json()).expect("it was written from a value")
     }
 
     /// The object as JSON.
-    pub fn json(&self) -> &Bytes {
-        &self.json
+    pub fn json(&self) -> Bytes {
+        self.line.slice(self.object.clone())
+    }
+
+    /// The line of a watch that announces this version.
+    pub fn line(&self) -> &Bytes {
+        &self.line
     }
 
     /// The object as JSON without kind and apiVersion and without the opening brace, as the
     /// items of typed lists are written: put a `{` before it.
     pub fn json_without_types(&self) -> &[u8] {
-        &self.json[self.types..]
+        &self.line[self.object.start + self.types..self.object.end]
     }
 
     /// Revision of the write that made this version.
@@ -46,30 +67,30 @@ impl Stored {
 
     /// `metadata.uid`, or empty.
     pub fn uid(&self) -> &str {
-        self.value["metadata"]["uid"].as_str().unwrap_or_default()
+        &self.uid
     }
 }
 
-/// Writes an object with its kind and apiVersion first, and tells where the rest starts.
-fn encode(value: &Value) -> (Bytes, usize) {
-    let mut out = Vec::with_capacity(1024);
+/// Writes an object with its kind and apiVersion first, and tells how long that beginning is.
+fn write_object(out: &mut Vec<u8>, value: &Value) -> usize {
+    let start = out.len();
     out.push(b'{');
     for key in ["kind", "apiVersion"] {
-        if let Some(Value::String(text)) = value.get(key) {
-            write_entry(&mut out, key, &Value::String(text.clone()));
+        if let Some(text @ Value::String(_)) = value.get(key) {
+            write_entry(out, key, text);
         }
     }
-    let types = out.len();
+    let types = out.len() - start;
     for (key, member) in value.as_object().into_iter().flatten() {
         if key != "kind" && key != "apiVersion" {
-            write_entry(&mut out, key, member);
+            write_entry(out, key, member);
         }
     }
     if out.last() == Some(&b',') {
         out.pop();
     }
     out.push(b'}');
-    (Bytes::from(out), types)
+    types
 }
 
 fn write_entry(out: &mut Vec<u8>, key: &str, value: &Value) {
@@ -91,8 +112,10 @@ mod tests {
         let object = Stored::new(
             json!({"apiVersion": "v1", "data": {"a": "b"}, "kind": "ConfigMap", "metadata": {"name": "x"}}),
             7,
+            EventKind::Added,
         );
-        let text = std::str::from_utf8(object.json()).unwrap();
+        let json = object.json();
+        let text = std::str::from_utf8(&json).unwrap();
         assert_eq!(
             text,
             r#"{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"b"},"metadata":{"name":"x","resourceVersion":"7"}}"#
@@ -101,5 +124,16 @@ mod tests {
             std::str::from_utf8(object.json_without_types()).unwrap(),
             r#""data":{"a":"b"},"metadata":{"name":"x","resourceVersion":"7"}}"#
         );
+    }
+
+    #[test]
+    fn the_line_announces_the_object() {
+        let object = Stored::new(json!({"metadata": {"name": "x"}}), 7, EventKind::Modified);
+        let text = std::str::from_utf8(object.line()).unwrap();
+        assert_eq!(
+            text,
+            "{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"x\",\"resourceVersion\":\"7\"}}}\n"
+        );
+        assert_eq!(object.to_value()["metadata"]["name"], "x");
     }
 }

@@ -23,7 +23,7 @@ fn put(store: &Store, name: &str, data: u8) -> Arc<Stored> {
 
 fn remove(store: &Store, name: &str) {
     if let Some(current) = store.get(&table(), &key(name)) {
-        let last = current.value().clone();
+        let last = current.to_value();
         store.commit(&table(), &key(name), Some(&current), Change::Delete(last)).unwrap();
     }
 }
@@ -31,7 +31,8 @@ fn remove(store: &Store, name: &str) {
 fn contents(store: &Store, at: Option<u64>) -> Vec<(String, Value)> {
     let snapshot = store.list(&table(), Some("ns"), None, at).unwrap();
     let item = |o: &Arc<Stored>| {
-        (o.value()["metadata"]["name"].as_str().unwrap().to_owned(), o.value()["data"].clone())
+        let o = o.to_value();
+        (o["metadata"]["name"].as_str().unwrap().to_owned(), o["data"].clone())
     };
     snapshot.items.iter().map(item).collect()
 }
@@ -89,7 +90,7 @@ proptest! {
             for event in store.events_after(&table(), revision, usize::MAX).unwrap().events {
                 match event.kind {
                     EventKind::Deleted => { replayed.remove(&event.key.name); }
-                    _ => { replayed.insert(event.key.name.clone(), event.object.value()["data"].clone()); }
+                    _ => { replayed.insert(event.key.name.clone(), event.object.to_value()["data"].clone()); }
                 }
             }
             prop_assert_eq!(replayed.into_iter().collect::<Vec<_>>(), newest.clone());
@@ -108,7 +109,7 @@ proptest! {
         let (mut after, mut seen) = (None, Vec::new());
         loop {
             let snapshot = store.list(&table(), Some("ns"), after.as_ref(), Some(at)).unwrap();
-            let page: Vec<Key> = snapshot.items.iter().take(size).map(|o| key(o.value()["metadata"]["name"].as_str().unwrap())).collect();
+            let page: Vec<Key> = snapshot.items.iter().take(size).map(|o| key(o.to_value()["metadata"]["name"].as_str().unwrap())).collect();
             let Some(last) = page.last() else { break };
             after = Some(last.clone());
             seen.extend(page.into_iter().map(|k| k.name));

@@ -1,7 +1,7 @@
 //! The bounded past of one table: its last events, each with the version it replaced.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -42,7 +42,6 @@ pub struct Event {
     pub object: Arc<Stored>,
     /// The version before the write.
     pub previous: Option<Arc<Stored>>,
-    line: OnceLock<Bytes>,
 }
 
 impl Event {
@@ -53,17 +52,17 @@ impl Event {
         object: Arc<Stored>,
         previous: Option<Arc<Stored>>,
     ) -> Self {
-        Self { revision, kind, key, object, previous, line: OnceLock::new() }
+        Self { revision, kind, key, object, previous }
     }
 
-    /// The event as a line of a watch, written once and shared by all watchers that see it
-    /// unchanged.
+    /// The event as a line of a watch, shared by all watchers that see it unchanged.
     pub fn line(&self) -> Bytes {
-        self.line.get_or_init(|| watch_line(self.kind.as_str(), self.object.json())).clone()
+        self.object.line().clone()
     }
 
+    /// Bytes that it keeps alive.
     fn weight(&self) -> usize {
-        self.object.json().len()
+        self.object.line().len()
     }
 }
 
@@ -76,12 +75,20 @@ pub fn watch_line(kind: &str, object: &[u8]) -> Bytes {
 
 /// Appends one line of a watch.
 pub fn append_watch_line(out: &mut Vec<u8>, kind: &str, object: &[u8]) {
+    line_start(out, kind);
+    out.extend_from_slice(object);
+    out.extend_from_slice(LINE_END);
+}
+
+/// What comes before the object in a line of a watch.
+pub(super) fn line_start(out: &mut Vec<u8>, kind: &str) {
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(kind.as_bytes());
     out.extend_from_slice(b"\",\"object\":");
-    out.extend_from_slice(object);
-    out.extend_from_slice(b"}\n");
 }
+
+/// What comes after it.
+pub(super) const LINE_END: &[u8] = b"}\n";
 
 /// The window. Its floor is the revision of the youngest event that left it.
 #[derive(Debug)]

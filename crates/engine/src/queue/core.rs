@@ -37,6 +37,7 @@ use tracing::Span;
 
 use super::backoff;
 use super::lane::{Lane, Nudge, Route, RouteId, Wake};
+use crate::planted::{self, Bug};
 
 /// How long a key waits that the fence refused; by then the shard is lost or ours again.
 pub const REFUSED_DELAY: Duration = Duration::from_secs(1);
@@ -200,9 +201,17 @@ impl<T: Clone> Queue<T> {
         let Some(route) = lane.routes.iter_mut().find(|route| route.takes(hash)) else {
             return Added::NoRoute;
         };
+        if planted::has(Bug::ForgetsDelayed)
+            && priority == Priority::Initial
+            && route.epoch > Epoch(1)
+        {
+            return Added::NoRoute;
+        }
         let nudge = Nudge { priority, retry: false, span: cause.clone() };
         if let Some(run) = lane.running.get_mut(key) {
-            run.run_again(route.id, nudge);
+            if !planted::has(Bug::ForgetsChangeOfRunning) {
+                run.run_again(route.id, nudge);
+            }
             return Added::Queued;
         }
         if route.is_open() && !route.contains(key) && route.len() >= self.limits.keys {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use model::Hold;
+use model::{Hold, Work, Workload};
 use tokio::sync::Semaphore;
 
 use super::fake::config_map;
@@ -59,6 +59,32 @@ async fn a_drain_waits_for_what_runs_and_drops_what_waits() {
     world.hold_active("east", 5);
     let _list = server.expect(MAPS).await.list(9, &["a", "b"].map(|name| config_map(name, 1)));
     world.wait_journal("end east/ns/b@5").await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_shard_costs_is_measured_while_it_is_held() {
+    let (spec, gate) = gated();
+    let world = World::start(vec![spec]);
+    let work = || -> Option<Work> { world.meter.measure().into_values().next() };
+    let mut server = world.engage("east", 1);
+    assert_eq!(work(), None);
+    world.hold_active("east", 3);
+    let list = server.expect(MAPS).await.list(5, &["a", "b"].map(|name| config_map(name, 1)));
+    world.wait_entries(1).await;
+    list.event("MODIFIED", &config_map("b", 6));
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let measured = work().unwrap();
+    assert_eq!((measured.busy, measured.events), (Duration::from_secs(100), 3));
+    let cached: usize = world.status.informers().iter().map(|informer| informer.bytes).sum();
+    assert_eq!(measured.cached_bytes, cached as u64);
+    gate.add_permits(9);
+    world.wait_journal("end east/ns/b@3").await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(work().unwrap().busy, Duration::from_secs(100), "nothing ran");
+    world.hold("east", None);
+    settle().await;
+    assert_eq!(work(), None);
     world.stop().await;
 }
 

@@ -20,7 +20,7 @@ use super::fake::{PATIENCE, Server, server};
 use crate::dispatch::{Dispatch, DispatchObserver};
 use crate::engine::{Engine, EngineConfig};
 use crate::{
-    Action, Context, Controller, ControllerSpec, EngineStatus, ReconcileError, Reconciler,
+    Action, Context, Controller, ControllerSpec, EngineStatus, Meter, ReconcileError, Reconciler,
 };
 
 /// The time of tokio's paused clock.
@@ -102,6 +102,7 @@ pub(super) struct World {
     pub(super) owner: Arc<Owner>,
     pub(super) status: EngineStatus,
     pub(super) clock: Arc<PausedClock>,
+    pub(super) meter: Meter,
     journal: Arc<Journal>,
     clusters: watch::Sender<Arc<ClusterSet>>,
     registry: Registry,
@@ -120,6 +121,7 @@ impl World {
             acknowledged: watch::Sender::default(),
         });
         let journal = Arc::new(Journal::default());
+        let meter = Meter::new(Arc::clone(&clock) as Arc<dyn Clock>);
         let (clusters, watched) = watch::channel(Arc::default());
         let registry = Registry::new();
         let groups: BTreeMap<_, _> =
@@ -128,6 +130,7 @@ impl World {
             EngineConfig {
                 clock: Arc::clone(&clock) as Arc<dyn Clock>,
                 ownership: Arc::clone(&owner) as Arc<dyn Ownership>,
+                meter: meter.clone(),
                 clusters: watched,
                 groups,
                 registry: &registry,
@@ -141,7 +144,7 @@ impl World {
         let status = engine.status();
         let stop = CancellationToken::new();
         let engine = Some(tokio::spawn(engine.run(stop.clone())));
-        Self { owner, status, clock, journal, clusters, registry, stop, engine }
+        Self { owner, status, clock, meter, journal, clusters, registry, stop, engine }
     }
 
     /// Engages a cluster; anew, if it is engaged already.

@@ -47,6 +47,9 @@ pub struct Config {
     pub controllers: Option<BTreeMap<ControllerName, ControllerSettings>>,
     /// How liveness is told.
     pub lease: LeaseTimings,
+    /// Whether every write carries the epoch it is made at, for clusters with the admission
+    /// policy.
+    pub stamp_epochs: bool,
     /// How long reconciles may go on in a shard that is handed over.
     pub drain_timeout: Duration,
     /// How long an orderly exit may take.
@@ -136,6 +139,7 @@ impl Config {
             clusters,
             controllers: None,
             lease: LeaseTimings::default(),
+            stamp_epochs: false,
             drain_timeout: Duration::from_secs(30),
             shutdown_grace_period: Duration::from_secs(60),
             admin: None,

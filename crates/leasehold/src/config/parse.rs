@@ -54,6 +54,7 @@ fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> 
     let clusters = clusters(&root, env);
     let controllers = controllers(&root, known);
     let lease = lease(&root);
+    let stamp_epochs = fence(&root);
     let waits = waits(&root);
     let admin = admin(&root);
     let (log, otlp) = telemetry_section(&root, identity.as_deref().unwrap_or_default());
@@ -66,6 +67,7 @@ fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> 
         owner,
         controllers,
         lease,
+        stamp_epochs,
         drain_timeout: waits.0,
         shutdown_grace_period: waits.1,
         admin: Some(admin),
@@ -259,6 +261,13 @@ fn misfit(timings: LeaseTimings) -> Option<String> {
             values::show(margin),
         )
     })
+}
+
+fn fence(root: &Section<'_>) -> bool {
+    let section = root.section("fence");
+    let stamp_epochs = section.value("stampEpochs", values::flag).unwrap_or(false);
+    section.finish();
+    stamp_epochs
 }
 
 /// The drain timeout and the grace period, which must leave room for it.

@@ -30,6 +30,7 @@ fn the_example_holds_every_key_and_is_right() {
     assert_eq!(config.identity, "replica-0");
     assert_eq!(config.lease, sharding::LeaseTimings::default());
     assert_eq!(config.clusters.kubeconfigs.len(), 2);
+    assert!(config.stamp_epochs);
     assert!(config.clusters.kubeconfigs[0].path.is_absolute());
     assert_eq!(config.controllers.unwrap().len(), 2);
     assert_eq!(config.otlp.unwrap().endpoint, "http://127.0.0.1:4317/");
@@ -42,6 +43,7 @@ fn the_least_file_gets_defaults() {
     assert_eq!(config.identity, "host-1");
     assert_eq!(config.clusters.directory.as_deref(), Some(Path::new("/etc/l/c")));
     assert_eq!(config.controllers, None);
+    assert!(!config.stamp_epochs);
     assert_eq!(config.admin.unwrap().to_string(), "127.0.0.1:8080");
     assert_eq!(config.shutdown_grace_period, Duration::from_secs(60));
 }

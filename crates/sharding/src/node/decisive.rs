@@ -22,6 +22,9 @@ impl Hash for Node {
             election,
             coordinator,
             planned,
+            // Estimates, which change only where work is measured; what they amount to is told in
+            // the Member, which is part of the world. The model measures none.
+            load: _,
             // For metrics and logs.
             ledger: _,
             notes: _,

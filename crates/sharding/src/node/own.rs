@@ -1,16 +1,27 @@
 //! The member's own objects: its Lease, kept alive until it may not be, and its Member.
 
-use model::{MemberId, Moment};
+use std::collections::BTreeMap;
+
+use model::{MemberId, Moment, ShardId, Work};
 
 use super::{Node, Note};
-use crate::api::{MemberSpec, PROTOCOL_VERSION};
+use crate::api::{GroupDetail, MemberSpec, PROTOCOL_VERSION};
 use crate::handle::Departure;
 use crate::lease::{self, LeaseRecord};
+use crate::load::Load;
 use crate::member::Standing;
 use crate::outbox::Flight;
 use crate::record::{MemberRecord, Object, Outcome, Version, Write};
 
 impl Node {
+    /// Sees whether a drain was asked for or taken back. Before the fence, so that one asked for
+    /// at its moment goes on to the next incarnation.
+    pub(super) fn heed_drain(&mut self) {
+        if let Some(held) = self.world.members().get(self.membership.id()) {
+            self.drain = held.spec.drain;
+        }
+    }
+
     /// Ends this incarnation if it may not act any more.
     pub(super) fn fence(&mut self, now: Moment) {
         let Standing::Holding { .. } = self.membership.standing() else { return };
@@ -39,6 +50,8 @@ impl Node {
         for (cluster, map) in self.world.maps() {
             self.tracker.observe(cluster, Some(map), now);
         }
+        // What it told was of shards that it does not hold any more.
+        self.load = Load::default();
         self.election.lost();
         self.notes.push(Note::Fenced { was: was.clone(), is, cause });
     }
@@ -85,14 +98,17 @@ impl Node {
         }
     }
 
+    pub(super) fn measured(&mut self, work: &BTreeMap<ShardId, Work>, now: Moment) {
+        let me = self.membership.id();
+        let others = self.world.members().iter().filter(|(id, _)| *id != me);
+        self.load.measure(work, others.flat_map(|(_, member)| &member.spec.loads), now);
+    }
+
     pub(super) fn keep_member(&mut self, now: Moment) {
         if !self.membership.is_valid(now) {
             return;
         }
         let id = self.membership.id();
-        if let Some(held) = self.world.members().get(id) {
-            self.drain = held.spec.drain;
-        }
         let spec = self.member_spec();
         let Some(held) = self.world.members().get(id) else {
             if self.leave_by.is_none() {
@@ -123,11 +139,17 @@ impl Node {
             capacity: self.config.capacity,
             protocol_version: PROTOCOL_VERSION,
             groups: self.groups.clone(),
+            group_details: GroupDetail::all_of(&self.config.traits),
             shards: self.tracker.owned().holdings.len().try_into().unwrap_or(u32::MAX),
             acknowledged_drains: self.tracker.acknowledged(),
             drain: self.drain,
-            loads: Vec::new(),
+            busy: self.load.told_busy(),
+            loads: self.load.told(),
             down_clusters: self.down_clusters.clone(),
         }
     }
 }
+
+#[cfg(test)]
+#[path = "own_tests.rs"]
+mod tests;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use model::{Clock, ClusterSet, Epoch, Moment, OwnedShards, ShardId};
+use model::{Clock, ClusterSet, Epoch, Moment, OwnedShards, ShardId, Workload};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +27,8 @@ use crate::record::{Kind, Target, Write};
 pub(crate) const MESSAGES: usize = 1024;
 /// Messages taken in before the next step.
 const BATCH: usize = 1024;
+/// How often the work done for each shard is counted.
+const MEASURE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a write may take, the renewal of the own Lease aside.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -59,6 +61,8 @@ pub(crate) struct Loop {
     pub(crate) lease: LeaseTimings,
     pub(crate) metrics: Metrics,
     pub(crate) clusters: watch::Receiver<Arc<ClusterSet>>,
+    pub(crate) workload: Arc<dyn Workload>,
+    pub(crate) measure_at: Moment,
     pub(crate) acknowledged: Arc<Acknowledged>,
     pub(crate) leave: watch::Receiver<bool>,
     pub(crate) owned: watch::Sender<Arc<OwnedShards>>,
@@ -117,6 +121,7 @@ impl Loop {
                 () = sleep => {}
             }
             self.take_requests();
+            self.measure();
         }
         // What is still under way (a Member's deletion at most) ends with this task.
         let departed = self.node.departed();
@@ -137,6 +142,15 @@ impl Loop {
         }
         if *self.leave.borrow_and_update() {
             self.node.handle(Input::Leave, now);
+        }
+    }
+
+    /// Counts the work now and then. No timer is needed: a step is never far away.
+    fn measure(&mut self) {
+        let now = self.clock.now();
+        if now >= self.measure_at {
+            self.measure_at = now + MEASURE_INTERVAL;
+            self.node.handle(Input::Measured(self.workload.measure()), now);
         }
     }
 

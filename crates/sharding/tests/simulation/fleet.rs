@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
-use model::{ClusterName, Epoch, Hold, MemberId, Moment, Purpose, ShardId};
+use model::{ClusterName, Epoch, Hold, MemberId, Moment, Purpose, ShardId, Work};
 use sharding::node::{Input, Node};
 use sharding::record::{Kind, Outcome, Target, Write};
 use sharding::{Config, LeaseTimings};
@@ -18,6 +18,8 @@ pub const LONGEST_RECONCILE_MS: u64 = 3_000;
 /// How long a member waits for the answer to a write.
 const WRITE_TIMEOUT_US: u64 = 1_400_000;
 const MS: u64 = 1_000;
+/// How often the engine is asked how much work it has done.
+const MEASURE_INTERVAL_US: u64 = 5_000_000;
 
 /// Something goes wrong with a replica.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +40,7 @@ pub enum Fault {
 enum Happening {
     Step,
     Watch { upto: usize },
+    Measure,
     Answer { request: u64 },
     Finish { shard: ShardId, run: u64 },
 }
@@ -63,6 +66,23 @@ pub struct Fleet {
     arrivals: BTreeMap<(u64, u64), (usize, u64, Write)>,
     replicas: Vec<Replica>,
     clusters: BTreeSet<ClusterName>,
+    heat: BTreeMap<ClusterName, Heat>,
+}
+
+/// How much work a cluster makes, spread evenly over its uids.
+#[derive(Clone, Copy, Default)]
+struct Heat {
+    /// Milliseconds of work in each second.
+    rate: u64,
+    since_us: u64,
+    /// All that it made until then.
+    before_us: u64,
+}
+
+impl Heat {
+    fn worked_us(self, now_us: u64) -> u64 {
+        self.before_us + (now_us - self.since_us) * self.rate / 1_000
+    }
 }
 
 struct Replica {
@@ -119,6 +139,7 @@ impl Fleet {
             arrivals: BTreeMap::new(),
             replicas: Vec::new(),
             clusters: BTreeSet::new(),
+            heat: BTreeMap::new(),
         };
         fleet.set_clusters(clusters);
         fleet
@@ -160,6 +181,14 @@ impl Fleet {
         let (list, step) = (self.delay(), self.draw(0..50) * MS);
         self.schedule(list, replica, Happening::Watch { upto: usize::MAX });
         self.schedule(step, replica, Happening::Step);
+        self.schedule(MEASURE_INTERVAL_US, replica, Happening::Measure);
+    }
+
+    /// A cluster makes that many milliseconds of work in each second from now on.
+    pub fn heat(&mut self, cluster: usize, rate: u64) {
+        let cluster: ClusterName = format!("c{cluster}").parse().expect("a name");
+        let before_us = self.heat.get(&cluster).map_or(0, |heat| heat.worked_us(self.now_us));
+        self.heat.insert(cluster, Heat { rate, since_us: self.now_us, before_us });
     }
 
     /// Configures that many clusters.
@@ -300,6 +329,7 @@ impl Fleet {
                 self.replicas[replica].planned_step = u64::MAX;
             }
             Happening::Watch { upto } => self.deliver(replica, upto),
+            Happening::Measure => self.measure(replica),
             Happening::Answer { request } => self.answer(replica, request),
             Happening::Finish { shard, run } => {
                 let running = &mut self.replicas[replica].running;
@@ -365,6 +395,21 @@ impl Fleet {
             watcher.node.handle(Input::Event(event), now);
         }
         watcher.watched = watcher.watched.max(upto);
+    }
+
+    /// The engine tells how much work it has done for each shard that it holds.
+    fn measure(&mut self, replica: usize) {
+        let measured = &mut self.replicas[replica];
+        let work = |shard: &ShardId| {
+            let heat = self.heat.get(&shard.cluster).copied().unwrap_or_default();
+            let busy = Duration::from_micros(heat.worked_us(self.now_us) >> shard.range.bits());
+            Work { busy, ..Work::default() }
+        };
+        let owned = measured.node.published().owned;
+        let work = owned.holdings.keys().map(|shard| (shard.clone(), work(shard))).collect();
+        let now = measured.clock.read(self.now_us);
+        measured.node.handle(Input::Measured(work), now);
+        self.schedule(MEASURE_INTERVAL_US, replica, Happening::Measure);
     }
 
     /// One step of the node and of its engine; repeated while the engine acknowledges drains.

@@ -155,6 +155,37 @@ fn chaos() {
     });
 }
 
+/// A cluster that makes most of the work is split, and merged again when it has cooled down, while
+/// anything may happen: whatever shard a uid lies in, S1 and S3 hold for it.
+#[test]
+fn ranges_split_and_merge_under_faults() {
+    for_each_seed("ranges", |seed| {
+        let mut fleet = Fleet::new(seed, 5, Network::Rough);
+        for _ in 0..3 {
+            fleet.start();
+        }
+        for cluster in 1..5 {
+            fleet.heat(cluster, 20);
+        }
+        fleet.heat(0, 2_000);
+        fleet.run_for(60_000);
+        for _ in 0..12 {
+            fleet.inject_any();
+            let pause = fleet.draw(0..12_000);
+            fleet.run_for(pause);
+        }
+        let (splits, _) = fleet.oracle.reshapes();
+        assert!(splits > 0, "the hot cluster is split");
+        fleet.heat(0, 0);
+        fleet.heal();
+        // What was told of it is forgotten, and a coordinator that is new waits as long.
+        fleet.run_for(460_000);
+        let (splits, merges) = fleet.oracle.reshapes();
+        assert_eq!(splits, merges, "all that was split is whole again");
+        assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 5, "all owned");
+    });
+}
+
 #[test]
 fn a_seed_replays_to_the_same_history() {
     let history = |seed| {

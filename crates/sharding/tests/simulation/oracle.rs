@@ -1,44 +1,59 @@
 //! What must hold, judged from outside: commits of the store and dispatches of the members, each at
 //! its time on the simulation's own clock.
+//!
+//! Judged per uid, not per shard: a few hashes stand for all, and whatever shard one of them lies
+//! in, before and after splits and merges, its owners follow one another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Epoch, MemberId, ShardId};
+use model::{ClusterName, Epoch, GroupName, MemberId, ShardId};
 use sharding::handover::Entry;
 use sharding::lease;
 use sharding::record::{MapRecord, Object};
 
 use crate::server::Commit;
 
+/// The hashes looked at: this many, evenly spaced.
+const PROBES: u64 = 16;
+
+/// A hash of some object's uid, in one cluster and for one group.
+type Probe = (ClusterName, GroupName, u64);
+
 /// All that the oracles remember.
 #[derive(Debug, Default)]
 pub struct Oracle {
-    /// The present dispatch of each shard: by whom, and when it ends at the latest.
-    running: BTreeMap<ShardId, (MemberId, u64)>,
-    /// The highest epoch each shard was ever owned at.
-    epochs: BTreeMap<ShardId, Epoch>,
+    /// The present dispatch of each probe: by whom, and when it ends at the latest.
+    running: BTreeMap<Probe, (MemberId, u64)>,
+    /// The last owner of each probe and its epoch: the highest ever.
+    owned: BTreeMap<Probe, (Option<MemberId>, Epoch)>,
     owners: BTreeMap<ShardId, MemberId>,
     moves: usize,
+    splits: usize,
+    merges: usize,
 }
 
 impl Oracle {
     /// S1: dispatch intervals of different members never overlap.
     pub fn dispatched(&mut self, shard: &ShardId, member: &MemberId, now_us: u64, until_us: u64) {
-        if let Some((other, end)) = self.running.get(shard) {
-            assert!(
-                other == member || *end <= now_us,
-                "S1: {member} dispatches {shard} at {now_us} µs while {other} does until {end}"
-            );
+        for probe in probes(shard) {
+            if let Some((other, end)) = self.running.get(&probe) {
+                assert!(
+                    other == member || *end <= now_us,
+                    "S1: {member} dispatches {shard} at {now_us} µs while {other} does until {end}"
+                );
+            }
+            self.running.insert(probe, (member.clone(), until_us));
         }
-        self.running.insert(shard.clone(), (member.clone(), until_us));
     }
 
     /// A reconcile ended, or was cancelled.
     pub fn ended(&mut self, shard: &ShardId, member: &MemberId, now_us: u64) {
-        if let Some((running, end)) = self.running.get_mut(shard)
-            && running == member
-        {
-            *end = (*end).min(now_us);
+        for probe in probes(shard) {
+            if let Some((running, end)) = self.running.get_mut(&probe)
+                && running == member
+            {
+                *end = (*end).min(now_us);
+            }
         }
     }
 
@@ -51,7 +66,12 @@ impl Oracle {
         valid_until: impl Fn(&MemberId) -> Option<u64>,
     ) {
         match &commit.after {
-            Some(Object::Map(map)) => self.check_map(map),
+            Some(Object::Map(map)) => {
+                self.check_map(map);
+                if let Some(Object::Map(before)) = &commit.before {
+                    self.count_reshapes(before, map);
+                }
+            }
             Some(Object::Lease(record)) => {
                 let Some(member) = lease::subject(&record.name) else { return };
                 let taken = record.holder.as_deref().is_some_and(|h| h != member.as_str());
@@ -80,24 +100,59 @@ impl Oracle {
         self.moves
     }
 
-    /// S3: an owner is named at a higher epoch than any before, and stays at it.
+    /// How often a shard was split, and halves were merged.
+    pub fn reshapes(&self) -> (usize, usize) {
+        (self.splits, self.merges)
+    }
+
+    /// S3: each owner of a uid is named at a higher epoch than any before, and stays at it; and
+    /// every uid is in exactly one shard.
     fn check_map(&mut self, map: &MapRecord) {
+        let mut covered = BTreeSet::new();
+        self.owners.retain(|shard, _| {
+            shard.cluster != map.cluster || map.entries.contains_key(&shard.into())
+        });
         for (path, entry) in &map.entries {
             let shard = path.in_cluster(&map.cluster);
-            let highest = self.epochs.get(&shard).copied().unwrap_or_default();
-            let epoch = entry.epoch();
-            assert!(epoch >= highest, "S3: {shard} goes from epoch {highest} to {epoch}");
+            for probe in probes(&shard) {
+                self.check_probe(&shard, &probe, entry);
+                assert!(covered.insert(probe), "{shard} overlaps another of {map:?}");
+            }
             let Some(owner) = entry.owner() else {
                 self.owners.remove(&shard);
                 continue;
             };
-            let before = self.owners.insert(shard.clone(), owner.clone());
-            if before.as_ref() != Some(owner) {
-                assert!(epoch > highest, "S3: {shard} goes to {owner} at the old epoch {epoch}");
-                assert!(matches!(entry, Entry::Owned { .. }), "{shard} begins as {entry:?}");
-                self.moves += 1;
-            }
-            self.epochs.insert(shard, epoch);
+            let before = self.owners.insert(shard, owner.clone());
+            self.moves += usize::from(before.as_ref() != Some(owner));
+        }
+        let groups: BTreeSet<_> = map.entries.keys().map(|path| &path.group).collect();
+        assert_eq!(covered.len() as u64, groups.len() as u64 * PROBES, "all of {map:?}");
+    }
+
+    fn check_probe(&mut self, shard: &ShardId, probe: &Probe, entry: &Entry) {
+        let (before, highest) = self.owned.get(probe).cloned().unwrap_or_default();
+        let epoch = entry.epoch();
+        assert!(epoch >= highest, "S3: {shard} goes from epoch {highest} to {epoch}");
+        let owner = entry.owner().cloned();
+        if owner.is_some() && (&owner, epoch) != (&before, highest) {
+            assert!(epoch > highest, "S3: {shard} goes to {owner:?} at the old epoch {epoch}");
+            assert!(matches!(entry, Entry::Owned { .. }), "{shard} begins as {entry:?}");
+        }
+        self.owned.insert(probe.clone(), (owner, epoch));
+    }
+
+    fn count_reshapes(&mut self, before: &MapRecord, after: &MapRecord) {
+        for path in before.entries.keys().filter(|path| !after.entries.contains_key(path)) {
+            let halves = path.range.halves().into_iter().flatten();
+            let is_there = |range| {
+                let group = path.group.clone();
+                after.entries.contains_key(&sharding::api::ShardPath { group, range })
+            };
+            self.splits += usize::from(halves.into_iter().all(is_there));
+            // Of two halves that merge, one is counted.
+            let low = path.range.parent().and_then(|parent| parent.halves()).map(|[low, _]| low);
+            let merged = path.range.parent().is_some_and(is_there);
+            self.merges += usize::from(merged && low == Some(path.range));
         }
     }
 
@@ -108,4 +163,11 @@ impl Oracle {
             }
         }
     }
+}
+
+/// The probes that lie in a shard.
+fn probes(shard: &ShardId) -> impl Iterator<Item = Probe> + '_ {
+    let hashes = (0..PROBES).map(|probe| probe * (u64::MAX / PROBES + 1));
+    let inside = hashes.filter(|&hash| shard.range.contains(hash));
+    inside.map(|hash| (shard.cluster.clone(), shard.group.clone(), hash))
 }

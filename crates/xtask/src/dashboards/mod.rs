@@ -23,12 +23,16 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use self::queries::{Query, holds_a_number, of_dashboard, of_rules};
+use crate::packages::{self, Package};
 use crate::real::process::{Process, run as run_command};
 use crate::real::wait;
 
 const DASHBOARD: &str = "dashboards/leasehold-fleet.json";
 const RULES: &str = "dashboards/rules/leasehold.yaml";
 const RULE_TESTS: &str = "dashboards/rules/leasehold_test.yaml";
+
+/// It brings promtool along.
+const PACKAGES: &[Package] = &[("prometheus", "/usr/bin/prometheus")];
 
 /// How long the demo may take to start its replicas.
 const START_DEADLINE: Duration = Duration::from_secs(30);
@@ -42,9 +46,9 @@ pub struct Args {
     /// How long the demo lives; at least 36, for one of its replicas is killed and comes back.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
-    /// Use the release build.
-    #[arg(long)]
-    release: bool,
+    /// Use this `leasehold` instead of building one.
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
 }
 
 /// Runs the chore.
@@ -53,17 +57,15 @@ pub struct Args {
 /// When a tool is missing, a rule is wrong, or a query of the dashboard never returns a number.
 pub fn run(args: &Args) -> Result<()> {
     let root = xtask::root();
-    for tool in ["prometheus", "promtool"] {
-        run_command(Command::new(tool).arg("--version"))
-            .with_context(|| format!("{tool} is needed: install Debian's package prometheus"))?;
-    }
+    packages::install("a real Prometheus", PACKAGES)?;
     promtool(&["check", "rules", &path(&root, RULES)])?;
     promtool(&["test", "rules", &path(&root, RULE_TESTS)])?;
     println!("rules: checked, and their unit tests pass");
 
     let dashboard = of_dashboard(&fs::read_to_string(root.join(DASHBOARD))?)?;
     let rules = of_rules(&fs::read_to_string(root.join(RULES))?)?;
-    let binary = build(&root, args.release)?;
+    let binary =
+        args.binary.as_ref().map_or_else(|| build(&root), |given| Ok(fs::canonicalize(given)?))?;
     // One thread: a child dies with the thread that started it.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(ask_all(&binary, args.seconds, &dashboard, &rules))
@@ -155,18 +157,13 @@ fn promtool(arguments: &[&str]) -> Result<String> {
 }
 
 /// Builds the product; its path.
-fn build(root: &Path, release: bool) -> Result<PathBuf> {
-    let mut command = xtask::cargo();
-    command.args(["build", "--package", "leasehold"]);
-    if release {
-        command.arg("--release");
-    }
-    if !command.status()?.success() {
+fn build(root: &Path) -> Result<PathBuf> {
+    if !xtask::cargo().args(["build", "--package", "leasehold"]).status()?.success() {
         bail!("the product does not build");
     }
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root.join("target"), |dir| root.join(dir));
-    Ok(target.join(if release { "release" } else { "debug" }).join("leasehold"))
+    Ok(target.join("debug/leasehold"))
 }
 
 fn path(root: &Path, below: &str) -> String {

@@ -66,28 +66,46 @@ struct Status {
 #[derive(Debug, Default)]
 pub struct Ownership {
     /// By shard, as in `east/tdset/0/1`; each list in order of its epochs.
-    tenures: BTreeMap<String, Vec<Tenure>>,
+    pub tenures: BTreeMap<String, Vec<Tenure>>,
     /// What the ShardMaps themselves did wrong.
-    violations: Vec<String>,
+    pub violations: Vec<String>,
 }
 
 /// One owner's time with one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Tenure {
-    epoch: u64,
-    owner: String,
+pub struct Tenure {
+    /// Which of its owners this is.
+    pub epoch: u64,
+    /// The member.
+    pub owner: String,
     /// The earliest moment at which it can have been committed.
-    from: Timestamp,
+    pub from: Timestamp,
+    /// The latest moment at which it can have been committed.
+    pub committed: Timestamp,
+    /// When it was first told to drain, if it was.
+    pub draining: Option<Timestamp>,
     /// The latest moment at which its end can have been committed; `None` if it did not end.
-    until: Option<Timestamp>,
+    pub until: Option<Timestamp>,
+}
+
+/// A Lease of a member was written by its own process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// The member.
+    pub member: String,
+    /// When the API server received it.
+    pub at: Timestamp,
 }
 
 /// On whose behalf a write says it was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Attribution {
-    member: String,
-    shard: String,
-    epoch: u64,
+pub struct Attribution {
+    /// The member.
+    pub member: String,
+    /// The shard, as in `east/tdset/0/1`.
+    pub shard: String,
+    /// The epoch it says it has the shard at.
+    pub epoch: u64,
     key: String,
 }
 
@@ -104,7 +122,8 @@ pub struct Report {
     pub violations: Vec<String>,
 }
 
-/// The events of an audit log. A line that is cut short (the server was killed) ends it.
+/// The events of an audit log. A line that is cut short (the server was killed) ends it, or is
+/// followed by those of the server's next start.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -113,8 +132,10 @@ pub fn read(path: &Path) -> Result<Vec<Event>> {
     Ok(parse(&text))
 }
 
-fn parse(text: &str) -> Vec<Event> {
-    text.lines().map_while(|line| serde_json::from_str(line).ok()).collect()
+/// The events of the text of a log; see [`read`].
+pub fn parse(text: &str) -> Vec<Event> {
+    let event = |line| serde_json::from_str(line).ok();
+    text.lines().filter_map(event).collect()
 }
 
 /// The requests by `user` that were refused for want of rights; a line each.
@@ -131,6 +152,19 @@ pub fn answered(events: &[Event], user: &str) -> usize {
     events.iter().filter(|event| event.user.username == user).count()
 }
 
+/// Every renewal of a member's Lease that succeeded. Tells a renewal from a takeover by the user,
+/// so each replica must come as a user that is called as its identity.
+pub fn renewals(home: &[Event]) -> Vec<Renewal> {
+    let done = home.iter().filter(|event| event.is_write() && event.succeeded());
+    let of_lease = |event: &Event| {
+        let lease = event.object_ref.as_ref().filter(|object| object.resource == "leases")?;
+        let member = lease.name.strip_prefix("leasehold-member-")?;
+        let own = member.rsplit_once('-')?.0 == event.user.username;
+        own.then(|| Renewal { member: member.to_owned(), at: event.request_received_timestamp })
+    };
+    done.filter_map(of_lease).collect()
+}
+
 /// Holds every attributed write in `clusters` (by name) against the ownership told by `home`.
 pub fn verify(home: &[Event], clusters: &[(&str, &[Event])]) -> Report {
     let ownership = Ownership::from_events(home);
@@ -140,22 +174,11 @@ pub fn verify(home: &[Event], clusters: &[(&str, &[Event])]) -> Report {
         ..Report::default()
     };
     for (cluster, events) in clusters {
-        for event in events.iter().filter(|event| event.stage == "ResponseComplete") {
-            // The manager's own dealings with the home cluster are nobody's shard.
-            let Some(agent) = event.user_agent.strip_prefix("leasehold/") else { continue };
-            let Some(attribution) = Attribution::parse(agent) else { continue };
-            if !event.is_write() {
-                continue;
-            }
+        for event in *events {
+            let Some(attribution) = event.attribution() else { continue };
             report.writes += 1;
-            report.members.insert(attribution.member.clone());
-            if let Err(reason) = ownership.allows(&attribution, cluster, event) {
-                let Attribution { member, shard, epoch, key } = &attribution;
-                report.violations.push(format!(
-                    "{} {} in {cluster} by {member} for {shard} at epoch {epoch} (key {key}): {reason}",
-                    event.verb, event.request_uri
-                ));
-            }
+            report.violations.extend(ownership.violation(&attribution, cluster, event));
+            report.members.insert(attribution.member);
         }
     }
     report
@@ -180,11 +203,28 @@ impl Event {
         matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
     }
 
+    fn succeeded(&self) -> bool {
+        self.stage == "ResponseComplete"
+            && self.response_status.as_ref().is_some_and(|status| status.code / 100 == 2)
+    }
+
+    /// When its request arrived.
+    pub fn at(&self) -> Timestamp {
+        self.request_received_timestamp
+    }
+
+    /// On whose behalf it wrote, if it is a completed write by a reconciler. The manager's own
+    /// dealings with the home cluster are nobody's shard.
+    pub fn attribution(&self) -> Option<Attribution> {
+        let agent = self.user_agent.strip_prefix("leasehold/")?;
+        let counts = self.stage == "ResponseComplete" && self.is_write();
+        Attribution::parse(agent).filter(|_| counts)
+    }
+
     /// The name and content of the ShardMap this event committed; `Null` if it was deleted.
     fn shard_map(&self) -> Option<(&str, &Value)> {
         let object = self.object_ref.as_ref().filter(|object| object.resource == "shardmaps")?;
-        let committed = self.response_status.as_ref().is_some_and(|s| s.code / 100 == 2);
-        if !self.is_write() || !committed || self.stage != "ResponseComplete" {
+        if !self.is_write() || !self.succeeded() {
             return None;
         }
         if self.verb == "delete" {
@@ -196,7 +236,8 @@ impl Event {
 }
 
 impl Ownership {
-    fn from_events(events: &[Event]) -> Self {
+    /// The ownership that the home cluster's audit log tells of.
+    pub fn from_events(events: &[Event]) -> Self {
         let mut versions: Vec<(&Event, &str, &Value)> = events
             .iter()
             .filter_map(|event| event.shard_map().map(|(name, content)| (event, name, content)))
@@ -225,6 +266,9 @@ impl Ownership {
             if let Some(owner) = entry["owner"].as_str() {
                 let shard = format!("{cluster}/{path}");
                 self.own(event, &shard, epoch, owner);
+                if entry["phase"] == "Draining" {
+                    self.drain(event, &shard);
+                }
                 owned.insert(shard);
             }
         }
@@ -252,7 +296,24 @@ impl Ownership {
         }
         end_last(tenures, event.stage_timestamp);
         let from = event.request_received_timestamp;
-        tenures.push(Tenure { epoch, owner: owner.to_owned(), from, until: None });
+        let (owner, committed) = (owner.to_owned(), event.stage_timestamp);
+        tenures.push(Tenure { epoch, owner, from, committed, draining: None, until: None });
+    }
+
+    fn drain(&mut self, event: &Event, shard: &str) {
+        if let Some(last) = self.tenures.get_mut(shard).and_then(|tenures| tenures.last_mut()) {
+            last.draining.get_or_insert(event.stage_timestamp);
+        }
+    }
+
+    /// What is wrong with a write in `cluster`, if anything is; a sentence.
+    pub fn violation(&self, by: &Attribution, cluster: &str, event: &Event) -> Option<String> {
+        let reason = self.allows(by, cluster, event).err()?;
+        let Attribution { member, shard, epoch, key } = by;
+        Some(format!(
+            "{} {} in {cluster} by {member} for {shard} at epoch {epoch} (key {key}): {reason}",
+            event.verb, event.request_uri
+        ))
     }
 
     fn allows(&self, by: &Attribution, cluster: &str, event: &Event) -> Result<(), String> {

@@ -40,10 +40,25 @@ pub struct Spec<'a> {
     pub launcher: Launcher,
 }
 
+impl<'a> Spec<'a> {
+    /// One on loopback that knows the administrator only.
+    pub fn local(name: &'a str) -> Self {
+        Self {
+            name,
+            address: Ipv4Addr::LOCALHOST,
+            service_cidr: "10.0.0.0/24",
+            tokens: &[],
+            launcher: Launcher::default(),
+        }
+    }
+}
+
 /// A running control plane. Dropping it stops it.
 pub struct ControlPlane {
     name: String,
+    /// The API server first.
     processes: Vec<Process>,
+    api_server: Vec<String>,
     parts: Parts,
     /// The administrator's kubeconfig; its one context is named after the cluster.
     pub kubeconfig: PathBuf,
@@ -70,14 +85,7 @@ impl ControlPlane {
     /// # Errors
     /// As [`start`](Self::start).
     pub async fn local(scene: &Scene, name: &str) -> Result<Self> {
-        let spec = Spec {
-            name,
-            address: Ipv4Addr::LOCALHOST,
-            service_cidr: "10.0.0.0/24",
-            tokens: &[],
-            launcher: Launcher::default(),
-        };
-        Self::start(scene, &spec).await
+        Self::start(scene, &Spec::local(name)).await
     }
 
     /// Starts etcd and the API server and waits until it is ready.
@@ -99,8 +107,9 @@ impl ControlPlane {
         parts.write_files(spec)?;
         let kubeconfig = parts.write_kubeconfig("admin", spec.name, ADMIN_TOKEN)?;
         let etcd = format!("http://127.0.0.1:{}", free_port()?);
+        let api_server = api_server_flags(&parts.dir, spec, &etcd, port);
         let processes = vec![
-            parts.spawn("kube-apiserver", &api_server_flags(&parts.dir, spec, &etcd, port))?,
+            parts.spawn("kube-apiserver", &api_server)?,
             parts.spawn(
                 "etcd",
                 &[
@@ -113,6 +122,7 @@ impl ControlPlane {
         let mut this = Self {
             name: spec.name.to_owned(),
             processes,
+            api_server,
             client: kubectl::client(&kubeconfig, spec.name).await?,
             kubectl: Kubectl::new(&parts.kube, &kubeconfig, spec.name),
             kubeconfig,
@@ -189,6 +199,20 @@ impl ControlPlane {
             Ok(ready.then_some(()))
         })
         .await
+    }
+
+    /// Kills the API server with SIGKILL; etcd stays.
+    pub fn kill_api_server(&mut self) {
+        self.processes[0].kill();
+    }
+
+    /// Starts the API server again and waits until it is ready.
+    ///
+    /// # Errors
+    /// If it cannot be started or is not ready in time.
+    pub async fn restart_api_server(&mut self) -> Result<()> {
+        self.processes[0] = self.parts.spawn("kube-apiserver", &self.api_server)?;
+        self.wait_ready().await
     }
 
     /// The cluster's name.
@@ -330,6 +354,8 @@ fn api_server_flags(dir: &Path, spec: &Spec<'_>, etcd: &str, port: u16) -> Vec<S
         "--kubelet-preferred-address-types=InternalIP".to_owned(),
         format!("--audit-policy-file={}", policy.display()),
         format!("--audit-log-path={}", dir.join("audit.log").display()),
+        // Megabytes; by default the file is put aside at 100, and with it half of the evidence.
+        "--audit-log-maxsize=100000".to_owned(),
     ]
 }
 

@@ -1,5 +1,6 @@
 //! The embedded API server as a process of its own: `leasehold apiserver`.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,6 +17,10 @@ const READY_DEADLINE: Duration = Duration::from_secs(20);
 /// A running embedded server. Dropping it stops it.
 pub struct Embedded {
     _process: Process,
+    /// Its name: of its kubeconfig's one context, and of its log.
+    pub name: String,
+    /// The administrator's kubeconfig.
+    pub kubeconfig: PathBuf,
     /// kubectl as its administrator.
     pub kubectl: Kubectl,
     /// A client as its administrator.
@@ -43,6 +48,6 @@ impl Embedded {
         })
         .await?;
         let kubectl = Kubectl::new(&scene.tools().kube(), &kubeconfig, name);
-        Ok(Self { _process: process, kubectl, client })
+        Ok(Self { _process: process, name: name.to_owned(), kubeconfig, kubectl, client })
     }
 }

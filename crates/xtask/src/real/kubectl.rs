@@ -131,6 +131,18 @@ pub async fn get(client: &Client, path: &str) -> Result<Option<Value>> {
     }
 }
 
+/// Merges `patch` into the object at `path`.
+///
+/// # Errors
+/// If the server refuses.
+pub async fn merge(client: &Client, path: &str, patch: &Value) -> Result<()> {
+    let request = http::Request::patch(path)
+        .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
+        .body(serde_json::to_vec(patch)?)?;
+    client.request::<Value>(request).await.with_context(|| format!("PATCH {path}"))?;
+    Ok(())
+}
+
 /// The items of the list at `path`; none for 404.
 ///
 /// # Errors

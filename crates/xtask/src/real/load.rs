@@ -77,8 +77,13 @@ pub fn manifests(sets: usize, image: &str) -> String {
 impl Load {
     /// Changes one TDSet of each target every `pause`, in turn, until stopped.
     pub fn start(targets: Vec<Target>, pause: Duration) -> Self {
+        Self::resume(targets, pause, Expected::default())
+    }
+
+    /// Goes on from where an earlier load led.
+    pub fn resume(targets: Vec<Target>, pause: Duration, expected: Expected) -> Self {
         let stop = CancellationToken::new();
-        let task = tokio::spawn(change(targets.clone(), pause, stop.clone()));
+        let task = tokio::spawn(change(targets.clone(), pause, stop.clone(), expected));
         Self { targets, stop, task: AbortOnDropHandle::new(task) }
     }
 
@@ -115,11 +120,11 @@ async fn change(
     targets: Vec<Target>,
     pause: Duration,
     stop: CancellationToken,
+    mut expected: Expected,
 ) -> Result<Expected> {
-    let mut expected = Expected::default();
     for target in &targets {
         for index in 0..target.sets {
-            expected.replicas.insert((target.cluster.clone(), name(index)), 1);
+            expected.replicas.entry((target.cluster.clone(), name(index))).or_insert(1);
         }
     }
     for round in 0.. {
@@ -142,12 +147,8 @@ async fn change(
 }
 
 async fn patch(client: &Client, name: &str, replicas: u64) -> Result<()> {
-    let body = json!({"spec": {"defaultReplica": replicas}});
-    let request = http::Request::patch(tdsets(Some(name)))
-        .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
-        .body(serde_json::to_vec(&body)?)?;
-    client.request::<Value>(request).await?;
-    Ok(())
+    kubectl::merge(client, &tdsets(Some(name)), &json!({"spec": {"defaultReplica": replicas}}))
+        .await
 }
 
 fn tdsets(name: Option<&str>) -> String {

@@ -62,12 +62,26 @@ impl Manager {
         for (key, value) in more.as_object().into_iter().flatten() {
             config[key] = value.clone();
         }
+        let mut command = Command::new(scene.tools().leasehold());
+        command.arg("run");
+        Self::spawn(scene, identity, command, &config)
+    }
+
+    /// Starts `command` as a replica, with a file of `config` in a folder named after it.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn(
+        scene: &Scene,
+        identity: &str,
+        mut command: Command,
+        config: &Value,
+    ) -> Result<Self> {
         let dir = scene.dir().join(identity);
         fs::create_dir_all(&dir)?;
         let file = dir.join("config.yaml");
-        fs::write(&file, serde_json::to_string_pretty(&config)?)?;
-        let mut command = Command::new(scene.tools().leasehold());
-        command.args([Path::new("run"), Path::new("--config"), &file]).current_dir(&dir);
+        fs::write(&file, serde_json::to_string_pretty(config)?)?;
+        command.args([Path::new("--config"), &file]).current_dir(&dir);
         let process = Process::spawn(identity, &command, &scene.logs())?;
         Ok(Self { identity: identity.to_owned(), process })
     }
@@ -80,6 +94,11 @@ impl Manager {
     /// Whether `member` is one of its incarnations.
     pub fn is(&self, member: &str) -> bool {
         member.strip_prefix(&self.identity).is_some_and(|suffix| suffix.starts_with('-'))
+    }
+
+    /// The process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
     }
 
     /// Kills it with SIGKILL.

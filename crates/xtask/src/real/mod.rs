@@ -11,20 +11,21 @@
 //! - Only free ports and fresh names are used: several runs can go on side by side.
 //! - `wait` alone reads a clock.
 
-mod audit;
+pub mod audit;
 mod checks;
 mod conformance;
-mod control_plane;
-mod embedded;
+pub mod control_plane;
+pub mod embedded;
 mod helm;
 mod image;
-mod kubectl;
-mod load;
-mod manager;
+pub mod kubectl;
+pub mod load;
+pub mod manager;
 mod node;
 mod pki;
 pub mod process;
-mod tools;
+pub mod tools;
+mod traffic;
 pub mod wait;
 
 use std::collections::BTreeSet;
@@ -64,7 +65,11 @@ pub struct Scene {
 }
 
 impl Scene {
-    fn new(tools: &Tools) -> Result<Self> {
+    /// A new one.
+    ///
+    /// # Errors
+    /// If no folder can be made.
+    pub fn new(tools: &Tools) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("leasehold-real-").tempdir()?;
         Ok(Self { tools: tools.clone(), dir })
     }
@@ -160,8 +165,11 @@ async fn run_one(tools: &Tools, check: &Check) -> Result<bool> {
     Ok(true)
 }
 
-/// Copies what the check logged to `target/real/failed/NAME`, replacing an earlier failure's.
-fn keep_logs(scene: &Scene, name: &str) -> Result<PathBuf> {
+/// Copies what was logged in the scene to `target/real/failed/NAME`, replacing an earlier failure's.
+///
+/// # Errors
+/// If it cannot be copied.
+pub fn keep_logs(scene: &Scene, name: &str) -> Result<PathBuf> {
     let kept = scene.tools.failed_dir().join(name);
     let _ = fs::remove_dir_all(&kept);
     copy_files(&scene.logs(), &kept)?;

@@ -109,26 +109,23 @@ impl Node {
         run(&mut command).map(drop)
     }
 
-    /// Kills with SIGKILL the process `program` of Pod `pod`, from outside.
+    /// Kills with SIGKILL the one process of a container, from outside. `container` is its id as in
+    /// a Pod's status, without the runtime's name: its cgroup is named after it.
     ///
     /// # Errors
     /// If there is no such process, or several.
-    pub fn kill_pod(&self, pod: &str, program: &str) -> Result<()> {
-        let cgroup = format!("/{}/", self.realm.outside.name());
-        let name = format!("POD_NAME={pod}");
+    pub fn kill_container(&self, container: &str) -> Result<()> {
+        let node = format!("/{}/", self.realm.outside.name());
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc")?.flatten() {
-            let of = |file: &str| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
             let id = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
             let Some(id) = id.and_then(Pid::from_raw) else { continue };
-            if of("cgroup").contains(&cgroup)
-                && of("cmdline").split('\0').next() == Some(program)
-                && of("environ").split('\0').any(|variable| variable == name)
-            {
+            let cgroup = fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
+            if cgroup.contains(&node) && cgroup.contains(container) {
                 found.push(id);
             }
         }
-        let [id] = found[..] else { bail!("{} processes {program} in Pod {pod}", found.len()) };
+        let [id] = found[..] else { bail!("{} processes in container {container}", found.len()) };
         Ok(kill_process(id, Signal::KILL)?)
     }
 

@@ -130,6 +130,16 @@ impl Process {
         wait::until(deadline, &what, async || Ok(child.try_wait()?)).await
     }
 
+    /// Stops it with SIGSTOP: it stands still and holds on to everything.
+    pub fn pause(&mut self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on with SIGCONT.
+    pub fn resume(&mut self) {
+        self.signal(Signal::CONT);
+    }
+
     fn signal(&mut self, signal: Signal) {
         // Once reaped, the id may belong to somebody else.
         if let Ok(None) = self.child.try_wait()

@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
+use crate::packages::{self, Package};
+
 use super::real_dir;
 use super::wait::Stopwatch;
 
@@ -16,7 +18,7 @@ const CONTAINERD: &str = "2.4.2";
 const HELM: &str = "3.22.0";
 
 /// Debian's packages for a real node, each with a file that shows it is there.
-const NODE_PACKAGES: [(&str, &str); 7] = [
+const NODE_PACKAGES: &[Package] = &[
     ("runc", "/usr/sbin/runc"),
     ("containernetworking-plugins", "/usr/lib/cni/bridge"),
     ("nftables", "/usr/sbin/nft"),
@@ -39,6 +41,8 @@ pub enum Need {
     Node,
     /// Our own release binary, static.
     Leasehold,
+    /// The example controller whose reconciles take long, likewise.
+    Slow,
 }
 
 /// Where the built tools are.
@@ -104,6 +108,11 @@ impl Tools {
         self.given.clone().unwrap_or_else(built)
     }
 
+    /// The example controller whose reconciles take long.
+    pub fn slow(&self) -> PathBuf {
+        target_dir().join(target_triple()).join("release/examples/slow")
+    }
+
     /// Where the logs of failed checks are kept.
     pub fn failed_dir(&self) -> PathBuf {
         target_dir().join("real/failed")
@@ -116,7 +125,7 @@ impl Tools {
     pub fn prepare(&self, needs: &[Need]) -> Result<()> {
         if needs.contains(&Need::Node) {
             require_namespaces()?;
-            install_packages()?;
+            packages::install("a real node", NODE_PACKAGES)?;
         }
         fs::create_dir_all(&self.bin)?;
         // Two runs side by side must not build the same thing twice.
@@ -129,7 +138,8 @@ impl Tools {
                 Need::Collector => self.build(&collector())?,
                 Need::Node => self.build(&containerd())?,
                 Need::Leasehold if self.given.is_some() => {}
-                Need::Leasehold => build_leasehold()?,
+                Need::Leasehold => build_leasehold("--bin=leasehold")?,
+                Need::Slow => build_leasehold("--example=slow")?,
             }
         }
         Ok(())
@@ -266,23 +276,23 @@ fn digest(module: &Path) -> String {
     hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Builds our own binary, static. Asks for what the environment asks for where it does, so that a
+/// Builds a `target` of our own, static. Asks for what the environment asks for where it does, so that a
 /// run after other builds of the same kind has nothing to do.
-fn build_leasehold() -> Result<()> {
-    println!("building leasehold, static, in release ...");
+fn build_leasehold(target: &str) -> Result<()> {
+    eprintln!("building leasehold {target}, static, in release ...");
     let watch = Stopwatch::start();
     let mut flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     if !flags.contains("+crt-static") {
         flags.push_str(" -C target-feature=+crt-static");
     }
     let status = xtask::cargo()
-        .args(["build", "--release", "--package", "leasehold", "--target", &target_triple()])
+        .args(["build", "--release", "--package=leasehold", target, "--target", &target_triple()])
         .env("RUSTFLAGS", flags.trim())
         .status()?;
     if !status.success() {
         bail!("cargo could not build leasehold");
     }
-    println!("built leasehold in {watch}");
+    eprintln!("built it in {watch}");
     Ok(())
 }
 
@@ -307,35 +317,6 @@ fn require_namespaces() -> Result<()> {
     if !tried.is_ok_and(|output| output.status.success()) {
         bail!(
             "a real node needs Linux namespaces, and unshare may not make them here: run on a machine or in a container that is privileged, or choose other checks with --only"
-        );
-    }
-    Ok(())
-}
-
-fn install_packages() -> Result<()> {
-    let missing: Vec<&str> = NODE_PACKAGES
-        .iter()
-        .filter(|(_, file)| !Path::new(file).exists())
-        .map(|(package, _)| *package)
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    println!("installing Debian's {} ...", missing.join(", "));
-    let apt = |arguments: &[&str]| {
-        Command::new("apt-get")
-            .args(["-qq", "--yes"])
-            .args(arguments)
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .stdout(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success())
-    };
-    let install = [&["install", "--no-install-recommends"][..], &missing].concat();
-    if !(apt(&["update"]) && apt(&install)) {
-        bail!(
-            "a real node needs {}: install them with your system's package manager",
-            missing.join(", ")
         );
     }
     Ok(())

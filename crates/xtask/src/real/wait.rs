@@ -5,6 +5,8 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use jiff::Timestamp;
+use rustix::time::{ClockId, clock_gettime};
 
 /// How often a condition is looked at.
 const POLL: Duration = Duration::from_millis(200);
@@ -12,6 +14,22 @@ const POLL: Duration = Duration::from_millis(200);
 /// Measures how long something takes; displays as `4.2 s` or `4 min 51 s`.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch(Instant);
+
+/// The wall clock's time, by which API servers date their audit logs.
+pub fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+/// What the wall clock would have shown when this machine started, which is where the journals of
+/// replicas count from.
+///
+/// # Errors
+/// If the clocks are out of all bounds.
+pub fn boot() -> Result<Timestamp> {
+    let up = clock_gettime(ClockId::Boottime);
+    let up = jiff::SignedDuration::new(up.tv_sec, i32::try_from(up.tv_nsec)?);
+    Ok(Timestamp::now().checked_sub(up)?)
+}
 
 /// Looks at `condition` until it yields a value.
 ///

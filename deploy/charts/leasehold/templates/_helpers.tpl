@@ -81,6 +81,10 @@ controllers:
 lease:
   duration: {{ .Values.lease.durationSeconds }}s
   renewInterval: {{ .Values.lease.renewIntervalSeconds }}s
+{{- if .Values.admissionPolicy.enabled }}
+fence:
+  stampEpochs: true
+{{- end }}
 drainTimeout: {{ .Values.drainTimeoutSeconds }}s
 shutdownGracePeriod: {{ .Values.shutdownGracePeriodSeconds }}s
 admin:

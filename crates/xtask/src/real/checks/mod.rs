@@ -1,9 +1,11 @@
 //! The checks, by name. Each is a file of this folder: a story of what is done and what must hold.
 
+mod admission_policy;
 mod chart;
 mod conformance;
 mod control_plane;
 mod embedded_kubectl;
+mod home_cost;
 mod node;
 mod otlp;
 
@@ -35,10 +37,22 @@ pub const CHECKS: &[Check] = &[
         run: |scene| Box::pin(chart::run(scene)),
     },
     Check {
+        name: "admission-policy",
+        about: "a write that arrives after its epoch has passed is refused by the API server",
+        needs: &[Need::Kube, Need::Helm, Need::Leasehold],
+        run: |scene| Box::pin(admission_policy::run(scene)),
+    },
+    Check {
         name: "control-plane",
         about: "three replicas over two clusters: kills and moves lose nothing, audit logs agree",
         needs: &[Need::Kube, Need::Leasehold],
         run: |scene| Box::pin(control_plane::run(scene)),
+    },
+    Check {
+        name: "home-cost",
+        about: "a thousand clusters cost their home no more writes than ten, and no object is large",
+        needs: &[Need::Kube],
+        run: |scene| Box::pin(home_cost::run(scene)),
     },
     Check {
         name: "node",

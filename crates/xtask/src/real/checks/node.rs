@@ -183,11 +183,12 @@ impl Stage {
         for _ in 0..2 {
             let shards = manager::shards(&self.node.control.client).await?;
             let (_, member) = shards.owners.first().context("nobody owns a shard")?.clone();
-            let pods = self.pods().await?.into_keys();
-            let victim = pods.into_iter().find(|pod| member.starts_with(pod.as_str()));
-            let victim = victim.with_context(|| format!("{member} is no Pod of ours"))?;
+            let mut pods = self.pods().await?.into_iter();
+            let victim = pods.find(|(pod, _)| member.starts_with(pod.as_str()));
+            let (victim, pod) = victim.with_context(|| format!("{member} is no Pod of ours"))?;
+            let container = container_id(&pod).with_context(|| format!("{victim} runs nothing"))?;
             let watch = Stopwatch::start();
-            self.node.kill_pod(&victim, "/leasehold")?;
+            self.node.kill_container(container)?;
             let what = format!("the shards of {member} to be taken over");
             wait::until(DEADLINE, &what, async || {
                 let shards = manager::shards(&self.node.control.client).await?;
@@ -297,6 +298,11 @@ impl Stage {
         }
         Ok(left)
     }
+}
+
+/// The id of a Pod's only container, without the name of its runtime.
+fn container_id(pod: &Value) -> Option<&str> {
+    pod["status"]["containerStatuses"][0]["containerID"].as_str()?.split("//").nth(1)
 }
 
 fn values(tag: &str) -> Vec<String> {

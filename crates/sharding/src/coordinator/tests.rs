@@ -1,10 +1,13 @@
 //! The coordinator's step, case by case.
 
+mod load;
+
 use model::Epoch;
 
 use super::*;
-use crate::api::{AcknowledgedDrain, MemberSpec};
-use crate::record::{MemberRecord, Version};
+use crate::api::{AcknowledgedDrain, MemberSpec, MemberState, PROTOCOL_VERSION};
+use crate::handover::Entry;
+use crate::record::{Kind, MemberRecord, Target, Version};
 
 /// A world under construction, and the coordinator `m-0` that looks at it.
 struct Scene {
@@ -86,9 +89,11 @@ impl Scene {
             capacity: 100,
             protocol_version: PROTOCOL_VERSION,
             groups: vec!["g".parse().unwrap()],
+            group_details: Vec::new(),
             shards: 0,
             acknowledged_drains: Vec::new(),
             drain: false,
+            busy: 0,
             loads: Vec::new(),
             down_clusters: Vec::new(),
         };
@@ -105,6 +110,13 @@ impl Scene {
 
     fn map(&mut self, cluster: &str, shard: &str) {
         self.apply(Object::Map(Self::map_record(cluster, shard)));
+    }
+
+    fn map_of(&mut self, cluster: &str, shards: &[(&str, &str)]) {
+        let mut record = MapRecord::new(cluster.parse().unwrap());
+        let entries = shards.iter().map(|(path, text)| (path.parse().unwrap(), entry(text)));
+        record.entries = entries.collect();
+        self.apply(Object::Map(record));
     }
 
     fn pass(&mut self, time: Duration) {

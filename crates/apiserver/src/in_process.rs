@@ -1,0 +1,77 @@
+//! The API without a way in from outside: no listener, no certificates, no token, no stand-ins.
+//!
+//! Nothing of it runs by itself, so a simulation that drives its requests drives all of it. A
+//! [`crate::Server`] is one of these with a listener in front.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::api::Api;
+use crate::faults::Hook;
+use crate::history::Write;
+use crate::http::ApiService;
+
+/// An API server that is called, not connected to. Dropping it ends its watches.
+#[derive(Debug)]
+pub struct InProcess {
+    api: Arc<Api>,
+    shutdown: CancellationToken,
+}
+
+impl InProcess {
+    pub(crate) fn new(api: Arc<Api>, shutdown: CancellationToken) -> Self {
+        Self { api, shutdown }
+    }
+
+    /// A client that calls the API in process, without network, TLS or token.
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.service(), "default")
+    }
+
+    /// The API as a tower service.
+    pub fn service(&self) -> ApiService {
+        ApiService::new(Arc::clone(&self.api))
+    }
+
+    /// The accepted writes, oldest first; the most recent ones, if there were very many.
+    pub fn history(&self) -> Vec<Write> {
+        self.api.history.writes()
+    }
+
+    /// How many accepted writes [`Self::history`] has forgotten.
+    pub fn history_dropped(&self) -> u64 {
+        self.api.history.dropped()
+    }
+
+    /// The newest revision.
+    pub fn revision(&self) -> u64 {
+        self.api.store.revision()
+    }
+
+    /// Replaces the fault hook; `None` ends all faults.
+    pub fn set_faults(&self, hook: Option<Hook>) {
+        self.api.faults.set(hook);
+    }
+
+    /// Ends every present watch, as a restart of a real server would.
+    pub fn close_watches(&self) {
+        self.api.close_watches();
+    }
+
+    /// Forgets the past: older watches, pages and exact lists are answered 410.
+    pub fn compact(&self) {
+        self.api.store.compact();
+    }
+
+    /// Cancelled when it is told to stop.
+    pub(crate) fn shutdown(&self) -> &CancellationToken {
+        &self.shutdown
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}

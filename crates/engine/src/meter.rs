@@ -1,0 +1,277 @@
+//! What each shard costs this process: the counters behind [`model::Workload`].
+//!
+//! A [`Meter`] is made before the engine and given to both the engine, which counts, and to
+//! whoever weighs shards, which reads: neither needs the other for it.
+//!
+//! # What is counted
+//! - Busy time is the integral of the number of running reconciles over time, so one that runs for
+//!   an hour counts while it runs, not when it ends. Waiting for a server counts: it takes a worker.
+//! - An event counts once for each controller that follows its kind, for the shard of the primary
+//!   object it concerns; one that concerns no certain object counts for every range of the group.
+//! - The caches of a group in a cluster are divided among the ranges held here by their width: uids
+//!   hash evenly. Where this member holds one range alone, all it caches there is for that one.
+//!
+//! # Invariants
+//! - Counting takes an uncontended lock for a few instructions, never over an await.
+//! - A shard is measured from its start to its stop, and keeps nothing alive: no informer runs and
+//!   no object stays cached because it was counted.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use model::range::MAX_BITS;
+use model::{Clock, ClusterName, GroupName, Moment, ShardId, Work, Workload};
+
+use crate::cache::Store;
+use crate::informer::Target;
+
+/// The counters of one engine. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Meter(Arc<Counters>);
+
+#[derive(Debug)]
+struct Counters {
+    clock: Arc<dyn Clock>,
+    slices: RwLock<BTreeMap<(ClusterName, GroupName), Arc<Slices>>>,
+}
+
+/// The shards of one group in one cluster that are held here. They share feeds and caches.
+#[derive(Debug, Default)]
+pub(crate) struct Slices(RwLock<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    accounts: Vec<Arc<Account>>,
+    stores: BTreeMap<Target, Store>,
+}
+
+/// What one shard has cost since it was started.
+#[derive(Debug)]
+pub(crate) struct Account {
+    shard: ShardId,
+    busy: Mutex<Integral>,
+    events: AtomicU64,
+}
+
+/// The number of running reconciles, integrated over time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Integral {
+    total: Duration,
+    running: u32,
+    upto: Moment,
+}
+
+/// A reconcile that runs, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Busy<'a> {
+    account: &'a Account,
+    clock: &'a dyn Clock,
+}
+
+// === impl Meter ===
+
+impl Meter {
+    /// Counters that stand at nothing.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self(Arc::new(Counters { clock, slices: RwLock::default() }))
+    }
+
+    /// Begins to count for a shard. What is counted for its group in its cluster is shared with the
+    /// other ranges held here.
+    pub(crate) fn open(&self, shard: &ShardId) -> (Arc<Slices>, Arc<Account>) {
+        let key = (shard.cluster.clone(), shard.group.clone());
+        let mut all = self.0.slices.write().expect("no holder of this lock panics");
+        let slices = Arc::clone(all.entry(key).or_default());
+        drop(all);
+        let account = Arc::new(Account {
+            shard: shard.clone(),
+            busy: Mutex::default(),
+            events: AtomicU64::new(0),
+        });
+        slices.write(|held| {
+            held.accounts.retain(|open| open.shard != *shard);
+            held.accounts.push(Arc::clone(&account));
+        });
+        (slices, account)
+    }
+
+    /// Ceases to count for a shard.
+    pub(crate) fn close(&self, shard: &ShardId) {
+        let key = (shard.cluster.clone(), shard.group.clone());
+        let mut all = self.0.slices.write().expect("no holder of this lock panics");
+        let Some(slices) = all.get(&key).map(Arc::clone) else { return };
+        let empty = slices.write(|held| {
+            held.accounts.retain(|open| open.shard != *shard);
+            held.accounts.is_empty()
+        });
+        if empty {
+            all.remove(&key);
+        }
+    }
+}
+
+impl Workload for Meter {
+    fn measure(&self) -> BTreeMap<ShardId, Work> {
+        let now = self.0.clock.now();
+        let all = self.0.slices.read().expect("no holder of this lock panics");
+        let all: Vec<Arc<Slices>> = all.values().map(Arc::clone).collect();
+        all.iter().flat_map(|slices| slices.measure(now)).collect()
+    }
+}
+
+// === impl Slices ===
+
+impl Slices {
+    fn write<T>(&self, change: impl FnOnce(&mut Held) -> T) -> T {
+        change(&mut self.0.write().expect("no holder of this lock panics"))
+    }
+
+    /// The group reads these caches; one it reads already counts once.
+    pub(crate) fn read_from(&self, stores: impl Iterator<Item = (Target, Store)>) {
+        self.write(|held| held.stores.extend(stores));
+    }
+
+    /// An event for the primary object with that hash; for all, if none is certain.
+    pub(crate) fn event(&self, hash: Option<u64>) {
+        let held = self.0.read().expect("no holder of this lock panics");
+        for account in &held.accounts {
+            if hash.is_none_or(|hash| account.shard.range.contains(hash)) {
+                account.events.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn measure(&self, now: Moment) -> Vec<(ShardId, Work)> {
+        let held = self.0.read().expect("no holder of this lock panics");
+        let bytes: usize = held.stores.values().map(Store::bytes).sum();
+        let width = |account: &Arc<Account>| 1 << (MAX_BITS - account.shard.range.bits());
+        let whole: u128 = held.accounts.iter().map(width).sum();
+        let work = |account: &Arc<Account>| {
+            let cached = bytes as u128 * width(account) / whole;
+            let work = Work {
+                busy: account.busy_until(now),
+                events: account.events.load(Ordering::Relaxed),
+                cached_bytes: u64::try_from(cached).unwrap_or(u64::MAX),
+            };
+            (account.shard.clone(), work)
+        };
+        held.accounts.iter().map(work).collect()
+    }
+}
+
+// === impl Account ===
+
+impl Account {
+    /// A reconcile begins.
+    pub(crate) fn begin<'a>(&'a self, clock: &'a dyn Clock) -> Busy<'a> {
+        self.integrate(clock.now(), |running| running + 1);
+        Busy { account: self, clock }
+    }
+
+    fn busy_until(&self, now: Moment) -> Duration {
+        self.integrate(now, |running| running)
+    }
+
+    fn integrate(&self, now: Moment, change: impl FnOnce(u32) -> u32) -> Duration {
+        let mut busy = self.busy.lock().expect("no holder of this lock panics");
+        let Integral { total, running, upto } = *busy;
+        let total = total + now.since(upto) * running;
+        // Two threads may have read the clock in one order and come here in the other.
+        *busy = Integral { total, running: change(running), upto: upto.max(now) };
+        total
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.account.integrate(self.clock.now(), |running| running - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use model::ManualClock;
+
+    use super::*;
+    use crate::cache::StoreWriter;
+    use crate::controller::Scope;
+    use crate::object::Kind;
+
+    fn meter() -> (Arc<ManualClock>, Meter) {
+        let clock = Arc::new(ManualClock::new(Timestamp::UNIX_EPOCH));
+        (Arc::clone(&clock), Meter::new(clock))
+    }
+
+    fn shard(text: &str) -> ShardId {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn busy_time_counts_while_it_passes_and_for_each_worker() {
+        let (clock, meter) = meter();
+        let (_, account) = meter.open(&shard("east/g/0/1"));
+        let busy = || meter.measure()[&shard("east/g/0/1")].busy.as_secs();
+        let first = account.begin(&*clock);
+        clock.advance(Duration::from_secs(10));
+        assert_eq!(busy(), 10, "a reconcile that runs counts");
+        let second = account.begin(&*clock);
+        clock.advance(Duration::from_secs(5));
+        drop(first);
+        clock.advance(Duration::from_secs(1));
+        drop(second);
+        clock.advance(Duration::from_secs(100));
+        assert_eq!(busy(), 21);
+    }
+
+    #[test]
+    fn events_go_to_the_range_of_their_object() {
+        let (_, meter) = meter();
+        let (slices, _low) = meter.open(&shard("east/g/0/2"));
+        let (same, _high) = meter.open(&shard("east/g/1/2"));
+        assert!(Arc::ptr_eq(&slices, &same));
+        slices.event(Some(0));
+        slices.event(Some(u64::MAX));
+        slices.event(Some(u64::MAX));
+        slices.event(None);
+        let events: Vec<u64> = meter.measure().values().map(|work| work.events).collect();
+        assert_eq!(events, [2, 3]);
+    }
+
+    #[test]
+    fn caches_are_divided_by_width_and_counted_once() {
+        let (_, meter) = meter();
+        let mut writer = StoreWriter::default();
+        let raw = r#"{"metadata":{"namespace":"n","name":"a","uid":"u","resourceVersion":"1"}}"#;
+        let entry = writer.parse(raw).unwrap();
+        writer.upsert(&entry);
+        let bytes = writer.store().bytes() as u64;
+        let target = Target {
+            cluster: "east".parse().unwrap(),
+            incarnation: 1,
+            kind: Kind::of::<k8s_openapi::api::core::v1::ConfigMap>(),
+            scope: Scope::default(),
+        };
+        let (slices, _) = meter.open(&shard("east/g/0/4"));
+        for _controller in 0..2 {
+            slices.read_from([(target.clone(), writer.store())].into_iter());
+        }
+        let cached = || -> Vec<u64> { meter.measure().values().map(|w| w.cached_bytes).collect() };
+        assert_eq!(cached(), [bytes], "a range that is alone has it all");
+        meter.open(&shard("east/g/1/2"));
+        assert_eq!(cached(), [bytes * 2 / 3, bytes / 3], "1/2 comes before 0/4");
+    }
+
+    #[test]
+    fn what_is_closed_is_forgotten() {
+        let (_, meter) = meter();
+        let (slices, account) = meter.open(&shard("east/g/0/1"));
+        meter.close(&shard("east/g/0/1"));
+        slices.event(None);
+        assert!(meter.measure().is_empty());
+        assert_eq!(account.events.load(Ordering::Relaxed), 0);
+        meter.close(&shard("east/g/0/1"));
+    }
+}

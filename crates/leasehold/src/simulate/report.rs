@@ -1,0 +1,113 @@
+//! What came of a simulation, as text and as JSON.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::scenario::Change;
+
+/// A fleet, counted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Standing {
+    /// How many members.
+    pub members: usize,
+    /// How many clusters.
+    pub clusters: usize,
+    /// How many shards somebody owns.
+    pub shards: usize,
+    /// What the busiest member carries over what the mean member does.
+    pub max_over_mean: f64,
+    /// How many copies of a group's caches members hold together: one for each cluster would be
+    /// the least.
+    pub caches: usize,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Counts {
+    /// Shards that got another owner, each time counted.
+    pub moves: u32,
+    /// Those that were neither a leaver's nor went to a newcomer.
+    pub excess: u32,
+    /// Shards that became halves of what they were.
+    pub splits: u32,
+    /// Halves that became one.
+    pub merges: u32,
+}
+
+/// A simulation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// What fleet it is.
+    pub fleet: String,
+    /// Draws what was left to chance.
+    pub seed: u64,
+    /// How many members left.
+    pub leave: u16,
+    /// How many members joined.
+    pub join: u16,
+    /// The fleet before.
+    pub before: Standing,
+    /// The fleet after.
+    pub after: Standing,
+    /// What happened in between.
+    #[serde(flatten)]
+    pub counts: Counts,
+}
+
+impl Counts {
+    /// What happened after `earlier` was counted.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            moves: self.moves - earlier.moves,
+            excess: self.excess - earlier.excess,
+            splits: self.splits - earlier.splits,
+            merges: self.merges - earlier.merges,
+        }
+    }
+}
+
+impl Report {
+    /// A fleet to which nothing has happened yet.
+    pub fn new(fleet: String, change: Change, seed: u64, before: Standing) -> Self {
+        let (leave, join) = match change {
+            Change::Nothing => (0, 0),
+            Change::Leave(members) => (members, 0),
+            Change::Join(members) => (0, members),
+        };
+        let counts = Counts::default();
+        Self { fleet, seed, leave, join, before, after: before, counts }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { before, after, counts, .. } = self;
+        let what = match (self.leave, self.join) {
+            (0, 0) => "nothing happens to it".to_owned(),
+            (1, _) => "a member leaves".to_owned(),
+            (leave, 0) => format!("{leave} members leave"),
+            (_, 1) => "a member joins".to_owned(),
+            (_, join) => format!("{join} members join"),
+        };
+        writeln!(f, "fleet: {}\nevent: {what}\n", self.fleet)?;
+        writeln!(f, "{:<16}{:>8}{:>8}", "", "BEFORE", "AFTER")?;
+        for (name, before, after) in [
+            ("members", before.members, after.members),
+            ("clusters", before.clusters, after.clusters),
+            ("shards", before.shards, after.shards),
+            ("cache copies", before.caches, after.caches),
+        ] {
+            writeln!(f, "{name:<16}{before:>8}{after:>8}")?;
+        }
+        let ratio = (before.max_over_mean, after.max_over_mean);
+        writeln!(f, "{:<16}{:>8.3}{:>8.3}\n", "max/mean load", ratio.0, ratio.1)?;
+        let Counts { moves, excess, splits, merges } = counts;
+        writeln!(f, "moves: {moves}, of them {excess} beyond the leavers' and the newcomers'")?;
+        writeln!(f, "splits: {splits}, merges: {merges}")
+    }
+}

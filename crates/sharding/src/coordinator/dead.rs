@@ -1,0 +1,36 @@
+//! What the dead leave behind.
+
+use model::Moment;
+
+use super::peers::Peers;
+use super::{DEAD_KEPT, Plan, View};
+use crate::record::{Kind, Target, Write};
+
+/// Deletes Members and then Leases of members that have been gone for a while and that no map
+/// names.
+pub(super) fn collect(view: &View<'_>, peers: &Peers<'_>, now: Moment, plan: &mut Plan) {
+    let entries = || view.world.maps().values().flat_map(|map| map.entries.values());
+    for (member, state) in &peers.states {
+        let Some(observed) = view.world.lease_of(member).filter(|_| state.is_gone()) else {
+            continue;
+        };
+        let due = observed.changed + DEAD_KEPT;
+        if now < due {
+            plan.wake_at(due);
+            continue;
+        }
+        if entries().any(|e| e.owner() == Some(member) || e.target() == Some(member)) {
+            continue;
+        }
+        plan.writes.push(match view.world.members().get(member) {
+            Some(record) => {
+                let target = Target { kind: Kind::Member, name: member.as_str().to_owned() };
+                Write::Delete(target, record.version.clone())
+            }
+            None => {
+                let target = Target { kind: Kind::Lease, name: observed.record.name.clone() };
+                Write::Delete(target, observed.record.version.clone())
+            }
+        });
+    }
+}

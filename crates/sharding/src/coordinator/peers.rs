@@ -1,0 +1,119 @@
+//! The members as the coordinator judges them: by their Leases and by what their Members say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{ClusterName, Epoch, GroupName, GroupScope, GroupTraits, MemberId, Moment, ShardId};
+
+use super::View;
+use crate::api::{MemberSpec, MemberState, PROTOCOL_VERSION, ShardLoad, ShardPath};
+use crate::handover::{Entry, Facts};
+use crate::lease::{self, LeaseState};
+use crate::planner::{PlanMember, Role};
+
+/// The members as the coordinator judges them.
+pub(super) struct Peers<'a> {
+    pub(super) states: BTreeMap<MemberId, LeaseState>,
+    pub(super) roles: BTreeMap<MemberId, PlanMember>,
+    /// Named somewhere, but without a Lease that we see.
+    pub(super) missing: BTreeSet<MemberId>,
+    acknowledged: BTreeSet<(&'a MemberId, &'a ShardId, Epoch)>,
+    /// All groups that members who are not gone can run, with what is known of them.
+    pub(super) groups: BTreeMap<GroupName, GroupTraits>,
+    /// Whether every live member has told its groups.
+    pub(super) groups_known: bool,
+    /// The loads told, also by those who are gone.
+    pub(super) told: BTreeMap<&'a MemberId, &'a [ShardLoad]>,
+}
+
+impl<'a> Peers<'a> {
+    pub(super) fn judge(view: &View<'a>, now: Moment) -> Self {
+        let world = view.world;
+        let states: BTreeMap<MemberId, LeaseState> = world
+            .leases()
+            .iter()
+            .filter_map(|(name, lease)| {
+                let member = lease::subject(name)?;
+                let state = lease.state(&member, view.timings.margin, now);
+                Some((member, state))
+            })
+            .collect();
+        let owners = world.maps().values().flat_map(|map| map.entries.values());
+        let missing = world
+            .members()
+            .keys()
+            .chain(owners.filter_map(Entry::owner))
+            .filter(|member| !states.contains_key(*member))
+            .cloned()
+            .collect();
+        let mut peers = Self {
+            roles: BTreeMap::new(),
+            missing,
+            acknowledged: BTreeSet::new(),
+            groups: BTreeMap::new(),
+            told: BTreeMap::new(),
+            groups_known: states
+                .iter()
+                .all(|(member, state)| !state.is_alive() || world.members().contains_key(member)),
+            states,
+        };
+        for (id, member) in world.members() {
+            peers.add(id, &member.spec);
+        }
+        peers
+    }
+
+    fn add(&mut self, id: &'a MemberId, spec: &'a MemberSpec) {
+        self.told.insert(id, &spec.loads);
+        for drain in &spec.acknowledged_drains {
+            self.acknowledged.insert((id, &drain.shard, drain.epoch));
+        }
+        let state = self.states.get(id).copied();
+        if state.is_some_and(LeaseState::is_gone) {
+            return;
+        }
+        self.add_groups(spec);
+        let speaks = spec.protocol_version == PROTOCOL_VERSION;
+        let role = match (state, spec.state) {
+            (Some(state), MemberState::Leaving) if state.is_alive() => Role::Leaving,
+            (Some(LeaseState::Fresh), MemberState::Active) if speaks && spec.drain => {
+                Role::Emptying
+            }
+            (Some(LeaseState::Fresh), MemberState::Active) if speaks => Role::Open,
+            _ => Role::Frozen,
+        };
+        let (capacity, groups) = (spec.capacity.max(1), spec.groups.iter().cloned().collect());
+        self.roles.insert(id.clone(), PlanMember { role, capacity, groups });
+    }
+
+    /// Where members differ about a group, as during an update, the strictest scope holds.
+    fn add_groups(&mut self, spec: &MemberSpec) {
+        for group in &spec.groups {
+            self.groups.entry(group.clone()).or_default();
+        }
+        for detail in &spec.group_details {
+            let Some(traits) = self.groups.get_mut(&detail.group) else { continue };
+            traits.scope = traits.scope.max(detail.scope);
+            traits.kinds.extend(detail.shared_kinds.iter().cloned());
+        }
+    }
+
+    /// Whether a group is one for the whole fleet.
+    pub(super) fn is_fleet_wide(&self, group: &GroupName) -> bool {
+        self.groups.get(group).is_some_and(|traits| traits.scope == GroupScope::Fleet)
+    }
+
+    pub(super) fn facts(&self, cluster: &ClusterName, path: &ShardPath, entry: &Entry) -> Facts {
+        let Some(owner) = entry.owner() else { return Facts::default() };
+        let open = |target: &MemberId| {
+            self.roles.get(target).is_some_and(|member| member.role == Role::Open)
+        };
+        Facts {
+            owner_gone: self.states.get(owner).is_some_and(|state| state.is_gone()),
+            acknowledged: matches!(entry, Entry::Draining { .. }) && {
+                let shard = path.in_cluster(cluster);
+                self.acknowledged.contains(&(owner, &shard, entry.epoch()))
+            },
+            target_eligible: entry.target().is_some_and(open),
+        }
+    }
+}

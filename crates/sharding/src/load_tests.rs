@@ -1,0 +1,245 @@
+//! Laws of what a member tells of its load.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// How often members count.
+const POLL: Duration = Duration::from_secs(5);
+
+fn at(s: u64) -> Moment {
+    Moment::from_origin(Duration::from_secs(s))
+}
+
+fn shard(n: usize) -> ShardId {
+    format!("c{n}/g/0/1").parse().unwrap()
+}
+
+fn work(busy_ms: u64, events: u64, kib: u64) -> Work {
+    Work { busy: Duration::from_millis(busy_ms), events, cached_bytes: kib * 1024 }
+}
+
+fn one(work: Work) -> BTreeMap<ShardId, Work> {
+    BTreeMap::from([(shard(0), work)])
+}
+
+/// A member whose shards' loads the test sets, counted every five seconds.
+#[derive(Default)]
+struct Bench {
+    load: Load,
+    now: Moment,
+    counts: BTreeMap<ShardId, Work>,
+    writes: usize,
+}
+
+impl Bench {
+    /// Lets time pass under these loads: per shard, busy ms/s, events/s, KiB.
+    fn run(&mut self, seconds: u64, loads: &[(u64, u64, u64)]) {
+        for _ in 0..seconds / POLL.as_secs() {
+            self.now = self.now + POLL;
+            let counts = std::mem::take(&mut self.counts);
+            for (n, &(busy, events, kib)) in loads.iter().enumerate() {
+                let before = counts.get(&shard(n)).copied().unwrap_or_default();
+                let sum = Work {
+                    busy: before.busy + Duration::from_millis(busy * POLL.as_secs()),
+                    events: before.events + events * POLL.as_secs(),
+                    cached_bytes: kib * 1024,
+                };
+                self.counts.insert(shard(n), sum);
+            }
+            let before = self.shown();
+            self.load.measure(&self.counts, [].iter(), self.now);
+            self.writes += usize::from(self.shown() != before);
+        }
+    }
+
+    fn shown(&self) -> (u32, Vec<ShardLoad>) {
+        (self.load.told_busy(), self.load.told())
+    }
+
+    fn busy(&self) -> Vec<u32> {
+        self.load.told().iter().map(|load| load.busy).collect()
+    }
+}
+
+#[test]
+fn a_step_of_the_load_is_followed_within_minutes_and_few_writes() {
+    let mut bench = Bench::default();
+    bench.run(600, &[(1_000, 0, 0)]);
+    assert_eq!((bench.busy(), bench.writes), (vec![1_000], 1));
+    bench.run(600, &[(3_000, 0, 0)]);
+    assert!(bench.busy()[0].abs_diff(3_000) <= 600, "{:?}", bench.busy());
+    assert!(bench.writes <= 6, "{}", bench.writes);
+    bench.run(600, &[(0, 0, 0)]);
+    assert_eq!((bench.busy(), bench.load.told_busy()), (vec![], 0));
+}
+
+#[test]
+fn what_happens_at_first_is_not_counted() {
+    let mut bench = Bench::default();
+    bench.run(30, &[(50_000, 900, 0)]);
+    bench.run(300, &[(0, 0, 0)]);
+    assert_eq!(bench.writes, 0);
+}
+
+#[test]
+fn shards_too_small_to_tell_count_in_the_sum() {
+    let mut bench = Bench::default();
+    bench.run(60, &[(8, 0, 0); 100]);
+    assert_eq!((bench.busy(), bench.load.told_busy(), bench.writes), (vec![], 800, 1));
+}
+
+#[test]
+fn a_shard_that_is_gone_is_told_no_longer() {
+    let mut bench = Bench::default();
+    bench.run(60, &[(100, 0, 0), (200, 0, 0)]);
+    assert_eq!(bench.busy(), [100, 200]);
+    bench.run(15, &[(100, 0, 0)]);
+    assert_eq!(bench.busy(), [100]);
+}
+
+#[test]
+fn what_is_known_of_a_shard_moves_with_it() {
+    let known = ShardLoad { shard: shard(0), busy: 700, events: 0, cached: 0 };
+    let mut load = Load::default();
+    load.measure(&one(work(0, 0, 0)), [known].iter(), at(5));
+    assert_eq!(load.told()[0].busy, 700);
+    // The first list makes everything run once; that is not its load.
+    load.measure(&one(work(90_000, 0, 0)), [].iter(), at(20));
+    assert_eq!(load.told()[0].busy, 700);
+}
+
+#[test]
+fn counters_that_begin_anew_pauses_and_jumps_distort_nothing() {
+    let mut load = Load::default();
+    let mut count = |busy_ms, s| {
+        load.measure(&one(work(busy_ms, 0, 0)), [].iter(), at(s));
+        load.told().first().map(|load| load.busy)
+    };
+    for s in 0..10 {
+        count(s * 1_000 * 5, s * 5);
+    }
+    assert_eq!(count(50_000, 50), Some(1_000));
+    // Counters that begin anew.
+    assert_eq!(count(0, 65), Some(1_000));
+    assert_eq!(count(5_000, 70), Some(1_000));
+    // Suspended for a day; an hour's work done in no time.
+    assert_eq!(count(5_000, 86_400), Some(1_000));
+    assert_eq!(count(3_600_000, 86_400), Some(1_000));
+    // A clock that steps back.
+    assert_eq!(count(3_600_000, 100), Some(1_000));
+    assert_eq!(count(3_605_000, 105), Some(1_000));
+    assert_eq!(count(3_615_000, 115), Some(1_000));
+}
+
+#[test]
+fn only_the_costliest_are_told_and_they_do_not_take_turns() {
+    let mut bench = Bench::default();
+    let mut loads = vec![(1_000, 0, 0); MAX_LOADS + 200];
+    bench.run(60, &loads);
+    let told = bench.load.told();
+    let last = told.iter().map(bytes_of).max().unwrap();
+    let bytes: usize = told.iter().map(bytes_of).sum();
+    assert!(told.len() <= MAX_LOADS && bytes <= MAX_LOAD_BYTES);
+    assert!(told.len() == MAX_LOADS || bytes + last > MAX_LOAD_BYTES, "there is room for more");
+    let left_out = (0..loads.len()).find(|&n| told.iter().all(|load| load.shard != shard(n)));
+    let left_out = left_out.unwrap();
+    let writes = bench.writes;
+    // A little more than those told.
+    loads[left_out].0 = 1_100;
+    bench.run(200, &loads);
+    assert_eq!(bench.writes, writes);
+    loads[left_out].0 = 5_000;
+    bench.run(100, &loads);
+    assert!(bench.load.told().iter().any(|load| load.shard == shard(left_out)));
+    assert!(bench.load.told().iter().map(bytes_of).sum::<usize>() <= MAX_LOAD_BYTES);
+}
+
+#[test]
+fn rates_are_rounded_to_two_digits() {
+    let table = [(0, 0), (9, 9), (99, 99), (104, 100), (105, 110), (998, 1_000), (12_345, 12_000)];
+    for (rate, expect) in table {
+        assert_eq!(rounded(rate), expect, "{rate}");
+    }
+    assert_eq!(rounded(u64::MAX), i64::MAX.unsigned_abs());
+}
+
+proptest! {
+    /// Whatever happens, and whenever it is counted.
+    #[test]
+    fn what_is_told_changes_at_most_once_in_the_interval(
+        history in prop::collection::vec(
+            (prop::collection::vec((0..9u64, 0..100_000u64, 0..100_000u64, 0..100_000u64), 0..9), 0..20_000u64),
+            1..200,
+        ),
+    ) {
+        let mut load = Load::default();
+        let mut now = Moment::default();
+        let mut changed: Option<Moment> = None;
+        for (counts, step_ms) in history {
+            now = now + Duration::from_millis(step_ms);
+            let counts = counts.into_iter().map(|(n, busy, events, kib)| (shard(n as usize), work(busy, events, kib)));
+            let before = (load.told_busy(), load.told());
+            load.measure(&counts.collect(), [].iter(), now);
+            if before != (load.told_busy(), load.told()) {
+                prop_assert!(changed.is_none_or(|at| now.since(at) >= TELL_INTERVAL));
+                changed = Some(now);
+            }
+        }
+    }
+
+    #[test]
+    fn a_steady_load_is_told_once(
+        loads in prop::collection::vec((0..10_000u64, 0..1_000u64, 0..1_000_000u64), 1..20),
+    ) {
+        let mut bench = Bench::default();
+        bench.run(3_600, &loads);
+        let worth = loads.iter().any(|&(busy, events, kib)| busy > 10 || events > 0 || kib > 1024);
+        let worth = worth || loads.iter().map(|load| load.0).sum::<u64>() > 10;
+        prop_assert_eq!(bench.writes, usize::from(worth));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A member of an idle fleet: a few events, a small cache, hardly any work.
+    #[test]
+    fn an_idle_fleet_tells_nothing(
+        shards in 1..30usize,
+        noise in prop::collection::vec((0..3u64, 0..2u64, 0..1_000u64), 100),
+    ) {
+        let mut load = Load::default();
+        let mut counts: BTreeMap<ShardId, Work> = BTreeMap::new();
+        for poll in 0..200u64 {
+            for n in 0..shards {
+                let (busy, events, kib) = noise[(n + poll as usize) % noise.len()];
+                let count = counts.entry(shard(n)).or_default();
+                // Together they must stay below the floor of the sum.
+                let busy = if n < 10 { busy } else { 0 };
+                count.busy += Duration::from_millis(busy);
+                count.events += events;
+                count.cached_bytes = kib * 1024;
+            }
+            load.measure(&counts, [].iter(), at(poll * 5));
+            prop_assert!(load.told().is_empty());
+            prop_assert_eq!(load.told_busy(), 0);
+        }
+    }
+
+    /// A load that swings by a tenth around its mean is told once: that is what the fifth is for.
+    #[test]
+    fn a_load_that_swings_a_little_is_told_once(
+        mean in 200..10_000u64,
+        swings in prop::collection::vec(-100..=100i64, 200),
+    ) {
+        let mut bench = Bench::default();
+        for swing in swings {
+            let busy = mean.saturating_add_signed(mean as i64 * swing / 1_000);
+            bench.run(5, &[(busy, 0, 0)]);
+        }
+        prop_assert_eq!(bench.writes, 1);
+    }
+}

@@ -1,0 +1,135 @@
+//! What a member says of itself, against a home cluster that does as it is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use model::{MemberId, Moment, Work};
+
+use crate::api::MemberSpec;
+use crate::config::Config;
+use crate::node::{Input, Node};
+use crate::record::{Event, Kind, MemberRecord, Object, Outcome, Version, Write};
+
+struct Home {
+    node: Node,
+    now: Moment,
+    version: u64,
+    /// Every Member as it was written.
+    written: Vec<MemberSpec>,
+}
+
+impl Home {
+    /// One member that has joined.
+    fn with_member() -> Self {
+        let groups = BTreeSet::from(["g".parse().unwrap()]);
+        let now = Moment::from_origin(Duration::from_secs(60));
+        let mut node = Node::new(Config::new("replica-0", groups, 1), now);
+        for kind in [Kind::Lease, Kind::Member, Kind::Map] {
+            node.handle(Input::Event(Event::Listed(kind, "1".into(), Vec::new())), now);
+        }
+        node.handle(Input::Clusters(BTreeSet::new(), Vec::new()), now);
+        let mut home = Self { node, now, version: 1, written: Vec::new() };
+        home.settle();
+        home
+    }
+
+    fn next_version(&mut self) -> Version {
+        self.version += 1;
+        Version { uid: "u".into(), resource: self.version.to_string() }
+    }
+
+    /// Carries out writes until there are none.
+    fn settle(&mut self) {
+        loop {
+            let writes = self.node.step(self.now).writes;
+            if writes.is_empty() {
+                return;
+            }
+            for write in writes {
+                let target = write.target();
+                let written = self.write(write);
+                self.node.handle(Input::Completed(target, Outcome::Done(written)), self.now);
+            }
+        }
+    }
+
+    fn write(&mut self, write: Write) -> Option<Object> {
+        let (Write::Create(mut object) | Write::Replace(mut object)) = write else { return None };
+        if let Object::Member(member) = &object {
+            self.written.push(member.spec.clone());
+        }
+        object.set_version(self.next_version());
+        Some(object)
+    }
+
+    fn wait(&mut self, seconds: u64) {
+        self.now = self.now + Duration::from_secs(seconds);
+        self.settle();
+    }
+
+    /// Somebody else writes the Member.
+    fn patch(&mut self, change: impl FnOnce(&mut MemberSpec)) {
+        let mut member = self.member();
+        change(&mut member.spec);
+        member.version = self.next_version();
+        self.node.handle(Input::Event(Event::Applied(Object::Member(member))), self.now);
+    }
+
+    fn member(&self) -> MemberRecord {
+        self.node.world().members()[self.node.id()].clone()
+    }
+
+    /// Lets the Lease run out, and the member join anew.
+    fn rejoin(&mut self) -> MemberId {
+        let was = self.node.id().clone();
+        self.wait(60);
+        assert_ne!(self.node.id(), &was);
+        was
+    }
+}
+
+#[test]
+fn a_drain_that_was_asked_for_outlives_rewriting_and_rejoining() {
+    let mut home = Home::with_member();
+    assert!(!home.member().spec.drain);
+    home.patch(|spec| spec.drain = true);
+    home.settle();
+    let writes = home.written.len();
+    let down = crate::api::DownCluster { cluster: "east".parse().unwrap(), reason: "no".into() };
+    home.node.handle(Input::Clusters(BTreeSet::new(), vec![down]), home.now);
+    home.settle();
+    assert_eq!(home.written.len(), writes + 1);
+    assert!(home.written[writes].drain, "its own writing keeps it");
+    home.rejoin();
+    assert!(home.member().spec.drain, "the next incarnation has it");
+    home.patch(|spec| spec.drain = false);
+    home.rejoin();
+    assert!(!home.member().spec.drain, "and has it no more once it was taken back");
+}
+
+#[test]
+fn a_drain_asked_for_at_the_moment_of_the_fence_is_not_lost() {
+    let mut home = Home::with_member();
+    home.patch(|spec| spec.drain = true);
+    home.rejoin();
+    assert!(home.member().spec.drain);
+}
+
+#[test]
+fn load_is_told_in_the_member_and_ends_with_the_incarnation() {
+    let mut home = Home::with_member();
+    let shard: model::ShardId = "east/g/0/1".parse().unwrap();
+    for seconds in 1..=20u64 {
+        home.wait(5);
+        let busy = Duration::from_secs(seconds * 10);
+        let work = Work { busy, ..Work::default() };
+        home.node.handle(Input::Measured(BTreeMap::from([(shard.clone(), work)])), home.now);
+        home.settle();
+    }
+    let spec = home.member().spec;
+    assert_eq!((spec.busy, spec.loads.len(), spec.loads[0].busy), (2_000, 1, 2_000));
+    let told = home.written.iter().filter(|spec| !spec.loads.is_empty()).count();
+    assert_eq!(told, 1, "a steady load is written once");
+    home.rejoin();
+    assert_eq!((home.member().spec.busy, home.member().spec.loads), (0, Vec::new()));
+}

@@ -1,0 +1,296 @@
+//! Where chaos takes place: a home cluster and workload clusters on real API servers with audit
+//! logs, more workload clusters on embedded ones, and replicas that come and go.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use futures::future::{join_all, try_join_all};
+use serde_json::Value;
+
+use super::replica::{self, HOME, Remains, Replica, Server};
+use super::sampler::Sampler;
+use super::truth::{self, Entry, Report};
+use crate::real::control_plane::{ControlPlane, Spec};
+use crate::real::embedded::Embedded;
+use crate::real::load::{self, Target};
+use crate::real::manager::NAMESPACE;
+use crate::real::{Scene, kubectl, process, wait};
+
+/// How long a fleet may take to settle: two Leases, and a slow machine.
+const SETTLE_DEADLINE: Duration = Duration::from_secs(90);
+/// The most replicas of one run, each of which is a user of its own.
+const MAX_REPLICAS: usize = 2000;
+/// The TDSets of each cluster.
+const SETS: usize = 6;
+
+/// What stands in the field from the beginning.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    /// Workload clusters on real API servers.
+    pub real: &'a [&'a str],
+    /// How many workload clusters there are on embedded API servers.
+    pub embedded: usize,
+    /// Whether workload clusters get CRDs and TDSets.
+    pub has_sets: bool,
+    /// What a replica runs, up to its `--config`.
+    pub program: Vec<PathBuf>,
+    /// The controllers' section of its configuration.
+    pub controllers: Value,
+}
+
+/// The field. Dropping it ends everything.
+pub struct Field<'a> {
+    scene: &'a Scene,
+    /// The home cluster.
+    pub home: ControlPlane,
+    /// Workload clusters with audit logs.
+    pub real: Vec<ControlPlane>,
+    /// Workload clusters without.
+    pub embedded: Vec<Embedded>,
+    /// The living replicas, the oldest first.
+    pub replicas: Vec<Replica>,
+    /// What is left of those that ended.
+    pub past: Vec<Remains>,
+    /// Reads their metrics.
+    pub sampler: Sampler,
+    program: Vec<PathBuf>,
+    controllers: Value,
+    started: usize,
+}
+
+impl<'a> Field<'a> {
+    /// Starts the clusters. There are no replicas yet.
+    ///
+    /// # Errors
+    /// If a server does not become ready.
+    pub async fn prepare(scene: &'a Scene, plan: Plan<'_>) -> Result<Self> {
+        let names: Vec<String> = (0..plan.embedded).map(|n| format!("embedded-{n:02}")).collect();
+        let planes = [HOME].into_iter().chain(plan.real.iter().copied());
+        let (mut real, embedded) = tokio::try_join!(
+            try_join_all(planes.map(|name| control_plane(scene, name))),
+            try_join_all(names.iter().map(|name| Embedded::start(scene, name, false))),
+        )?;
+        let this = Self {
+            scene,
+            home: real.remove(0),
+            real,
+            embedded,
+            replicas: Vec::new(),
+            past: Vec::new(),
+            sampler: Sampler::start(),
+            program: plan.program,
+            controllers: plan.controllers,
+            started: 0,
+        };
+        this.install(plan.has_sets).await?;
+        Ok(this)
+    }
+
+    /// Installs definitions, namespaces and TDSets.
+    async fn install(&self, has_sets: bool) -> Result<()> {
+        let crds = xtask::root().join("deploy/charts/leasehold/crds");
+        let workload = self.real.iter().map(|plane| &plane.kubectl);
+        let workload = workload.chain(self.embedded.iter().map(|server| &server.kubectl));
+        let of_sets = workload.filter(|_| has_sets).collect::<Vec<_>>();
+        for kubectl in [&self.home.kubectl].into_iter().chain(of_sets.iter().copied()) {
+            kubectl.apply_path(&crds).await?;
+            let established = ["wait", "--for=condition=Established", "crd", "--all"];
+            kubectl.run(&established).await?;
+        }
+        self.home.kubectl.run(&["create", "namespace", NAMESPACE]).await?;
+        let manifests = load::manifests(SETS, "example.test/web:1");
+        for kubectl in of_sets {
+            kubectl.apply(&manifests).await?;
+        }
+        Ok(())
+    }
+
+    /// What changes are made to, where there are TDSets.
+    pub fn targets(&self) -> Vec<Target> {
+        let real = self.real.iter().map(|plane| Target::new(plane, SETS, false));
+        let embedded = self.embedded.iter().map(|server| Target {
+            cluster: server.name.clone(),
+            client: server.client.clone(),
+            sets: SETS,
+            alive: false,
+        });
+        real.chain(embedded).collect()
+    }
+
+    /// How many workload clusters there are.
+    pub fn clusters(&self) -> usize {
+        self.real.len() + self.embedded.len()
+    }
+
+    /// Where a new replica finds its files.
+    pub fn next_dir(&self) -> PathBuf {
+        self.scene.dir().join(identity(self.started))
+    }
+
+    /// Starts another replica.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub async fn start(&mut self) -> Result<()> {
+        let (program, arguments) = self.program.split_first().context("no program to run")?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        self.start_as(command).await
+    }
+
+    /// Starts another replica as `command`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub async fn start_as(&mut self, command: Command) -> Result<()> {
+        let plane = |plane: &ControlPlane| Server {
+            name: plane.name().to_owned(),
+            kubeconfig: plane.kubeconfig.clone(),
+            has_users: true,
+        };
+        let embedded = self.embedded.iter().map(|server| Server {
+            name: server.name.clone(),
+            kubeconfig: server.kubeconfig.clone(),
+            has_users: false,
+        });
+        let real = [&self.home].into_iter().chain(&self.real).map(plane);
+        let servers: Vec<Server> = real.chain(embedded).collect();
+        let identity = identity(self.started);
+        self.started += 1;
+        let replica =
+            Replica::start(self.scene, &identity, command, &servers, &self.controllers).await?;
+        self.replicas.push(replica);
+        self.follow();
+        Ok(())
+    }
+
+    /// Kills replicas with SIGKILL, as nearly at once as can be.
+    pub fn kill(&mut self, indices: &[usize]) {
+        let mut indices = indices.to_vec();
+        indices.sort_unstable();
+        indices.dedup();
+        for index in indices.into_iter().rev() {
+            let remains = self.replicas.remove(index).kill();
+            self.past.push(remains);
+        }
+        self.follow();
+    }
+
+    /// Asks a replica to leave and waits until it has.
+    ///
+    /// # Errors
+    /// If it does not leave in time, or without handing over.
+    pub async fn dismiss(&mut self, index: usize) -> Result<()> {
+        let replica = self.replicas.remove(index);
+        self.follow();
+        let remains = replica.leave().await?;
+        self.past.push(remains);
+        Ok(())
+    }
+
+    /// Brings the fleet to `count` replicas that are settled.
+    ///
+    /// # Errors
+    /// If that does not come about.
+    pub async fn restore(&mut self, count: usize) -> Result<()> {
+        while self.replicas.len() < count {
+            self.start().await?;
+        }
+        while self.replicas.len() > count {
+            self.dismiss(self.replicas.len() - 1).await?;
+        }
+        self.settle().await
+    }
+
+    /// Waits until every shard is owned by a living replica that says so itself.
+    ///
+    /// # Errors
+    /// If that does not come about, or a replica ends.
+    pub async fn settle(&mut self) -> Result<()> {
+        let mut last = String::new();
+        let outcome = wait::until(SETTLE_DEADLINE, "the fleet to settle", async || {
+            self.replicas.iter_mut().try_for_each(Replica::check_alive)?;
+            let reports = join_all(self.replicas.iter().map(async |replica| Report {
+                identity: replica.identity().to_owned(),
+                said: replica::own_view(replica.admin()).await,
+            }));
+            let unsettled = match (self.entries().await, reports.await) {
+                (Ok(entries), reports) => truth::unsettled(&entries, self.clusters(), &reports),
+                // The home cluster may be the very thing that is being disturbed.
+                (Err(error), _) => Some(format!("{error:#}")),
+            };
+            last = unsettled.clone().unwrap_or_default();
+            Ok(unsettled.is_none().then_some(()))
+        })
+        .await;
+        outcome.or_else(|error| bail!("{error:#}; at last: {last}"))
+    }
+
+    /// The ShardMaps at this moment.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub async fn entries(&self) -> Result<Vec<Entry>> {
+        let path = format!("/apis/leasehold.dev/v1alpha1/namespaces/{NAMESPACE}/shardmaps");
+        Ok(truth::of_maps(&kubectl::list(&self.home.client, &path).await?))
+    }
+
+    /// Which replica coordinates.
+    ///
+    /// # Errors
+    /// If that is none of them.
+    pub async fn coordinator(&self) -> Result<usize> {
+        let path = format!(
+            "/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/leasehold-coordinator"
+        );
+        let lease = kubectl::get(&self.home.client, &path).await?.unwrap_or_default();
+        let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        let index = self.replicas.iter().position(|replica| replica.is(holder));
+        index.with_context(|| format!("the coordinator, {holder:?}, is none of ours"))
+    }
+
+    /// The replica that owns the most shards and does not coordinate.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn busiest(&self) -> Result<usize> {
+        let (coordinator, entries) = (self.coordinator().await?, self.entries().await?);
+        let owned = |index: &usize| {
+            let is_his = |e: &&Entry| e.owner.as_ref().is_some_and(|o| self.replicas[*index].is(o));
+            entries.iter().filter(is_his).count()
+        };
+        let others = (0..self.replicas.len()).filter(|index| *index != coordinator);
+        others.max_by_key(owned).context("nobody but the coordinator")
+    }
+
+    /// What `leasehold status` says that is not true, if anything is.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn untrue_status(&self) -> Result<Option<String>> {
+        let before = self.entries().await?;
+        let mut command = Command::new(self.scene.tools().leasehold());
+        command.args([Path::new("status"), Path::new("--output"), Path::new("json")]);
+        command.arg("--kubeconfig").arg(&self.home.kubeconfig);
+        let status: Value = serde_json::from_str(&process::run(&mut command)?)?;
+        Ok(truth::untrue(&status, &before, &self.entries().await?))
+    }
+
+    fn follow(&self) {
+        let source = |replica: &Replica| (replica.identity().to_owned(), replica.admin().clone());
+        self.sampler.follow(self.replicas.iter().map(source).collect());
+    }
+}
+
+async fn control_plane(scene: &Scene, name: &str) -> Result<ControlPlane> {
+    let user = |n: usize| format!("{0},{0},{0},system:masters", identity(n));
+    let spec =
+        Spec { tokens: &(0..MAX_REPLICAS).map(user).collect::<Vec<_>>(), ..Spec::local(name) };
+    ControlPlane::start(scene, &spec).await
+}
+
+fn identity(number: usize) -> String {
+    format!("replica-{number}")
+}

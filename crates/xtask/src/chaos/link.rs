@@ -1,0 +1,176 @@
+//! A way from one replica to one API server that can be disturbed: a TCP proxy.
+//!
+//! It passes bytes and knows nothing of TLS, so what it carries is what the replica and the server
+//! agreed upon. Silence is that of a network whose packets get lost: connections stay open, nothing
+//! arrives, and what was under way arrives late when the silence ends, as TCP would repeat it.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
+
+/// What is passed on at once.
+const BUFFER_BYTES: usize = 16 * 1024;
+
+/// What becomes of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// They pass.
+    Open,
+    /// They pass after a while, one piece after the other.
+    Slow(Duration),
+    /// They stay where they are, and so do connections.
+    Silent,
+    /// Connections are closed, and new ones too.
+    Cut,
+}
+
+/// A proxy in front of one server. Ends with its connections when dropped.
+#[derive(Debug)]
+pub struct Link {
+    address: SocketAddr,
+    passage: watch::Sender<Passage>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Link {
+    /// A link to the server at `target`, open.
+    ///
+    /// # Errors
+    /// If there is no free port.
+    pub async fn to(target: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no free port")?;
+        let address = listener.local_addr()?;
+        let (passage, followed) = watch::channel(Passage::Open);
+        let task = tokio::spawn(accept(listener, target, followed));
+        Ok(Self { address, passage, _task: AbortOnDropHandle::new(task) })
+    }
+
+    /// Where the link begins.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Lets pass what is to pass from now on.
+    pub fn set(&self, passage: Passage) {
+        self.passage.send_replace(passage);
+    }
+}
+
+async fn accept(listener: TcpListener, target: SocketAddr, passage: watch::Receiver<Passage>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                // An error is that of one connection, which its other end gave up.
+                let Ok((near, _)) = accepted else { continue };
+                connections.spawn(connect(near, target, passage.clone()));
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// One connection. How it ends is seen by both ends; there is nobody else to tell.
+async fn connect(near: TcpStream, target: SocketAddr, mut passage: watch::Receiver<Passage>) {
+    let mut cut = passage.clone();
+    let carry = async {
+        pass(&mut passage).await;
+        let far = TcpStream::connect(target).await?;
+        // Small requests must not wait for company.
+        near.set_nodelay(true)?;
+        far.set_nodelay(true)?;
+        let ((near_read, near_write), (far_read, far_write)) =
+            (near.into_split(), far.into_split());
+        let there = pump(near_read, far_write, passage.clone());
+        let back = pump(far_read, near_write, passage);
+        tokio::try_join!(there, back).map(drop)
+    };
+    tokio::select! {
+        _ = carry => {}
+        _ = cut.wait_for(|passage| *passage == Passage::Cut) => {}
+    }
+}
+
+/// Carries one direction to its end.
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut passage: watch::Receiver<Passage>,
+) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let count = from.read(&mut buffer).await?;
+        pass(&mut passage).await;
+        match count {
+            0 => return to.shutdown().await,
+            _ => to.write_all(&buffer[..count]).await?,
+        }
+    }
+}
+
+/// Waits until something may pass.
+async fn pass(passage: &mut watch::Receiver<Passage>) {
+    let now = passage.wait_for(|passage| *passage != Passage::Silent).await.map(|now| *now);
+    if let Ok(Passage::Slow(time)) = now {
+        tokio::time::sleep(time).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that sends back what it gets.
+    async fn echo() -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let (mut read, mut write) = stream.into_split();
+                    let _ = tokio::io::copy(&mut read, &mut write).await;
+                });
+            }
+        });
+        address
+    }
+
+    async fn exchange(stream: &mut TcpStream) -> io::Result<u8> {
+        stream.write_all(&[7]).await?;
+        stream.read_u8().await
+    }
+
+    #[tokio::test]
+    async fn an_open_link_passes_and_a_cut_one_closes() {
+        let link = Link::to(echo().await).await.unwrap();
+        let mut stream = TcpStream::connect(link.address()).await.unwrap();
+        assert_eq!(exchange(&mut stream).await.unwrap(), 7);
+        link.set(Passage::Cut);
+        assert!(exchange(&mut stream).await.is_err());
+        let mut refused = TcpStream::connect(link.address()).await.unwrap();
+        assert!(exchange(&mut refused).await.is_err());
+        link.set(Passage::Slow(Duration::from_millis(1)));
+        let mut again = TcpStream::connect(link.address()).await.unwrap();
+        assert_eq!(exchange(&mut again).await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn a_silent_link_holds_what_was_sent_until_it_opens() {
+        let link = Link::to(echo().await).await.unwrap();
+        let mut stream = TcpStream::connect(link.address()).await.unwrap();
+        assert_eq!(exchange(&mut stream).await.unwrap(), 7);
+        link.set(Passage::Silent);
+        let answer = tokio::time::timeout(Duration::from_millis(100), exchange(&mut stream)).await;
+        assert!(answer.is_err(), "something passed");
+        link.set(Passage::Open);
+        assert_eq!(stream.read_u8().await.unwrap(), 7);
+    }
+}

@@ -1,0 +1,155 @@
+//! The admission policy of the chart: a write that arrives after its epoch has passed is refused by
+//! the API server, and nobody else's is.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::real::control_plane::{ControlPlane, Spec};
+use crate::real::helm::{Helm, chart};
+use crate::real::kubectl::Kubectl;
+use crate::real::manager::{self, Manager};
+use crate::real::process::Launcher;
+use crate::real::wait::{self, Stopwatch};
+use crate::real::{Scene, kubectl};
+
+const DEADLINE: Duration = Duration::from_secs(90);
+/// Tokens are the names of their holders here.
+const HUMAN: &str = "human";
+/// One for each controller.
+const SHARDS: usize = 2;
+const STAMP: &str = "epoch.leasehold.dev/tdset";
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/temp/deployments/tdset-hello-world";
+const NAME: &str = "tdset-hello-world";
+
+/// Does it.
+pub async fn run(scene: &Scene) -> Result<()> {
+    let plane = start(scene).await?;
+    let human =
+        Kubectl::new(&scene.tools().kube(), &plane.write_kubeconfig(HUMAN, HUMAN)?, plane.name());
+    let stamps = json!({"fence": {"stampEpochs": true}});
+    let mut first = vec![Manager::start(scene, "replica-0", &plane, &[&plane], &stamps)?];
+    manager::settled(&plane.client, SHARDS, &mut first).await?;
+    plane.kubectl.apply_path(&xtask::root().join("examples/tdset.yaml")).await?;
+    let early = stamped_above(&plane, 0).await?;
+    println!("what the first replica wrote carries epoch {early}");
+
+    // Whoever writes at the present epoch is not hindered.
+    tell(&plane.kubectl, &merge(early)).await?;
+
+    let watch = Stopwatch::start();
+    let mut second = vec![Manager::start(scene, "replica-1", &plane, &[&plane], &stamps)?];
+    ensure!(first[0].leave().await?.success(), "the first replica did not leave in order");
+    manager::settled(&plane.client, SHARDS, &mut second).await?;
+    let change = json!({"spec": {"container": {"image": "crccheck/hello-world:2", "port": 8000}}});
+    tell(&plane.kubectl, &patch("tdset", &change)).await?;
+    let late = stamped_above(&plane, early).await?;
+    println!("what the second replica wrote carries epoch {late}, {watch} after it was started");
+
+    let apply = ["apply", "--server-side", "--force-conflicts", "--field-manager=late", "-f", "-"];
+    refused(&plane.kubectl.refused(&apply, &late_apply(early)).await?)?;
+    let late = merge(early);
+    let late: Vec<&str> = late.iter().map(String::as_str).collect();
+    refused(&plane.kubectl.refused(&late, "").await?)?;
+    println!("late writes at epoch {early} were refused, an apply and a merge patch");
+    tell(&human, &merge(early)).await.context("a person may write what a replica may not")?;
+    ensure!(epoch(&plane).await? == Some(early), "the person's write took no effect");
+    Ok(())
+}
+
+async fn tell(kubectl: &Kubectl, arguments: &[String]) -> Result<String> {
+    kubectl.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await
+}
+
+fn refused(said: &str) -> Result<()> {
+    ensure!(said.contains("an epoch that has passed"), "refused, but with: {said}");
+    Ok(())
+}
+
+/// A late write of the Deployment as an apply, with neither uid nor resourceVersion.
+fn late_apply(epoch: u64) -> String {
+    let metadata = json!({"name": NAME, "namespace": "temp", "annotations": stamp(epoch)});
+    let spec = json!({"replicas": 1});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+        .to_string()
+}
+
+/// The arguments of a merge patch of the Deployment at that epoch.
+fn merge(epoch: u64) -> Vec<String> {
+    patch("deployment", &json!({"metadata": {"annotations": stamp(epoch)}}))
+}
+
+fn patch(kind: &str, patch: &Value) -> Vec<String> {
+    let patch = patch.to_string();
+    let words = ["patch", kind, NAME, "--namespace", "temp", "--type=merge", "--patch", &patch];
+    words.map(str::to_owned).to_vec()
+}
+
+fn stamp(epoch: u64) -> Value {
+    json!({STAMP: epoch.to_string()})
+}
+
+/// A cluster that is its own home, with the policy for its administrator, who the replicas are.
+async fn start(scene: &Scene) -> Result<ControlPlane> {
+    let spec = Spec {
+        name: "home",
+        address: Ipv4Addr::LOCALHOST,
+        service_cidr: "10.0.0.0/24",
+        tokens: &[format!("{HUMAN},{HUMAN},{HUMAN},system:masters")],
+        launcher: Launcher::default(),
+    };
+    let plane = ControlPlane::start(scene, &spec).await?;
+    plane.kubectl.apply_path(&chart().join("crds")).await?;
+    let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"];
+    plane.kubectl.run(&established).await?;
+    for namespace in [manager::NAMESPACE, "temp"] {
+        plane.kubectl.run(&["create", "namespace", namespace]).await?;
+    }
+    let chart = chart().display().to_string();
+    let template = [
+        "template",
+        "leasehold",
+        &chart,
+        "--namespace",
+        manager::NAMESPACE,
+        "--kube-version",
+        "1.37.1",
+        "--show-only",
+        "templates/admission-policy.yaml",
+        "--set",
+        "admissionPolicy.enabled=true,admissionPolicy.users={admin}",
+    ];
+    let policy = Helm::new(scene, &plane).run(&template).await?;
+    plane.kubectl.apply(&policy).await?;
+    in_force(&plane).await?;
+    Ok(plane)
+}
+
+/// Waits until the API server acts by the policy, which it learns of a little later.
+async fn in_force(plane: &ControlPlane) -> Result<()> {
+    let map = |epoch: u64| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+            "name": "probe", "namespace": "temp", "annotations": stamp(epoch)}})
+        .to_string()
+    };
+    wait::until(DEADLINE, "the policy to be in force", async || {
+        plane.kubectl.apply(&map(2)).await?;
+        Ok(plane.kubectl.apply(&map(1)).await.is_err().then_some(()))
+    })
+    .await
+}
+
+/// The epoch at which the Deployment of the example was last written.
+async fn epoch(plane: &ControlPlane) -> Result<Option<u64>> {
+    let deployment = kubectl::get(&plane.client, DEPLOYMENT).await?.unwrap_or_default();
+    Ok(deployment["metadata"]["annotations"][STAMP].as_str().and_then(|text| text.parse().ok()))
+}
+
+async fn stamped_above(plane: &ControlPlane, epoch_before: u64) -> Result<u64> {
+    wait::until(DEADLINE, &format!("a write above epoch {epoch_before}"), async || {
+        Ok(epoch(plane).await?.filter(|&epoch| epoch > epoch_before))
+    })
+    .await
+}

@@ -1,0 +1,69 @@
+//! What must hold of every run of a simulated world: one file for each rule.
+//!
+//! Oracles read what servers accepted, what went over the network and when reconciles ran. What a
+//! member believes of itself they never ask.
+
+mod l1;
+mod l2;
+mod reading;
+mod s1;
+mod s2;
+mod s3;
+mod s4;
+mod s5;
+mod s6;
+
+use std::fmt;
+
+use crate::world::Outcome;
+use crate::world::history::Event;
+
+use self::reading::Reading;
+
+/// A rule that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which rule.
+    pub rule: &'static str,
+    /// When, in the world's microseconds.
+    pub at_us: u64,
+    /// What happened.
+    pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (s, us) = (self.at_us / 1_000_000, self.at_us % 1_000_000);
+        write!(f, "{} at {s}.{us:06}: {}", self.rule, self.text)
+    }
+}
+
+/// Everything that did not hold, in the order of the rules.
+pub fn check(outcome: &Outcome) -> Vec<Violation> {
+    let reading = Reading::of(outcome);
+    let rules = [
+        panics,
+        s1::check,
+        s2::check,
+        s3::check,
+        s4::check,
+        s5::check,
+        s6::check,
+        l1::check,
+        l2::check,
+    ];
+    rules.into_iter().flat_map(|rule| rule(&reading)).collect()
+}
+
+/// Nothing panics.
+fn panics(reading: &Reading<'_>) -> Vec<Violation> {
+    let panicked = reading.outcome.records.iter().filter_map(|record| match record.event {
+        Event::Gone(process, "panicked") => Some(Violation {
+            rule: "panic",
+            at_us: record.at_us,
+            text: format!("p{process} ended by itself"),
+        }),
+        _ => None,
+    });
+    panicked.collect()
+}

@@ -1,0 +1,173 @@
+//! What users do to the objects of a world, and how a cluster looks to an administrator.
+//!
+//! Users talk to a server without the network in between: their writes are never lost, so what they
+//! last asked for is known.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::ApiResource;
+use kube::{Client, CustomResourceExt};
+use serde_json::{Value, json};
+
+use super::history::{Edit, Event, History};
+use super::machine::Machine;
+use super::mirror::{EVERY, FINALIZER, ROLE, SOURCE};
+use super::plan::Setup;
+use super::site::Site;
+
+/// Where users keep their objects.
+const NAMESPACE: &str = "default";
+/// How often a source that wants to be looked at wants it, in seconds.
+pub const EVERY_S: u64 = 3;
+
+/// The users of one world.
+#[derive(Debug)]
+pub struct Users {
+    rng: fastrand::Rng,
+    history: History,
+    setup: Setup,
+    /// Raised with each change, so that each says something new.
+    change: u64,
+}
+
+impl Users {
+    /// Users who draw by this seed.
+    pub fn new(seed: u64, setup: Setup, history: History) -> Self {
+        Self { rng: fastrand::Rng::with_seed(seed), history, setup, change: 0 }
+    }
+
+    /// Installs what the manager needs in every cluster, and the first objects.
+    pub fn prepare(&mut self, world: &Machine, sites: &[Arc<Site>]) {
+        let setup = self.setup;
+        world.block_on(async {
+            install(&client(&sites[0]), &sharding::api::crds()).await;
+            let namespaces: Api<Namespace> = Api::all(client(&sites[0]));
+            let metadata =
+                ObjectMeta { name: Some("leasehold-system".to_owned()), ..ObjectMeta::default() };
+            let namespace = Namespace { metadata, ..Namespace::default() };
+            namespaces.create(&PostParams::default(), &namespace).await.expect("home is empty");
+            if setup.sets > 0 {
+                for site in &sites[setup.workloads()] {
+                    install(&client(site), &[controllers::TDSet::crd()]).await;
+                }
+            }
+        });
+        for site in &sites[setup.workloads()] {
+            for number in 0..setup.sources {
+                world.block_on(self.write_source(0, site, number));
+            }
+            for number in 0..setup.sets {
+                world.block_on(self.write_set(0, site, number));
+            }
+        }
+    }
+
+    /// One change to one object of any workload cluster.
+    pub fn change(&mut self, at_us: u64, world: &Machine, sites: &[Arc<Site>]) {
+        let site = &sites[self.rng.usize(self.setup.workloads())];
+        let number = self.rng.usize(0..self.setup.sources + self.setup.sets);
+        world.block_on(async {
+            if number >= self.setup.sources {
+                self.write_set(at_us, site, number - self.setup.sources).await;
+            } else if self.rng.u8(0..4) == 0 {
+                self.delete_source(at_us, site, number).await;
+            } else {
+                self.write_source(at_us, site, number).await;
+            }
+        });
+    }
+
+    async fn write_source(&mut self, at_us: u64, site: &Site, number: usize) {
+        let maps: Api<ConfigMap> = Api::namespaced(client(site), NAMESPACE);
+        let name = format!("source-{number}");
+        self.change += 1;
+        let data = Some(BTreeMap::from([("change".to_owned(), self.change.to_string())]));
+        let present = maps.get_opt(&name).await.expect("the server answers users");
+        let verb = match present {
+            // Nobody writes what is going.
+            Some(map) if map.metadata.deletion_timestamp.is_some() => return,
+            Some(map) => {
+                let changed = ConfigMap { data, ..map };
+                maps.replace(&name, &PostParams::default(), &changed).await.expect("nobody else");
+                "update"
+            }
+            None => {
+                let source = ConfigMap { data, ..self.new_source(name.clone(), number) };
+                maps.create(&PostParams::default(), &source).await.expect("the name is free");
+                "create"
+            }
+        };
+        self.tell(at_us, site, verb, "configmap", name);
+    }
+
+    /// Every second one has a finalizer; every third wants to be looked at all the time.
+    fn new_source(&self, name: String, number: usize) -> ConfigMap {
+        let every = BTreeMap::from([(EVERY.to_owned(), EVERY_S.to_string())]);
+        let metadata = ObjectMeta {
+            name: Some(name),
+            labels: Some(BTreeMap::from([(ROLE.to_owned(), SOURCE.to_owned())])),
+            annotations: (number % 3 == 2).then_some(every),
+            finalizers: (number % 2 == 1).then(|| vec![FINALIZER.to_owned()]),
+            ..ObjectMeta::default()
+        };
+        ConfigMap { metadata, ..ConfigMap::default() }
+    }
+
+    async fn delete_source(&mut self, at_us: u64, site: &Site, number: usize) {
+        let maps: Api<ConfigMap> = Api::namespaced(client(site), NAMESPACE);
+        let name = format!("source-{number}");
+        let present = maps.get_opt(&name).await.expect("the server answers users");
+        if present.is_some_and(|map| map.metadata.deletion_timestamp.is_none()) {
+            maps.delete(&name, &DeleteParams::default()).await.expect("it is there");
+            self.tell(at_us, site, "delete", "configmap", name);
+        }
+    }
+
+    async fn write_set(&mut self, at_us: u64, site: &Site, number: usize) {
+        let name = format!("set-{number}");
+        self.change += 1;
+        let set = json!({
+            "apiVersion": "schedule.rs/v1", "kind": "TDSet", "metadata": {"name": name},
+            "spec": {
+                "container": {"image": format!("app:{}", self.change), "port": 80},
+                "defaultReplica": 1 + self.change % 5,
+                "schedulingConfig": [{"startTime": 8, "endTime": 20, "replica": 3}],
+            },
+        });
+        let resource = ApiResource::erase::<controllers::TDSet>(&());
+        let sets: Api<DynamicObject> = Api::namespaced_with(client(site), NAMESPACE, &resource);
+        sets.patch(&name, &PatchParams::apply("user").force(), &Patch::Apply(&set))
+            .await
+            .expect("the server answers users");
+        self.tell(at_us, site, "update", "tdset", name);
+    }
+
+    fn tell(&self, at_us: u64, site: &Site, verb: &'static str, kind: &'static str, name: String) {
+        let edit = Edit { cluster: site.number, verb, kind, name };
+        self.history.add(at_us, Event::Edited(edit));
+    }
+}
+
+/// Every object of a kind, as it is.
+pub async fn list(site: &Site, resource: &ApiResource) -> Vec<Value> {
+    let api: Api<DynamicObject> = Api::all_with(client(site), resource);
+    let listed = api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+    let object = |object: &DynamicObject| serde_json::to_value(object).expect("it was JSON");
+    listed.iter().map(object).collect()
+}
+
+fn client(site: &Site) -> Client {
+    site.api.client()
+}
+
+async fn install(client: &Client, crds: &[CustomResourceDefinition]) {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in crds {
+        definitions.create(&PostParams::default(), crd).await.expect("the CRD is accepted");
+    }
+}

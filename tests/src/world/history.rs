@@ -1,0 +1,223 @@
+//! What happened in a world: the evidence that oracles read, and the text that two runs of one seed
+//! must share.
+//!
+//! Kept by the world, the network and the observers of dispatches, never by the members.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use engine::{Dispatch, DispatchObserver};
+use serde_json::Value;
+
+use super::timeline::Timeline;
+
+/// One thing that happened.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// When, in the world's microseconds.
+    pub at_us: u64,
+    /// What.
+    pub event: Event,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A process began, as this replica.
+    Born(Process, usize),
+    /// A process is gone: killed, or left in good order.
+    Gone(Process, &'static str),
+    /// A process stopped running.
+    Stopped(Process),
+    /// It runs again.
+    Resumed(Process),
+    /// A reconcile is about to begin.
+    Started(Process, Dispatch),
+    /// It ended.
+    Finished(Process, Dispatch),
+    /// A process sent a request.
+    Sent(Process, Request),
+    /// A server carried out a write.
+    Applied(Box<Applied>),
+    /// A process got an answer: the status, or 0 for a connection that broke.
+    Answered(Process, u64, u16),
+    /// A user changed an object of a cluster.
+    Edited(Edit),
+    /// The clusters a process is configured with changed.
+    Configured(Process, String),
+    /// Something goes wrong, or is right again.
+    Fault(String),
+    /// Nothing goes wrong any more.
+    Healed,
+}
+
+/// Numbers processes in the order in which they began.
+pub type Process = usize;
+
+/// A request as it was sent.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Numbers requests in the order in which they were sent.
+    pub id: u64,
+    /// The cluster, by number.
+    pub cluster: usize,
+    /// The method.
+    pub method: http::Method,
+    /// Path and query.
+    pub path: String,
+    /// Who sent it.
+    pub agent: Agent,
+}
+
+/// Who sent a request, as the server is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Agent {
+    /// The member, for a write of a reconcile.
+    pub member: String,
+    /// Its shard.
+    pub shard: String,
+    /// Its epoch.
+    pub epoch: u64,
+}
+
+/// A write as a server carried it out.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// Who sent it.
+    pub process: Process,
+    /// The request.
+    pub request: Request,
+    /// When it was sent.
+    pub sent_us: u64,
+    /// What was sent.
+    pub body: Value,
+    /// What the server answered: the object as it is now, mostly.
+    pub answer: Value,
+}
+
+/// A change by a user.
+#[derive(Clone, Debug)]
+pub struct Edit {
+    /// The cluster, by number.
+    pub cluster: usize,
+    /// `create`, `update` or `delete`.
+    pub verb: &'static str,
+    /// The kind.
+    pub kind: &'static str,
+    /// The object's name.
+    pub name: String,
+}
+
+/// The history as it is written. Shared by all who add to it; they run on one thread.
+#[derive(Clone, Debug, Default)]
+pub struct History(Arc<Mutex<Vec<Record>>>);
+
+/// Records the dispatches of one process.
+#[derive(Debug)]
+pub struct Observer {
+    /// The process.
+    pub process: Process,
+    /// Its time.
+    pub timeline: Arc<Timeline>,
+    /// Where to.
+    pub history: History,
+}
+
+impl History {
+    /// Adds an event.
+    pub fn add(&self, at_us: u64, event: Event) {
+        self.lock().push(Record { at_us, event });
+    }
+
+    /// All that happened, in the order of the world's time.
+    pub fn take(&self) -> Vec<Record> {
+        let mut records = std::mem::take(&mut *self.lock());
+        records.sort_by_key(|record| record.at_us);
+        records
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Record>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl DispatchObserver for Observer {
+    fn started(&self, dispatch: &Dispatch) {
+        let event = Event::Started(self.process, dispatch.clone());
+        self.history.add(self.timeline.world_us(), event);
+    }
+
+    fn finished(&self, dispatch: &Dispatch) {
+        let event = Event::Finished(self.process, dispatch.clone());
+        self.history.add(self.timeline.world_us(), event);
+    }
+}
+
+impl Agent {
+    /// Reads `leasehold/<version> (member=...; shard=...; epoch=...; key=...)`.
+    pub fn read(text: &str) -> Self {
+        let inner = text.split_once('(').map_or("", |(_, rest)| rest.trim_end_matches(')'));
+        let mut agent = Self::default();
+        for (name, value) in inner.split("; ").filter_map(|pair| pair.split_once('=')) {
+            match name {
+                "member" => value.clone_into(&mut agent.member),
+                "shard" => value.clone_into(&mut agent.shard),
+                "epoch" => agent.epoch = value.parse().unwrap_or_default(),
+                _ => {}
+            }
+        }
+        agent
+    }
+}
+
+impl Applied {
+    /// The resource's plural, and the object's name if the path has one.
+    pub fn place(&self) -> (&str, &str) {
+        let path = self.request.path.split('?').next().unwrap_or_default();
+        let mut parts = path.trim_start_matches('/').split('/');
+        let rest = match parts.next() {
+            Some("api") => parts.clone().skip(1),
+            _ => parts.clone().skip(2),
+        };
+        let mut rest = rest.skip_while(|part| *part == "namespaces").collect::<Vec<_>>();
+        if path.contains("/namespaces/") && rest.len() > 1 {
+            rest.remove(0);
+        }
+        let plural = rest.first().copied().unwrap_or_default();
+        (plural, rest.get(1).copied().unwrap_or_default())
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (s, us) = (self.at_us / 1_000_000, self.at_us % 1_000_000);
+        write!(f, "{s:>3}.{us:06} ")?;
+        match &self.event {
+            Event::Born(p, replica) => write!(f, "p{p} begins as replica-{replica}"),
+            Event::Gone(p, how) => write!(f, "p{p} is gone: {how}"),
+            Event::Stopped(p) => write!(f, "p{p} stands still"),
+            Event::Resumed(p) => write!(f, "p{p} goes on"),
+            Event::Started(p, run) => {
+                let Dispatch { member, shard, epoch, key, .. } = run;
+                write!(f, "p{p} run {key} as {member} for {shard} at {epoch}")
+            }
+            Event::Finished(p, run) => write!(f, "p{p} end {} at {}", run.key, run.epoch),
+            Event::Sent(p, Request { id, cluster, method, path, .. }) => {
+                write!(f, "p{p} #{id} to c{cluster}: {method} {path}")
+            }
+            Event::Applied(applied) => {
+                let Request { id, cluster, method, .. } = &applied.request;
+                let version = &applied.answer["metadata"]["resourceVersion"];
+                let (plural, name) = applied.place();
+                write!(f, "c{cluster} #{id} applied: {method} {plural} {name} {version}")
+            }
+            Event::Answered(p, id, status) => write!(f, "p{p} #{id} answered: {status}"),
+            Event::Edited(Edit { cluster, verb, kind, name }) => {
+                write!(f, "c{cluster} user: {verb} {kind} {name}")
+            }
+            Event::Configured(p, clusters) => write!(f, "p{p} configured: {clusters}"),
+            Event::Fault(text) => write!(f, "-- {text}"),
+            Event::Healed => f.write_str("-- healed"),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The controller that simulated replicas run beside the built-in ones: it keeps a copy of each
+//! source in a second ConfigMap, and takes its time over it.
+//!
+//! A source may carry a finalizer, which the controller takes off when the copy is gone, and may
+//! ask to be looked at every few seconds.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use engine::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler, Selector};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use model::ObjectKey;
+
+/// The label that tells sources and copies apart.
+pub const ROLE: &str = "sim.leasehold.dev/role";
+/// A source's label.
+pub const SOURCE: &str = "source";
+/// A copy's label.
+pub const COPY: &str = "copy";
+/// On a source: look again after so many seconds, always.
+pub const EVERY: &str = "sim.leasehold.dev/every-seconds";
+/// On a copy: the uid of its source.
+pub const OF: &str = "sim.leasehold.dev/of";
+/// The finalizer of sources that have one.
+pub const FINALIZER: &str = "sim.leasehold.dev/copy";
+/// The longest that one step of a reconcile takes, in milliseconds.
+const LONGEST_STEP_MS: u64 = 1_500;
+
+/// Keeps copies.
+#[derive(Debug)]
+pub struct Mirror {
+    rng: Mutex<fastrand::Rng>,
+}
+
+/// The controller, which dawdles by this seed.
+pub fn controller(seed: u64) -> ControllerSpec {
+    let role = |role: &str| -> Selector {
+        format!("{ROLE}={role}").parse().expect("an equality is a selector")
+    };
+    let copies = engine::controller::Scope { labels: role(COPY), ..Default::default() };
+    Controller::for_kind::<ConfigMap>("mirror")
+        .selector(role(SOURCE))
+        .owns_with::<ConfigMap>(copies)
+        .workers(2)
+        .reconciler(Mirror { rng: Mutex::new(fastrand::Rng::with_seed(seed)) })
+}
+
+/// The name of a source's copy.
+pub fn copy_of(source: &str) -> String {
+    format!("{source}-copy")
+}
+
+impl Reconciler for Mirror {
+    type Kind = ConfigMap;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let namespace = key.namespace.as_deref();
+        let source = ctx.get::<ConfigMap>(namespace, &key.name)?;
+        let copy = ctx.get::<ConfigMap>(namespace, &copy_of(&key.name))?;
+        let maps = Api::namespaced(ctx.client(), namespace.unwrap_or_default());
+        self.dawdle().await;
+        let going = source.as_ref().is_none_or(|s| s.metadata.deletion_timestamp.is_some());
+        match (source, copy) {
+            (source, Some(copy)) if going => {
+                remove(&maps, &copy).await?;
+                self.dawdle().await;
+                release(&maps, source.as_deref()).await?;
+            }
+            (source, None) if going => release(&maps, source.as_deref()).await?,
+            (Some(source), copy) => {
+                write(&maps, &source, copy.as_deref()).await?;
+                self.dawdle().await;
+                return Ok(next_look(&source));
+            }
+            (None, _) => {}
+        }
+        Ok(Action::Done)
+    }
+}
+
+impl Mirror {
+    async fn dawdle(&self) {
+        let ms = {
+            let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+            if rng.u8(0..3) == 0 { rng.u64(0..LONGEST_STEP_MS) } else { 0 }
+        };
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+}
+
+fn next_look(source: &ConfigMap) -> Action {
+    let asked = source.metadata.annotations.as_ref().and_then(|all| all.get(EVERY));
+    match asked.and_then(|seconds| seconds.parse().ok()) {
+        Some(seconds) => Action::RequeueAfter(Duration::from_secs(seconds)),
+        None => Action::Done,
+    }
+}
+
+async fn remove(maps: &Api<ConfigMap>, copy: &ConfigMap) -> Result<(), ReconcileError> {
+    let pinned = Preconditions { uid: copy.metadata.uid.clone(), resource_version: None };
+    let name = copy.metadata.name.as_deref().unwrap_or_default();
+    match maps.delete(name, &DeleteParams::default().preconditions(pinned)).await {
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Takes the finalizer off a source that is going.
+async fn release(maps: &Api<ConfigMap>, source: Option<&ConfigMap>) -> Result<(), ReconcileError> {
+    let Some(source) = source.filter(|source| source.metadata.finalizers.is_some()) else {
+        return Ok(());
+    };
+    let mut freed = source.clone();
+    freed.metadata.finalizers = None;
+    let name = source.metadata.name.as_deref().unwrap_or_default();
+    match maps.replace(name, &PostParams::default(), &freed).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Makes the copy say what the source says.
+async fn write(
+    maps: &Api<ConfigMap>,
+    source: &ConfigMap,
+    copy: Option<&ConfigMap>,
+) -> Result<(), ReconcileError> {
+    let (name, uid) = (source.metadata.name.clone(), source.metadata.uid.clone());
+    let (name, uid) = (name.unwrap_or_default(), uid.unwrap_or_default());
+    let says = |copy: &ConfigMap| {
+        let of = copy.metadata.annotations.as_ref().and_then(|all| all.get(OF));
+        copy.data == source.data && of == Some(&uid)
+    };
+    if copy.is_some_and(says) {
+        return Ok(());
+    }
+    let metadata = ObjectMeta {
+        name: Some(copy_of(&name)),
+        namespace: source.metadata.namespace.clone(),
+        labels: Some(BTreeMap::from([(ROLE.to_owned(), COPY.to_owned())])),
+        annotations: Some(BTreeMap::from([(OF.to_owned(), uid.clone())])),
+        owner_references: Some(vec![OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "ConfigMap".to_owned(),
+            name: name.clone(),
+            uid,
+            controller: Some(true),
+            ..OwnerReference::default()
+        }]),
+        resource_version: copy.and_then(|copy| copy.metadata.resource_version.clone()),
+        ..ObjectMeta::default()
+    };
+    let wanted = ConfigMap { metadata, data: source.data.clone(), ..ConfigMap::default() };
+    match copy {
+        Some(_) => maps.replace(&copy_of(&name), &PostParams::default(), &wanted).await?,
+        None => maps.create(&PostParams::default(), &wanted).await?,
+    };
+    Ok(())
+}

@@ -1,0 +1,296 @@
+//! What lies between processes and clusters, and what goes wrong there.
+//!
+//! ```text
+//!   process ─▶ post ─▶ send: fate ─▶ site ─▶ arrivals ─▶ collect: delay ─▶ inbox ─▶ process
+//! ```
+//!
+//! Nothing of one slice of time reaches a process in the same slice; that is what lets processes
+//! run one after the other. Pieces of one watch never overtake each other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::Request;
+use tokio::runtime::Handle;
+
+use super::history::{self, Agent, Event, History, Process};
+use super::link::{Broken, Outgoing};
+use super::plan::{Fault, Kind, SECOND_US, Weather};
+use super::site::{Arrival, Arrivals, Call, Fate, Load, Site};
+
+/// How long a request that was lost hangs before its connection is found broken, at most.
+const LONGEST_HANG_US: u64 = 4 * SECOND_US;
+/// How late a slow request or answer is, at most.
+const LONGEST_DELAY_US: u64 = 3 * SECOND_US;
+
+/// The network. Owned by the world.
+#[derive(Debug)]
+pub struct Network {
+    seed: u64,
+    history: History,
+    arrivals: Arrivals,
+    sites: Vec<Arc<Site>>,
+    /// What goes wrong now.
+    faults: Vec<Fault>,
+    /// The replica of each process.
+    replicas: Vec<usize>,
+    /// Requests sent by each process to each cluster.
+    sent: BTreeMap<(Process, usize), u64>,
+    /// When the last thing sent back for a request arrives, and how it draws.
+    flows: BTreeMap<u64, Flow>,
+    inboxes: BTreeMap<Process, BTreeMap<(u64, u64), Delivery>>,
+    requests: u64,
+    order: u64,
+}
+
+#[derive(Debug)]
+struct Flow {
+    rng: fastrand::Rng,
+    last_us: u64,
+}
+
+#[derive(Debug)]
+struct Delivery {
+    id: u64,
+    load: Load,
+}
+
+impl Network {
+    /// A network between nobody and these sites.
+    pub fn new(seed: u64, history: History, arrivals: Arrivals, sites: Vec<Arc<Site>>) -> Self {
+        Self {
+            seed,
+            history,
+            arrivals,
+            sites,
+            faults: Vec::new(),
+            replicas: Vec::new(),
+            sent: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            inboxes: BTreeMap::new(),
+            requests: 0,
+            order: 0,
+        }
+    }
+
+    /// The next process is one of this replica.
+    pub fn connect(&mut self, replica: usize) -> Process {
+        self.replicas.push(replica);
+        self.replicas.len() - 1
+    }
+
+    /// What goes wrong from now on.
+    pub fn set_faults(&mut self, faults: Vec<Fault>) {
+        self.faults = faults;
+    }
+
+    /// Takes a request over from a process.
+    pub fn send(&mut self, outgoing: Outgoing, world: &Handle) {
+        let Outgoing { at_us, process, cluster, request, reply } = outgoing;
+        let count = self.sent.entry((process, cluster)).or_default();
+        *count += 1;
+        let mut rng =
+            fastrand::Rng::with_seed(mixed(&[self.seed, process as u64, cluster as u64, *count]));
+        self.requests += 1;
+        let sent = described(self.requests, cluster, &request);
+        self.history.add(at_us, Event::Sent(process, sent.clone()));
+        let mut call = Call {
+            process,
+            sent,
+            sent_us: at_us,
+            arrives_us: at_us + rng.u64(0..10_000),
+            request,
+            fate: Fate::Told,
+            reply: Some(reply),
+        };
+        let site = Arc::clone(&self.sites[cluster]);
+        let passes = self.pass(&mut call, &site, &mut rng, world);
+        self.flows.insert(call.sent.id, Flow { rng, last_us: 0 });
+        match passes {
+            Ok(()) => drop(world.spawn(site.serve(call))),
+            Err(at_us) => {
+                if let Some(reply) = call.reply {
+                    let load = Load::Answer(reply, Err(Broken));
+                    let id = call.sent.id;
+                    self.deliver_at(at_us, Arrival { at_us, process, cluster, id, load });
+                }
+            }
+        }
+    }
+
+    /// What the faults do to a request. An error means that it is lost, and when that is noticed.
+    fn pass(
+        &self,
+        call: &mut Call,
+        site: &Arc<Site>,
+        rng: &mut fastrand::Rng,
+        world: &Handle,
+    ) -> Result<(), u64> {
+        let (replica, at) = (self.replicas[call.process], call.sent.cluster);
+        let watch = call.sent.path.contains("watch=true");
+        for fault in &self.faults {
+            match fault.kind {
+                Kind::Cut { replica: cut, cluster, out: true, reset, .. }
+                    if (cut, cluster) == (replica, at) =>
+                {
+                    if reset {
+                        return Err(fault.until_us);
+                    }
+                    call.arrives_us = fault.until_us + rng.u64(0..100_000);
+                }
+                Kind::Weather { cluster, percent, how }
+                    if cluster == at && rng.u32(0..100) < percent =>
+                {
+                    let hang = call.arrives_us + rng.u64(0..LONGEST_HANG_US);
+                    match how {
+                        Weather::Lost => return Err(hang),
+                        Weather::AnswerLost if !watch => call.fate = Fate::Lost { at_us: hang },
+                        Weather::Refused(status) => call.fate = Fate::Refused(status),
+                        Weather::Slow => call.arrives_us += rng.u64(0..LONGEST_DELAY_US),
+                        Weather::Stale => look_back(call, site, rng),
+                        Weather::Repeated if !watch => {
+                            drop(world.spawn(Arc::clone(site).serve(again(call, rng))));
+                        }
+                        Weather::AnswerLost | Weather::Repeated => {}
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over what the servers sent back in the slice that ends now.
+    pub fn collect(&mut self, now_us: u64) {
+        for arrival in self.arrivals.take() {
+            let due = self.due(&arrival, now_us);
+            match due {
+                Ok(due) => self.deliver_at(due, arrival),
+                Err(due) => self.deliver_at(due, broken(arrival)),
+            }
+        }
+    }
+
+    /// When something sent back arrives. An error means that it is lost, and when that is noticed.
+    fn due(&mut self, arrival: &Arrival, now_us: u64) -> Result<u64, u64> {
+        let replica = self.replicas[arrival.process];
+        let Some(flow) = self.flows.get_mut(&arrival.id) else { return Ok(now_us) };
+        let piece = !matches!(arrival.load, Load::Answer(..));
+        let mut due = now_us;
+        let mut lost = false;
+        for fault in &self.faults {
+            match fault.kind {
+                Kind::Cut { replica: cut, cluster, back: true, reset, .. }
+                    if (cut, cluster) == (replica, arrival.cluster) =>
+                {
+                    (due, lost) = (due.max(fault.until_us), lost || reset);
+                }
+                Kind::Freeze { replica: frozen, cluster, gap }
+                    if piece && (frozen, cluster) == (replica, arrival.cluster) =>
+                {
+                    (due, lost) = (due.max(fault.until_us), lost || gap);
+                }
+                Kind::Weather { cluster, percent, how: Weather::Slow }
+                    if cluster == arrival.cluster && flow.rng.u32(0..100) < percent =>
+                {
+                    due += flow.rng.u64(0..LONGEST_DELAY_US);
+                }
+                _ => {}
+            }
+        }
+        due = due.max(flow.last_us);
+        flow.last_us = due;
+        if lost { Err(due) } else { Ok(due) }
+    }
+
+    fn deliver_at(&mut self, due_us: u64, arrival: Arrival) {
+        self.order += 1;
+        let delivery = Delivery { id: arrival.id, load: arrival.load };
+        let inbox = self.inboxes.entry(arrival.process).or_default();
+        inbox.insert((due_us, self.order), delivery);
+    }
+
+    /// Hands a process what has arrived for it by now.
+    pub fn deliver(&mut self, process: Process, now_us: u64) {
+        let Some(inbox) = self.inboxes.get_mut(&process) else { return };
+        while let Some(first) = inbox.first_entry()
+            && first.key().0 <= now_us
+        {
+            let Delivery { id, load } = first.remove();
+            // Whoever is gone misses nothing: errors mean that nobody waits any more.
+            match load {
+                Load::Answer(reply, answer) => {
+                    let status = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
+                    self.history.add(now_us, Event::Answered(process, id, status));
+                    let _ = reply.send(answer);
+                }
+                Load::Piece(pieces, piece) => drop(pieces.unbounded_send(piece)),
+                Load::End(pieces) => drop(pieces),
+            }
+        }
+    }
+
+    /// A process is gone, and with it whatever was on its way to it.
+    pub fn forget(&mut self, process: Process) {
+        self.inboxes.remove(&process);
+    }
+}
+
+/// The same, with the connection broken in its place.
+fn broken(arrival: Arrival) -> Arrival {
+    let load = match arrival.load {
+        Load::Answer(reply, _) => Load::Answer(reply, Err(Broken)),
+        Load::Piece(pieces, _) | Load::End(pieces) => Load::Piece(pieces, Err(Broken)),
+    };
+    Arrival { load, ..arrival }
+}
+
+/// The second arrival of a request.
+fn again(call: &Call, rng: &mut fastrand::Rng) -> Call {
+    Call {
+        process: call.process,
+        sent: call.sent.clone(),
+        sent_us: call.sent_us,
+        arrives_us: call.arrives_us + rng.u64(0..SECOND_US),
+        request: call.request.clone(),
+        fate: Fate::Told,
+        reply: None,
+    }
+}
+
+/// Turns a list into one of some writes ago, and refuses to stream one, as old servers do.
+fn look_back(call: &mut Call, site: &Site, rng: &mut fastrand::Rng) {
+    let path = call.sent.path.as_str();
+    if path.contains("sendInitialEvents=true") {
+        call.fate = Fate::Refused(422);
+        return;
+    }
+    let collection = call.request.method() == http::Method::GET && path.contains("limit=");
+    if !collection || path.contains("continue=") || path.contains("resourceVersion=") {
+        return;
+    }
+    let revision = site.api.revision().saturating_sub(rng.u64(0..20)).max(1);
+    let stale = format!("{path}&resourceVersion={revision}&resourceVersionMatch=Exact");
+    if let Ok(uri) = stale.parse() {
+        *call.request.uri_mut() = uri;
+    }
+}
+
+fn described(id: u64, cluster: usize, request: &Request<bytes::Bytes>) -> history::Request {
+    let agent = request.headers().get(http::header::USER_AGENT);
+    let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+    history::Request {
+        id,
+        cluster,
+        method: request.method().clone(),
+        path,
+        agent: Agent::read(agent.and_then(|agent| agent.to_str().ok()).unwrap_or_default()),
+    }
+}
+
+/// One seed out of several numbers.
+pub fn mixed(parts: &[u64]) -> u64 {
+    parts.iter().fold(0x9e37_79b9_7f4a_7c15, |state, part| {
+        fastrand::Rng::with_seed(state ^ part.wrapping_mul(0xff51_afd7_ed55_8ccd)).u64(..)
+    })
+}

@@ -1,0 +1,245 @@
+//! What a seed means: how large the world is, and what goes wrong in it when.
+//!
+//! A plan is data: it can be printed, and faults can be taken out of it one by one while the rest
+//! stays as it was.
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use sharding::LeaseTimings;
+
+/// One second, in the world's microseconds.
+pub const SECOND_US: u64 = 1_000_000;
+/// How long the world is left alone at first.
+const CALM_S: u64 = 5;
+/// Until when faults begin and end.
+const FAULTS_UNTIL_S: u64 = 30;
+/// How long it is left alone at last.
+const QUIET_S: u64 = 45;
+/// The most faults in one plan.
+const MAX_FAULTS: u64 = 10;
+
+/// Everything about one run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Draws whatever the plan does not say.
+    pub seed: u64,
+    /// How large the world is.
+    pub setup: Setup,
+    /// What goes wrong, in order of its beginning.
+    pub faults: Vec<Fault>,
+}
+
+/// How large a world is.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Replicas of the manager.
+    pub replicas: usize,
+    /// Clusters in all; the first is home.
+    pub clusters: usize,
+    /// Whether home is a workload cluster as well.
+    pub home_works: bool,
+    /// Objects of the test controller in each cluster.
+    pub sources: usize,
+    /// `TDSet`s in each cluster; without any, their controller does not run.
+    pub sets: usize,
+    /// The timings of Leases.
+    pub lease: LeaseTimings,
+    /// Whether clocks run at different rates.
+    pub drift: bool,
+    /// When faults end.
+    pub heal_us: u64,
+    /// When the run ends.
+    pub end_us: u64,
+}
+
+/// Something that goes wrong for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// From when on.
+    pub from_us: u64,
+    /// Until when.
+    pub until_us: u64,
+    /// What.
+    pub kind: Kind,
+}
+
+/// What goes wrong. `replica` and `cluster` are numbers.
+#[expect(missing_docs, reason = "each variant's text tells what its fields are")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The process is killed; another is started at the end.
+    Crash { replica: usize },
+    /// The process is asked to leave; another is started when it has.
+    Leave { replica: usize },
+    /// All replicas are replaced, one after the other.
+    Roll,
+    /// A further replica joins for good.
+    Join,
+    /// The process is stopped and goes on at the end (SIGSTOP, SIGCONT).
+    Pause { replica: usize },
+    /// Its machine sleeps: its timers do not count the time, its clocks do.
+    Suspend { replica: usize },
+    /// Its wall clock is set to another time.
+    Step { replica: usize, seconds: i64 },
+    /// Nothing passes between it and a cluster, in these directions. At the end connections are
+    /// found broken, or go on and deliver late.
+    Cut { replica: usize, cluster: usize, out: bool, back: bool, reset: bool },
+    /// Its watches of a cluster tell nothing. At the end they go on, or break and the past is gone.
+    Freeze { replica: usize, cluster: usize, gap: bool },
+    /// Some requests to a cluster fare badly, for everybody.
+    Weather { cluster: usize, percent: u32, how: Weather },
+    /// A server is down, and comes back with or without its window of the past.
+    Restart { cluster: usize, forgets: bool },
+    /// The configuration of a cluster changes, and at the end back again.
+    Churn { cluster: usize, how: Churn },
+}
+
+/// How requests fare badly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weather {
+    /// They are lost before the server saw them.
+    Lost,
+    /// They are carried out and their answer is lost.
+    AnswerLost,
+    /// They are carried out twice, the second time later.
+    Repeated,
+    /// They, or their answers, take up to three seconds.
+    Slow,
+    /// They are refused with this status.
+    Refused(u16),
+    /// Lists tell of the past.
+    Stale,
+}
+
+/// How a configuration changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Churn {
+    /// The cluster is removed.
+    Removed,
+    /// Its kubeconfig becomes unusable.
+    Unusable,
+    /// Its credentials are rotated.
+    Rotated,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let setup = Setup::draw(&mut rng);
+        let count = rng.u64(0..=MAX_FAULTS);
+        let mut faults: Vec<_> = (0..count).map(|_| Fault::draw(&mut rng, &setup)).collect();
+        faults.sort_by_key(|fault| fault.from_us);
+        Self { seed, setup, faults }
+    }
+
+    /// The same without faults.
+    #[must_use]
+    pub fn calm(mut self) -> Self {
+        self.faults.clear();
+        self
+    }
+}
+
+impl Setup {
+    fn draw(rng: &mut fastrand::Rng) -> Self {
+        let home_works = rng.bool();
+        let workloads = if rng.u8(0..4) == 0 { 2 } else { 1 };
+        let quick = LeaseTimings {
+            duration: Duration::from_secs(3),
+            renew_interval: Duration::from_secs(1),
+            margin: Duration::from_millis(300),
+        };
+        Self {
+            replicas: rng.usize(2..=3),
+            clusters: workloads + usize::from(!home_works),
+            home_works,
+            sources: rng.usize(2..=5),
+            sets: rng.usize(0..8).saturating_sub(6),
+            lease: if rng.u8(0..5) == 0 { LeaseTimings::default() } else { quick },
+            drift: rng.u8(0..4) > 0,
+            heal_us: FAULTS_UNTIL_S * SECOND_US,
+            end_us: (FAULTS_UNTIL_S + QUIET_S) * SECOND_US,
+        }
+    }
+
+    /// The numbers of the clusters that controllers work on.
+    pub fn workloads(&self) -> Range<usize> {
+        usize::from(!self.home_works)..self.clusters
+    }
+}
+
+impl Fault {
+    fn draw(rng: &mut fastrand::Rng, setup: &Setup) -> Self {
+        let from_us = rng.u64(CALM_S * SECOND_US..(FAULTS_UNTIL_S - 1) * SECOND_US);
+        // Most are short; some outlast a Lease by far.
+        let longest = if rng.bool() { 3 } else { 15 };
+        let lasts_us = rng.u64(SECOND_US / 10..longest * SECOND_US);
+        let until_us = (from_us + lasts_us).min(FAULTS_UNTIL_S * SECOND_US);
+        Self { from_us, until_us, kind: Kind::draw(rng, setup) }
+    }
+}
+
+impl Kind {
+    fn draw(rng: &mut fastrand::Rng, setup: &Setup) -> Self {
+        let replica = rng.usize(0..setup.replicas);
+        let cluster = rng.usize(0..setup.clusters);
+        match rng.u8(0..20) {
+            0 | 1 => Self::Crash { replica },
+            2 => Self::Leave { replica },
+            3 => Self::Roll,
+            4 => Self::Join,
+            5..=7 => Self::Pause { replica },
+            8 => Self::Suspend { replica },
+            9 => Self::Step { replica, seconds: rng.i64(-90_000..90_000) },
+            10 | 11 => {
+                let (out, back) = [(true, true), (true, false), (false, true)][rng.usize(0..3)];
+                Self::Cut { replica, cluster, out, back, reset: rng.bool() }
+            }
+            12 | 13 => Self::Freeze { replica, cluster, gap: rng.bool() },
+            14 | 15 => Self::Restart { cluster, forgets: rng.bool() },
+            16 => {
+                let how = [Churn::Removed, Churn::Unusable, Churn::Rotated][rng.usize(0..3)];
+                Self::Churn { cluster: rng.usize(setup.workloads()), how }
+            }
+            _ => Self::Weather { cluster, percent: rng.u32(5..60), how: Weather::draw(rng) },
+        }
+    }
+}
+
+impl Weather {
+    fn draw(rng: &mut fastrand::Rng) -> Self {
+        match rng.u8(0..9) {
+            0 => Self::Lost,
+            1 => Self::AnswerLost,
+            2 => Self::Repeated,
+            3 => Self::Slow,
+            4 => Self::Stale,
+            n => Self::Refused([429, 410, 500, 503][usize::from(n) - 5]),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Setup { replicas, clusters, home_works, sources, sets, lease, drift, .. } = self.setup;
+        let also = if home_works { ", home among the workloads" } else { "" };
+        let (lease, drift) = (lease.duration, if drift { "drifting" } else { "even" });
+        writeln!(
+            f,
+            "seed {}: {replicas} replicas, {clusters} clusters{also}, {sources} sources and {sets} \
+             TDSets each, Leases of {lease:?}, {drift} clocks",
+            self.seed
+        )?;
+        self.faults.iter().try_for_each(|fault| writeln!(f, "  {fault}"))
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = |us: u64| Duration::from_micros(us).as_secs_f64();
+        write!(f, "{:.3}s to {:.3}s: {:?}", s(self.from_us), s(self.until_us), self.kind)
+    }
+}

@@ -1,0 +1,126 @@
+//! The time of one process beside the time of the world, and the clock the process reads.
+//!
+//! Every process runs on a paused tokio runtime of its own, so its timers stand still until the
+//! world lets it run, and run as fast or slow as the world says. The world's time is in
+//! microseconds since it began; within a slice the process's milliseconds are spread over it.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a clock for simulation, made of tokio's paused one"
+)]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use model::{Clock, Moment};
+use tokio::time::Instant;
+
+/// Where the world's wall clock stands when it begins.
+pub const WALL: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+/// How a process's clock goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// What its monotonic clock showed when it began.
+    pub boot: Duration,
+    /// How much faster than the world it runs, in parts per million.
+    pub drift_ppm: i64,
+}
+
+/// The time of one process.
+#[derive(Debug)]
+pub struct Timeline {
+    pace: Pace,
+    /// The world's time when the process began.
+    born_us: u64,
+    origin: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Time its timers missed because the machine was suspended.
+    suspended: Duration,
+    /// How far its wall clock has been stepped, in seconds.
+    wall_step_s: i64,
+    slice: Slice,
+}
+
+/// A stretch of the world's time, and the tokio time of the process that falls into it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slice {
+    from_us: u64,
+    until_us: u64,
+    from: Duration,
+    until: Duration,
+}
+
+impl Timeline {
+    /// The time of a process that begins now. Call it inside the process's runtime.
+    pub fn begin(pace: Pace, born_us: u64) -> Arc<Self> {
+        let slice = Slice { from_us: born_us, until_us: born_us, ..Slice::default() };
+        let state = Mutex::new(State { slice, ..State::default() });
+        Arc::new(Self { pace, born_us, origin: Instant::now(), state })
+    }
+
+    /// The world's time at this point of the process's run. Call it inside its runtime.
+    pub fn world_us(&self) -> u64 {
+        let Slice { from_us, until_us, from, until } = self.state().slice;
+        let passed = self.origin.elapsed().saturating_sub(from).as_micros();
+        let whole = until.saturating_sub(from).as_micros();
+        let part = (u128::from(until_us - from_us) * passed).checked_div(whole).unwrap_or_default();
+        until_us.min(from_us + u64::try_from(part).unwrap_or(u64::MAX))
+    }
+
+    /// Enters the next slice; gives the instant at which it ends.
+    pub fn enter(&self, from_us: u64, until_us: u64) -> Instant {
+        let (from, until) = (self.local(from_us), self.local(until_us));
+        self.state().slice = Slice { from_us, until_us, from, until };
+        self.origin + until
+    }
+
+    /// The machine slept for that long of the world's time: clocks went on, timers did not.
+    pub fn suspend(&self, slept_us: u64) {
+        let slept = Duration::from_millis(self.scaled_ms(slept_us));
+        self.state().suspended += slept;
+    }
+
+    /// Steps the wall clock.
+    pub fn step_wall(&self, seconds: i64) {
+        self.state().wall_step_s += seconds;
+    }
+
+    /// The tokio time of the process at a time of the world, in whole milliseconds.
+    fn local(&self, world_us: u64) -> Duration {
+        let passed = Duration::from_millis(self.scaled_ms(world_us - self.born_us));
+        passed.saturating_sub(self.state().suspended)
+    }
+
+    fn scaled_ms(&self, us: u64) -> u64 {
+        let rate = u128::from(1_000_000_u64.saturating_add_signed(self.pace.drift_ppm));
+        u64::try_from(u128::from(us) * rate / 1_000_000_000).unwrap_or(u64::MAX)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clock for Timeline {
+    fn now(&self) -> Moment {
+        let slept = self.state().suspended;
+        Moment::from_origin(self.pace.boot + slept + self.origin.elapsed())
+    }
+
+    fn wall(&self) -> Timestamp {
+        let born = Duration::from_micros(self.born_us);
+        let (slept, step) = {
+            let state = self.state();
+            (state.suspended, jiff::SignedDuration::from_secs(state.wall_step_s))
+        };
+        let passed = born + slept + self.origin.elapsed();
+        WALL.saturating_add(passed)
+            .and_then(|time| time.saturating_add(step))
+            .expect("a duration is not calendar-relative")
+    }
+}

@@ -1,0 +1,142 @@
+//! Faults as they begin and end.
+
+use super::World;
+use super::history::Event;
+use super::plan::{Churn, Fault, Kind, Plan};
+
+/// The faults of a run: those to come, those that go on.
+#[derive(Debug)]
+pub(super) struct Troubles {
+    /// In the order of their beginning, the first last.
+    coming: Vec<Fault>,
+    present: Vec<Fault>,
+    /// Replicas that a rolling update has yet to replace.
+    rolling: Vec<usize>,
+    healed: bool,
+}
+
+impl Troubles {
+    pub(super) fn of(plan: &Plan) -> Self {
+        let coming = plan.faults.iter().rev().copied().collect();
+        Self { coming, present: Vec::new(), rolling: Vec::new(), healed: false }
+    }
+}
+
+impl World {
+    /// Begins and ends what is due.
+    pub(super) fn trouble(&mut self) {
+        let now = self.now_us;
+        let (over, present): (Vec<_>, Vec<_>) =
+            self.troubles.present.iter().copied().partition(|fault| fault.until_us <= now);
+        self.troubles.present = present;
+        for fault in &over {
+            self.history.add(now, Event::Fault(format!("over: {:?}", fault.kind)));
+            self.over(fault);
+        }
+        let mut changed = !over.is_empty();
+        while let Some(fault) = self.troubles.coming.pop_if(|fault| fault.from_us <= now) {
+            self.history.add(now, Event::Fault(fault.to_string()));
+            self.troubles.present.push(fault);
+            self.befall(&fault);
+            changed = true;
+        }
+        if changed {
+            self.network.set_faults(self.troubles.present.clone());
+        }
+        self.roll();
+        if !self.troubles.healed && now >= self.plan.setup.heal_us {
+            self.troubles.healed = true;
+            self.history.add(now, Event::Healed);
+        }
+    }
+
+    fn befall(&mut self, fault: &Fault) {
+        match fault.kind {
+            Kind::Crash { replica } => self.kill(replica, "killed"),
+            Kind::Leave { replica } => self.leave(replica),
+            Kind::Roll => self.troubles.rolling = (0..self.replicas.len()).rev().collect(),
+            Kind::Join => self.join(),
+            Kind::Pause { replica } | Kind::Suspend { replica } => self.stop(replica),
+            Kind::Step { replica, seconds } => {
+                if let Some((_, process)) = &self.replicas[replica].process {
+                    process.timeline().step_wall(seconds);
+                }
+            }
+            Kind::Restart { cluster, forgets } => {
+                self.sites[cluster].go_down(fault.until_us);
+                if forgets {
+                    self.sites[cluster].api.compact();
+                }
+            }
+            Kind::Churn { cluster, how } => {
+                match how {
+                    Churn::Removed => drop(self.configured.remove(&cluster)),
+                    Churn::Unusable => drop(self.configured.insert(cluster, None)),
+                    Churn::Rotated => drop(self.configured.insert(cluster, Some(self.now_us))),
+                }
+                self.configure();
+            }
+            Kind::Cut { .. } | Kind::Freeze { .. } | Kind::Weather { .. } => {}
+        }
+    }
+
+    fn over(&mut self, fault: &Fault) {
+        match fault.kind {
+            Kind::Crash { replica } if self.replicas[replica].process.is_none() => {
+                self.start(replica);
+            }
+            Kind::Pause { replica } => self.resume(replica, false),
+            Kind::Suspend { replica } => self.resume(replica, true),
+            Kind::Freeze { cluster, gap: true, .. } => self.sites[cluster].api.compact(),
+            Kind::Churn { cluster, .. } => {
+                self.configured.insert(cluster, Some(self.now_us));
+                self.configure();
+            }
+            _ => {}
+        }
+    }
+
+    fn leave(&mut self, replica: usize) {
+        if let Some((_, process)) = &self.replicas[replica].process {
+            process.leave();
+            self.replicas[replica].returns = true;
+        }
+    }
+
+    /// Replaces the next replica of a rolling update, once the one before has returned.
+    fn roll(&mut self) {
+        let leaving = self.replicas.iter().any(|replica| replica.returns);
+        if !leaving && let Some(next) = self.troubles.rolling.pop() {
+            self.leave(next);
+        }
+    }
+
+    fn stop(&mut self, replica: usize) {
+        let now = self.now_us;
+        let stopped = &mut self.replicas[replica];
+        if let (Some((number, _)), None) = (&stopped.process, stopped.stopped_us) {
+            stopped.stopped_us = Some(now);
+            self.history.add(now, Event::Stopped(*number));
+        }
+    }
+
+    fn resume(&mut self, replica: usize, slept: bool) {
+        let now = self.now_us;
+        let stopped = &mut self.replicas[replica];
+        if let (Some((number, process)), Some(since)) =
+            (&stopped.process, stopped.stopped_us.take())
+        {
+            self.history.add(now, Event::Resumed(*number));
+            process.go_on(now, slept.then_some(now - since));
+        }
+    }
+
+    /// Tells every process of the clusters as they are configured now.
+    fn configure(&mut self) {
+        let text = format!("{:?}", self.configured);
+        for (number, process) in self.replicas.iter().filter_map(|r| r.process.as_ref()) {
+            process.configure(&self.configured);
+            self.history.add(self.now_us, Event::Configured(*number, text.clone()));
+        }
+    }
+}
