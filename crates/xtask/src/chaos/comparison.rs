@@ -37,7 +37,7 @@ const EVENTS: [[&str; 3]; 5] = [
     ["SIGKILL of one", "unserved for up to 46.8 s", "lease duration + 1 s"],
     ["SIGTERM of one", "unserved for up to 28.8 s", "longest in-flight reconcile + 100 ms"],
     ["a fourth joins", "29 overlaps in 13 clusters", "0 overlaps, no cluster unserved"],
-    ["SIGSTOP for 60 s, then SIGCONT", "238 overlaps in 17 clusters", "0 overlaps"],
+    ["SIGSTOP (60 s), then SIGCONT", "238 overlaps in 17 clusters", "0 overlaps"],
 ];
 
 /// Does the events and prints the table. Says whether there was no overlap.
@@ -68,6 +68,7 @@ pub async fn run(scene: &Scene, stop_for: Duration, format: Format) -> Result<bo
         let overlaps = judgement.overlaps.iter().filter(|f| window.contains(f.at)).count();
         outcome(overlaps, unserved)
     });
+    eprintln!("SIGSTOP lasted {} s for ours", stop_for.as_secs());
     let table = table(ours.collect(), &owners);
     match format {
         Format::Json => println!("{}", serde_json::to_string_pretty(&as_json(&table))?),
