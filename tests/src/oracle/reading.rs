@@ -85,10 +85,10 @@ impl<'a> Reading<'a> {
                 self.halts.entry(*process).or_default().push((at_us, u64::MAX));
             }
             Event::Resumed(process) => self.end_halt(*process, at_us),
-            Event::Sent(_, request) if !request.agent.member.is_empty() => {
-                if request.method != http::Method::GET {
-                    self.sent.push(Sent { at_us, request });
-                }
+            Event::Sent(_, request)
+                if !request.agent.member.is_empty() && request.method != http::Method::GET =>
+            {
+                self.sent.push(Sent { at_us, request });
             }
             Event::Applied(applied) => self.apply(at_us, applied),
             Event::Healed => self.healed_us = at_us,
@@ -120,10 +120,11 @@ impl<'a> Reading<'a> {
 
     fn apply(&mut self, at_us: u64, applied: &'a Applied) {
         let (plural, _) = applied.place();
-        if plural == "leases" && applied.request.method == http::Method::POST {
-            if let Some(member) = applied.name().strip_prefix(MEMBER_LEASE) {
-                self.members.insert(member.to_owned(), applied.process);
-            }
+        if plural == "leases"
+            && applied.request.method == http::Method::POST
+            && let Some(member) = applied.name().strip_prefix(MEMBER_LEASE)
+        {
+            self.members.insert(member.to_owned(), applied.process);
         }
         self.applied.push((at_us, applied));
     }
