@@ -81,9 +81,11 @@
 //!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
 //! network and arrive late. And it assumes that nobody edits Leases and ShardMaps by hand: a map
-//! deleted by hand is put back as it was by a coordinator that saw it go. That a group of scope
-//! `Fleet` sits on one member is promised by one coordinator: its shards lie in several maps, and
-//! two coordinators that overlap could part them for a while, each shard still with one owner.
+//! deleted by hand is put back as it was by a coordinator that saw it go. The map of a cluster that
+//! is not configured any more is deleted: should the cluster return when every member that saw it
+//! go has been replaced, its epochs begin at 1 again. That a group of scope `Fleet` sits on one
+//! member is promised by one coordinator: its shards lie in several maps, and two coordinators that
+//! overlap could part them for a while, each shard still with one owner.
 //!
 //! **L1** *Once faults cease, every shard is owned within a bound:* the Lease's duration, the margin
 //! and a few round trips; every retry has a bounded pause ([`outbox`]). Attacked by `chaos`.
