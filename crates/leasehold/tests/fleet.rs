@@ -13,7 +13,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::PostParams;
 use leasehold::clock::SystemClock;
-use model::{ClusterSet, ClusterState, Hold, Ownership, Unmeasured};
+use model::ownership::acknowledge_drains;
+use model::{ClusterSet, ClusterState, Ownership, Unmeasured};
 use serde_json::{Value, json};
 use sharding::{Config, Sharding};
 use tokio::sync::watch;
@@ -67,20 +68,7 @@ impl Fleet {
         );
         let sharding = sharding.expect("the settings are right");
         self.members.push(sharding.clone());
-        tokio::spawn(async move {
-            let mut owned = sharding.watch();
-            loop {
-                let held = Arc::clone(&owned.borrow_and_update());
-                for (shard, holding) in &held.holdings {
-                    if matches!(holding.hold, Hold::Draining { .. }) {
-                        sharding.acknowledge_drain(shard, holding.epoch);
-                    }
-                }
-                if owned.changed().await.is_err() {
-                    return;
-                }
-            }
-        });
+        tokio::spawn(acknowledge_drains(sharding));
     }
 
     /// Waits until each member holds so many shards.

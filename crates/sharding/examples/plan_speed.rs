@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use model::{ClusterName, Epoch, GroupName, MemberId, Moment, ShardId};
 use sharding::LeaseTimings;
-use sharding::api::{MemberSpec, MemberState, PROTOCOL_VERSION, ShardPath};
+use sharding::api::{MemberSpec, ShardPath};
 use sharding::coordinator::{Coordinator, View};
 use sharding::handover::Entry;
 use sharding::lease::{LeaseRecord, member_lease_name};
@@ -137,20 +137,7 @@ fn world(units: &[Unit]) -> World {
     for id in (0..MEMBERS).map(member) {
         let lease = LeaseTimings::default().duration;
         apply(Object::Lease(LeaseRecord::new(member_lease_name(&id), &id, lease)));
-        let spec = MemberSpec {
-            identity: id.to_string(),
-            state: MemberState::Active,
-            capacity: 100,
-            protocol_version: PROTOCOL_VERSION,
-            groups: groups().into_iter().collect(),
-            group_details: Vec::new(),
-            shards: 0,
-            acknowledged_drains: Vec::new(),
-            drain: false,
-            busy: 0,
-            loads: Vec::new(),
-            down_clusters: Vec::new(),
-        };
+        let spec = MemberSpec::new(id.as_str(), groups().into_iter().collect());
         apply(Object::Member(MemberRecord { id, version: Version::default(), spec }));
     }
     let mut maps: BTreeMap<ClusterName, MapRecord> = BTreeMap::new();

@@ -24,6 +24,8 @@ use serde::{Deserialize, Serialize};
 
 /// The version of the protocol this code speaks. A member that speaks another one gets no shards.
 pub const PROTOCOL_VERSION: u32 = 1;
+/// How much a member can carry unless it says otherwise.
+pub const DEFAULT_CAPACITY: u32 = 100;
 /// The label on every object of ours in the home cluster.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "leasehold");
 /// The most shards of one cluster: keeps a ShardMap below 64 KiB.
@@ -294,6 +296,28 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 #[expect(clippy::trivially_copy_pass_by_ref)]
 fn is_false(flag: &bool) -> bool {
     !flag
+}
+
+// === impl MemberSpec ===
+
+impl MemberSpec {
+    /// An active member of usual capacity that can run these groups, holds nothing and tells nothing.
+    pub fn new(identity: &str, groups: Vec<GroupName>) -> Self {
+        Self {
+            identity: identity.to_owned(),
+            state: MemberState::Active,
+            capacity: DEFAULT_CAPACITY,
+            protocol_version: PROTOCOL_VERSION,
+            groups,
+            group_details: Vec::new(),
+            shards: 0,
+            acknowledged_drains: Vec::new(),
+            drain: false,
+            busy: 0,
+            loads: Vec::new(),
+            down_clusters: Vec::new(),
+        }
+    }
 }
 
 // === impl DownCluster ===

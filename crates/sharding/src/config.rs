@@ -6,6 +6,8 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use model::{GroupName, GroupTraits};
 
+use crate::api::DEFAULT_CAPACITY;
+
 /// The settings of one member.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -100,7 +102,7 @@ impl Config {
             drain_timeout: Duration::from_secs(30),
             groups,
             traits: BTreeMap::new(),
-            capacity: 100,
+            capacity: DEFAULT_CAPACITY,
             owner: None,
             seed,
         }

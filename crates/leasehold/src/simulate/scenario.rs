@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 use model::{ClusterName, GroupName, Range, ShardId};
-use sharding::api::{MemberSpec, MemberState, PROTOCOL_VERSION, ShardLoad};
+use sharding::api::{MemberSpec, ShardLoad};
 use sharding::record::{MapRecord, MemberRecord, Version};
 
 /// What an invented shard of mean load costs: busy milliseconds per second, events per thousand
@@ -125,20 +125,7 @@ pub(super) fn member(number: u16, groups: &[GroupName]) -> MemberRecord {
     MemberRecord {
         id: identity.parse().expect("letters and a number make a name"),
         version: Version::default(),
-        spec: MemberSpec {
-            identity,
-            state: MemberState::Active,
-            capacity: 100,
-            protocol_version: PROTOCOL_VERSION,
-            groups: groups.to_vec(),
-            group_details: Vec::new(),
-            shards: 0,
-            acknowledged_drains: Vec::new(),
-            drain: false,
-            busy: 0,
-            loads: Vec::new(),
-            down_clusters: Vec::new(),
-        },
+        spec: MemberSpec::new(&identity, groups.to_vec()),
     }
 }
 

@@ -83,20 +83,7 @@ impl Scene {
     }
 
     fn member(&mut self, member: &str, change: impl Fn(&mut MemberSpec)) {
-        let mut spec = MemberSpec {
-            identity: member.to_owned(),
-            state: MemberState::Active,
-            capacity: 100,
-            protocol_version: PROTOCOL_VERSION,
-            groups: vec!["g".parse().unwrap()],
-            group_details: Vec::new(),
-            shards: 0,
-            acknowledged_drains: Vec::new(),
-            drain: false,
-            busy: 0,
-            loads: Vec::new(),
-            down_clusters: Vec::new(),
-        };
+        let mut spec = MemberSpec::new(member, vec!["g".parse().unwrap()]);
         change(&mut spec);
         let version = Version::default();
         self.apply(Object::Member(MemberRecord { id: id(member), version, spec }));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use leasehold::clock::SystemClock;
+use model::ownership::acknowledge_drains;
 use model::{
     Clock, Cluster, ClusterSet, ClusterState, Hold, OwnedShards, Ownership, ShardId, Work, Workload,
 };
@@ -182,7 +183,7 @@ impl Replica {
             &prometheus::Registry::new(),
         )?;
         work.owned.get_or_init(|| sharding.watch());
-        let engine = AbortOnDropHandle::new(tokio::spawn(acknowledge(sharding.clone())));
+        let engine = AbortOnDropHandle::new(tokio::spawn(acknowledge_drains(sharding.clone())));
         Ok(Self { sharding, _engine: engine })
     }
 
@@ -191,21 +192,6 @@ impl Replica {
         let owned = owned.borrow();
         let active = owned.holdings.values().filter(|held| held.hold == Hold::Active).count();
         Held { active, moving: owned.holdings.len() - active }
-    }
-}
-
-async fn acknowledge(sharding: Sharding) {
-    let mut owned = sharding.watch();
-    loop {
-        let held = Arc::clone(&owned.borrow_and_update());
-        for (shard, holding) in &held.holdings {
-            if matches!(holding.hold, Hold::Draining { .. }) {
-                sharding.acknowledge_drain(shard, holding.epoch);
-            }
-        }
-        if owned.changed().await.is_err() {
-            return;
-        }
     }
 }
 
