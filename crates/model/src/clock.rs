@@ -5,7 +5,9 @@
 //! suspend has run out.
 
 use std::fmt::Debug;
+use std::future::Future;
 use std::ops::{Add, Sub};
+use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -54,12 +56,24 @@ impl Sub<Duration> for Moment {
     }
 }
 
+/// What ends at a [`Moment`].
+pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// A source of time. Implemented by shells: the system's clock, a simulated one, [`ManualClock`].
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Now, on a monotonic clock that counts time spent suspended.
     fn now(&self) -> Moment;
     /// Now, on the wall clock. For people and schedules; never compared with another machine's.
     fn wall(&self) -> Timestamp;
+
+    /// Ends when this clock has reached that moment. To be called and awaited inside a runtime.
+    ///
+    /// The provided one counts on tokio's clock. That is not enough for a clock that goes on while
+    /// the machine sleeps: tokio's does not, and a member that wakes long after its Lease ran out
+    /// must notice it on waking, not when the rest of a timer has passed.
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        Box::pin(tokio::time::sleep(self.now().until(moment)))
+    }
 }
 
 /// A clock that moves only when told to, for tests.

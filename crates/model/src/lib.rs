@@ -21,7 +21,7 @@ pub mod ownership;
 pub mod range;
 pub mod shard;
 
-pub use clock::{Clock, ManualClock, Moment};
+pub use clock::{Clock, ManualClock, Moment, Sleep};
 pub use cluster::{Cluster, ClusterSet, ClusterState};
 pub use group::{GroupScope, GroupTraits};
 pub use key::ObjectKey;

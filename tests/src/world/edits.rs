@@ -13,6 +13,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use kube::core::ApiResource;
 use kube::{Client, CustomResourceExt};
 use serde_json::{Value, json};
+use sharding::api::Member;
 
 use super::history::{Edit, Event, History};
 use super::machine::Machine;
@@ -22,6 +23,8 @@ use super::site::Site;
 
 /// Where users keep their objects.
 const NAMESPACE: &str = "default";
+/// Where the fleet keeps its own.
+const HOME_NAMESPACE: &str = "leasehold-system";
 /// How often a source that wants to be looked at wants it, in seconds.
 pub const EVERY_S: u64 = 3;
 
@@ -48,7 +51,7 @@ impl Users {
             install(&client(&sites[0]), &sharding::api::crds()).await;
             let namespaces: Api<Namespace> = Api::all(client(&sites[0]));
             let metadata =
-                ObjectMeta { name: Some("leasehold-system".to_owned()), ..ObjectMeta::default() };
+                ObjectMeta { name: Some(HOME_NAMESPACE.to_owned()), ..ObjectMeta::default() };
             let namespace = Namespace { metadata, ..Namespace::default() };
             namespaces.create(&PostParams::default(), &namespace).await.expect("home is empty");
             if setup.sets > 0 {
@@ -152,6 +155,18 @@ impl Users {
     fn tell(&self, at_us: u64, site: &Site, verb: &'static str, kind: &'static str, name: String) {
         let edit = Edit { cluster: site.number, verb, kind, name };
         self.history.add(at_us, Event::Edited(edit));
+    }
+}
+
+/// Asks for every member of an identity to be drained, or takes that back.
+pub async fn drain(home: &Site, identity: &str, drain: bool) {
+    let members: Api<Member> = Api::namespaced(client(home), HOME_NAMESPACE);
+    let listed = members.list(&ListParams::default()).await.expect("the server answers users");
+    let patch = Patch::Merge(json!({"spec": {"drain": drain}}));
+    for member in listed.items.iter().filter(|member| member.spec.identity == identity) {
+        let name = member.metadata.name.as_deref().expect("what is listed has a name");
+        let written = members.patch(name, &PatchParams::default(), &patch).await;
+        written.expect("the server answers users");
     }
 }
 

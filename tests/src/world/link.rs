@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use tower::{BoxError, Service};
 
 use super::history::Process;
+use super::mailbox::Mailbox;
 use super::timeline::Timeline;
 
 /// The connection broke.
@@ -50,8 +51,7 @@ pub struct Outgoing {
 }
 
 /// What processes have sent and the world has not yet taken.
-#[derive(Clone, Debug, Default)]
-pub struct Post(Arc<Mutex<Vec<Outgoing>>>);
+pub type Post = Mailbox<Outgoing>;
 
 /// One process's way to one cluster.
 #[derive(Clone, Debug)]
@@ -60,19 +60,6 @@ pub struct Link {
     cluster: usize,
     timeline: Arc<Timeline>,
     post: Post,
-}
-
-impl Post {
-    /// Everything sent since the last call, in the order of the world's time.
-    pub fn take(&self) -> Vec<Outgoing> {
-        let mut sent = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        sent.sort_by_key(|outgoing| outgoing.at_us);
-        sent
-    }
-
-    fn add(&self, outgoing: Outgoing) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(outgoing);
-    }
 }
 
 impl Link {

@@ -4,7 +4,7 @@
 //! - [`plan`]: how large the world is and what goes wrong in it
 //! - [`process`]: one replica, on a [`machine`] of its own
 //! - [`timeline`]: its time and its clock
-//! - [`link`], [`network`], [`site`]: from a process to a server and back
+//! - [`link`], [`network`], [`site`]: from a process to a server and back, by [`mailbox`]
 //! - [`edits`]: what users do meanwhile
 //! - [`mirror`]: the controller that replicas run beside the built-in ones
 //! - [`history`]: what happened, for oracles
@@ -31,6 +31,7 @@ pub mod edits;
 pub mod history;
 pub mod link;
 pub mod machine;
+pub mod mailbox;
 pub mod mirror;
 pub mod network;
 pub mod plan;
@@ -181,7 +182,9 @@ impl World {
             }
         }
         self.bury();
-        for outgoing in self.post.take() {
+        let mut sent = self.post.take();
+        sent.sort_by_key(|outgoing| outgoing.at_us);
+        for outgoing in sent {
             self.network.send(outgoing, self.machine.handle());
         }
         let end = self.timeline.enter(from, until);

@@ -150,7 +150,9 @@ impl Network {
 
     /// Takes over what the servers sent back in the slice that ends now.
     pub fn collect(&mut self, now_us: u64) {
-        for arrival in self.arrivals.take() {
+        let mut arrivals = self.arrivals.take();
+        arrivals.sort_by_key(|arrival| (arrival.at_us, arrival.id));
+        for arrival in arrivals {
             let due = self.due(&arrival, now_us);
             match due {
                 Ok(due) => self.deliver_at(due, arrival),

@@ -77,6 +77,8 @@ pub enum Kind {
     Roll,
     /// A further replica joins for good.
     Join,
+    /// Its process is to be drained for maintenance, and is taken back into the fleet at the end.
+    Drain { replica: usize },
     /// The process is stopped and goes on at the end (SIGSTOP, SIGCONT).
     Pause { replica: usize },
     /// Its machine sleeps: its timers do not count the time, its clocks do.
@@ -186,7 +188,7 @@ impl Kind {
     fn draw(rng: &mut fastrand::Rng, setup: &Setup) -> Self {
         let replica = rng.usize(0..setup.replicas);
         let cluster = rng.usize(0..setup.clusters);
-        match rng.u8(0..20) {
+        match rng.u8(0..21) {
             0 | 1 => Self::Crash { replica },
             2 => Self::Leave { replica },
             3 => Self::Roll,
@@ -204,6 +206,7 @@ impl Kind {
                 let how = [Churn::Removed, Churn::Unusable, Churn::Rotated][rng.usize(0..3)];
                 Self::Churn { cluster: rng.usize(setup.workloads()), how }
             }
+            17 => Self::Drain { replica },
             _ => Self::Weather { cluster, percent: rng.u32(5..60), how: Weather::draw(rng) },
         }
     }

@@ -80,6 +80,11 @@ pub fn cluster_name(number: usize) -> ClusterName {
     format!("c{number}").parse().expect("c and a number are a name")
 }
 
+/// The identity of a replica's members.
+pub fn identity(replica: usize) -> String {
+    format!("replica-{replica}")
+}
+
 impl Process {
     /// Starts one.
     pub fn start(birth: &Birth<'_>) -> Self {
@@ -182,7 +187,7 @@ impl Parts {
         timeline: &Arc<Timeline>,
         clusters: &Clusters,
     ) -> Sharding {
-        let identity = format!("replica-{}", birth.replica);
+        let identity = identity(birth.replica);
         let groups = self.groups.values().cloned().collect();
         let config = sharding::Config {
             lease: birth.setup.lease,

@@ -16,6 +16,7 @@ use tower::ServiceExt;
 
 use super::history::{self, Applied, Event, History, Process};
 use super::link::{Answer, Broken, Pieces, piecemeal, whole};
+use super::mailbox::Mailbox;
 use super::timeline::Timeline;
 
 /// Events that a server remembers of each kind: few, so that watches fall behind at times.
@@ -95,22 +96,7 @@ pub enum Load {
 }
 
 /// What servers have sent and the world has not yet taken.
-#[derive(Clone, Debug, Default)]
-pub struct Arrivals(Arc<Mutex<Vec<Arrival>>>);
-
-impl Arrivals {
-    /// Everything sent since the last call, in the order of the world's time. The order in which
-    /// tokio wakes watches of one moment is not the seed's, so it is not kept.
-    pub fn take(&self) -> Vec<Arrival> {
-        let mut all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        all.sort_by_key(|arrival| (arrival.at_us, arrival.id));
-        all
-    }
-
-    fn add(&self, arrival: Arrival) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(arrival);
-    }
-}
+pub type Arrivals = Mailbox<Arrival>;
 
 impl Site {
     /// An empty cluster. Call it inside the world's runtime.

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use model::{Clock, Moment};
+use model::{Clock, Moment, Sleep};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// Where the world's wall clock stands when it begins.
@@ -35,6 +36,7 @@ pub struct Timeline {
     born_us: u64,
     origin: Instant,
     state: Mutex<State>,
+    woken: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -60,7 +62,8 @@ impl Timeline {
     pub fn begin(pace: Pace, born_us: u64) -> Arc<Self> {
         let slice = Slice { from_us: born_us, until_us: born_us, ..Slice::default() };
         let state = Mutex::new(State { slice, ..State::default() });
-        Arc::new(Self { pace, born_us, origin: Instant::now(), state })
+        let woken = Arc::default();
+        Arc::new(Self { pace, born_us, origin: Instant::now(), state, woken })
     }
 
     /// The world's time at this point of the process's run. Call it inside its runtime.
@@ -79,10 +82,11 @@ impl Timeline {
         self.origin + until
     }
 
-    /// The machine slept for that long of the world's time: clocks went on, timers did not.
+    /// The machine slept for that long of the world's time: clocks went on, tokio's timers did not.
     pub fn suspend(&self, slept_us: u64) {
         let slept = Duration::from_millis(self.scaled_ms(slept_us));
         self.state().suspended += slept;
+        self.woken.notify_waiters();
     }
 
     /// Steps the wall clock.
@@ -122,5 +126,19 @@ impl Clock for Timeline {
         WALL.saturating_add(passed)
             .and_then(|time| time.saturating_add(step))
             .expect("a duration is not calendar-relative")
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        let (now, woken) = (self.now(), Arc::clone(&self.woken).notified_owned());
+        Box::pin(async move {
+            let mut left = std::pin::pin!(tokio::time::sleep(now.until(moment)));
+            let mut woken = std::pin::pin!(woken);
+            tokio::select! {
+                biased;
+                () = &mut left => {}
+                // Too early at times, which does no harm: who sleeps looks at the clock again.
+                () = &mut woken => {}
+            }
+        })
     }
 }

@@ -1,8 +1,9 @@
 //! Faults as they begin and end.
 
-use super::World;
 use super::history::Event;
 use super::plan::{Churn, Fault, Kind, Plan};
+use super::process::identity;
+use super::{World, edits};
 
 /// The faults of a run: those to come, those that go on.
 #[derive(Debug)]
@@ -56,6 +57,7 @@ impl World {
             Kind::Leave { replica } => self.leave(replica),
             Kind::Roll => self.troubles.rolling = (0..self.replicas.len()).rev().collect(),
             Kind::Join => self.join(),
+            Kind::Drain { replica } => self.drain(replica, true),
             Kind::Pause { replica } | Kind::Suspend { replica } => self.stop(replica),
             Kind::Step { replica, seconds } => {
                 if let Some((_, process)) = &self.replicas[replica].process {
@@ -87,6 +89,7 @@ impl World {
             }
             Kind::Pause { replica } => self.resume(replica, false),
             Kind::Suspend { replica } => self.resume(replica, true),
+            Kind::Drain { replica } => self.drain(replica, false),
             Kind::Freeze { cluster, gap: true, .. } => self.sites[cluster].api.compact(),
             Kind::Churn { cluster, .. } => {
                 self.configured.insert(cluster, Some(self.now_us));
@@ -101,6 +104,11 @@ impl World {
             process.leave();
             self.replicas[replica].returns = true;
         }
+    }
+
+    /// Asks for a drain as `leasehold drain` does, or takes it back.
+    fn drain(&self, replica: usize, drain: bool) {
+        self.machine.block_on(edits::drain(&self.sites[0], &identity(replica), drain));
     }
 
     /// Replaces the next replica of a rolling update, once the one before has returned.

@@ -99,7 +99,7 @@ impl Loop {
             if self.node.departed().is_some() {
                 break;
             }
-            let sleep = tokio::time::sleep(self.clock.now().until(wake));
+            let sleep = self.clock.sleep_until(wake);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
