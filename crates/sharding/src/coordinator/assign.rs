@@ -6,6 +6,7 @@ use super::draft::Drafts;
 use super::peers::Peers;
 use super::{Coordinator, Plan, View};
 use crate::api::ShardPath;
+use crate::lease::LeaseState::Fresh;
 use crate::planner::{self, Limits, Move, Unit};
 use crate::ranges::{self, Reshape, Situation};
 use crate::weight::{self, Owned};
@@ -56,11 +57,12 @@ impl Coordinator {
         let mut owned = Vec::new();
         for (shard, place, owner) in drafts.values().flat_map(|draft| draft.planned(peers)) {
             units.push(Unit { shard: shard.clone(), weight: weight::BASE, place });
-            owned.push(Owned { shard, owner });
+            let heard = owner.is_some_and(|owner| peers.states.get(owner) == Some(&Fresh));
+            owned.push(Owned { shard, owner, heard });
         }
         let points = self.scales.weigh(&owned, &peers.told, now);
-        for (unit, points) in units.iter_mut().zip(&points) {
-            unit.weight += points;
+        for (unit, weight) in units.iter_mut().zip(weight::weights(&points, peers.roles.len())) {
+            unit.weight = weight;
         }
         (units, points)
     }

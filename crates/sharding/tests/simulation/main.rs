@@ -178,8 +178,9 @@ fn ranges_split_and_merge_under_faults() {
         assert!(splits > 0, "the hot cluster is split");
         fleet.heat(0, 0);
         fleet.heal();
-        // What was told of it is forgotten, and a coordinator that is new waits as long.
-        fleet.run_for(460_000);
+        // Its crest is forgotten, what was told of it too, and a coordinator that is new waits as
+        // long.
+        fleet.run_for(1_060_000);
         let (splits, merges) = fleet.oracle.reshapes();
         assert_eq!(splits, merges, "all that was split is whole again");
         assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 5, "all owned");

@@ -137,7 +137,10 @@ fn a_new_coordinator_takes_nobody_for_idle_before_all_had_time_to_tell() {
 #[test]
 fn load_counts_and_not_the_number_of_shards() {
     let mut scene = Scene::new(&["m-0", "m-1"], &["a", "b", "c"]);
-    scene.member("m-0", |spec| spec.loads = loads(&[("a/g/0/1", 30)]));
+    scene.member("m-0", |spec| {
+        scoped(GroupScope::Cluster)(spec);
+        spec.loads = loads(&[("a/g/0/1", 400)]);
+    });
     scene.map("a", "m-0@1");
     scene.map("b", "m-1@1");
     scene.check(&["create c v: g/0/1 m-1@1"]);
