@@ -13,13 +13,18 @@
 //! ```
 //!
 //! # Laws (each a property test)
-//! - Of shards of one weight, a join moves at most `ceil(K / (N + 1))`, and only onto the newcomer.
-//! - Of shards of one weight, a leave moves only the leaver's. Of others it moves more only where
-//!   the next law lets it.
-//! - Nothing else moves unless a member carries more than 1.1 times its share, or less than half of
-//!   it; and then only until nobody carries more than 1.05 times the share. The gap between the two
-//!   keeps loads that wander about the bound from moving anything. Whether a rebalancing is under
-//!   way is read off the moves in flight.
+//! - A join moves at most `ceil(K / (N + 1))` of K shards onto the newcomer, the Nth and one, and
+//!   none elsewhere. Of shards of unequal weight that may leave others with more than they should
+//!   carry: what moves beyond that follows from the next law but one.
+//! - A leave moves the leaver's shards, each once, and others only by the next law.
+//! - Nothing else moves unless a member carries more than 1.1 times its share: then from that
+//!   member, until it carries no more than 1.05 times its share, or, where all others have their
+//!   number of shards already, no more than 1.1 times. The gap between the two keeps loads that
+//!   wander about the bound from moving anything. Or unless a member carries less than half of its
+//!   share: then to that member, until it has 0.95 times its share or its number of shards.
+//! - What others carry does not seem more or less while a member is silent: it is counted until it
+//!   is gone. So nothing moves when members fall silent and return.
+//! - A plan is whole: planning again while its moves are in flight adds nothing.
 //! - Moves that balance, and those that empty a member under maintenance, are bounded in flight,
 //!   per member and in the fleet. Shards without an owner and those of a leaver do not wait: each
 //!   moment there is one of work undone.

@@ -21,8 +21,6 @@ pub(super) struct Board<'a> {
     pub(super) limits: &'a Limits,
     /// Parcels in flight, over all seats.
     pub(super) in_flight: usize,
-    /// Whether a parcel is under way between two members that both take shards.
-    pub(super) rebalancing: bool,
     index: BTreeMap<&'a MemberId, usize>,
 }
 
@@ -31,6 +29,10 @@ pub(super) struct Seat<'a> {
     pub(super) role: Role,
     pub(super) capacity: u32,
     pub(super) load: u64,
+    /// How many parcels that is.
+    pub(super) parcels: usize,
+    /// The part of the load that is on its way from another seat that takes parcels.
+    pub(super) arriving: u64,
     /// Parcels in flight from here or to here.
     pub(super) in_flight: usize,
     /// Which groups can run here, by their index.
@@ -91,7 +93,6 @@ impl<'a> Board<'a> {
             locality: Locality::default(),
             limits,
             in_flight: 0,
-            rebalancing: false,
             index,
         };
         board.parcels = board.wrap(sorted(units), groups, &known);
@@ -193,6 +194,7 @@ impl<'a> Board<'a> {
         if let Stance::Bound(seat) | Stance::Settled(seat) | Stance::Held(seat) = stance {
             self.parcels[parcel].at = Some(seat);
             self.seats[seat].load += weight;
+            self.seats[seat].parcels += 1;
         }
         let moving = self.parcels[parcel].units.iter().find_map(|unit| match &unit.place {
             Place::Moving { from, to } => Some((from, to)),
@@ -203,7 +205,11 @@ impl<'a> Board<'a> {
         let to = to.as_ref().and_then(|to| self.index.get(to).copied());
         self.take_off(from, to);
         let open = |seat: Option<usize>| seat.filter(|&s| self.seats[s].role == Role::Open);
-        self.rebalancing |= from != to && open(from).is_some() && open(to).is_some();
+        if let (Some(from), Some(to)) = (open(from), open(to))
+            && from != to
+        {
+            self.seats[to].arriving += weight;
+        }
     }
 
     /// A member's seat, if it is known.
@@ -224,8 +230,10 @@ impl<'a> Board<'a> {
         let weight = self.parcels[parcel].weight;
         if let Some(before) = self.parcels[parcel].at.replace(seat) {
             self.seats[before].load -= weight;
+            self.seats[before].parcels -= 1;
         }
         self.seats[seat].load += weight;
+        self.seats[seat].parcels += 1;
     }
 
     /// Whether a seat takes parcels and can run this one.
@@ -257,13 +265,13 @@ impl<'a> Board<'a> {
         self.locality.shared(parcel, seat, |other| self.parcels[other].at)
     }
 
-    /// The level over the seats that take parcels, of the parcels they have and, if wanted, of those
-    /// that nobody has. Without `split`, a shard counts as a whole even if it could be split.
+    /// The level over the seats that share the load, of the parcels they have and, if wanted, of
+    /// those that nobody has. Without `split`, a shard counts as a whole even if it could be split.
     pub(super) fn level(&self, homeless: bool, split: bool) -> Level {
-        let open = |seat: usize| self.seats[seat].role == Role::Open;
-        let counted = self.parcels.iter().filter(|p| p.at.map_or(homeless, open));
+        let shares = |seat: usize| self.seats[seat].shares();
+        let counted = self.parcels.iter().filter(|p| p.at.map_or(homeless, shares));
         let weights = counted.map(|p| (p.weight, !split || !p.splittable));
-        let seats = self.seats.iter().filter(|seat| seat.role == Role::Open);
+        let seats = self.seats.iter().filter(|seat| seat.shares());
         Level::of(weights, seats.map(|seat| seat.capacity))
     }
 
@@ -303,9 +311,23 @@ impl<'a> Seat<'a> {
             role: member.role,
             capacity: member.capacity.clamp(1, 1000),
             load: 0,
+            parcels: 0,
+            arriving: 0,
             in_flight: 0,
             runs: groups.keys().map(|group| member.groups.contains(*group)).collect(),
             hash: uid_hash(id.as_str()),
+        }
+    }
+}
+
+impl Seat<'_> {
+    /// Whether it bears a share of the load. One that is late and has shards does: what the others
+    /// carry must not seem too much or too little for as long as it is not heard of.
+    pub(super) fn shares(&self) -> bool {
+        match self.role {
+            Role::Open => true,
+            Role::Frozen => self.parcels > 0,
+            Role::Emptying | Role::Leaving => false,
         }
     }
 }

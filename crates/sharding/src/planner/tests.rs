@@ -1,7 +1,9 @@
 //! The planner's laws. Cases to read are in `tests/golden`.
 
 mod cases;
+mod churn;
 mod laws;
+mod pipeline;
 
 use model::GroupScope;
 

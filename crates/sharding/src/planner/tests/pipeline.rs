@@ -1,0 +1,243 @@
+//! What members tell, weighed, planned and divided into ranges: all of the coordinator's decisions
+//! about load, in a loop without IO.
+
+use std::time::Duration;
+
+use model::Moment;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::api::ShardLoad;
+use crate::ranges::{self, Reshape, Situation};
+use crate::weight::{CREST, Owned, Scales, weights};
+
+/// How often members tell.
+const ROUND: Duration = Duration::from_secs(10);
+
+/// A fleet whose drains end at once and whose members tell at once.
+struct Fleet {
+    members: BTreeMap<MemberId, PlanMember>,
+    shards: BTreeMap<ShardId, Option<MemberId>>,
+    scales: Scales,
+    now: Moment,
+}
+
+/// What a round changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Changes {
+    moves: usize,
+    splits: usize,
+    merges: usize,
+}
+
+impl Fleet {
+    fn new(members: usize, clusters: usize) -> Self {
+        let shard = |n| (format!("c{n}/{GROUP}/0/1").parse().unwrap(), None);
+        Self {
+            members: open(members),
+            shards: (0..clusters).map(shard).collect(),
+            scales: Scales::default(),
+            now: Moment::from_origin(ROUND),
+        }
+    }
+
+    /// One round, in which each owner tells what `busy` says of its shards.
+    fn round(&mut self, busy: impl Fn(&MemberId, &ShardId) -> ShardLoad) -> Changes {
+        self.now = self.now + ROUND;
+        let mut told: BTreeMap<&MemberId, Vec<ShardLoad>> = BTreeMap::new();
+        for (shard, owner) in &self.shards {
+            if let Some(owner) = owner {
+                told.entry(owner).or_default().push(busy(owner, shard));
+            }
+        }
+        let told = told.iter().map(|(&member, loads)| (member, loads.as_slice())).collect();
+        let owned: Vec<Owned<'_>> = self
+            .shards
+            .iter()
+            .map(|(shard, owner)| Owned {
+                shard: shard.clone(),
+                owner: owner.as_ref(),
+                heard: owner.is_some(),
+            })
+            .collect();
+        let points = self.scales.weigh(&owned, &told, self.now);
+        let weighed = weights(&points, self.members.len());
+        let place = |owner: &Option<MemberId>| owner.clone().map_or(Place::Unowned, Place::Settled);
+        let units: Vec<Unit> = self
+            .shards
+            .iter()
+            .zip(weighed)
+            .map(|((shard, owner), weight)| Unit {
+                shard: shard.clone(),
+                weight,
+                place: place(owner),
+            })
+            .collect();
+        let groups = BTreeMap::new();
+        let proposal = plan(&self.members, &groups, &units, &Limits::default());
+        let reshapes = ranges::decide(&Situation {
+            units: &units,
+            groups: &groups,
+            points: &points,
+            points_are_complete: true,
+            proposal: &proposal,
+            under_way: 0,
+        });
+        let mut changes = Changes { moves: proposal.moves.len(), ..Changes::default() };
+        for step in proposal.moves {
+            self.shards.insert(step.shard, step.to);
+        }
+        for reshape in &reshapes {
+            match reshape {
+                Reshape::Split(_) => changes.splits += 1,
+                Reshape::Merge(_) => changes.merges += 1,
+            }
+            self.reshape(reshape);
+        }
+        changes
+    }
+
+    fn reshape(&mut self, reshape: &Reshape) {
+        let owners: Vec<_> =
+            reshape.parts().iter().map(|part| self.shards.remove(part).unwrap()).collect();
+        let made = match reshape {
+            Reshape::Split(shard) => shard.range.halves().unwrap().to_vec(),
+            Reshape::Merge(shard) => vec![shard.range],
+        };
+        for range in made {
+            let shard = ShardId { range, ..reshape.shard().clone() };
+            self.shards.insert(shard, owners[0].clone());
+        }
+    }
+
+    /// What all rounds together change.
+    fn run(
+        &mut self,
+        rounds: usize,
+        busy: impl Fn(usize, &MemberId, &ShardId) -> ShardLoad,
+    ) -> Changes {
+        let mut all = Changes::default();
+        for n in 0..rounds {
+            let Changes { moves, splits, merges } =
+                self.round(|member, shard| busy(n, member, shard));
+            all.moves += moves;
+            all.splits += splits;
+            all.merges += merges;
+        }
+        all
+    }
+}
+
+/// The part of a cluster's load that a range of it has.
+fn part(shard: &ShardId, clusters: &[u32]) -> ShardLoad {
+    let cluster: usize = shard.cluster.as_str()[1..].parse().unwrap();
+    let busy = clusters[cluster] >> shard.range.bits();
+    ShardLoad { shard: shard.clone(), busy, events: 0, cached: 0 }
+}
+
+/// Rounds after which a fleet of a few members has settled, whatever its loads.
+const SETTLED: usize = 60;
+
+#[test]
+fn crumbs_are_not_moved_for() {
+    // Sixteen shards, each a few hundredths of a worker, told differently each time.
+    let mut fleet = Fleet::new(3, 16);
+    fleet.run(2, |_, _, shard| part(shard, &[0; 16]));
+    let changes = fleet.run(100, |n, _, shard| {
+        let crumbs: Vec<u32> = (0..16).map(|c| 10 + (n as u32 * 7 + c * 13) % 25).collect();
+        part(shard, &crumbs)
+    });
+    assert_eq!(changes, Changes::default());
+}
+
+#[test]
+fn one_hot_cluster_in_an_idle_fleet_is_still_divided() {
+    let mut clusters = [0; 40];
+    clusters[7] = 6_000;
+    let mut fleet = Fleet::new(20, 40);
+    let changes = fleet.run(SETTLED, |_, _, shard| part(shard, &clusters));
+    assert!(changes.splits >= 8, "{changes:?}");
+}
+
+#[test]
+fn after_an_outage_of_the_home_cluster_weights_are_what_they_were() {
+    let clusters: Vec<u32> = (0..30).map(|n| 100 + n * 40).collect();
+    let mut fleet = Fleet::new(3, 30);
+    fleet.run(SETTLED, |_, _, shard| part(shard, &clusters));
+    // Everybody begins anew under other names, after much longer than a load is remembered.
+    for _ in 0..100 {
+        fleet.now = fleet.now + ROUND;
+        let shards: Vec<Owned<'_>> = fleet
+            .shards
+            .keys()
+            .map(|shard| Owned { shard: shard.clone(), owner: None, heard: false })
+            .collect();
+        fleet.scales.weigh(&shards, &BTreeMap::new(), fleet.now);
+    }
+    fleet.shards.values_mut().for_each(|owner| *owner = None);
+    fleet.members = (10..13).map(|n| (id(n), member(Role::Open))).collect();
+    let given = fleet.round(|_, shard| part(shard, &clusters));
+    let after = fleet.run(SETTLED, |_, _, shard| part(shard, &clusters));
+    assert_eq!((given.moves, after), (30, Changes::default()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Loads that swing by a third, each in its own time and about any value, whichever bounds that
+    /// crosses: once every crest was seen, nothing moves, is split or merged.
+    #[test]
+    fn swings_by_a_third_change_nothing(
+        members in 2..7usize,
+        clusters in vec((0..4_000u32, 2..40usize, any::<bool>()), 2..20),
+    ) {
+        let mut fleet = Fleet::new(members, clusters.len());
+        let busy = |n: usize| -> Vec<u32> {
+            let swing = |&(middle, period, swings): &(u32, usize, bool)| {
+                let crest = middle / 3 * 4;
+                let at = if swings { n % period } else { 0 };
+                crest - crest / 2 * at as u32 / (period as u32 - 1)
+            };
+            clusters.iter().map(swing).collect()
+        };
+        let seen = CREST.as_secs() as usize / 10;
+        fleet.run(4 * seen, |n, _, shard| part(shard, &busy(n)));
+        let changes = fleet.run(6 * seen, |n, _, shard| part(shard, &busy(n + 4 * seen)));
+        prop_assert_eq!(changes, Changes::default());
+    }
+
+    /// Any loads: within so many rounds all is divided and given out, and stays.
+    #[test]
+    fn every_fleet_settles(
+        members in 1..9usize, before in vec(0..20_000u32, 1..24), after in vec(0..20_000u32, 24),
+    ) {
+        let mut fleet = Fleet::new(members, before.len());
+        fleet.run(SETTLED, |_, _, shard| part(shard, &before));
+        prop_assert_eq!(fleet.run(10, |_, _, shard| part(shard, &before)), Changes::default());
+        // Then everything is different; what has cooled counts until its crest is past.
+        fleet.run(2 * SETTLED + CREST.as_secs() as usize / 10, |_, _, shard| part(shard, &after));
+        prop_assert_eq!(fleet.run(10, |_, _, shard| part(shard, &after)), Changes::default());
+    }
+
+    /// One member tells absurd numbers of whatever it has, ever other ones: what that moves and
+    /// splits is bounded, and when it comes to its senses the fleet is as even as any.
+    #[test]
+    fn absurd_numbers_are_bounded(
+        members in 3..7usize,
+        clusters in vec(500..1_000u32, 12..24),
+        lies in vec((any::<u32>(), any::<u64>(), any::<u64>()), 1..8),
+    ) {
+        let mut fleet = Fleet::new(members, clusters.len());
+        fleet.run(SETTLED, |_, _, shard| part(shard, &clusters));
+        let changes = fleet.run(360, |n, member, shard| {
+            let (busy, events, cached) = lies[n % lies.len()];
+            let shard = ShardLoad { busy, events, cached, ..part(shard, &clusters) };
+            if *member == id(0) { shard } else { part(&shard.shard, &clusters) }
+        });
+        let most = 40 * clusters.len();
+        prop_assert!(changes.moves <= most && changes.splits <= most, "{changes:?}");
+        fleet.run(4 * SETTLED, |_, _, shard| part(shard, &clusters));
+        prop_assert_eq!(fleet.run(10, |_, _, shard| part(shard, &clusters)), Changes::default());
+    }
+}
