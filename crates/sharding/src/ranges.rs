@@ -29,9 +29,9 @@ use crate::weight::BASE;
 /// Two halves merge if their load together is less than this part of a member's share, in
 /// thousandths.
 pub const MERGE_PERMILLE: u64 = 12;
-/// Two halves merge if their load together is less than this, whatever the share: four times what
-/// a shard weighs for merely being there, and more than members leave untold of two.
-pub const SMALL: u64 = 4 * BASE as u64;
+/// Two halves merge if their load together is less than this, whatever the share: more than twice
+/// what a shard weighs for merely being there, and more than members leave untold of two.
+pub const SMALL: u64 = 5 * BASE as u64 / 2;
 /// How much more than what merges a shard's load must be for it to be split.
 pub const SPLIT_OVER_MERGE: u64 = 4;
 /// Splits and merges under way at once.
