@@ -32,7 +32,10 @@ const PATIENCE: Duration = Duration::from_secs(100_000);
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// All members would leave.
-    #[error("{leave} members cannot leave: the fleet has {members}, and one must stay")]
+    #[error(
+        "{leave} members cannot leave: the fleet has {members}, and one must stay; fix: --leave {} at most, or more --members",
+        members - 1
+    )]
     NobodyLeft {
         /// How many there are.
         members: usize,
@@ -40,10 +43,15 @@ pub enum Error {
         leave: u16,
     },
     /// There is no fleet.
-    #[error("the fleet has no live member")]
+    #[error(
+        "the fleet has no live member; fix: look at `leasehold status`, and name the namespace it runs in with --namespace"
+    )]
     NoMembers,
     /// It went on and on.
-    #[error("the fleet does not settle: shards still move after {} s of its time", PATIENCE.as_secs())]
+    #[error(
+        "the fleet does not settle: shards still move after {} s of its time; that is a fault of the planner: please report it with the command",
+        PATIENCE.as_secs()
+    )]
     Restless,
 }
 
@@ -107,11 +115,12 @@ impl Fleet {
         fleet
     }
 
-    /// Lets the coordinator decide until it has nothing left to decide.
+    /// Lets the coordinator decide until it has nothing left to decide. Gives the time it took, to
+    /// the last decision.
     ///
     /// # Errors
     /// When there is nobody to decide for, or no end of it.
-    pub fn settle(&mut self) -> Result<(), Error> {
+    pub fn settle(&mut self) -> Result<Duration, Error> {
         let (started, mut decided) = (self.now, self.now);
         while self.now < decided + QUIET {
             if self.now > started + PATIENCE {
@@ -121,7 +130,7 @@ impl Fleet {
                 decided = self.now;
             }
         }
-        Ok(())
+        Ok(decided.since(started))
     }
 
     /// Makes something happen to it.
@@ -133,6 +142,7 @@ impl Fleet {
             Change::Nothing => {}
             Change::Leave(leave) => {
                 let mut members: Vec<MemberId> = self.world.members().keys().cloned().collect();
+                // With nobody there, settling said so before.
                 if members.len() <= usize::from(leave) {
                     return Err(Error::NobodyLeft { members: members.len(), leave });
                 }

@@ -24,8 +24,9 @@ use self::scenario::{Change, Scenario};
 /// Plays the change and prints what it does.
 ///
 /// # Errors
-/// When the fleet is no possible one, or the home cluster of a live one cannot be read.
+/// When the arguments do not go together, the fleet is no possible one, or the home cluster of a live one cannot be read.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    args.check()?;
     let scenario = match &args.from_live {
         Some(kubeconfig) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -52,8 +53,9 @@ pub fn play(scenario: Scenario, change: Change, seed: u64) -> Result<Report, fle
     let before = fleet.counts();
     let report = Report::new(title, change, seed, fleet.standing());
     fleet.change(change, seed)?;
-    fleet.settle()?;
-    Ok(Report { after: fleet.standing(), counts: fleet.counts().since(before), ..report })
+    let settled_after_seconds = fleet.settle()?.as_secs();
+    let counts = fleet.counts().since(before);
+    Ok(Report { after: fleet.standing(), counts, settled_after_seconds, ..report })
 }
 
 #[cfg(test)]

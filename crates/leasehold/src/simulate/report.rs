@@ -29,7 +29,8 @@ pub struct Standing {
 pub struct Counts {
     /// Shards that got another owner, each time counted.
     pub moves: u32,
-    /// Those that were neither a leaver's nor went to a newcomer.
+    /// Those that were neither a leaver's nor went to a newcomer: they relieved a member that
+    /// carried more than the bound.
     pub excess: u32,
     /// Shards that became halves of what they were.
     pub splits: u32,
@@ -56,6 +57,9 @@ pub struct Report {
     /// What happened in between.
     #[serde(flatten)]
     pub counts: Counts,
+    /// How long it took to the last decision, in seconds of the fleet's time: five for each round
+    /// of decisions, and drains that end at once.
+    pub settled_after_seconds: u64,
 }
 
 impl Counts {
@@ -80,7 +84,13 @@ impl Report {
             Change::Join(members) => (0, members),
         };
         let counts = Counts::default();
-        Self { fleet, seed, leave, join, before, after: before, counts }
+        Self { fleet, seed, leave, join, before, after: before, counts, settled_after_seconds: 0 }
+    }
+
+    /// The most shards that newcomers get if all weigh alike: their part of all.
+    fn part_of_newcomers(&self) -> usize {
+        let join = usize::from(self.join);
+        (self.before.shards * join).div_ceil(self.before.members + join)
     }
 }
 
@@ -88,10 +98,10 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { before, after, counts, .. } = self;
         let what = match (self.leave, self.join) {
-            (0, 0) => "nothing happens to it".to_owned(),
-            (1, _) => "a member leaves".to_owned(),
+            (0, 0) => "none (--leave N or --join N makes one)".to_owned(),
+            (1, _) => "1 member leaves".to_owned(),
             (leave, 0) => format!("{leave} members leave"),
-            (_, 1) => "a member joins".to_owned(),
+            (_, 1) => "1 member joins".to_owned(),
             (_, join) => format!("{join} members join"),
         };
         writeln!(f, "fleet: {}\nevent: {what}\n", self.fleet)?;
@@ -107,7 +117,17 @@ impl fmt::Display for Report {
         let ratio = (before.max_over_mean, after.max_over_mean);
         writeln!(f, "{:<16}{:>8.3}{:>8.3}\n", "max/mean load", ratio.0, ratio.1)?;
         let Counts { moves, excess, splits, merges } = counts;
-        writeln!(f, "moves: {moves}, of them {excess} beyond the leavers' and the newcomers'")?;
-        writeln!(f, "splits: {splits}, merges: {merges}")
+        writeln!(f, "{:<28}{moves:>4}", "moves")?;
+        if self.leave > 0 {
+            writeln!(f, "{:<28}{:>4}", "  of members that left", moves - excess)?;
+        }
+        if self.join > 0 {
+            let (got, part) = (moves - excess, self.part_of_newcomers());
+            writeln!(f, "{:<28}{got:>4}  (their part by number: {part})", "  to newcomers")?;
+        }
+        writeln!(f, "{:<28}{excess:>4}", "  to relieve the overloaded")?;
+        writeln!(f, "{:<28}{splits:>4}", "splits")?;
+        writeln!(f, "{:<28}{merges:>4}", "merges")?;
+        writeln!(f, "{:<28}{:>4}", "seconds until settled", self.settled_after_seconds)
     }
 }

@@ -9,7 +9,7 @@ use sharding::record::{MapRecord, MemberRecord, Version};
 
 /// What an invented shard of mean load costs: busy milliseconds per second, events per thousand
 /// seconds, cached KiB.
-const MEAN_LOAD: [f64; 3] = [500.0, 10_000.0, 20_000.0];
+const MEAN_LOAD: [f64; 3] = [1_000.0, 10_000.0, 20_000.0];
 /// The part of all load that a hot cluster has.
 const HOT_PART: f64 = 0.6;
 

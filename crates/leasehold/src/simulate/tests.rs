@@ -1,5 +1,6 @@
 //! The figures, and the forms of the answer.
 
+use super::report::{Counts, Standing};
 use super::scenario::{Load, Shape};
 use super::*;
 
@@ -38,12 +39,83 @@ fn a_hot_cluster_is_divided_into_ranges() {
     assert!(report.after.shards > 20, "{report}");
 }
 
+/// What the laws say, over fleets of all sorts: whoever changes, nobody ends with much more than
+/// the mean, and shards move for others than leavers and newcomers only where that was needed.
+#[test]
+fn fleets_of_all_sorts_stay_even() {
+    let shapes = [3, 5, 10].into_iter().flat_map(|members| {
+        let of = move |clusters, load| shape(members, clusters, 1, load);
+        let sorts = [Load::Uniform, Load::Zipf, Load::OneHot];
+        sorts.into_iter().flat_map(move |load| [of(10, load), of(100, load)])
+    });
+    for shape in shapes {
+        for change in [Change::Join(1), Change::Join(2), Change::Leave(1), Change::Leave(2)] {
+            let report = simulate(&shape, change);
+            let even = |standing: Standing| standing.max_over_mean <= 1.15;
+            assert!(even(report.before) && even(report.after), "{shape:?}\n{report}");
+            assert_eq!(report.counts.merges, 0, "{shape:?}\n{report}");
+            assert!(report.settled_after_seconds <= 300, "{shape:?}\n{report}");
+        }
+    }
+}
+
+#[test]
+fn of_many_clusters_of_all_sizes_a_leave_moves_hardly_any_but_the_leavers() {
+    for members in [5, 10] {
+        let report = simulate(&shape(members, 100, 1, Load::Zipf), Change::Leave(1));
+        let Counts { moves, excess, .. } = report.counts;
+        assert!(excess * 2 <= moves, "{report}");
+    }
+}
+
+#[test]
+fn arguments_that_do_not_go_together_are_refused_with_a_remedy() {
+    use clap::Parser as _;
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+    let refused = |line: &str| -> String {
+        let words = std::iter::once("simulate").chain(line.split_whitespace());
+        match Line::try_parse_from(words) {
+            Ok(line) => line.args.check().unwrap_err().to_string(),
+            Err(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
+        }
+    };
+    for (line, expect) in [
+        (
+            "--leave 1 --join 2",
+            "--leave 1 and --join 2 are two events; fix: simulate one at a time",
+        ),
+        (
+            "--members 3 --namespace ours",
+            "--namespace ours names a place in a home cluster, and the fleet is an invented one; fix: add --from-live KUBECONFIG, or leave --namespace out",
+        ),
+        (
+            "--members 0",
+            "error: invalid value '0' for '--members <N>': give a whole number from 1 to 1000",
+        ),
+        (
+            "--leave none",
+            "error: invalid value 'none' for '--leave <N>': give a whole number from 1 to 999",
+        ),
+        ("--load spiky", "error: invalid value 'spiky' for '--load <LOAD>'"),
+        (
+            "--from-live home --members 3",
+            "error: the argument '--from-live <KUBECONFIG>' cannot be used with '--members <N>'",
+        ),
+    ] {
+        assert_eq!(refused(line), expect, "{line}");
+    }
+}
+
 #[test]
 fn the_text_and_the_json() {
     let report = simulate(&shape(10, 100, 1, Load::Uniform), Change::Leave(1));
     insta::assert_snapshot!(report, @r"
     fleet: invented, uniform load, seed 1
-    event: a member leaves
+    event: 1 member leaves
 
                       BEFORE   AFTER
     members               10       9
@@ -52,8 +124,12 @@ fn the_text_and_the_json() {
     cache copies         100     100
     max/mean load      1.000   1.080
 
-    moves: 10, of them 0 beyond the leavers' and the newcomers'
-    splits: 0, merges: 0
+    moves                         10
+      of members that left        10
+      to relieve the overloaded    0
+    splits                         0
+    merges                         0
+    seconds until settled         10
     ");
     insta::assert_snapshot!(serde_json::to_string_pretty(&report).unwrap(), @r#"
     {
@@ -78,7 +154,8 @@ fn the_text_and_the_json() {
       "moves": 10,
       "excess": 0,
       "splits": 0,
-      "merges": 0
+      "merges": 0,
+      "settledAfterSeconds": 10
     }
     "#);
 }
@@ -87,7 +164,10 @@ fn the_text_and_the_json() {
 fn somebody_must_stay() {
     let scenario = Scenario::invent(&shape(2, 1, 1, Load::Uniform), 1);
     let error = play(scenario, Change::Leave(2), 1).unwrap_err();
-    assert_eq!(error.to_string(), "2 members cannot leave: the fleet has 2, and one must stay");
+    assert_eq!(
+        error.to_string(),
+        "2 members cannot leave: the fleet has 2, and one must stay; fix: --leave 1 at most, or more --members"
+    );
     let nobody = play(Scenario::default(), Change::Nothing, 1).unwrap_err();
     assert_eq!(nobody, fleet::Error::NoMembers);
 }
