@@ -162,7 +162,7 @@ fn one_hot_cluster_in_an_idle_fleet_is_still_divided() {
 
 #[test]
 fn after_an_outage_of_the_home_cluster_weights_are_what_they_were() {
-    let clusters: Vec<u32> = (0..30).map(|n| 100 + n * 40).collect();
+    let clusters: Vec<u32> = (1..31).map(|n| 10_000 / n).collect();
     let mut fleet = Fleet::new(3, 30);
     fleet.run(SETTLED, |_, _, shard| part(shard, &clusters));
     // Everybody begins anew under other names, after much longer than a load is remembered.
@@ -201,9 +201,9 @@ proptest! {
             };
             clusters.iter().map(swing).collect()
         };
-        let seen = CREST.as_secs() as usize / 10;
-        fleet.run(4 * seen, |n, _, shard| part(shard, &busy(n)));
-        let changes = fleet.run(6 * seen, |n, _, shard| part(shard, &busy(n + 4 * seen)));
+        let seen = 4 * SETTLED;
+        fleet.run(seen, |n, _, shard| part(shard, &busy(n)));
+        let changes = fleet.run(6 * SETTLED, |n, _, shard| part(shard, &busy(n + seen)));
         prop_assert_eq!(changes, Changes::default());
     }
 
