@@ -14,6 +14,8 @@
 //! | [`lease`] | how a Lease stands with an observer |
 //! | [`member`] | this member's id, Lease and validity |
 //! | [`ownership`] | what this member holds |
+//! | [`protocol`] | which versions of the protocol members speak, and which is in use |
+//! | [`read`] | objects as they are read, of whatever version |
 //! | [`election`] | who coordinates |
 //! | [`coordinator`] | what the coordinator writes |
 //! | [`weight`] | what each shard weighs, from what members tell of load |
@@ -50,6 +52,14 @@
 //!   `idle_halves_drain_and_merge_when_both_are_done`, and per uid by
 //!   `ranges_split_and_merge_under_faults`; and by the bugs `SkipDrain`, `SkipTakeover` and
 //!   `FenceAtDispatchOnly`.
+//!   While releases mix, members act on what they understand only ([`protocol`]): a map says in which
+//!   version it is written, and who does not speak that holds none of its shards and acknowledges
+//!   none of its drains. A coordinator replaces only maps that it can read, and puts one into
+//!   another version only when all owners in it that may still act speak that. So each owner reads
+//!   every step of its entries, and a shard leaves it in the two ways above. Attacked by
+//!   `a_map_changes_its_version_when_all_owners_speak_the_next`,
+//!   `a_map_of_another_version_is_not_acted_on_and_its_drains_are_not_acknowledged` and
+//!   `releases_mix_under_faults`; and `every_seed_holds` updates fleets under way.
 //! - **S2** *A drain is acknowledged only with nothing queued, delayed or in flight.* The engine
 //!   says when; [`ownership`] passes it on only for a shard draining at that epoch, and
 //!   [`coordinator`] acts only on one for the entry's epoch. Attacked by
@@ -109,7 +119,9 @@ pub mod planner;
 #[cfg(feature = "planted")]
 pub mod planted;
 pub mod problem;
+pub mod protocol;
 pub mod ranges;
+pub mod read;
 pub mod record;
 mod shell;
 pub mod status;

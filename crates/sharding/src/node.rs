@@ -34,6 +34,7 @@ use crate::load::Load;
 use crate::member::{Membership, Standing};
 use crate::outbox::Outbox;
 use crate::ownership::Tracker;
+use crate::protocol;
 use crate::record::{Event, Kind, Object, Outcome, Target, Write};
 use crate::world::World;
 
@@ -87,6 +88,10 @@ pub enum Note {
     Took(String),
     /// As coordinator, completed a handover.
     HandedOver(Handover),
+    /// What it cannot take part in, with cause and fix, as [`Node::refusal`] tells.
+    Refuses(String),
+    /// It takes part again.
+    TakesPart,
 }
 
 /// What the fence needs, as one snapshot.
@@ -106,6 +111,10 @@ pub struct Node {
     clusters: Option<BTreeSet<ClusterName>>,
     down_clusters: Vec<DownCluster>,
     world: World,
+    /// The maps of versions of the protocol that it does not speak.
+    unread: BTreeSet<ClusterName>,
+    /// What is told of them, or of the fleet, and of which revision of the world that is true.
+    refusal: (u64, Option<String>),
     membership: Membership,
     tracker: Tracker,
     election: Election,
@@ -134,10 +143,12 @@ impl Node {
             clusters: None,
             down_clusters: Vec::new(),
             world: World::default(),
+            unread: BTreeSet::new(),
+            refusal: (0, None),
             tracker: Tracker::new(membership.id().clone(), config.drain_timeout),
             membership,
             election: Election::default(),
-            coordinator: Coordinator::default(),
+            coordinator: Coordinator::speaking(config.speaks),
             planned: None,
             ledger: Ledger::default(),
             outbox: Outbox::default(),
@@ -180,6 +191,7 @@ impl Node {
         self.heed_drain();
         self.fence(now);
         self.follow_maps(now);
+        self.heed_versions();
         self.keep_lease(now);
         self.keep_member(now);
         let mut sooner = |at: Option<Moment>| wake = at.map_or(wake, |at| wake.min(at));
@@ -235,12 +247,14 @@ impl Node {
 
     /// Whether it coordinates.
     pub fn is_coordinator(&self, now: Moment) -> bool {
-        self.membership.is_valid(now) && self.election.leading_since(now).is_some()
+        self.membership.is_valid(now)
+            && self.unread.is_empty()
+            && self.election.leading_since(now).is_some()
     }
 
     /// Who coordinates, as far as it knows.
     pub fn coordinator(&self) -> Option<MemberId> {
-        self.world.leases().get(COORDINATOR)?.record.holder.as_ref()?.parse().ok()
+        self.world.coordinator()
     }
 
     fn is_ready(&self) -> bool {
@@ -252,8 +266,40 @@ impl Node {
             return;
         }
         for cluster in self.world.take_changed_maps() {
-            self.tracker.observe(&cluster, self.world.maps().get(&cluster), now);
+            self.follow_map(&cluster, now);
         }
+    }
+
+    /// Acts on a map, or on none of its shards if it is of a version that we do not speak.
+    fn follow_map(&mut self, cluster: &ClusterName, now: Moment) {
+        let map = self.world.maps().get(cluster);
+        if map.is_some_and(|map| !self.config.speaks.speaks(map.protocol)) {
+            self.unread.insert(cluster.clone());
+            self.tracker.withhold(cluster);
+        } else {
+            self.unread.remove(cluster);
+            self.tracker.observe(cluster, map, now);
+        }
+    }
+
+    /// Says once what this member cannot take part in, and once that it can again.
+    fn heed_versions(&mut self) {
+        let revision = self.world.revision();
+        if self.refusal.0 == revision {
+            return;
+        }
+        let Config { speaks, namespace, .. } = &self.config;
+        let told = protocol::refusal(&self.world, self.membership.id(), *speaks, namespace);
+        if told != self.refusal.1 {
+            self.notes.push(told.clone().map_or(Note::TakesPart, Note::Refuses));
+        }
+        self.refusal = (revision, told);
+    }
+
+    /// What this member cannot take part in because of versions of the protocol, with cause and
+    /// fix.
+    pub fn refusal(&self) -> Option<&str> {
+        self.refusal.1.as_deref()
     }
 
     fn complete(&mut self, target: &Target, outcome: Outcome, now: Moment) {

@@ -101,6 +101,11 @@ impl World {
         self.leases.get(&lease::member_lease_name(member))
     }
 
+    /// Who coordinates, by the coordinator's Lease.
+    pub fn coordinator(&self) -> Option<MemberId> {
+        self.leases.get(lease::COORDINATOR)?.record.holder.as_ref()?.parse().ok()
+    }
+
     /// All Members.
     pub fn members(&self) -> &BTreeMap<MemberId, MemberRecord> {
         &self.members

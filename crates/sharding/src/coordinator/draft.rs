@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{ClusterName, GroupName, MemberId, ShardId};
 
 use super::View;
-use super::peers::Peers;
+use super::peers::{Peers, Speech};
 use crate::api::{MAX_SHARDS, ShardPath};
 use crate::handover::{Entry, Facts};
 use crate::planner::Place;
@@ -14,6 +14,7 @@ use crate::planner::Place;
 use crate::planted::{self, Planted};
 use crate::ranges::Reshape;
 use crate::record::{Kind, MapRecord, Object, Target, Write};
+use crate::world::World;
 
 /// The maps in the making.
 pub(super) type Drafts<'a> = BTreeMap<&'a ClusterName, Draft<'a>>;
@@ -27,13 +28,21 @@ pub(super) struct Draft<'a> {
     wanted: bool,
 }
 
-/// All maps there are or should be.
-pub(super) fn all<'a>(view: &View<'a>, unwanted: &BTreeSet<ClusterName>) -> Drafts<'a> {
+/// All maps there are or should be, but for those of a version that the coordinator does not speak.
+pub(super) fn all<'a>(
+    view: &View<'a>,
+    speech: &Speech,
+    unwanted: &BTreeSet<ClusterName>,
+) -> Drafts<'a> {
     let world = view.world;
     let clusters: BTreeSet<&ClusterName> =
         view.clusters.iter().chain(world.maps().keys()).collect();
+    let is_spoken = |cluster: &&ClusterName| {
+        world.maps().get(cluster).is_none_or(|map| speech.mine.speaks(map.protocol))
+    };
     clusters
         .into_iter()
+        .filter(is_spoken)
         .map(|cluster| {
             let base = view.pending.get(cluster).copied().or_else(|| world.maps().get(cluster));
             let record = match base.or_else(|| world.deleted_map(cluster)) {
@@ -187,6 +196,15 @@ impl Draft<'_> {
             .collect();
         if !changed.is_empty() {
             self.record.to_mut().entries.extend(changed);
+        }
+    }
+
+    /// Puts the map into the version in use, once all who own shards of it speak that.
+    pub(super) fn speak(&mut self, peers: &Peers<'_>, world: &World) {
+        let in_use = peers.speech.in_use;
+        let mut owners = self.record.entries.values().filter_map(Entry::owner);
+        if self.record.protocol != in_use && owners.all(|owner| peers.follows(world, owner)) {
+            self.record.to_mut().protocol = in_use;
         }
     }
 

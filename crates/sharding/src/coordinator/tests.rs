@@ -1,11 +1,12 @@
 //! The coordinator's step, case by case.
 
 mod load;
+mod skew;
 
 use model::Epoch;
 
 use super::*;
-use crate::api::{AcknowledgedDrain, MemberSpec, MemberState, PROTOCOL_VERSION};
+use crate::api::{AcknowledgedDrain, MemberSpec, MemberState};
 use crate::handover::Entry;
 use crate::record::{Kind, MemberRecord, Target, Version};
 
@@ -237,7 +238,7 @@ fn planning_goes_on_from_what_is_being_written() {
 #[test]
 fn a_member_of_another_protocol_gets_nothing() {
     let mut scene = Scene::new(&["m-0", "m-1"], &["east", "west"]);
-    scene.member("m-1", |spec| spec.protocol_version = PROTOCOL_VERSION + 1);
+    scene.member("m-1", |spec| spec.protocol_version = 2);
     scene.check(&["create east v: g/0/1 m-0@1", "create west v: g/0/1 m-0@1"]);
 }
 

@@ -17,6 +17,9 @@ impl Hash for Node {
             clusters,
             down_clusters,
             world,
+            unread,
+            // For logs and whoever asks; what decides is the world.
+            refusal: _,
             membership,
             tracker,
             election,
@@ -37,7 +40,7 @@ impl Hash for Node {
             // Jitter, of which no decision may hang.
             rng: _,
         } = self;
-        (clusters, down_clusters, world, tracker, election, coordinator).hash(state);
+        (clusters, down_clusters, world, unread, tracker, election, coordinator).hash(state);
         (membership.id(), membership.standing(), membership.renew_at()).hash(state);
         (outbox, member_written, leave_by, drain, departed, was_coordinating).hash(state);
         // A plan from an older revision is as good as none; revisions themselves only count up.

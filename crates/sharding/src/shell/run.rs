@@ -43,6 +43,8 @@ pub(crate) struct Snapshot {
     pub(crate) is_coordinator: bool,
     pub(crate) unowned: u32,
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
+    /// What this member cannot take part in because of versions of the protocol.
+    pub(crate) refusal: Option<String>,
 }
 
 /// Drains the engine has finished, on their way to the loop. Bounded by the shards held: the set
@@ -215,6 +217,7 @@ impl Loop {
             is_coordinator: self.node.is_coordinator(now),
             unowned: self.unowned.1,
             problems: Arc::clone(&self.problems),
+            refusal: self.node.refusal().map(str::to_owned),
         };
         self.metrics.set_owned(&published.owned);
         self.metrics.set_unowned(snapshot.unowned);
@@ -239,6 +242,8 @@ impl Loop {
             Note::Took(lease) => {
                 warn!(%member, lease, "took the Lease of a silent member; its shards go to others");
             }
+            Note::Refuses(text) => warn!(%member, "{text}"),
+            Note::TakesPart => info!(%member, "member takes part again"),
             Note::HandedOver(handover) => {
                 let reason = handover.reason.label();
                 info!(shard = %handover.shard, reason, took = ?handover.took, "shard handed over");

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use model::{ClusterName, Epoch, Hold, MemberId, Moment, Purpose, ShardId, Work};
 use sharding::node::{Input, Node};
-use sharding::record::{Kind, Outcome, Target, Write};
+use sharding::protocol::Versions;
+use sharding::record::{Kind, MapRecord, Object, Outcome, Target, Write};
 use sharding::{Config, LeaseTimings};
 
 use crate::oracle::Oracle;
@@ -58,6 +59,8 @@ pub enum Network {
 pub struct Fleet {
     pub server: Server,
     pub oracle: Oracle,
+    /// What the next replica to start speaks.
+    pub speaks: Versions,
     network: Network,
     rng: fastrand::Rng,
     now_us: u64,
@@ -88,6 +91,7 @@ impl Heat {
 struct Replica {
     node: Node,
     clock: DriftingClock,
+    speaks: Versions,
     gone: bool,
     paused_until: u64,
     cut_off_until: u64,
@@ -131,6 +135,7 @@ impl Fleet {
         let mut fleet = Self {
             server: Server::default(),
             oracle: Oracle::default(),
+            speaks: Versions::SPOKEN,
             network,
             rng: fastrand::Rng::with_seed(seed),
             now_us: 0,
@@ -160,6 +165,7 @@ impl Fleet {
         let groups = BTreeSet::from(["tdset".parse().expect("a name")]);
         let config = Config {
             lease: LeaseTimings::default(),
+            speaks: self.speaks,
             ..Config::new(&identity, groups, self.rng.u64(..))
         };
         let mut node = Node::new(config, clock.read(self.now_us));
@@ -168,6 +174,7 @@ impl Fleet {
         self.replicas.push(Replica {
             node,
             clock,
+            speaks: self.speaks,
             gone: false,
             paused_until: 0,
             cut_off_until: 0,
@@ -211,6 +218,33 @@ impl Fleet {
     /// Whether a replica that was asked to leave has done so in good order.
     pub fn has_departed(&self, replica: usize) -> bool {
         self.replicas[replica].node.departed() == Some(sharding::Departure::HandedOver)
+    }
+
+    /// What a replica cannot take part in.
+    pub fn refusal(&self, replica: usize) -> Option<&str> {
+        self.replicas[replica].node.refusal()
+    }
+
+    /// Whether a replica believes that it coordinates.
+    pub fn coordinates(&self, replica: usize) -> bool {
+        let replica = &self.replicas[replica];
+        replica.node.is_coordinator(replica.clock.read(self.now_us))
+    }
+
+    /// The next replica to start is of one of these releases.
+    pub fn draw_release(&mut self, releases: &[Versions]) {
+        self.speaks = releases[self.rng.usize(..releases.len())];
+    }
+
+    /// Somebody puts a map into another version of the protocol, and changes nothing else.
+    pub fn rewrite_map(&mut self, cluster: &str, protocol: u32) {
+        let Some(Object::Map(map)) = self.server.get(Kind::Map, cluster) else {
+            panic!("{cluster} has no map");
+        };
+        let map = MapRecord { protocol, ..map.clone() };
+        let (outcome, _) = self.server.write(Write::Replace(Object::Map(map)));
+        assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
+        self.tell_watches();
     }
 
     /// Makes something happen.
@@ -353,11 +387,11 @@ impl Fleet {
                 Some(of.clock.real(of.node.published().valid_until))
             };
             self.oracle.committed(&commit, self.now_us, valid_until);
-            let upto = self.server.end();
-            for watcher in 0..self.replicas.len() {
-                let delay = self.delay();
-                self.schedule(delay, watcher, Happening::Watch { upto });
-            }
+            let speaks = |member: &MemberId| {
+                Some(replicas.iter().find(|r| !r.gone && r.node.id() == member)?.speaks)
+            };
+            Oracle::understood(&commit, replicas[replica].speaks, speaks);
+            self.tell_watches();
         }
         if !self.is_lost(replica)
             && let Some(answer) = self.replicas[replica].requests.get_mut(&request)
@@ -365,6 +399,14 @@ impl Fleet {
             answer.1 = outcome;
             let delay = self.delay();
             self.schedule(delay, replica, Happening::Answer { request });
+        }
+    }
+
+    fn tell_watches(&mut self) {
+        let upto = self.server.end();
+        for watcher in 0..self.replicas.len() {
+            let delay = self.delay();
+            self.schedule(delay, watcher, Happening::Watch { upto });
         }
     }
 

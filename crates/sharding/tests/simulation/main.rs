@@ -9,6 +9,7 @@
 mod fleet;
 mod oracle;
 mod server;
+mod skew;
 
 use fleet::{Fault, Fleet, Network};
 
