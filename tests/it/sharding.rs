@@ -10,6 +10,7 @@ use apiserver::Server;
 use apiserver::faults::{Fault, Request};
 use futures::future::select_all;
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
@@ -118,6 +119,35 @@ impl Home {
 
     fn now(&self) -> Duration {
         self.clock.now().since_origin()
+    }
+
+    fn coordinator(&self) -> (Api<Lease>, &'static str) {
+        (Api::namespaced(self.server.client(), NAMESPACE), sharding::lease::COORDINATOR)
+    }
+
+    /// The epoch floor, as it is written.
+    async fn floor(&self) -> Option<String> {
+        let (leases, name) = self.coordinator();
+        let annotations = leases.get(name).await.unwrap().metadata.annotations;
+        annotations.and_then(|mut annotations| annotations.remove(sharding::floor::ANNOTATION))
+    }
+
+    /// Somebody writes another.
+    async fn set_floor(&self, text: &str) {
+        let (leases, name) = self.coordinator();
+        let annotations = json!({ sharding::floor::ANNOTATION: text });
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
+        leases.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Waits until there are that many ShardMaps.
+    async fn until_maps(&self, count: usize) {
+        let met = async {
+            while self.maps().await.len() != count {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, met).await.unwrap();
     }
 
     /// All ShardMaps.
@@ -321,16 +351,37 @@ async fn a_cluster_that_goes_takes_its_map_along() {
     until_active(&[&a], &[2]).await;
     home.configure(&["east"]);
     until_active(&[&a], &[1]).await;
-    let gone = async {
-        while home.maps().await.len() > 1 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, gone).await.unwrap();
+    home.until_maps(1).await;
+    assert_eq!(home.floor().await.as_deref(), Some("1"));
     home.configure(&["east", "west"]);
     until_active(&[&a], &[2]).await;
     let west = home.maps().await.into_iter().find(|m| m.metadata.name.as_deref() == Some("west"));
     assert_eq!(west.unwrap().spec.shards[0].epoch.0, 2, "the epoch goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_epoch_floor_is_named_and_lets_no_map_go_until_it_is_repaired() {
+    let home = Home::start(&["east", "west"]).await;
+    home.install().await;
+    let a = home.replica(0);
+    until_active(&[&a], &[2]).await;
+    home.set_floor("many").await;
+    home.configure(&["east"]);
+    until_active(&[&a], &[1]).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!((home.maps().await.len(), home.floor().await.as_deref()), (2, Some("many")));
+    let problems = a.sharding.status().problems.join("\n");
+    assert!(problems.contains("epoch-floor is \"many\" and no epoch"), "{problems}");
+    assert!(problems.ends_with("leasehold.dev/epoch-floor=1"), "{problems}");
+    home.set_floor("5").await;
+    home.until_maps(1).await;
+    assert_eq!(a.sharding.status().problems, Vec::<String>::new());
+    // Nobody knows of it: it begins where the floor is.
+    home.configure(&["east", "north"]);
+    until_active(&[&a], &[2]).await;
+    let maps = home.maps().await;
+    let north = maps.iter().find(|map| map.metadata.name.as_deref() == Some("north")).unwrap();
+    assert_eq!((north.spec.epoch_floor.0, north.spec.shards[0].epoch.0), (5, 6));
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,6 +16,8 @@
 //! - A map of a version of the protocol that the coordinator does not speak is neither replaced nor
 //!   deleted, and one that it speaks changes its version only when all who own shards of it speak
 //!   the next one ([`crate::protocol`]).
+//! - **S3** A map is deleted only when the coordinator's Lease, as read back, carries the map's
+//!   highest epoch, and a map made anew begins from what that carries ([`crate::floor`]).
 //! - The facts that free a shard (acknowledged drain, taken or released Lease) never become false
 //!   again, so acting on an old view of *other* objects does no harm.
 //! - Shards of a group of scope `Fleet` get a next owner only when nobody else may act for any of
@@ -30,7 +32,7 @@ mod peers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use model::{ClusterName, MemberId, Moment};
+use model::{ClusterName, Epoch, MemberId, Moment};
 
 use crate::config::LeaseTimings;
 use crate::lease::{self, LeaseRecord, LeaseState};
@@ -75,6 +77,8 @@ pub struct Plan {
     pub writes: Vec<Write>,
     /// When to plan again even if nothing changes.
     pub wake: Option<Moment>,
+    /// The epoch floor that the coordinator's Lease must carry before maps can be deleted.
+    pub floor: Epoch,
 }
 
 /// What a coordinator remembers between steps: how long it waits for what is missing, what shards
@@ -161,7 +165,10 @@ impl Coordinator {
         for draft in drafts.values_mut() {
             draft.speak(peers, view.world);
         }
-        plan.writes.extend(drafts.into_values().filter_map(Draft::into_write));
+        for draft in drafts.into_values() {
+            plan.floor = plan.floor.max(draft.floor());
+            plan.writes.extend(draft.into_write());
+        }
     }
 
     /// The clusters that have a map and have been missing from the configuration for long enough.

@@ -143,6 +143,9 @@ mod tests {
         assert_eq!(apply(1, "7"), None);
         let told = apply(2, "seven").unwrap();
         assert!(told.contains("leasehold.dev/epoch-floor is \"seven\" and no epoch"), "{told}");
-        assert!(told.ends_with("lease leasehold-coordinator leasehold.dev/epoch-floor=7"), "{told}");
+        assert!(
+            told.ends_with("lease leasehold-coordinator leasehold.dev/epoch-floor=7"),
+            "{told}"
+        );
     }
 }

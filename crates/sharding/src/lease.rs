@@ -21,6 +21,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use model::{MemberId, Moment};
 
 use crate::api::MANAGED_BY;
+use crate::floor::Floor;
 #[cfg(feature = "planted")]
 use crate::planted::{self, Planted};
 use crate::record::Version;
@@ -43,6 +44,8 @@ pub struct LeaseRecord {
     pub duration: Duration,
     /// How often its holder changed.
     pub transitions: i32,
+    /// The epoch floor that it carries, if it is the coordinator's.
+    pub floor: Floor,
     /// When the holder acquired it, by the holder's wall clock. Carried along, never compared.
     pub acquired: Option<Timestamp>,
 }
@@ -120,6 +123,7 @@ impl LeaseRecord {
             holder: Some(holder.as_str().to_owned()),
             duration: Duration::from_secs(seconds.max(1)),
             transitions: 0,
+            floor: Floor::default(),
             acquired: None,
         }
     }
@@ -137,6 +141,7 @@ impl LeaseRecord {
             #[cfg(not(feature = "planted"))]
             version: self.version.clone(),
             transitions: self.transitions.saturating_add(1),
+            floor: self.floor.clone(),
             ..Self::new(self.name.clone(), holder, duration)
         }
     }
@@ -158,6 +163,7 @@ impl LeaseRecord {
                 spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or_default(),
             ),
             transitions: spec.lease_transitions.unwrap_or_default(),
+            floor: Floor::read(lease.metadata.annotations.as_ref()),
             acquired: spec.acquire_time.map(|time| time.0),
         })
     }

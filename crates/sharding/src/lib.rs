@@ -17,6 +17,7 @@
 //! | [`protocol`] | which versions of the protocol members speak, and which is in use |
 //! | [`read`] | objects as they are read, of whatever version |
 //! | [`election`] | who coordinates |
+//! | [`floor`] | from which epoch maps begin when their clusters return |
 //! | [`coordinator`] | what the coordinator writes |
 //! | [`weight`] | what each shard weighs, from what members tell of load |
 //! | [`planner`] | who should own what |
@@ -68,11 +69,13 @@
 //! - **S3** *Epochs strictly increase with each owner*, for a shard and for every uid, whatever
 //!   shards it lies in. By construction of [`handover::Entry`]: halves go on from the epoch of the
 //!   whole, the whole from the higher of its halves'; entries that are removed and return go on from
-//!   the map's `epochFloor`, maps that were deleted from what was last seen of them. Attacked by
-//!   `epochs_rise_with_each_owner`,
+//!   the map's `epochFloor`; and a map is deleted, because its cluster is not configured any more,
+//!   only when its highest epoch is durable in the coordinator's Lease, from which maps made anew
+//!   begin ([`floor`]). Attacked by `epochs_rise_with_each_owner`,
 //!   `a_keys_epochs_rise_with_each_owner_through_splits_and_merges`,
 //!   `a_group_nobody_runs_drains_and_goes_and_its_epoch_stays`,
-//!   `a_cluster_that_returns_goes_on_from_its_epoch`, and by the bug `KeepEpoch`.
+//!   `a_cluster_returns_to_a_fleet_that_never_knew_it_and_goes_on_from_its_epochs`,
+//!   `clusters_come_and_go_under_faults`, and by the bug `KeepEpoch`.
 //! - **S4** *A ShardMap is only ever replaced from the version its plan was computed from.* Every
 //!   [`record::Write`] carries its version; there is no other way to write. So two coordinators
 //!   that overlap do no harm: one of them conflicts. Attacked by
@@ -91,9 +94,7 @@
 //!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
 //! network and arrive late. And it assumes that nobody edits Leases and ShardMaps by hand: a map
-//! deleted by hand is put back as it was by a coordinator that saw it go. The map of a cluster that
-//! is not configured any more is deleted: should the cluster return when every member that saw it
-//! go has been replaced, its epochs begin at 1 again. That a group of scope `Fleet` sits on one
+//! deleted by hand is put back as it was by a coordinator that saw it go. That a group of scope `Fleet` sits on one
 //! member is promised by one coordinator: its shards lie in several maps, and two coordinators that
 //! overlap could part them for a while, each shard still with one owner.
 //!
@@ -105,6 +106,7 @@ pub mod config;
 pub mod coordinator;
 pub mod election;
 pub mod fleet;
+pub mod floor;
 pub mod handle;
 pub mod handover;
 pub mod lease;

@@ -26,6 +26,7 @@ use crate::api::{DownCluster, MemberState};
 use crate::config::Config;
 use crate::coordinator::Coordinator;
 use crate::election::Election;
+use crate::floor;
 use crate::handle::Departure;
 use crate::handover::Entry;
 use crate::lease::{self, COORDINATOR};
@@ -88,10 +89,10 @@ pub enum Note {
     Took(String),
     /// As coordinator, completed a handover.
     HandedOver(Handover),
-    /// What it cannot take part in, with cause and fix, as [`Node::refusal`] tells.
-    Refuses(String),
-    /// It takes part again.
-    TakesPart,
+    /// Something begins to be wrong that people must put right, as [`Node::problems`] tells.
+    Problem(String),
+    /// It was put right.
+    Solved(String),
 }
 
 /// What the fence needs, as one snapshot.
@@ -113,12 +114,14 @@ pub struct Node {
     world: World,
     /// The maps of versions of the protocol that it does not speak.
     unread: BTreeSet<ClusterName>,
-    /// What is told of them, or of the fleet, and of which revision of the world that is true.
-    refusal: (u64, Option<String>),
+    /// What people must put right, and of which revision of the world that is true.
+    problems: (u64, Vec<String>),
     membership: Membership,
     tracker: Tracker,
     election: Election,
     coordinator: Coordinator,
+    /// The epoch floor that it wants its Lease to carry, as coordinator.
+    floor: Epoch,
     planned: Option<lead::Planned>,
     ledger: Ledger,
     outbox: Outbox,
@@ -144,11 +147,12 @@ impl Node {
             down_clusters: Vec::new(),
             world: World::default(),
             unread: BTreeSet::new(),
-            refusal: (0, None),
+            problems: (0, Vec::new()),
             tracker: Tracker::new(membership.id().clone(), config.drain_timeout),
             membership,
             election: Election::default(),
             coordinator: Coordinator::speaking(config.speaks),
+            floor: Epoch::default(),
             planned: None,
             ledger: Ledger::default(),
             outbox: Outbox::default(),
@@ -191,7 +195,7 @@ impl Node {
         self.heed_drain();
         self.fence(now);
         self.follow_maps(now);
-        self.heed_versions();
+        self.find_problems();
         self.keep_lease(now);
         self.keep_member(now);
         let mut sooner = |at: Option<Moment>| wake = at.map_or(wake, |at| wake.min(at));
@@ -282,24 +286,27 @@ impl Node {
         }
     }
 
-    /// Says once what this member cannot take part in, and once that it can again.
-    fn heed_versions(&mut self) {
+    /// Says once what begins to be wrong, and once that it was put right.
+    fn find_problems(&mut self) {
         let revision = self.world.revision();
-        if self.refusal.0 == revision {
+        if self.problems.0 == revision {
             return;
         }
         let Config { speaks, namespace, .. } = &self.config;
-        let told = protocol::refusal(&self.world, self.membership.id(), *speaks, namespace);
-        if told != self.refusal.1 {
-            self.notes.push(told.clone().map_or(Note::TakesPart, Note::Refuses));
-        }
-        self.refusal = (revision, told);
+        let refusal = protocol::refusal(&self.world, self.membership.id(), *speaks, namespace);
+        let floor = floor::problem(&self.world, namespace);
+        let found: Vec<String> = [refusal, floor].into_iter().flatten().collect();
+        let (_, known) = std::mem::replace(&mut self.problems, (revision, found.clone()));
+        let new = found.iter().filter(|text| !known.contains(text)).cloned();
+        self.notes.extend(new.map(Note::Problem));
+        let old = known.into_iter().filter(|text| !found.contains(text));
+        self.notes.extend(old.map(Note::Solved));
     }
 
-    /// What this member cannot take part in because of versions of the protocol, with cause and
-    /// fix.
-    pub fn refusal(&self) -> Option<&str> {
-        self.refusal.1.as_deref()
+    /// What people must put right: a version of the protocol that this member does not speak, an
+    /// epoch floor that cannot be read. With object, cause and fix.
+    pub fn problems(&self) -> &[String] {
+        &self.problems.1
     }
 
     fn complete(&mut self, target: &Target, outcome: Outcome, now: Moment) {

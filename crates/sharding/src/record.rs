@@ -151,6 +151,12 @@ impl MapRecord {
         }
     }
 
+    /// The highest epoch that any owner of its shards ever had.
+    pub fn highest_epoch(&self) -> Epoch {
+        let epochs = self.entries.values().map(Entry::epoch);
+        epochs.max().unwrap_or_default().max(self.epoch_floor)
+    }
+
     /// Whether it has still to be created.
     pub fn is_new(&self) -> bool {
         self.version == Version::default()

@@ -30,7 +30,7 @@ pub struct Status {
     /// How many shards of the fleet nobody holds.
     pub unowned: u32,
     /// What goes wrong at present, with object, cause and fix: that this member does not speak the
-    /// fleet's version of the protocol, and what fails with the home cluster.
+    /// fleet's version of the protocol, what fails with the home cluster, what was damaged there.
     pub problems: Vec<String>,
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ClusterName, GroupName, MemberId, ShardId};
+use model::{ClusterName, Epoch, GroupName, MemberId, ShardId};
 
 use super::View;
 use super::peers::{Peers, Speech};
@@ -26,6 +26,8 @@ pub(super) struct Draft<'a> {
     base: Option<&'a MapRecord>,
     record: Cow<'a, MapRecord>,
     wanted: bool,
+    /// Whether its epochs would outlive it: the coordinator's Lease carries the highest.
+    is_durable: bool,
 }
 
 /// All maps there are or should be, but for those of a version that the coordinator does not speak.
@@ -43,15 +45,36 @@ pub(super) fn all<'a>(
     clusters
         .into_iter()
         .filter(is_spoken)
-        .map(|cluster| {
+        .filter_map(|cluster| {
             let base = view.pending.get(cluster).copied().or_else(|| world.maps().get(cluster));
-            let record = match base.or_else(|| world.deleted_map(cluster)) {
-                Some(known) => Cow::Borrowed(known),
-                None => Cow::Owned(MapRecord::new(cluster.clone())),
-            };
-            (cluster, Draft { base, record, wanted: !unwanted.contains(cluster) })
+            let record = base.map(Cow::Borrowed).or_else(|| begin(cluster, world, speech))?;
+            let is_durable = world.durable_floor() >= Some(record.highest_epoch());
+            let wanted = !unwanted.contains(cluster);
+            Some((cluster, Draft { base, record, wanted, is_durable }))
         })
         .collect()
+}
+
+/// The map of a cluster that has none. It goes on from one that was deleted, if that is certain to be
+/// how it was: seen at its deletion, or not deleted by a coordinator, which would have made its
+/// epochs durable. Else it begins from the epoch floor, or not at all while that cannot be read.
+fn begin<'a>(
+    cluster: &ClusterName,
+    world: &'a World,
+    speech: &Speech,
+) -> Option<Cow<'a, MapRecord>> {
+    let (deleted, floor) = (world.deleted_map(cluster), world.floor());
+    let known = deleted.filter(|deleted| {
+        let is_certain =
+            deleted.is_exact || floor.is_some_and(|floor| deleted.map.highest_epoch() > floor);
+        is_certain && speech.mine.speaks(deleted.map.protocol)
+    });
+    if let Some(known) = known {
+        return Some(Cow::Borrowed(&known.map));
+    }
+    let reached = deleted.map(|deleted| deleted.map.highest_epoch()).unwrap_or_default();
+    let epoch_floor = floor?.max(reached);
+    Some(Cow::Owned(MapRecord { epoch_floor, ..MapRecord::new(cluster.clone()) }))
 }
 
 /// Whether the shards of a split or merge still drain for it.
@@ -257,11 +280,20 @@ impl Draft<'_> {
         self.record.entries.values().all(|entry| entry.owner().is_none())
     }
 
+    /// Whether it has only to be deleted.
+    fn is_over(&self) -> bool {
+        let nobodys = |map: &MapRecord| map.entries.values().all(|e| e.owner().is_none());
+        !self.wanted && self.base.is_some_and(nobodys)
+    }
+
+    /// The epoch that must outlive the map before it can be deleted; the lowest if it stays.
+    pub(super) fn floor(&self) -> Epoch {
+        if self.is_over() { self.record.highest_epoch() } else { Epoch::default() }
+    }
+
     /// The write that makes the map so, if it is not so already.
     pub(super) fn into_write(self) -> Option<Write> {
-        let nobodys = |map: &MapRecord| map.entries.values().all(|e| e.owner().is_none());
-        if !self.wanted && self.base.is_some_and(nobodys) {
-            // The entries go with the object, which is remembered with their epochs.
+        if self.is_over() && self.is_durable {
             let name = self.record.cluster.as_str().to_owned();
             let version = self.record.version.clone();
             return Some(Write::Delete(Target { kind: Kind::Map, name }, version));

@@ -1,5 +1,6 @@
 //! The coordinator's step, case by case.
 
+mod floor;
 mod load;
 mod skew;
 
@@ -240,34 +241,6 @@ fn a_member_of_another_protocol_gets_nothing() {
     let mut scene = Scene::new(&["m-0", "m-1"], &["east", "west"]);
     scene.member("m-1", |spec| spec.protocol_version = 2);
     scene.check(&["create east v: g/0/1 m-0@1", "create west v: g/0/1 m-0@1"]);
-}
-
-#[test]
-fn a_removed_cluster_waits_drains_and_goes() {
-    let mut scene = Scene::new(&["m-0"], &[]);
-    scene.map("east", "m-0@4");
-    scene.check(&[]);
-    scene.pass(REMOVAL_GRACE);
-    scene.renew("m-0");
-    scene.check(&["update east v3: g/0/1 m-0>@4"]);
-    scene.map("east", "@4");
-    scene.check(&["delete east v5: "]);
-}
-
-#[test]
-fn a_cluster_that_returns_goes_on_from_its_epoch() {
-    let mut scene = Scene::new(&["m-0"], &["east"]);
-    scene.map("east", "@4");
-    scene.world.remove(&Target { kind: Kind::Map, name: "east".into() }, None);
-    scene.check(&["create east v: g/0/1 m-0@5"]);
-}
-
-#[test]
-fn a_map_deleted_by_hand_is_put_back_with_its_owners() {
-    let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
-    scene.map("east", "m-1@4");
-    scene.world.remove(&Target { kind: Kind::Map, name: "east".into() }, None);
-    scene.check(&["create east v: g/0/1 m-1@4"]);
 }
 
 #[test]

@@ -19,11 +19,12 @@ impl Hash for Node {
             world,
             unread,
             // For logs and whoever asks; what decides is the world.
-            refusal: _,
+            problems: _,
             membership,
             tracker,
             election,
             coordinator,
+            floor,
             planned,
             // Estimates, which change only where work is measured; what they amount to is told in
             // the Member, which is part of the world. The model measures none.
@@ -42,7 +43,7 @@ impl Hash for Node {
         } = self;
         (clusters, down_clusters, world, unread, tracker, election, coordinator).hash(state);
         (membership.id(), membership.standing(), membership.renew_at()).hash(state);
-        (outbox, member_written, leave_by, drain, departed, was_coordinating).hash(state);
+        (outbox, member_written, leave_by, drain, departed, was_coordinating, floor).hash(state);
         // A plan from an older revision is as good as none; revisions themselves only count up.
         let current = planned.as_ref().filter(|plan| plan.is_of(world.revision()));
         current.map(super::lead::Planned::holds).hash(state);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{MemberId, Moment};
+use model::{Epoch, MemberId, Moment};
 
 use super::{Node, Note};
 use crate::api::MemberState;
@@ -47,9 +47,14 @@ impl Node {
             self.notes.push(Note::Coordinating(coordinating));
             self.coordinator = Coordinator::speaking(self.config.speaks);
             self.ledger = Ledger::default();
+            self.floor = Epoch::default();
             self.planned = None;
         }
         let planned = if coordinating { self.plan(now) } else { None };
+        if coordinating && self.world.durable_floor().is_some_and(|durable| durable < self.floor) {
+            // Before the next renewal is due: maps wait for it.
+            self.stand_for_election(now);
+        }
         [wake, planned].into_iter().flatten().min()
     }
 
@@ -103,7 +108,8 @@ impl Node {
         if observed.is_some_and(|lease| lease.record.holder.as_deref() != Some(me.as_str())) {
             self.election.lost();
         }
-        match self.election.step(me, observed, self.config.lease, now) {
+        let floor = self.floor.max(self.world.highest_floor());
+        match self.election.step(me, observed, floor, self.config.lease, now) {
             election::Step::Wait(until) => Some(until),
             election::Step::Write(write) => {
                 self.outbox.offer(write, now);
@@ -153,6 +159,7 @@ impl Node {
             since,
         };
         let plan = self.coordinator.step(&view, now);
+        self.floor = self.floor.max(plan.floor);
         let mut held_back = false;
         for write in plan.writes {
             held_back |= !self.send(write, now);

@@ -43,8 +43,8 @@ pub(crate) struct Snapshot {
     pub(crate) is_coordinator: bool,
     pub(crate) unowned: u32,
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
-    /// What this member cannot take part in because of versions of the protocol.
-    pub(crate) refusal: Option<String>,
+    /// What people must put right in the home cluster.
+    pub(crate) found: Vec<String>,
 }
 
 /// Drains the engine has finished, on their way to the loop. Bounded by the shards held: the set
@@ -217,7 +217,7 @@ impl Loop {
             is_coordinator: self.node.is_coordinator(now),
             unowned: self.unowned.1,
             problems: Arc::clone(&self.problems),
-            refusal: self.node.refusal().map(str::to_owned),
+            found: self.node.problems().to_vec(),
         };
         self.metrics.set_owned(&published.owned);
         self.metrics.set_unowned(snapshot.unowned);
@@ -242,8 +242,8 @@ impl Loop {
             Note::Took(lease) => {
                 warn!(%member, lease, "took the Lease of a silent member; its shards go to others");
             }
-            Note::Refuses(text) => warn!(%member, "{text}"),
-            Note::TakesPart => info!(%member, "member takes part again"),
+            Note::Problem(text) => warn!(%member, "{text}"),
+            Note::Solved(text) => info!(%member, was = text, "put right"),
             Note::HandedOver(handover) => {
                 let reason = handover.reason.label();
                 info!(shard = %handover.shard, reason, took = ?handover.took, "shard handed over");

@@ -153,7 +153,9 @@ impl Writer {
             renew_time: Some(MicroTime(wall)),
             ..LeaseSpec::default()
         };
-        Some(Lease { metadata: self.metadata(&record.name, &record.version), spec: Some(spec) })
+        let annotations = record.floor.annotations();
+        let metadata = ObjectMeta { annotations, ..self.metadata(&record.name, &record.version) };
+        Some(Lease { metadata, spec: Some(spec) })
     }
 
     fn member(&self, object: Object) -> Option<Member> {

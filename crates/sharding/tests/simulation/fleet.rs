@@ -220,9 +220,9 @@ impl Fleet {
         self.replicas[replica].node.departed() == Some(sharding::Departure::HandedOver)
     }
 
-    /// What a replica cannot take part in.
-    pub fn refusal(&self, replica: usize) -> Option<&str> {
-        self.replicas[replica].node.refusal()
+    /// What a replica says that people must put right.
+    pub fn problem(&self, replica: usize) -> Option<&String> {
+        self.replicas[replica].node.problems().first()
     }
 
     /// Whether a replica believes that it coordinates.
@@ -244,6 +244,14 @@ impl Fleet {
         let map = MapRecord { protocol, ..map.clone() };
         let (outcome, _) = self.server.write(Write::Replace(Object::Map(map)));
         assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
+        self.tell_watches();
+    }
+
+    /// Somebody deletes a Lease.
+    pub fn delete_lease(&mut self, name: &str) {
+        let target = Target { kind: Kind::Lease, name: name.to_owned() };
+        let version = self.server.get(Kind::Lease, name).expect("it is there").version().clone();
+        self.server.write(Write::Delete(target, version));
         self.tell_watches();
     }
 

@@ -123,6 +123,12 @@ impl Oracle {
         self.dispatches.iter().filter(|(name, _)| name.as_str() == cluster).map(|(_, n)| n).sum()
     }
 
+    /// The highest epoch of a cluster.
+    pub fn epoch(&self, cluster: &str) -> u64 {
+        let of = self.owned.iter().filter(|((name, ..), _)| name.as_str() == cluster);
+        of.map(|(_, (_, epoch))| epoch.0).max().unwrap_or_default()
+    }
+
     /// How often a shard got an owner.
     pub fn moves(&self) -> usize {
         self.moves

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sharding::lease;
 use sharding::record::{Event, Kind, Object, Outcome, Target, Version, Write};
 
 /// The store.
@@ -93,6 +94,14 @@ impl Server {
         });
         let protocols: BTreeSet<u32> = maps.collect();
         protocols.into_iter().collect()
+    }
+
+    /// The epoch floor that the coordinator's Lease carries.
+    pub fn floor(&self) -> u64 {
+        match self.get(Kind::Lease, lease::COORDINATOR) {
+            Some(Object::Lease(lease)) => lease.floor.known().expect("nobody damages it").0,
+            _ => 0,
+        }
     }
 
     /// An object as it is.

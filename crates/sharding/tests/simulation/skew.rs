@@ -55,7 +55,7 @@ fn a_rolling_downgrade_brings_the_maps_back_first() {
     for_each_seed("downgrade", |seed| {
         let fleet = roll(seed, Network::Calm, BOTH, OLD);
         assert_eq!((fleet.server.protocols(), fleet.oracle.owners()), (vec![1], vec![3, 3, 3]));
-        assert!((3..6).all(|replica| fleet.refusal(replica).is_none()));
+        assert!((3..6).all(|replica| fleet.problem(replica).is_none()));
     });
 }
 
@@ -73,10 +73,10 @@ fn a_member_too_new_for_the_fleet_gets_nothing_and_says_why() {
         fleet.run_for(20_000);
         assert_eq!((fleet.oracle.owners(), fleet.oracle.moves()), (vec![3, 3], moves));
         assert_eq!(fleet.server.protocols(), [1]);
-        let why = fleet.refusal(2).expect("it says why");
+        let why = fleet.problem(2).expect("it says why");
         assert!(why.contains("written in protocol version 1"), "{why}");
         assert!(why.contains("speaks protocol version 2: it acts on none"), "{why}");
-        assert!(fleet.refusal(0).is_none());
+        assert!(fleet.problem(0).is_none());
         fleet.inject(Fault::Leave(2));
         fleet.run_for(2_000);
         assert!(fleet.has_departed(2), "it can go at once");
@@ -96,7 +96,7 @@ fn a_map_of_an_unknown_version_is_refused_and_nothing_of_it_is_acted_on() {
         fleet.run_for(20_000);
         assert_eq!(fleet.oracle.dispatches("c0"), dispatched, "nobody acts on it");
         assert_eq!(fleet.server.protocols(), [1, 2], "nobody replaces it");
-        assert!((0..2).all(|replica| fleet.refusal(replica).is_some()));
+        assert!((0..2).all(|replica| fleet.problem(replica).is_some()));
         assert!((0..2).all(|replica| !fleet.coordinates(replica)));
         // One that speaks both coordinates and brings it back, for the others' sake.
         fleet.speaks = BOTH;
@@ -104,7 +104,7 @@ fn a_map_of_an_unknown_version_is_refused_and_nothing_of_it_is_acted_on() {
         fleet.run_for(20_000);
         assert_eq!((fleet.server.protocols(), fleet.oracle.owners()), (vec![1], vec![2, 2, 2]));
         assert!(fleet.oracle.dispatches("c0") > dispatched);
-        assert!((0..3).all(|replica| fleet.refusal(replica).is_none()));
+        assert!((0..3).all(|replica| fleet.problem(replica).is_none()));
     });
 }
 
