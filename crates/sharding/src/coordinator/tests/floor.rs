@@ -75,7 +75,7 @@ fn a_map_deleted_by_hand_is_put_back_with_its_owners() {
 
 #[test]
 fn a_map_that_went_unseen_begins_from_the_floor() {
-    let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
+    let mut scene = Scene::new(&["m-0"], &["east"]);
     scene.map("east", "m-1@4");
     scene.world.remove(&Target { kind: Kind::Map, name: "east".into() }, None);
     // A coordinator made 4 durable, or more: it has drained and deleted it.
