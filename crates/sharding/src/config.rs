@@ -89,6 +89,12 @@ impl LeaseTimings {
         self.duration + self.margin
     }
 
+    /// How long a renewal may go unanswered before it counts as failed: less than the interval, so
+    /// that one which is lost is repeated before two are missing.
+    pub fn renewal_deadline(&self) -> Duration {
+        self.renew_interval * 3 / 4
+    }
+
     /// How long after the sending of a renewal its member may act.
     pub fn validity(&self) -> Duration {
         self.duration.saturating_sub(self.margin)

@@ -129,7 +129,7 @@ impl Coordinator {
                 let taken = observed.record.taken_by(view.me, view.timings.duration);
                 plan.writes.push(Write::Replace(Object::Lease(taken)));
             } else if state.is_alive() {
-                let next = observed.late();
+                let next = observed.late(view.timings);
                 let expires = observed.expires(view.timings.margin);
                 plan.wake_at(if next > now { next } else { expires });
             }

@@ -44,7 +44,7 @@ impl<'a> Peers<'a> {
             .iter()
             .filter_map(|(name, lease)| {
                 let member = lease::subject(name)?;
-                let state = lease.state(&member, view.timings.margin, now);
+                let state = lease.state(&member, view.timings, now);
                 Some((member, state))
             })
             .collect();

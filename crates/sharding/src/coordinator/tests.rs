@@ -193,7 +193,7 @@ fn a_silent_lease_is_taken_first_and_its_shards_only_then() {
 fn a_late_member_keeps_its_shards_and_gets_none() {
     let mut scene = Scene::new(&["m-0", "m-1"], &["east", "west"]);
     scene.map("east", "m-1@4");
-    scene.pass(Duration::from_secs(5));
+    scene.pass(LeaseTimings::default().renew_interval * 5 / 2);
     scene.renew("m-0");
     scene.check(&["create west v: g/0/1 m-0@1"]);
 }

@@ -1,7 +1,5 @@
 //! The member's part in the election, and its work as coordinator.
 
-use std::time::Duration;
-
 use model::{Epoch, MemberId, Moment};
 
 use super::{Node, Note};
@@ -86,7 +84,7 @@ impl Node {
 
     fn sees_another(&self, now: Moment) -> bool {
         self.world.members().iter().any(|(id, member)| {
-            let state = |lease: &lease::ObservedLease| lease.state(id, self.margin(), now);
+            let state = |lease: &lease::ObservedLease| lease.state(id, self.config.lease, now);
             id != self.membership.id()
                 && member.spec.state == MemberState::Active
                 && self.reads_all(member.spec.versions())
@@ -96,10 +94,6 @@ impl Node {
 
     fn reads_all(&self, versions: Versions) -> bool {
         self.world.maps().values().all(|map| versions.speaks(map.protocol))
-    }
-
-    fn margin(&self) -> Duration {
-        self.config.lease.margin
     }
 
     fn stand_for_election(&mut self, now: Moment) -> Option<Moment> {
@@ -186,7 +180,7 @@ impl Node {
             .iter()
             .filter_map(|(name, lease)| {
                 let member = lease::subject(name)?;
-                let state = lease.state(&member, self.margin(), now);
+                let state = lease.state(&member, self.config.lease, now);
                 Some((member, state))
             })
             .collect()

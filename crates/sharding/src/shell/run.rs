@@ -194,7 +194,7 @@ impl Loop {
     fn deadline(&self, write: &Write, own: &str) -> Duration {
         let Target { kind, name } = write.target();
         let lease = kind == Kind::Lease && (name == own || name == lease::COORDINATOR);
-        if lease { self.lease.renew_interval * 3 / 4 } else { WRITE_TIMEOUT }
+        if lease { self.lease.renewal_deadline() } else { WRITE_TIMEOUT }
     }
 
     /// The fence first, then those who wait for a change.
