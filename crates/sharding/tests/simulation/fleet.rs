@@ -1,16 +1,20 @@
 //! The members, their clocks, the network between them and the store, and an engine that keeps
 //! every shard busy.
 
+mod clock;
+mod hands;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
-use model::{ClusterName, Epoch, Hold, MemberId, Moment, Purpose, ShardId, Work};
+use model::{ClusterName, Epoch, Hold, MemberId, Purpose, ShardId, Work};
 use sharding::node::{Input, Node};
 use sharding::protocol::Versions;
-use sharding::record::{Kind, MapRecord, Object, Outcome, Target, Write};
+use sharding::record::{Kind, Outcome, Target, Write};
 use sharding::{Config, LeaseTimings};
 
+use self::clock::{DriftingClock, Heat};
 use crate::oracle::Oracle;
 use crate::server::Server;
 
@@ -72,22 +76,6 @@ pub struct Fleet {
     heat: BTreeMap<ClusterName, Heat>,
 }
 
-/// How much work a cluster makes, spread evenly over its uids.
-#[derive(Clone, Copy, Default)]
-struct Heat {
-    /// Milliseconds of work in each second.
-    rate: u64,
-    since_us: u64,
-    /// All that it made until then.
-    before_us: u64,
-}
-
-impl Heat {
-    fn worked_us(self, now_us: u64) -> u64 {
-        self.before_us + (now_us - self.since_us) * self.rate / 1_000
-    }
-}
-
 struct Replica {
     node: Node,
     clock: DriftingClock,
@@ -107,26 +95,6 @@ struct Run {
     number: u64,
     member: MemberId,
     epoch: Epoch,
-}
-
-/// A clock with an origin and a rate of its own.
-#[derive(Clone, Copy)]
-struct DriftingClock {
-    origin_us: u64,
-    rate_ppm: i64,
-}
-
-impl DriftingClock {
-    fn read(self, real_us: u64) -> Moment {
-        let elapsed = (real_us as i64 * (1_000_000 + self.rate_ppm) / 1_000_000) as u64;
-        Moment::from_origin(Duration::from_micros(self.origin_us + elapsed))
-    }
-
-    /// The first real microsecond at which the clock shows `local` or more.
-    fn real(self, local: Moment) -> u64 {
-        let elapsed = (local.since_origin().as_micros() as u64).saturating_sub(self.origin_us);
-        (elapsed * 1_000_000).div_ceil((1_000_000 + self.rate_ppm) as u64)
-    }
 }
 
 impl Fleet {
@@ -220,39 +188,9 @@ impl Fleet {
         self.replicas[replica].node.departed() == Some(sharding::Departure::HandedOver)
     }
 
-    /// What a replica says that people must put right.
-    pub fn problem(&self, replica: usize) -> Option<&String> {
-        self.replicas[replica].node.problems().first()
-    }
-
-    /// Whether a replica believes that it coordinates.
-    pub fn coordinates(&self, replica: usize) -> bool {
-        let replica = &self.replicas[replica];
-        replica.node.is_coordinator(replica.clock.read(self.now_us))
-    }
-
     /// The next replica to start is of one of these releases.
     pub fn draw_release(&mut self, releases: &[Versions]) {
         self.speaks = releases[self.rng.usize(..releases.len())];
-    }
-
-    /// Somebody puts a map into another version of the protocol, and changes nothing else.
-    pub fn rewrite_map(&mut self, cluster: &str, protocol: u32) {
-        let Some(Object::Map(map)) = self.server.get(Kind::Map, cluster) else {
-            panic!("{cluster} has no map");
-        };
-        let map = MapRecord { protocol, ..map.clone() };
-        let (outcome, _) = self.server.write(Write::Replace(Object::Map(map)));
-        assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
-        self.tell_watches();
-    }
-
-    /// Somebody deletes a Lease.
-    pub fn delete_lease(&mut self, name: &str) {
-        let target = Target { kind: Kind::Lease, name: name.to_owned() };
-        let version = self.server.get(Kind::Lease, name).expect("it is there").version().clone();
-        self.server.write(Write::Delete(target, version));
-        self.tell_watches();
     }
 
     /// Makes something happen.
