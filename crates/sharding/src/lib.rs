@@ -56,9 +56,9 @@
 //!   While releases mix, members act on what they understand only ([`protocol`]): a map says in which
 //!   version it is written, and who does not speak that holds none of its shards and acknowledges
 //!   none of its drains. A coordinator replaces only maps that it can read, and puts one into
-//!   another version only when all owners in it that may still act speak that. So each owner reads
-//!   every step of its entries, and a shard leaves it in the two ways above. Attacked by
-//!   `a_map_changes_its_version_when_all_owners_speak_the_next`,
+//!   another version only when all owners in it that may still act speak that: an owner is not left
+//!   behind, and should it be nonetheless, it acts on nothing. Its shard leaves it in the two ways
+//!   above. Attacked by `a_map_changes_its_version_when_all_owners_speak_the_next`,
 //!   `a_map_of_another_version_is_not_acted_on_and_its_drains_are_not_acknowledged` and
 //!   `releases_mix_under_faults`; and `every_seed_holds` updates fleets under way.
 //! - **S2** *A drain is acknowledged only with nothing queued, delayed or in flight.* The engine
@@ -94,9 +94,9 @@
 //!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
 //! network and arrive late. And it assumes that nobody edits Leases and ShardMaps by hand: a map
-//! deleted by hand is put back as it was by a coordinator that saw it go. That a group of scope `Fleet` sits on one
-//! member is promised by one coordinator: its shards lie in several maps, and two coordinators that
-//! overlap could part them for a while, each shard still with one owner.
+//! deleted by hand is put back as it was by a coordinator that saw it go. That a group of scope
+//! `Fleet` sits on one member is promised by one coordinator: its shards lie in several maps, and two
+//! coordinators that overlap could part them for a while, each shard still with one owner.
 //!
 //! **L1** *Once faults cease, every shard is owned within a bound:* the Lease's duration, the margin
 //! and a few round trips; every retry has a bounded pause ([`outbox`]). Attacked by `chaos`.
