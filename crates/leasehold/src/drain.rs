@@ -162,6 +162,7 @@ mod tests {
             coordinator: false,
             capacity: 100,
             protocol_version: 1,
+            oldest_protocol_version: 1,
             shards: 1,
             busy: 0,
             down_clusters: Vec::new(),

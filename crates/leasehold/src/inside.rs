@@ -60,7 +60,7 @@ impl Inside {
 }
 
 impl Handles {
-    /// Ready means: the home cluster answers, and the informers of owned shards have synced.
+    /// Ready means: the home cluster answers, the fleet's version of the protocol is spoken, and the informers of owned shards have synced.
     fn checks(&self) -> Vec<Check> {
         let own = self.sharding.status();
         let home = match own.problems.first() {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use model::Clock;
 use sharding::Fleet;
 use sharding::api::{MemberState, Phase};
-use sharding::fleet::{FleetMember, FleetShard};
+use sharding::fleet::{FleetMember, FleetShard, Refused};
 
 use crate::args::{Output, StatusArgs};
 use crate::clock::SystemClock;
@@ -43,6 +43,7 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
             renewed,
             m.shards.to_string(),
             workers(m.busy),
+            versions(m),
             role.to_owned(),
         ]
     };
@@ -52,7 +53,7 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
         [s.shard.to_string(), word(&s.phase), s.epoch.to_string(), owner, target]
     };
     let mut text = columns(
-        ["MEMBER", "STATE", "LEASE", "RENEWED", "SHARDS", "BUSY", "ROLE"],
+        ["MEMBER", "STATE", "LEASE", "RENEWED", "SHARDS", "BUSY", "PROTOCOL", "ROLE"],
         fleet.members.iter().map(member_row),
     );
     text.push('\n');
@@ -64,6 +65,11 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
     if !down.is_empty() {
         text.push('\n');
         text += &columns(["DOWN CLUSTER", "SEEN BY", "REASON"], down.into_iter());
+    }
+    if !fleet.refused.is_empty() {
+        let row = |refused: &Refused| [refused.member.to_string(), refused.reason.clone()];
+        text.push('\n');
+        text += &columns(["CANNOT TAKE PART", "REASON"], fleet.refused.iter().map(row));
     }
     let count = |phase| fleet.shards.iter().filter(|s| s.phase == phase).count();
     text += &format!(
@@ -98,6 +104,14 @@ fn state(member: &FleetMember) -> String {
         (true, 0) => "drained".to_owned(),
         (true, _) => "draining".to_owned(),
         (false, _) => word(&member.state),
+    }
+}
+
+/// The versions of the protocol that a member speaks.
+fn versions(member: &FleetMember) -> String {
+    match (member.oldest_protocol_version, member.protocol_version) {
+        (oldest, newest) if oldest == newest => newest.to_string(),
+        (oldest, newest) => format!("{oldest}-{newest}"),
     }
 }
 
@@ -153,7 +167,8 @@ mod tests {
             renewed: Some(Timestamp::UNIX_EPOCH),
             coordinator,
             capacity: 100,
-            protocol_version: 1,
+            protocol_version: 1 + u32::from(!coordinator),
+            oldest_protocol_version: 1,
             shards: 1,
             busy: 1250,
             down_clusters: vec![DownCluster {
@@ -180,12 +195,17 @@ mod tests {
                     target: None,
                 },
             ],
+            protocol_version: Some(1),
+            refused: vec![Refused {
+                member: "replica-10-xyzzy".parse().unwrap(),
+                reason: "the fleet uses protocol version 1; roll this replica back".into(),
+            }],
         };
         let now = Timestamp::from_millisecond(1500).unwrap();
         insta::assert_snapshot!(table(&fleet, now), @r"
-        MEMBER            STATE     LEASE  RENEWED   SHARDS  BUSY  ROLE
-        replica-0-abcde   active    held   1.5s ago  1       1.25  coordinator
-        replica-10-xyzzy  draining  held   1.5s ago  1       1.25
+        MEMBER            STATE     LEASE  RENEWED   SHARDS  BUSY  PROTOCOL  ROLE
+        replica-0-abcde   active    held   1.5s ago  1       1.25  1         coordinator
+        replica-10-xyzzy  draining  held   1.5s ago  1       1.25  1-2
 
         SHARD            PHASE     EPOCH  OWNER            TARGET
         east/tdset/0/1   draining  3      replica-0-abcde  -> replica-10-xyzzy
@@ -193,6 +213,9 @@ mod tests {
 
         DOWN CLUSTER  SEEN BY                           REASON
         west          replica-0-abcde,replica-10-xyzzy  kubeconfig west has no contexts; fix: add a context
+
+        CANNOT TAKE PART  REASON
+        replica-10-xyzzy  the fleet uses protocol version 1; roll this replica back
 
         2 members, 2 shards: 0 owned, 1 draining, 1 unowned
         ");

@@ -9,21 +9,24 @@
 //! east   2       2      0         0        replica-0…  replica-0-x7k2p  active  2
 //! ```
 
+mod path;
+
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt};
 use model::{
     ClusterName, ClusterSet, ClusterState, Epoch, GroupName, GroupScope, GroupTraits, MemberId,
-    Range, ShardId,
+    ShardId,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The version of the protocol this code speaks. A member that speaks another one gets no shards.
-pub const PROTOCOL_VERSION: u32 = 1;
+use crate::protocol::{self, Versions};
+
+pub use path::{InvalidShardPath, ShardPath};
+
 /// How much a member can carry unless it says otherwise.
 pub const DEFAULT_CAPACITY: u32 = 100;
 /// The label on every object of ours in the home cluster.
@@ -65,6 +68,11 @@ pub struct ShardMapSpec {
     #[serde(default)]
     #[schemars(with = "i64", range(min = 0))]
     pub epoch_floor: Epoch,
+    /// The version of the sharding protocol it is written in; absent for the first. Who does not
+    /// speak it acts on none of the shards and replaces nothing.
+    #[serde(default = "first_version", skip_serializing_if = "is_first_version")]
+    #[schemars(with = "i32", range(min = 1))]
+    pub protocol_version: u32,
     /// The entries counted, for `kubectl get`. Decides nothing.
     #[serde(default)]
     pub summary: Summary,
@@ -153,9 +161,13 @@ pub struct MemberSpec {
     /// How much it can carry, relative to the others.
     #[schemars(with = "i32", range(min = 1, max = 1000))]
     pub capacity: u32,
-    /// The version of the sharding protocol it speaks.
+    /// The newest version of the sharding protocol that it speaks.
     #[schemars(with = "i32", range(min = 1))]
     pub protocol_version: u32,
+    /// The oldest version that it speaks; absent if that is the newest too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<i32>", range(min = 1))]
+    pub oldest_protocol_version: Option<u32>,
     /// The controller groups it can run. It gets shards of no other.
     #[schemars(with = "Vec<String>", length(max = 64))]
     pub groups: Vec<GroupName>,
@@ -272,21 +284,6 @@ pub struct AcknowledgedDrain {
     pub epoch: Epoch,
 }
 
-/// A shard inside its cluster: `group/i/n`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct ShardPath {
-    /// The controller group.
-    pub group: GroupName,
-    /// The slice of uids.
-    pub range: Range,
-}
-
-/// A text that is not a shard's path.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a shard of a cluster: write it group/i/n, as in tdset/0/1")]
-pub struct InvalidShardPath(String);
-
 /// The definitions of both kinds, to be installed in the home cluster.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![ShardMap::crd(), Member::crd()]
@@ -298,6 +295,15 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
+fn first_version() -> u32 {
+    protocol::FIRST
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref)]
+fn is_first_version(version: &u32) -> bool {
+    *version == protocol::FIRST
+}
+
 // === impl MemberSpec ===
 
 impl MemberSpec {
@@ -307,7 +313,8 @@ impl MemberSpec {
             identity: identity.to_owned(),
             state: MemberState::Active,
             capacity: DEFAULT_CAPACITY,
-            protocol_version: PROTOCOL_VERSION,
+            protocol_version: Versions::SPOKEN.newest,
+            oldest_protocol_version: Versions::SPOKEN.told_oldest(),
             groups,
             group_details: Vec::new(),
             shards: 0,
@@ -317,6 +324,12 @@ impl MemberSpec {
             loads: Vec::new(),
             down_clusters: Vec::new(),
         }
+    }
+
+    /// The versions of the protocol it speaks.
+    pub fn versions(&self) -> Versions {
+        let newest = self.protocol_version;
+        Versions { oldest: self.oldest_protocol_version.unwrap_or(newest).min(newest), newest }
     }
 }
 
@@ -353,55 +366,7 @@ impl GroupDetail {
     }
 }
 
-// === impl ShardPath ===
-
-impl ShardPath {
-    /// The whole of a group.
-    pub fn whole(group: GroupName) -> Self {
-        Self { group, range: Range::WHOLE }
-    }
-
-    /// This shard of that cluster.
-    pub fn in_cluster(&self, cluster: &ClusterName) -> ShardId {
-        ShardId { cluster: cluster.clone(), group: self.group.clone(), range: self.range }
-    }
-}
-
-impl From<&ShardId> for ShardPath {
-    fn from(shard: &ShardId) -> Self {
-        Self { group: shard.group.clone(), range: shard.range }
-    }
-}
-
-impl fmt::Display for ShardPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.group, self.range)
-    }
-}
-
-impl FromStr for ShardPath {
-    type Err = InvalidShardPath;
-    fn from_str(text: &str) -> Result<Self, InvalidShardPath> {
-        let parse = || {
-            let (group, range) = text.split_once('/')?;
-            Some(Self { group: group.parse().ok()?, range: range.parse().ok()? })
-        };
-        parse().ok_or_else(|| InvalidShardPath(text.to_owned()))
-    }
-}
-
-impl TryFrom<String> for ShardPath {
-    type Error = InvalidShardPath;
-    fn try_from(text: String) -> Result<Self, InvalidShardPath> {
-        text.parse()
-    }
-}
-
-impl From<ShardPath> for String {
-    fn from(path: ShardPath) -> String {
-        path.to_string()
-    }
-}
+// === impl MemberState ===
 
 impl fmt::Display for MemberState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -456,12 +421,5 @@ mod tests {
                 { "group": "c", "scope": "Fleet" },
             ])
         );
-    }
-
-    #[test]
-    fn a_path_reads_back_as_written() {
-        let path: ShardPath = "tdset/1/2".parse().unwrap();
-        assert_eq!(path.to_string(), "tdset/1/2");
-        assert!("tdset/2/2".parse::<ShardPath>().is_err());
     }
 }

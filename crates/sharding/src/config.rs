@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use model::{GroupName, GroupTraits};
 
 use crate::api::DEFAULT_CAPACITY;
+use crate::protocol::Versions;
 
 /// The settings of one member.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct Config {
     pub traits: BTreeMap<GroupName, GroupTraits>,
     /// How much this member can carry, relative to the others (1 to 1000).
     pub capacity: u32,
+    /// The versions of the protocol it speaks: what this code does, but in tests of other versions.
+    pub speaks: Versions,
     /// An object to name as owner of all we create in the home cluster, so that Kubernetes
     /// collects it when an installation is removed.
     pub owner: Option<OwnerReference>,
@@ -86,6 +89,12 @@ impl LeaseTimings {
         self.duration + self.margin
     }
 
+    /// How long a renewal may go unanswered before it counts as failed: less than the interval, so
+    /// that one which is lost is repeated before two are missing.
+    pub fn renewal_deadline(&self) -> Duration {
+        self.renew_interval * 3 / 4
+    }
+
     /// How long after the sending of a renewal its member may act.
     pub fn validity(&self) -> Duration {
         self.duration.saturating_sub(self.margin)
@@ -103,6 +112,7 @@ impl Config {
             groups,
             traits: BTreeMap::new(),
             capacity: DEFAULT_CAPACITY,
+            speaks: Versions::SPOKEN,
             owner: None,
             seed,
         }

@@ -13,6 +13,11 @@
 //!   compare-and-swap and the taken Lease was read back: from then on no renewal of it can succeed.
 //!   A Lease that is missing is created in the coordinator's name first, which fails if it was
 //!   merely not seen.
+//! - A map of a version of the protocol that the coordinator does not speak is neither replaced nor
+//!   deleted, and one that it speaks changes its version only when all who own shards of it speak
+//!   the next one ([`crate::protocol`]).
+//! - **S3** A map is deleted only when the coordinator's Lease, as read back, carries the map's
+//!   highest epoch, and a map made anew begins from what that carries ([`crate::floor`]).
 //! - The facts that free a shard (acknowledged drain, taken or released Lease) never become false
 //!   again, so acting on an old view of *other* objects does no harm.
 //! - Shards of a group of scope `Fleet` get a next owner only when nobody else may act for any of
@@ -27,10 +32,11 @@ mod peers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use model::{ClusterName, MemberId, Moment};
+use model::{ClusterName, Epoch, MemberId, Moment};
 
 use crate::config::LeaseTimings;
 use crate::lease::{self, LeaseRecord, LeaseState};
+use crate::protocol::Versions;
 use crate::ranges::Reshape;
 use crate::record::{MapRecord, Object, Write};
 use crate::weight::Scales;
@@ -71,24 +77,44 @@ pub struct Plan {
     pub writes: Vec<Write>,
     /// When to plan again even if nothing changes.
     pub wake: Option<Moment>,
+    /// The epoch floor that the coordinator's Lease must carry before maps can be deleted.
+    pub floor: Epoch,
 }
 
 /// What a coordinator remembers between steps: how long it waits for what is missing, what shards
 /// weighed, and which splits and merges it began. The next coordinator need not know: a drain that
 /// was to end in a split then merely ends.
-#[derive(Clone, Debug, Default, Hash)]
+#[derive(Clone, Debug, Hash)]
 pub struct Coordinator {
+    speaks: Versions,
     missing_leases: BTreeMap<MemberId, Moment>,
     missing_clusters: BTreeMap<ClusterName, Moment>,
     scales: Scales,
     reshaping: BTreeSet<Reshape>,
 }
 
+impl Default for Coordinator {
+    fn default() -> Self {
+        Self::speaking(Versions::SPOKEN)
+    }
+}
+
 impl Coordinator {
+    /// A coordinator that speaks these versions of the protocol, and remembers nothing.
+    pub fn speaking(speaks: Versions) -> Self {
+        Self {
+            speaks,
+            missing_leases: BTreeMap::new(),
+            missing_clusters: BTreeMap::new(),
+            scales: Scales::default(),
+            reshaping: BTreeSet::new(),
+        }
+    }
+
     /// One step. Pure but for what is remembered.
     pub fn step(&mut self, view: &View<'_>, now: Moment) -> Plan {
         let mut plan = Plan::default();
-        let peers = Peers::judge(view, now);
+        let peers = Peers::judge(view, self.speaks, now);
         self.take_leases(view, &peers, now, &mut plan);
         self.write_maps(view, &peers, now, &mut plan);
         dead::collect(view, &peers, now, &mut plan);
@@ -103,7 +129,7 @@ impl Coordinator {
                 let taken = observed.record.taken_by(view.me, view.timings.duration);
                 plan.writes.push(Write::Replace(Object::Lease(taken)));
             } else if state.is_alive() {
-                let next = observed.late();
+                let next = observed.late(view.timings);
                 let expires = observed.expires(view.timings.margin);
                 plan.wake_at(if next > now { next } else { expires });
             }
@@ -124,7 +150,7 @@ impl Coordinator {
 
     fn write_maps(&mut self, view: &View<'_>, peers: &Peers, now: Moment, plan: &mut Plan) {
         let unwanted = self.unwanted_clusters(view, now, plan);
-        let mut drafts = draft::all(view, &unwanted);
+        let mut drafts = draft::all(view, &peers.speech, &unwanted);
         self.reshaping.retain(|reshape| draft::is_under_way(&drafts, reshape));
         let waiting = draft::fleet_holders(&drafts, peers);
         for draft in drafts.values_mut() {
@@ -136,7 +162,13 @@ impl Coordinator {
             return;
         }
         self.assign(view, &mut drafts, peers, now, plan);
-        plan.writes.extend(drafts.into_values().filter_map(Draft::into_write));
+        for draft in drafts.values_mut() {
+            draft.speak(peers, view.world);
+        }
+        for draft in drafts.into_values() {
+            plan.floor = plan.floor.max(draft.floor());
+            plan.writes.extend(draft.into_write());
+        }
     }
 
     /// The clusters that have a map and have been missing from the configuration for long enough.

@@ -3,7 +3,7 @@
 //! Nothing's safety rests on there being one coordinator: each write of one is bound to the version
 //! it was computed from (S4). The election only keeps two from working against each other.
 
-use model::{MemberId, Moment};
+use model::{Epoch, MemberId, Moment};
 
 use crate::config::LeaseTimings;
 use crate::lease::{COORDINATOR, LeaseRecord, ObservedLease};
@@ -38,25 +38,31 @@ impl Election {
         self.lead.filter(|lead| now < lead.valid_until).map(|lead| lead.since)
     }
 
-    /// What to do, for a member that may coordinate.
+    /// What to do, for a member that may coordinate. The Lease is to carry an epoch floor no lower
+    /// than `floor`.
     pub fn step(
         &self,
         me: &MemberId,
         observed: Option<&ObservedLease>,
+        floor: Epoch,
         timings: LeaseTimings,
         now: Moment,
     ) -> Step {
+        let raised = |lease: LeaseRecord| {
+            Object::Lease(LeaseRecord { floor: lease.floor.raised(floor), ..lease })
+        };
         let Some(observed) = observed else {
             let record = LeaseRecord::new(COORDINATOR.to_owned(), me, timings.duration);
-            return Step::Write(Write::Create(Object::Lease(record)));
+            return Step::Write(Write::Create(raised(record)));
         };
-        let replace = |record| Step::Write(Write::Replace(Object::Lease(record)));
+        let replace = |record| Step::Write(Write::Replace(raised(record)));
+        let rises = observed.record.floor.raised(floor) != observed.record.floor;
         match &observed.record.holder {
             None => replace(observed.record.taken_by(me, timings.duration)),
             Some(holder) if holder == me.as_str() => {
                 let due = self.lead.map(|lead| lead.renewed + timings.renew_interval);
                 match due {
-                    Some(due) if now < due => Step::Wait(due),
+                    Some(due) if now < due && !rises => Step::Wait(due),
                     _ => replace(observed.record.clone()),
                 }
             }
@@ -88,6 +94,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::floor::Floor;
+
+    const FLOOR: Epoch = Epoch(5);
 
     fn at(ms: u64) -> Moment {
         Moment::from_origin(Duration::from_millis(ms))
@@ -102,15 +111,20 @@ mod tests {
             LeaseRecord::new(COORDINATOR.to_owned(), &id("x"), LeaseTimings::default().duration);
         record.holder = holder.map(str::to_owned);
         record.transitions = 4;
+        record.floor = Floor::Known(FLOOR);
         ObservedLease { record, changed: at(1_000), alive: at(1_000) }
     }
 
     /// What member `a` does: `create`, `take`, `renew` or `wait <ms>`.
     fn check(election: &Election, lease: Option<&ObservedLease>, now_ms: u64, expect: &str) {
-        let step = election.step(&id("a"), lease, LeaseTimings::default(), at(now_ms));
+        let step = election.step(&id("a"), lease, FLOOR, LeaseTimings::default(), at(now_ms));
         let text = match step {
-            Step::Write(Write::Create(_)) => "create".to_owned(),
+            Step::Write(Write::Create(Object::Lease(record))) => {
+                assert_eq!(record.floor, Floor::Known(FLOOR));
+                "create".to_owned()
+            }
             Step::Write(Write::Replace(Object::Lease(record))) => {
+                assert_eq!(record.floor, Floor::Known(FLOOR));
                 assert_eq!(record.holder.as_deref(), Some("a"));
                 (if record.transitions == 5 { "take" } else { "renew" }).to_owned()
             }
@@ -137,6 +151,8 @@ mod tests {
         election.won(at(1_500), LeaseTimings::default());
         check(&election, Some(&mine), 3_499, "wait 3500");
         check(&election, Some(&mine), 3_500, "renew");
+        let low = LeaseRecord { floor: Floor::Known(Epoch(4)), ..mine.record.clone() };
+        check(&election, Some(&ObservedLease { record: low, ..mine }), 1_501, "renew");
         assert_eq!(election.leading_since(at(8_999)), Some(at(1_500)));
         assert_eq!(election.leading_since(at(9_000)), None);
     }

@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
-use model::{Epoch, MemberId, ShardId};
+use kube::api::{DynamicObject, ListParams};
+use kube::{Client, ResourceExt};
+use model::{Epoch, MemberId, Moment, ShardId};
 use serde::Serialize;
 
 use crate::api::{DownCluster, Member, MemberState, Phase, ShardMap};
-use crate::lease;
+use crate::lease::{self, LeaseRecord};
+use crate::protocol;
+use crate::read::{self, Unreadable};
+use crate::record::{Kind, MapRecord, MemberRecord, Object};
+use crate::world::World;
 
 /// Everything `leasehold status` shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -19,10 +23,26 @@ pub struct Fleet {
     /// The member that coordinates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<MemberId>,
+    /// The version of the protocol in use, as far as the coordinator's Member tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol_version: Option<u32>,
     /// All members that have a Member object, dead ones included until they are collected.
     pub members: Vec<FleetMember>,
     /// All shards, by cluster.
     pub shards: Vec<FleetShard>,
+    /// The live members that cannot take part, each with its cause and what to do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refused>,
+}
+
+/// A live member that cannot take part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Refused {
+    /// The member.
+    pub member: MemberId,
+    /// Why, and what to do about it.
+    pub reason: String,
 }
 
 /// One member of the fleet.
@@ -46,8 +66,10 @@ pub struct FleetMember {
     pub coordinator: bool,
     /// How much it can carry.
     pub capacity: u32,
-    /// The version of the protocol it speaks.
+    /// The newest version of the protocol that it speaks.
     pub protocol_version: u32,
+    /// The oldest.
+    pub oldest_protocol_version: u32,
     /// How many shards name it as owner.
     pub shards: u32,
     /// Milliseconds of work in each second, by its own word.
@@ -92,12 +114,27 @@ pub struct FleetShard {
 
 /// The home cluster could not be read.
 #[derive(Debug, thiserror::Error)]
-#[error("list {what} in namespace {namespace} of the home cluster")]
-pub struct ReadError {
-    what: &'static str,
-    namespace: String,
-    #[source]
-    source: Box<kube::Error>,
+pub enum ReadError {
+    /// A list was refused or not answered.
+    #[error("list {what} in namespace {namespace} of the home cluster")]
+    List {
+        /// The resource.
+        what: &'static str,
+        /// The namespace.
+        namespace: String,
+        /// The cause.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// An object is not as its definition has it.
+    #[error("read what is in namespace {namespace} of the home cluster")]
+    Object {
+        /// The namespace.
+        namespace: String,
+        /// The cause.
+        #[source]
+        source: Unreadable,
+    },
 }
 
 /// The objects of one fleet, as the home cluster has them.
@@ -122,25 +159,35 @@ pub async fn read(client: Client, namespace: &str) -> Result<Fleet, ReadError> {
 /// Reads the objects of a fleet from the home cluster.
 ///
 /// # Errors
-/// A list that the home cluster refused or did not answer.
+/// A list that the home cluster refused or did not answer, or an object that cannot be read.
 pub async fn list(client: Client, namespace: &str) -> Result<Objects, ReadError> {
-    let failed = |what| {
-        move |source| ReadError { what, namespace: namespace.to_owned(), source: Box::new(source) }
+    let (leases, members, maps) = tokio::try_join!(
+        list_kind(&client, namespace, Kind::Lease, read::lease),
+        list_kind(&client, namespace, Kind::Member, read::member),
+        list_kind(&client, namespace, Kind::Map, read::shard_map),
+    )?;
+    Ok(Objects { leases, members, maps })
+}
+
+async fn list_kind<T>(
+    client: &Client,
+    namespace: &str,
+    kind: Kind,
+    read: fn(DynamicObject) -> Result<T, Unreadable>,
+) -> Result<Vec<T>, ReadError> {
+    let params = match kind {
+        Kind::Lease => ListParams::default().labels(&lease::selector()),
+        Kind::Member | Kind::Map => ListParams::default(),
     };
-    let all = ListParams::default();
-    let managed = ListParams::default().labels(&lease::selector());
-    let (leases, members, maps) = (
-        Api::<Lease>::namespaced(client.clone(), namespace),
-        Api::<Member>::namespaced(client.clone(), namespace),
-        Api::<ShardMap>::namespaced(client, namespace),
-    );
-    let (leases, members, maps) =
-        tokio::join!(leases.list(&managed), members.list(&all), maps.list(&all));
-    Ok(Objects {
-        leases: leases.map_err(failed("leases"))?.items,
-        members: members.map_err(failed("members"))?.items,
-        maps: maps.map_err(failed("shardmaps"))?.items,
-    })
+    let namespace = || namespace.to_owned();
+    let listed = read::api(client, &namespace(), kind).list(&params).await;
+    let listed = listed.map_err(|source| ReadError::List {
+        what: kind.resource(),
+        namespace: namespace(),
+        source: Box::new(source),
+    })?;
+    let read = listed.items.into_iter().map(read).collect::<Result<_, _>>();
+    read.map_err(|source| ReadError::Object { namespace: namespace(), source })
 }
 
 /// Joins the three kinds into one picture.
@@ -167,15 +214,44 @@ pub fn assemble(objects: &Objects) -> Fleet {
             renewed: lease.and_then(|l| Some(l.spec.as_ref()?.renew_time.as_ref()?.0)),
             coordinator: coordinator.as_ref() == Some(&id),
             capacity: member.spec.capacity,
-            protocol_version: member.spec.protocol_version,
+            protocol_version: member.spec.versions().newest,
+            oldest_protocol_version: member.spec.versions().oldest,
             shards: owned.get(&id).copied().unwrap_or(0),
             busy: member.spec.busy,
             down_clusters: member.spec.down_clusters.clone(),
             member: id,
         })
     };
-    let members = objects.members.iter().filter_map(member).collect();
-    Fleet { coordinator, members, shards }
+    let members: Vec<FleetMember> = objects.members.iter().filter_map(member).collect();
+    let world = world(objects);
+    let its = coordinator.as_ref().and_then(|id| Some(world.members().get(id)?.spec.versions()));
+    let protocol_version =
+        coordinator.as_ref().zip(its).map(|(id, its)| protocol::in_use(&world, id, its));
+    let refused = refused(&world, &members, objects);
+    Fleet { coordinator, protocol_version, members, shards, refused }
+}
+
+/// The same objects as a member sees them; when that is, does not matter here.
+fn world(objects: &Objects) -> World {
+    let mut world = World::default();
+    let leases = objects.leases.iter().filter_map(LeaseRecord::read).map(Object::Lease);
+    let members = objects.members.iter().filter_map(MemberRecord::read).map(Object::Member);
+    let maps = objects.maps.iter().filter_map(MapRecord::read).map(Object::Map);
+    for object in leases.chain(members).chain(maps) {
+        world.apply(object, Moment::default());
+    }
+    world
+}
+
+fn refused(world: &World, members: &[FleetMember], objects: &Objects) -> Vec<Refused> {
+    let namespace = objects.members.iter().find_map(ResourceExt::namespace).unwrap_or_default();
+    let alive = members.iter().filter(|member| member.lease == LeaseStanding::Held);
+    let refused = alive.filter_map(|FleetMember { member, .. }| {
+        let speaks = world.members().get(member)?.spec.versions();
+        let reason = protocol::refusal(world, member, speaks, &namespace)?;
+        Some(Refused { member: member.clone(), reason })
+    });
+    refused.collect()
 }
 
 fn shards_of(map: &ShardMap) -> Vec<FleetShard> {
@@ -199,5 +275,44 @@ fn standing(member: &MemberId, lease: Option<&Lease>) -> LeaseStanding {
         None | Some("") => LeaseStanding::Released,
         Some(holder) if holder == member.as_str() => LeaseStanding::Held,
         Some(_) => LeaseStanding::Taken,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+    use super::*;
+    use crate::api::MemberSpec;
+
+    #[test]
+    fn who_does_not_speak_the_version_in_use_is_listed_with_cause_and_fix() {
+        let lease = |name: &str, holder: &str| Lease {
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(holder.to_owned()),
+                ..LeaseSpec::default()
+            }),
+        };
+        let member = |name: &str, version| {
+            let spec =
+                MemberSpec { protocol_version: version, ..MemberSpec::new(name, Vec::new()) };
+            let mut member = Member::new(name, spec);
+            member.metadata.namespace = Some("ns".into());
+            member
+        };
+        let of = |member: &str| lease(&lease::member_lease_name(&member.parse().unwrap()), member);
+        let fleet = assemble(&Objects {
+            leases: vec![lease(lease::COORDINATOR, "m-0"), of("m-0"), of("m-1"), of("m-2")],
+            members: vec![member("m-0", 1), member("m-1", 2), member("m-2", 1)],
+            maps: Vec::new(),
+        });
+        assert_eq!(fleet.protocol_version, Some(1));
+        assert_eq!(fleet.refused.len(), 1);
+        let Refused { member, reason } = &fleet.refused[0];
+        assert_eq!(member.as_str(), "m-1");
+        assert!(reason.contains("uses protocol version 1 and this member speaks"), "{reason}");
+        assert!(reason.contains("in namespace ns"), "{reason}");
     }
 }

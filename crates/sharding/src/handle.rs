@@ -92,6 +92,7 @@ impl Sharding {
             is_coordinator: false,
             unowned: 0,
             problems: Arc::default(),
+            found: Vec::new(),
         }));
         let (departed_sender, departed) = watch::channel(None);
         let (leave, leave_receiver) = watch::channel(false);
@@ -156,7 +157,7 @@ impl Sharding {
             is_coordinator: snapshot.is_coordinator,
             shards: owned.holdings.iter().map(held).collect(),
             unowned: snapshot.unowned,
-            problems: snapshot.problems.values().cloned().collect(),
+            problems: snapshot.found.iter().chain(snapshot.problems.values()).cloned().collect(),
         }
     }
 }

@@ -21,6 +21,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use model::{MemberId, Moment};
 
 use crate::api::MANAGED_BY;
+use crate::config::LeaseTimings;
+use crate::floor::Floor;
 #[cfg(feature = "planted")]
 use crate::planted::{self, Planted};
 use crate::record::Version;
@@ -43,6 +45,8 @@ pub struct LeaseRecord {
     pub duration: Duration,
     /// How often its holder changed.
     pub transitions: i32,
+    /// The epoch floor that it carries, if it is the coordinator's.
+    pub floor: Floor,
     /// When the holder acquired it, by the holder's wall clock. Carried along, never compared.
     pub acquired: Option<Timestamp>,
 }
@@ -120,6 +124,7 @@ impl LeaseRecord {
             holder: Some(holder.as_str().to_owned()),
             duration: Duration::from_secs(seconds.max(1)),
             transitions: 0,
+            floor: Floor::default(),
             acquired: None,
         }
     }
@@ -137,6 +142,7 @@ impl LeaseRecord {
             #[cfg(not(feature = "planted"))]
             version: self.version.clone(),
             transitions: self.transitions.saturating_add(1),
+            floor: self.floor.clone(),
             ..Self::new(self.name.clone(), holder, duration)
         }
     }
@@ -158,6 +164,7 @@ impl LeaseRecord {
                 spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or_default(),
             ),
             transitions: spec.lease_transitions.unwrap_or_default(),
+            floor: Floor::read(lease.metadata.annotations.as_ref()),
             acquired: spec.acquire_time.map(|time| time.0),
         })
     }
@@ -182,12 +189,12 @@ impl ObservedLease {
     }
 
     /// How a member's Lease stands.
-    pub fn state(&self, member: &MemberId, margin: Duration, now: Moment) -> LeaseState {
+    pub fn state(&self, member: &MemberId, timings: LeaseTimings, now: Moment) -> LeaseState {
         match &self.record.holder {
             None => LeaseState::Released,
             Some(holder) if holder != member.as_str() => LeaseState::Taken,
-            Some(_) if now >= self.expires(margin) => LeaseState::Expired,
-            Some(_) if now >= self.late() => LeaseState::Late,
+            Some(_) if now >= self.expires(timings.margin) => LeaseState::Expired,
+            Some(_) if now >= self.late(timings) => LeaseState::Late,
             Some(_) => LeaseState::Fresh,
         }
     }
@@ -201,10 +208,14 @@ impl ObservedLease {
         self.changed + self.record.duration + margin
     }
 
-    /// When it counts as late if it stays silent: at half its duration, when with the usual
-    /// timings a second renewal in a row is overdue.
-    pub fn late(&self) -> Moment {
-        self.changed + self.record.duration / 2
+    /// When it counts as late if it stays silent: after two and a half intervals of renewal. One
+    /// renewal that is lost is given up after three quarters of the interval and repeated within
+    /// another quarter, so two intervals may lie between two that arrive; the half is for delays.
+    /// But no later than its member may have fenced itself: what it were given then would wait for
+    /// its Lease to run out.
+    pub fn late(&self, timings: LeaseTimings) -> Moment {
+        let validity = self.record.duration.saturating_sub(timings.margin);
+        self.changed + (timings.renew_interval * 5 / 2).min(validity)
     }
 }
 
@@ -213,8 +224,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    const MARGIN: Duration = Duration::from_millis(500);
 
     fn observed(holder: Option<&str>, changed_ms: u64) -> ObservedLease {
         let me: MemberId = "a-1".parse().unwrap();
@@ -232,16 +241,31 @@ mod tests {
         let me: MemberId = "a-1".parse().unwrap();
         for (holder, now_ms, expect) in [
             (Some("a-1"), 1_000, LeaseState::Fresh),
-            (Some("a-1"), 4_999, LeaseState::Fresh),
-            (Some("a-1"), 5_000, LeaseState::Late),
+            (Some("a-1"), 5_999, LeaseState::Fresh),
+            (Some("a-1"), 6_000, LeaseState::Late),
             (Some("a-1"), 9_499, LeaseState::Late),
             (Some("a-1"), 9_500, LeaseState::Expired),
             (Some("b-1"), 1_000, LeaseState::Taken),
             (Some("b-1"), 99_000, LeaseState::Taken),
             (None, 1_000, LeaseState::Released),
         ] {
-            let lease = observed(holder, 1_000);
-            assert_eq!(lease.state(&me, MARGIN, at(now_ms)), expect, "{holder:?} at {now_ms} ms");
+            let (lease, timings) = (observed(holder, 1_000), LeaseTimings::default());
+            assert_eq!(lease.state(&me, timings, at(now_ms)), expect, "{holder:?} at {now_ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_lease_is_late_when_its_member_may_have_fenced_itself() {
+        let lease = observed(Some("a-1"), 1_000);
+        for (renew_interval_ms, margin_ms, late_ms) in
+            [(2_000, 500, 5_000), (1_000, 500, 2_500), (3_500, 500, 7_500), (3_500, 900, 7_100)]
+        {
+            let timings = LeaseTimings {
+                duration: Duration::from_secs(8),
+                renew_interval: Duration::from_millis(renew_interval_ms),
+                margin: Duration::from_millis(margin_ms),
+            };
+            assert_eq!(lease.late(timings), at(1_000 + late_ms), "{timings:?}");
         }
     }
 
@@ -282,10 +306,10 @@ mod tests {
         #[test]
         fn silence_never_improves_a_state(changed in 0..20_000u64, a in 0..60_000u64, b in 0..60_000u64) {
             let me: MemberId = "a-1".parse().unwrap();
-            let lease = observed(Some("a-1"), changed);
+            let (lease, timings) = (observed(Some("a-1"), changed), LeaseTimings::default());
             let (early, late) = (a.min(b), a.max(b));
             prop_assert!(
-                lease.state(&me, MARGIN, at(late)) <= lease.state(&me, MARGIN, at(early))
+                lease.state(&me, timings, at(late)) <= lease.state(&me, timings, at(early))
             );
         }
     }

@@ -14,7 +14,10 @@
 //! | [`lease`] | how a Lease stands with an observer |
 //! | [`member`] | this member's id, Lease and validity |
 //! | [`ownership`] | what this member holds |
+//! | [`protocol`] | which versions of the protocol members speak, and which is in use |
+//! | [`read`] | objects as they are read, of whatever version |
 //! | [`election`] | who coordinates |
+//! | [`floor`] | from which epoch maps begin when their clusters return |
 //! | [`coordinator`] | what the coordinator writes |
 //! | [`weight`] | what each shard weighs, from what members tell of load |
 //! | [`planner`] | who should own what |
@@ -50,6 +53,14 @@
 //!   `idle_halves_drain_and_merge_when_both_are_done`, and per uid by
 //!   `ranges_split_and_merge_under_faults`; and by the bugs `SkipDrain`, `SkipTakeover` and
 //!   `FenceAtDispatchOnly`.
+//!   While releases mix, members act on what they understand only ([`protocol`]): a map says in which
+//!   version it is written, and who does not speak that holds none of its shards and acknowledges
+//!   none of its drains. A coordinator replaces only maps that it can read, and puts one into
+//!   another version only when all owners in it that may still act speak that: an owner is not left
+//!   behind, and should it be nonetheless, it acts on nothing. Its shard leaves it in the two ways
+//!   above. Attacked by `a_map_changes_its_version_when_all_owners_speak_the_next`,
+//!   `a_map_of_another_version_is_not_acted_on_and_its_drains_are_not_acknowledged` and
+//!   `releases_mix_under_faults`; and `every_seed_holds` updates fleets under way.
 //! - **S2** *A drain is acknowledged only with nothing queued, delayed or in flight.* The engine
 //!   says when; [`ownership`] passes it on only for a shard draining at that epoch, and
 //!   [`coordinator`] acts only on one for the entry's epoch. Attacked by
@@ -58,11 +69,13 @@
 //! - **S3** *Epochs strictly increase with each owner*, for a shard and for every uid, whatever
 //!   shards it lies in. By construction of [`handover::Entry`]: halves go on from the epoch of the
 //!   whole, the whole from the higher of its halves'; entries that are removed and return go on from
-//!   the map's `epochFloor`, maps that were deleted from what was last seen of them. Attacked by
-//!   `epochs_rise_with_each_owner`,
+//!   the map's `epochFloor`; and a map is deleted, because its cluster is not configured any more,
+//!   only when its highest epoch is durable in the coordinator's Lease, from which maps made anew
+//!   begin ([`floor`]). Attacked by `epochs_rise_with_each_owner`,
 //!   `a_keys_epochs_rise_with_each_owner_through_splits_and_merges`,
 //!   `a_group_nobody_runs_drains_and_goes_and_its_epoch_stays`,
-//!   `a_cluster_that_returns_goes_on_from_its_epoch`, and by the bug `KeepEpoch`.
+//!   `a_cluster_returns_to_a_fleet_that_never_knew_it_and_goes_on_from_its_epochs`,
+//!   `clusters_come_and_go_under_faults`, and by the bug `KeepEpoch`.
 //! - **S4** *A ShardMap is only ever replaced from the version its plan was computed from.* Every
 //!   [`record::Write`] carries its version; there is no other way to write. So two coordinators
 //!   that overlap do no harm: one of them conflicts. Attacked by
@@ -81,11 +94,9 @@
 //!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
 //! network and arrive late. And it assumes that nobody edits Leases and ShardMaps by hand: a map
-//! deleted by hand is put back as it was by a coordinator that saw it go. The map of a cluster that
-//! is not configured any more is deleted: should the cluster return when every member that saw it
-//! go has been replaced, its epochs begin at 1 again. That a group of scope `Fleet` sits on one
-//! member is promised by one coordinator: its shards lie in several maps, and two coordinators that
-//! overlap could part them for a while, each shard still with one owner.
+//! deleted by hand is put back as it was by a coordinator that saw it go. That a group of scope
+//! `Fleet` sits on one member is promised by one coordinator: its shards lie in several maps, and two
+//! coordinators that overlap could part them for a while, each shard still with one owner.
 //!
 //! **L1** *Once faults cease, every shard is owned within a bound:* the Lease's duration, the margin
 //! and a few round trips; every retry has a bounded pause ([`outbox`]). Attacked by `chaos`.
@@ -95,6 +106,7 @@ pub mod config;
 pub mod coordinator;
 pub mod election;
 pub mod fleet;
+pub mod floor;
 pub mod handle;
 pub mod handover;
 pub mod lease;
@@ -109,7 +121,9 @@ pub mod planner;
 #[cfg(feature = "planted")]
 pub mod planted;
 pub mod problem;
+pub mod protocol;
 pub mod ranges;
+pub mod read;
 pub mod record;
 mod shell;
 pub mod status;

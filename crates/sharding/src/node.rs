@@ -26,6 +26,7 @@ use crate::api::{DownCluster, MemberState};
 use crate::config::Config;
 use crate::coordinator::Coordinator;
 use crate::election::Election;
+use crate::floor;
 use crate::handle::Departure;
 use crate::handover::Entry;
 use crate::lease::{self, COORDINATOR};
@@ -34,6 +35,7 @@ use crate::load::Load;
 use crate::member::{Membership, Standing};
 use crate::outbox::Outbox;
 use crate::ownership::Tracker;
+use crate::protocol;
 use crate::record::{Event, Kind, Object, Outcome, Target, Write};
 use crate::world::World;
 
@@ -87,6 +89,10 @@ pub enum Note {
     Took(String),
     /// As coordinator, completed a handover.
     HandedOver(Handover),
+    /// Something begins to be wrong that people must put right, as [`Node::problems`] tells.
+    Problem(String),
+    /// It was put right.
+    Solved(String),
 }
 
 /// What the fence needs, as one snapshot.
@@ -106,10 +112,16 @@ pub struct Node {
     clusters: Option<BTreeSet<ClusterName>>,
     down_clusters: Vec<DownCluster>,
     world: World,
+    /// The maps of versions of the protocol that it does not speak.
+    unread: BTreeSet<ClusterName>,
+    /// What people must put right, and of which revision of the world that is true.
+    problems: (u64, Vec<String>),
     membership: Membership,
     tracker: Tracker,
     election: Election,
     coordinator: Coordinator,
+    /// The epoch floor that it wants its Lease to carry, as coordinator.
+    floor: Epoch,
     planned: Option<lead::Planned>,
     ledger: Ledger,
     outbox: Outbox,
@@ -134,10 +146,13 @@ impl Node {
             clusters: None,
             down_clusters: Vec::new(),
             world: World::default(),
+            unread: BTreeSet::new(),
+            problems: (0, Vec::new()),
             tracker: Tracker::new(membership.id().clone(), config.drain_timeout),
             membership,
             election: Election::default(),
-            coordinator: Coordinator::default(),
+            coordinator: Coordinator::speaking(config.speaks),
+            floor: Epoch::default(),
             planned: None,
             ledger: Ledger::default(),
             outbox: Outbox::default(),
@@ -180,6 +195,7 @@ impl Node {
         self.heed_drain();
         self.fence(now);
         self.follow_maps(now);
+        self.find_problems();
         self.keep_lease(now);
         self.keep_member(now);
         let mut sooner = |at: Option<Moment>| wake = at.map_or(wake, |at| wake.min(at));
@@ -235,12 +251,14 @@ impl Node {
 
     /// Whether it coordinates.
     pub fn is_coordinator(&self, now: Moment) -> bool {
-        self.membership.is_valid(now) && self.election.leading_since(now).is_some()
+        self.membership.is_valid(now)
+            && self.unread.is_empty()
+            && self.election.leading_since(now).is_some()
     }
 
     /// Who coordinates, as far as it knows.
     pub fn coordinator(&self) -> Option<MemberId> {
-        self.world.leases().get(COORDINATOR)?.record.holder.as_ref()?.parse().ok()
+        self.world.coordinator()
     }
 
     fn is_ready(&self) -> bool {
@@ -252,8 +270,43 @@ impl Node {
             return;
         }
         for cluster in self.world.take_changed_maps() {
-            self.tracker.observe(&cluster, self.world.maps().get(&cluster), now);
+            self.follow_map(&cluster, now);
         }
+    }
+
+    /// Acts on a map, or on none of its shards if it is of a version that we do not speak.
+    fn follow_map(&mut self, cluster: &ClusterName, now: Moment) {
+        let map = self.world.maps().get(cluster);
+        if map.is_some_and(|map| !self.config.speaks.speaks(map.protocol)) {
+            self.unread.insert(cluster.clone());
+            self.tracker.withhold(cluster);
+        } else {
+            self.unread.remove(cluster);
+            self.tracker.observe(cluster, map, now);
+        }
+    }
+
+    /// Says once what begins to be wrong, and once that it was put right.
+    fn find_problems(&mut self) {
+        let revision = self.world.revision();
+        if self.problems.0 == revision {
+            return;
+        }
+        let Config { speaks, namespace, .. } = &self.config;
+        let refusal = protocol::refusal(&self.world, self.membership.id(), *speaks, namespace);
+        let floor = floor::problem(&self.world, namespace);
+        let found: Vec<String> = [refusal, floor].into_iter().flatten().collect();
+        let (_, known) = std::mem::replace(&mut self.problems, (revision, found.clone()));
+        let new = found.iter().filter(|text| !known.contains(text)).cloned();
+        self.notes.extend(new.map(Note::Problem));
+        let old = known.into_iter().filter(|text| !found.contains(text));
+        self.notes.extend(old.map(Note::Solved));
+    }
+
+    /// What people must put right: a version of the protocol that this member does not speak, an
+    /// epoch floor that cannot be read. With object, cause and fix.
+    pub fn problems(&self) -> &[String] {
+        &self.problems.1
     }
 
     fn complete(&mut self, target: &Target, outcome: Outcome, now: Moment) {

@@ -37,6 +37,8 @@ pub struct Tracker {
 #[derive(Clone, Debug, Default, Hash)]
 struct Memory {
     uid: String,
+    /// Whether shards were held when the map came into a version that we do not speak.
+    withheld: bool,
     shards: BTreeMap<ShardPath, Seen>,
 }
 
@@ -89,6 +91,7 @@ impl Tracker {
                 if memory.uid != map.version.uid {
                     *memory = Memory { uid: map.version.uid.clone(), ..Memory::default() };
                 }
+                memory.withheld = false;
                 // An entry that is gone was settled before: the map waits for nothing of it.
                 let gone = memory.shards.iter_mut().filter(|(p, _)| !map.entries.contains_key(p));
                 gone.for_each(|(_, seen)| seen.drain.settle());
@@ -101,6 +104,24 @@ impl Tracker {
             }
         }
         self.publish(cluster, held);
+    }
+
+    /// The cluster's map is of a version of the protocol that we do not speak: nothing of it is held
+    /// any more, and no drain of it acknowledged. What was acknowledged before stays true.
+    pub fn withhold(&mut self, cluster: &ClusterName) {
+        let of_cluster = |(shard, held): (&ShardId, &Holding)| {
+            shard.cluster == *cluster && held.hold != Hold::Warming
+        };
+        if self.owned.holdings.iter().any(of_cluster) {
+            self.memory.entry(cluster.clone()).or_default().withheld = true;
+        }
+        self.publish(cluster, BTreeMap::new());
+    }
+
+    /// Whether shards are held back that this member may still own: what ran of them was cancelled,
+    /// but nobody said that it has ended.
+    pub fn withholds_any(&self) -> bool {
+        self.memory.values().any(|memory| memory.withheld)
     }
 
     /// The engine says that nothing of the shard runs any more. Says whether that was asked for.
@@ -322,6 +343,32 @@ mod tests {
         see(&mut tracker, owned("a", 5), 1);
         tracker.observe(&EAST.parse().unwrap(), None, at(2));
         assert_eq!(shown(&tracker), "");
+    }
+
+    #[test]
+    fn a_map_of_another_version_is_not_acted_on_and_its_drains_are_not_acknowledged() {
+        let mut tracker = tracker();
+        let (east, shard) = (EAST.parse().unwrap(), "east/tdset/0/1".parse().unwrap());
+        see(&mut tracker, owned("a", 5), 1);
+        tracker.withhold(&east);
+        assert_eq!(shown(&tracker), "");
+        assert!(tracker.withholds_any());
+        assert!(!tracker.acknowledge(&shard, Epoch(5)));
+        assert!(tracker.acknowledged().is_empty());
+        // Back in a version that it speaks, it is the owner's still.
+        assert_eq!(see(&mut tracker, owned("a", 5), 2), "active@5");
+        assert!(!tracker.withholds_any());
+    }
+
+    #[test]
+    fn what_was_acknowledged_stays_so_whatever_version_comes_between() {
+        let mut tracker = tracker();
+        see(&mut tracker, draining("a", "b", 5), 1);
+        assert!(tracker.acknowledge(&"east/tdset/0/1".parse().unwrap(), Epoch(5)));
+        tracker.withhold(&EAST.parse().unwrap());
+        assert_eq!(tracker.acknowledged().len(), 1);
+        assert!(!tracker.withholds_any());
+        assert_eq!(see(&mut tracker, draining("a", "c", 5), 2), "");
     }
 
     #[test]

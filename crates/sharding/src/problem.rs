@@ -45,6 +45,13 @@ pub fn timed_out(operation: &Operation, after: std::time::Duration) -> String {
     )
 }
 
+/// The text for an object that was told and cannot be read.
+pub fn unreadable(operation: &Operation, error: &crate::read::Unreadable) -> String {
+    let Operation { verb, resource, namespace } = operation;
+    let cause = model::error::chain(error);
+    format!("{verb} {resource} in namespace {namespace} of the home cluster: {cause}")
+}
+
 #[cfg(test)]
 mod tests {
     use kube::core::Status;

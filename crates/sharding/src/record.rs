@@ -13,6 +13,7 @@ use model::{ClusterName, Epoch, MemberId};
 use crate::api::{Member, MemberSpec, ShardMap, ShardMapSpec, ShardPath, Summary};
 use crate::handover::Entry;
 use crate::lease::LeaseRecord;
+use crate::protocol;
 
 /// Which object at which version: uid and resourceVersion. Empty for one that does not exist yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -44,6 +45,8 @@ pub struct MapRecord {
     /// The highest epoch of any shard that was removed from the map. New shards start from it, so
     /// that a shard which returns never repeats an epoch.
     pub epoch_floor: Epoch,
+    /// The version of the protocol it is written in.
+    pub protocol: u32,
     /// The shards.
     pub entries: BTreeMap<ShardPath, Entry>,
 }
@@ -143,8 +146,15 @@ impl MapRecord {
             cluster,
             version: Version::default(),
             epoch_floor: Epoch::default(),
+            protocol: protocol::FIRST,
             entries: BTreeMap::new(),
         }
+    }
+
+    /// The highest epoch that any owner of its shards ever had.
+    pub fn highest_epoch(&self) -> Epoch {
+        let epochs = self.entries.values().map(Entry::epoch);
+        epochs.max().unwrap_or_default().max(self.epoch_floor)
     }
 
     /// Whether it has still to be created.
@@ -158,6 +168,7 @@ impl MapRecord {
             cluster: map.metadata.name.as_ref()?.parse().ok()?,
             version: Version::read(&map.metadata),
             epoch_floor: map.spec.epoch_floor,
+            protocol: map.spec.protocol_version,
             entries: map
                 .spec
                 .shards
@@ -172,6 +183,7 @@ impl MapRecord {
         ShardMapSpec {
             shards: self.entries.iter().map(|(path, entry)| entry.write(path)).collect(),
             epoch_floor: self.epoch_floor,
+            protocol_version: self.protocol,
             summary: self.summary(),
         }
     }
@@ -299,6 +311,7 @@ mod tests {
         };
         let mut record = MapRecord::new("east".parse().unwrap());
         record.epoch_floor = Epoch(2);
+        record.protocol = 7;
         for (path, entry) in [
             ("a/0/1", owned("m-1", 3)),
             ("b/0/2", owned("m-2", 4)),

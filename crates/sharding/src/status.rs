@@ -29,7 +29,8 @@ pub struct Status {
     pub shards: Vec<HeldShard>,
     /// How many shards of the fleet nobody holds.
     pub unowned: u32,
-    /// What goes wrong with the home cluster at present: operation, object, cause and fix.
+    /// What goes wrong at present, with object, cause and fix: that this member does not speak the
+    /// fleet's version of the protocol, what fails with the home cluster, what was damaged there.
     pub problems: Vec<String>,
 }
 

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
-use model::{ClusterName, MemberId, Moment};
+use model::{ClusterName, Epoch, MemberId, Moment};
 
 use crate::lease::{self, ObservedLease};
 #[cfg(feature = "planted")]
@@ -26,10 +26,22 @@ pub struct World {
     maps: BTreeMap<ClusterName, MapRecord>,
     /// Maps that were deleted, as they last were: whoever makes such a map again must not hand out
     /// what its owners may still hold, nor repeat an epoch.
-    deleted_maps: BTreeMap<ClusterName, MapRecord>,
+    deleted_maps: BTreeMap<ClusterName, Deleted>,
     changed_maps: BTreeSet<ClusterName>,
+    /// The highest epoch floor that the coordinator's Lease was ever seen to carry.
+    highest_floor: Epoch,
     listed: BTreeSet<Kind>,
     revision: u64,
+}
+
+/// A ShardMap that was deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Deleted {
+    /// As it was last seen.
+    pub map: MapRecord,
+    /// Whether that is how it was when it was deleted, and nothing of it can have escaped us since.
+    /// One that a list merely does not show any more may have changed before.
+    pub is_exact: bool,
 }
 
 impl World {
@@ -101,6 +113,11 @@ impl World {
         self.leases.get(&lease::member_lease_name(member))
     }
 
+    /// Who coordinates, by the coordinator's Lease.
+    pub fn coordinator(&self) -> Option<MemberId> {
+        self.leases.get(lease::COORDINATOR)?.record.holder.as_ref()?.parse().ok()
+    }
+
     /// All Members.
     pub fn members(&self) -> &BTreeMap<MemberId, MemberRecord> {
         &self.members
@@ -111,9 +128,26 @@ impl World {
         &self.maps
     }
 
-    /// A ShardMap that was deleted, as it last was.
-    pub fn deleted_map(&self, cluster: &ClusterName) -> Option<&MapRecord> {
+    /// A ShardMap that was deleted.
+    pub fn deleted_map(&self, cluster: &ClusterName) -> Option<&Deleted> {
         self.deleted_maps.get(cluster)
+    }
+
+    /// The epoch floor that the coordinator's Lease carries; nothing without one that can be read.
+    pub fn durable_floor(&self) -> Option<Epoch> {
+        self.leases.get(lease::COORDINATOR)?.record.floor.known()
+    }
+
+    /// The highest epoch floor ever seen.
+    pub fn highest_floor(&self) -> Epoch {
+        self.highest_floor
+    }
+
+    /// From which epoch maps made anew begin; nothing while the floor cannot be read.
+    pub fn floor(&self) -> Option<Epoch> {
+        let lease = self.leases.get(lease::COORDINATOR);
+        let is_known = lease.is_none_or(|lease| lease.record.floor.known().is_some());
+        is_known.then_some(self.highest_floor)
     }
 
     /// Whether each kind was listed at least once.
@@ -134,7 +168,9 @@ impl World {
     fn apply_lease(&mut self, record: lease::LeaseRecord, now: Moment) {
         let known = self.leases.get(&record.name);
         let passed_on = known.filter(|known| known.record.holder != record.holder);
-        self.revision += u64::from(known.is_none() || passed_on.is_some());
+        let floor_changes = known.is_some_and(|known| known.record.floor != record.floor);
+        self.revision += u64::from(known.is_none() || passed_on.is_some() || floor_changes);
+        self.highest_floor = self.highest_floor.max(record.floor.known().unwrap_or_default());
         let alive = passed_on.map_or(now, |known| known.alive);
         #[cfg(feature = "planted")]
         let now = if planted::is(Planted::TrustWallClock) { written(&record, now) } else { now };
@@ -142,6 +178,10 @@ impl World {
     }
 
     fn replace(&mut self, kind: Kind, resource: &str, objects: Vec<Object>, now: Moment) {
+        if kind == Kind::Map {
+            // They may have returned and gone again meanwhile.
+            self.deleted_maps.values_mut().for_each(|deleted| deleted.is_exact = false);
+        }
         let listed: BTreeSet<String> = objects.iter().map(|object| object.target().name).collect();
         for target in self.targets(kind) {
             // What was written after the list was read is missing from it for that reason only.
@@ -159,15 +199,16 @@ impl World {
     }
 
     fn forget_map(&mut self, cluster: ClusterName, last: Option<&Object>) {
-        let Some(mut held) = self.maps.remove(&cluster) else { return };
-        if let Some(Object::Map(last)) = last
-            && !last.version.older_than(&held.version.resource)
-        {
-            held = last.clone();
-        }
-        held.version = crate::record::Version::default();
+        let Some(held) = self.maps.remove(&cluster) else { return };
+        let (mut map, is_exact) = match last {
+            Some(Object::Map(last)) if !last.version.older_than(&held.version.resource) => {
+                (last.clone(), true)
+            }
+            _ => (held, false),
+        };
+        map.version = crate::record::Version::default();
         if self.deleted_maps.len() < MAX_REMEMBERED {
-            self.deleted_maps.insert(cluster.clone(), held);
+            self.deleted_maps.insert(cluster.clone(), Deleted { map, is_exact });
         }
         self.changed_maps.insert(cluster);
         self.revision += 1;
@@ -202,8 +243,9 @@ impl World {
 impl Hash for World {
     /// What decides: all but the revision, which only tells that something changed.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { leases, members, maps, deleted_maps, changed_maps, listed, revision: _ } = self;
-        (leases, members, maps, deleted_maps, changed_maps, listed).hash(state);
+        let Self { leases, members, maps, deleted_maps, .. } = self;
+        let Self { changed_maps, highest_floor, listed, revision: _, .. } = self;
+        (leases, members, maps, deleted_maps, changed_maps, highest_floor, listed).hash(state);
     }
 }
 
@@ -218,9 +260,8 @@ fn written(record: &lease::LeaseRecord, now: Moment) -> Moment {
 mod tests {
     use std::time::Duration;
 
-    use model::Epoch;
-
     use super::*;
+    use crate::floor::Floor;
     use crate::handover::Entry;
     use crate::lease::LeaseRecord;
     use crate::record::Version;
@@ -287,7 +328,40 @@ mod tests {
         world.apply(Object::Map(map(4, 20)), at(1));
         world.observe(Event::Deleted(Object::Map(map(5, 21))), at(2));
         assert!(world.maps().is_empty());
-        let entries = &world.deleted_map(&east).unwrap().entries;
-        assert_eq!(entries.values().next().unwrap().epoch(), Epoch(5));
+        let Deleted { map, is_exact } = world.deleted_map(&east).unwrap();
+        assert_eq!((map.highest_epoch(), *is_exact), (Epoch(5), true));
+    }
+
+    #[test]
+    fn of_a_map_that_a_list_does_not_show_the_end_is_not_known() {
+        let mut world = World::default();
+        world.apply(Object::Map(map(4, 20)), at(1));
+        world.observe(Event::Listed(Kind::Map, "30".into(), Vec::new()), at(2));
+        assert!(!world.deleted_map(&"east".parse().unwrap()).unwrap().is_exact);
+        // Nor what happened since, to one whose end was seen.
+        world.apply(Object::Map(map(4, 40)), at(3));
+        world.observe(Event::Deleted(Object::Map(map(5, 41))), at(3));
+        world.observe(Event::Listed(Kind::Map, "50".into(), Vec::new()), at(4));
+        assert!(!world.deleted_map(&"east".parse().unwrap()).unwrap().is_exact);
+    }
+
+    #[test]
+    fn the_highest_floor_is_remembered_when_its_lease_goes() {
+        let mut world = World::default();
+        let coordinator = |floor, resource| {
+            let me = "m-1".parse().unwrap();
+            let name = lease::COORDINATOR.to_owned();
+            let mut record = LeaseRecord::new(name, &me, Duration::from_secs(8));
+            (record.floor, record.version) = (floor, version(resource));
+            Object::Lease(record)
+        };
+        world.apply(coordinator(Floor::Known(Epoch(7)), 5), at(1));
+        assert_eq!((world.durable_floor(), world.floor()), (Some(Epoch(7)), Some(Epoch(7))));
+        world.apply(coordinator(Floor::Known(Epoch(3)), 6), at(1));
+        assert_eq!((world.durable_floor(), world.floor()), (Some(Epoch(3)), Some(Epoch(7))));
+        world.apply(coordinator(Floor::Unreadable("x".into()), 7), at(1));
+        assert_eq!((world.durable_floor(), world.floor()), (None, None));
+        world.observe(Event::Listed(Kind::Lease, "9".into(), Vec::new()), at(2));
+        assert_eq!((world.durable_floor(), world.floor()), (None, Some(Epoch(7))));
     }
 }

@@ -1,28 +1,20 @@
 //! S3: a shard's epoch strictly increases with each owner change.
 //!
-//! A map that was deleted with its cluster is remembered by those who saw it go. If all of them are
-//! gone when the cluster comes back, its epochs begin anew: that much the protocol does not promise.
+//! Also of a cluster that was taken out of the configuration and comes back: its map is deleted, its
+//! epochs go on.
 
 use std::collections::BTreeMap;
 
 use super::Violation;
 use super::reading::{Reading, items, text};
-use crate::world::history::{Event, Process};
 
 pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
-    // Kept when maps and entries go: epochs go on when they come back.
+    // Kept when maps and entries go.
     let mut last: BTreeMap<(&str, &str), (&str, u64)> = BTreeMap::new();
-    let mut deleted: BTreeMap<&str, u64> = BTreeMap::new();
     let mut found = Vec::new();
     for (at_us, applied, cluster) in reading.home("shardmaps") {
         if applied.request.method == http::Method::DELETE {
-            deleted.insert(cluster, at_us);
             continue;
-        }
-        if let Some(deleted_us) = deleted.remove(cluster)
-            && born_us(reading, applied.process) > deleted_us
-        {
-            last.retain(|(of, _), _| *of != cluster);
         }
         for entry in items(&applied.body["spec"]["shards"]) {
             let Some(owner) = entry["owner"].as_str() else { continue };
@@ -38,13 +30,4 @@ pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
         }
     }
     found
-}
-
-/// When a process began.
-fn born_us(reading: &Reading<'_>, process: Process) -> u64 {
-    let born = reading.outcome.records.iter().find_map(|record| match record.event {
-        Event::Born(number, _) if number == process => Some(record.at_us),
-        _ => None,
-    });
-    born.unwrap_or_default()
 }

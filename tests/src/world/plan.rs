@@ -48,6 +48,9 @@ pub struct Setup {
     pub lease: LeaseTimings,
     /// Whether clocks run at different rates.
     pub drift: bool,
+    /// When the next release comes out, if one does: processes that begin later speak the next
+    /// version of the protocol as well.
+    pub update_us: Option<u64>,
     /// When faults end.
     pub heal_us: u64,
     /// When the run ends.
@@ -130,10 +133,12 @@ impl Plan {
     /// The plan of a seed.
     pub fn of(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let setup = Setup::draw(&mut rng);
+        let mut setup = Setup::draw(&mut rng);
         let count = rng.u64(0..=MAX_FAULTS);
         let mut faults: Vec<_> = (0..count).map(|_| Fault::draw(&mut rng, &setup)).collect();
         faults.sort_by_key(|fault| fault.from_us);
+        // Last, so that it changes nothing else of a seed.
+        setup.update_us = (rng.u8(0..3) == 0).then(|| rng.u64(0..FAULTS_UNTIL_S * SECOND_US));
         Self { seed, setup, faults }
     }
 
@@ -162,6 +167,7 @@ impl Setup {
             sets: rng.usize(0..8).saturating_sub(6),
             lease: if rng.u8(0..5) == 0 { LeaseTimings::default() } else { quick },
             drift: rng.u8(0..4) > 0,
+            update_us: None,
             heal_us: FAULTS_UNTIL_S * SECOND_US,
             end_us: (FAULTS_UNTIL_S + QUIET_S) * SECOND_US,
         }
@@ -236,6 +242,10 @@ impl fmt::Display for Plan {
              TDSets each, Leases of {lease:?}, {drift} clocks",
             self.seed
         )?;
+        if let Some(update_us) = self.setup.update_us {
+            let at_s = Duration::from_micros(update_us).as_secs_f64();
+            writeln!(f, "  from {at_s:.3}s on, new processes speak the next version as well")?;
+        }
         self.faults.iter().try_for_each(|fault| writeln!(f, "  {fault}"))
     }
 }

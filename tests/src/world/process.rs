@@ -13,6 +13,7 @@ use engine::metrics::DEFAULT_CLUSTER_LABELS;
 use engine::{ControllerSpec, Engine, EngineConfig, Meter};
 use model::{Cluster, ClusterName, ClusterSet, ClusterState, ControllerName, GroupName};
 use sharding::Sharding;
+use sharding::protocol::Versions;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -48,6 +49,15 @@ pub struct Birth<'a> {
     pub post: &'a Post,
     /// Where its dispatches are recorded.
     pub history: &'a History,
+}
+
+impl Birth<'_> {
+    /// The versions of the protocol that its release speaks.
+    fn speaks(&self) -> Versions {
+        let present = Versions::SPOKEN;
+        let is_next = self.setup.update_us.is_some_and(|update_us| self.at_us >= update_us);
+        Versions { newest: present.newest + u32::from(is_next), ..present }
+    }
 }
 
 /// Clusters by number: the incarnation of their kubeconfig, or none if that is unusable.
@@ -192,6 +202,7 @@ impl Parts {
         let config = sharding::Config {
             lease: birth.setup.lease,
             drain_timeout: DRAIN_TIMEOUT,
+            speaks: birth.speaks(),
             ..sharding::Config::new(&identity, groups, birth.seed)
         };
         let home = Link::client(birth.number, 0, timeline, birth.post);

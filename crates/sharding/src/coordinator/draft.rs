@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ClusterName, GroupName, MemberId, ShardId};
+use model::{ClusterName, Epoch, GroupName, MemberId, ShardId};
 
 use super::View;
-use super::peers::Peers;
+use super::peers::{Peers, Speech};
 use crate::api::{MAX_SHARDS, ShardPath};
 use crate::handover::{Entry, Facts};
 use crate::planner::Place;
@@ -14,6 +14,7 @@ use crate::planner::Place;
 use crate::planted::{self, Planted};
 use crate::ranges::Reshape;
 use crate::record::{Kind, MapRecord, Object, Target, Write};
+use crate::world::World;
 
 /// The maps in the making.
 pub(super) type Drafts<'a> = BTreeMap<&'a ClusterName, Draft<'a>>;
@@ -25,24 +26,55 @@ pub(super) struct Draft<'a> {
     base: Option<&'a MapRecord>,
     record: Cow<'a, MapRecord>,
     wanted: bool,
+    /// Whether its epochs would outlive it: the coordinator's Lease carries the highest.
+    is_durable: bool,
 }
 
-/// All maps there are or should be.
-pub(super) fn all<'a>(view: &View<'a>, unwanted: &BTreeSet<ClusterName>) -> Drafts<'a> {
+/// All maps there are or should be, but for those of a version that the coordinator does not speak.
+pub(super) fn all<'a>(
+    view: &View<'a>,
+    speech: &Speech,
+    unwanted: &BTreeSet<ClusterName>,
+) -> Drafts<'a> {
     let world = view.world;
     let clusters: BTreeSet<&ClusterName> =
         view.clusters.iter().chain(world.maps().keys()).collect();
+    let is_spoken = |cluster: &&ClusterName| {
+        world.maps().get(cluster).is_none_or(|map| speech.mine.speaks(map.protocol))
+    };
     clusters
         .into_iter()
-        .map(|cluster| {
+        .filter(is_spoken)
+        .filter_map(|cluster| {
             let base = view.pending.get(cluster).copied().or_else(|| world.maps().get(cluster));
-            let record = match base.or_else(|| world.deleted_map(cluster)) {
-                Some(known) => Cow::Borrowed(known),
-                None => Cow::Owned(MapRecord::new(cluster.clone())),
-            };
-            (cluster, Draft { base, record, wanted: !unwanted.contains(cluster) })
+            let record = base.map(Cow::Borrowed).or_else(|| begin(cluster, world, speech))?;
+            let is_durable = world.durable_floor() >= Some(record.highest_epoch());
+            let wanted = !unwanted.contains(cluster);
+            Some((cluster, Draft { base, record, wanted, is_durable }))
         })
         .collect()
+}
+
+/// The map of a cluster that has none. It goes on from one that was deleted, if that is certain to be
+/// how it was: seen at its deletion, or not deleted by a coordinator, which would have made its
+/// epochs durable. Else it begins from the epoch floor, or not at all while that cannot be read.
+fn begin<'a>(
+    cluster: &ClusterName,
+    world: &'a World,
+    speech: &Speech,
+) -> Option<Cow<'a, MapRecord>> {
+    let (deleted, floor) = (world.deleted_map(cluster), world.floor());
+    let known = deleted.filter(|deleted| {
+        let is_certain =
+            deleted.is_exact || floor.is_some_and(|floor| deleted.map.highest_epoch() > floor);
+        is_certain && speech.mine.speaks(deleted.map.protocol)
+    });
+    if let Some(known) = known {
+        return Some(Cow::Borrowed(&known.map));
+    }
+    let reached = deleted.map(|deleted| deleted.map.highest_epoch()).unwrap_or_default();
+    let epoch_floor = floor?.max(reached);
+    Some(Cow::Owned(MapRecord { epoch_floor, ..MapRecord::new(cluster.clone()) }))
 }
 
 /// Whether the shards of a split or merge still drain for it.
@@ -190,6 +222,15 @@ impl Draft<'_> {
         }
     }
 
+    /// Puts the map into the version in use, once all who own shards of it speak that.
+    pub(super) fn speak(&mut self, peers: &Peers<'_>, world: &World) {
+        let in_use = peers.speech.in_use;
+        let mut owners = self.record.entries.values().filter_map(Entry::owner);
+        if self.record.protocol != in_use && owners.all(|owner| peers.follows(world, owner)) {
+            self.record.to_mut().protocol = in_use;
+        }
+    }
+
     /// Who owns a shard.
     pub(super) fn owner(&self, path: &ShardPath) -> Option<&MemberId> {
         self.record.entries.get(path)?.owner()
@@ -239,11 +280,20 @@ impl Draft<'_> {
         self.record.entries.values().all(|entry| entry.owner().is_none())
     }
 
+    /// Whether it has only to be deleted.
+    fn is_over(&self) -> bool {
+        let nobodys = |map: &MapRecord| map.entries.values().all(|e| e.owner().is_none());
+        !self.wanted && self.base.is_some_and(nobodys)
+    }
+
+    /// The epoch that must outlive the map before it can be deleted; the lowest if it stays.
+    pub(super) fn floor(&self) -> Epoch {
+        if self.is_over() { self.record.highest_epoch() } else { Epoch::default() }
+    }
+
     /// The write that makes the map so, if it is not so already.
     pub(super) fn into_write(self) -> Option<Write> {
-        let nobodys = |map: &MapRecord| map.entries.values().all(|e| e.owner().is_none());
-        if !self.wanted && self.base.is_some_and(nobodys) {
-            // The entries go with the object, which is remembered with their epochs.
+        if self.is_over() && self.is_durable {
             let name = self.record.cluster.as_str().to_owned();
             let version = self.record.version.clone();
             return Some(Write::Delete(Target { kind: Kind::Map, name }, version));

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{ClusterName, Epoch, GroupName, GroupScope, GroupTraits, MemberId, Moment, ShardId};
 
 use super::View;
-use crate::api::{MemberSpec, MemberState, PROTOCOL_VERSION, ShardLoad, ShardPath};
+use crate::api::{MemberSpec, MemberState, ShardLoad, ShardPath};
 use crate::handover::{Entry, Facts};
 use crate::lease::{self, LeaseState};
 use crate::planner::{PlanMember, Role};
+use crate::protocol::{self, Versions};
+use crate::world::World;
 
 /// The members as the coordinator judges them.
 pub(super) struct Peers<'a> {
@@ -23,17 +25,26 @@ pub(super) struct Peers<'a> {
     pub(super) groups_known: bool,
     /// The loads told, also by those who are gone.
     pub(super) told: BTreeMap<&'a MemberId, &'a [ShardLoad]>,
+    pub(super) speech: Speech,
+}
+
+/// Who speaks which versions of the protocol.
+pub(super) struct Speech {
+    /// The coordinator.
+    pub(super) mine: Versions,
+    /// The version in use.
+    pub(super) in_use: u32,
 }
 
 impl<'a> Peers<'a> {
-    pub(super) fn judge(view: &View<'a>, now: Moment) -> Self {
+    pub(super) fn judge(view: &View<'a>, mine: Versions, now: Moment) -> Self {
         let world = view.world;
         let states: BTreeMap<MemberId, LeaseState> = world
             .leases()
             .iter()
             .filter_map(|(name, lease)| {
                 let member = lease::subject(name)?;
-                let state = lease.state(&member, view.timings.margin, now);
+                let state = lease.state(&member, view.timings, now);
                 Some((member, state))
             })
             .collect();
@@ -51,6 +62,7 @@ impl<'a> Peers<'a> {
             acknowledged: BTreeSet::new(),
             groups: BTreeMap::new(),
             told: BTreeMap::new(),
+            speech: Speech { mine, in_use: protocol::in_use(world, view.me, mine) },
             groups_known: states
                 .iter()
                 .all(|(member, state)| !state.is_alive() || world.members().contains_key(member)),
@@ -72,13 +84,14 @@ impl<'a> Peers<'a> {
             return;
         }
         self.add_groups(spec);
-        let speaks = spec.protocol_version == PROTOCOL_VERSION;
+        let speaks = spec.versions().speaks(self.speech.in_use);
         let role = match (state, spec.state) {
             (Some(state), MemberState::Leaving) if state.is_alive() => Role::Leaving,
-            (Some(LeaseState::Fresh), MemberState::Active) if speaks && spec.drain => {
+            // One that owns shards and does not speak the version in use hinders it.
+            (Some(LeaseState::Fresh), MemberState::Active) if spec.drain || !speaks => {
                 Role::Emptying
             }
-            (Some(LeaseState::Fresh), MemberState::Active) if speaks => Role::Open,
+            (Some(LeaseState::Fresh), MemberState::Active) => Role::Open,
             _ => Role::Frozen,
         };
         let (capacity, groups) = (spec.capacity.max(1), spec.groups.iter().cloned().collect());
@@ -100,6 +113,14 @@ impl<'a> Peers<'a> {
     /// Whether a group is one for the whole fleet.
     pub(super) fn is_fleet_wide(&self, group: &GroupName) -> bool {
         self.groups.get(group).is_some_and(|traits| traits.scope == GroupScope::Fleet)
+    }
+
+    /// Whether a member that owns shards can go on with them in the version in use, or never acts
+    /// again.
+    pub(super) fn follows(&self, world: &World, owner: &MemberId) -> bool {
+        let member = world.members().get(owner);
+        self.states.get(owner).is_some_and(|state| state.is_gone())
+            || member.is_some_and(|member| member.spec.versions().speaks(self.speech.in_use))
     }
 
     pub(super) fn facts(&self, cluster: &ClusterName, path: &ShardPath, entry: &Entry) -> Facts {

@@ -17,10 +17,14 @@ impl Hash for Node {
             clusters,
             down_clusters,
             world,
+            unread,
+            // For logs and whoever asks; what decides is the world.
+            problems: _,
             membership,
             tracker,
             election,
             coordinator,
+            floor,
             planned,
             // Estimates, which change only where work is measured; what they amount to is told in
             // the Member, which is part of the world. The model measures none.
@@ -37,9 +41,9 @@ impl Hash for Node {
             // Jitter, of which no decision may hang.
             rng: _,
         } = self;
-        (clusters, down_clusters, world, tracker, election, coordinator).hash(state);
+        (clusters, down_clusters, world, unread, tracker, election, coordinator).hash(state);
         (membership.id(), membership.standing(), membership.renew_at()).hash(state);
-        (outbox, member_written, leave_by, drain, departed, was_coordinating).hash(state);
+        (outbox, member_written, leave_by, drain, departed, was_coordinating, floor).hash(state);
         // A plan from an older revision is as good as none; revisions themselves only count up.
         let current = planned.as_ref().filter(|plan| plan.is_of(world.revision()));
         current.map(super::lead::Planned::holds).hash(state);

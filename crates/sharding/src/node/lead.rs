@@ -1,8 +1,6 @@
 //! The member's part in the election, and its work as coordinator.
 
-use std::time::Duration;
-
-use model::{MemberId, Moment};
+use model::{Epoch, MemberId, Moment};
 
 use super::{Node, Note};
 use crate::api::MemberState;
@@ -11,6 +9,7 @@ use crate::election;
 use crate::lease::{self, COORDINATOR, LeaseState};
 use crate::ledger::Ledger;
 use crate::outbox::Flight;
+use crate::protocol::Versions;
 use crate::record::{Kind, Object, Outcome, Write};
 
 /// What the last plan was computed from, as far as it must be computed anew when that changes.
@@ -37,47 +36,64 @@ impl Node {
     /// Takes part in the election and, if elected, coordinates. Says when to look again.
     pub(super) fn coordinate(&mut self, now: Moment) -> Option<Moment> {
         let wake = if self.may_coordinate(now) { self.stand_for_election(now) } else { None };
+        if !self.unread.is_empty() {
+            self.step_down(now);
+        }
         let coordinating = self.is_coordinator(now);
         if self.was_coordinating != coordinating {
             self.was_coordinating = coordinating;
             self.notes.push(Note::Coordinating(coordinating));
-            self.coordinator = Coordinator::default();
+            self.coordinator = Coordinator::speaking(self.config.speaks);
             self.ledger = Ledger::default();
+            self.floor = Epoch::default();
             self.planned = None;
         }
         let planned = if coordinating { self.plan(now) } else { None };
+        if coordinating && self.world.durable_floor().is_some_and(|durable| durable < self.floor) {
+            // Before the next renewal is due: maps wait for it.
+            self.stand_for_election(now);
+        }
         [wake, planned].into_iter().flatten().min()
     }
 
     /// A leaving member goes on coordinating while it has shards of its own to give away, and
     /// begins only if nobody else is there to do it.
     fn may_coordinate(&self, now: Moment) -> bool {
-        if !self.membership.is_valid(now) || !self.is_ready() {
+        if !self.membership.is_valid(now) || !self.is_ready() || !self.unread.is_empty() {
             return false;
         }
         self.leave_by.is_none()
             || (self.owns_any() && (self.is_coordinator(now) || !self.sees_another(now)))
     }
 
+    /// A map of a version that we do not speak is not ours to replace: whoever speaks it shall
+    /// coordinate.
+    fn step_down(&mut self, now: Moment) {
+        self.election.lost();
+        if self.world.coordinator().as_ref() == Some(self.membership.id()) {
+            self.release(COORDINATOR, now);
+        }
+    }
+
+    /// Whether shards of maps that we can read name us as owner.
     pub(super) fn owns_any(&self) -> bool {
         let me = self.membership.id();
-        self.world
-            .maps()
-            .values()
-            .any(|map| map.entries.values().any(|entry| entry.owner() == Some(me)))
+        let read = self.world.maps().values().filter(|map| !self.unread.contains(&map.cluster));
+        read.flat_map(|map| map.entries.values()).any(|entry| entry.owner() == Some(me))
     }
 
     fn sees_another(&self, now: Moment) -> bool {
         self.world.members().iter().any(|(id, member)| {
-            let state = |lease: &lease::ObservedLease| lease.state(id, self.margin(), now);
+            let state = |lease: &lease::ObservedLease| lease.state(id, self.config.lease, now);
             id != self.membership.id()
                 && member.spec.state == MemberState::Active
+                && self.reads_all(member.spec.versions())
                 && self.world.lease_of(id).is_some_and(|lease| state(lease).is_alive())
         })
     }
 
-    fn margin(&self) -> Duration {
-        self.config.lease.margin
+    fn reads_all(&self, versions: Versions) -> bool {
+        self.world.maps().values().all(|map| versions.speaks(map.protocol))
     }
 
     fn stand_for_election(&mut self, now: Moment) -> Option<Moment> {
@@ -86,7 +102,8 @@ impl Node {
         if observed.is_some_and(|lease| lease.record.holder.as_deref() != Some(me.as_str())) {
             self.election.lost();
         }
-        match self.election.step(me, observed, self.config.lease, now) {
+        let floor = self.floor.max(self.world.highest_floor());
+        match self.election.step(me, observed, floor, self.config.lease, now) {
             election::Step::Wait(until) => Some(until),
             election::Step::Write(write) => {
                 self.outbox.offer(write, now);
@@ -136,6 +153,7 @@ impl Node {
             since,
         };
         let plan = self.coordinator.step(&view, now);
+        self.floor = self.floor.max(plan.floor);
         let mut held_back = false;
         for write in plan.writes {
             held_back |= !self.send(write, now);
@@ -162,7 +180,7 @@ impl Node {
             .iter()
             .filter_map(|(name, lease)| {
                 let member = lease::subject(name)?;
-                let state = lease.state(&member, self.margin(), now);
+                let state = lease.state(&member, self.config.lease, now);
                 Some((member, state))
             })
             .collect()

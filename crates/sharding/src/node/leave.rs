@@ -45,10 +45,12 @@ impl Node {
     /// Whether nothing is ours any more, by the maps and by what we hold.
     fn is_free(&self) -> bool {
         let warming = |held: &model::Holding| held.hold == model::Hold::Warming;
-        !self.owns_any() && self.tracker.owned().holdings.values().all(warming)
+        !self.owns_any()
+            && !self.tracker.withholds_any()
+            && self.tracker.owned().holdings.values().all(warming)
     }
 
-    fn release(&mut self, name: &str, now: Moment) -> bool {
+    pub(super) fn release(&mut self, name: &str, now: Moment) -> bool {
         let Some(held) = self.world.leases().get(name) else { return false };
         let write = Write::Replace(Object::Lease(held.record.released()));
         self.outbox.offer(write, now)

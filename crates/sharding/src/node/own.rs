@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::{MemberId, Moment, ShardId, Work};
 
 use super::{Node, Note};
-use crate::api::{GroupDetail, MemberSpec, PROTOCOL_VERSION};
+use crate::api::{GroupDetail, MemberSpec};
 use crate::handle::Departure;
 use crate::lease::{self, LeaseRecord};
 use crate::load::Load;
@@ -47,8 +47,8 @@ impl Node {
         }
         let is = self.membership.id().clone();
         self.tracker.restart(is.clone());
-        for (cluster, map) in self.world.maps() {
-            self.tracker.observe(cluster, Some(map), now);
+        for cluster in self.world.maps().keys().cloned().collect::<Vec<_>>() {
+            self.follow_map(&cluster, now);
         }
         // What it told was of shards that it does not hold any more.
         self.load = Load::default();
@@ -137,7 +137,8 @@ impl Node {
             identity: self.config.identity.clone(),
             state: self.state(),
             capacity: self.config.capacity,
-            protocol_version: PROTOCOL_VERSION,
+            protocol_version: self.config.speaks.newest,
+            oldest_protocol_version: self.config.speaks.told_oldest(),
             groups: self.groups.clone(),
             group_details: GroupDetail::all_of(&self.config.traits),
             shards: self.tracker.owned().holdings.len().try_into().unwrap_or(u32::MAX),

@@ -5,24 +5,20 @@
 //! cut off by this side when the server should have ended it and did not: a dead connection must
 //! not pass for a quiet one.
 
-use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
 
 use futures::StreamExt;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::api::{DynamicObject, ListParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
-use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Message;
-use crate::api::{Member, ShardMap};
 use crate::lease;
-use crate::lease::LeaseRecord;
 use crate::problem::{self, Operation};
-use crate::record::{Event, Kind, MapRecord, MemberRecord, Object};
+use crate::read;
+use crate::record::{Event, Kind, Object};
 
 /// How long the server keeps a watch open.
 const WATCH_SECONDS: u32 = 60;
@@ -51,13 +47,9 @@ pub(crate) fn spawn(
         messages: messages.clone(),
         rng: rng.fork(),
     };
-    let leases = Api::<Lease>::namespaced(client.clone(), namespace);
-    let members = Api::<Member>::namespaced(client.clone(), namespace);
-    let maps = Api::<ShardMap>::namespaced(client.clone(), namespace);
-    tasks
-        .spawn(watch(Kind::Lease).run(leases, |lease| LeaseRecord::read(lease).map(Object::Lease)));
-    tasks.spawn(watch(Kind::Member).run(members, |m| MemberRecord::read(m).map(Object::Member)));
-    tasks.spawn(watch(Kind::Map).run(maps, |map| MapRecord::read(map).map(Object::Map)));
+    for kind in [Kind::Lease, Kind::Member, Kind::Map] {
+        tasks.spawn(watch(kind).run(read::api(client, namespace, kind)));
+    }
 }
 
 struct Follow {
@@ -78,13 +70,10 @@ enum End {
 }
 
 impl Follow {
-    async fn run<K>(mut self, api: Api<K>, read: fn(&K) -> Option<Object>)
-    where
-        K: Clone + DeserializeOwned + Debug + Send + 'static,
-    {
+    async fn run(mut self, api: Api<DynamicObject>) {
         let mut failures = 0u32;
         loop {
-            let (verb, end) = self.list_and_watch(&api, read, &mut failures).await;
+            let (verb, end) = self.list_and_watch(&api, &mut failures).await;
             let text = match end {
                 End::Closed => return,
                 End::Relist => {
@@ -103,30 +92,23 @@ impl Follow {
     }
 
     /// One list and the watches that follow it, until something breaks. Names the verb that broke.
-    async fn list_and_watch<K>(
+    async fn list_and_watch(
         &mut self,
-        api: &Api<K>,
-        read: fn(&K) -> Option<Object>,
+        api: &Api<DynamicObject>,
         failures: &mut u32,
-    ) -> (&'static str, End)
-    where
-        K: Clone + DeserializeOwned + Debug + 'static,
-    {
-        let mut version = match self.list(api, read).await {
+    ) -> (&'static str, End) {
+        let mut version = match self.list(api).await {
             Ok(version) => version,
             Err(end) => return ("list", end),
         };
         loop {
-            if let Err(end) = self.watch(api, read, &mut version, failures).await {
+            if let Err(end) = self.watch(api, &mut version, failures).await {
                 return ("watch", end);
             }
         }
     }
 
-    async fn list<K>(&self, api: &Api<K>, read: fn(&K) -> Option<Object>) -> Result<String, End>
-    where
-        K: Clone + DeserializeOwned + Debug,
-    {
+    async fn list(&self, api: &Api<DynamicObject>) -> Result<String, End> {
         let mut objects = Vec::new();
         let mut params = ListParams { limit: Some(PAGE), ..self.selection() };
         let version = loop {
@@ -136,7 +118,9 @@ impl Follow {
                     End::Failed(problem::timed_out(&self.operation("list"), LIST_TIMEOUT))
                 })?
                 .map_err(|error| self.end("list", &error))?;
-            objects.extend(page.items.iter().filter_map(read));
+            for object in page.items {
+                objects.extend(self.read("list", object)?);
+            }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
                 None => break page.metadata.resource_version.unwrap_or_default(),
@@ -148,16 +132,12 @@ impl Follow {
     }
 
     /// One watch, until the server ends it.
-    async fn watch<K>(
+    async fn watch(
         &self,
-        api: &Api<K>,
-        read: fn(&K) -> Option<Object>,
+        api: &Api<DynamicObject>,
         version: &mut String,
         failures: &mut u32,
-    ) -> Result<(), End>
-    where
-        K: Clone + DeserializeOwned + Debug + 'static,
-    {
+    ) -> Result<(), End> {
         let selection = self.selection();
         let params = WatchParams {
             label_selector: selection.label_selector,
@@ -179,10 +159,10 @@ impl Follow {
         {
             match event.map_err(|error| self.end("watch", &error))? {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    self.pass_on(read(&object), version, Event::Applied).await?;
+                    self.pass_on(object, version, Event::Applied).await?;
                 }
                 WatchEvent::Deleted(object) => {
-                    self.pass_on(read(&object), version, Event::Deleted).await?;
+                    self.pass_on(object, version, Event::Deleted).await?;
                 }
                 WatchEvent::Bookmark(mark) => *version = mark.metadata.resource_version,
                 WatchEvent::Error(status) => {
@@ -195,13 +175,18 @@ impl Follow {
 
     async fn pass_on(
         &self,
-        object: Option<Object>,
+        object: DynamicObject,
         version: &mut String,
         event: fn(Object) -> Event,
     ) -> Result<(), End> {
-        let Some(object) = object else { return Ok(()) };
+        let Some(object) = self.read("watch", object)? else { return Ok(()) };
         version.clone_from(&object.version().resource);
         self.send(event(object)).await
+    }
+
+    fn read(&self, verb: &'static str, object: DynamicObject) -> Result<Option<Object>, End> {
+        let unreadable = |error| End::Failed(problem::unreadable(&self.operation(verb), &error));
+        read::object(self.kind, object).map_err(unreadable)
     }
 
     fn selection(&self) -> ListParams {

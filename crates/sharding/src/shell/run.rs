@@ -43,6 +43,8 @@ pub(crate) struct Snapshot {
     pub(crate) is_coordinator: bool,
     pub(crate) unowned: u32,
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
+    /// What people must put right in the home cluster.
+    pub(crate) found: Vec<String>,
 }
 
 /// Drains the engine has finished, on their way to the loop. Bounded by the shards held: the set
@@ -192,7 +194,7 @@ impl Loop {
     fn deadline(&self, write: &Write, own: &str) -> Duration {
         let Target { kind, name } = write.target();
         let lease = kind == Kind::Lease && (name == own || name == lease::COORDINATOR);
-        if lease { self.lease.renew_interval * 3 / 4 } else { WRITE_TIMEOUT }
+        if lease { self.lease.renewal_deadline() } else { WRITE_TIMEOUT }
     }
 
     /// The fence first, then those who wait for a change.
@@ -215,6 +217,7 @@ impl Loop {
             is_coordinator: self.node.is_coordinator(now),
             unowned: self.unowned.1,
             problems: Arc::clone(&self.problems),
+            found: self.node.problems().to_vec(),
         };
         self.metrics.set_owned(&published.owned);
         self.metrics.set_unowned(snapshot.unowned);
@@ -239,6 +242,8 @@ impl Loop {
             Note::Took(lease) => {
                 warn!(%member, lease, "took the Lease of a silent member; its shards go to others");
             }
+            Note::Problem(text) => warn!(%member, "{text}"),
+            Note::Solved(text) => info!(%member, was = text, "put right"),
             Note::HandedOver(handover) => {
                 let reason = handover.reason.label();
                 info!(shard = %handover.shard, reason, took = ?handover.took, "shard handed over");

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use crate::api::{MANAGED_BY, Member, ShardMap};
 use crate::lease::LeaseRecord;
 use crate::problem::{self, Operation};
+use crate::read::{self, Unreadable};
 use crate::record::{Kind, MapRecord, MemberRecord, Object, Outcome, Target, Version, Write};
 
 /// How to reach the home cluster.
@@ -33,6 +34,14 @@ pub(crate) struct Done {
     pub(crate) problem: Option<String>,
 }
 
+/// Why nothing is known to have been written.
+enum Failure {
+    /// The home cluster refused, or could not be reached.
+    Refused(kube::Error),
+    /// The write met another version of the object, and that one cannot be read.
+    Unreadable(Unreadable),
+}
+
 impl Writer {
     /// Carries out `write` within `deadline`. `wall` goes into Leases, for people.
     pub(crate) async fn run(self, write: Write, deadline: Duration, wall: Timestamp) -> Done {
@@ -45,14 +54,20 @@ impl Writer {
         let (outcome, problem) =
             match tokio::time::timeout(deadline, self.dispatch(write, wall)).await {
                 Ok(Ok(outcome)) => (outcome, None),
-                Ok(Err(error)) => (Outcome::Failed, Some(problem::explain(&operation, &error))),
+                Ok(Err(Failure::Refused(error))) => {
+                    (Outcome::Failed, Some(problem::explain(&operation, &error)))
+                }
+                Ok(Err(Failure::Unreadable(error))) => {
+                    (Outcome::Failed, Some(problem::unreadable(&operation, &error)))
+                }
                 Err(_) => (Outcome::Failed, Some(problem::timed_out(&operation, deadline))),
             };
         Done { target, outcome, operation, problem }
     }
 
-    async fn dispatch(&self, write: Write, wall: Timestamp) -> Result<Outcome, kube::Error> {
-        match write.target().kind {
+    async fn dispatch(&self, write: Write, wall: Timestamp) -> Result<Outcome, Failure> {
+        let target = write.target();
+        let sent = match target.kind {
             Kind::Lease => {
                 let read = |lease: &Lease| LeaseRecord::read(lease).map(Object::Lease);
                 self.send(write, |object| self.lease(object, wall), read).await
@@ -65,7 +80,22 @@ impl Writer {
                 let read = |map: &ShardMap| MapRecord::read(map).map(Object::Map);
                 self.send(write, |object| self.map(object), read).await
             }
+        };
+        match sent {
+            Ok(outcome) => Ok(outcome),
+            Err(error) if is_conflict(&error, &target.name) => {
+                Ok(Outcome::Conflict(self.find(&target).await?))
+            }
+            Err(error) => Err(Failure::Refused(error)),
         }
+    }
+
+    /// The object as it is now, of whatever version of the protocol.
+    async fn find(&self, target: &Target) -> Result<Option<Object>, Failure> {
+        let api = read::api(&self.client, &self.namespace, target.kind);
+        let found = api.get_opt(&target.name).await.map_err(Failure::Refused)?;
+        let read = found.map(|object| read::object(target.kind, object));
+        read.transpose().map(Option::flatten).map_err(Failure::Unreadable)
     }
 
     async fn send<K>(
@@ -84,7 +114,7 @@ impl Writer {
         let api = Api::<K>::namespaced(self.client.clone(), &self.namespace);
         let name = write.target().name;
         let params = PostParams::default();
-        let result = match write {
+        let written = match write {
             Write::Create(object) => match make(object) {
                 Some(object) => api.create(&params, &object).await.map(Some),
                 None => return Ok(Outcome::Failed),
@@ -95,13 +125,7 @@ impl Writer {
             },
             Write::Delete(_, version) => api.delete(&name, &exactly(version)).await.map(|_| None),
         };
-        match result {
-            Ok(object) => Ok(Outcome::Done(object.as_ref().and_then(read))),
-            Err(error) if is_conflict(&error, &name) => {
-                Ok(Outcome::Conflict(api.get_opt(&name).await?.as_ref().and_then(read)))
-            }
-            Err(error) => Err(error),
-        }
+        Ok(Outcome::Done(written?.as_ref().and_then(read)))
     }
 
     fn metadata(&self, name: &str, version: &Version) -> ObjectMeta {
@@ -129,7 +153,9 @@ impl Writer {
             renew_time: Some(MicroTime(wall)),
             ..LeaseSpec::default()
         };
-        Some(Lease { metadata: self.metadata(&record.name, &record.version), spec: Some(spec) })
+        let annotations = record.floor.annotations();
+        let metadata = ObjectMeta { annotations, ..self.metadata(&record.name, &record.version) };
+        Some(Lease { metadata, spec: Some(spec) })
     }
 
     fn member(&self, object: Object) -> Option<Member> {

@@ -17,8 +17,7 @@ use sharding::{
 use crate::canonical::ORIGIN_S;
 
 /// The timings, a tick being a second: a member may act for 4 ticks after it sent its last renewal,
-/// its Lease may be taken 6 ticks after that was seen. With a shorter Lease, one renewal that comes
-/// a tick late would count as the second in a row.
+/// its Lease may be taken 6 ticks after that was seen, and counts as late after 2 and a half.
 pub const TIMINGS: LeaseTimings = LeaseTimings {
     duration: Duration::from_secs(5),
     renew_interval: Duration::from_secs(1),

@@ -1,15 +1,20 @@
 //! The members, their clocks, the network between them and the store, and an engine that keeps
 //! every shard busy.
 
+mod clock;
+mod hands;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
-use model::{ClusterName, Epoch, Hold, MemberId, Moment, Purpose, ShardId, Work};
+use model::{ClusterName, Epoch, Hold, MemberId, Purpose, ShardId, Work};
 use sharding::node::{Input, Node};
+use sharding::protocol::Versions;
 use sharding::record::{Kind, Outcome, Target, Write};
 use sharding::{Config, LeaseTimings};
 
+use self::clock::{DriftingClock, Heat};
 use crate::oracle::Oracle;
 use crate::server::Server;
 
@@ -58,6 +63,8 @@ pub enum Network {
 pub struct Fleet {
     pub server: Server,
     pub oracle: Oracle,
+    /// What the next replica to start speaks.
+    pub speaks: Versions,
     network: Network,
     rng: fastrand::Rng,
     now_us: u64,
@@ -69,25 +76,10 @@ pub struct Fleet {
     heat: BTreeMap<ClusterName, Heat>,
 }
 
-/// How much work a cluster makes, spread evenly over its uids.
-#[derive(Clone, Copy, Default)]
-struct Heat {
-    /// Milliseconds of work in each second.
-    rate: u64,
-    since_us: u64,
-    /// All that it made until then.
-    before_us: u64,
-}
-
-impl Heat {
-    fn worked_us(self, now_us: u64) -> u64 {
-        self.before_us + (now_us - self.since_us) * self.rate / 1_000
-    }
-}
-
 struct Replica {
     node: Node,
     clock: DriftingClock,
+    speaks: Versions,
     gone: bool,
     paused_until: u64,
     cut_off_until: u64,
@@ -105,32 +97,13 @@ struct Run {
     epoch: Epoch,
 }
 
-/// A clock with an origin and a rate of its own.
-#[derive(Clone, Copy)]
-struct DriftingClock {
-    origin_us: u64,
-    rate_ppm: i64,
-}
-
-impl DriftingClock {
-    fn read(self, real_us: u64) -> Moment {
-        let elapsed = (real_us as i64 * (1_000_000 + self.rate_ppm) / 1_000_000) as u64;
-        Moment::from_origin(Duration::from_micros(self.origin_us + elapsed))
-    }
-
-    /// The first real microsecond at which the clock shows `local` or more.
-    fn real(self, local: Moment) -> u64 {
-        let elapsed = (local.since_origin().as_micros() as u64).saturating_sub(self.origin_us);
-        (elapsed * 1_000_000).div_ceil((1_000_000 + self.rate_ppm) as u64)
-    }
-}
-
 impl Fleet {
     /// A store and that many clusters, without members.
     pub fn new(seed: u64, clusters: usize, network: Network) -> Self {
         let mut fleet = Self {
             server: Server::default(),
             oracle: Oracle::default(),
+            speaks: Versions::SPOKEN,
             network,
             rng: fastrand::Rng::with_seed(seed),
             now_us: 0,
@@ -160,6 +133,7 @@ impl Fleet {
         let groups = BTreeSet::from(["tdset".parse().expect("a name")]);
         let config = Config {
             lease: LeaseTimings::default(),
+            speaks: self.speaks,
             ..Config::new(&identity, groups, self.rng.u64(..))
         };
         let mut node = Node::new(config, clock.read(self.now_us));
@@ -168,6 +142,7 @@ impl Fleet {
         self.replicas.push(Replica {
             node,
             clock,
+            speaks: self.speaks,
             gone: false,
             paused_until: 0,
             cut_off_until: 0,
@@ -211,6 +186,11 @@ impl Fleet {
     /// Whether a replica that was asked to leave has done so in good order.
     pub fn has_departed(&self, replica: usize) -> bool {
         self.replicas[replica].node.departed() == Some(sharding::Departure::HandedOver)
+    }
+
+    /// The next replica to start is of one of these releases.
+    pub fn draw_release(&mut self, releases: &[Versions]) {
+        self.speaks = releases[self.rng.usize(..releases.len())];
     }
 
     /// Makes something happen.
@@ -353,11 +333,11 @@ impl Fleet {
                 Some(of.clock.real(of.node.published().valid_until))
             };
             self.oracle.committed(&commit, self.now_us, valid_until);
-            let upto = self.server.end();
-            for watcher in 0..self.replicas.len() {
-                let delay = self.delay();
-                self.schedule(delay, watcher, Happening::Watch { upto });
-            }
+            let speaks = |member: &MemberId| {
+                Some(replicas.iter().find(|r| !r.gone && r.node.id() == member)?.speaks)
+            };
+            Oracle::understood(&commit, replicas[replica].speaks, speaks);
+            self.tell_watches();
         }
         if !self.is_lost(replica)
             && let Some(answer) = self.replicas[replica].requests.get_mut(&request)
@@ -365,6 +345,14 @@ impl Fleet {
             answer.1 = outcome;
             let delay = self.delay();
             self.schedule(delay, replica, Happening::Answer { request });
+        }
+    }
+
+    fn tell_watches(&mut self) {
+        let upto = self.server.end();
+        for watcher in 0..self.replicas.len() {
+            let delay = self.delay();
+            self.schedule(delay, watcher, Happening::Watch { upto });
         }
     }
 

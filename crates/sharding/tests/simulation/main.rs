@@ -7,8 +7,10 @@
 //! `LEASEHOLD_SIM_SEED=n` replays one seed; `LEASEHOLD_SIM_SEEDS=n` runs that many.
 
 mod fleet;
+mod floor;
 mod oracle;
 mod server;
+mod skew;
 
 use fleet::{Fault, Fleet, Network};
 
@@ -109,23 +111,6 @@ fn all_leave_and_come_back_without_repeating_an_epoch() {
         fleet.start();
         fleet.run_for(12_000);
         assert_eq!(fleet.oracle.owners(), [9]);
-    });
-}
-
-#[test]
-fn a_removed_cluster_drains_and_its_map_goes() {
-    for_each_seed("removal", |seed| {
-        let mut fleet = Fleet::new(seed, 6, Network::Calm);
-        for _ in 0..2 {
-            fleet.start();
-        }
-        fleet.run_for(5_000);
-        fleet.set_clusters(4);
-        fleet.run_for(5_000 + fleet::LONGEST_RECONCILE_MS + 2_000);
-        assert_eq!(fleet.server.maps(), 4);
-        fleet.set_clusters(6);
-        fleet.run_for(5_000);
-        assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 6);
     });
 }
 

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{ClusterName, Epoch, GroupName, MemberId, ShardId};
 use sharding::handover::Entry;
 use sharding::lease;
+use sharding::protocol::Versions;
 use sharding::record::{MapRecord, Object};
 
 use crate::server::Commit;
@@ -27,6 +28,7 @@ pub struct Oracle {
     /// The last owner of each probe and its epoch: the highest ever.
     owned: BTreeMap<Probe, (Option<MemberId>, Epoch)>,
     owners: BTreeMap<ShardId, MemberId>,
+    dispatches: BTreeMap<ClusterName, usize>,
     moves: usize,
     splits: usize,
     merges: usize,
@@ -35,6 +37,7 @@ pub struct Oracle {
 impl Oracle {
     /// S1: dispatch intervals of different members never overlap.
     pub fn dispatched(&mut self, shard: &ShardId, member: &MemberId, now_us: u64, until_us: u64) {
+        *self.dispatches.entry(shard.cluster.clone()).or_default() += 1;
         for probe in probes(shard) {
             if let Some((other, end)) = self.running.get(&probe) {
                 assert!(
@@ -93,6 +96,37 @@ impl Oracle {
             *counts.entry(owner).or_default() += 1;
         }
         counts.into_values().collect()
+    }
+
+    /// A map is replaced or deleted only by one that speaks its version, and no owner in it that
+    /// lives is left behind. `speaks` tells of the living.
+    pub fn understood(
+        commit: &Commit,
+        writer: Versions,
+        speaks: impl Fn(&MemberId) -> Option<Versions>,
+    ) {
+        if let Some(Object::Map(before)) = &commit.before {
+            assert!(writer.speaks(before.protocol), "who speaks {writer} replaces {before:?}");
+        }
+        let Some(Object::Map(map)) = &commit.after else { return };
+        for owner in map.entries.values().filter_map(Entry::owner) {
+            let follows = speaks(owner).is_none_or(|versions| versions.speaks(map.protocol));
+            let before = commit.before.as_ref();
+            let stays =
+                matches!(before, Some(Object::Map(before)) if before.protocol == map.protocol);
+            assert!(follows || stays, "{owner} does not speak the version of {map:?}");
+        }
+    }
+
+    /// How many reconciles of a cluster were begun.
+    pub fn dispatches(&self, cluster: &str) -> usize {
+        self.dispatches.iter().filter(|(name, _)| name.as_str() == cluster).map(|(_, n)| n).sum()
+    }
+
+    /// The highest epoch of a cluster.
+    pub fn epoch(&self, cluster: &str) -> u64 {
+        let of = self.owned.iter().filter(|((name, ..), _)| name.as_str() == cluster);
+        of.map(|(_, (_, epoch))| epoch.0).max().unwrap_or_default()
     }
 
     /// How often a shard got an owner.

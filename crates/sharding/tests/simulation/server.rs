@@ -1,7 +1,8 @@
 //! The home cluster: one store of records with versions, and the log that watches read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use sharding::lease;
 use sharding::record::{Event, Kind, Object, Outcome, Target, Version, Write};
 
 /// The store.
@@ -83,6 +84,29 @@ impl Server {
     /// How many ShardMaps there are.
     pub fn maps(&self) -> usize {
         self.objects.keys().filter(|target| target.kind == Kind::Map).count()
+    }
+
+    /// The versions of the protocol that ShardMaps are written in.
+    pub fn protocols(&self) -> Vec<u32> {
+        let maps = self.objects.values().filter_map(|object| match object {
+            Object::Map(map) => Some(map.protocol),
+            _ => None,
+        });
+        let protocols: BTreeSet<u32> = maps.collect();
+        protocols.into_iter().collect()
+    }
+
+    /// The epoch floor that the coordinator's Lease carries.
+    pub fn floor(&self) -> u64 {
+        match self.get(Kind::Lease, lease::COORDINATOR) {
+            Some(Object::Lease(lease)) => lease.floor.known().expect("nobody damages it").0,
+            _ => 0,
+        }
+    }
+
+    /// An object as it is.
+    pub fn get(&self, kind: Kind, name: &str) -> Option<&Object> {
+        self.objects.get(&Target { kind, name: name.to_owned() })
     }
 
     /// All that was ever accepted, in order.

@@ -1,0 +1,37 @@
+//! What people see of a fleet, and what they do to its home cluster by hand.
+
+use sharding::record::{Kind, MapRecord, Object, Outcome, Target, Write};
+
+use super::Fleet;
+
+impl Fleet {
+    /// What a replica says that people must put right.
+    pub fn problem(&self, replica: usize) -> Option<&String> {
+        self.replicas[replica].node.problems().first()
+    }
+
+    /// Whether a replica believes that it coordinates.
+    pub fn coordinates(&self, replica: usize) -> bool {
+        let replica = &self.replicas[replica];
+        replica.node.is_coordinator(replica.clock.read(self.now_us))
+    }
+
+    /// Somebody puts a map into another version of the protocol, and changes nothing else.
+    pub fn rewrite_map(&mut self, cluster: &str, protocol: u32) {
+        let Some(Object::Map(map)) = self.server.get(Kind::Map, cluster) else {
+            panic!("{cluster} has no map");
+        };
+        let map = MapRecord { protocol, ..map.clone() };
+        let (outcome, _) = self.server.write(Write::Replace(Object::Map(map)));
+        assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
+        self.tell_watches();
+    }
+
+    /// Somebody deletes a Lease.
+    pub fn delete_lease(&mut self, name: &str) {
+        let target = Target { kind: Kind::Lease, name: name.to_owned() };
+        let version = self.server.get(Kind::Lease, name).expect("it is there").version().clone();
+        self.server.write(Write::Delete(target, version));
+        self.tell_watches();
+    }
+}

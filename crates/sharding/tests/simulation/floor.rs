@@ -1,0 +1,98 @@
+//! Clusters that leave the configuration and return: their maps go, their epochs go on. The oracle of
+//! S3 remembers every epoch there ever was.
+
+use crate::fleet::{Fault, Fleet, LONGEST_RECONCILE_MS, Network};
+use crate::for_each_seed;
+
+#[test]
+fn a_removed_cluster_drains_and_its_map_goes() {
+    for_each_seed("removal", |seed| {
+        let mut fleet = Fleet::new(seed, 6, Network::Calm);
+        for _ in 0..2 {
+            fleet.start();
+        }
+        fleet.run_for(5_000);
+        assert_eq!(fleet.server.floor(), 0);
+        fleet.set_clusters(4);
+        fleet.run_for(5_000 + LONGEST_RECONCILE_MS + 2_000);
+        assert_eq!(fleet.server.maps(), 4);
+        assert!(fleet.server.floor() > 0, "what they reached is kept");
+        fleet.set_clusters(6);
+        fleet.run_for(5_000);
+        assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 6);
+    });
+}
+
+#[test]
+fn a_cluster_returns_to_a_fleet_that_never_knew_it_and_goes_on_from_its_epochs() {
+    for_each_seed("return", |seed| {
+        let mut fleet = Fleet::new(seed, 3, Network::Calm);
+        for _ in 0..2 {
+            fleet.start();
+        }
+        fleet.run_for(5_000);
+        fleet.set_clusters(1);
+        fleet.run_for(5_000 + LONGEST_RECONCILE_MS + 2_000);
+        assert_eq!(fleet.server.maps(), 1);
+        let floor = fleet.server.floor();
+        // All who saw them go are replaced, the last of them after a while without anybody.
+        fleet.start();
+        fleet.run_for(5_000);
+        for replica in 0..2 {
+            fleet.inject(Fault::Crash(replica));
+        }
+        fleet.run_for(12_000);
+        fleet.inject(Fault::Leave(2));
+        fleet.run_for(LONGEST_RECONCILE_MS + 2_000);
+        assert!(fleet.has_departed(2));
+        fleet.start();
+        fleet.run_for(3_000);
+        fleet.set_clusters(3);
+        fleet.run_for(3_000);
+        assert_eq!(fleet.oracle.owners(), [3]);
+        assert_eq!(fleet.server.floor(), floor, "it has only been carried on");
+        assert!((1..3).all(|cluster| fleet.oracle.epoch(&format!("c{cluster}")) > floor));
+    });
+}
+
+#[test]
+fn a_coordinators_lease_made_anew_carries_what_others_have_seen() {
+    for_each_seed("lease anew", |seed| {
+        let mut fleet = Fleet::new(seed, 3, Network::Calm);
+        for _ in 0..2 {
+            fleet.start();
+        }
+        fleet.run_for(5_000);
+        fleet.set_clusters(1);
+        fleet.run_for(5_000 + LONGEST_RECONCILE_MS + 2_000);
+        let floor = fleet.server.floor();
+        fleet.delete_lease(sharding::lease::COORDINATOR);
+        fleet.run_for(5_000);
+        assert_eq!(fleet.server.floor(), floor);
+    });
+}
+
+/// Clusters come and go, and so do members and what they see.
+#[test]
+fn clusters_come_and_go_under_faults() {
+    for_each_seed("come and go", |seed| {
+        let mut fleet = Fleet::new(seed, 6, Network::Rough);
+        for _ in 0..4 {
+            fleet.start();
+        }
+        fleet.run_for(5_000);
+        for _ in 0..16 {
+            fleet.inject_any();
+            if fleet.draw(0..2) == 0 {
+                let clusters = fleet.draw(1..7) as usize;
+                fleet.set_clusters(clusters);
+            }
+            let pause = fleet.draw(0..15_000);
+            fleet.run_for(pause);
+        }
+        fleet.heal();
+        fleet.set_clusters(6);
+        fleet.run_for(40_000);
+        assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 6, "all owned");
+    });
+}

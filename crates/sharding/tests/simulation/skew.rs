@@ -1,0 +1,136 @@
+//! Fleets whose members speak different versions of the protocol. The next version is a name here:
+//! what it means is what the first does.
+
+use sharding::protocol::Versions;
+
+use crate::fleet::{Fault, Fleet, LONGEST_RECONCILE_MS, Network};
+use crate::for_each_seed;
+
+const OLD: Versions = Versions { oldest: 1, newest: 1 };
+const BOTH: Versions = Versions { oldest: 1, newest: 2 };
+const NEW: Versions = Versions { oldest: 2, newest: 2 };
+
+/// Three that speak `from` are replaced by three that speak `to`, one after the other.
+fn roll(seed: u64, network: Network, from: Versions, to: Versions) -> Fleet {
+    let mut fleet = Fleet::new(seed, 9, network);
+    fleet.speaks = from;
+    for _ in 0..3 {
+        fleet.start();
+    }
+    fleet.run_for(10_000);
+    assert_eq!(fleet.server.protocols(), [from.newest]);
+    fleet.speaks = to;
+    for replica in 0..3 {
+        fleet.start();
+        fleet.run_for(3_000);
+        fleet.inject(Fault::Leave(replica));
+        fleet.run_for(LONGEST_RECONCILE_MS + 9_000);
+        assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 9, "nothing is lost");
+    }
+    fleet.run_for(10_000);
+    fleet
+}
+
+#[test]
+fn a_rolling_update_to_the_next_version_loses_nothing() {
+    for_each_seed("update", |seed| {
+        let fleet = roll(seed, Network::Calm, OLD, BOTH);
+        assert_eq!(fleet.server.protocols(), [2]);
+        assert_eq!(fleet.oracle.owners(), [3, 3, 3]);
+        assert!((0..3).all(|replica| fleet.has_departed(replica)));
+    });
+}
+
+#[test]
+fn a_rolling_update_loses_nothing_over_a_rough_network() {
+    for_each_seed("rough update", |seed| {
+        let mut fleet = roll(seed, Network::Rough, OLD, BOTH);
+        fleet.run_for(20_000);
+        assert_eq!((fleet.server.protocols(), fleet.oracle.owners()), (vec![2], vec![3, 3, 3]));
+    });
+}
+
+#[test]
+fn a_rolling_downgrade_brings_the_maps_back_first() {
+    for_each_seed("downgrade", |seed| {
+        let fleet = roll(seed, Network::Calm, BOTH, OLD);
+        assert_eq!((fleet.server.protocols(), fleet.oracle.owners()), (vec![1], vec![3, 3, 3]));
+        assert!((3..6).all(|replica| fleet.problem(replica).is_none()));
+    });
+}
+
+#[test]
+fn a_member_too_new_for_the_fleet_gets_nothing_and_says_why() {
+    for_each_seed("too new", |seed| {
+        let mut fleet = Fleet::new(seed, 6, Network::Calm);
+        fleet.start();
+        fleet.start();
+        fleet.run_for(5_000);
+        let moves = fleet.oracle.moves();
+        fleet.speaks = NEW;
+        fleet.start();
+        // The members that coordinated leave it to nobody that cannot read their maps.
+        fleet.run_for(20_000);
+        assert_eq!((fleet.oracle.owners(), fleet.oracle.moves()), (vec![3, 3], moves));
+        assert_eq!(fleet.server.protocols(), [1]);
+        let why = fleet.problem(2).expect("it says why");
+        assert!(why.contains("written in protocol version 1"), "{why}");
+        assert!(why.contains("speaks protocol version 2: it acts on none"), "{why}");
+        assert!(fleet.problem(0).is_none());
+        fleet.inject(Fault::Leave(2));
+        fleet.run_for(2_000);
+        assert!(fleet.has_departed(2), "it can go at once");
+    });
+}
+
+#[test]
+fn a_map_of_an_unknown_version_is_refused_and_nothing_of_it_is_acted_on() {
+    for_each_seed("unknown", |seed| {
+        let mut fleet = Fleet::new(seed, 6, Network::Calm);
+        fleet.start();
+        fleet.start();
+        fleet.run_for(10_000);
+        fleet.rewrite_map("c0", 2);
+        fleet.run_for(1_000);
+        let dispatched = fleet.oracle.dispatches("c0");
+        fleet.run_for(20_000);
+        assert_eq!(fleet.oracle.dispatches("c0"), dispatched, "nobody acts on it");
+        assert_eq!(fleet.server.protocols(), [1, 2], "nobody replaces it");
+        assert!((0..2).all(|replica| fleet.problem(replica).is_some()));
+        assert!((0..2).all(|replica| !fleet.coordinates(replica)));
+        // One that speaks both coordinates and brings it back, for the others' sake.
+        fleet.speaks = BOTH;
+        fleet.start();
+        fleet.run_for(20_000);
+        assert_eq!((fleet.server.protocols(), fleet.oracle.owners()), (vec![1], vec![2, 2, 2]));
+        assert!(fleet.oracle.dispatches("c0") > dispatched);
+        assert!((0..3).all(|replica| fleet.problem(replica).is_none()));
+    });
+}
+
+/// Anything may happen while members of either release come and go.
+#[test]
+fn releases_mix_under_faults() {
+    for_each_seed("mixed", |seed| {
+        let mut fleet = Fleet::new(seed, 12, Network::Rough);
+        for _ in 0..4 {
+            fleet.draw_release(&[OLD, BOTH, NEW]);
+            fleet.start();
+        }
+        fleet.run_for(5_000);
+        for _ in 0..12 {
+            fleet.draw_release(&[OLD, BOTH, NEW]);
+            fleet.inject_any();
+            let pause = fleet.draw(0..8_000);
+            fleet.run_for(pause);
+        }
+        fleet.heal();
+        // Whatever the maps are written in, somebody must speak it, and be one whom all others can
+        // follow.
+        fleet.speaks = BOTH;
+        fleet.start();
+        fleet.run_for(60_000);
+        assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 12, "all owned");
+        assert_eq!(fleet.server.protocols().len(), 1, "all in one version");
+    });
+}
