@@ -19,10 +19,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Span;
 
-use crate::cache::Entry;
+use crate::cache::{Entry, LocalKey};
 use crate::controller::{ControllerSpec, Source};
 use crate::feed::Feed;
-use crate::header::LocalKey;
 use crate::informer::{Informer, Target};
 use crate::lookup::CacheView;
 use crate::meter::{Meter, Slices};

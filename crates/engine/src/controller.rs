@@ -1,7 +1,7 @@
 //! The controller builder, and [`ControllerSpec`]: a controller with its types erased, ready for
 //! the engine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use model::group::GroupInput;
 use model::{ControllerName, GroupName, GroupScope, ObjectKey};
 
-use crate::cache::Entry;
+use crate::cache::{Entry, Index, Recipe, Strip};
 use crate::lookup::Lookup;
 use crate::object::{Kind, Object};
 use crate::reconcile::{Action, Context, ReconcileError, Reconciler};
@@ -84,6 +84,7 @@ pub struct Controller<K> {
     timeout: Duration,
     primary: Source,
     others: Vec<Source>,
+    recipes: BTreeMap<Kind, Recipe>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -125,6 +126,7 @@ impl Controller<()> {
                 role: Role::Primary { predicates: Vec::new() },
             },
             others: Vec::new(),
+            recipes: BTreeMap::new(),
             kind: PhantomData,
         }
     }
@@ -169,6 +171,33 @@ impl<K: Object> Controller<K> {
             }
         });
         self.others.push(Source { kind: Kind::of::<C>(), scope, role: Role::Mapped(erased) });
+        self
+    }
+
+    /// Keeps an index of the cached objects of kind `C`, read with [`Context::indexed`]: `values`
+    /// says under which values an object is found. It sees the object as it came, also what
+    /// [`Self::strip`] drops, and must depend on nothing else.
+    ///
+    /// # Panics
+    /// If a kind has more than [`crate::cache::MAX_INDEXES`]: indexes are written in the program.
+    pub fn index<C: Object>(
+        self,
+        name: &str,
+        values: impl Fn(&C) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.recipe::<C>(|recipe| recipe.index(Index::new(name, values)))
+    }
+
+    /// Drops parts of the objects of kind `C` before they are cached. A part that another controller
+    /// of the same manager wants stays. With [`Strip::all_but_metadata`] read them as
+    /// `PartialObjectMeta`, through [`Context::get_as`].
+    pub fn strip<C: Object>(self, strip: Strip) -> Self {
+        self.recipe::<C>(|recipe| recipe.strip(strip))
+    }
+
+    fn recipe<C: Object>(mut self, change: impl FnOnce(Recipe) -> Recipe) -> Self {
+        let recipe = self.recipes.entry(Kind::of::<C>()).or_default();
+        *recipe = change(std::mem::take(recipe));
         self
     }
 
@@ -261,6 +290,7 @@ impl<K: Object> Controller<K> {
             workers: self.workers,
             timeout: self.timeout,
             sources,
+            recipes: self.recipes,
             reconciler: Arc::new(reconciler),
         }
     }
@@ -276,6 +306,8 @@ pub struct ControllerSpec {
     pub(crate) timeout: Duration,
     /// The first is the primary.
     pub(crate) sources: Vec<Source>,
+    /// What the caches of its kinds keep, where it is not whole objects.
+    pub(crate) recipes: BTreeMap<Kind, Recipe>,
     pub(crate) reconciler: Arc<dyn ErasedReconciler>,
 }
 

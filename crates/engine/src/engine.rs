@@ -12,6 +12,7 @@ use prometheus::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::cache::{DECODED_BYTES, DecodedCache, Recipes};
 use crate::conductor::{Conductor, Parts};
 use crate::controller::ControllerSpec;
 use crate::dispatch::DispatchObserver;
@@ -109,6 +110,8 @@ impl Engine {
             metrics.clone(),
             Arc::clone(&board),
             fastrand::Rng::with_seed(config.seed),
+            recipes(&runners),
+            Arc::new(DecodedCache::new(DECODED_BYTES)),
         );
         let controllers = runners.iter().map(|runner| {
             let group = config.groups[&runner.spec.name].clone();
@@ -178,6 +181,18 @@ fn check(
         }
     }
     Ok(())
+}
+
+/// What the cache of each kind keeps: what any of its controllers needs.
+fn recipes(runners: &[Runner]) -> Recipes {
+    let mut recipes = Recipes::default();
+    for spec in runners.iter().map(|runner| &runner.spec) {
+        for kind in spec.kinds() {
+            let recipe = spec.recipes.get(&kind).cloned().unwrap_or_default();
+            recipes.declare(&kind, recipe);
+        }
+    }
+    recipes
 }
 
 fn queue(spec: &ControllerSpec, clock: &Arc<dyn Clock>, metrics: &Metrics) -> Arc<WorkQueue> {

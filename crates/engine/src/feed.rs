@@ -7,12 +7,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use model::{Clock, ClusterName, ObjectKey, uid_hash};
+use model::{Clock, ClusterName, ObjectKey};
 use prometheus::Histogram;
 
-use crate::cache::{Entry, Store};
+use crate::cache::{Entry, LocalKey, Store};
 use crate::controller::{Mapping, Predicate, Role};
-use crate::header::LocalKey;
 use crate::informer::{Change, Event, Informer};
 use crate::lookup::{CacheView, Lookup};
 use crate::meter::Slices;
@@ -66,7 +65,7 @@ impl Feed {
         };
         match &self.role {
             Role::Primary { .. } => Some(entry.header.hash()),
-            Role::Owned { .. } => entry.header.owner.as_deref().map(|owner| uid_hash(&owner.uid)),
+            Role::Owned { .. } => entry.header.owner.as_deref().map(|owner| owner.uid.hash()),
             Role::Mapped(_) => None,
         }
     }
@@ -100,8 +99,8 @@ impl Feed {
             return None;
         }
         let namespace = entry.header.key.namespace.clone().filter(|_| kind.namespaced);
-        let key = self.key(&LocalKey { namespace, name: Arc::clone(&owner.name) });
-        Some((key, Some(uid_hash(&owner.uid))))
+        let key = self.key(&LocalKey { namespace, name: owner.name.clone() });
+        Some((key, Some(owner.uid.hash())))
     }
 
     fn mapped(&self, mapping: &Mapping, entry: &Entry) -> Vec<Routed> {
@@ -123,7 +122,7 @@ impl Feed {
         ObjectKey {
             cluster: self.cluster.clone(),
             namespace: local.namespace.clone(),
-            name: Arc::clone(&local.name),
+            name: Arc::from(&*local.name),
         }
     }
 }

@@ -105,7 +105,11 @@ impl Families {
             )?,
             lag: floats("leasehold_watch_lag_seconds", "Since the server was last heard.", watch)?,
             objects: ints("leasehold_cache_objects", "Objects in the cache.", watch)?,
-            bytes: ints("leasehold_cache_bytes", "Bytes of objects in the cache.", watch)?,
+            bytes: ints(
+                "leasehold_cache_bytes",
+                "Bytes of the cache: objects, tables, dictionaries.",
+                watch,
+            )?,
             mode: ints(
                 "leasehold_shard_mode",
                 "1 for the way a kind is divided into ranges: by the server, the client, or not.",

@@ -17,11 +17,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use model::{Clock, ClusterName, Moment};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
+use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Span;
 
-use crate::cache::{Entry, Store, StoreWriter};
+use crate::cache::{Entry, Store, StoreWriter, Trained};
 use crate::controller::Scope;
 use crate::listwatch::connection::{Arrival, Connection};
 use crate::listwatch::machine::{End, Machine, Signal, Verdict};
@@ -37,6 +38,11 @@ use crate::status::InformerStatus;
 pub const SUBSCRIBER_BUFFER: usize = 256;
 /// Subscribers that may be waiting to be admitted.
 const ADMISSIONS: usize = 16;
+
+/// Entries packed anew before the informer looks up: about a millisecond.
+const RECODED_AT_ONCE: usize = 32;
+/// Dictionaries trained at once in this process. A training takes a core for a tenth of a second.
+static TRAININGS: Semaphore = Semaphore::const_new(1);
 
 /// What an informer watches.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,8 +121,8 @@ impl Informer {
         clock: Arc<dyn Clock>,
         metrics: InformerMetrics,
         rng: fastrand::Rng,
+        writer: StoreWriter,
     ) -> Arc<Self> {
-        let writer = StoreWriter::default();
         let shared = Arc::new(Shared {
             store: writer.store(),
             condition: Mutex::default(),
@@ -128,6 +134,7 @@ impl Informer {
         let task = Task {
             shared: Arc::clone(&shared),
             writer,
+            training: None,
             machine: Machine::new(rng),
             connection: Connection::new(client, target.kind, target.scope),
             waiting,
@@ -233,6 +240,8 @@ impl Shared {
 struct Task {
     shared: Arc<Shared>,
     writer: StoreWriter,
+    /// A dictionary being trained.
+    training: Option<JoinHandle<Trained>>,
     machine: Machine,
     connection: Connection,
     waiting: mpsc::Receiver<mpsc::Sender<Event>>,
@@ -248,8 +257,36 @@ impl Task {
             tokio::select! {
                 biased;
                 Some(subscriber) = self.waiting.recv() => self.admit(subscriber).await,
+                trained = trained(&mut self.training) => self.adopt(trained),
+                Ok(turn) = TRAININGS.acquire(), if self.may_train() => self.train(turn),
                 arrival = self.connection.next() => self.arrived(arrival).await,
+                () = tokio::task::yield_now(), if self.writer.is_recoding() => {
+                    self.writer.recode(RECODED_AT_ONCE);
+                }
             }
+        }
+    }
+
+    fn may_train(&self) -> bool {
+        self.training.is_none() && self.writer.is_training_due()
+    }
+
+    /// Trains a dictionary on another thread, while the list or watch goes on.
+    fn train(&mut self, turn: SemaphorePermit<'static>) {
+        self.training = self.writer.training().map(|training| {
+            tokio::task::spawn_blocking(move || {
+                let trained = training.run();
+                drop(turn);
+                trained
+            })
+        });
+    }
+
+    fn adopt(&mut self, trained: Result<Trained, JoinError>) {
+        self.training = None;
+        // It fails only when the runtime shuts down.
+        if let Ok(trained) = trained {
+            self.writer.adopt(trained);
         }
     }
 
@@ -370,14 +407,15 @@ impl Task {
     }
 
     fn change(&mut self, entry: &Entry) -> Verdict {
-        let version = &*entry.header.resource_version;
+        let version = entry.header.resource_version.to_string();
+        let verdict = self.machine.line(Signal::Change(&version));
         self.shared.update(|condition| {
             // The versions of a list come in no order.
             if condition.synced {
-                version.clone_into(&mut condition.resource_version);
+                condition.resource_version = version;
             }
         });
-        self.machine.line(Signal::Change(version))
+        verdict
     }
 
     /// Takes in one page. Gives how its request ended.
@@ -462,9 +500,17 @@ impl Task {
             %kind,
             namespace = key.namespace.as_deref(),
             name = &*key.name,
-            resource_version = &*entry.header.resource_version,
+            resource_version = %entry.header.resource_version,
             change = what,
         )
+    }
+}
+
+/// The training under way, once it is done; never, if there is none.
+async fn trained(training: &mut Option<JoinHandle<Trained>>) -> Result<Trained, JoinError> {
+    match training {
+        Some(training) => training.await,
+        None => std::future::pending().await,
     }
 }
 

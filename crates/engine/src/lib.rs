@@ -41,7 +41,6 @@ mod events;
 mod feed;
 mod fence;
 mod gauges;
-pub mod header;
 mod informer;
 mod listwatch;
 pub mod lookup;
@@ -64,6 +63,7 @@ mod tenure;
 mod tests;
 mod transport;
 
+pub use cache::{Index, Strip};
 pub use controller::{Controller, ControllerSpec, Scope};
 pub use dispatch::{Dispatch, DispatchObserver, Unobserved};
 pub use engine::{Engine, EngineConfig, EngineError};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cache::{Entry, Store};
+use crate::cache::{DecodeError, Entry, NoIndex, Store};
 use crate::object::{Kind, Object};
 use crate::selector::Selector;
 
@@ -39,6 +39,16 @@ impl CacheView {
         Ok(self.of::<K>()?.find_map(|store| store.get(namespace, name)))
     }
 
+    /// One object, decoded now or before.
+    pub(crate) fn get_decoded<K: Object>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Result<Option<Arc<K>>, DecodeError>, NotWatched> {
+        let found = self.of::<K>()?.map(|store| store.get_decoded(namespace, name));
+        Ok(found.filter_map(Result::transpose).next().transpose())
+    }
+
     pub(crate) fn list<K: Object>(
         &self,
         namespace: Option<&str>,
@@ -50,6 +60,15 @@ impl CacheView {
 
     pub(crate) fn owned_by<K: Object>(&self, uid: &str) -> Result<Vec<Arc<Entry>>, NotWatched> {
         Ok(merge(self.of::<K>()?.map(|store| store.owned_by(uid))))
+    }
+
+    pub(crate) fn indexed<K: Object>(
+        &self,
+        index: &str,
+        value: &str,
+    ) -> Result<Result<Vec<Arc<Entry>>, NoIndex>, NotWatched> {
+        let lists = self.of::<K>()?.map(|store| store.indexed(index, value));
+        Ok(lists.collect::<Result<Vec<_>, _>>().map(|lists| merge(lists.into_iter())))
     }
 }
 
@@ -82,28 +101,45 @@ impl<'a> Lookup<'a> {
 
     /// One cached object; `None` too if its kind is not watched or it does not fit the type.
     pub fn get<K: Object>(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
-        decoded(&*self.view.get::<K>(namespace, name).ok()??)
+        match self.view.get_decoded(namespace, name).ok()? {
+            Ok(object) => object,
+            Err(error) => {
+                unfit(&error);
+                None
+            }
+        }
     }
 
     /// Cached objects of a namespace (`None`: of all) that a selector selects, ordered by namespace
     /// and name. Those that do not fit the type are left out, with a warning in the log.
     pub fn list<K: Object>(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Arc<K>> {
         match self.view.list::<K>(namespace, selector) {
-            Ok(entries) => entries.iter().filter_map(|entry| decoded(entry)).collect(),
-            Err(error) => {
-                tracing::warn!(%error, "a mapping looked at a kind that is not watched");
-                Vec::new()
-            }
+            Ok(entries) => decoded(&entries),
+            Err(error) => refused(&error),
+        }
+    }
+
+    /// Cached objects that have a value in an index, ordered by namespace and name. Those that do
+    /// not fit the type are left out, with a warning in the log.
+    pub fn indexed<K: Object>(&self, index: &str, value: &str) -> Vec<Arc<K>> {
+        match self.view.indexed::<K>(index, value) {
+            Ok(Ok(entries)) => decoded(&entries),
+            Ok(Err(error)) => refused(&error),
+            Err(error) => refused(&error),
         }
     }
 }
 
-fn decoded<K: Object>(entry: &Entry) -> Option<Arc<K>> {
-    entry
-        .decode()
-        .map(Arc::new)
-        .inspect_err(|error| {
-            tracing::warn!(error = model::error::chain(error), "an object does not fit its type");
-        })
-        .ok()
+fn refused<K>(error: &dyn std::error::Error) -> Vec<Arc<K>> {
+    tracing::warn!(%error, "a mapping looked at what its controller has not declared");
+    Vec::new()
+}
+
+fn decoded<K: Object>(entries: &[Arc<Entry>]) -> Vec<Arc<K>> {
+    let decoded = entries.iter().map(|entry| entry.decode().map(Arc::new));
+    decoded.filter_map(|object| object.inspect_err(unfit).ok()).collect()
+}
+
+fn unfit(error: &DecodeError) {
+    tracing::warn!(error = model::error::chain(error), "an object does not fit its type");
 }

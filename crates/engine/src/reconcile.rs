@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use model::{Clock, ClusterName, Epoch, ObjectKey, ShardId};
+use serde::de::DeserializeOwned;
 
-use crate::cache::DecodeError;
+use crate::cache::{DecodeError, NoIndex};
 use crate::dispatch::Dispatch;
 use crate::events::{Event, Recorder};
 use crate::fence::{Fence, FencedClient};
@@ -134,6 +135,12 @@ impl From<DecodeError> for ReconcileError {
     }
 }
 
+impl From<NoIndex> for ReconcileError {
+    fn from(error: NoIndex) -> Self {
+        Self::terminal(error)
+    }
+}
+
 impl From<NotWatched> for ReconcileError {
     fn from(error: NotWatched) -> Self {
         Self::terminal(error)
@@ -186,7 +193,8 @@ impl Context {
         self.client.get_or_init(|| FencedClient::client(&self.fence, &self.dispatch)).clone()
     }
 
-    /// One object from the shared cache. `namespace` is `None` for kinds without namespaces.
+    /// One object from the shared cache. `namespace` is `None` for kinds without namespaces. What
+    /// was decoded lately is not decoded again.
     ///
     /// # Errors
     /// Terminal, if the controller does not watch the kind or the object does not fit the type.
@@ -195,10 +203,21 @@ impl Context {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<Arc<K>>, ReconcileError> {
-        match self.caches.get::<K>(namespace, name)? {
-            Some(entry) => Ok(Some(Arc::new(entry.decode()?))),
-            None => Ok(None),
-        }
+        Ok(self.caches.get_decoded(namespace, name)??)
+    }
+
+    /// One object of kind `K`, read as another type: `PartialObjectMeta<K>` where only the metadata
+    /// is kept, `DynamicObject` or `serde_json::Value`, or a struct with the fields of interest.
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind or the object does not fit the type.
+    pub fn get_as<K: Object, T: DeserializeOwned>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<T>, ReconcileError> {
+        let entry = self.caches.get::<K>(namespace, name)?;
+        Ok(entry.map(|entry| entry.decode_dynamic()).transpose()?)
     }
 
     /// Objects from the shared cache: those of a namespace (`None`: of all) that the selector
@@ -212,6 +231,34 @@ impl Context {
         selector: &Selector,
     ) -> Result<Vec<Arc<K>>, ReconcileError> {
         let entries = self.caches.list::<K>(namespace, selector)?;
+        entries.iter().map(|entry| Ok(Arc::new(entry.decode()?))).collect()
+    }
+
+    /// [`Self::list`], with each object of kind `K` read as another type: see [`Self::get_as`].
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind or an object does not fit the type.
+    pub fn list_as<K: Object, T: DeserializeOwned>(
+        &self,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> Result<Vec<T>, ReconcileError> {
+        let entries = self.caches.list::<K>(namespace, selector)?;
+        entries.iter().map(|entry| Ok(entry.decode_dynamic()?)).collect()
+    }
+
+    /// Objects from the shared cache that have a value in an index which the controller declares
+    /// with [`crate::Controller::index`], ordered by namespace and name.
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind, the index is not declared, or an object
+    /// does not fit the type.
+    pub fn indexed<K: Object>(
+        &self,
+        index: &str,
+        value: &str,
+    ) -> Result<Vec<Arc<K>>, ReconcileError> {
+        let entries = self.caches.indexed::<K>(index, value)??;
         entries.iter().map(|entry| Ok(Arc::new(entry.decode()?))).collect()
     }
 

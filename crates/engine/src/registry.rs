@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use model::Clock;
 
+use crate::cache::{DecodedCache, Recipes, StoreWriter};
 use crate::informer::{Informer, Target};
 use crate::metrics::Metrics;
 use crate::status::Board;
@@ -17,6 +18,8 @@ pub(crate) struct Informers {
     metrics: Metrics,
     board: Arc<Board>,
     rng: fastrand::Rng,
+    recipes: Recipes,
+    decoded: Arc<DecodedCache>,
 }
 
 impl Informers {
@@ -25,8 +28,10 @@ impl Informers {
         metrics: Metrics,
         board: Arc<Board>,
         rng: fastrand::Rng,
+        recipes: Recipes,
+        decoded: Arc<DecodedCache>,
     ) -> Self {
-        Self { running: BTreeMap::new(), clock, metrics, board, rng }
+        Self { running: BTreeMap::new(), clock, metrics, board, rng, recipes, decoded }
     }
 
     /// The informer of a target: one that runs, or a new one. It stops when the last handle goes.
@@ -40,6 +45,7 @@ impl Informers {
             Arc::clone(&self.clock),
             self.metrics.informer(&target.cluster, &target.kind),
             self.rng.fork(),
+            StoreWriter::new(self.recipes.of(&target.kind), Arc::clone(&self.decoded)),
         );
         self.running.retain(|_, informer| informer.strong_count() > 0);
         self.running.insert(target, Arc::downgrade(&informer));

@@ -47,7 +47,7 @@ pub struct InformerStatus {
     pub synced: bool,
     /// Objects in the cache.
     pub objects: usize,
-    /// Bytes of the cache.
+    /// Bytes of the cache: objects, tables, dictionaries.
     pub bytes: usize,
     /// The newest resourceVersion seen.
     #[serde(skip_serializing_if = "String::is_empty")]

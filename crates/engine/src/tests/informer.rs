@@ -9,6 +9,7 @@ use prometheus::Registry;
 
 use super::fake::{PATIENCE, Server, config_map, server};
 use super::world::{PausedClock, settle};
+use crate::cache::StoreWriter;
 use crate::controller::Scope;
 use crate::informer::{Change, Informer, SUBSCRIBER_BUFFER, Subscription, Target};
 use crate::listwatch::connection::IDLE_TIMEOUT;
@@ -34,7 +35,8 @@ fn informer() -> (Arc<Informer>, Server) {
     let metrics = Metrics::new(&Registry::new(), 10).unwrap();
     let metrics = metrics.informer(&target.cluster, &target.kind);
     let rng = fastrand::Rng::with_seed(1);
-    (Informer::start(target, client, clock, metrics, rng), server)
+    let writer = StoreWriter::default();
+    (Informer::start(target, client, clock, metrics, rng, writer), server)
 }
 
 /// The next event: `+name@version`, `~name@version`, `-name@version` or `synced`, with `!` before
@@ -183,4 +185,33 @@ async fn an_informer_ends_with_its_last_holder() {
     drop(other);
     list.hung_up().await;
     assert!(events.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_store_is_packed_while_it_is_watched() {
+    let (informer, mut server) = informer();
+    let maps: Vec<_> = (0..800_u64)
+        .map(|version| {
+            let mut map = config_map(&format!("map-{version:03}"), version + 1);
+            let text = format!("the text of map {version}, which is much like the others; ");
+            map["data"]["text"] = text.repeat(16).into();
+            map
+        })
+        .collect();
+    let list = server.expect(STREAM).await.list(900, &maps);
+    settle().await;
+    let store = informer.store();
+    assert_eq!(store.len(), maps.len());
+    // The training runs on another thread; the paused clock waits for it.
+    settle().await;
+    let raw: usize = maps.iter().map(|map| map.to_string().len()).sum();
+    assert!(store.packed_bytes() * 4 < raw, "{} of {raw}", store.packed_bytes());
+    let mut events = informer.subscribe().await;
+    list.event("MODIFIED", &config_map("map-000", 901));
+    for _ in 0..maps.len() {
+        next(&mut events).await;
+    }
+    told(&mut events, "synced").await;
+    let map: ConfigMap = store.get(Some("ns"), "map-799").unwrap().decode().unwrap();
+    assert!(map.data.unwrap()["text"].starts_with("the text of map 799,"));
 }

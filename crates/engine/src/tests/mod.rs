@@ -6,6 +6,7 @@ mod dispatch;
 mod fake;
 mod informer;
 mod observed;
+mod reads;
 mod shards;
 mod world;
 mod writes;

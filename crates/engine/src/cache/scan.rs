@@ -1,0 +1,371 @@
+//! One pass over the text of an object: the fields of its header, and the spans to cut out.
+//!
+//! The text has been read as JSON before, as part of a watch line or a list page. So this pass looks
+//! at structure only where it must: it finds members and steps over values. Text that is not JSON
+//! may pass, is stored as it is, and fails when decoded; it never panics and never recurses deeper
+//! than [`MAX_STRIP_DEPTH`].
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use memchr::memchr2;
+use serde::Deserialize;
+
+use super::header::HeaderError;
+use super::recipe::{MAX_STRIP_DEPTH, Strip};
+
+/// The largest object that is cached, in bytes of JSON. etcd takes a tenth of it by default.
+pub const MAX_OBJECT_BYTES: usize = 16 << 20;
+
+/// The fields that decide what an object is. They are never stripped and must not come twice.
+const FIELDS: [&str; 8] = [
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "deletionTimestamp",
+    "labels",
+    "ownerReferences",
+];
+
+/// What one pass finds.
+#[derive(Debug, Default)]
+pub(super) struct Scan<'a> {
+    pub(super) name: Cow<'a, str>,
+    pub(super) namespace: Option<Cow<'a, str>>,
+    pub(super) uid: Cow<'a, str>,
+    pub(super) resource_version: Cow<'a, str>,
+    pub(super) generation: i64,
+    pub(super) deleting: bool,
+    /// Ordered by key.
+    pub(super) labels: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
+    pub(super) controller: Option<OwnerReference<'a>>,
+    /// What is cut out, in order, without overlap: from and to, in bytes.
+    pub(super) cuts: Vec<(usize, usize)>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct OwnerReference<'a> {
+    #[serde(borrow)]
+    pub(super) api_version: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) kind: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) name: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) uid: Cow<'a, str>,
+    #[serde(default)]
+    controller: Option<bool>,
+}
+
+/// Scans one object.
+pub(super) fn scan<'a>(text: &'a str, strip: Option<&Strip>) -> Result<Scan<'a>, HeaderError> {
+    if text.len() > MAX_OBJECT_BYTES {
+        return Err(HeaderError::TooLarge(text.len()));
+    }
+    let mut pass = Pass { text, at: 0, scan: Scan::default(), strip };
+    let mut metadata = false;
+    pass.object(|pass, key| match key {
+        "metadata" if std::mem::replace(&mut metadata, true) => Err(HeaderError::TwoMetadata),
+        "metadata" => pass.metadata().map(|()| true),
+        "apiVersion" | "kind" => pass.value().map(|_| true),
+        key => pass.stripped(&mut vec![key.to_owned()]),
+    })?;
+    pass.space();
+    if pass.at < text.len() {
+        return Err(pass.expected("the end of the object"));
+    }
+    let scan = pass.scan;
+    for (field, value) in
+        [("name", &scan.name), ("uid", &scan.uid), ("resourceVersion", &scan.resource_version)]
+    {
+        if value.is_empty() {
+            return Err(HeaderError::Missing(field));
+        }
+    }
+    Ok(scan)
+}
+
+impl Scan<'_> {
+    /// Appends the text without what is cut out.
+    pub(super) fn kept(&self, text: &str, into: &mut Vec<u8>) {
+        let mut from = 0;
+        for (start, end) in &self.cuts {
+            into.extend_from_slice(&text.as_bytes()[from..*start]);
+            from = *end;
+        }
+        into.extend_from_slice(&text.as_bytes()[from..]);
+    }
+}
+
+struct Pass<'a, 's> {
+    text: &'a str,
+    at: usize,
+    scan: Scan<'a>,
+    strip: Option<&'s Strip>,
+}
+
+impl<'a> Pass<'a, '_> {
+    fn expected(&self, expected: &'static str) -> HeaderError {
+        HeaderError::Syntax { expected, at: self.at.min(self.text.len()) }
+    }
+
+    fn space(&mut self) {
+        let rest = &self.text.as_bytes()[self.at..];
+        let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+        self.at += rest.iter().position(|byte| !is_space(byte)).unwrap_or(rest.len());
+    }
+
+    /// The next byte that is no space.
+    fn peek(&mut self) -> Option<u8> {
+        self.space();
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn take(&mut self, byte: u8, expected: &'static str) -> Result<(), HeaderError> {
+        if self.peek() != Some(byte) {
+            return Err(self.expected(expected));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Steps over a string whose opening quote is next. Gives it with its quotes.
+    fn string(&mut self) -> Result<&'a str, HeaderError> {
+        let start = self.at;
+        self.take(b'"', "a string")?;
+        loop {
+            let rest = &self.text.as_bytes()[self.at..];
+            let Some(found) = memchr2(b'"', b'\\', rest) else {
+                return Err(self.expected("the end of a string"));
+            };
+            let quote = rest[found] == b'"';
+            self.at += found + if quote { 1 } else { 2 };
+            if quote {
+                return Ok(&self.text[start..self.at]);
+            }
+            if self.at > self.text.len() {
+                return Err(self.expected("the end of a string"));
+            }
+        }
+    }
+
+    /// Steps over a value of any type. Gives its text.
+    fn value(&mut self) -> Result<&'a str, HeaderError> {
+        let first = self.peek();
+        let start = self.at;
+        match first {
+            Some(b'"') => return self.string(),
+            Some(b'{' | b'[') => self.nested()?,
+            _ => {
+                let rest = &self.text.as_bytes()[start..];
+                let ends =
+                    |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
+                self.at += rest.iter().position(ends).unwrap_or(rest.len());
+                if self.at == start {
+                    return Err(self.expected("a value"));
+                }
+            }
+        }
+        Ok(&self.text[start..self.at])
+    }
+
+    /// Steps over an object or array, however deep.
+    fn nested(&mut self) -> Result<(), HeaderError> {
+        let bytes = self.text.as_bytes();
+        let mut depth = 0_usize;
+        while let Some(byte) = bytes.get(self.at) {
+            match byte {
+                b'"' => {
+                    self.string()?;
+                    continue;
+                }
+                b'{' | b'[' => depth += 1,
+                b'}' | b']' => depth -= 1,
+                _ => {}
+            }
+            self.at += 1;
+            if depth == 0 {
+                return Ok(());
+            }
+        }
+        Err(self.expected("the end of an object or array"))
+    }
+
+    /// Goes through the members of an object. `member` is called before each value, steps over it,
+    /// and says whether it is kept.
+    fn object(
+        &mut self,
+        mut member: impl FnMut(&mut Self, &str) -> Result<bool, HeaderError>,
+    ) -> Result<(), HeaderError> {
+        self.take(b'{', "an object")?;
+        // The end of the last member kept, where the next begins, and whether the last one goes.
+        let (mut kept_end, mut first, mut dropping) = (None, None, None);
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            self.space();
+            let start = self.at;
+            first.get_or_insert(start);
+            if let Some(from) = dropping.take() {
+                self.scan.cuts.push((from, start));
+            }
+            let key = unquoted(self.string()?, "a member's name")?;
+            self.take(b':', "a colon")?;
+            let cuts = self.scan.cuts.len();
+            if member(self, &key)? {
+                kept_end = Some(self.at);
+            } else {
+                self.scan.cuts.truncate(cuts);
+                dropping = Some(start);
+            }
+            let end = self.at;
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => {
+                    if dropping.is_some() {
+                        // The last member goes, and the comma before it.
+                        let from = kept_end.or(first).unwrap_or(start);
+                        self.scan.cuts.retain(|(start, _)| *start < from);
+                        self.scan.cuts.push((from, end));
+                    }
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(self.expected("a comma or the end of an object")),
+            }
+        }
+    }
+
+    fn metadata(&mut self) -> Result<(), HeaderError> {
+        let mut seen = [false; FIELDS.len()];
+        self.object(|pass, key| {
+            if key == "managedFields" {
+                // `null` says as little as none.
+                return pass.value().map(|_| false);
+            }
+            let Some(field) = FIELDS.iter().position(|field| *field == key) else {
+                return pass.stripped(&mut vec!["metadata".to_owned(), key.to_owned()]);
+            };
+            if std::mem::replace(&mut seen[field], true) {
+                return Err(HeaderError::Twice(FIELDS[field]));
+            }
+            let value = pass.value()?;
+            if value != "null" {
+                pass.scan.read(FIELDS[field], value)?;
+            }
+            Ok(true)
+        })
+    }
+
+    /// Steps over the value of the member at `path`; says whether the strip rule keeps it.
+    fn stripped(&mut self, path: &mut Vec<String>) -> Result<bool, HeaderError> {
+        let Some(strip) = self.strip else {
+            return self.value().map(|_| true);
+        };
+        if strip.drops(path) {
+            return self.value().map(|_| false);
+        }
+        match self.peek() {
+            Some(b'{') if path.len() < MAX_STRIP_DEPTH => self.object(|pass, key| {
+                path.push(key.to_owned());
+                let kept = pass.stripped(path);
+                path.pop();
+                kept
+            })?,
+            Some(b'[') if path.len() < MAX_STRIP_DEPTH => {
+                path.push("*".to_owned());
+                self.elements(path)?;
+                path.pop();
+            }
+            _ => drop(self.value()?),
+        }
+        Ok(true)
+    }
+
+    /// Goes through the elements of an array, which are all kept, and their members.
+    fn elements(&mut self, path: &mut Vec<String>) -> Result<(), HeaderError> {
+        self.take(b'[', "an array")?;
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            if self.peek() == Some(b'{') {
+                self.object(|pass, key| {
+                    path.push(key.to_owned());
+                    let kept = pass.stripped(path);
+                    path.pop();
+                    kept
+                })?;
+            } else {
+                self.value()?;
+            }
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b']') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(self.expected("a comma or the end of an array")),
+            }
+        }
+    }
+}
+
+impl<'a> Scan<'a> {
+    fn read(&mut self, field: &'static str, value: &'a str) -> Result<(), HeaderError> {
+        let text = |value| unquoted(value, field);
+        match field {
+            "name" => self.name = text(value)?,
+            "namespace" => self.namespace = Some(text(value)?),
+            "uid" => self.uid = text(value)?,
+            "resourceVersion" => self.resource_version = text(value)?,
+            "generation" => self.generation = json(value, field)?,
+            "labels" => self.labels = labels(value)?,
+            "ownerReferences" => {
+                let owners: Vec<OwnerReference<'a>> = json(value, field)?;
+                self.controller = owners.into_iter().find(|owner| owner.controller == Some(true));
+            }
+            _ => self.deleting = true,
+        }
+        Ok(())
+    }
+}
+
+fn json<'a, T: Deserialize<'a>>(value: &'a str, field: &'static str) -> Result<T, HeaderError> {
+    serde_json::from_str(value).map_err(|source| HeaderError::Field { field, source })
+}
+
+/// The text of a string with its quotes; borrowed if it has no escapes.
+fn unquoted<'a>(quoted: &'a str, field: &'static str) -> Result<Cow<'a, str>, HeaderError> {
+    match quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(plain) if !plain.contains('\\') => Ok(Cow::Borrowed(plain)),
+        _ => json(quoted, field).map(Cow::Owned),
+    }
+}
+
+/// The members of `metadata.labels`. Of a key that comes twice the last counts, as everywhere.
+fn labels(value: &str) -> Result<BTreeMap<Cow<'_, str>, Cow<'_, str>>, HeaderError> {
+    let mut labels = BTreeMap::new();
+    let mut pass = Pass { text: value, at: 0, scan: Scan::default(), strip: None };
+    pass.take(b'{', "labels")?;
+    while pass.peek() != Some(b'}') {
+        pass.space();
+        let key = unquoted(pass.string()?, "labels")?;
+        pass.take(b':', "a colon")?;
+        let value = unquoted(pass.value()?, "labels")?;
+        if key.contains('\0') || value.contains('\0') {
+            return Err(HeaderError::Label);
+        }
+        labels.insert(key, value);
+        if pass.peek() == Some(b',') {
+            pass.at += 1;
+        }
+    }
+    Ok(labels)
+}
