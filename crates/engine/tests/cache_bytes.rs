@@ -19,7 +19,7 @@ static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 static TURN: Mutex<()> = Mutex::new(());
 
 fn put(writer: &mut StoreWriter, raw: &str) {
-    let entry = writer.parse(raw).unwrap();
+    let entry = writer.parse(raw).expect("a synthetic object");
     writer.upsert(&entry);
 }
 

@@ -23,7 +23,9 @@ pub const MAX_VALUES: usize = 256;
 /// "containers", "*", "env"]`. What is below a dropped member is not asked about, nor is what makes
 /// an object what it is: `apiVersion`, `kind` and, in `metadata`, what its header is read from.
 #[derive(Clone)]
-pub struct Strip(Arc<dyn Fn(&[String]) -> bool + Send + Sync>);
+pub struct Strip(Arc<Rule>);
+
+type Rule = dyn Fn(&[String]) -> bool + Send + Sync;
 
 impl Strip {
     /// Drops the members for which `drops` holds.
