@@ -169,8 +169,8 @@ fn cache(what: &str, object: impl Fn(usize) -> String) -> Store {
                 drop(writer.upsert(&entry));
             }
         });
-        settle(&mut writer, &mut training, &mut recoding);
         peak = peak.max(ALLOCATOR.allocated() - allocated);
+        settle(&mut writer, &mut training, &mut recoding);
     }
     writer.finish_replace();
     settle(&mut writer, &mut training, &mut recoding);
@@ -228,7 +228,7 @@ fn settle(writer: &mut StoreWriter, training: &mut Duration, recoding: &mut Dura
 }
 
 fn read<T: DeserializeOwned>(store: &Store) {
-    let selector: Selector = "tier=front".parse().expect("a selector");
+    let selector: Selector = "tier!=back".parse().expect("a selector");
     let mut listing = Duration::ZERO;
     let mut found = 0;
     timed(&mut listing, || {

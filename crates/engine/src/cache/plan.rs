@@ -25,6 +25,12 @@ pub(super) const HOLDOUT: usize = 8;
 /// The most that one object contributes to the samples, in bytes.
 pub(super) const MAX_SAMPLE: usize = 32 << 10;
 
+/// A store that has doubled is trained anew if its objects take this many times what those held out
+/// took in the training before.
+const WORSE: f64 = 1.05;
+/// The part of what is stored that is left if a change of packing is worth it.
+const WORTH: f64 = 0.95;
+
 /// What a store holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Payload {
@@ -90,11 +96,10 @@ pub(super) fn due(now: &Payload, listing: bool, last: Option<&Basis>) -> Option<
         let was = &last.payload;
         // By a fifth: the objects have become others.
         let larger = now.mean() * 5 >= was.mean() * 6;
-        // Samples of the beginning of a list may not be like the rest.
-        let many = now.bytes >= 8 * was.bytes;
-        let worse =
-            now.bytes >= 2 * was.bytes && ratio(now.packed, now.bytes) > ratio(packed, json) * 1.15;
-        if listing || !(larger || many || worse) {
+        // Samples of the beginning of a list may not be like the rest; then packing gets worse.
+        let worse = ratio(now.packed, now.bytes) > ratio(packed, json) * WORSE;
+        let grown = now.bytes >= 2 * was.bytes;
+        if listing || !(larger || grown && worse) {
             return None;
         }
     }
@@ -106,10 +111,10 @@ pub(super) fn due(now: &Payload, listing: bool, last: Option<&Basis>) -> Option<
     Some(Budget { dictionary, objects: objects + objects / HOLDOUT })
 }
 
-/// What the trial says. A change has to win a twentieth of what is stored, or is not worth it.
+/// What the trial says: the cheapest way, if it is worth a change.
 pub(super) fn verdict(trial: &Trial, payload: &Payload) -> Verdict {
     let whole = |held_out: usize| ratio(held_out, trial.json) * payload.bytes as f64;
-    let mut best = (Verdict::AsBefore, whole(trial.present) * 0.95);
+    let mut best = (Verdict::AsBefore, whole(trial.present) * WORTH);
     let trained = trial.trained.map(|trained| whole(trained) + trial.dictionary as f64);
     for (verdict, cost) in [(Verdict::Plain, Some(whole(trial.plain))), (Verdict::Trained, trained)]
     {
@@ -168,8 +173,9 @@ mod tests {
             (payload(100, 5000), false),
             (payload(1000, 5999), false),
             (payload(1000, 6000), true),
-            (payload(7000, 5000), false),
-            (payload(8000, 5000), true),
+            (payload(8000, 5000), false),
+            (Payload { packed: 1_310_000, ..payload(2000, 5000) }, false),
+            (Payload { packed: 1_320_000, ..payload(2000, 5000) }, true),
             (Payload { packed: 2_000_000, ..payload(2000, 5000) }, true),
             (Payload { packed: 2_000_000, ..payload(1900, 5000) }, false),
         ] {

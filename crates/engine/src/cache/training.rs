@@ -1,8 +1,9 @@
 //! Training a dictionary: samples in, a way to pack out. May run on any thread; nobody waits for it
 //! but who asked.
 //!
-//! Its work is bounded by [`super::plan::Budget`]: at most 4 MiB of samples, mostly 700 KB, and
-//! about 10 MB and 100 ms inside zstd. The engine runs one at a time.
+//! Its work is bounded by [`super::plan::Budget`]: at most 4 MiB of samples, mostly 700 KB. zstd takes
+//! some MB of its own meanwhile, and the CPU time that the example `measure` prints. The engine runs
+//! one training at a time in the whole process.
 
 use std::sync::Arc;
 
