@@ -12,6 +12,9 @@ use super::history::Window;
 const OLD_LEASE: Duration = Duration::from_secs(3);
 /// A replica that was not sampled for so long is not there any more.
 const STALE: SignedDuration = SignedDuration::from_secs(1);
+/// A coordinator counts a move when it has heard that its write succeeded: up to its patience with
+/// the write after the ShardMap tells of it.
+const ANSWERED: SignedDuration = SignedDuration::from_secs(5);
 
 /// What is read of one replica's `/metrics`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -88,7 +91,9 @@ pub fn judge(samples: &[Sample], window: &Window, gaps: &[Gap], expected: Expect
     let seen = Seen::within(samples, window);
     let mut lies = Vec::new();
     let moves = seen.grown(|figures| figures.moves);
-    let changes = gaps.iter().filter(|gap| window.contains(gap.until)).count();
+    // Those of just before the window may have been counted in it.
+    let from = window.from - ANSWERED;
+    let changes = gaps.iter().filter(|gap| from <= gap.until && gap.until <= window.until).count();
     if moves > changes as f64 {
         lies.push(format!("{moves} moves were counted, the ShardMaps tell of {changes}"));
     }
@@ -186,12 +191,16 @@ leasehold_handover_seconds_count{reason=\"leave\"} 1
     }
 
     fn lies(last: Sample, changes: i64, reason: &'static str) -> String {
+        lies_of(last, changes, 12, reason)
+    }
+
+    fn lies_of(last: Sample, changes: i64, until: i64, reason: &'static str) -> String {
         let window = Window { fault: "kill", from: at(10), until: at(20) };
         let gap = |n| Gap {
             shard: format!("east/g{n}/0/1"),
             drained: false,
-            from: at(11),
-            until: at(12),
+            from: at(until - 1),
+            until: at(until),
             served: None,
         };
         let gaps: Vec<Gap> = (0..changes).map(gap).collect();
@@ -202,6 +211,14 @@ leasehold_handover_seconds_count{reason=\"leave\"} 1
     #[test]
     fn metrics_that_tell_the_truth_pass() {
         assert_eq!(lies(samples(20, 0.0, 7.0, 4.0), 2, "crash"), "");
+    }
+
+    #[test]
+    fn a_move_may_be_counted_when_the_answer_comes_and_no_later() {
+        for (until, expect) in [(10, ""), (5, ""), (4, "2 moves were counted")] {
+            let found = lies_of(samples(20, 0.0, 7.0, 4.0), 2, until, "crash");
+            assert!(found.starts_with(expect) && found.is_empty() == expect.is_empty(), "{found}");
+        }
     }
 
     #[test]
