@@ -18,8 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use super::entry::{DecodeError, Entry};
 use crate::object::Object;
 
-/// What a cache of decoded values may hold, unless told otherwise, in bytes.
-pub const DECODED_BYTES: usize = 32 << 20;
+/// What a cache of decoded values may hold, unless told otherwise, in bytes: enough for what is read
+/// again soon, as an object is that was just written, or by all of its namespace. A larger one would
+/// come to more than the packed objects of a large fleet.
+pub const DECODED_BYTES: usize = 4 << 20;
 /// Bytes a decoded value is taken to have for each byte of JSON.
 const WEIGHT: usize = 4;
 /// What a slot takes beside the value, the allocation of an entry that is gone included.
