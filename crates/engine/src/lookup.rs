@@ -101,13 +101,7 @@ impl<'a> Lookup<'a> {
 
     /// One cached object; `None` too if its kind is not watched or it does not fit the type.
     pub fn get<K: Object>(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
-        match self.view.get_decoded(namespace, name).ok()? {
-            Ok(object) => object,
-            Err(error) => {
-                unfit(&error);
-                None
-            }
-        }
+        self.view.get_decoded(namespace, name).ok()?.inspect_err(unfit).ok()?
     }
 
     /// Cached objects of a namespace (`None`: of all) that a selector selects, ordered by namespace

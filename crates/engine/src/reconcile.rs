@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use model::{Clock, ClusterName, Epoch, ObjectKey, ShardId};
 use serde::de::DeserializeOwned;
 
-use crate::cache::{DecodeError, NoIndex};
+use crate::cache::{DecodeError, Entry, NoIndex};
 use crate::dispatch::Dispatch;
 use crate::events::{Event, Recorder};
 use crate::fence::{Fence, FencedClient};
@@ -231,7 +231,7 @@ impl Context {
         selector: &Selector,
     ) -> Result<Vec<Arc<K>>, ReconcileError> {
         let entries = self.caches.list::<K>(namespace, selector)?;
-        entries.iter().map(|entry| Ok(Arc::new(entry.decode()?))).collect()
+        decoded(&entries)
     }
 
     /// [`Self::list`], with each object of kind `K` read as another type: see [`Self::get_as`].
@@ -259,7 +259,7 @@ impl Context {
         value: &str,
     ) -> Result<Vec<Arc<K>>, ReconcileError> {
         let entries = self.caches.indexed::<K>(index, value)??;
-        entries.iter().map(|entry| Ok(Arc::new(entry.decode()?))).collect()
+        decoded(&entries)
     }
 
     /// Objects from the shared cache whose controlling owner has this uid, ordered by namespace
@@ -269,7 +269,7 @@ impl Context {
     /// Terminal, if the controller does not watch the kind or an object does not fit the type.
     pub fn owned_by<K: Object>(&self, uid: &str) -> Result<Vec<Arc<K>>, ReconcileError> {
         let entries = self.caches.owned_by::<K>(uid)?;
-        entries.iter().map(|entry| Ok(Arc::new(entry.decode()?))).collect()
+        decoded(&entries)
     }
 
     /// The wall clock's time.
@@ -282,6 +282,10 @@ impl Context {
     pub async fn publish(&self, event: Event<'_>) {
         self.recorder.publish(&self.client(), &self.dispatch, event, self.clock.wall()).await;
     }
+}
+
+fn decoded<K: Object>(entries: &[Arc<Entry>]) -> Result<Vec<Arc<K>>, ReconcileError> {
+    entries.iter().map(|entry| Ok(Arc::new(entry.decode()?))).collect()
 }
 
 #[cfg(test)]

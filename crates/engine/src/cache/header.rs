@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use model::uid_hash;
+use uuid::Uuid;
 
 /// Names an object of one kind in one cluster. Ordered by namespace, then name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,47 +39,25 @@ impl fmt::Display for LocalKey {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Uid {
     /// A UUID.
-    Uuid([u8; 16]),
+    Uuid(Uuid),
     /// Anything else, as written.
     Text(Box<str>),
 }
 
-/// Where a UUID has its hyphens.
-const HYPHENS: [usize; 4] = [8, 13, 18, 23];
-const UUID_LEN: usize = 36;
-
 impl Uid {
     /// Reads a uid. Every text is one, and [`fmt::Display`] gives the same text back.
     pub fn new(text: &str) -> Self {
-        Self::uuid(text.as_bytes()).map_or_else(|| Self::Text(text.into()), Self::Uuid)
-    }
-
-    fn uuid(text: &[u8]) -> Option<[u8; 16]> {
-        let digit = |at: usize| match text[at] {
-            digit @ b'0'..=b'9' => Some(digit - b'0'),
-            digit @ b'a'..=b'f' => Some(digit - b'a' + 10),
-            _ => None,
-        };
-        if text.len() != UUID_LEN || HYPHENS.iter().any(|at| text[*at] != b'-') {
-            return None;
-        }
-        let mut bytes = [0; 16];
-        let mut at = 0;
-        for byte in &mut bytes {
-            at += usize::from(HYPHENS.contains(&at));
-            *byte = digit(at)? << 4 | digit(at + 1)?;
-            at += 2;
-        }
-        Some(bytes)
+        let same = |uuid: &Uuid| uuid.hyphenated().encode_lower(&mut Uuid::encode_buffer()) == text;
+        let uuid = Uuid::try_parse(text).ok().filter(same);
+        uuid.map_or_else(|| Self::Text(text.into()), Self::Uuid)
     }
 
     /// The hash that says which range the uid falls into.
     pub fn hash(&self) -> u64 {
         match self {
             Self::Text(text) => uid_hash(text),
-            Self::Uuid(bytes) => {
-                let text = uuid_text(bytes);
-                uid_hash(str::from_utf8(&text).expect("hexadecimal digits and hyphens are UTF-8"))
+            Self::Uuid(uuid) => {
+                uid_hash(uuid.hyphenated().encode_lower(&mut Uuid::encode_buffer()))
             }
         }
     }
@@ -91,27 +70,11 @@ impl Uid {
     }
 }
 
-fn uuid_text(bytes: &[u8; 16]) -> [u8; UUID_LEN] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = [b'-'; UUID_LEN];
-    let mut at = 0;
-    for byte in bytes {
-        at += usize::from(HYPHENS.contains(&at));
-        text[at] = DIGITS[usize::from(byte >> 4)];
-        text[at + 1] = DIGITS[usize::from(byte & 15)];
-        at += 2;
-    }
-    text
-}
-
 impl fmt::Display for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => f.write_str(text),
-            Self::Uuid(bytes) => {
-                let text = uuid_text(bytes);
-                f.write_str(str::from_utf8(&text).map_err(|_| fmt::Error)?)
-            }
+            Self::Uuid(uuid) => uuid.hyphenated().fmt(f),
         }
     }
 }
@@ -326,7 +289,8 @@ mod tests {
         fn texts_come_back_as_they_were(text in "[0-9a-f-]{0,40}|[0-9]{0,22}|\\PC*", bytes in any::<[u8; 16]>()) {
             prop_assert_eq!(Uid::new(&text).to_string(), text.as_str());
             prop_assert_eq!(ResourceVersion::new(&text).to_string(), text.as_str());
-            prop_assert_eq!(Uid::new(&Uid::Uuid(bytes).to_string()), Uid::Uuid(bytes));
+            let uid = Uid::Uuid(Uuid::from_bytes(bytes));
+            prop_assert_eq!(Uid::new(&uid.to_string()), uid);
         }
     }
 }

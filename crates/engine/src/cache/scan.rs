@@ -71,7 +71,7 @@ pub(super) fn scan<'a>(text: &'a str, strip: Option<&Strip>) -> Result<Scan<'a>,
         "metadata" if std::mem::replace(&mut metadata, true) => Err(HeaderError::TwoMetadata),
         "metadata" => pass.metadata().map(|()| true),
         "apiVersion" | "kind" => pass.value().map(|_| true),
-        key => pass.stripped(&mut vec![key.to_owned()]),
+        key => pass.stripped_at(&[key]),
     })?;
     pass.space();
     if pass.at < text.len() {
@@ -249,7 +249,7 @@ impl<'a> Pass<'a, '_> {
                 return pass.value().map(|_| false);
             }
             let Some(field) = FIELDS.iter().position(|field| *field == key) else {
-                return pass.stripped(&mut vec!["metadata".to_owned(), key.to_owned()]);
+                return pass.stripped_at(&["metadata", key]);
             };
             if std::mem::replace(&mut seen[field], true) {
                 return Err(HeaderError::Twice(FIELDS[field]));
@@ -262,24 +262,26 @@ impl<'a> Pass<'a, '_> {
         })
     }
 
-    /// Steps over the value of the member at `path`; says whether the strip rule keeps it.
-    fn stripped(&mut self, path: &mut Vec<String>) -> Result<bool, HeaderError> {
-        let Some(strip) = self.strip else {
-            return self.value().map(|_| true);
-        };
+    /// Steps over the value of the member at `path`; says whether the strip rule, if there is one,
+    /// keeps it.
+    fn stripped_at(&mut self, path: &[&str]) -> Result<bool, HeaderError> {
+        match self.strip {
+            Some(strip) => {
+                self.stripped(strip, &mut path.iter().map(ToString::to_string).collect())
+            }
+            None => self.value().map(|_| true),
+        }
+    }
+
+    fn stripped(&mut self, strip: &Strip, path: &mut Vec<String>) -> Result<bool, HeaderError> {
         if strip.drops(path) {
             return self.value().map(|_| false);
         }
         match self.peek() {
-            Some(b'{') if path.len() < MAX_STRIP_DEPTH => self.object(|pass, key| {
-                path.push(key.to_owned());
-                let kept = pass.stripped(path);
-                path.pop();
-                kept
-            })?,
+            Some(b'{') if path.len() < MAX_STRIP_DEPTH => self.members(strip, path)?,
             Some(b'[') if path.len() < MAX_STRIP_DEPTH => {
                 path.push("*".to_owned());
-                self.elements(path)?;
+                self.elements(strip, path)?;
                 path.pop();
             }
             _ => drop(self.value()?),
@@ -287,8 +289,18 @@ impl<'a> Pass<'a, '_> {
         Ok(true)
     }
 
+    /// Goes through the members of the object at `path`.
+    fn members(&mut self, strip: &Strip, path: &mut Vec<String>) -> Result<(), HeaderError> {
+        self.object(|pass, key| {
+            path.push(key.to_owned());
+            let kept = pass.stripped(strip, path);
+            path.pop();
+            kept
+        })
+    }
+
     /// Goes through the elements of an array, which are all kept, and their members.
-    fn elements(&mut self, path: &mut Vec<String>) -> Result<(), HeaderError> {
+    fn elements(&mut self, strip: &Strip, path: &mut Vec<String>) -> Result<(), HeaderError> {
         self.take(b'[', "an array")?;
         if self.peek() == Some(b']') {
             self.at += 1;
@@ -296,12 +308,7 @@ impl<'a> Pass<'a, '_> {
         }
         loop {
             if self.peek() == Some(b'{') {
-                self.object(|pass, key| {
-                    path.push(key.to_owned());
-                    let kept = pass.stripped(path);
-                    path.pop();
-                    kept
-                })?;
+                self.members(strip, path)?;
             } else {
                 self.value()?;
             }

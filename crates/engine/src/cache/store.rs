@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use super::codec::Decoder;
 use super::decoded::DecodedCache;
 use super::entry::{DecodeError, Entry};
-use super::header::{Header, LocalKey, Uid};
+use super::header::{Header, Indexed, LocalKey, Uid};
 use super::plan::Payload;
 use super::recipe::Recipe;
 use super::table::Table;
@@ -77,6 +77,12 @@ impl Posting {
     fn order(&self, index: u16, value: &str) -> Ordering {
         let indexed = &self.entry.header.indexed()[usize::from(self.at)];
         indexed.index.cmp(&index).then_with(|| (*indexed.value).cmp(value))
+    }
+
+    /// Compares with the posting of a value of the object with that key.
+    fn place(&self, indexed: &Indexed, key: &LocalKey) -> Ordering {
+        let order = self.order(indexed.index, &indexed.value);
+        order.then_with(|| self.entry.header.key.cmp(key))
     }
 }
 
@@ -255,10 +261,7 @@ impl Objects {
         }
         for (at, indexed) in (0..).zip(header.indexed()) {
             let posting = Posting { entry: Arc::clone(entry), at };
-            self.by_index.insert(posting, |other| {
-                let order = other.order(indexed.index, &indexed.value);
-                order.then_with(|| other.entry.header.key.cmp(&header.key))
-            });
+            self.by_index.insert(posting, |other| other.place(indexed, &header.key));
         }
         old
     }
@@ -281,10 +284,7 @@ impl Objects {
             self.by_owner.remove(|other| by_owner(other, entry));
         }
         for indexed in header.indexed() {
-            self.by_index.remove(|other| {
-                let order = other.order(indexed.index, &indexed.value);
-                order.then_with(|| other.entry.header.key.cmp(&header.key))
-            });
+            self.by_index.remove(|other| other.place(indexed, &header.key));
         }
     }
 }

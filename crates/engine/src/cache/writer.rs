@@ -8,7 +8,7 @@ use super::decoded::{DECODED_BYTES, DecodedCache};
 use super::entry::Entry;
 use super::header::{Header, HeaderError, Indexed, Labels, LocalKey, ResourceVersion, Uid};
 use super::intern::Interner;
-use super::plan::{self, Basis};
+use super::plan::{self, Basis, Budget};
 use super::recipe::Recipe;
 use super::scan::{Scan, scan};
 use super::store::Store;
@@ -146,12 +146,9 @@ impl StoreWriter {
 
     /// The training that is due, if one is. It may run on any thread; then comes [`Self::adopt`].
     pub fn training(&self) -> Option<Training> {
-        if self.recode != Recode::Done {
-            return None;
-        }
+        let budget = self.budget()?;
         let objects = self.store.snapshot();
         let payload = objects.payload;
-        let budget = plan::due(&payload, self.listing, self.basis.as_ref())?;
         let count = budget.objects.min(payload.objects);
         // Spread over all of them: neighbours are alike.
         let spread =
@@ -163,8 +160,14 @@ impl StoreWriter {
 
     /// Whether a training is due.
     pub fn is_training_due(&self) -> bool {
-        self.recode == Recode::Done
-            && plan::due(&self.store.payload(), self.listing, self.basis.as_ref()).is_some()
+        self.budget().is_some()
+    }
+
+    fn budget(&self) -> Option<Budget> {
+        match self.recode {
+            Recode::Done => plan::due(&self.store.payload(), self.listing, self.basis.as_ref()),
+            Recode::Begins | Recode::After(_) => None,
+        }
     }
 
     /// Packs as the training found best from now on. What is packed otherwise is left to
