@@ -142,12 +142,7 @@ impl Home {
 
     /// Waits until there are that many ShardMaps.
     async fn until_maps(&self, count: usize) {
-        let met = async {
-            while self.maps().await.len() != count {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, met).await.unwrap();
+        poll_until(async || self.maps().await.len() == count).await;
     }
 
     /// All ShardMaps.
@@ -220,6 +215,16 @@ async fn until(replicas: &[&Replica], what: &str, reached: impl Fn() -> bool) {
         let statuses: Vec<_> = replicas.iter().map(|r| r.sharding.status()).collect();
         panic!("not {what} within {PATIENCE:?}: {statuses:#?}");
     }
+}
+
+/// Waits until `met` holds, asking anew every 10 ms.
+async fn poll_until(met: impl AsyncFn() -> bool) {
+    let wait = async {
+        while !met().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.unwrap();
 }
 
 /// Waits until the members hold as many active shards as given, each.
@@ -326,12 +331,7 @@ async fn an_outage_of_the_home_cluster_stops_work_and_its_end_brings_it_back() {
 async fn missing_definitions_are_named_with_their_cure() {
     let home = Home::start(&["east"]).await;
     let a = home.replica(0);
-    let told = async {
-        while a.sharding.status().problems.len() < 3 {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, told).await.unwrap();
+    poll_until(async || a.sharding.status().problems.len() >= 3).await;
     let problems = a.sharding.status().problems;
     assert!(problems.iter().any(|p| p.contains("install the CRDs of Leasehold")), "{problems:?}");
     assert!(
@@ -393,12 +393,8 @@ async fn a_map_deleted_by_hand_is_put_back() {
     let maps = Api::<ShardMap>::namespaced(home.server.client(), NAMESPACE);
     let before = maps.get("east").await.unwrap().spec;
     maps.delete("east", &DeleteParams::default()).await.unwrap();
-    let back = async {
-        while maps.get_opt("east").await.unwrap().map(|map| map.spec) != Some(before.clone()) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, back).await.unwrap();
+    poll_until(async || maps.get_opt("east").await.unwrap().is_some_and(|map| map.spec == before))
+        .await;
     until_active(&[&a, &b], &[1, 1]).await;
 }
 
@@ -418,12 +414,8 @@ async fn a_map_of_a_future_version_is_refused_and_named_and_blinds_nobody_to_the
     until_active(&[&a], &[1]).await;
     // One that starts now reads the other map.
     let b = home.replica(1);
-    let told = async {
-        while [&a, &b].iter().any(|replica| replica.sharding.status().problems.is_empty()) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, told).await.unwrap();
+    let tells = |replica: &&Replica| !replica.sharding.status().problems.is_empty();
+    poll_until(async || [&a, &b].iter().all(tells)).await;
     for replica in [&a, &b] {
         let status = replica.sharding.status();
         assert_eq!(

@@ -194,9 +194,8 @@ async fn list_kind<T>(
 pub fn assemble(objects: &Objects) -> Fleet {
     let leases: BTreeMap<String, &Lease> =
         objects.leases.iter().map(|lease| (lease.name_any(), lease)).collect();
-    let coordinator = leases
-        .get(lease::COORDINATOR)
-        .and_then(|lease| lease.spec.as_ref()?.holder_identity.as_ref()?.parse().ok());
+    let world = world(objects);
+    let coordinator = world.coordinator();
     let mut shards: Vec<FleetShard> = objects.maps.iter().flat_map(shards_of).collect();
     shards.sort_by(|a, b| a.shard.cmp(&b.shard));
     let mut owned: BTreeMap<&MemberId, u32> = BTreeMap::new();
@@ -223,7 +222,6 @@ pub fn assemble(objects: &Objects) -> Fleet {
         })
     };
     let members: Vec<FleetMember> = objects.members.iter().filter_map(member).collect();
-    let world = world(objects);
     let its = coordinator.as_ref().and_then(|id| Some(world.members().get(id)?.spec.versions()));
     let protocol_version =
         coordinator.as_ref().zip(its).map(|(id, its)| protocol::in_use(&world, id, its));

@@ -157,6 +157,11 @@ impl MapRecord {
         epochs.max().unwrap_or_default().max(self.epoch_floor)
     }
 
+    /// Whether none of its shards has an owner.
+    pub fn is_nobodys(&self) -> bool {
+        self.entries.values().all(|entry| entry.owner().is_none())
+    }
+
     /// Whether it has still to be created.
     pub fn is_new(&self) -> bool {
         self.version == Version::default()

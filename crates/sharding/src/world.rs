@@ -10,7 +10,8 @@ use std::hash::{Hash, Hasher};
 
 use model::{ClusterName, Epoch, MemberId, Moment};
 
-use crate::lease::{self, ObservedLease};
+use crate::config::LeaseTimings;
+use crate::lease::{self, LeaseState, ObservedLease};
 #[cfg(feature = "planted")]
 use crate::planted::{self, Planted};
 use crate::record::{Event, Kind, MapRecord, MemberRecord, Object, Target};
@@ -111,6 +112,19 @@ impl World {
     /// A member's Lease.
     pub fn lease_of(&self, member: &MemberId) -> Option<&ObservedLease> {
         self.leases.get(&lease::member_lease_name(member))
+    }
+
+    /// How the Lease of each member stands.
+    pub fn lease_states(
+        &self,
+        timings: LeaseTimings,
+        now: Moment,
+    ) -> impl Iterator<Item = (MemberId, LeaseState)> {
+        self.leases.iter().filter_map(move |(name, lease)| {
+            let member = lease::subject(name)?;
+            let state = lease.state(&member, timings, now);
+            Some((member, state))
+        })
     }
 
     /// Who coordinates, by the coordinator's Lease.

@@ -131,13 +131,11 @@ impl Clock for Timeline {
     fn sleep_until(&self, moment: Moment) -> Sleep {
         let (now, woken) = (self.now(), Arc::clone(&self.woken).notified_owned());
         Box::pin(async move {
-            let mut left = std::pin::pin!(tokio::time::sleep(now.until(moment)));
-            let mut woken = std::pin::pin!(woken);
             tokio::select! {
                 biased;
-                () = &mut left => {}
+                () = tokio::time::sleep(now.until(moment)) => {}
                 // Too early at times, which does no harm: who sleeps looks at the clock again.
-                () = &mut woken => {}
+                () = woken => {}
             }
         })
     }

@@ -277,13 +277,12 @@ impl Draft<'_> {
 
     /// Whether no shard has an owner.
     pub(super) fn is_nobodys(&self) -> bool {
-        self.record.entries.values().all(|entry| entry.owner().is_none())
+        self.record.is_nobodys()
     }
 
     /// Whether it has only to be deleted.
     fn is_over(&self) -> bool {
-        let nobodys = |map: &MapRecord| map.entries.values().all(|e| e.owner().is_none());
-        !self.wanted && self.base.is_some_and(nobodys)
+        !self.wanted && self.base.is_some_and(MapRecord::is_nobodys)
     }
 
     /// The epoch that must outlive the map before it can be deleted; the lowest if it stays.

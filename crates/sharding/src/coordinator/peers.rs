@@ -7,7 +7,7 @@ use model::{ClusterName, Epoch, GroupName, GroupScope, GroupTraits, MemberId, Mo
 use super::View;
 use crate::api::{MemberSpec, MemberState, ShardLoad, ShardPath};
 use crate::handover::{Entry, Facts};
-use crate::lease::{self, LeaseState};
+use crate::lease::LeaseState;
 use crate::planner::{PlanMember, Role};
 use crate::protocol::{self, Versions};
 use crate::world::World;
@@ -39,15 +39,8 @@ pub(super) struct Speech {
 impl<'a> Peers<'a> {
     pub(super) fn judge(view: &View<'a>, mine: Versions, now: Moment) -> Self {
         let world = view.world;
-        let states: BTreeMap<MemberId, LeaseState> = world
-            .leases()
-            .iter()
-            .filter_map(|(name, lease)| {
-                let member = lease::subject(name)?;
-                let state = lease.state(&member, view.timings, now);
-                Some((member, state))
-            })
-            .collect();
+        let states: BTreeMap<MemberId, LeaseState> =
+            world.lease_states(view.timings, now).collect();
         let owners = world.maps().values().flat_map(|map| map.entries.values());
         let missing = world
             .members()

@@ -130,7 +130,7 @@ impl Node {
         if self.outbox.is_busy() {
             return None;
         }
-        let states = self.lease_states(now);
+        let states: Vec<_> = self.world.lease_states(self.config.lease, now).collect();
         let revision = self.world.revision();
         if let Some(last) = &self.planned
             && last.revision == revision
@@ -172,17 +172,5 @@ impl Node {
             self.ledger.sent(self.world.maps().get(&map.cluster), map, &self.world, now);
         }
         sent
-    }
-
-    fn lease_states(&self, now: Moment) -> Vec<(MemberId, LeaseState)> {
-        self.world
-            .leases()
-            .iter()
-            .filter_map(|(name, lease)| {
-                let member = lease::subject(name)?;
-                let state = lease.state(&member, self.config.lease, now);
-                Some((member, state))
-            })
-            .collect()
     }
 }

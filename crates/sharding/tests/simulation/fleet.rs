@@ -123,6 +123,13 @@ impl Fleet {
         self.rng.u64(range)
     }
 
+    /// Starts so many further replicas.
+    pub fn start_all(&mut self, count: usize) {
+        for _ in 0..count {
+            self.start();
+        }
+    }
+
     /// Starts another replica.
     pub fn start(&mut self) {
         let clock = DriftingClock {

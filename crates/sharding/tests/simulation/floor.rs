@@ -4,18 +4,22 @@
 use crate::fleet::{Fault, Fleet, LONGEST_RECONCILE_MS, Network};
 use crate::for_each_seed;
 
+/// Two members that shared `from` clusters, of which the first `to` are left.
+fn shrunk(seed: u64, from: usize, to: usize) -> Fleet {
+    let mut fleet = Fleet::new(seed, from, Network::Calm);
+    fleet.start_all(2);
+    fleet.run_for(5_000);
+    assert_eq!(fleet.server.floor(), 0);
+    fleet.set_clusters(to);
+    fleet.run_for(5_000 + LONGEST_RECONCILE_MS + 2_000);
+    assert_eq!(fleet.server.maps(), to);
+    fleet
+}
+
 #[test]
 fn a_removed_cluster_drains_and_its_map_goes() {
     for_each_seed("removal", |seed| {
-        let mut fleet = Fleet::new(seed, 6, Network::Calm);
-        for _ in 0..2 {
-            fleet.start();
-        }
-        fleet.run_for(5_000);
-        assert_eq!(fleet.server.floor(), 0);
-        fleet.set_clusters(4);
-        fleet.run_for(5_000 + LONGEST_RECONCILE_MS + 2_000);
-        assert_eq!(fleet.server.maps(), 4);
+        let mut fleet = shrunk(seed, 6, 4);
         assert!(fleet.server.floor() > 0, "what they reached is kept");
         fleet.set_clusters(6);
         fleet.run_for(5_000);
@@ -26,14 +30,7 @@ fn a_removed_cluster_drains_and_its_map_goes() {
 #[test]
 fn a_cluster_returns_to_a_fleet_that_never_knew_it_and_goes_on_from_its_epochs() {
     for_each_seed("return", |seed| {
-        let mut fleet = Fleet::new(seed, 3, Network::Calm);
-        for _ in 0..2 {
-            fleet.start();
-        }
-        fleet.run_for(5_000);
-        fleet.set_clusters(1);
-        fleet.run_for(5_000 + LONGEST_RECONCILE_MS + 2_000);
-        assert_eq!(fleet.server.maps(), 1);
+        let mut fleet = shrunk(seed, 3, 1);
         let floor = fleet.server.floor();
         // All who saw them go are replaced, the last of them after a while without anybody.
         fleet.start();
@@ -58,13 +55,7 @@ fn a_cluster_returns_to_a_fleet_that_never_knew_it_and_goes_on_from_its_epochs()
 #[test]
 fn a_coordinators_lease_made_anew_carries_what_others_have_seen() {
     for_each_seed("lease anew", |seed| {
-        let mut fleet = Fleet::new(seed, 3, Network::Calm);
-        for _ in 0..2 {
-            fleet.start();
-        }
-        fleet.run_for(5_000);
-        fleet.set_clusters(1);
-        fleet.run_for(5_000 + LONGEST_RECONCILE_MS + 2_000);
+        let mut fleet = shrunk(seed, 3, 1);
         let floor = fleet.server.floor();
         fleet.delete_lease(sharding::lease::COORDINATOR);
         fleet.run_for(5_000);
@@ -77,9 +68,7 @@ fn a_coordinators_lease_made_anew_carries_what_others_have_seen() {
 fn clusters_come_and_go_under_faults() {
     for_each_seed("come and go", |seed| {
         let mut fleet = Fleet::new(seed, 6, Network::Rough);
-        for _ in 0..4 {
-            fleet.start();
-        }
+        fleet.start_all(4);
         fleet.run_for(5_000);
         for _ in 0..16 {
             fleet.inject_any();

@@ -39,9 +39,7 @@ fn for_each_seed(name: &str, scenario: impl Fn(u64) + std::panic::RefUnwindSafe)
 fn three_that_start_together_share_evenly_within_a_second() {
     for_each_seed("start", |seed| {
         let mut fleet = Fleet::new(seed, 30, Network::Calm);
-        for _ in 0..3 {
-            fleet.start();
-        }
+        fleet.start_all(3);
         fleet.run_for(1_000);
         assert_eq!(fleet.oracle.owners(), [10, 10, 10]);
         assert_eq!(fleet.oracle.moves(), 30, "no shuffle");
@@ -52,9 +50,7 @@ fn three_that_start_together_share_evenly_within_a_second() {
 fn a_crash_costs_the_lease_and_the_margin() {
     for_each_seed("crash", |seed| {
         let mut fleet = Fleet::new(seed, 30, Network::Calm);
-        for _ in 0..3 {
-            fleet.start();
-        }
+        fleet.start_all(3);
         fleet.run_for(10_000);
         fleet.inject(Fault::Crash(0));
         // 8 s and 500 ms, 2 % slow clocks, and some round trips.
@@ -68,9 +64,7 @@ fn a_crash_costs_the_lease_and_the_margin() {
 fn a_leaver_hands_over_as_fast_as_its_work_ends() {
     for_each_seed("leave", |seed| {
         let mut fleet = Fleet::new(seed, 30, Network::Calm);
-        for _ in 0..3 {
-            fleet.start();
-        }
+        fleet.start_all(3);
         fleet.run_for(10_000);
         fleet.inject(Fault::Leave(0));
         fleet.run_for(fleet::LONGEST_RECONCILE_MS + 1_000);
@@ -84,9 +78,7 @@ fn a_leaver_hands_over_as_fast_as_its_work_ends() {
 fn a_newcomer_gets_its_share_and_nothing_else_moves() {
     for_each_seed("join", |seed| {
         let mut fleet = Fleet::new(seed, 30, Network::Calm);
-        for _ in 0..2 {
-            fleet.start();
-        }
+        fleet.start_all(2);
         fleet.run_for(10_000);
         fleet.start();
         fleet.run_for(15_000);
@@ -99,9 +91,7 @@ fn a_newcomer_gets_its_share_and_nothing_else_moves() {
 fn all_leave_and_come_back_without_repeating_an_epoch() {
     for_each_seed("restart", |seed| {
         let mut fleet = Fleet::new(seed, 9, Network::Calm);
-        for _ in 0..3 {
-            fleet.start();
-        }
+        fleet.start_all(3);
         fleet.run_for(5_000);
         for replica in 0..3 {
             fleet.inject(Fault::Leave(replica));
@@ -120,9 +110,7 @@ fn all_leave_and_come_back_without_repeating_an_epoch() {
 fn chaos() {
     for_each_seed("chaos", |seed| {
         let mut fleet = Fleet::new(seed, 12, Network::Rough);
-        for _ in 0..4 {
-            fleet.start();
-        }
+        fleet.start_all(4);
         fleet.run_for(5_000);
         for _ in 0..12 {
             fleet.inject_any();
@@ -146,9 +134,7 @@ fn chaos() {
 fn ranges_split_and_merge_under_faults() {
     for_each_seed("ranges", |seed| {
         let mut fleet = Fleet::new(seed, 5, Network::Rough);
-        for _ in 0..3 {
-            fleet.start();
-        }
+        fleet.start_all(3);
         for cluster in 1..5 {
             fleet.heat(cluster, 20);
         }
@@ -176,9 +162,7 @@ fn ranges_split_and_merge_under_faults() {
 fn a_seed_replays_to_the_same_history() {
     let history = |seed| {
         let mut fleet = Fleet::new(seed, 8, Network::Rough);
-        for _ in 0..3 {
-            fleet.start();
-        }
+        fleet.start_all(3);
         for _ in 0..6 {
             fleet.inject_any();
             fleet.run_for(2_000);

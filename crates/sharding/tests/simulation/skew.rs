@@ -14,9 +14,7 @@ const NEW: Versions = Versions { oldest: 2, newest: 2 };
 fn roll(seed: u64, network: Network, from: Versions, to: Versions) -> Fleet {
     let mut fleet = Fleet::new(seed, 9, network);
     fleet.speaks = from;
-    for _ in 0..3 {
-        fleet.start();
-    }
+    fleet.start_all(3);
     fleet.run_for(10_000);
     assert_eq!(fleet.server.protocols(), [from.newest]);
     fleet.speaks = to;
@@ -63,8 +61,7 @@ fn a_rolling_downgrade_brings_the_maps_back_first() {
 fn a_member_too_new_for_the_fleet_gets_nothing_and_says_why() {
     for_each_seed("too new", |seed| {
         let mut fleet = Fleet::new(seed, 6, Network::Calm);
-        fleet.start();
-        fleet.start();
+        fleet.start_all(2);
         fleet.run_for(5_000);
         let moves = fleet.oracle.moves();
         fleet.speaks = NEW;
@@ -87,8 +84,7 @@ fn a_member_too_new_for_the_fleet_gets_nothing_and_says_why() {
 fn a_map_of_an_unknown_version_is_refused_and_nothing_of_it_is_acted_on() {
     for_each_seed("unknown", |seed| {
         let mut fleet = Fleet::new(seed, 6, Network::Calm);
-        fleet.start();
-        fleet.start();
+        fleet.start_all(2);
         fleet.run_for(10_000);
         fleet.rewrite_map("c0", 2);
         fleet.run_for(1_000);

@@ -92,8 +92,8 @@ pub fn judge(samples: &[Sample], window: &Window, gaps: &[Gap], expected: Expect
     let mut lies = Vec::new();
     let moves = seen.grown(|figures| figures.moves);
     // Those of just before the window may have been counted in it.
-    let from = window.from - ANSWERED;
-    let changes = gaps.iter().filter(|gap| from <= gap.until && gap.until <= window.until).count();
+    let heard_of = Window { from: window.from - ANSWERED, ..window.clone() };
+    let changes = gaps.iter().filter(|gap| heard_of.contains(gap.until)).count();
     if moves > changes as f64 {
         lies.push(format!("{moves} moves were counted, the ShardMaps tell of {changes}"));
     }
