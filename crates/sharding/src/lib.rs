@@ -13,6 +13,7 @@
 //! | [`world`] | the home cluster as observed; when each Lease last changed |
 //! | [`lease`] | how a Lease stands with an observer |
 //! | [`member`] | this member's id, Lease and validity |
+//! | [`drain`] | whether people want this member drained |
 //! | [`ownership`] | what this member holds |
 //! | [`protocol`] | which versions of the protocol members speak, and which is in use |
 //! | [`read`] | objects as they are read, of whatever version |
@@ -104,6 +105,7 @@
 pub mod api;
 pub mod config;
 pub mod coordinator;
+pub mod drain;
 pub mod election;
 pub mod fleet;
 pub mod floor;

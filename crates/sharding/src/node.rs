@@ -25,6 +25,7 @@ use model::{ClusterName, Epoch, GroupName, MemberId, Moment, OwnedShards, ShardI
 use crate::api::{DownCluster, MemberState};
 use crate::config::Config;
 use crate::coordinator::Coordinator;
+use crate::drain::DrainWish;
 use crate::election::Election;
 use crate::floor;
 use crate::handle::Departure;
@@ -128,8 +129,7 @@ pub struct Node {
     member_written: Moment,
     load: Load,
     leave_by: Option<Moment>,
-    /// Asked of this process by `leasehold drain`; as long as it lives.
-    drain: bool,
+    drain: DrainWish,
     departed: Option<Departure>,
     was_coordinating: bool,
     rng: fastrand::Rng,
@@ -159,7 +159,7 @@ impl Node {
             member_written: now,
             load: Load::default(),
             leave_by: None,
-            drain: false,
+            drain: DrainWish::default(),
             departed: None,
             was_coordinating: false,
             rng,

@@ -17,9 +17,7 @@ impl Node {
     /// Sees whether a drain was asked for or taken back. Before the fence, so that one asked for
     /// at its moment goes on to the next incarnation.
     pub(super) fn heed_drain(&mut self) {
-        if let Some(held) = self.world.members().get(self.membership.id()) {
-            self.drain = held.spec.drain;
-        }
+        self.drain.heed(self.membership.id(), self.world.members());
     }
 
     /// Ends this incarnation if it may not act any more.
@@ -46,6 +44,7 @@ impl Node {
             self.membership.rejoin(now);
         }
         let is = self.membership.id().clone();
+        self.drain.leave_behind(was, self.world.members());
         self.tracker.restart(is.clone());
         for cluster in self.world.maps().keys().cloned().collect::<Vec<_>>() {
             self.follow_map(&cluster, now);
@@ -143,7 +142,7 @@ impl Node {
             group_details: GroupDetail::all_of(&self.config.traits),
             shards: self.tracker.owned().holdings.len().try_into().unwrap_or(u32::MAX),
             acknowledged_drains: self.tracker.acknowledged(),
-            drain: self.drain,
+            drain: self.drain.is_drained(),
             busy: self.load.told_busy(),
             loads: self.load.told(),
             down_clusters: self.down_clusters.clone(),

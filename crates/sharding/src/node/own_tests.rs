@@ -116,6 +116,21 @@ fn a_drain_asked_for_at_the_moment_of_the_fence_is_not_lost() {
 }
 
 #[test]
+fn a_drain_taken_back_in_the_member_of_the_ended_incarnation_is_taken_back() {
+    let mut home = Home::with_member();
+    home.patch(|spec| spec.drain = true);
+    home.settle();
+    let mut old = home.member();
+    home.rejoin();
+    assert!(home.member().spec.drain);
+    old.spec.drain = false;
+    old.version = home.next_version();
+    home.node.handle(Input::Event(Event::Applied(Object::Member(old))), home.now);
+    home.settle();
+    assert!(!home.member().spec.drain);
+}
+
+#[test]
 fn load_is_told_in_the_member_and_ends_with_the_incarnation() {
     let mut home = Home::with_member();
     let shard: model::ShardId = "east/g/0/1".parse().unwrap();
