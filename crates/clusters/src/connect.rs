@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 
 use crate::error::Unusable;
 use crate::file::{read_bounded, unreadable};
+use crate::http;
 use crate::kubeconfig::{self, Contexts};
 use crate::provider::Access;
 
@@ -33,15 +34,24 @@ const MAX_SAID_CHARS: usize = 300;
 #[derive(Clone, Debug)]
 pub struct Connector {
     plugins: Arc<Semaphore>,
+    role: Role,
 }
 
-impl Default for Connector {
-    fn default() -> Self {
-        Self { plugins: Arc::new(Semaphore::new(MAX_PLUGINS)) }
-    }
+/// What a cluster is to us, which says how it is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Leases are kept there: requests share no connection.
+    Home,
+    /// Controllers work there: requests share connections where they can.
+    Workload,
 }
 
 impl Connector {
+    /// Makes clients of clusters of this role.
+    pub fn new(role: Role) -> Self {
+        Self { plugins: Arc::new(Semaphore::new(MAX_PLUGINS)), role }
+    }
+
     /// A client for `access`, which comes from `origin`.
     ///
     /// # Errors
@@ -49,7 +59,8 @@ impl Connector {
     pub async fn client(&self, origin: &str, access: &Access) -> Result<kube::Client, Unusable> {
         let (kubeconfig, context) = match access {
             Access::InCluster => {
-                return build(origin, kube::Config::incluster().map_err(Unusable::InCluster)?);
+                let config = kube::Config::incluster().map_err(Unusable::InCluster)?;
+                return build(origin, config, self.role);
             }
             Access::Kubeconfig { kubeconfig, context } => (kubeconfig, context),
         };
@@ -65,7 +76,7 @@ impl Connector {
             .await
             .map_err(|e| refused(origin, e))?;
         match plugin {
-            None => build(origin, config),
+            None => build(origin, config, self.role),
             Some((command, hint)) if find(&command).is_none() => {
                 Err(Unusable::NoPlugin { origin: origin.to_owned(), command, hint })
             }
@@ -83,13 +94,13 @@ impl Connector {
         let timeout =
             || Unusable::PluginTimeout { origin: origin.to_owned(), limit: PLUGIN_TIMEOUT };
         let plugins = Arc::clone(&self.plugins);
-        let owned = origin.to_owned();
+        let (owned, role) = (origin.to_owned(), self.role);
         let making = async {
             let place = plugins.acquire_owned().await.expect("the semaphore is never closed");
             let make = move || {
                 // Held by the thread itself: a plugin that hangs keeps its place.
                 let _place = place;
-                build(&owned, config).map_err(|error| plugin_failed(error, command))
+                build(&owned, config, role).map_err(|error| plugin_failed(error, command))
             };
             match tokio::task::spawn_blocking(make).await {
                 Ok(made) => made,
@@ -117,7 +128,7 @@ pub async fn client_from_kubeconfig(
         .next()
         .expect("one context asked for gives one draft");
     let access = crate::file::source(&draft).access?;
-    Ok(Connector::default().client(&draft.origin, &access).await?)
+    Ok(Connector::new(Role::Home).client(&draft.origin, &access).await?)
 }
 
 /// A client for the cluster this process runs in.
@@ -125,15 +136,19 @@ pub async fn client_from_kubeconfig(
 /// # Errors
 /// [`Unusable::InCluster`] outside a Pod.
 pub async fn client_in_cluster() -> Result<kube::Client, Unusable> {
-    Connector::default().client("in-cluster", &Access::InCluster).await
+    Connector::new(Role::Home).client("in-cluster", &Access::InCluster).await
 }
 
-fn build(origin: &str, mut config: kube::Config) -> Result<kube::Client, Unusable> {
+fn build(origin: &str, mut config: kube::Config, role: Role) -> Result<kube::Client, Unusable> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = None;
     config.write_timeout = Some(WRITE_TIMEOUT);
     config.default_retry = false;
-    kube::Client::try_from(config).map_err(|e| refused(origin, e))
+    let made = match role {
+        Role::Home => kube::Client::try_from(config),
+        Role::Workload => http::client(config),
+    };
+    made.map_err(|e| refused(origin, e))
 }
 
 fn refused(origin: &str, source: impl std::error::Error + Send + Sync + 'static) -> Unusable {

@@ -23,6 +23,7 @@ pub mod directory;
 pub(crate) mod entry;
 pub mod error;
 pub mod file;
+mod http;
 pub mod in_cluster;
 pub mod kubeconfig;
 pub mod merge;

@@ -21,7 +21,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::connect::Connector;
+use crate::connect::{Connector, Role};
 use crate::entry::{Entry, Serving, same};
 use crate::error::Unusable;
 use crate::merge::{Wanted, merge};
@@ -88,7 +88,7 @@ impl Registry {
             sent: false,
             probing,
             places: Arc::new(Semaphore::new(MAX_PROBES)),
-            connector: Connector::default(),
+            connector: Connector::new(Role::Workload),
             work: JoinSet::new(),
             up,
             set: set_sender,

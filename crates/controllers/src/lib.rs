@@ -14,7 +14,6 @@ use engine::ControllerSpec;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-pub mod condition;
 pub mod configmonitor;
 pub mod label;
 mod rights;

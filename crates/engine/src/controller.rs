@@ -15,6 +15,7 @@ use model::{ControllerName, GroupName, GroupScope, ObjectKey};
 use crate::cache::{Entry, Index, Recipe, Strip};
 use crate::lookup::Lookup;
 use crate::object::{Kind, Object};
+use crate::predicate;
 use crate::reconcile::{Action, Context, ReconcileError, Reconciler};
 use crate::selector::Selector;
 
@@ -77,6 +78,7 @@ pub struct Scope {
 #[must_use = "a controller does nothing until `reconciler` completes it"]
 pub struct Controller<K> {
     name: ControllerName,
+    field_manager: Arc<str>,
     group: Option<GroupName>,
     group_scope: GroupScope,
     namespace: Option<String>,
@@ -115,6 +117,7 @@ impl Controller<()> {
     pub fn for_kind<K: Object>(name: &str) -> Controller<K> {
         Controller {
             name: name.parse().unwrap_or_else(|error| panic!("{error}")),
+            field_manager: name.into(),
             group: None,
             group_scope: GroupScope::default(),
             namespace: None,
@@ -219,27 +222,24 @@ impl<K: Object> Controller<K> {
         self
     }
 
-    /// Reconciles on changes of the primary kind only if `predicate(old, new)` holds: `old` is
-    /// absent for a new object, `new` for a deleted one. Several must all hold. Without any, each
-    /// change counts.
+    /// Reconciles on changes of the primary kind only if `predicate` holds: see
+    /// [`crate::predicate`]. Several must all hold. Without any, each change counts.
     ///
     /// Nothing is filtered when a shard is gained: every object is reconciled then.
-    pub fn predicate(
-        mut self,
-        predicate: impl Fn(Option<&K>, Option<&K>) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        let erased: Predicate = Arc::new(move |old, new| {
-            let decode = |entry: Option<&Entry>| entry.map(Entry::decode::<K>).transpose();
-            match (decode(old), decode(new)) {
-                (Ok(old), Ok(new)) => predicate(old.as_ref(), new.as_ref()),
-                // Let the reconcile say what is wrong with it.
-                _ => true,
-            }
-        });
+    pub fn predicate(mut self, predicate: impl predicate::Predicate<K>) -> Self {
         if let Role::Primary { predicates } = &mut self.primary.role {
-            predicates.push(erased);
+            predicates.push(Arc::new(move |old, new| predicate.holds(old, new)));
         }
         self
+    }
+
+    /// [`Self::predicate`] with a function of the objects before and after: the first is absent for
+    /// a new object, the second for a deleted one. Both are decoded at each change.
+    pub fn filter(
+        self,
+        counts: impl Fn(Option<&K>, Option<&K>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.predicate(counts)
     }
 
     /// How many objects of one cluster are reconciled at once, 1 to [`MAX_WORKERS`].
@@ -253,6 +253,22 @@ impl<K: Object> Controller<K> {
     /// How long one reconcile may take before it is cancelled and retried.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// The name under which servers record what this controller writes; its own unless said
+    /// otherwise. What it applied under another name stays that one's, so keep it.
+    ///
+    /// # Panics
+    /// If it cannot be a field manager's and the name of an annotation: at most 63 letters, digits,
+    /// `-`, `_` and `.`. Names are written in the program.
+    pub fn field_manager(mut self, name: &str) -> Self {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        assert!(
+            (1..=63).contains(&name.len()) && name.chars().all(fits),
+            "{name:?} is no field manager: 1 to 63 letters, digits, '-', '_' and '.'"
+        );
+        self.field_manager = name.into();
         self
     }
 
@@ -285,6 +301,7 @@ impl<K: Object> Controller<K> {
         }
         ControllerSpec {
             name: self.name,
+            field_manager: self.field_manager,
             group: self.group,
             group_scope: self.group_scope,
             workers: self.workers,
@@ -300,6 +317,8 @@ impl<K: Object> Controller<K> {
 #[derive(Clone)]
 pub struct ControllerSpec {
     pub(crate) name: ControllerName,
+    /// Under which servers record what it writes.
+    pub(crate) field_manager: Arc<str>,
     pub(crate) group: Option<GroupName>,
     pub(crate) group_scope: GroupScope,
     pub(crate) workers: usize,

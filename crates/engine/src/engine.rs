@@ -16,6 +16,7 @@ use crate::cache::{DECODED_BYTES, DecodedCache, Recipes};
 use crate::conductor::{Conductor, Parts};
 use crate::controller::ControllerSpec;
 use crate::dispatch::DispatchObserver;
+use crate::echo::Echoes;
 use crate::events::Recorder;
 use crate::gauges::Gauges;
 use crate::meter::Meter;
@@ -99,6 +100,7 @@ impl Engine {
                 fence_rejected: metrics.fence_rejected.clone(),
                 stamps: false,
                 reconcile_ids: Arc::clone(&reconcile_ids),
+                echoes: Echoes::default(),
             })
             .collect();
         let queues = runners.iter().map(|runner| Arc::clone(&runner.queue)).collect();

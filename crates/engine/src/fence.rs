@@ -15,8 +15,8 @@
 //!
 //! Reads pass: they change nothing, and the cache is preferred anyway.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ use tower::{BoxError, Service};
 use tracing::Instrument;
 
 use crate::dispatch::Dispatch;
+use crate::echo::Written;
 #[cfg(feature = "planted")]
 use crate::planted::{self, Planted};
 use crate::stamp;
@@ -41,6 +42,8 @@ use crate::stamp;
 pub const MAX_WRITE_TIME: Duration = Duration::from_secs(30);
 /// Below this much validity a write is not begun: it could not be answered in time.
 const MIN_WRITE_TIME: Duration = Duration::from_millis(1);
+/// Writes of one reconcile that the next one waits to see in the cache.
+const MAX_WRITTEN: usize = 64;
 
 /// A write that the fence refused or cut off. Found in the source chain of the [`kube::Error`] that
 /// a fenced client returns.
@@ -85,6 +88,8 @@ pub(crate) struct Fence {
     ownership: Arc<dyn Ownership>,
     writes: TaskTracker,
     over: Arc<AtomicBool>,
+    /// What was written and how, for whoever reads the cache next.
+    written: Arc<Mutex<Vec<Written>>>,
     rejected: IntCounter,
     stamps: bool,
 }
@@ -96,8 +101,13 @@ impl Fence {
         rejected: IntCounter,
         stamps: bool,
     ) -> Self {
-        let (writes, over) = (TaskTracker::new(), Arc::default());
-        Self { cluster, ownership, writes, over, rejected, stamps }
+        let (writes, over, written) = (TaskTracker::new(), Arc::default(), Arc::default());
+        Self { cluster, ownership, writes, over, written, rejected, stamps }
+    }
+
+    /// What was written, as far as the answers tell; the last [`MAX_WRITTEN`] writes.
+    pub(crate) fn take_written(&self) -> Vec<Written> {
+        std::mem::take(&mut self.written.lock().expect("no holder of this lock panics"))
     }
 
     /// Lets no further write begin, and waits until none is under way.
@@ -146,6 +156,7 @@ impl FencedClient {
         };
         let client = self.fence.cluster.clone();
         let request = with_server_timeout(request, limit);
+        let account = Account::of(&request, &self.fence.written);
         let stamp = self.fence.stamps.then(|| (shard.group.clone(), *epoch));
         let send = async move {
             let _token = token;
@@ -153,7 +164,8 @@ impl FencedClient {
                 Some((group, epoch)) => with_stamp(request, &group, epoch).await?,
                 None => request,
             };
-            let answer = tokio::time::timeout(limit, send_whole(client, request)).await;
+            let exchange = send_whole(client, request, account);
+            let answer = tokio::time::timeout(limit, exchange).await;
             answer.unwrap_or_else(|_| Err(FencedError::TimedOut { method, path, limit }.into()))
         };
         let task = tokio::spawn(send.in_current_span());
@@ -187,13 +199,41 @@ impl Service<Request<Body>> for FencedClient {
     }
 }
 
+/// Enters a write into the account of its reconcile.
+struct Account {
+    method: Method,
+    uri: Uri,
+    written: Arc<Mutex<Vec<Written>>>,
+}
+
+impl Account {
+    fn of(request: &Request<Body>, written: &Arc<Mutex<Vec<Written>>>) -> Self {
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        Self { method, uri, written: Arc::clone(written) }
+    }
+
+    fn enter(self, answer: &[u8]) {
+        let query = self.uri.query().unwrap_or_default();
+        let Some(one) = Written::read(&self.method, self.uri.path(), query, answer) else { return };
+        let mut written = self.written.lock().expect("no holder of this lock panics");
+        if written.len() == MAX_WRITTEN {
+            written.remove(0);
+        }
+        written.push(one);
+    }
+}
+
 /// Sends a request and reads the whole answer, so that its end is the end of the exchange.
 async fn send_whole(
     client: kube::Client,
     request: Request<Body>,
+    account: Account,
 ) -> Result<Response<Body>, BoxError> {
     let (parts, body) = client.send(request).await?.into_parts();
     let bytes = body.collect().await?.to_bytes();
+    if parts.status.is_success() {
+        account.enter(&bytes);
+    }
     Ok(Response::from_parts(parts, Body::from(bytes)))
 }
 

@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use model::{Clock, ClusterName, Moment};
-use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Span;
 
-use crate::cache::{Entry, Store, StoreWriter, Trained};
+use crate::cache::{Entry, ResourceVersion, Store, StoreWriter, Trained};
 use crate::controller::Scope;
 use crate::listwatch::connection::{Arrival, Connection};
 use crate::listwatch::machine::{End, Machine, Signal, Verdict};
@@ -99,6 +99,8 @@ pub(crate) struct Shared {
     pub(crate) target: Target,
     pub(crate) store: Store,
     condition: Mutex<Condition>,
+    /// The version up to which the store shows everything; changes with each change of the store.
+    seen: watch::Sender<Option<ResourceVersion>>,
     queued: AtomicUsize,
     subscribers: AtomicUsize,
 }
@@ -126,6 +128,7 @@ impl Informer {
         let shared = Arc::new(Shared {
             store: writer.store(),
             condition: Mutex::default(),
+            seen: watch::Sender::default(),
             queued: AtomicUsize::new(0),
             subscribers: AtomicUsize::new(0),
             target: target.clone(),
@@ -188,6 +191,16 @@ impl Drop for Subscription {
 impl Shared {
     pub(crate) fn condition(&self) -> Condition {
         self.condition.lock().expect("no holder of this lock panics").clone()
+    }
+
+    /// The version up to which the store shows everything, once a list is complete.
+    pub(crate) fn seen(&self) -> Option<ResourceVersion> {
+        self.seen.borrow().clone()
+    }
+
+    /// Tells of each change of the store and of [`Self::seen`].
+    pub(crate) fn follow(&self) -> watch::Receiver<Option<ResourceVersion>> {
+        self.seen.subscribe()
     }
 
     fn update<T>(&self, change: impl FnOnce(&mut Condition) -> T) -> T {
@@ -383,6 +396,7 @@ impl Task {
                 let entry = self.writer.parse(raw).map_err(|error| garbage(&error))?;
                 let verdict = self.change(&entry);
                 if self.writer.remove(&entry.header.key).is_some() {
+                    self.show();
                     self.tell(Change::Delete { old: entry }, now).await;
                 }
                 verdict
@@ -390,7 +404,11 @@ impl Task {
             Ok(Line::Bookmark { resource_version, initial_end }) => {
                 self.shared.update(|c| c.resource_version.clone_from(&resource_version));
                 let resource_version = &resource_version;
-                self.machine.line(Signal::Bookmark { resource_version, initial_end })
+                let verdict = self.machine.line(Signal::Bookmark { resource_version, initial_end });
+                if verdict == Verdict::Continue {
+                    self.show();
+                }
+                verdict
             }
             Ok(Line::Error { code, reason, message }) => {
                 let Verdict::Restart(end) = self.machine.line(Signal::Error { code }) else {
@@ -404,6 +422,13 @@ impl Task {
             self.synced(now).await;
         }
         Ok(())
+    }
+
+    /// Tells whoever waits for what it wrote that the store has changed, and up to where it shows
+    /// everything.
+    fn show(&self) {
+        let position = self.machine.position().map(ResourceVersion::new);
+        self.shared.seen.send_modify(|seen| *seen = position.or_else(|| seen.take()));
     }
 
     fn change(&mut self, entry: &Entry) -> Verdict {
@@ -444,7 +469,9 @@ impl Task {
         if planted::is(Planted::RelistDropsDeletes) {
             drop(self.writer.finish_replace());
         }
-        for old in self.writer.finish_replace() {
+        let missing = self.writer.finish_replace();
+        self.show();
+        for old in missing {
             self.tell(Change::Delete { old }, now).await;
         }
         let first = self.shared.update(|c| !std::mem::replace(&mut c.synced, true));
@@ -457,6 +484,7 @@ impl Task {
 
     async fn upsert(&mut self, new: Arc<Entry>, now: Moment) {
         let old = self.writer.upsert(&new);
+        self.show();
         match old {
             // A list after a gap tells of what did not change, too.
             Some(old) if old.header.resource_version == new.header.resource_version => {}

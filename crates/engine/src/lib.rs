@@ -23,6 +23,9 @@
 //! - A key that runs is not given out again, whatever happens to its shard meanwhile (S6, `queue`).
 //! - Every write asks the fence again when it is sent, and ends with the Lease (`fence`).
 //!
+//! # Why a reconcile reads what it wrote
+//! The next run of a key waits until the cache shows the writes of its last (`echo`).
+//!
 //! # Why no last change is lost
 //! - An informer tells every subscriber of every change and waits for slow ones; a new list after a
 //!   gap surfaces what was deleted in it (L2, `informer`, `listwatch`).
@@ -32,10 +35,13 @@
 //! # What is not here
 //! Who owns what (`sharding`), which clusters there are (`clusters`): both come in through `model`.
 
+mod applied;
 pub mod cache;
+pub mod condition;
 mod conductor;
 pub mod controller;
 pub mod dispatch;
+mod echo;
 mod engine;
 mod events;
 mod feed;
@@ -44,9 +50,12 @@ mod gauges;
 mod informer;
 mod listwatch;
 pub mod lookup;
+pub mod mapping;
 pub mod meter;
 pub mod metrics;
 mod object;
+mod owner;
+mod path;
 #[cfg(feature = "planted")]
 pub mod planted;
 pub mod predicate;
@@ -62,6 +71,7 @@ mod tenure;
 #[cfg(test)]
 mod tests;
 mod transport;
+mod writes;
 
 pub use cache::{Index, Strip};
 pub use controller::{Controller, ControllerSpec, Scope};
@@ -73,6 +83,8 @@ pub use lookup::{Lookup, NotWatched};
 pub use meter::Meter;
 pub use model::GroupScope;
 pub use object::{Kind, Object};
+pub use owner::{OwnerError, set_controller};
 pub use reconcile::{Action, Context, ReconcileError, Reconciler, RetryClass};
 pub use selector::{Selector, SelectorError};
 pub use status::EngineStatus;
+pub use writes::Lifecycle;

@@ -103,6 +103,7 @@ pub(crate) struct Metrics {
     terminal_errors: IntCounterVec,
     panics: IntCounterVec,
     timeouts: IntCounterVec,
+    stale: IntCounterVec,
     reconcile_time: HistogramVec,
     max_concurrent: IntGaugeVec,
     active_workers: IntGaugeVec,
@@ -150,6 +151,11 @@ impl Metrics {
             timeouts: counters(
                 "controller_runtime_reconcile_timeouts_total",
                 "Reconciles that ran into their timeout.",
+                &["controller"],
+            )?,
+            stale: counters(
+                "leasehold_stale_reconciles_total",
+                "Reconciles begun though the cache had not shown yet what the last one wrote.",
                 &["controller"],
             )?,
             reconcile_time: histograms(
@@ -223,6 +229,7 @@ impl Metrics {
             &self.terminal_errors,
             &self.panics,
             &self.timeouts,
+            &self.stale,
             &self.adds,
             &self.retries,
             &self.requests,
@@ -257,6 +264,7 @@ impl Metrics {
             terminal_errors: self.terminal_errors.with_label_values(label),
             panics: self.panics.with_label_values(label),
             timeouts: self.timeouts.with_label_values(label),
+            stale: self.stale.with_label_values(label),
             time: self.reconcile_time.with_label_values(label),
             max_concurrent: self.max_concurrent.with_label_values(label),
             active: self.active_workers.with_label_values(label),
@@ -326,6 +334,7 @@ pub(crate) struct ControllerMetrics {
     pub(crate) terminal_errors: IntCounter,
     pub(crate) panics: IntCounter,
     pub(crate) timeouts: IntCounter,
+    pub(crate) stale: IntCounter,
     pub(crate) max_concurrent: IntGauge,
     pub(crate) active: IntGauge,
     time: Histogram,

@@ -155,6 +155,7 @@ pub struct Context {
     fence: Fence,
     client: OnceLock<kube::Client>,
     recorder: Arc<Recorder>,
+    field_manager: Arc<str>,
 }
 
 impl Context {
@@ -164,8 +165,19 @@ impl Context {
         clock: Arc<dyn Clock>,
         fence: Fence,
         recorder: Arc<Recorder>,
+        field_manager: Arc<str>,
     ) -> Self {
-        Self { dispatch, caches, clock, fence, client: OnceLock::new(), recorder }
+        Self { dispatch, caches, clock, fence, client: OnceLock::new(), recorder, field_manager }
+    }
+
+    pub(crate) fn caches(&self) -> &CacheView {
+        &self.caches
+    }
+
+    /// The name under which servers record what this controller writes: the controller's, unless
+    /// [`crate::Controller::field_manager`] says otherwise.
+    pub fn field_manager(&self) -> &str {
+        &self.field_manager
     }
 
     /// The cluster of the key.

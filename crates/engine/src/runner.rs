@@ -6,6 +6,8 @@
 //!   key counts as running from before that question until everything of it has ended, so a drain
 //!   that closes the queue and then waits for running keys waits for it, whichever came first (S2).
 //! - A reconcile has ended when its future is gone *and* no write of it is under way.
+//! - A reconcile begins only when the cache shows what the last one of its key wrote, or has not
+//!   for long (`echo`). A drain does not wait for that.
 //! - A panic, a timeout or a lost shard ends the one reconcile and nothing else.
 
 use std::any::Any;
@@ -24,6 +26,7 @@ use tracing::{Instrument, Span};
 
 use crate::controller::ControllerSpec;
 use crate::dispatch::{Dispatch, DispatchObserver};
+use crate::echo::{Echo, Echoes};
 use crate::events::Recorder;
 use crate::fence::Fence;
 use crate::metrics::{ControllerMetrics, ReconcileResult};
@@ -49,6 +52,8 @@ pub(crate) struct Runner {
     /// Whether writes carry the epoch they are made at.
     pub(crate) stamps: bool,
     pub(crate) reconcile_ids: Arc<AtomicU64>,
+    /// What the reconciles wrote that the caches do not show yet.
+    pub(crate) echoes: Echoes,
 }
 
 /// A key that runs. Finishes it when dropped: whatever happens to its task, a drain never waits for
@@ -96,6 +101,10 @@ impl Runner {
     async fn one(self: Arc<Self>, popped: Popped<Tenure>) {
         let Popped { key, tenure, span: queued, .. } = popped;
         let mut run = Run { queue: &self.queue, key: &key, outcome: Outcome::Failed };
+        if !self.caught_up(&key, &tenure).await {
+            run.outcome = Outcome::Refused;
+            return;
+        }
         let Tenure { member, shard, epoch, .. } = &tenure;
         let permit = self.ownership.permit(shard, *epoch, Purpose::Dispatch);
         if let Err(refusal) = permit {
@@ -118,6 +127,34 @@ impl Runner {
         run.outcome = self.reconcile(&dispatch, tenure).instrument(span).await;
         self.metrics.active.dec();
         self.observer.finished(&dispatch);
+    }
+
+    /// Waits until the cache shows what the last reconcile of the key wrote, within bounds. Gives
+    /// whether the shard is still ours to begin anything in.
+    async fn caught_up(&self, key: &ObjectKey, tenure: &Tenure) -> bool {
+        let echoes = self.echoes.take(key);
+        if echoes.is_empty() {
+            return true;
+        }
+        let wait = async {
+            let mut come = true;
+            for echo in &echoes {
+                come &= echo.come(self.clock.now()).await;
+            }
+            come
+        };
+        tokio::select! {
+            biased;
+            come = wait => {
+                if !come {
+                    self.metrics.stale.inc();
+                    tracing::debug!(%key, "the cache does not show yet what was written last");
+                }
+                true
+            }
+            () = self.queue.closed(tenure) => false,
+            () = tenure.cancel.cancelled() => false,
+        }
     }
 
     fn span(&self, dispatch: &Dispatch, queued: &Span) -> Span {
@@ -150,11 +187,16 @@ impl Runner {
             Arc::clone(&self.clock),
             fence.clone(),
             Arc::clone(&self.recorder),
+            Arc::clone(&self.spec.field_manager),
         );
         let started = self.clock.now();
         let ended = self.guarded(&ctx, dispatch, &cancel).await;
         drop(ctx);
         fence.settle().await;
+        let now = self.clock.now();
+        let written = fence.take_written();
+        let echoes = written.into_iter().flat_map(|one| Echo::of(one, &site.informers, now));
+        self.echoes.leave(&dispatch.key, echoes.collect(), now);
         self.outcome(dispatch, ended, self.clock.now().since(started))
     }
 

@@ -15,6 +15,8 @@ use http::Method;
 use model::{Epoch, GroupName};
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::path::ResourcePath;
+
 /// What the annotations begin with; the group follows.
 pub const EPOCH_ANNOTATION: &str = "epoch.leasehold.dev/";
 
@@ -25,7 +27,9 @@ type Members = BTreeMap<String, Box<RawValue>>;
 pub(crate) fn is_stamped(method: &Method, path: &str, content_type: &str) -> bool {
     let whole_object = matches!(*method, Method::POST | Method::PUT);
     let patch = *method == Method::PATCH && !content_type.starts_with("application/json-patch");
-    (whole_object || patch) && resource(path).is_some_and(|(kind, sub)| kind != "events" && !sub)
+    let at = ResourcePath::read(path);
+    (whole_object || patch)
+        && at.is_some_and(|at| at.plural != "events" && at.subresource.is_none())
 }
 
 /// The body with the stamp; nothing if it is no object.
@@ -44,22 +48,6 @@ pub(crate) fn stamped(body: &[u8], group: &GroupName, epoch: Epoch) -> Option<Ve
 fn members(value: Option<&RawValue>) -> Option<Members> {
     let Some(value) = value else { return Some(Members::new()) };
     serde_json::from_str::<Option<Members>>(value.get()).ok().map(Option::unwrap_or_default)
-}
-
-/// The resource a path names, and whether it names a subresource of it.
-fn resource(path: &str) -> Option<(&str, bool)> {
-    let mut parts = path.trim_matches('/').split('/').peekable();
-    match parts.next()? {
-        "api" => parts.next()?,
-        "apis" => parts.nth(1)?,
-        _ => return None,
-    };
-    let first = parts.next()?;
-    let rest: Vec<&str> = parts.collect();
-    match (first, &rest[..]) {
-        ("namespaces", [_, kind, rest @ ..]) => Some((kind, rest.len() > 1)),
-        (kind, rest) => Some((kind, rest.len() > 1)),
-    }
 }
 
 #[cfg(test)]

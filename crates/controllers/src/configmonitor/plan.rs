@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use engine::condition::{Finding, conditions, whole_seconds};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -24,7 +25,6 @@ use super::api::{
     ConfigMonitor, ConfigMonitorSpec, ConfigMonitorStatus, Pending, PodRef, Workload, WorkloadKind,
 };
 use super::content;
-use crate::condition::{Finding, conditions, whole_seconds};
 
 /// The most owners and Pods restarted for one change: what a status can name without growing
 /// beyond what an API server stores.

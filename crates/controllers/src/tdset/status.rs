@@ -1,5 +1,6 @@
 //! The status of a TDSet after a reconcile: what was found, as numbers and conditions. Pure.
 
+use engine::condition::{Finding, conditions, whole_seconds};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
@@ -7,7 +8,6 @@ use kube::ResourceExt;
 use super::api::{TDSet, TDSetStatus};
 use super::plan::{Plan, Step};
 use super::schedule::UnknownZone;
-use crate::condition::{Finding, conditions, whole_seconds};
 
 /// What stands in the way of a TDSet.
 #[derive(Clone, Debug, PartialEq, Eq)]

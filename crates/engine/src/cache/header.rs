@@ -99,6 +99,16 @@ impl ResourceVersion {
         }
     }
 
+    /// Whether it is a number, as Kubernetes' are, so that later ones are larger.
+    pub fn is_number(&self) -> bool {
+        matches!(self, Self::Number(_))
+    }
+
+    /// Whether it is known to be `other` or later: true only of numbers.
+    pub fn is_at_least(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Number(this), Self::Number(other)) if this >= other)
+    }
+
     fn heap_bytes(&self) -> usize {
         match self {
             Self::Number(_) => 0,

@@ -164,6 +164,14 @@ impl Machine {
         }
     }
 
+    /// The version up to which everything was told; none while a list is under way.
+    pub(crate) fn position(&self) -> Option<&str> {
+        match &self.state {
+            State::Watching { resource_version } => Some(resource_version),
+            State::Streaming | State::Paging { .. } => None,
+        }
+    }
+
     /// Takes in one line of a watch.
     pub(crate) fn line(&mut self, signal: Signal<'_>) -> Verdict {
         match signal {

@@ -182,6 +182,15 @@ impl<T: Clone> Queue<T> {
         self.forget_empty_lane(&shard.cluster);
     }
 
+    /// Whether a shard is held at this epoch and may give out keys.
+    pub fn is_open(&self, shard: &ShardId, epoch: Epoch) -> bool {
+        let routes = self.lanes.get(&shard.cluster).map(|lane| &lane.routes);
+        routes
+            .into_iter()
+            .flatten()
+            .any(|route| route.shard == *shard && route.epoch == epoch && route.is_open())
+    }
+
     /// How many keys of a shard run, under whatever epoch they began.
     pub fn running_of(&self, shard: &ShardId) -> usize {
         let lane = self.lanes.get(&shard.cluster);

@@ -103,6 +103,18 @@ impl WorkQueue {
         self.settled.notify_waiters();
     }
 
+    /// Waits until the keys of a tenure may not be given out any more.
+    pub(crate) async fn closed(&self, tenure: &Tenure) {
+        loop {
+            let mut settled = std::pin::pin!(self.settled.notified());
+            settled.as_mut().enable();
+            if !self.with(|queue, _| queue.is_open(&tenure.shard, tenure.epoch)) {
+                return;
+            }
+            settled.await;
+        }
+    }
+
     /// Waits until no key of a shard runs. Close the shard first, or it may never be.
     pub(crate) async fn idle(&self, shard: &ShardId) {
         loop {

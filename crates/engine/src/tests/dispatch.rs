@@ -202,7 +202,7 @@ async fn a_key_that_changes_while_it_runs_runs_again_but_never_twice_at_once() {
 #[tokio::test(start_paused = true)]
 async fn children_and_mappings_lead_to_the_object() {
     let spec = Controller::for_kind::<ConfigMap>("maps")
-        .predicate(|old, new| match (old, new) {
+        .filter(|old, new| match (old, new) {
             (Some(old), Some(new)) => old.data != new.data,
             _ => true,
         })

@@ -3,6 +3,7 @@
 //! only when everything waits.
 
 mod dispatch;
+mod echoes;
 mod fake;
 mod informer;
 mod observed;

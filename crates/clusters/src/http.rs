@@ -1,0 +1,245 @@
+//! The connections to a workload cluster: HTTP/2 where the server speaks it, HTTP/1.1 otherwise.
+//!
+//! ```text
+//!   kube::Client ▶ base URI ▶ gzip ▶ credentials ▶ Connections ─┬▶ connection 1: up to 64 streams
+//!                                                               └▶ connection 2, when 1 is full
+//! ```
+//!
+//! A watch keeps a stream open for as long as it lives, and servers accept so many streams on a
+//! connection (kube-apiserver: 100, proxies often 128). A further request would wait inside the
+//! connection until a watch ends, so the next connection is opened before that.
+//!
+//! A connection that says nothing is asked (PING), for on HTTP/2 a dead one is not found out by
+//! opening the next: within [`PING_EVERY`] and [`PING_TIMEOUT`] its requests fail, and the next ones
+//! go over a new connection.
+//!
+//! The home cluster is reached over HTTP/1.1 by kube's own client: there each renewal of a Lease that
+//! is not answered in time leaves its connection behind, and the next attempt has a new one at once.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::{Bytes, Incoming};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use tower::{BoxError, Service, ServiceBuilder};
+use tower_http::decompression::DecompressionLayer;
+
+/// Streams on one connection before the next is opened.
+pub const STREAMS_PER_CONNECTION: usize = 64;
+/// The most connections to a server; beyond it they are shared by more streams.
+pub const MAX_CONNECTIONS: usize = 64;
+/// How often a connection is asked whether it is alive.
+pub const PING_EVERY: Duration = Duration::from_secs(10);
+/// How long it may take to answer.
+pub const PING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What may be under way to us on one stream, in bytes: a stream that nobody reads holds so much.
+const STREAM_WINDOW: u32 = 256 << 10;
+/// The same for a connection. The largest there is: streams that nobody reads must not stop others.
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+
+/// A client for a workload cluster.
+///
+/// # Errors
+/// When certificates or credentials of `config` cannot be used.
+pub(crate) fn client(config: kube::Config) -> Result<kube::Client, kube::Error> {
+    if config.proxy_url.is_some() {
+        // Through a proxy, kube's own client, whose features say which proxies there are.
+        return kube::Client::try_from(config);
+    }
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .layer(
+            DecompressionLayer::new()
+                .no_br()
+                .no_deflate()
+                .no_zstd()
+                .gzip(!config.disable_compression),
+        )
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(Connections::new(connector(&config)?));
+    Ok(ClientBuilder::new(service, config.default_namespace).build())
+}
+
+type Connector = TimeoutConnector<HttpsConnector<HttpConnector>>;
+
+fn connector(config: &kube::Config) -> Result<Connector, kube::Error> {
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    let tls = HttpsConnectorBuilder::new().with_tls_config(config.rustls_client_config()?);
+    let mut tls = tls.https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let name =
+            name.clone().try_into().map_err(|error| kube::Error::Service(Box::new(error)))?;
+        tls = tls.with_server_name_resolver(FixedServerNameResolver::new(name));
+    }
+    let mut connector = TimeoutConnector::new(tls.enable_all_versions().wrap_connector(http));
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    Ok(connector)
+}
+
+/// The connections to one server.
+#[derive(Clone)]
+struct Connections(Arc<Inner>);
+
+struct Inner {
+    connector: Connector,
+    lanes: Mutex<Vec<Lane>>,
+}
+
+/// One connection, as often as it is made anew; on HTTP/1.1 one for each request under way.
+#[derive(Clone)]
+struct Lane {
+    client: legacy::Client<Connector, Body>,
+    streams: Arc<AtomicUsize>,
+}
+
+impl Connections {
+    fn new(connector: Connector) -> Self {
+        Self(Arc::new(Inner { connector, lanes: Mutex::default() }))
+    }
+
+    /// The first connection with room, or the least busy one.
+    fn lane(&self) -> (Lane, Stream) {
+        let mut lanes = self.0.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let busy: Vec<_> = lanes.iter().map(|lane| lane.streams.load(Ordering::Relaxed)).collect();
+        let index = choose(&busy);
+        if index == lanes.len() {
+            lanes.push(Lane { client: legacy(self.0.connector.clone()), streams: Arc::default() });
+        }
+        let lane = lanes[index].clone();
+        let stream = Stream::open(&lane.streams);
+        (lane, stream)
+    }
+}
+
+/// Which connection the next request takes, by the streams that are open on each; the one after the
+/// last for a new one.
+fn choose(streams: &[usize]) -> usize {
+    let room = streams.iter().position(|streams| *streams < STREAMS_PER_CONNECTION);
+    let new = (streams.len() < MAX_CONNECTIONS).then_some(streams.len());
+    let least = || streams.iter().enumerate().min_by_key(|(_, streams)| **streams);
+    room.or(new).or_else(|| least().map(|(index, _)| index)).unwrap_or_default()
+}
+
+fn legacy(connector: Connector) -> legacy::Client<Connector, Body> {
+    legacy::Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .timer(TokioTimer::new())
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW)
+        .http2_keep_alive_interval(PING_EVERY)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
+        .build(connector)
+}
+
+impl Service<Request<Body>> for Connections {
+    type Response = Response<Counted>;
+    type Error = legacy::Error;
+    type Future = BoxFuture<'static, Result<Response<Counted>, legacy::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), legacy::Error>> {
+        // Who waits is bounded above, by cluster.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (lane, stream) = self.lane();
+        async move {
+            let response = lane.client.request(request).await?;
+            Ok(response.map(|body| Counted { body, _stream: stream }))
+        }
+        .boxed()
+    }
+}
+
+/// One open stream, counted.
+struct Stream(Arc<AtomicUsize>);
+
+impl Stream {
+    fn open(streams: &Arc<AtomicUsize>) -> Self {
+        streams.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(streams))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The body of an answer, whose stream is open until it is dropped.
+pub(crate) struct Counted {
+    body: Incoming,
+    _stream: Stream,
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_filled_before_the_next_is_opened() {
+        let full = STREAMS_PER_CONNECTION;
+        for (streams, expect) in [
+            (vec![], 0),
+            (vec![20], 0),
+            (vec![full], 1),
+            (vec![full, full + 3], 2),
+            (vec![full, full - 1, 0], 1),
+        ] {
+            assert_eq!(choose(&streams), expect, "{streams:?}");
+        }
+        let mut all = vec![full + 1; MAX_CONNECTIONS];
+        all[7] = full;
+        assert_eq!(choose(&all), 7, "no more connections: the least busy");
+    }
+
+    #[test]
+    fn a_stream_counts_while_it_is_open() {
+        let streams = Arc::default();
+        let (one, two) = (Stream::open(&streams), Stream::open(&streams));
+        assert_eq!(streams.load(Ordering::Relaxed), 2);
+        drop(one);
+        drop(two);
+        assert_eq!(streams.load(Ordering::Relaxed), 0);
+    }
+}

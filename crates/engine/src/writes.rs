@@ -1,0 +1,238 @@
+//! The writes that most reconcilers make, each made only if it changes something: server-side
+//! apply, status, finalizers, deletion.
+//!
+//! All of them go through the fenced client.
+
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Request;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::applied::Applied;
+use crate::cache::DecodeError;
+use crate::object::{Kind, Object};
+use crate::owner::{named, set_controller};
+use crate::reconcile::{Context, ReconcileError};
+
+/// Where an object with a finalizer of ours stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifecycle {
+    /// It lives, and has the finalizer.
+    Live,
+    /// It is being deleted and waits for us: clean up, then
+    /// [`Context::remove_finalizer`].
+    Ending,
+    /// It is being deleted, and we are done with it; or it is gone.
+    Over,
+}
+
+/// An object that cannot be written.
+#[derive(Debug, thiserror::Error)]
+enum Unwritable {
+    #[error("write {0}: it has no name")]
+    Nameless(Kind),
+    #[error("write {0} as JSON")]
+    Json(Kind, #[source] serde_json::Error),
+    #[error("write {0} without its resourceVersion: only an object that was read can be replaced")]
+    Unread(String),
+}
+
+impl From<Unwritable> for ReconcileError {
+    fn from(error: Unwritable) -> Self {
+        Self::terminal(error)
+    }
+}
+
+impl Context {
+    /// Brings an object to what `object` says by server-side apply, as this controller's field
+    /// manager and by force: fields it names are ours, all others are left alone, and those that it
+    /// named the last time and does not any more are given up.
+    ///
+    /// Nothing is sent if the cache shows that it was applied already. An annotation
+    /// (`applied.leasehold.dev/<field manager>`) keeps the account.
+    ///
+    /// Gives the object as it is then.
+    ///
+    /// # Errors
+    /// What the server says; terminal if the object has no name.
+    pub async fn apply<K: Object>(&self, object: &K) -> Result<K, ReconcileError> {
+        let json = json(object)?;
+        let applied = Applied::new(json, self.field_manager());
+        let (namespace, name) = (object.namespace(), name(object)?);
+        if let Some(found) = self.cached::<K, Value>(namespace.as_deref(), &name)?
+            && applied.is_shown_by(&found)
+            && let Ok(found) = serde_json::from_value(found)
+        {
+            return Ok(found);
+        }
+        let params = PatchParams::apply(self.field_manager()).force();
+        let request = requests(object).patch(&name, &params, &Patch::Apply(applied.object()));
+        Ok(self.send(request).await?)
+    }
+
+    /// [`Self::apply`] for a child: `owner` becomes its controlling owner, so that it is deleted with
+    /// it, and lends it its namespace.
+    ///
+    /// # Errors
+    /// As [`Self::apply`]; terminal if `owner` cannot own it.
+    pub async fn apply_child<O: Object, K: Object>(
+        &self,
+        owner: &O,
+        mut child: K,
+    ) -> Result<K, ReconcileError> {
+        set_controller(owner, &mut child).map_err(ReconcileError::terminal)?;
+        self.apply(&child).await
+    }
+
+    /// Replaces the status of `object`, which must have been read, if it says something else than
+    /// the cached one.
+    ///
+    /// Gives the object as it is then; `None` if it is gone, which is nobody's mistake.
+    ///
+    /// # Errors
+    /// What the server says; a conflict if the object changed since it was read.
+    pub async fn update_status<K: Object>(&self, object: &K) -> Result<Option<K>, ReconcileError> {
+        let json = json(object)?;
+        let name = name(object)?;
+        if object.resource_version().is_none() {
+            return Err(Unwritable::Unread(named(object)).into());
+        }
+        let found = self.cached::<K, Value>(object.namespace().as_deref(), &name)?;
+        if found.is_some_and(|found| found.get("status") == json.get("status")) {
+            return Ok(Some(object.clone()));
+        }
+        let params =
+            PostParams { field_manager: Some(self.field_manager().into()), dry_run: false };
+        let body = json.to_string().into_bytes();
+        let request = requests(object).replace_subresource("status", &name, &params, body);
+        unless_gone(self.send(request).await)
+    }
+
+    /// Sees that `object` has `finalizer` while it lives, and says where it stands.
+    ///
+    /// ```no_run
+    /// # use engine::{Action, Context, Lifecycle, Object, ReconcileError};
+    /// # async fn release_what_it_holds() {}
+    /// # async fn reconcile<K: Object>(ctx: &Context, object: &K) -> Result<Action, ReconcileError> {
+    /// match ctx.finalizer(object, "example.com/release").await? {
+    ///     Lifecycle::Live => {}
+    ///     Lifecycle::Ending => {
+    ///         release_what_it_holds().await;
+    ///         ctx.remove_finalizer(object, "example.com/release").await?;
+    ///         return Ok(Action::Done);
+    ///     }
+    ///     Lifecycle::Over => return Ok(Action::Done),
+    /// }
+    /// # Ok(Action::Done) }
+    /// ```
+    ///
+    /// # Errors
+    /// What the server says; a conflict if the object changed since it was read.
+    pub async fn finalizer<K: Object>(
+        &self,
+        object: &K,
+        finalizer: &str,
+    ) -> Result<Lifecycle, ReconcileError> {
+        let has = object.finalizers().iter().any(|found| found == finalizer);
+        match (object.meta().deletion_timestamp.is_some(), has) {
+            (true, true) => Ok(Lifecycle::Ending),
+            (true, false) => Ok(Lifecycle::Over),
+            (false, true) => Ok(Lifecycle::Live),
+            (false, false) => {
+                let mut finalizers = object.finalizers().to_vec();
+                finalizers.push(finalizer.to_owned());
+                let found = self.set_finalizers(object, &finalizers).await?;
+                Ok(if found.is_some() { Lifecycle::Live } else { Lifecycle::Over })
+            }
+        }
+    }
+
+    /// Takes `finalizer` off `object`, which lets it go if it was the last. To be called when
+    /// [`Self::finalizer`] says [`Lifecycle::Ending`] and all is cleaned up.
+    ///
+    /// # Errors
+    /// What the server says; a conflict if the object changed since it was read.
+    pub async fn remove_finalizer<K: Object>(
+        &self,
+        object: &K,
+        finalizer: &str,
+    ) -> Result<(), ReconcileError> {
+        let mut finalizers = object.finalizers().to_vec();
+        finalizers.retain(|found| found != finalizer);
+        if finalizers.len() < object.finalizers().len() {
+            self.set_finalizers(object, &finalizers).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes this very incarnation of an object, its dependents in the background. An object that
+    /// is gone, or was replaced by a namesake, is no error.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn delete<K: Object>(&self, object: &K) -> Result<(), ReconcileError> {
+        let pinned = Preconditions { uid: object.uid(), resource_version: None };
+        let params = DeleteParams::background().preconditions(pinned);
+        let request = requests(object).delete(&name(object)?, &params);
+        match self.send::<Value>(request).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            answer => Ok(answer.map(drop)?),
+        }
+    }
+
+    /// The list as a whole, so it goes with the resourceVersion it was read at.
+    async fn set_finalizers<K: Object>(
+        &self,
+        object: &K,
+        finalizers: &[String],
+    ) -> Result<Option<K>, ReconcileError> {
+        let Some(version) = object.resource_version() else {
+            return Err(Unwritable::Unread(named(object)).into());
+        };
+        let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
+        let params = PatchParams {
+            field_manager: Some(self.field_manager().into()),
+            ..PatchParams::default()
+        };
+        let request = requests(object).patch(&name(object)?, &params, &Patch::Merge(patch));
+        unless_gone(self.send(request).await)
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<T, kube::Error> {
+        self.client().request(request.map_err(kube::Error::BuildRequest)?).await
+    }
+
+    /// What the cache has of an object; nothing if its kind is not watched.
+    fn cached<K: Object, T: DeserializeOwned>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<T>, DecodeError> {
+        let entry = self.caches().get::<K>(namespace, name).ok().flatten();
+        entry.map(|entry| entry.decode_dynamic()).transpose()
+    }
+}
+
+fn json<K: Object>(object: &K) -> Result<Value, Unwritable> {
+    serde_json::to_value(object).map_err(|error| Unwritable::Json(Kind::of::<K>(), error))
+}
+
+fn name<K: Object>(object: &K) -> Result<String, Unwritable> {
+    object.meta().name.clone().ok_or_else(|| Unwritable::Nameless(Kind::of::<K>()))
+}
+
+/// What makes requests for objects beside this one.
+fn requests<K: Object>(object: &K) -> Request {
+    Request::new(Kind::of::<K>().collection_path(object.namespace().as_deref()))
+}
+
+fn unless_gone<K>(answer: Result<K, kube::Error>) -> Result<Option<K>, ReconcileError> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        answer => Ok(answer.map(Some)?),
+    }
+}
