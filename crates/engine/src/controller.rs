@@ -148,7 +148,8 @@ impl<K: Object> Controller<K> {
         self
     }
 
-    /// Watches `C` and reconciles the objects that `map` names, as `(namespace, name)`.
+    /// Watches `C` and reconciles the objects that `map` names, as `(namespace, name)`; those that
+    /// do not exist are passed over. [`crate::mapping`] has the usual ones.
     ///
     /// Runs for an object as it was before a change and as it is after, so both those that ceased
     /// to depend on it and those that began to are reconciled; for a deleted one, as last known.

@@ -111,9 +111,10 @@ impl Feed {
             tracing::error!(%cluster, %name, "a mapping panicked; the change is not followed up");
             return Vec::new();
         };
-        let routed = named.into_iter().map(|(namespace, name)| {
-            let hash = self.primary.get(namespace.as_deref(), &name).map(|e| e.header.hash());
-            (ObjectKey::new(self.cluster.clone(), namespace.as_deref(), &name), hash)
+        // One that is not there, or not yet, is reconciled when it appears.
+        let routed = named.into_iter().filter_map(|(namespace, name)| {
+            let entry = self.primary.get(namespace.as_deref(), &name)?;
+            Some((self.key(&entry.header.key), Some(entry.header.hash())))
         });
         routed.collect()
     }

@@ -1,5 +1,5 @@
-//! The writes that most reconcilers make, each made only if it changes something: server-side
-//! apply, status, finalizers, deletion.
+//! The writes that most reconcilers make: server-side apply, status, finalizers, deletion. What would
+//! change nothing is not sent.
 //!
 //! All of them go through the fenced client.
 
@@ -85,8 +85,8 @@ impl Context {
         self.apply(&child).await
     }
 
-    /// Replaces the status of `object`, which must have been read, if it says something else than
-    /// the cached one.
+    /// Replaces the status of `object`, which must have been read. Nothing is sent if it is the cached
+    /// object with the status it has there.
     ///
     /// Gives the object as it is then; `None` if it is gone, which is nobody's mistake.
     ///
@@ -99,7 +99,7 @@ impl Context {
             return Err(Unwritable::Unread(named(object)).into());
         }
         let found = self.cached::<K, Value>(object.namespace().as_deref(), &name)?;
-        if found.is_some_and(|found| found.get("status") == json.get("status")) {
+        if found.is_some_and(|found| says_the_same(&found, &json)) {
             return Ok(Some(object.clone()));
         }
         let params =
@@ -215,6 +215,12 @@ impl Context {
         let entry = self.caches().get::<K>(namespace, name).ok().flatten();
         entry.map(|entry| entry.decode_dynamic()).transpose()
     }
+}
+
+/// Whether both are the same version of an object with the same status.
+fn says_the_same(found: &Value, object: &Value) -> bool {
+    const VERSION: &str = "/metadata/resourceVersion";
+    found.pointer(VERSION) == object.pointer(VERSION) && found.get("status") == object.get("status")
 }
 
 fn json<K: Object>(object: &K) -> Result<Value, Unwritable> {

@@ -27,7 +27,7 @@ use super::plan::{
     restartable, selects, status,
 };
 use crate::label::label_value;
-use crate::write::{is_gone, is_gone_or_replaced, refusal, replace_status};
+use crate::write::{is_gone, is_gone_or_replaced, refusal};
 
 /// Reconciles ConfigMonitors.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,6 +46,7 @@ pub fn controller(workers: usize) -> ControllerSpec {
             let labels = pod.metadata.labels.as_ref();
             monitors(pod, lookup, |monitor| selects(&monitor.spec, labels))
         })
+        .field_manager(FIELD_MANAGER)
         .workers(workers)
         .reconciler(ConfigMonitorReconciler)
 }
@@ -262,6 +263,6 @@ impl Turn<'_> {
             return Ok(Some(monitor.clone()));
         }
         let updated = ConfigMonitor { status: Some(status), ..monitor.clone() };
-        Ok(replace_status(&self.api(), &updated, FIELD_MANAGER).await?)
+        self.ctx.update_status(&updated).await
     }
 }

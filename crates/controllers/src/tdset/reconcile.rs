@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use engine::{
-    Action, Context, Controller, ControllerSpec, Event, Lookup, ReconcileError, Reconciler,
-    RetryClass,
+    Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler, RetryClass,
+    mapping,
 };
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -19,7 +19,7 @@ use super::FIELD_MANAGER;
 use super::api::{TDSet, TDSetStatus};
 use super::plan::{Observed, Plan, Scaling, Step, plan};
 use super::status::{Obstacle, status, status_of_unknown_zone};
-use crate::write::{is_gone_or_replaced, met_a_namesake, refusal, replace_status};
+use crate::write::{is_gone_or_replaced, met_a_namesake, refusal};
 
 /// Reconciles TDSets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,18 +35,11 @@ pub fn controller(workers: usize) -> ControllerSpec {
         .owns::<Service>()
         // Children have their TDSet's name. One of others that stands in the way is nobody's child
         // until it goes: its TDSet must hear of that too.
-        .watches::<Deployment>(namesake)
-        .watches::<Service>(namesake)
+        .watches::<Deployment>(mapping::namesake())
+        .watches::<Service>(mapping::namesake())
+        .field_manager(FIELD_MANAGER)
         .workers(workers)
         .reconciler(TDSetReconciler)
-}
-
-fn namesake<K: Resource>(child: &K, lookup: &Lookup<'_>) -> Vec<(Option<String>, String)> {
-    let (namespace, name) = (child.namespace(), child.name_any());
-    match lookup.get::<TDSet>(namespace.as_deref(), &name) {
-        Some(_) => vec![(namespace, name)],
-        None => Vec::new(),
-    }
 }
 
 impl Reconciler for TDSetReconciler {
@@ -183,8 +176,6 @@ async fn record(ctx: &Context, set: &TDSet, status: TDSetStatus) -> Result<(), R
     if set.status.as_ref() == Some(&status) {
         return Ok(());
     }
-    let sets = Api::namespaced(ctx.client(), &set.namespace().unwrap_or_default());
-    let updated = TDSet { status: Some(status), ..set.clone() };
-    replace_status(&sets, &updated, FIELD_MANAGER).await?;
+    ctx.update_status(&TDSet { status: Some(status), ..set.clone() }).await?;
     Ok(())
 }
