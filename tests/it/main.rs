@@ -1,11 +1,15 @@
 //! Integration tests, one binary. A module per subject:
 //!
+//! - `connections`: how many connections a cluster costs
 //! - `controllers`: the built-in controllers through the engine, over embedded API servers
 //! - `engine`: the engine against a server that misbehaves
 //! - `manager`: replicas as a library user runs them, over embedded API servers
 //! - `sharding`: members over an embedded home cluster: share, leave, crash, fence
 //! - `tidy`: the rules the tree keeps
+//! - `writes`: what a reconciler's context writes for it
 
+#[cfg(test)]
+mod connections;
 #[cfg(test)]
 mod controllers;
 #[cfg(test)]
@@ -16,3 +20,5 @@ mod manager;
 mod sharding;
 #[cfg(test)]
 mod tidy;
+#[cfg(test)]
+mod writes;

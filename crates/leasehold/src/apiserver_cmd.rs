@@ -7,11 +7,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use kube::Api;
-use kube::api::PostParams;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::ApiserverArgs;
+use crate::install;
 
 /// The first line of a kubeconfig of ours, which tells that it may be overwritten.
 const MARK: &str = "# Written by `leasehold apiserver`; gone when it ends.\n";
@@ -34,10 +33,7 @@ async fn serve(args: &ApiserverArgs) -> anyhow::Result<ExitCode> {
         anyhow::anyhow!("{}; give another --port, 0 takes a free one", model::error::chain(&error))
     })?;
     if args.crds {
-        let api = Api::all(server.client());
-        for crd in crate::crds() {
-            api.create(&PostParams::default(), &crd).await.context("install the definitions")?;
-        }
+        install::definitions(&server.client(), &crate::crds()).await?;
     }
     write_kubeconfig(path, &server.kubeconfig())
         .with_context(|| format!("write {}", path.display()))?;
@@ -55,7 +51,7 @@ async fn serve(args: &ApiserverArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Refuses to overwrite what somebody else wrote.
-fn check_place(path: &Path) -> anyhow::Result<()> {
+pub(crate) fn check_place(path: &Path) -> anyhow::Result<()> {
     match fs::read_to_string(path) {
         Ok(text) if text.starts_with(MARK) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -70,7 +66,7 @@ fn check_place(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Readable by its owner alone: it holds a token.
-fn write_kubeconfig(path: &Path, text: &str) -> std::io::Result<()> {
+pub(crate) fn write_kubeconfig(path: &Path, text: &str) -> std::io::Result<()> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir)?;
     }

@@ -58,8 +58,7 @@ async fn serve(args: &RunArgs, config: Config) -> anyhow::Result<ExitCode> {
     let file = args.config.display();
     info!(version, identity = config.identity, namespace = config.namespace, config = %file, "leasehold starts");
     let shutdown = CancellationToken::new();
-    let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::spawn(follow(signals, shutdown.clone()));
+    stop_on_signal(shutdown.clone())?;
     Ok(match Manager::new(config).builtin_controllers().run(shutdown).await {
         Ok(Departure::HandedOver) => ExitCode::SUCCESS,
         Ok(Departure::Abandoned) => ExitCode::FAILURE,
@@ -84,12 +83,19 @@ fn exit_with_stdin() -> std::io::Result<()> {
 /// The filter, without what kube's client says of each connection and each failed request: it
 /// names no cluster, and whoever sent the request tells of the failure. A filter that names
 /// `kube_client` has its way.
-fn quiet(log: &LogConfig) -> LogConfig {
+pub(crate) fn quiet(log: &LogConfig) -> LogConfig {
     let mut log = log.clone();
     if !log.filter.contains("kube_client") {
         log.filter.push_str(",kube_client=error,kube_client::client::builder=off");
     }
     log
+}
+
+/// Has SIGTERM and SIGINT cancel `shutdown`.
+pub(crate) fn stop_on_signal(shutdown: CancellationToken) -> std::io::Result<()> {
+    let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::spawn(follow(signals, shutdown));
+    Ok(())
 }
 
 /// The first signal asks for an orderly exit, the second ends the process where it stands.

@@ -7,43 +7,43 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use leasehold::testing::TestEnv;
 use serde_json::{Value, json};
-use tests::solo::Solo;
 
 const MONITOR: &str = "flakapp-config-monitor";
 const CONFIG_MAP: &str = "flaskapp-config";
 const DEPLOYMENT: &str = "frontend";
 const NAMESPACE: &str = "default";
 
-async fn world() -> Solo {
-    Solo::new("2026-11-21T10:00:00Z", controllers::crds(), &[]).await
+async fn world() -> TestEnv {
+    TestEnv::builder().at("2026-11-21T10:00:00Z").crds(controllers::crds()).start().await
 }
 
-fn start(solo: &mut Solo) {
-    solo.start(controllers::build("configmonitor", 2).into_iter().collect());
+fn start(env: &mut TestEnv) {
+    env.run(controllers::build("configmonitor", 2));
 }
 
 /// The example as it stands, seen once.
-async fn example() -> Solo {
-    let mut solo = world().await;
-    start(&mut solo);
-    solo.apply(controllers::get("configmonitor").unwrap().example).await;
-    let monitor = ready(&solo, |_| true).await;
+async fn example() -> TestEnv {
+    let mut env = world().await;
+    start(&mut env);
+    env.apply(controllers::get("configmonitor").unwrap().example).await;
+    let monitor = ready(&env, |_| true).await;
     assert_eq!(monitor.status.unwrap().restarts, 0, "the first sight restarts nothing");
-    solo
+    env
 }
 
-fn monitors(solo: &Solo) -> Api<ConfigMonitor> {
-    solo.api(NAMESPACE)
+fn monitors(env: &TestEnv) -> Api<ConfigMonitor> {
+    env.api(NAMESPACE)
 }
 
-fn deployments(solo: &Solo) -> Api<Deployment> {
-    solo.api(NAMESPACE)
+fn deployments(env: &TestEnv) -> Api<Deployment> {
+    env.api(NAMESPACE)
 }
 
 /// Waits until the monitor is ready, sees one Pod, and is otherwise as wanted.
-async fn ready(solo: &Solo, wanted: impl Fn(&ConfigMonitor) -> bool) -> ConfigMonitor {
-    solo.until_object(&monitors(solo), MONITOR, |monitor| {
+async fn ready(env: &TestEnv, wanted: impl Fn(&ConfigMonitor) -> bool) -> ConfigMonitor {
+    env.until_object(&monitors(env), MONITOR, |monitor| {
         monitor.status.as_ref().is_some_and(|status| {
             let holds = status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
             holds && status.selected_pods == 1 && status.pending.is_none()
@@ -52,8 +52,8 @@ async fn ready(solo: &Solo, wanted: impl Fn(&ConfigMonitor) -> bool) -> ConfigMo
     .await
 }
 
-async fn reason(solo: &Solo, type_: &str, status: &str, reason: &str) {
-    solo.until_object(&monitors(solo), MONITOR, |monitor| {
+async fn reason(env: &TestEnv, type_: &str, status: &str, reason: &str) {
+    env.until_object(&monitors(env), MONITOR, |monitor| {
         let conditions = monitor.status.iter().flat_map(|status| &status.conditions);
         conditions
             .into_iter()
@@ -62,69 +62,69 @@ async fn reason(solo: &Solo, type_: &str, status: &str, reason: &str) {
     .await;
 }
 
-async fn edit(solo: &Solo, value: &str) {
-    let maps: Api<ConfigMap> = solo.api(NAMESPACE);
+async fn edit(env: &TestEnv, value: &str) {
+    let maps: Api<ConfigMap> = env.api(NAMESPACE);
     let patch = Patch::Merge(json!({"data": {"config.cfg": value}}));
     maps.patch(CONFIG_MAP, &PatchParams::default(), &patch).await.unwrap();
 }
 
 /// How often the Deployment's template was changed: its generation rises with each.
-async fn generation(solo: &Solo) -> i64 {
-    deployments(solo).get(DEPLOYMENT).await.unwrap().metadata.generation.unwrap()
+async fn generation(env: &TestEnv) -> i64 {
+    deployments(env).get(DEPLOYMENT).await.unwrap().metadata.generation.unwrap()
 }
 
-async fn restarts(solo: &Solo, expect: i64) {
-    ready(solo, |monitor| monitor.status.as_ref().is_some_and(|s| s.restarts == expect)).await;
+async fn restarts(env: &TestEnv, expect: i64) {
+    ready(env, |monitor| monitor.status.as_ref().is_some_and(|s| s.restarts == expect)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_change_rolls_the_deployment_out_once() {
-    let solo = example().await;
-    let before = generation(&solo).await;
+    let env = example().await;
+    let before = generation(&env).await;
     for (change, value) in [(1, "one"), (2, "two")] {
-        edit(&solo, value).await;
-        restarts(&solo, change).await;
+        edit(&env, value).await;
+        restarts(&env, change).await;
         // A minute in which a second restart would show.
-        solo.pass(Duration::from_secs(60)).await;
-        restarts(&solo, change).await;
-        assert_eq!(generation(&solo).await, before + change);
+        env.pass(Duration::from_secs(60)).await;
+        restarts(&env, change).await;
+        assert_eq!(generation(&env).await, before + change);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_content_restarts_nothing() {
-    let solo = example().await;
-    let before = generation(&solo).await;
-    let maps: Api<ConfigMap> = solo.api(NAMESPACE);
+    let env = example().await;
+    let before = generation(&env).await;
+    let maps: Api<ConfigMap> = env.api(NAMESPACE);
     let patch = Patch::Merge(json!({"metadata": {"labels": {"touched": "yes"}}}));
     maps.patch(CONFIG_MAP, &PatchParams::default(), &patch).await.unwrap();
-    solo.pass(Duration::from_secs(60)).await;
-    restarts(&solo, 0).await;
-    assert_eq!(generation(&solo).await, before);
+    env.pass(Duration::from_secs(60)).await;
+    restarts(&env, 0).await;
+    assert_eq!(generation(&env).await, before);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_while_the_manager_was_down_restarts_once() {
-    let mut solo = example().await;
-    let before = generation(&solo).await;
-    solo.stop().await;
-    edit(&solo, "while down").await;
-    solo.pass(Duration::from_secs(60)).await;
-    assert_eq!(generation(&solo).await, before);
+    let mut env = example().await;
+    let before = generation(&env).await;
+    env.stop().await;
+    edit(&env, "while down").await;
+    env.pass(Duration::from_secs(60)).await;
+    assert_eq!(generation(&env).await, before);
 
-    start(&mut solo);
-    restarts(&solo, 1).await;
+    start(&mut env);
+    restarts(&env, 1).await;
     // Another member takes over and finds nothing left to do.
-    solo.stop().await;
-    start(&mut solo);
-    solo.pass(Duration::from_secs(60)).await;
-    restarts(&solo, 1).await;
-    assert_eq!(generation(&solo).await, before + 1);
+    env.stop().await;
+    start(&mut env);
+    env.pass(Duration::from_secs(60)).await;
+    restarts(&env, 1).await;
+    assert_eq!(generation(&env).await, before + 1);
 }
 
 /// A bare Pod, as a test makes it and makes it anew.
-async fn bare_pod(solo: &Solo) -> String {
-    let pods: Api<Pod> = solo.api(NAMESPACE);
+async fn bare_pod(env: &TestEnv) -> String {
+    let pods: Api<Pod> = env.api(NAMESPACE);
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": "bare", "labels": {"app": "frontend"}},
         "spec": {"containers": [{"name": "app", "image": "app"}]},
@@ -135,70 +135,70 @@ async fn bare_pod(solo: &Solo) -> String {
 
 /// A monitor with a bare Pod alone, whose restart was decided and then interrupted: `deleted` says
 /// whether the Pod had been deleted, and been made anew, when the member died.
-async fn interrupted(deleted: bool) -> (Solo, String) {
-    let mut solo = example().await;
-    deployments(&solo).delete(DEPLOYMENT, &DeleteParams::background()).await.unwrap();
-    let pods: Api<Pod> = solo.api(NAMESPACE);
-    solo.until("the Deployment's Pods to be gone", async || {
+async fn interrupted(deleted: bool) -> (TestEnv, String) {
+    let mut env = example().await;
+    deployments(&env).delete(DEPLOYMENT, &DeleteParams::background()).await.unwrap();
+    let pods: Api<Pod> = env.api(NAMESPACE);
+    env.until("the Deployment's Pods to be gone", async || {
         let found = pods.list(&ListParams::default()).await.unwrap();
         found.items.is_empty().then_some(())
     })
     .await;
-    let mut uid = bare_pod(&solo).await;
-    ready(&solo, |_| true).await;
-    solo.stop().await;
+    let mut uid = bare_pod(&env).await;
+    ready(&env, |_| true).await;
+    env.stop().await;
 
-    edit(&solo, "changed").await;
-    let maps: Api<ConfigMap> = solo.api(NAMESPACE);
+    edit(&env, "changed").await;
+    let maps: Api<ConfigMap> = env.api(NAMESPACE);
     let hash = controllers::configmonitor::content::hash(&maps.get(CONFIG_MAP).await.unwrap());
     let pending = json!({"hash": hash, "pods": [{"name": "bare", "uid": uid}]});
-    record(&solo, pending).await;
+    record(&env, pending).await;
     if deleted {
         pods.delete("bare", &DeleteParams::default()).await.unwrap();
-        solo.until("the Pod to be gone", async || {
+        env.until("the Pod to be gone", async || {
             pods.get_opt("bare").await.unwrap().is_none().then_some(())
         })
         .await;
-        uid = bare_pod(&solo).await;
+        uid = bare_pod(&env).await;
     }
-    start(&mut solo);
-    (solo, uid)
+    start(&mut env);
+    (env, uid)
 }
 
-async fn record(solo: &Solo, pending: Value) {
+async fn record(env: &TestEnv, pending: Value) {
     let patch = Patch::Merge(json!({"status": {"pending": pending}}));
-    monitors(solo).patch_status(MONITOR, &PatchParams::default(), &patch).await.unwrap();
+    monitors(env).patch_status(MONITOR, &PatchParams::default(), &patch).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_interrupted_restart_is_finished() {
-    let (solo, uid) = interrupted(false).await;
-    let pods: Api<Pod> = solo.api(NAMESPACE);
-    solo.until("the Pod to be deleted", async || {
+    let (env, uid) = interrupted(false).await;
+    let pods: Api<Pod> = env.api(NAMESPACE);
+    env.until("the Pod to be deleted", async || {
         let found = pods.get_opt("bare").await.unwrap();
         found.is_none_or(|pod| pod.metadata.uid.as_ref() != Some(&uid)).then_some(())
     })
     .await;
     // Made anew by whoever made it first, it is left alone.
-    let anew = bare_pod(&solo).await;
-    restarts(&solo, 1).await;
-    solo.pass(Duration::from_secs(60)).await;
+    let anew = bare_pod(&env).await;
+    restarts(&env, 1).await;
+    env.pass(Duration::from_secs(60)).await;
     assert_eq!(pods.get("bare").await.unwrap().metadata.uid, Some(anew));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_pod_that_replaced_a_deleted_one_is_not_deleted_again() {
-    let (solo, uid) = interrupted(true).await;
-    restarts(&solo, 1).await;
-    solo.pass(Duration::from_secs(60)).await;
-    let pods: Api<Pod> = solo.api(NAMESPACE);
+    let (env, uid) = interrupted(true).await;
+    restarts(&env, 1).await;
+    env.pass(Duration::from_secs(60)).await;
+    let pods: Api<Pod> = env.api(NAMESPACE);
     assert_eq!(pods.get("bare").await.unwrap().metadata.uid, Some(uid));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_config_map_is_a_condition_and_no_error_loop() {
-    let mut solo = world().await;
-    start(&mut solo);
+    let mut env = world().await;
+    start(&mut env);
     let monitor = ConfigMonitor::new(
         MONITOR,
         serde_json::from_value(json!({
@@ -206,23 +206,23 @@ async fn a_missing_config_map_is_a_condition_and_no_error_loop() {
         }))
         .unwrap(),
     );
-    monitors(&solo).create(&PostParams::default(), &monitor).await.unwrap();
-    reason(&solo, "Ready", "False", "ConfigMapMissing").await;
-    let writes = solo.server().history().len();
-    solo.pass(Duration::from_secs(600)).await;
-    assert_eq!(solo.server().history().len(), writes);
+    monitors(&env).create(&PostParams::default(), &monitor).await.unwrap();
+    reason(&env, "Ready", "False", "ConfigMapMissing").await;
+    let writes = env.server().history().len();
+    env.pass(Duration::from_secs(600)).await;
+    assert_eq!(env.server().history().len(), writes);
 
     let map: ConfigMap =
         serde_json::from_value(json!({"metadata": {"name": CONFIG_MAP}, "data": {"a": "b"}}))
             .unwrap();
-    let maps: Api<ConfigMap> = solo.api(NAMESPACE);
+    let maps: Api<ConfigMap> = env.api(NAMESPACE);
     maps.create(&PostParams::default(), &map).await.unwrap();
-    reason(&solo, "Ready", "True", "Watching").await;
+    reason(&env, "Ready", "True", "Watching").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn both_spellings_work_and_must_agree() {
-    let solo = example().await;
+    let env = example().await;
     let spec = |value: Value| json!({"spec": value});
     for (patch, type_, status, why) in [
         (json!({"configMap": "other"}), "Invalid", "True", "Invalid"),
@@ -231,7 +231,7 @@ async fn both_spellings_work_and_must_agree() {
         (json!({"configMap": null}), "Invalid", "True", "Invalid"),
     ] {
         let patch = Patch::Merge(spec(patch));
-        monitors(&solo).patch(MONITOR, &PatchParams::default(), &patch).await.unwrap();
-        reason(&solo, type_, status, why).await;
+        monitors(&env).patch(MONITOR, &PatchParams::default(), &patch).await.unwrap();
+        reason(&env, type_, status, why).await;
     }
 }

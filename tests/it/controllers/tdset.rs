@@ -1,6 +1,5 @@
 //! TDSet: converges, follows the hour, puts foreign changes right, lets go.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::faults::{Fault, Request};
@@ -10,37 +9,38 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use leasehold::testing::TestEnv;
 use serde_json::json;
-use tests::solo::Solo;
 
 const NAME: &str = "tdset-hello-world";
 const NAMESPACE: &str = "temp";
 
-async fn world(wall: &str) -> Solo {
-    let mut solo = Solo::new(wall, controllers::crds(), &[NAMESPACE]).await;
-    start(&mut solo);
-    solo
+async fn world(wall: &str) -> TestEnv {
+    let mut env =
+        TestEnv::builder().at(wall).crds(controllers::crds()).namespace(NAMESPACE).start().await;
+    start(&mut env);
+    env
 }
 
-fn start(solo: &mut Solo) {
-    solo.start(controllers::build("tdset", 2).into_iter().collect());
+fn start(env: &mut TestEnv) {
+    env.run(controllers::build("tdset", 2));
 }
 
 fn example() -> &'static str {
     controllers::get("tdset").unwrap().example
 }
 
-fn sets(solo: &Solo) -> Api<TDSet> {
-    solo.api(NAMESPACE)
+fn sets(env: &TestEnv) -> Api<TDSet> {
+    env.api(NAMESPACE)
 }
 
-fn deployments(solo: &Solo) -> Api<Deployment> {
-    solo.api(NAMESPACE)
+fn deployments(env: &TestEnv) -> Api<Deployment> {
+    env.api(NAMESPACE)
 }
 
 /// Waits until the TDSet says `Ready` as given, for this reason.
-async fn condition(solo: &Solo, status: &str, reason: &str) -> TDSet {
-    solo.until_object(&sets(solo), NAME, |set| {
+async fn condition(env: &TestEnv, status: &str, reason: &str) -> TDSet {
+    env.until_object(&sets(env), NAME, |set| {
         let conditions = set.status.iter().flat_map(|status| &status.conditions);
         conditions.into_iter().any(|found| {
             (&*found.type_, &*found.status, &*found.reason) == ("Ready", status, reason)
@@ -49,12 +49,12 @@ async fn condition(solo: &Solo, status: &str, reason: &str) -> TDSet {
     .await
 }
 
-async fn replicas(solo: &Solo, expect: i32) -> Deployment {
-    solo.until_object(&deployments(solo), NAME, |found| found.spec.replicas == Some(expect)).await
+async fn replicas(env: &TestEnv, expect: i32) -> Deployment {
+    env.until_object(&deployments(env), NAME, |found| found.spec.replicas == Some(expect)).await
 }
 
-async fn reasons(solo: &Solo) -> Vec<String> {
-    let events: Api<Event> = solo.api(NAMESPACE);
+async fn reasons(env: &TestEnv) -> Vec<String> {
+    let events: Api<Event> = env.api(NAMESPACE);
     let events = events.list(&ListParams::default()).await.unwrap();
     let mut reasons: Vec<_> = events.items.into_iter().filter_map(|event| event.reason).collect();
     reasons.sort();
@@ -70,9 +70,9 @@ where
 
 #[tokio::test(start_paused = true)]
 async fn the_example_converges_and_follows_the_hour() {
-    let solo = world("2026-11-21T16:59:00Z").await;
-    solo.apply(example()).await;
-    let set = condition(&solo, "True", "ReplicasAvailable").await;
+    let env = world("2026-11-21T16:59:00Z").await;
+    env.apply(example()).await;
+    let set = condition(&env, "True", "ReplicasAvailable").await;
     let status = set.status.unwrap();
     assert_eq!(
         (status.desired_replicas, status.current_replicas, status.active_window.as_deref()),
@@ -80,27 +80,27 @@ async fn the_example_converges_and_follows_the_hour() {
     );
     let change = status.next_change().unwrap();
     assert_eq!(change.to_string(), "2026-11-21T17:00:00Z");
-    replicas(&solo, 5).await;
+    replicas(&env, 5).await;
 
     // Nothing polls: the change comes with the hour, not before and not long after.
-    replicas(&solo, 3).await;
-    let late = solo.now().duration_since(change).unsigned_abs();
-    assert!(solo.now() >= change && late < Duration::from_secs(2), "{late:?} late");
-    assert_eq!(reasons(&solo).await, ["Created", "Scaled"]);
+    replicas(&env, 3).await;
+    let late = env.now().duration_since(change).unsigned_abs();
+    assert!(env.now() >= change && late < Duration::from_secs(2), "{late:?} late");
+    assert_eq!(reasons(&env).await, ["Created", "Scaled"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_foreign_scale_is_put_right_and_other_fields_are_left() {
-    let solo = world("2026-11-21T10:00:00Z").await;
-    solo.apply(example()).await;
-    condition(&solo, "True", "ReplicasAvailable").await;
+    let env = world("2026-11-21T10:00:00Z").await;
+    env.apply(example()).await;
+    condition(&env, "True", "ReplicasAvailable").await;
     let annotations = json!({"template": {"metadata": {"annotations": {"restarted": "now"}}}});
-    merge(&deployments(&solo), json!({"spec": annotations})).await;
-    merge(&deployments(&solo), json!({"spec": {"replicas": 9}})).await;
-    let found = replicas(&solo, 5).await;
+    merge(&deployments(&env), json!({"spec": annotations})).await;
+    merge(&deployments(&env), json!({"spec": {"replicas": 9}})).await;
+    let found = replicas(&env, 5).await;
     let kept = found.spec.template.metadata.unwrap().annotations.unwrap();
     assert_eq!(kept["restarted"], "now");
-    assert_eq!(reasons(&solo).await, ["Created", "ScaleRestored"]);
+    assert_eq!(reasons(&env).await, ["Created", "ScaleRestored"]);
 }
 
 /// The status goes from settled to rolling out and back while the cache still shows the first: the
@@ -108,64 +108,64 @@ async fn a_foreign_scale_is_put_right_and_other_fields_are_left() {
 #[tokio::test(start_paused = true)]
 async fn a_status_judged_on_a_lagging_cache_is_put_right() {
     const LAG: Duration = Duration::from_secs(10);
-    let solo = world("2026-11-21T10:00:00Z").await;
-    solo.apply(example()).await;
-    condition(&solo, "True", "ReplicasAvailable").await;
+    let env = world("2026-11-21T10:00:00Z").await;
+    env.apply(example()).await;
+    condition(&env, "True", "ReplicasAvailable").await;
     let lagging = |request: &Request| {
         let late = request.verb == "watch" && request.resource == "tdsets";
         if late { Fault::Delay(LAG) } else { Fault::None }
     };
-    solo.server().set_faults(Some(Arc::new(lagging)));
-    solo.server().close_watches();
-    merge(&deployments(&solo), json!({"spec": {"replicas": 9}})).await;
-    condition(&solo, "False", "ReplicasUnavailable").await;
-    solo.pass(3 * LAG).await;
-    let status = condition(&solo, "True", "ReplicasAvailable").await.status.unwrap();
+    env.set_faults(lagging);
+    env.server().close_watches();
+    merge(&deployments(&env), json!({"spec": {"replicas": 9}})).await;
+    condition(&env, "False", "ReplicasUnavailable").await;
+    env.pass(3 * LAG).await;
+    let status = condition(&env, "True", "ReplicasAvailable").await.status.unwrap();
     assert_eq!((status.desired_replicas, status.current_replicas), (Some(5), 5));
 }
 
 #[tokio::test(start_paused = true)]
 async fn deleting_it_removes_its_children() {
     for policy in [PropagationPolicy::Background, PropagationPolicy::Foreground] {
-        let solo = world("2026-11-21T10:00:00Z").await;
-        solo.apply(example()).await;
-        merge(&sets(&solo), json!({"spec": {"service": {"port": 80}}})).await;
-        condition(&solo, "True", "ReplicasAvailable").await;
-        let services: Api<Service> = solo.api(NAMESPACE);
-        solo.until_object(&services, NAME, |_| true).await;
+        let env = world("2026-11-21T10:00:00Z").await;
+        env.apply(example()).await;
+        merge(&sets(&env), json!({"spec": {"service": {"port": 80}}})).await;
+        condition(&env, "True", "ReplicasAvailable").await;
+        let services: Api<Service> = env.api(NAMESPACE);
+        env.until_object(&services, NAME, |_| true).await;
 
         let params = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
-        sets(&solo).delete(NAME, &params).await.unwrap();
-        solo.until("everything to be gone", async || {
-            let gone = sets(&solo).get_opt(NAME).await.unwrap().is_none()
-                && deployments(&solo).get_opt(NAME).await.unwrap().is_none()
+        sets(&env).delete(NAME, &params).await.unwrap();
+        env.until("everything to be gone", async || {
+            let gone = sets(&env).get_opt(NAME).await.unwrap().is_none()
+                && deployments(&env).get_opt(NAME).await.unwrap().is_none()
                 && services.get_opt(NAME).await.unwrap().is_none();
             gone.then_some(())
         })
         .await;
         // And nobody makes them anew.
-        solo.pass(Duration::from_secs(30)).await;
-        assert!(deployments(&solo).get_opt(NAME).await.unwrap().is_none());
+        env.pass(Duration::from_secs(30)).await;
+        assert!(deployments(&env).get_opt(NAME).await.unwrap().is_none());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_service_comes_and_goes_with_its_port() {
-    let solo = world("2026-11-21T10:00:00Z").await;
-    let services: Api<Service> = solo.api(NAMESPACE);
-    solo.apply(example()).await;
-    condition(&solo, "True", "ReplicasAvailable").await;
+    let env = world("2026-11-21T10:00:00Z").await;
+    let services: Api<Service> = env.api(NAMESPACE);
+    env.apply(example()).await;
+    condition(&env, "True", "ReplicasAvailable").await;
     assert!(services.get_opt(NAME).await.unwrap().is_none());
     for port in [80, 81] {
-        merge(&sets(&solo), json!({"spec": {"service": {"port": port}}})).await;
-        solo.until_object(&services, NAME, |service| {
+        merge(&sets(&env), json!({"spec": {"service": {"port": port}}})).await;
+        env.until_object(&services, NAME, |service| {
             let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_deref());
             matches!(ports, Some([only]) if only.port == port)
         })
         .await;
     }
-    merge(&sets(&solo), json!({"spec": {"service": null}})).await;
-    solo.until("the Service to be gone", async || {
+    merge(&sets(&env), json!({"spec": {"service": null}})).await;
+    env.until("the Service to be gone", async || {
         services.get_opt(NAME).await.unwrap().is_none().then_some(())
     })
     .await;
@@ -173,7 +173,12 @@ async fn the_service_comes_and_goes_with_its_port() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deployment_of_others_is_never_taken_over() {
-    let mut solo = Solo::new("2026-11-21T10:00:00Z", controllers::crds(), &[NAMESPACE]).await;
+    let mut env = TestEnv::builder()
+        .at("2026-11-21T10:00:00Z")
+        .crds(controllers::crds())
+        .namespace(NAMESPACE)
+        .start()
+        .await;
     let theirs: Deployment = serde_json::from_value(json!({
         "metadata": {"name": NAME},
         "spec": {
@@ -186,34 +191,34 @@ async fn a_deployment_of_others_is_never_taken_over() {
         },
     }))
     .unwrap();
-    deployments(&solo).create(&PostParams::default(), &theirs).await.unwrap();
-    start(&mut solo);
-    solo.apply(example()).await;
-    condition(&solo, "False", "Conflict").await;
-    let found = deployments(&solo).get(NAME).await.unwrap();
+    deployments(&env).create(&PostParams::default(), &theirs).await.unwrap();
+    start(&mut env);
+    env.apply(example()).await;
+    condition(&env, "False", "Conflict").await;
+    let found = deployments(&env).get(NAME).await.unwrap();
     assert_eq!((found.spec.replicas, found.metadata.owner_references), (Some(1), None));
 
     // Once it is out of the way nobody needs to be told.
-    deployments(&solo).delete(NAME, &DeleteParams::default()).await.unwrap();
-    condition(&solo, "True", "ReplicasAvailable").await;
-    replicas(&solo, 5).await;
+    deployments(&env).delete(NAME, &DeleteParams::default()).await.unwrap();
+    condition(&env, "True", "ReplicasAvailable").await;
+    replicas(&env, 5).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_zone_is_a_condition_until_it_is_put_right() {
-    let solo = world("2026-11-21T10:00:00Z").await;
-    solo.apply(example()).await;
-    condition(&solo, "True", "ReplicasAvailable").await;
-    merge(&sets(&solo), json!({"spec": {"timeZone": "Mars/Olympus"}})).await;
-    condition(&solo, "False", "InvalidTimeZone").await;
+    let env = world("2026-11-21T10:00:00Z").await;
+    env.apply(example()).await;
+    condition(&env, "True", "ReplicasAvailable").await;
+    merge(&sets(&env), json!({"spec": {"timeZone": "Mars/Olympus"}})).await;
+    condition(&env, "False", "InvalidTimeZone").await;
     // Nothing is changed on a guess, and nothing is retried.
-    let writes = solo.server().history().len();
-    solo.pass(Duration::from_secs(600)).await;
-    assert_eq!(solo.server().history().len(), writes);
-    replicas(&solo, 5).await;
+    let writes = env.server().history().len();
+    env.pass(Duration::from_secs(600)).await;
+    assert_eq!(env.server().history().len(), writes);
+    replicas(&env, 5).await;
 
     // 10:00 in London is 19:00 in Tokyo.
-    merge(&sets(&solo), json!({"spec": {"timeZone": "Asia/Tokyo"}})).await;
-    replicas(&solo, 2).await;
-    condition(&solo, "True", "ReplicasAvailable").await;
+    merge(&sets(&env), json!({"spec": {"timeZone": "Asia/Tokyo"}})).await;
+    replicas(&env, 2).await;
+    condition(&env, "True", "ReplicasAvailable").await;
 }

@@ -18,6 +18,7 @@ use super::generate::{Change, Planned, namespaces, resource};
 use super::layout::{self, Layout, write_private};
 use super::ports::Ports;
 use crate::crds::{home_crds, workload_crds};
+use crate::install::{self, InstallError};
 
 /// The namespace of Leases, Members and ShardMaps: the replicas' default.
 pub const HOME_NAMESPACE: &str = "leasehold-system";
@@ -31,10 +32,6 @@ const NAMES: [&str; 8] = ["east", "west", "north", "south", "central", "coast", 
 /// How much of the past a server keeps for watches, per kind. A watch of the demo that is further
 /// behind lists anew; a whole fleet in one process should still fit beside other work.
 const WINDOW: WindowLimits = WindowLimits { events: 2_000, bytes: 8 << 20 };
-
-/// How long a CRD may take to be served, and how often it is looked at.
-const ESTABLISHED_WITHIN: Duration = Duration::from_secs(10);
-const ESTABLISHED_POLL: Duration = Duration::from_millis(20);
 
 /// How often a request of the demo's own is tried.
 const ATTEMPTS: u32 = 4;
@@ -78,13 +75,14 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
-    /// A CRD is not served.
-    #[error("wait until {crd} is served in cluster {cluster}")]
-    NotEstablished {
-        /// The definition.
-        crd: String,
+    /// A definition is refused or not served.
+    #[error("prepare cluster {cluster}")]
+    Install {
         /// The cluster.
         cluster: String,
+        /// Why.
+        #[source]
+        source: InstallError,
     },
 }
 
@@ -262,38 +260,8 @@ async fn install(
     client: &Client,
     crds: Vec<CustomResourceDefinition>,
 ) -> Result<(), Error> {
-    let api = Api::<CustomResourceDefinition>::all(client.clone());
-    let refused = |what: String| {
-        move |source| Error::Request { what, cluster: cluster.to_owned(), source: Box::new(source) }
-    };
-    for crd in &crds {
-        let created = api.create(&PostParams::default(), crd).await;
-        created.map_err(refused(format!("install {}", crd.name_any())))?;
-    }
-    for crd in &crds {
-        let name = crd.name_any();
-        let served = async {
-            while !is_established(&api.get(&name).await?) {
-                tokio::time::sleep(ESTABLISHED_POLL).await;
-            }
-            Ok(())
-        };
-        match tokio::time::timeout(ESTABLISHED_WITHIN, served).await {
-            Ok(served) => served.map_err(refused(format!("get {name}")))?,
-            Err(_) => {
-                return Err(Error::NotEstablished { crd: name, cluster: cluster.to_owned() });
-            }
-        }
-    }
-    Ok(())
-}
-
-fn is_established(crd: &CustomResourceDefinition) -> bool {
-    let conditions = crd.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| condition.type_ == "Established" && condition.status == "True")
+    let installed = install::definitions(client, &crds).await;
+    installed.map_err(|source| Error::Install { cluster: cluster.to_owned(), source })
 }
 
 /// Creates an object; one that exists already counts as created.

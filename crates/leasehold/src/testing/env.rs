@@ -1,5 +1,4 @@
-//! The smallest world a controller lives in: one embedded cluster, and one engine that holds all of
-//! it. The engine can be stopped and started again while the cluster goes on.
+//! One embedded cluster, and one engine that holds all of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -7,14 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::Server;
+use apiserver::faults::{Fault, Request};
 use engine::{ControllerSpec, Engine, EngineConfig, Meter, Unobserved};
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
-use kube::discovery::ApiResource;
+use kube::api::Api;
 use kube::{Client, Resource};
 use model::group::groups;
 use model::{Clock, Cluster, ClusterName, ClusterSet, ClusterState, Epoch, Range, ShardId};
@@ -24,17 +21,30 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::TokioClock;
-use crate::sole::Sole;
+use super::{Sole, TokioClock};
+use crate::install::{self, InstallError};
 
 /// How long a condition may take to come true, in tokio's time.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// How often it is looked at.
 const POLL: Duration = Duration::from_millis(50);
+/// The cluster's name in keys and shards.
+const CLUSTER: &str = "east";
+/// When nothing else is said it is this, so that a test which prints times prints the same ones.
+const NOON: &str = "2026-01-01T12:00:00Z";
+
+/// How an environment is to be.
+#[derive(Clone, Debug)]
+#[must_use = "nothing runs until `start`"]
+pub struct Builder {
+    wall: Timestamp,
+    crds: Vec<CustomResourceDefinition>,
+    namespaces: Vec<String>,
+}
 
 /// One cluster, and the engine that works on it.
 #[derive(Debug)]
-pub struct Solo {
+pub struct TestEnv {
     server: Server,
     name: ClusterName,
     clusters: watch::Sender<Arc<ClusterSet>>,
@@ -49,23 +59,52 @@ struct Running {
     task: JoinHandle<()>,
 }
 
-impl Solo {
-    /// A cluster with stand-ins for the workload controllers and the garbage collector, with
-    /// these CRDs and namespaces. It is `wall` o'clock.
-    pub async fn new(wall: &str, crds: Vec<CustomResourceDefinition>, namespaces: &[&str]) -> Self {
-        let wall: Timestamp = wall.parse().expect("a timestamp");
+impl Builder {
+    /// Installs a CRD.
+    pub fn crd(mut self, crd: CustomResourceDefinition) -> Self {
+        self.crds.push(crd);
+        self
+    }
+
+    /// Installs CRDs.
+    pub fn crds(mut self, crds: impl IntoIterator<Item = CustomResourceDefinition>) -> Self {
+        self.crds.extend(crds);
+        self
+    }
+
+    /// Makes a namespace, beside `default`.
+    pub fn namespace(mut self, name: &str) -> Self {
+        self.namespaces.push(name.to_owned());
+        self
+    }
+
+    /// What time it is at the start.
+    ///
+    /// # Panics
+    /// If `wall` is no RFC 3339 timestamp.
+    pub fn at(mut self, wall: &str) -> Self {
+        self.wall = wall.parse().unwrap_or_else(|error| panic!("{wall:?}: {error}"));
+        self
+    }
+
+    /// Starts the cluster.
+    ///
+    /// # Panics
+    /// If the server does not start or refuses a CRD or namespace.
+    pub async fn start(self) -> TestEnv {
+        let Self { wall, crds, namespaces } = self;
         let server = Server::builder()
-            .name("east")
+            .name(CLUSTER)
             .workloads(true)
             .garbage_collector(true)
             .start()
             .await
             .expect("an embedded server starts");
-        let name: ClusterName = "east".parse().expect("a name");
+        let name: ClusterName = CLUSTER.parse().expect("a name");
         let client = server.client();
         let cluster = Cluster { name: name.clone(), client, incarnation: 1 };
         let set = BTreeMap::from([(name.clone(), ClusterState::Engaged(cluster))]);
-        let solo = Self {
+        let env = TestEnv {
             server,
             name,
             clusters: watch::Sender::new(Arc::new(ClusterSet { clusters: set })),
@@ -73,33 +112,20 @@ impl Solo {
             epoch: Epoch(0),
             engine: None,
         };
-        solo.prepare(crds, namespaces).await;
-        solo
+        let client = env.client();
+        install::definitions(&client, &crds).await.unwrap_or_else(|error| fail(&error));
+        for namespace in &namespaces {
+            install::namespace(&client, namespace).await.unwrap_or_else(|error| fail(&error));
+        }
+        env
     }
+}
 
-    async fn prepare(&self, crds: Vec<CustomResourceDefinition>, namespaces: &[&str]) {
-        let definitions: Api<CustomResourceDefinition> = Api::all(self.client());
-        for crd in &crds {
-            definitions.create(&PostParams::default(), crd).await.expect("the CRD is accepted");
-        }
-        for crd in &crds {
-            let name = crd.metadata.name.as_deref().expect("a CRD has a name");
-            self.until("the CRD to be established", async || {
-                let status = definitions.get(name).await.ok()?.status?;
-                let conditions = status.conditions.unwrap_or_default();
-                conditions
-                    .iter()
-                    .any(|found| found.type_ == "Established" && found.status == "True")
-                    .then_some(())
-            })
-            .await;
-        }
-        let api: Api<Namespace> = Api::all(self.client());
-        for name in namespaces {
-            let mut namespace = Namespace::default();
-            namespace.metadata.name = Some((*name).to_owned());
-            api.create(&PostParams::default(), &namespace).await.expect("a namespace is made");
-        }
+impl TestEnv {
+    /// An environment with nothing in it yet.
+    pub fn builder() -> Builder {
+        let wall = NOON.parse().expect("a timestamp");
+        Builder { wall, crds: Vec::new(), namespaces: Vec::new() }
     }
 
     /// An administrator's client.
@@ -115,9 +141,20 @@ impl Solo {
         Api::namespaced(self.client(), namespace)
     }
 
-    /// The server.
+    /// The server: what was written to it, its watches, its past.
     pub fn server(&self) -> &Server {
         &self.server
+    }
+
+    /// Has a hook decide what becomes of each request, the test's own included: those of
+    /// controllers have a `user_agent` that begins with `leasehold/`.
+    pub fn set_faults(&self, hook: impl Fn(&Request) -> Fault + Send + Sync + 'static) {
+        self.server.set_faults(Some(Arc::new(hook)));
+    }
+
+    /// Ends all faults.
+    pub fn end_faults(&self) {
+        self.server.set_faults(None);
     }
 
     /// The wall clock.
@@ -126,8 +163,12 @@ impl Solo {
     }
 
     /// Starts an engine with these controllers, as a member new to the cluster.
-    pub fn start(&mut self, controllers: Vec<ControllerSpec>) {
-        assert!(self.engine.is_none(), "an engine runs");
+    ///
+    /// # Panics
+    /// If one runs already, or two controllers have one name.
+    pub fn run(&mut self, controllers: impl IntoIterator<Item = ControllerSpec>) {
+        assert!(self.engine.is_none(), "an engine runs; stop it first");
+        let controllers: Vec<_> = controllers.into_iter().collect();
         self.epoch = self.epoch.next();
         let inputs: Vec<_> = controllers.iter().map(ControllerSpec::group_input).collect();
         let groups = groups(&inputs);
@@ -139,7 +180,7 @@ impl Solo {
                 range: Range::WHOLE,
             })
             .collect();
-        let member = format!("solo-{}", self.epoch).parse().expect("a member's name");
+        let member = format!("test-{}", self.epoch).parse().expect("a member's name");
         let config = EngineConfig {
             clock: Arc::clone(&self.clock),
             meter: Meter::new(Arc::clone(&self.clock)),
@@ -151,13 +192,13 @@ impl Solo {
             seed: 1,
             cluster_labels: engine::metrics::DEFAULT_CLUSTER_LABELS,
         };
-        let engine = Engine::new(config, controllers).expect("the engine fits together");
+        let engine = Engine::new(config, controllers).expect("controllers of different names");
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(engine.run(shutdown.clone()));
         self.engine = Some(Running { shutdown, task });
     }
 
-    /// Stops the engine and waits until it has stopped.
+    /// Stops the engine, if one runs, and waits until it has stopped. The cluster goes on.
     pub async fn stop(&mut self) {
         if let Some(running) = self.engine.take() {
             running.shutdown.cancel();
@@ -166,20 +207,11 @@ impl Solo {
     }
 
     /// Applies a manifest of one or more objects, as `kubectl apply --server-side` does.
+    ///
+    /// # Panics
+    /// If it is no manifest, or the server refuses an object.
     pub async fn apply(&self, manifest: &str) {
-        let objects: Vec<DynamicObject> =
-            serde_saphyr::from_multiple(manifest).expect("a manifest of objects");
-        for object in objects {
-            let types = object.types.clone().expect("apiVersion and kind");
-            let kind = GroupVersionKind::try_from(&types).expect("a group and a version");
-            let resource = ApiResource::from_gvk(&kind);
-            let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
-            let api: Api<DynamicObject> = Api::namespaced_with(self.client(), namespace, &resource);
-            let name = object.metadata.name.clone().expect("a name");
-            api.patch(&name, &PatchParams::apply("tests").force(), &Patch::Apply(&object))
-                .await
-                .unwrap_or_else(|error| panic!("apply {kind:?} {name}: {error}"));
-        }
+        install::manifest(&self.client(), manifest).await.unwrap_or_else(|error| fail(&error));
     }
 
     /// Waits until `look` finds something.
@@ -230,8 +262,47 @@ impl Solo {
         }
     }
 
+    /// Waits until an object of that name has a condition of this type with status `True`.
+    ///
+    /// # Panics
+    /// If it has not in time; the panic shows the object.
+    pub async fn until_condition<K>(&self, api: &Api<K>, name: &str, condition: &str) -> K
+    where
+        K: Clone + Debug + DeserializeOwned + serde::Serialize,
+    {
+        let holds = |object: &K| {
+            let object = serde_json::to_value(object).unwrap_or_default();
+            let conditions = object.pointer("/status/conditions").and_then(|all| all.as_array());
+            conditions.is_some_and(|all| {
+                all.iter().any(|found| found["type"] == condition && found["status"] == "True")
+            })
+        };
+        self.until_object(api, name, holds).await
+    }
+
+    /// Waits until there is no object of that name.
+    ///
+    /// # Panics
+    /// If there is one after all that time.
+    pub async fn until_gone<K>(&self, api: &Api<K>, name: &str)
+    where
+        K: Clone + Debug + DeserializeOwned,
+    {
+        let what = format!("{name} to be gone");
+        self.until(&what, async || match api.get_opt(name).await.expect("the server answers") {
+            Some(_) => None,
+            None => Some(()),
+        })
+        .await;
+    }
+
     /// Lets `time` pass, with all that happens in it.
     pub async fn pass(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }
+}
+
+/// Ends the test with an error and its causes.
+fn fail<T>(error: &InstallError) -> T {
+    panic!("{}", model::error::chain(error))
 }

@@ -1,0 +1,132 @@
+//! What a cluster needs before a manager can use it, put there: definitions, namespaces, and
+//! manifests of examples. By server-side apply, so that doing it again does nothing.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::core::gvk::ParseGroupVersionError;
+use kube::discovery::{Scope, pinned_kind};
+use kube::{Client, ResourceExt};
+
+/// The field manager of what is installed.
+const MANAGER: &str = "leasehold";
+/// How long a definition may take to be served, and how often it is looked at.
+const ESTABLISHED_WITHIN: Duration = Duration::from_secs(10);
+const ESTABLISHED_POLL: Duration = Duration::from_millis(20);
+
+/// Why something could not be installed.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// The server refuses it, or does not answer.
+    #[error("apply {what}")]
+    Apply {
+        /// The object.
+        what: String,
+        /// What the server says.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The server takes the definition, and does not serve its kind.
+    #[error("{name} is not served after {}s", ESTABLISHED_WITHIN.as_secs())]
+    NotServed {
+        /// The definition.
+        name: String,
+    },
+    /// A manifest is no YAML of objects.
+    #[error("read the manifest")]
+    Manifest(#[from] Box<serde_saphyr::Error>),
+    /// An object of a manifest is incomplete.
+    #[error("an object of the manifest has no {0}")]
+    Incomplete(&'static str),
+    /// An object's `apiVersion` is none.
+    #[error("an object of the manifest has a wrong apiVersion")]
+    Version(#[from] ParseGroupVersionError),
+}
+
+/// Installs definitions and waits until their kinds are served.
+///
+/// # Errors
+/// If one is refused or not served in time.
+pub async fn definitions(
+    client: &Client,
+    crds: &[CustomResourceDefinition],
+) -> Result<(), InstallError> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in crds {
+        apply(&api, &crd.name_any(), crd).await?;
+    }
+    for name in crds.iter().map(ResourceExt::name_any) {
+        let served = async {
+            while !is_established(&api.get(&name).await?) {
+                tokio::time::sleep(ESTABLISHED_POLL).await;
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(ESTABLISHED_WITHIN, served).await {
+            Ok(served) => served.map_err(refused(&name))?,
+            Err(_) => return Err(InstallError::NotServed { name }),
+        }
+    }
+    Ok(())
+}
+
+/// Makes a namespace.
+///
+/// # Errors
+/// If it is refused.
+pub async fn namespace(client: &Client, name: &str) -> Result<(), InstallError> {
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some(name.to_owned());
+    apply(&Api::all(client.clone()), name, &namespace).await
+}
+
+/// Applies a manifest of one or more objects, in their order. Those without a namespace of a kind
+/// that has them go into `default`.
+///
+/// # Errors
+/// If it is no manifest, or an object is refused; what came before it stays.
+pub async fn manifest(client: &Client, text: &str) -> Result<(), InstallError> {
+    let objects: Vec<DynamicObject> = serde_saphyr::from_multiple(text).map_err(Box::new)?;
+    for object in objects {
+        let types = object.types.as_ref().ok_or(InstallError::Incomplete("apiVersion and kind"))?;
+        let name = object.metadata.name.clone();
+        let name = name.ok_or(InstallError::Incomplete("metadata.name"))?;
+        let what = format!("{} {name}", types.kind);
+        let kind = GroupVersionKind::try_from(types)?;
+        let (resource, capabilities) = pinned_kind(client, &kind).await.map_err(refused(&what))?;
+        let api: Api<DynamicObject> = match capabilities.scope {
+            Scope::Cluster => Api::all_with(client.clone(), &resource),
+            Scope::Namespaced => {
+                let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
+                Api::namespaced_with(client.clone(), namespace, &resource)
+            }
+        };
+        let params = PatchParams::apply(MANAGER).force();
+        let applied = api.patch(&name, &params, &Patch::Apply(&object)).await;
+        applied.map_err(refused(&what))?;
+    }
+    Ok(())
+}
+
+async fn apply<K>(api: &Api<K>, name: &str, object: &K) -> Result<(), InstallError>
+where
+    K: Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+{
+    let params = PatchParams::apply(MANAGER).force();
+    api.patch(name, &params, &Patch::Apply(object)).await.map(drop).map_err(refused(name))
+}
+
+fn refused(what: &str) -> impl Fn(kube::Error) -> InstallError {
+    move |source| InstallError::Apply { what: what.to_owned(), source: Box::new(source) }
+}
+
+fn is_established(crd: &CustomResourceDefinition) -> bool {
+    let conditions = crd.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Established" && condition.status == "True")
+}

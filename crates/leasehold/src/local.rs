@@ -1,0 +1,194 @@
+//! A program of controllers on this machine, started in one line: on an embedded cluster that it
+//! brings along, or on any cluster of a kubeconfig.
+//!
+//! For development: everything that the controllers need is installed first, and one replica runs.
+//! A program for production makes a [`Config`] and runs a [`Manager`].
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use apiserver::Server;
+use clap::Parser;
+use engine::ControllerSpec;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use telemetry::LogConfig;
+use tokio_util::sync::CancellationToken;
+
+use crate::apiserver_cmd::{check_place, write_kubeconfig};
+use crate::config::{ClusterSources, Config, Home, KubeconfigSource};
+use crate::crds::home_crds;
+use crate::install;
+use crate::manager::Manager;
+use crate::run::{quiet, stop_on_signal};
+
+/// What a program of [`Local`] takes on its command line.
+#[derive(Clone, Debug, Default, Parser)]
+#[command(about = "Run these controllers on an embedded cluster, or on one of a kubeconfig.")]
+pub struct Args {
+    /// Run on a cluster of this kubeconfig, and install there what the controllers need, instead of
+    /// on an embedded one.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The kubeconfig's context; its current one unless given.
+    #[arg(long, requires = "kubeconfig")]
+    pub context: Option<String>,
+    /// Where the embedded cluster's kubeconfig is written.
+    #[arg(long, value_name = "FILE", default_value = ".leasehold/local/kubeconfig")]
+    pub write_kubeconfig: PathBuf,
+    /// Serve /metrics, probes and /debug here, as 127.0.0.1:8080.
+    #[arg(long, value_name = "ADDRESS")]
+    pub admin: Option<std::net::SocketAddr>,
+    /// End by itself after so many seconds.
+    #[arg(long = "for", value_name = "SECONDS")]
+    pub limit: Option<u64>,
+}
+
+/// Controllers, and what they need in a cluster.
+///
+/// ```no_run
+/// # use leasehold::{Action, Context, Controller, ObjectKey, ReconcileError, Reconciler};
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # struct Hello;
+/// # impl Reconciler for Hello {
+/// #     type Kind = ConfigMap;
+/// #     async fn reconcile(&self, _: &Context, _: &ObjectKey) -> Result<Action, ReconcileError> {
+/// #         Ok(Action::Done)
+/// #     }
+/// # }
+/// # async fn start() -> anyhow::Result<()> {
+/// let hello = Controller::for_kind::<ConfigMap>("hello").reconciler(Hello);
+/// leasehold::Local::from_args().controller(hello).run().await
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing runs until `run`"]
+pub struct Local {
+    args: Args,
+    crds: Vec<CustomResourceDefinition>,
+    manifests: Vec<String>,
+    controllers: Vec<ControllerSpec>,
+}
+
+impl Local {
+    /// Reads the process's command line. Where it is wrong, or asks for help, the process ends.
+    pub fn from_args() -> Self {
+        Self::new(Args::parse())
+    }
+
+    /// What a command line would have said.
+    pub fn new(args: Args) -> Self {
+        Self { args, crds: Vec::new(), manifests: Vec::new(), controllers: Vec::new() }
+    }
+
+    /// Installs a definition before the controllers start.
+    pub fn crd(mut self, crd: CustomResourceDefinition) -> Self {
+        self.crds.push(crd);
+        self
+    }
+
+    /// Applies a manifest before the controllers start.
+    pub fn manifest(mut self, text: impl Into<String>) -> Self {
+        self.manifests.push(text.into());
+        self
+    }
+
+    /// Runs a controller.
+    pub fn controller(mut self, spec: ControllerSpec) -> Self {
+        self.controllers.push(spec);
+        self
+    }
+
+    /// Runs until SIGTERM, SIGINT or the time is up, then hands over. Installs the process's logging.
+    ///
+    /// # Errors
+    /// If the cluster cannot be started or reached, something cannot be installed, or the manager
+    /// fails.
+    pub async fn run(self) -> anyhow::Result<()> {
+        let _telemetry = telemetry::init(&quiet(&LogConfig::default()), None)?;
+        let cluster = match &self.args.kubeconfig {
+            Some(path) => Cluster::given(path.clone(), self.args.context.clone()),
+            None => Cluster::embedded(&self.args.write_kubeconfig).await?,
+        };
+        let config = cluster.config(self.args.admin)?;
+        let client =
+            clusters::client_from_kubeconfig(&cluster.kubeconfig, cluster.context.as_deref());
+        let client = client.await.context("connect to the cluster")?;
+        install::namespace(&client, &config.namespace).await?;
+        install::definitions(&client, &home_crds()).await?;
+        install::definitions(&client, &self.crds).await?;
+        for manifest in &self.manifests {
+            install::manifest(&client, manifest).await?;
+        }
+        let mut manager = Manager::new(config);
+        for spec in self.controllers {
+            manager = manager.controller(spec);
+        }
+        let shutdown = CancellationToken::new();
+        stop_on_signal(shutdown.clone())?;
+        if let Some(seconds) = self.args.limit {
+            let shutdown = shutdown.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                shutdown.cancel();
+            });
+        }
+        let ended = manager.run(shutdown).await;
+        cluster.end().await;
+        ended.map(drop).map_err(Into::into)
+    }
+}
+
+/// The cluster that is home and workload cluster in one.
+struct Cluster {
+    kubeconfig: PathBuf,
+    context: Option<String>,
+    embedded: Option<Server>,
+}
+
+impl Cluster {
+    fn given(kubeconfig: PathBuf, context: Option<String>) -> Self {
+        Self { kubeconfig, context, embedded: None }
+    }
+
+    async fn embedded(path: &Path) -> anyhow::Result<Self> {
+        check_place(path)?;
+        let builder = Server::builder().name("local").workloads(true).garbage_collector(true);
+        let server = builder.start().await?;
+        write_kubeconfig(path, &server.kubeconfig())
+            .with_context(|| format!("write {}", path.display()))?;
+        println!("An embedded cluster is at {}:", server.url());
+        println!("  kubectl --kubeconfig {} get all -A", path.display());
+        println!("Ctrl-C ends it, and everything in it is gone.");
+        Ok(Self { kubeconfig: path.to_owned(), context: None, embedded: Some(server) })
+    }
+
+    fn config(&self, admin: Option<std::net::SocketAddr>) -> anyhow::Result<Config> {
+        let context = match &self.context {
+            Some(context) => context.clone(),
+            None => current_context(&self.kubeconfig)?,
+        };
+        let home =
+            Home::Kubeconfig { path: self.kubeconfig.clone(), context: self.context.clone() };
+        let source =
+            KubeconfigSource { path: self.kubeconfig.clone(), contexts: Some(vec![context]) };
+        let sources = ClusterSources { kubeconfigs: vec![source], ..ClusterSources::default() };
+        Ok(Config { admin, ..Config::new(home, "local", sources) })
+    }
+
+    async fn end(self) {
+        if let Some(server) = self.embedded {
+            server.shutdown().await;
+            // Its token and certificates are worth nothing any more.
+            let _ = std::fs::remove_file(&self.kubeconfig);
+        }
+    }
+}
+
+fn current_context(path: &Path) -> anyhow::Result<String> {
+    let kubeconfig = kube::config::Kubeconfig::read_from(path)
+        .with_context(|| format!("read {}", path.display()))?;
+    kubeconfig.current_context.with_context(|| {
+        format!("{} names no current context; give one with --context", path.display())
+    })
+}

@@ -1,0 +1,159 @@
+//! The writes that a reconciler's context offers, over an embedded API server: each has its effect,
+//! and none is sent that would change nothing.
+
+use std::sync::{Arc, Mutex};
+
+use engine::{Action, Context, Controller, Lifecycle, ReconcileError, Reconciler, mapping};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams};
+use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
+use model::ObjectKey;
+use serde_json::json;
+
+const FINALIZER: &str = "example.com/notes";
+
+/// Keeps a Secret that says what its ConfigMap says, and notes when it cleaned up.
+struct Keeper {
+    cleaned: Arc<Mutex<Vec<String>>>,
+}
+
+impl Reconciler for Keeper {
+    type Kind = ConfigMap;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let Some(map) = ctx.get::<ConfigMap>(key.namespace.as_deref(), &key.name)? else {
+            return Ok(Action::Done);
+        };
+        match ctx.finalizer(&*map, FINALIZER).await? {
+            Lifecycle::Live => {
+                let metadata =
+                    ObjectMeta { name: Some(key.name.to_string()), ..Default::default() };
+                let string_data = map.data.clone();
+                let annotations = string_data.clone();
+                let metadata = ObjectMeta { annotations, ..metadata };
+                ctx.apply_child(&*map, Secret { metadata, ..Default::default() }).await?;
+            }
+            Lifecycle::Ending => {
+                self.cleaned.lock().unwrap().push(key.name.to_string());
+                ctx.remove_finalizer(&*map, FINALIZER).await?;
+            }
+            Lifecycle::Over => {}
+        }
+        Ok(Action::Done)
+    }
+}
+
+fn keeper() -> (engine::ControllerSpec, Arc<Mutex<Vec<String>>>) {
+    let cleaned = Arc::new(Mutex::default());
+    let reconciler = Keeper { cleaned: Arc::clone(&cleaned) };
+    let spec = Controller::for_kind::<ConfigMap>("keeper").namespace("web").owns::<Secret>();
+    (spec.field_manager("example.com").reconciler(reconciler), cleaned)
+}
+
+async fn say(maps: &Api<ConfigMap>, what: serde_json::Value) {
+    let patch = Patch::Merge(json!({ "data": what }));
+    maps.patch("a", &PatchParams::default(), &patch).await.unwrap();
+}
+
+fn said(secret: &Secret, key: &str) -> Option<String> {
+    secret.metadata.annotations.as_ref()?.get(key).cloned()
+}
+
+/// Writes that the controller has made so far.
+fn writes(env: &TestEnv) -> usize {
+    let ours = |write: &&apiserver::Write| write.user_agent.starts_with("leasehold/");
+    env.server().history().iter().filter(ours).count()
+}
+
+const MAP: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: web}, data: {x: '1', y: '2'}}";
+
+#[tokio::test(start_paused = true)]
+async fn what_is_applied_is_kept_up_and_written_only_if_it_differs() {
+    let mut env = TestEnv::builder().namespace("web").start().await;
+    let (spec, _) = keeper();
+    env.run([spec]);
+    env.apply(MAP).await;
+    let (maps, secrets) = (env.api::<ConfigMap>("web"), env.api::<Secret>("web"));
+    let secret =
+        env.until_object(&secrets, "a", |secret| said(secret, "x").as_deref() == Some("1")).await;
+    let owner = &secret.metadata.owner_references.as_ref().unwrap()[0];
+    assert_eq!((owner.kind.as_str(), owner.controller), ("ConfigMap", Some(true)));
+    env.pass(std::time::Duration::from_secs(5)).await;
+    // The finalizer, the Secret; a label of the ConfigMap is nothing to write about.
+    assert_eq!(writes(&env), 2);
+    let label = Patch::Merge(json!({"metadata": {"labels": {"new": "label"}}}));
+    maps.patch("a", &PatchParams::default(), &label).await.unwrap();
+    env.pass(std::time::Duration::from_secs(5)).await;
+    assert_eq!(writes(&env), 2);
+    // What others change is put back; what is wanted no more goes; what others add stays.
+    let edit = Patch::Merge(json!({"metadata": {"annotations": {"x": "9", "theirs": "1"}}}));
+    secrets.patch("a", &PatchParams::default(), &edit).await.unwrap();
+    env.until_object(&secrets, "a", |secret| said(secret, "x").as_deref() == Some("1")).await;
+    say(&maps, json!({"y": null})).await;
+    let secret = env.until_object(&secrets, "a", |secret| said(secret, "y").is_none()).await;
+    assert_eq!(said(&secret, "theirs").as_deref(), Some("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_waits_for_its_finalizer_through_failures() {
+    let mut env = TestEnv::builder().namespace("web").start().await;
+    let (spec, cleaned) = keeper();
+    env.run([spec]);
+    env.apply(MAP).await;
+    let maps = env.api::<ConfigMap>("web");
+    env.until_object(&maps, "a", |map| map.metadata.finalizers.is_some()).await;
+    env.set_faults(|request| match (request.verb, &*request.resource) {
+        ("patch", "configmaps") => Fault::Error(ApiError::new(Reason::InternalError, "no leader")),
+        _ => Fault::None,
+    });
+    maps.delete("a", &DeleteParams::default()).await.unwrap();
+    env.pass(std::time::Duration::from_secs(5)).await;
+    assert!(maps.get_opt("a").await.unwrap().is_some(), "it cannot go yet");
+    env.end_faults();
+    env.until_gone(&maps, "a").await;
+    assert!(cleaned.lock().unwrap().len() > 1, "each attempt cleans up anew");
+    env.until_gone(&env.api::<Secret>("web"), "a").await;
+}
+
+/// Writes the number of ready replicas into the status, which somebody else does too.
+struct Counter;
+
+impl Reconciler for Counter {
+    type Kind = Deployment;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let namespace = key.namespace.as_deref();
+        let Some(deployment) = ctx.get::<Deployment>(namespace, &key.name)? else {
+            return Ok(Action::Done);
+        };
+        let mut counted = (*deployment).clone();
+        counted.status.get_or_insert_default().collision_count = Some(7);
+        match ctx.update_status(&counted).await? {
+            Some(_) => Ok(Action::Done),
+            None => panic!("it is not gone"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_written_once() {
+    let mut env = TestEnv::builder().namespace("web").start().await;
+    let spec = Controller::for_kind::<Deployment>("counter")
+        .watches::<ConfigMap>(mapping::namesake())
+        .reconciler(Counter);
+    env.run([spec]);
+    env.apply(
+        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a, namespace: web}, spec: {replicas: 0,
+          selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}",
+    )
+    .await;
+    let counted = |d: &Deployment| d.status.as_ref().is_some_and(|s| s.collision_count == Some(7));
+    env.until_object(&env.api("web"), "a", counted).await;
+    env.pass(std::time::Duration::from_secs(5)).await;
+    let before = writes(&env);
+    env.apply(MAP).await;
+    env.pass(std::time::Duration::from_secs(5)).await;
+    assert_eq!(writes(&env), before, "nothing had changed");
+}
