@@ -35,6 +35,8 @@ use crate::shards::{Shards, Step};
 use crate::status::Board;
 use crate::tenure::{Site, Tenure};
 use crate::transport::Transport;
+use crate::upstream::UpstreamLimits;
+use crate::upstream::gate::Gate;
 
 /// Reports of feeds that may be outstanding; feeds wait beyond it.
 const REPORTS: usize = 256;
@@ -50,6 +52,8 @@ pub(crate) struct Conductor {
     meter: Meter,
     metrics: Metrics,
     board: Arc<Board>,
+    upstream: UpstreamLimits,
+    rng: fastrand::Rng,
     shards: Shards,
     engaged: BTreeMap<ClusterName, Engaged>,
     sites: BTreeMap<(ControllerName, ClusterName), SiteState>,
@@ -70,6 +74,8 @@ pub(crate) struct Parts {
     pub(crate) meter: Meter,
     pub(crate) metrics: Metrics,
     pub(crate) board: Arc<Board>,
+    pub(crate) upstream: UpstreamLimits,
+    pub(crate) rng: fastrand::Rng,
 }
 
 struct Controller {
@@ -81,6 +87,7 @@ struct Controller {
 struct Engaged {
     incarnation: u64,
     client: kube::Client,
+    gate: Arc<Gate>,
 }
 
 struct SiteState {
@@ -110,7 +117,7 @@ impl Conductor {
         >,
         parts: Parts,
     ) -> Self {
-        let Parts { ownership, clusters, clock, informers, meter, metrics, board } = parts;
+        let Parts { ownership, clusters, clock, informers, meter, metrics, board, .. } = parts;
         let mut groups: BTreeMap<GroupName, Vec<ControllerName>> = BTreeMap::new();
         let mut by_name = BTreeMap::new();
         for (group, spec, queue, metrics) in controllers {
@@ -128,6 +135,8 @@ impl Conductor {
             meter,
             metrics,
             board,
+            upstream: parts.upstream,
+            rng: parts.rng,
             shards: Shards::default(),
             engaged: BTreeMap::new(),
             sites: BTreeMap::new(),
@@ -187,13 +196,14 @@ impl Conductor {
             present.is_some_and(|cluster| cluster.incarnation == engaged.incarnation)
         });
         for cluster in clusters.engaged() {
-            self.engaged.entry(cluster.name.clone()).or_insert_with(|| Engaged {
-                incarnation: cluster.incarnation,
-                client: Transport::client(
-                    cluster,
-                    self.metrics.rest(&cluster.name),
-                    Arc::clone(&self.clock),
-                ),
+            self.engaged.entry(cluster.name.clone()).or_insert_with(|| {
+                let (clock, rng) = (Arc::clone(&self.clock), self.rng.fork());
+                let gate = Gate::new(cluster.name.clone(), &self.upstream, clock, rng);
+                self.board.watch_gate(&gate);
+                let metrics = self.metrics.rest(&cluster.name);
+                let (through, clock) = (Arc::clone(&gate), Arc::clone(&self.clock));
+                let client = Transport::client(cluster, through, metrics, clock);
+                Engaged { incarnation: cluster.incarnation, client, gate }
             });
         }
     }
@@ -262,7 +272,8 @@ impl Conductor {
         let stores =
             stores.map(|(source, informer)| (source.kind.clone(), informer.store().clone()));
         let view = CacheView::new(stores.collect());
-        let site = Arc::new(Site::new(view, informers.clone(), engaged.client.clone()));
+        let (client, gate) = (engaged.client.clone(), Arc::clone(&engaged.gate));
+        let site = Arc::new(Site::new(view, informers.clone(), client, gate));
         self.next_site += 1;
         let state =
             SiteState { id: self.next_site, site: Arc::clone(&site), unsynced: sources.len() };

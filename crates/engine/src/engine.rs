@@ -26,6 +26,7 @@ use crate::queue::core::Limits;
 use crate::registry::Informers;
 use crate::runner::{MAX_RUNNING, Runner};
 use crate::status::{Board, EngineStatus};
+use crate::upstream::UpstreamLimits;
 
 /// Keys of one shard that may wait in one controller's queue. Its informers wait beyond it.
 pub const MAX_QUEUED_KEYS: usize = 1_000_000;
@@ -48,6 +49,8 @@ pub struct EngineConfig<'a> {
     pub observer: Arc<dyn DispatchObserver>,
     /// Seeds the jitter of retries.
     pub seed: u64,
+    /// What may be asked of each cluster.
+    pub upstream: UpstreamLimits,
     /// How many clusters get metric labels of their own; see
     /// [`crate::metrics::DEFAULT_CLUSTER_LABELS`].
     pub cluster_labels: usize,
@@ -107,11 +110,12 @@ impl Engine {
         let board = Arc::new(Board::new(Arc::clone(&config.clock), queues));
         let gauges = Gauges::new(Arc::clone(&board), Arc::clone(&metrics.labels))?;
         config.registry.register(Box::new(gauges))?;
+        let mut rng = fastrand::Rng::with_seed(config.seed);
         let informers = Informers::new(
             Arc::clone(&config.clock),
             metrics.clone(),
             Arc::clone(&board),
-            fastrand::Rng::with_seed(config.seed),
+            rng.fork(),
             recipes(&runners),
             Arc::new(DecodedCache::new(DECODED_BYTES)),
         );
@@ -129,6 +133,8 @@ impl Engine {
                 meter: config.meter,
                 metrics,
                 board: Arc::clone(&board),
+                upstream: config.upstream,
+                rng,
             },
         );
         Ok(Self { runners, conductor, board })

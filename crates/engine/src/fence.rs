@@ -1,7 +1,8 @@
 //! The fenced client: every write of a reconcile asks the fence again at the moment it is sent.
 //!
 //! # Invariants
-//! - No write leaves without a permit for the dispatch's shard and epoch.
+//! - No write leaves without a permit for the dispatch's shard and epoch, asked for once its turn
+//!   at the cluster's gate has come: what was permitted before a wait says nothing after it.
 //! - No write outlives its permit: client timeout and the server's `?timeout=` are at most
 //!   `permit.valid_for`.
 //! - A write that was sent is awaited to its end even if the reconcile that sent it is dropped:
@@ -10,6 +11,8 @@
 //! - No write begins after that: a client that outlives its reconcile can only read. By
 //!   construction: a write takes a token of the barrier *before* it asks whether the dispatch is
 //!   over, and `settle` says that it is over before it waits for the tokens.
+//! - A write that waits for its turn has not begun: it waits no longer than the Lease allows, ends
+//!   with its reconcile, and holds up no drain.
 //!
 //! Where the engine is told to, a write carries the epoch it is made at (`stamp`).
 //!
@@ -37,6 +40,10 @@ use crate::echo::Written;
 #[cfg(feature = "planted")]
 use crate::planted::{self, Planted};
 use crate::stamp;
+use crate::transport::Admitted;
+use crate::upstream::UpstreamError;
+use crate::upstream::gate::{Gate, Ticket};
+use crate::upstream::line::Line;
 
 /// The longest a single write may take, however long the Lease is valid.
 pub const MAX_WRITE_TIME: Duration = Duration::from_secs(30);
@@ -85,6 +92,7 @@ pub enum FencedError {
 #[derive(Clone)]
 pub(crate) struct Fence {
     cluster: kube::Client,
+    gate: Arc<Gate>,
     ownership: Arc<dyn Ownership>,
     writes: TaskTracker,
     over: Arc<AtomicBool>,
@@ -97,12 +105,13 @@ pub(crate) struct Fence {
 impl Fence {
     pub(crate) fn new(
         cluster: kube::Client,
+        gate: Arc<Gate>,
         ownership: Arc<dyn Ownership>,
         rejected: IntCounter,
         stamps: bool,
     ) -> Self {
         let (writes, over, written) = (TaskTracker::new(), Arc::default(), Arc::default());
-        Self { cluster, ownership, writes, over, written, rejected, stamps }
+        Self { cluster, gate, ownership, writes, over, written, rejected, stamps }
     }
 
     /// What was written, as far as the answers tell; the last [`MAX_WRITTEN`] writes.
@@ -119,6 +128,7 @@ impl Fence {
 }
 
 /// A tower service in front of a cluster's client, for one dispatch.
+#[derive(Clone)]
 pub(crate) struct FencedClient {
     fence: Fence,
     dispatch: Dispatch,
@@ -137,26 +147,17 @@ impl FencedClient {
         kube::Client::new(service, namespace)
     }
 
-    fn write(
-        &self,
-        request: Request<Body>,
-    ) -> BoxFuture<'static, Result<Response<Body>, BoxError>> {
-        let Dispatch { shard, epoch, .. } = &self.dispatch;
+    async fn write(self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
         let method = request.method().clone();
         let path = request.uri().path().to_owned();
+        let ticket = self.turn(&method, &path).await?;
         let token = self.fence.writes.token();
-        if self.fence.over.load(Ordering::SeqCst) {
-            return self.refuse(FencedError::Over { method, path });
-        }
-        let limit = match self.fence.ownership.permit(shard, *epoch, Purpose::Write) {
-            Ok(permit) => write_limit(permit),
-            #[cfg(feature = "planted")]
-            Err(_) if planted::is(Planted::FenceAtDispatchOnly) => MAX_WRITE_TIME,
-            Err(source) => return self.refuse(FencedError::Refused { method, path, source }),
-        };
+        let limit = self.permitted(&method, &path)?;
+        request.extensions_mut().insert(Admitted::new(ticket));
         let client = self.fence.cluster.clone();
         let request = with_server_timeout(request, limit);
         let account = Account::of(&request, &self.fence.written);
+        let Dispatch { shard, epoch, .. } = &self.dispatch;
         let stamp = self.fence.stamps.then(|| (shard.group.clone(), *epoch));
         let send = async move {
             let _token = token;
@@ -168,14 +169,36 @@ impl FencedClient {
             let answer = tokio::time::timeout(limit, exchange).await;
             answer.unwrap_or_else(|_| Err(FencedError::TimedOut { method, path, limit }.into()))
         };
-        let task = tokio::spawn(send.in_current_span());
-        async move { task.await? }.boxed()
+        tokio::spawn(send.in_current_span()).await?
     }
 
-    fn refuse(&self, error: FencedError) -> BoxFuture<'static, Result<Response<Body>, BoxError>> {
+    /// Waits until it is this write's turn, for as long as it may be sent at all.
+    async fn turn(&self, method: &Method, path: &str) -> Result<Ticket, BoxError> {
+        let limit = self.permitted(method, path)?;
+        let turn = tokio::time::timeout(limit, self.fence.gate.admit(Line::Call)).await;
+        let cluster = self.fence.gate.cluster();
+        Ok(turn.map_err(|_| UpstreamError::NoTurn { cluster: cluster.clone(), limit })??)
+    }
+
+    /// Whether a write may be sent now, and how long it may take.
+    fn permitted(&self, method: &Method, path: &str) -> Result<Duration, FencedError> {
+        let Dispatch { shard, epoch, .. } = &self.dispatch;
+        let (method, path) = (method.clone(), path.to_owned());
+        if self.fence.over.load(Ordering::SeqCst) {
+            return Err(self.refused(FencedError::Over { method, path }));
+        }
+        match self.fence.ownership.permit(shard, *epoch, Purpose::Write) {
+            Ok(permit) => Ok(write_limit(permit)),
+            #[cfg(feature = "planted")]
+            Err(_) if planted::is(Planted::FenceAtDispatchOnly) => Ok(MAX_WRITE_TIME),
+            Err(source) => Err(self.refused(FencedError::Refused { method, path, source })),
+        }
+    }
+
+    fn refused(&self, error: FencedError) -> FencedError {
         self.fence.rejected.inc();
         tracing::warn!(error = model::error::chain(&error), "a write was fenced");
-        std::future::ready(Err(error.into())).boxed()
+        error
     }
 }
 
@@ -195,7 +218,7 @@ impl Service<Request<Body>> for FencedClient {
             let client = self.fence.cluster.clone();
             return async move { Ok(client.send(request).await?) }.in_current_span().boxed();
         }
-        self.write(request)
+        self.clone().write(request).in_current_span().boxed()
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use model::ClusterName;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, IntGaugeVec, Opts};
@@ -12,6 +13,7 @@ use crate::metrics::ClusterLabels;
 use crate::queue::WorkQueue;
 use crate::queue::core::Priority;
 use crate::status::Board;
+use crate::upstream::gate::Reading;
 
 /// Computes the gauges of one engine.
 pub(crate) struct Gauges {
@@ -34,6 +36,8 @@ struct Families {
     objects: IntGaugeVec,
     bytes: IntGaugeVec,
     mode: IntGaugeVec,
+    breaker: IntGaugeVec,
+    concurrency: IntGaugeVec,
 }
 
 impl Gauges {
@@ -61,6 +65,9 @@ impl Collector for Gauges {
         for informer in self.board.informers() {
             let lag = informer.lag(self.board.now()).map(|lag| lag.as_secs_f64());
             families.informer(&informer, lag, &self.labels);
+        }
+        for gate in self.board.gates() {
+            families.gate(gate.cluster(), &gate.reading(self.board.now()), &self.labels);
         }
         families.collectors().iter().flat_map(|collector| collector.collect()).collect()
     }
@@ -115,10 +122,21 @@ impl Families {
                 "1 for the way a kind is divided into ranges: by the server, the client, or not.",
                 &["cluster", "kind", "mode"],
             )?,
+            breaker: ints(
+                "leasehold_cluster_breaker_state",
+                "Whether requests to a cluster pass: 0 closed, they do; 1 half-open, one does to see \
+                 whether it answers; 2 open, none does until a pause is over.",
+                &["cluster"],
+            )?,
+            concurrency: ints(
+                "leasehold_cluster_concurrency_limit",
+                "Requests to a cluster that may be under way at once, fewer when it is overloaded.",
+                &["cluster"],
+            )?,
         })
     }
 
-    fn collectors(&self) -> [&dyn Collector; 11] {
+    fn collectors(&self) -> [&dyn Collector; 13] {
         [
             &self.depth,
             &self.unfinished,
@@ -131,6 +149,8 @@ impl Families {
             &self.objects,
             &self.bytes,
             &self.mode,
+            &self.breaker,
+            &self.concurrency,
         ]
     }
 
@@ -147,6 +167,8 @@ impl Families {
             &self.objects,
             &self.bytes,
             &self.mode,
+            &self.breaker,
+            &self.concurrency,
         ] {
             ints.reset();
         }
@@ -166,6 +188,14 @@ impl Families {
             // Clusters past the cap share a series, so add.
             self.cluster_depth.with_label_values(&[labels.of(&cluster), name]).add(int(depth));
         }
+    }
+
+    fn gate(&self, cluster: &ClusterName, reading: &Reading, labels: &ClusterLabels) {
+        let cluster = &[labels.of(cluster)];
+        // Clusters past the cap share a series: it tells the worst breaker, and the sum of limits.
+        let breaker = self.breaker.with_label_values(cluster);
+        breaker.set(breaker.get().max(reading.phase.number()));
+        self.concurrency.with_label_values(cluster).add(int(reading.limit));
     }
 
     fn informer(&self, informer: &Shared, lag: Option<f64>, labels: &ClusterLabels) {

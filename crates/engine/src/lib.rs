@@ -6,7 +6,7 @@
 //!  API server ─▶ listwatch ▶ informer ▶ cache
 //!                               └─ events ─────▶ feed: predicate, mapping ──keys─▶ queue ▶ runner ─▶ Reconciler
 //!  Ownership ─▶ conductor: start, open, drain, stop ─────────────────────────────────▲──────▲         │
-//!  API server ◀─ transport ◀─ fence ◀─────────────────────────────────────────────────────────────────┘
+//!  API server ◀─ transport ◀─ gate ◀─ fence ◀──────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! A controller's author needs [`Controller`], [`Reconciler`] and [`Context`]. Whoever assembles a
@@ -31,6 +31,12 @@
 //!   gap surfaces what was deleted in it (L2, `informer`, `listwatch`).
 //! - A change of a key that runs makes it run again; a failure makes it retry; gaining a shard
 //!   queues every object of it (`queue`, `conductor`).
+//!
+//! # Why one cluster does not hold up another
+//! - Every request waits for its turn at its own cluster's gate (`upstream`): budget, concurrency
+//!   and circuit breaker are that cluster's alone, and so are the running keys it may have (`queue`).
+//! - A reconcile in a cluster that is left alone fails at once and comes back with the cluster; its
+//!   informers wait, and ask again first.
 //!
 //! # What is not here
 //! Who owns what (`sharding`), which clusters there are (`clusters`): both come in through `model`.
@@ -71,6 +77,7 @@ mod tenure;
 #[cfg(test)]
 mod tests;
 mod transport;
+pub mod upstream;
 mod writes;
 
 pub use cache::{Index, Strip};
@@ -87,4 +94,5 @@ pub use owner::{OwnerError, set_controller};
 pub use reconcile::{Action, Context, ReconcileError, Reconciler, RetryClass};
 pub use selector::{Selector, SelectorError};
 pub use status::EngineStatus;
+pub use upstream::{UpstreamError, UpstreamLimits};
 pub use writes::Lifecycle;

@@ -114,6 +114,8 @@ pub(crate) struct Metrics {
     work_duration: HistogramVec,
     requests: IntCounterVec,
     request_duration: HistogramVec,
+    request_retries: IntCounterVec,
+    limiter_duration: HistogramVec,
     watch_restarts: IntCounterVec,
     processing_latency: HistogramVec,
 }
@@ -205,6 +207,17 @@ impl Metrics {
                 &["verb", "host"],
                 REST_BUCKETS.to_vec(),
             )?,
+            request_retries: counters(
+                "rest_client_request_retries_total",
+                "Requests repeated below the controllers. There are none.",
+                &["code", "verb", "host"],
+            )?,
+            limiter_duration: histograms(
+                "rest_client_rate_limiter_duration_seconds",
+                "How long requests wait for their turn. The host is the cluster's name.",
+                &["verb", "host"],
+                REST_BUCKETS.to_vec(),
+            )?,
             watch_restarts: counters(
                 "leasehold_watch_restarts_total",
                 "Watches that had to be opened anew, by reason.",
@@ -233,6 +246,7 @@ impl Metrics {
             &self.adds,
             &self.retries,
             &self.requests,
+            &self.request_retries,
             &self.watch_restarts,
         ] {
             registry.register(Box::new(counters.clone()))?;
@@ -246,6 +260,7 @@ impl Metrics {
             &self.queue_duration,
             &self.work_duration,
             &self.request_duration,
+            &self.limiter_duration,
             &self.processing_latency,
         ] {
             registry.register(Box::new(histograms.clone()))?;
@@ -311,6 +326,7 @@ impl Metrics {
         remove(&self.watch_restarts, "cluster", cluster);
         remove(&self.requests, "host", cluster);
         remove(&self.request_duration, "host", cluster);
+        remove(&self.limiter_duration, "host", cluster);
         remove(&self.processing_latency, "name", cluster);
     }
 }
@@ -370,6 +386,12 @@ pub(crate) struct RestMetrics {
 }
 
 impl RestMetrics {
+    /// Counts one request's wait for its turn.
+    pub(crate) fn waited(&self, method: &Method, waited: Duration) {
+        let labels = [method.as_str(), &self.host];
+        self.all.limiter_duration.with_label_values(&labels).observe(waited.as_secs_f64());
+    }
+
     /// Counts one request; without a status, one that got no answer.
     pub(crate) fn observe(&self, method: &Method, status: Option<u16>, took: Duration) {
         let code = status.map_or_else(|| "<error>".to_owned(), |status| status.to_string());
@@ -436,6 +458,7 @@ mod tests {
         for cluster in [&east, &west] {
             metrics.rest(cluster).observe(&Method::GET, Some(200), Duration::ZERO);
             metrics.rest(cluster).observe(&Method::GET, None, Duration::ZERO);
+            metrics.rest(cluster).waited(&Method::GET, Duration::ZERO);
         }
         metrics.forget_cluster(&east);
         let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();

@@ -201,6 +201,10 @@ impl Context {
     /// Each write asks the fence again when it is sent, and fails with
     /// [`crate::FencedError`] in its source chain if the shard is not ours any more; it is bounded by
     /// what is left of the Lease. Reads pass unfenced. Prefer the cache for reads.
+    ///
+    /// Every request waits for its turn at the cluster; while the cluster is left alone because it
+    /// fails, requests fail at once with [`crate::UpstreamError`] in the source chain. Passed on as
+    /// a [`ReconcileError`], that has the key run again when the cluster is asked again.
     pub fn client(&self) -> kube::Client {
         self.client.get_or_init(|| FencedClient::client(&self.fence, &self.dispatch)).clone()
     }

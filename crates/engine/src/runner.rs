@@ -34,6 +34,7 @@ use crate::queue::WorkQueue;
 use crate::queue::core::{Outcome, Popped};
 use crate::reconcile::{Action, Context, ReconcileError, RetryClass};
 use crate::tenure::Tenure;
+use crate::upstream::UpstreamError;
 
 /// Reconciles of one controller that may run at once over all clusters. Waiting for a server costs
 /// memory only, so this is high: clusters that hang shall not use it up.
@@ -177,6 +178,7 @@ impl Runner {
         let _busy = account.begin(&*self.clock);
         let fence = Fence::new(
             site.client.0.clone(),
+            Arc::clone(&site.gate),
             Arc::clone(&self.ownership),
             self.fence_rejected.clone(),
             self.stamps,
@@ -258,6 +260,11 @@ impl Runner {
         let text = model::error::chain(error);
         match error.class() {
             RetryClass::Transient => {
+                if let Some(held) = UpstreamError::among(error) {
+                    // The gate says it once for all keys.
+                    tracing::debug!(error = text, "reconcile held back");
+                    return (ReconcileResult::Error, Outcome::Held(held.again_in()));
+                }
                 tracing::warn!(error = text, "reconcile failed, retrying");
                 (ReconcileResult::Error, Outcome::Failed)
             }

@@ -1,5 +1,5 @@
-//! What the engine tells about itself: readiness, queues and informers, for `/readyz`,
-//! `/debug/queues` and `/debug/clusters`.
+//! What the engine tells about itself: readiness, queues, informers and the gates before clusters,
+//! for `/readyz`, `/debug/queues` and `/debug/clusters`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,8 @@ use serde::Serialize;
 
 use crate::informer::{Condition, Informer, Shared};
 use crate::queue::WorkQueue;
+use crate::upstream::BreakerPhase;
+use crate::upstream::gate::Gate;
 
 /// One queue at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -62,6 +64,28 @@ pub struct InformerStatus {
     pub error: Option<String>,
 }
 
+/// The gate before one cluster at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UpstreamStatus {
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// Whether requests pass.
+    pub breaker: BreakerPhase,
+    /// Why reconciles are refused; absent while they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    /// Seconds until the cluster is asked again; absent while requests pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_seconds: Option<f64>,
+    /// Requests that may be under way at once.
+    pub concurrency_limit: usize,
+    /// Requests under way whose answer has not begun.
+    pub in_flight: usize,
+    /// Requests that wait for their turn.
+    pub waiting: usize,
+}
+
 /// Whether the engine does its work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Readiness {
@@ -81,14 +105,15 @@ pub(crate) struct Board {
     clock: Arc<dyn Clock>,
     queues: Vec<Arc<WorkQueue>>,
     informers: Mutex<Vec<Weak<Informer>>>,
+    gates: Mutex<Vec<Weak<Gate>>>,
     /// Whether the first look at shards and clusters has been acted on.
     running: AtomicBool,
 }
 
 impl Board {
     pub(crate) fn new(clock: Arc<dyn Clock>, queues: Vec<Arc<WorkQueue>>) -> Self {
-        let (informers, running) = (Mutex::default(), AtomicBool::new(false));
-        Self { clock, queues, informers, running }
+        let (informers, gates) = (Mutex::default(), Mutex::default());
+        Self { clock, queues, informers, gates, running: AtomicBool::new(false) }
     }
 
     pub(crate) fn set_running(&self, running: bool) {
@@ -99,6 +124,13 @@ impl Board {
         let mut informers = self.informers.lock().expect("no holder of this lock panics");
         informers.retain(|informer| informer.strong_count() > 0);
         informers.push(Arc::downgrade(informer));
+    }
+
+    pub(crate) fn watch_gate(&self, gate: &Arc<Gate>) {
+        let mut gates = self.gates.lock().expect("no holder of this lock panics");
+        // Of an earlier incarnation a gate may live on for as long as somebody runs there.
+        gates.retain(|old| old.upgrade().is_some_and(|old| old.cluster() != gate.cluster()));
+        gates.push(Arc::downgrade(gate));
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -118,12 +150,33 @@ impl Board {
         shared
     }
 
+    /// The gates of engaged clusters, ordered by name.
+    pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
+        let gates = self.gates.lock().expect("no holder of this lock panics");
+        let mut gates: Vec<_> = gates.iter().filter_map(Weak::upgrade).collect();
+        gates.sort_by(|a, b| a.cluster().cmp(b.cluster()));
+        gates
+    }
+
+    /// Why a cluster is left alone, of those that are.
+    fn left_alone(&self) -> BTreeMap<ClusterName, String> {
+        let now = self.now();
+        let gates = self.gates();
+        let closed = gates.iter().filter_map(|gate| {
+            let refusal = gate.reading(now).closed_for?;
+            Some((gate.cluster().clone(), refusal.cause.to_string()))
+        });
+        closed.collect()
+    }
+
     fn readiness(&self) -> Readiness {
+        let left_alone = self.left_alone();
         let (mut waiting, mut failing) = (Vec::new(), Vec::new());
         for shared in self.informers() {
             let Condition { synced, error, .. } = shared.condition();
             let name = format!("{}/{}", shared.target.cluster, shared.target.kind);
-            match error {
+            // One that waits for its first turn has not failed itself.
+            match error.or_else(|| left_alone.get(&shared.target.cluster).cloned()) {
                 _ if synced => {}
                 Some(error) => failing.push(format!("{name}: {error}")),
                 None => waiting.push(name),
@@ -147,6 +200,12 @@ impl EngineStatus {
     /// Every controller's queue.
     pub fn queues(&self) -> Vec<QueueStatus> {
         self.0.queues().iter().map(|queue| queue.status()).collect()
+    }
+
+    /// The gate before every engaged cluster, ordered by name.
+    pub fn upstreams(&self) -> Vec<UpstreamStatus> {
+        let now = self.0.now();
+        self.0.gates().iter().map(|gate| gate.status(now)).collect()
     }
 
     /// Every running informer, ordered by cluster and kind.

@@ -9,6 +9,7 @@ use crate::cache::Store;
 use crate::informer::Informer;
 use crate::lookup::CacheView;
 use crate::meter::Account;
+use crate::upstream::gate::Gate;
 
 /// A controller's presence in one cluster: its caches and its way there. Shared by the tenures of
 /// every shard the controller has in that cluster.
@@ -20,6 +21,8 @@ pub(crate) struct Site {
     pub(crate) informers: Vec<Arc<Informer>>,
     /// The cluster's client, with transport but without fence.
     pub(crate) client: SiteClient,
+    /// Where its requests wait for their turn.
+    pub(crate) gate: Arc<Gate>,
     /// Stops the feeds.
     stop: CancellationToken,
     _stop: DropGuard,
@@ -30,11 +33,12 @@ impl Site {
         view: CacheView,
         informers: Vec<Arc<Informer>>,
         client: kube::Client,
+        gate: Arc<Gate>,
     ) -> Self {
         let stop = CancellationToken::new();
         let guard = stop.clone().drop_guard();
         let view = Arc::new(view);
-        Self { view, informers, client: SiteClient(client), stop, _stop: guard }
+        Self { view, informers, client: SiteClient(client), gate, stop, _stop: guard }
     }
 
     /// The cache of the kind that is reconciled.

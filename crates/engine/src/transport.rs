@@ -1,7 +1,10 @@
-//! The layer on every request to a cluster: `rest_client_*` metrics, the `api` span, and a limit on
-//! how long a server may take to begin its answer.
+//! The layer on every request to a cluster: its turn at the cluster's [`Gate`], `rest_client_*`
+//! metrics, the `api` span, and a limit on how long a server may take to begin its answer.
+//!
+//! Nothing is retried here: `rest_client_request_retries_total` exists for dashboards that ask for
+//! it, and stays without series.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,32 +18,94 @@ use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::metrics::RestMetrics;
+use crate::upstream::gate::{Gate, Ticket};
+use crate::upstream::line::Line;
+use crate::upstream::verdict::Outcome;
 
 /// How long a server may take until the head of its answer.
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long, where others wait to see whether it answers at all.
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A server that did not begin to answer.
 #[derive(Debug, thiserror::Error)]
-#[error("the server did not begin to answer within {}s", RESPONSE_TIMEOUT.as_secs())]
-pub struct ResponseTimeout;
+#[error("the server did not begin to answer within {}s", .limit.as_secs())]
+pub struct ResponseTimeout {
+    limit: Duration,
+}
+
+/// Rides on a request as an extension: it is an informer's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Follows;
+
+/// Rides on a request as an extension: it has had its turn.
+#[derive(Clone, Debug)]
+pub(crate) struct Admitted(Arc<Mutex<Option<Ticket>>>);
 
 /// A tower service around a cluster's bare client.
+#[derive(Clone)]
 pub(crate) struct Transport {
     client: kube::Client,
+    gate: Arc<Gate>,
     metrics: RestMetrics,
     clock: Arc<dyn Clock>,
+}
+
+impl Admitted {
+    pub(crate) fn new(ticket: Ticket) -> Self {
+        Self(Arc::new(Mutex::new(Some(ticket))))
+    }
+
+    fn take(&self) -> Option<Ticket> {
+        self.0.lock().expect("no holder of this lock panics").take()
+    }
 }
 
 impl Transport {
     /// The cluster's client with this layer around it.
     pub(crate) fn client(
         cluster: &Cluster,
+        gate: Arc<Gate>,
         metrics: RestMetrics,
         clock: Arc<dyn Clock>,
     ) -> kube::Client {
         let client = cluster.client.clone();
         let namespace = client.default_namespace().to_owned();
-        kube::Client::new(Self { client, metrics, clock }, namespace)
+        kube::Client::new(Self { client, gate, metrics, clock }, namespace)
+    }
+
+    async fn exchange(self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        let ticket = self.ticket(&mut request).await?;
+        let limit = if ticket.is_probe() { PROBE_TIMEOUT } else { RESPONSE_TIMEOUT };
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        self.metrics.waited(&method, ticket.waited());
+        let started = self.clock.now();
+        let answer = tokio::time::timeout(limit, self.client.send(request)).await;
+        let answer: Result<_, BoxError> = match answer {
+            Ok(answer) => answer.map_err(BoxError::from),
+            Err(_) => Err(ResponseTimeout { limit }.into()),
+        };
+        ticket.ended(match &answer {
+            Ok(response) => Outcome::of(&path, response.status(), response.headers()),
+            Err(error) => Outcome::unanswered(&**error),
+        });
+        let status = answer.as_ref().ok().map(|response| response.status().as_u16());
+        if let Some(status) = status {
+            tracing::Span::current().record("status", status);
+        }
+        self.metrics.observe(&method, status, self.clock.now().since(started));
+        answer
+    }
+
+    /// The request's turn: the one it comes with, or one to wait for.
+    async fn ticket(&self, request: &mut Request<Body>) -> Result<Ticket, BoxError> {
+        let extensions = request.extensions_mut();
+        if let Some(ticket) = extensions.remove::<Admitted>().and_then(|admitted| admitted.take()) {
+            return Ok(ticket);
+        }
+        let follows = extensions.remove::<Follows>().is_some();
+        let line = if follows { Line::Follow } else { Line::Call };
+        Ok(self.gate.admit(line).await?)
     }
 }
 
@@ -55,32 +120,13 @@ impl Service<Request<Body>> for Transport {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let client = self.client.clone();
-        let metrics = self.metrics.clone();
-        let clock = Arc::clone(&self.clock);
-        let method = request.method().clone();
         let span = tracing::info_span!(
             "api",
-            method = %method,
+            method = %request.method(),
             path = request.uri().path(),
             status = Empty,
             otel.kind = "client",
         );
-        let recorded = span.clone();
-        let send = async move {
-            let started = clock.now();
-            let answer = tokio::time::timeout(RESPONSE_TIMEOUT, client.send(request)).await;
-            let answer: Result<_, BoxError> = match answer {
-                Ok(answer) => answer.map_err(BoxError::from),
-                Err(_) => Err(ResponseTimeout.into()),
-            };
-            let status = answer.as_ref().ok().map(|response| response.status().as_u16());
-            if let Some(status) = status {
-                recorded.record("status", status);
-            }
-            metrics.observe(&method, status, clock.now().since(started));
-            answer
-        };
-        send.instrument(span).boxed()
+        self.clone().exchange(request).instrument(span).boxed()
     }
 }

@@ -86,6 +86,7 @@ pub(crate) async fn assemble(
             registry: metrics,
             observer,
             seed: clock::seed(),
+            upstream: config.upstream,
             cluster_labels: DEFAULT_CLUSTER_LABELS,
         },
         specs,

@@ -84,6 +84,7 @@ impl Handles {
         json!({
             "clusters": status.clusters,
             "problems": status.problems,
+            "upstreams": self.engine.upstreams(),
             "informers": self.engine.informers(),
         })
     }

@@ -233,6 +233,7 @@ impl Parts {
             meter: self.meter,
             observer: Arc::new(observer),
             seed: birth.seed.wrapping_add(1),
+            upstream: engine::UpstreamLimits::default(),
             cluster_labels: DEFAULT_CLUSTER_LABELS,
         };
         Engine::new(config, self.specs).expect("the controllers fit together")

@@ -22,6 +22,7 @@ use super::machine::{End, Request};
 use super::wire;
 use crate::controller::Scope;
 use crate::object::Kind;
+use crate::transport::Follows;
 
 /// A watch on which nothing is heard for this long, not even a bookmark, is given up: servers send
 /// one about each minute.
@@ -127,8 +128,10 @@ impl Connection {
             }
         };
         let client = self.client.clone();
+        let mut request = request.map(Body::from);
+        request.extensions_mut().insert(Follows);
         let answer = async move {
-            let response = match client.send(request.map(Body::from)).await {
+            let response = match client.send(request).await {
                 Ok(response) => response,
                 Err(error) => return Answer::Failed(End::Lost, model::error::chain(&error)),
             };

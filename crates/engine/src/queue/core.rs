@@ -106,6 +106,8 @@ pub enum Outcome {
     Failed,
     /// It was not run because the fence refused.
     Refused,
+    /// It could not be done because its cluster is left alone: again after this long.
+    Held(Duration),
 }
 
 /// A key given out, to be run and then finished.
@@ -267,13 +269,14 @@ impl<T: Clone> Queue<T> {
         let failures = match outcome {
             Outcome::Done | Outcome::After(_) => 0,
             Outcome::Failed if run.escalates => run.failures.saturating_add(1),
-            Outcome::Failed | Outcome::Refused => run.failures,
+            Outcome::Failed | Outcome::Refused | Outcome::Held(_) => run.failures,
         };
         let wake = match outcome {
             Outcome::Done => None,
             Outcome::After(delay) => Some((delay, Priority::Resync)),
             Outcome::Failed => Some((backoff::delay(failures), Priority::Retry)),
             Outcome::Refused => Some((REFUSED_DELAY, Priority::Retry)),
+            Outcome::Held(delay) => Some((delay, Priority::Retry)),
         };
         if let Some((delay, priority)) = wake {
             let wake = Wake { at: now + delay, token: self.fresh_id(), priority };

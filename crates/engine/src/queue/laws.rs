@@ -267,6 +267,24 @@ fn a_refused_key_comes_back_if_the_shard_stays() {
     assert_eq!(pop(&mut queue, 1000).as_deref(), Some("a"));
 }
 
+#[test]
+fn a_key_that_is_held_back_comes_back_then_and_loses_no_step_of_its_backoff() {
+    let mut queue = opened(LIMITS, &["east"]);
+    let a = key("east", "a");
+    add(&mut queue, &a, Priority::Change, 0);
+    pop(&mut queue, 0).unwrap();
+    queue.finish(&a, Outcome::Failed, at(0));
+    for now in [5, 3005, 6005] {
+        assert_eq!(pop(&mut queue, now - 1), None);
+        assert_eq!(pop(&mut queue, now).as_deref(), Some("a"));
+        queue.finish(&a, Outcome::Held(Duration::from_secs(3)), at(now));
+    }
+    assert_eq!(pop(&mut queue, 9005).as_deref(), Some("a"));
+    queue.finish(&a, Outcome::Failed, at(9005));
+    assert_eq!(pop(&mut queue, 9014), None);
+    assert_eq!(pop(&mut queue, 9015).as_deref(), Some("a"), "the second failure, not the fifth");
+}
+
 // === Random histories ===
 
 #[derive(Clone, Debug)]
@@ -285,6 +303,7 @@ fn op() -> impl Strategy<Value = Op> {
         Just(Outcome::Done),
         Just(Outcome::Failed),
         Just(Outcome::Refused),
+        (0..50_u64).prop_map(|millis| Outcome::Held(Duration::from_millis(millis))),
         (0..50_u64).prop_map(|millis| Outcome::After(Duration::from_millis(millis))),
     ];
     prop_oneof![

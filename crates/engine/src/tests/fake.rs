@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::channel::mpsc as stream;
+use http::header::RETRY_AFTER;
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -80,6 +81,11 @@ impl Server {
         next.expect("a request").expect("a client")
     }
 
+    /// The next request; `None` without a client. Waits for as long as it takes.
+    pub(super) async fn next(&mut self) -> Option<Asked> {
+        self.requests.recv().await
+    }
+
     /// The next request, which must be this one.
     pub(super) async fn expect(&mut self, line: &str) -> Asked {
         let asked = self.asked().await;
@@ -97,7 +103,18 @@ impl Server {
 
 impl Asked {
     pub(super) fn answer(self, status: u16, body: &Value) {
-        let response = Response::builder().status(status);
+        self.respond(Response::builder().status(status), body);
+    }
+
+    /// Refuses, and asks for this long a pause.
+    pub(super) fn throttle(self, seconds: u64) {
+        let response = Response::builder().status(429).header(RETRY_AFTER, seconds);
+        let body = json!({"kind": "Status", "status": "Failure", "code": 429,
+            "reason": "TooManyRequests", "message": "as the test wants it"});
+        self.respond(response, &body);
+    }
+
+    fn respond(self, response: http::response::Builder, body: &Value) {
         let body = Full::new(Bytes::from(body.to_string()));
         let response = response.body(body.map_err(|never| match never {}).boxed_unsync()).unwrap();
         // The client may have given up.

@@ -9,5 +9,6 @@ mod informer;
 mod observed;
 mod reads;
 mod shards;
-mod world;
+mod upstream;
+pub(crate) mod world;
 mod writes;

@@ -25,7 +25,7 @@ use crate::{
 
 /// The time of tokio's paused clock.
 #[derive(Debug)]
-pub(super) struct PausedClock(tokio::time::Instant);
+pub(crate) struct PausedClock(tokio::time::Instant);
 
 #[expect(clippy::disallowed_methods, reason = "this is the clock, and its time is paused")]
 fn tokio_now() -> tokio::time::Instant {
@@ -33,7 +33,7 @@ fn tokio_now() -> tokio::time::Instant {
 }
 
 impl PausedClock {
-    pub(super) fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self(tokio_now()))
     }
 }
@@ -136,6 +136,7 @@ impl World {
                 registry: &registry,
                 observer: Arc::clone(&journal) as Arc<dyn DispatchObserver>,
                 seed: 7,
+                upstream: crate::UpstreamLimits::default(),
                 cluster_labels: 10,
             },
             controllers,

@@ -18,6 +18,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use engine::UpstreamLimits;
 use model::{ClusterName, ControllerName};
 use sharding::LeaseTimings;
 use telemetry::{LogConfig, OtlpConfig};
@@ -47,6 +48,8 @@ pub struct Config {
     pub controllers: Option<BTreeMap<ControllerName, ControllerSettings>>,
     /// How liveness is told.
     pub lease: LeaseTimings,
+    /// What this replica may ask of each workload cluster.
+    pub upstream: UpstreamLimits,
     /// Whether every write carries the epoch it is made at, for clusters with the admission
     /// policy.
     pub stamp_epochs: bool,
@@ -139,6 +142,7 @@ impl Config {
             clusters,
             controllers: None,
             lease: LeaseTimings::default(),
+            upstream: UpstreamLimits::default(),
             stamp_epochs: false,
             drain_timeout: Duration::from_secs(30),
             shutdown_grace_period: Duration::from_secs(60),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use engine::UpstreamLimits;
 use model::ControllerName;
 use serde_json::Value;
 use sharding::LeaseTimings;
@@ -24,6 +25,11 @@ const MIN_LEASE: Duration = Duration::from_secs(3);
 const MAX_LEASE: Duration = Duration::from_secs(600);
 const MIN_RENEW: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(3600);
+/// The most requests a second and at once, to one cluster.
+const MAX_REQUESTS: u64 = 100_000;
+/// A cluster that fails is left alone for at least so long.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_secs(600);
 /// What an exit needs beside its drain: giving back the Lease, stopping servers.
 const EXIT_MARGIN: Duration = Duration::from_secs(5);
 
@@ -54,6 +60,7 @@ fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> 
     let clusters = clusters(&root, env);
     let controllers = controllers(&root, known);
     let lease = lease(&root);
+    let upstream = upstream(&root);
     let stamp_epochs = fence(&root);
     let waits = waits(&root);
     let admin = admin(&root);
@@ -67,6 +74,7 @@ fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> 
         owner,
         controllers,
         lease,
+        upstream,
         stamp_epochs,
         drain_timeout: waits.0,
         shutdown_grace_period: waits.1,
@@ -261,6 +269,38 @@ fn misfit(timings: LeaseTimings) -> Option<String> {
             values::show(margin),
         )
     })
+}
+
+fn upstream(root: &Section<'_>) -> UpstreamLimits {
+    let section = root.section("upstream");
+    let defaults = UpstreamLimits::default();
+    let count = |key: &'static str, default: u32| {
+        let found = section.value(key, values::whole(1..=MAX_REQUESTS));
+        found.and_then(|count| u32::try_from(count).ok()).unwrap_or(default)
+    };
+    let requests_per_second = count("requestsPerSecond", defaults.requests_per_second);
+    let burst = count("burst", defaults.burst);
+    let max_concurrency = count("maxConcurrency", defaults.max_concurrency);
+    let pause =
+        |key, default| section.value_or(key, values::duration(MIN_PAUSE..=MAX_PAUSE), default);
+    let first = pause("firstPause", defaults.first_pause);
+    let longest = pause("maxPause", defaults.max_pause.max(first.unwrap_or_default()));
+    if let (Some(first), Some(longest)) = (first, longest)
+        && longest < first
+    {
+        section.problem(
+            "maxPause",
+            format!(
+                "found {} with a firstPause of {}; allowed: at least as much",
+                values::show(longest),
+                values::show(first),
+            ),
+        );
+    }
+    section.finish();
+    let first_pause = first.unwrap_or(defaults.first_pause);
+    let max_pause = longest.unwrap_or(defaults.max_pause);
+    UpstreamLimits { requests_per_second, burst, max_concurrency, first_pause, max_pause }
 }
 
 fn fence(root: &Section<'_>) -> bool {

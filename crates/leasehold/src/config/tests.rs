@@ -29,6 +29,7 @@ fn the_example_holds_every_key_and_is_right() {
     let config = Config::load(&path, &KNOWN).unwrap();
     assert_eq!(config.identity, "replica-0");
     assert_eq!(config.lease, sharding::LeaseTimings::default());
+    assert_eq!(config.upstream, UpstreamLimits::default());
     assert_eq!(config.clusters.kubeconfigs.len(), 2);
     assert!(config.stamp_epochs);
     assert!(config.clusters.kubeconfigs[0].path.is_absolute());
@@ -83,7 +84,7 @@ telemetry: {log: {format: yaml, filter: 'engine=loud'}, otlp: {sampleRatio: 2}}
     telemetry.log.filter: found "engine=loud"; allowed: a level (error, warn, info, debug, trace) or directives like info,engine=debug
     telemetry.otlp.endpoint: missing; allowed: a URL, as in http://127.0.0.1:4317
     telemetry.otlp.sampleRatio: found 2; allowed: a share from 0.0 to 1.0
-    controlers: unknown key; did you mean controllers? Known here: home, namespace, identity, capacity, owner, clusters, controllers, lease, fence, drainTimeout, shutdownGracePeriod, admin, telemetry, journal
+    controlers: unknown key; did you mean controllers? Known here: home, namespace, identity, capacity, owner, clusters, controllers, lease, upstream, fence, drainTimeout, shutdownGracePeriod, admin, telemetry, journal
     "#);
 }
 
@@ -119,6 +120,37 @@ fn values_are_held_to_their_bounds() {
         "shutdownGracePeriod: found 10s with a drainTimeout of 30s; allowed: at least 35s, so that a \
          drain may end",
     );
+}
+
+#[test]
+fn what_may_be_asked_of_a_cluster() {
+    check("upstream: {requestsPerSecond: 50, burst: 1, maxConcurrency: 100000}", "ok");
+    check(
+        "upstream: {requestsPerSecond: 0, burst: 1.5, maxConcurency: 3}",
+        "upstream.requestsPerSecond: found 0; allowed: a whole number from 1 to 100000\n\
+         upstream.burst: found 1.5; allowed: a whole number from 1 to 100000\n\
+         upstream.maxConcurency: unknown key; did you mean maxConcurrency? Known here: \
+         requestsPerSecond, burst, maxConcurrency, firstPause, maxPause",
+    );
+    check("upstream: {firstPause: 2m}", "ok");
+    check(
+        "upstream: {firstPause: 5s, maxPause: 500ms}",
+        "upstream.maxPause: found 500ms with a firstPause of 5s; allowed: at least as much",
+    );
+    check(
+        "upstream: {firstPause: 0s}",
+        "upstream.firstPause: found \"0s\"; allowed: a duration from 100ms to 10m, as in 500ms, 8s \
+         or 2m",
+    );
+    let config = load(&format!("{LEAST}upstream: {{firstPause: 2m, burst: 7}}")).unwrap();
+    let minutes = Duration::from_secs(120);
+    let expect = UpstreamLimits {
+        burst: 7,
+        first_pause: minutes,
+        max_pause: minutes,
+        ..UpstreamLimits::default()
+    };
+    assert_eq!(config.upstream, expect);
 }
 
 #[test]

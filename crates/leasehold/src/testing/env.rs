@@ -190,6 +190,7 @@ impl TestEnv {
             registry: &Registry::new(),
             observer: Arc::new(Unobserved),
             seed: 1,
+            upstream: engine::UpstreamLimits::default(),
             cluster_labels: engine::metrics::DEFAULT_CLUSTER_LABELS,
         };
         let engine = Engine::new(config, controllers).expect("controllers of different names");

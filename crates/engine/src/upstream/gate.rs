@@ -1,0 +1,244 @@
+//! The gate before one cluster: a request waits here for its turn. What is decided is decided in
+//! `guard` and `line`; this adds the clock, the lock and the waiting.
+//!
+//! # Invariants
+//! - A waiter that is dropped leaves its place at once; a [`Ticket`] that is dropped counts as a
+//!   request given up by its sender.
+//! - Whoever is first in turn is told of every change; nobody else needs to be woken, except
+//!   reconciles, all of them, when the cluster is to be left alone.
+//! - There is one gate per cluster and incarnation, and nothing is shared between two: a cluster
+//!   that does not answer delays its own requests only.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use model::{Clock, ClusterName, Moment};
+use tokio::sync::Notify;
+
+pub(crate) use super::guard::Reading;
+use super::guard::{Admit, Guard, Pass, Turn};
+use super::line::{Line, Lines, Place};
+use super::verdict::Outcome;
+use super::{UpstreamError, UpstreamLimits};
+use crate::status::UpstreamStatus;
+
+/// See the file's text.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    cluster: ClusterName,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    guard: Guard,
+    lines: Lines<Arc<Notify>>,
+}
+
+/// A request's leave to be sent, until the head of its answer has come.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    gate: Arc<Gate>,
+    line: Line,
+    waited: Duration,
+    /// Taken when the request ends.
+    pass: Option<Pass>,
+}
+
+/// A place in a line, given up when dropped.
+struct Waiter<'a> {
+    gate: &'a Gate,
+    line: Line,
+    place: Place,
+    woken: Arc<Notify>,
+}
+
+enum Step {
+    Pass(Pass),
+    Refused(UpstreamError),
+    /// Until told, or until then.
+    Wait(Option<Moment>),
+}
+
+// === impl Gate ===
+
+impl Gate {
+    pub(crate) fn new(
+        cluster: ClusterName,
+        limits: &UpstreamLimits,
+        clock: Arc<dyn Clock>,
+        rng: fastrand::Rng,
+    ) -> Arc<Self> {
+        let state = State { guard: Guard::new(limits, rng), lines: Lines::new() };
+        Arc::new(Self { cluster, clock, state: Mutex::new(state) })
+    }
+
+    pub(crate) fn cluster(&self) -> &ClusterName {
+        &self.cluster
+    }
+
+    /// Waits for a turn. Cancel-safe.
+    ///
+    /// # Errors
+    /// For a call, if the cluster is left alone for now. An informer waits instead.
+    pub(crate) async fn admit(self: &Arc<Self>, line: Line) -> Result<Ticket, UpstreamError> {
+        let began = self.clock.now();
+        let waiter = self.join(line)?;
+        loop {
+            let now = self.clock.now();
+            match self.step(&waiter, now) {
+                Step::Pass(pass) => {
+                    let (gate, waited) = (Arc::clone(self), now.since(began));
+                    return Ok(Ticket { gate, line, waited, pass: Some(pass) });
+                }
+                Step::Refused(error) => return Err(error),
+                Step::Wait(None) => waiter.woken.notified().await,
+                Step::Wait(Some(moment)) => tokio::select! {
+                    biased;
+                    () = waiter.woken.notified() => {}
+                    () = self.clock.sleep_until(moment) => {}
+                },
+            }
+        }
+    }
+
+    pub(crate) fn reading(&self, now: Moment) -> Reading {
+        self.state().guard.reading(now)
+    }
+
+    pub(crate) fn status(&self, now: Moment) -> UpstreamStatus {
+        let state = self.state();
+        let Reading { phase, limit, in_flight, closed_for } = state.guard.reading(now);
+        let (cause, retry_seconds) = closed_for.map_or((None, None), |refusal| {
+            let seconds = now.until(refusal.until).as_secs_f64();
+            (Some(refusal.cause.to_string()), Some(seconds))
+        });
+        UpstreamStatus {
+            cluster: self.cluster.clone(),
+            breaker: phase,
+            cause,
+            retry_seconds,
+            concurrency_limit: limit,
+            in_flight,
+            waiting: state.lines.len(),
+        }
+    }
+
+    fn join(&self, line: Line) -> Result<Waiter<'_>, UpstreamError> {
+        let woken = Arc::new(Notify::new());
+        let place = self.state().lines.join(line, Arc::clone(&woken));
+        let place =
+            place.ok_or_else(|| UpstreamError::Crowded { cluster: self.cluster.clone() })?;
+        Ok(Waiter { gate: self, line, place, woken })
+    }
+
+    fn step(&self, waiter: &Waiter<'_>, now: Moment) -> Step {
+        let mut state = self.state();
+        if waiter.line == Line::Call
+            && let Some(refusal) = state.guard.refusal(now)
+        {
+            return Step::Refused(UpstreamError::LeftAlone {
+                cluster: self.cluster.clone(),
+                again_in: now.until(refusal.until),
+                cause: refusal.cause,
+            });
+        }
+        if state.lines.first().is_none_or(|(place, _)| place != waiter.place) {
+            return Step::Wait(None);
+        }
+        match state.guard.admit(now) {
+            Admit::Now(pass) => {
+                state.lines.passed(waiter.line, waiter.place);
+                state.wake(now);
+                Step::Pass(pass)
+            }
+            Admit::At(moment) => Step::Wait(Some(moment)),
+            Admit::Later => Step::Wait(None),
+        }
+    }
+
+    fn ended(&self, pass: Pass, outcome: Outcome, timed: bool) {
+        let now = self.clock.now();
+        let mut state = self.state();
+        let turn = state.guard.ended(pass, outcome, timed, now);
+        let refusal = state.guard.refusal(now);
+        state.wake(now);
+        drop(state);
+        let cluster = &self.cluster;
+        match (turn, refusal) {
+            (Some(Turn::Opened), Some(refusal)) => {
+                let retry_ms = now.until(refusal.until).as_millis();
+                let error = &*refusal.cause;
+                tracing::warn!(%cluster, error, retry_ms, "cluster fails, leaving it alone for now");
+            }
+            (Some(Turn::Closed), _) => tracing::info!(%cluster, "cluster answers again"),
+            (None, Some(refusal)) => {
+                let retry_ms = now.until(refusal.until).as_millis();
+                tracing::debug!(%cluster, error = &*refusal.cause, retry_ms, "cluster left alone");
+            }
+            _ => {}
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of this lock panics")
+    }
+}
+
+impl State {
+    /// Tells whoever may go on, or has to be refused.
+    fn wake(&self, now: Moment) {
+        if self.guard.refusal(now).is_some() {
+            self.lines.calls().for_each(|woken| woken.notify_one());
+        }
+        if let Some((_, woken)) = self.lines.first() {
+            woken.notify_one();
+        }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let now = self.gate.clock.now();
+        let mut state = self.gate.state();
+        state.lines.leave(self.line, self.place);
+        state.wake(now);
+    }
+}
+
+// === impl Ticket ===
+
+impl Ticket {
+    /// How long the request waited for its turn.
+    pub(crate) fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Whether others wait for this one to show that the cluster answers.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.pass.as_ref().is_some_and(Pass::is_probe)
+    }
+
+    /// The request has ended so, as far as its place among others is concerned.
+    pub(crate) fn ended(mut self, outcome: Outcome) {
+        self.end(outcome);
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        if let Some(pass) = self.pass.take() {
+            // A list or watch takes as long as there is to tell.
+            self.gate.ended(pass, outcome, self.line == Line::Call);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.end(Outcome::Dropped);
+    }
+}
+
+#[cfg(test)]
+#[path = "gate_tests.rs"]
+mod tests;
