@@ -81,6 +81,9 @@ controllers:
 lease:
   duration: {{ .Values.lease.durationSeconds }}s
   renewInterval: {{ .Values.lease.renewIntervalSeconds }}s
+{{- with .Values.upstream }}
+upstream: {{ toJson . }}
+{{- end }}
 {{- if .Values.admissionPolicy.enabled }}
 fence:
   stampEpochs: true
