@@ -17,7 +17,7 @@ use tracing_subscriber::layer::{Context as LayerContext, Layer, SubscriberExt};
 use super::fake::{Asked, Server, Watch, config_map};
 use super::world::{PausedClock, World, run, settle};
 use crate::upstream::BreakerPhase;
-use crate::{Action, Controller, ControllerSpec};
+use crate::{Action, Controller, ControllerSpec, UpstreamLimits};
 
 const REJECTED: &str = "leasehold_fence_rejected_writes_total";
 
@@ -246,6 +246,35 @@ async fn a_cluster_that_is_back_is_probed_by_one_and_then_not_run_over() {
         let rounds = usize::try_from(when.since(began).as_millis() / 10).unwrap();
         assert!(count <= 2 + rounds, "{count} at once after {rounds} rounds");
     }
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_has_begun_takes_no_place_among_the_requests_at_once() {
+    let limits = UpstreamLimits { max_concurrency: 1, ..UpstreamLimits::default() };
+    let world = World::start_with(limits, vec![writer()]);
+    let clock = Arc::clone(&world.clock);
+    let under_way = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let peak = Arc::clone(&most);
+    let log = play(world.engage("east", 1), &clock, move |asked| {
+        if is_watch(&asked) {
+            return Some(asked.list(5, &maps(20)));
+        }
+        let under_way = Arc::clone(&under_way);
+        peak.fetch_max(under_way.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            under_way.fetch_sub(1, Ordering::Relaxed);
+            written(asked);
+        });
+        None
+    });
+    world.hold_active("east", 1);
+    world.wait_entries(40).await;
+    assert_eq!((log.lock().unwrap().len(), most.load(Ordering::Relaxed)), (21, 1));
+    let limit = world.metric(r#"leasehold_cluster_concurrency_limit{cluster="east"}"#);
+    assert_eq!(limit, "1");
     world.stop().await;
 }
 

@@ -21,6 +21,7 @@ use crate::dispatch::{Dispatch, DispatchObserver};
 use crate::engine::{Engine, EngineConfig};
 use crate::{
     Action, Context, Controller, ControllerSpec, EngineStatus, Meter, ReconcileError, Reconciler,
+    UpstreamLimits,
 };
 
 /// The time of tokio's paused clock.
@@ -113,6 +114,11 @@ pub(super) struct World {
 impl World {
     /// Starts an engine. All controllers are in group `g`.
     pub(super) fn start(controllers: Vec<ControllerSpec>) -> Self {
+        Self::start_with(UpstreamLimits::default(), controllers)
+    }
+
+    /// [`Self::start`], with other limits on what each cluster is asked.
+    pub(super) fn start_with(upstream: UpstreamLimits, controllers: Vec<ControllerSpec>) -> Self {
         let clock = PausedClock::new();
         let owner = Arc::new(Owner {
             clock: Arc::clone(&clock),
@@ -136,7 +142,7 @@ impl World {
                 registry: &registry,
                 observer: Arc::clone(&journal) as Arc<dyn DispatchObserver>,
                 seed: 7,
-                upstream: crate::UpstreamLimits::default(),
+                upstream,
                 cluster_labels: 10,
             },
             controllers,
