@@ -4,6 +4,7 @@
 //! - `controllers`: the built-in controllers through the engine, over embedded API servers
 //! - `engine`: the engine against a server that misbehaves
 //! - `manager`: replicas as a library user runs them, over embedded API servers
+//! - `ranges`: engines that hold parts of one cluster, and hand them over
 //! - `sharding`: members over an embedded home cluster: share, leave, crash, fence
 //! - `tidy`: the rules the tree keeps
 //! - `writes`: what a reconciler's context writes for it
@@ -16,6 +17,8 @@ mod controllers;
 mod engine;
 #[cfg(test)]
 mod manager;
+#[cfg(test)]
+mod ranges;
 #[cfg(test)]
 mod sharding;
 #[cfg(test)]

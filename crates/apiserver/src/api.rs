@@ -28,6 +28,8 @@ pub struct Api {
     pub(crate) history: History,
     /// Faults to inject.
     pub(crate) faults: Faults,
+    /// Whether it divides lists and watches by hash when it is asked to.
+    pub(crate) divides: bool,
     catalog: RwLock<Arc<Catalog>>,
     clock: Clock,
     rng: Mutex<fastrand::Rng>,
@@ -53,12 +55,14 @@ impl Api {
         clock: Clock,
         rng: fastrand::Rng,
         faults: Faults,
+        divides: bool,
         shutdown: CancellationToken,
     ) -> Self {
         let api = Self {
             store: Store::new(limits),
             history: History::default(),
             faults,
+            divides,
             catalog: RwLock::new(Arc::new(Catalog::build(std::iter::empty()))),
             clock,
             rng: Mutex::new(rng),

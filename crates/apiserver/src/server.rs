@@ -66,6 +66,7 @@ pub struct Builder {
     token: Option<String>,
     workloads: bool,
     garbage_collector: bool,
+    divides: bool,
     faults: Option<Hook>,
     window: WindowLimits,
     clock: Clock,
@@ -94,6 +95,7 @@ impl Default for Builder {
             token: None,
             workloads: false,
             garbage_collector: false,
+            divides: false,
             faults: None,
             window: WindowLimits::default(),
             clock: clock::system(),
@@ -131,6 +133,13 @@ impl Builder {
     /// Whether garbage is collected by owner and namespaces finish their deletion.
     pub fn garbage_collector(mut self, on: bool) -> Self {
         self.garbage_collector = on;
+        self
+    }
+
+    /// Whether it knows `shardSelector` (KEP-5866), as a real server does with the feature
+    /// ShardedListAndWatch; else it ignores it.
+    pub fn sharded_lists(mut self, on: bool) -> Self {
+        self.divides = on;
         self
     }
 
@@ -173,7 +182,7 @@ impl Builder {
         let tls = tls::generate(address.ip())?;
         let mut rng = self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let token = self.token.unwrap_or_else(|| format!("{:032x}", rng.u128(..)));
-        let inner = in_process(self.window, self.clock, rng, self.faults);
+        let inner = in_process(self.window, self.clock, rng, self.faults, self.divides);
         let acceptor = Acceptor {
             tls: TlsAcceptor::from(tls.config),
             service: inner.service(),
@@ -205,7 +214,7 @@ impl Builder {
     /// The API alone, to be called in process: it does not listen, and no stand-ins run.
     pub fn in_process(self) -> InProcess {
         let rng = self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
-        in_process(self.window, self.clock, rng, self.faults)
+        in_process(self.window, self.clock, rng, self.faults, self.divides)
     }
 }
 
@@ -214,9 +223,10 @@ fn in_process(
     clock: Clock,
     rng: fastrand::Rng,
     faults: Option<Hook>,
+    divides: bool,
 ) -> InProcess {
     let shutdown = CancellationToken::new();
-    let api = Api::new(window, clock, rng, Faults::new(faults), shutdown.clone());
+    let api = Api::new(window, clock, rng, Faults::new(faults), divides, shutdown.clone());
     InProcess::new(Arc::new(api), shutdown)
 }
 

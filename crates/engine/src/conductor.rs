@@ -4,7 +4,10 @@
 //! # Invariants
 //! - S1, S2: a shard's keys enter the queue only under a tenure made from a holding, leave it only
 //!   while the queue's route for that tenure is open, and are run only under a permit for it.
-//! - A controller's keys in a cluster are given out only after all its kinds there have synced.
+//! - A shard's keys are given out to a controller only after each of its kinds holds all that the
+//!   shard needs of it, and has told of it: a range gained later is listed first, too.
+//! - What a shard needs stays cached until the last run of it has ended, and longer than until its
+//!   successors here are started: a split, or a merge, lists nothing that was held.
 //! - Everything of a shard is cancelled in the same step in which it is found to be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,6 +63,8 @@ pub(crate) struct Conductor {
     tenures: BTreeMap<(ShardId, ControllerName), Tenure>,
     reports: mpsc::Sender<Synced>,
     reported: mpsc::Receiver<Synced>,
+    /// Tenures that ended in this step. Their claims go when those of others have been made.
+    ended: Vec<Tenure>,
     /// Drains under way.
     drains: TaskTracker,
     next_site: u64,
@@ -93,15 +98,24 @@ struct Engaged {
 struct SiteState {
     id: u64,
     site: Arc<Site>,
-    /// Sources that have yet to sync.
-    unsynced: usize,
+    /// For each source, the number of the last claim that is met.
+    met: Vec<u64>,
 }
 
-/// A feed has queued everything of its first list.
+impl SiteState {
+    /// Whether everything that a tenure claims is there.
+    fn is_met(&self, tenure: &Tenure) -> bool {
+        self.met.iter().zip(tenure.claims.iter()).all(|(met, claimed)| *met >= claimed.number())
+    }
+}
+
+/// A feed has queued everything that the claims up to a number cover.
 struct Synced {
     controller: ControllerName,
     cluster: ClusterName,
     site: u64,
+    source: usize,
+    met: u64,
 }
 
 impl std::fmt::Debug for Conductor {
@@ -143,6 +157,7 @@ impl Conductor {
             tenures: BTreeMap::new(),
             reports,
             reported,
+            ended: Vec::new(),
             drains: TaskTracker::new(),
             next_site: 0,
         }
@@ -178,6 +193,7 @@ impl Conductor {
         self.carry_out(stops);
         self.engage(clusters);
         self.carry_out(others);
+        self.ended.clear();
         for (name, controller) in &self.controllers {
             let sites = self.sites.keys().filter(|(site, _)| site == name).count();
             let running = sites * controller.spec.workers;
@@ -232,11 +248,13 @@ impl Conductor {
                     None => continue,
                 },
             };
+            let claims = site.claim(&self.controllers[&name].spec.sources, shard.range);
             let tenure = Tenure {
                 member: member.clone(),
                 shard: shard.clone(),
                 epoch,
                 site,
+                claims,
                 account: Arc::clone(&account),
                 cancel: CancellationToken::new(),
             };
@@ -275,8 +293,8 @@ impl Conductor {
         let (client, gate) = (engaged.client.clone(), Arc::clone(&engaged.gate));
         let site = Arc::new(Site::new(view, informers.clone(), client, gate));
         self.next_site += 1;
-        let state =
-            SiteState { id: self.next_site, site: Arc::clone(&site), unsynced: sources.len() };
+        let met = vec![0; sources.len()];
+        let state = SiteState { id: self.next_site, site: Arc::clone(&site), met };
         self.sites.insert((name.clone(), cluster.clone()), state);
         Some(site)
     }
@@ -286,7 +304,8 @@ impl Conductor {
         let shared = state.site.informers.iter().map(|informer| informer.shared());
         slices.read_from(shared.map(|shared| (shared.target.clone(), shared.store.clone())));
         let controller = &self.controllers[name];
-        for (source, informer) in controller.spec.sources.iter().zip(&state.site.informers) {
+        let sources = controller.spec.sources.iter().zip(&state.site.informers);
+        for (index, (source, informer)) in sources.enumerate() {
             let Source { kind, role, .. } = source;
             let feed = Feed {
                 cluster: cluster.clone(),
@@ -299,11 +318,14 @@ impl Conductor {
                 clock: Arc::clone(&self.clock),
                 latency: self.metrics.informer(cluster, kind).latency,
             };
-            let synced =
-                Synced { controller: name.clone(), cluster: cluster.clone(), site: state.id };
-            let reports = self.reports.clone();
-            // Fails only if the conductor is gone, and then nobody waits for it.
-            let report = async move || drop(reports.send(synced).await);
+            let (site, reports) = (state.id, self.reports.clone());
+            let (controller, cluster) = (name.clone(), cluster.clone());
+            let report = async move |met| {
+                let (controller, cluster) = (controller.clone(), cluster.clone());
+                let synced = Synced { controller, cluster, site, source: index, met };
+                // Fails only if the conductor is gone, and then nobody waits for it.
+                drop(reports.send(synced).await);
+            };
             let stop = state.site.stop().clone();
             tokio::spawn(async move { stop.run_until_cancelled_owned(feed.run(report)).await });
         }
@@ -315,15 +337,13 @@ impl Conductor {
         if state.id != synced.site {
             return;
         }
-        state.unsynced -= 1;
-        if state.unsynced > 0 {
-            return;
-        }
+        state.met[synced.source] = synced.met;
         let queue = &self.controllers[&synced.controller].queue;
         for ((shard, name), tenure) in &self.tenures {
             if *name == synced.controller
                 && shard.cluster == synced.cluster
                 && self.shards.is_active(shard)
+                && state.is_met(tenure)
             {
                 queue.open(tenure);
             }
@@ -333,7 +353,7 @@ impl Conductor {
     fn open(&self, shard: &ShardId) {
         for (name, tenure) in self.tenures_of(shard) {
             let site = self.sites.get(&(name.clone(), shard.cluster.clone()));
-            if site.is_some_and(|state| state.unsynced == 0) {
+            if site.is_some_and(|state| state.is_met(tenure)) {
                 self.controllers[name].queue.open(tenure);
             }
         }
@@ -376,6 +396,7 @@ impl Conductor {
                     continue;
                 }
                 tenure.cancel.cancel();
+                self.ended.push(tenure);
             }
         }
         let used: BTreeSet<_> = self.tenures.keys().map(|(s, name)| (name, &s.cluster)).collect();
@@ -393,6 +414,7 @@ impl Conductor {
         for shard in self.tenures.keys().map(|(shard, _)| shard.clone()).collect::<BTreeSet<_>>() {
             self.stop(&shard);
         }
+        self.ended.clear();
         self.drains.close();
         self.drains.wait().await;
     }

@@ -10,9 +10,10 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use model::group::GroupInput;
-use model::{ControllerName, GroupName, GroupScope, ObjectKey};
+use model::{ControllerName, GroupName, GroupScope, ObjectKey, Range};
 
 use crate::cache::{Entry, Index, Recipe, Strip};
+use crate::coverage::Claim;
 use crate::lookup::Lookup;
 use crate::object::{Kind, Object};
 use crate::predicate;
@@ -109,6 +110,18 @@ pub(crate) enum Role {
     Mapped(Mapping),
 }
 
+impl Role {
+    /// Which objects of its kind are needed where a range is held. A mapping may lead from any
+    /// object to any key, and is there to be looked things up in, so it needs all.
+    pub(crate) fn claim(&self, range: Range) -> Claim {
+        match self {
+            Self::Primary { .. } => Claim::Own(range),
+            Self::Owned { .. } => Claim::Owner(range),
+            Self::Mapped(_) => Claim::Whole,
+        }
+    }
+}
+
 impl Controller<()> {
     /// A controller that reconciles objects of kind `K`.
     ///
@@ -137,6 +150,10 @@ impl Controller<()> {
 
 impl<K: Object> Controller<K> {
     /// Watches `C` and reconciles the object that its controlling ownerReference names.
+    ///
+    /// Where a replica holds only a range of a cluster, it caches the children of the objects it
+    /// reconciles and no others: neither other owners' children nor objects that nobody controls.
+    /// [`Self::watches`] shows all.
     pub fn owns<C: Object>(self) -> Self {
         self.owns_with::<C>(Scope::default())
     }
@@ -153,6 +170,8 @@ impl<K: Object> Controller<K> {
     ///
     /// Runs for an object as it was before a change and as it is after, so both those that ceased
     /// to depend on it and those that began to are reconciled; for a deleted one, as last known.
+    ///
+    /// Every object of `C` is cached, on each replica that holds any range of the cluster.
     pub fn watches<C: Object>(
         self,
         map: impl Fn(&C, &Lookup<'_>) -> Vec<(Option<String>, String)> + Send + Sync + 'static,
@@ -283,7 +302,8 @@ impl<K: Object> Controller<K> {
         self
     }
 
-    /// How far its work may be divided; by object unless said otherwise. A controller that looks at
+    /// How far its work may be divided; by object unless said otherwise: then a replica that holds
+    /// some ranges of a cluster caches only those objects that it reconciles. A controller that looks at
     /// all objects of a cluster together needs [`GroupScope::Cluster`], one that looks at several
     /// clusters together [`GroupScope::Fleet`].
     pub fn group_scope(mut self, scope: GroupScope) -> Self {

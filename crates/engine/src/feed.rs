@@ -1,8 +1,9 @@
 //! A feed: one task per (controller, cluster, watched kind) that turns an informer's events into
 //! keys in the controller's queue.
 //!
-//! Predicates and mappings run here, before anything is queued. The first list feeds primary
-//! objects only: each is reconciled anyway, so what its children and other kinds say adds nothing.
+//! Predicates and mappings run here, before anything is queued. A first look, at everything or at a
+//! range that was gained, feeds primary objects only: each is reconciled anyway, so what its children
+//! and other kinds say adds nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -38,15 +39,13 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Runs until the informer stops. Calls `synced` once everything of the first list is queued.
-    pub(crate) async fn run(self, synced: impl AsyncFnOnce()) {
-        let mut synced = Some(synced);
+    /// Runs until the informer stops. Calls `synced` whenever everything that the claims up to a
+    /// number cover is queued.
+    pub(crate) async fn run(self, synced: impl AsyncFn(u64)) {
         let mut events = self.informer.subscribe().await;
         while let Some(event) = events.next().await {
-            if let Change::Synced = event.change {
-                if let Some(synced) = synced.take() {
-                    synced().await;
-                }
+            if let Change::Synced(number) = event.change {
+                synced(number).await;
                 continue;
             }
             self.slices.event(self.concerns(&event));
@@ -74,7 +73,7 @@ impl Feed {
         let (old, new) = match &event.change {
             Change::Upsert { old, new } => (old.as_deref(), Some(&**new)),
             Change::Delete { old } => (Some(&**old), None),
-            Change::Synced => return Vec::new(),
+            Change::Synced(_) => return Vec::new(),
         };
         let first = event.priority == Priority::Initial;
         match &self.role {

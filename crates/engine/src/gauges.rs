@@ -214,7 +214,8 @@ impl Families {
         }
         self.objects.with_label_values(watch).add(int(informer.store.len()));
         self.bytes.with_label_values(watch).add(int(informer.store.bytes()));
-        self.mode.with_label_values(&[cluster, kind.as_str(), "none"]).set(1);
+        let mode = informer.condition().mode.label();
+        self.mode.with_label_values(&[cluster, kind.as_str(), mode]).set(1);
     }
 }
 

@@ -31,6 +31,18 @@
 //!   gap surfaces what was deleted in it (L2, `informer`, `listwatch`).
 //! - A change of a key that runs makes it run again; a failure makes it retry; gaining a shard
 //!   queues every object of it (`queue`, `conductor`).
+//! - A shard opens only when everything it needs has been listed and told of; what was held before
+//!   is followed meanwhile (`informer::extent`).
+//!
+//! # What is cached
+//! - The objects that are reconciled here and their children, and of kinds that are mapped all:
+//!   what somebody *claims* (`coverage`, `informer::claims`). Of others the uid is read, and nothing
+//!   is decoded or stored.
+//! - A tenure claims what its shard needs before it gathers keys, and every run holds its tenure. So
+//!   a shard that is warming lists, while its present owner still works; and one that drains reads
+//!   what it always did, until its last run has ended and the drain is acknowledged (S2).
+//! - The filter of a server that can divide by uid saves traffic; it is never relied on
+//!   (`informer::division`).
 //!
 //! # Why one cluster does not hold up another
 //! - Every request waits for its turn at its own cluster's gate (`upstream`): budget, concurrency
@@ -46,6 +58,7 @@ pub mod cache;
 pub mod condition;
 mod conductor;
 pub mod controller;
+mod coverage;
 pub mod dispatch;
 mod echo;
 mod engine;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use model::{Clock, ClusterName, ControllerName, Moment};
 use serde::Serialize;
 
+pub use crate::informer::ShardMode;
 use crate::informer::{Condition, Informer, Shared};
 use crate::queue::WorkQueue;
 use crate::upstream::BreakerPhase;
@@ -45,6 +46,11 @@ pub struct InformerStatus {
     /// The label and field selectors it is restricted to.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub selector: String,
+    /// Of which objects it holds: ranges of their uids, as `0/2,5/8`, and of their owners', as
+    /// `owner:0/2`. `0/1` are all.
+    pub ranges: String,
+    /// Who leaves the others out.
+    pub mode: ShardMode,
     /// Whether the first list is complete.
     pub synced: bool,
     /// Objects in the cache.

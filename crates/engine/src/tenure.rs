@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use model::{Epoch, MemberId, ShardId};
+use model::{Epoch, MemberId, Range, ShardId};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::cache::Store;
-use crate::informer::Informer;
+use crate::controller::Source;
+use crate::informer::{Claimed, Informer};
 use crate::lookup::CacheView;
 use crate::meter::Account;
 use crate::upstream::gate::Gate;
@@ -41,6 +42,12 @@ impl Site {
         Self { view, informers, client: SiteClient(client), gate, stop, _stop: guard }
     }
 
+    /// Has the objects of a range be cached, of every source.
+    pub(crate) fn claim(&self, sources: &[Source], range: Range) -> Arc<[Claimed]> {
+        let sources = sources.iter().zip(&self.informers);
+        sources.map(|(source, informer)| informer.claim(source.role.claim(range))).collect()
+    }
+
     /// The cache of the kind that is reconciled.
     pub(crate) fn primary(&self) -> &Store {
         self.informers[0].store()
@@ -73,6 +80,9 @@ pub(crate) struct Tenure {
     pub(crate) epoch: Epoch,
     /// Where its keys are reconciled.
     pub(crate) site: Arc<Site>,
+    /// What keeps its objects cached, one for each source of the controller: from before its keys are
+    /// gathered until its last run has ended.
+    pub(crate) claims: Arc<[Claimed]>,
     /// Where its cost is counted.
     pub(crate) account: Arc<Account>,
     /// Cancels what runs under it.

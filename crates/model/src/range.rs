@@ -20,6 +20,16 @@ pub fn uid_hash(uid: &str) -> u64 {
     })
 }
 
+/// Half-open pieces of the hash space, in the words of Kubernetes' `shardSelector` (KEP-5866), which
+/// a server that knows them gives back in `metadata.shardInfo`. Of no piece the server makes an
+/// error.
+pub fn shard_selector(pieces: impl IntoIterator<Item = (u128, u128)>) -> String {
+    let words = |(from, to): (u128, u128)| {
+        format!("shardRange(object.metadata.uid, '0x{from:016x}', '0x{to:016x}')")
+    };
+    pieces.into_iter().map(words).collect::<Vec<_>>().join(" || ")
+}
+
 /// The slice `index / 2^bits` of the hash space. `0/1` is the whole of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -45,6 +55,13 @@ impl Range {
     /// How often the space was halved: `k` of `i/2^k`.
     pub fn bits(self) -> u8 {
         self.bits
+    }
+
+    /// Its first hash, and the one after its last, which is 2^64 for the last slice.
+    pub fn bounds(self) -> (u128, u128) {
+        let width = 1 << (64 - self.bits);
+        let first = u128::from(self.index) * width;
+        (first, first + width)
     }
 
     /// Its two halves, unless it is too small to be split.
@@ -149,6 +166,8 @@ mod tests {
             for half in [low, high] {
                 prop_assert!(range.covers(half) && !half.covers(range) && half.overlaps(range));
             }
+            let (from, to) = range.bounds();
+            prop_assert_eq!((from..to).contains(&u128::from(hash)), range.contains(hash));
             let holders = usize::from(low.contains(hash)) + usize::from(high.contains(hash));
             prop_assert_eq!(holders, usize::from(range.contains(hash)));
         }

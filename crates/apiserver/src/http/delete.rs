@@ -56,7 +56,7 @@ pub(super) fn delete(api: &Api, call: &Call) -> Result<Response<Body>, ApiError>
 pub(super) async fn delete_collection(api: &Api, call: &Call) -> Result<Response<Body>, ApiError> {
     let encoder = read::encoder(call)?;
     let options = options(call)?;
-    let selector = read::selector(call)?;
+    let selector = read::selector(api, call)?;
     let namespace = call.place.namespace.as_deref();
     let list = ListOptions::parse(&call.query, namespace)?;
     let snapshot = api
@@ -76,7 +76,12 @@ pub(super) async fn delete_collection(api: &Api, call: &Call) -> Result<Response
             _ => {}
         }
     }
-    let meta = super::encode::ListMeta { revision: snapshot.revision, next: None, remaining: None };
+    let meta = super::encode::ListMeta {
+        revision: snapshot.revision,
+        next: None,
+        remaining: None,
+        shard: selector.shard().map(ToString::to_string),
+    };
     let body = encoder.list(&chosen, &meta, api.now());
     Ok(answer::large_json(&call.headers, body).await)
 }

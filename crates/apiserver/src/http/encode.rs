@@ -17,6 +17,8 @@ pub(crate) struct ListMeta {
     pub(crate) revision: u64,
     pub(crate) next: Option<String>,
     pub(crate) remaining: Option<usize>,
+    /// The shard selector that was applied.
+    pub(crate) shard: Option<String>,
 }
 
 /// Writes objects of one resource in one form.
@@ -151,6 +153,9 @@ impl ListMeta {
         }
         if let Some(remaining) = self.remaining {
             meta["remainingItemCount"] = json!(remaining);
+        }
+        if let Some(shard) = &self.shard {
+            meta["shardInfo"] = json!({ "selector": shard });
         }
         meta
     }

@@ -41,7 +41,7 @@ pub(super) fn find(api: &Api, call: &Call) -> Result<Arc<Stored>, ApiError> {
 /// Answers a list.
 pub(super) async fn list(api: &Api, call: &Call) -> Result<Response<Body>, ApiError> {
     let encoder = encoder(call)?;
-    let selector = selector(call)?;
+    let selector = selector(api, call)?;
     let namespace = call.place.namespace.as_deref();
     let options = ListOptions::parse(&call.query, namespace)?;
     if call.expire {
@@ -66,13 +66,17 @@ pub(super) fn encoder(call: &Call) -> Result<Encoder, ApiError> {
 }
 
 /// The selectors of a call.
-pub(super) fn selector(call: &Call) -> Result<Selector, ApiError> {
-    Selector::parse(
+pub(super) fn selector(api: &Api, call: &Call) -> Result<Selector, ApiError> {
+    let selector = Selector::parse(
         &call.resource.info,
         &call.resource.selectable,
         call.query.get("labelSelector"),
         call.query.get("fieldSelector"),
-    )
+    )?;
+    match call.query.get("shardSelector") {
+        Some(shard) if api.divides && !shard.is_empty() => selector.of_shard(shard),
+        _ => Ok(selector),
+    }
 }
 
 /// Waits until the server has reached a revision, for a while.
@@ -151,5 +155,6 @@ fn page(snapshot: Snapshot, selector: &Selector, options: &ListOptions, namespac
         Continue { revision: Some(revision), after }.encode(namespaced)
     });
     let remaining = (next.is_some() && selector.is_empty()).then_some(total - passed);
-    Page { items: taken, meta: ListMeta { revision, next, remaining } }
+    let shard = selector.shard().map(ToString::to_string);
+    Page { items: taken, meta: ListMeta { revision, next, remaining, shard } }
 }

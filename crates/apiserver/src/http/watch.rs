@@ -53,7 +53,7 @@ const CHUNK: usize = 64 << 10;
 /// Answers a watch.
 pub(super) async fn watch(api: &Arc<Api>, call: &Call) -> Result<Response<Body>, ApiError> {
     let encoder = read::encoder(call)?;
-    let selector = read::selector(call)?;
+    let selector = read::selector(api, call)?;
     let options = WatchOptions::parse(&call.query)?;
     let scope =
         Scope { namespace: call.place.namespace.clone(), name: call.place.name.clone(), selector };

@@ -36,6 +36,8 @@ enum Step {
     Replace(Vec<Draft>, bool),
     Train,
     Recode(usize),
+    /// Drops the objects with this owner, so many looked at at once, perhaps while a list is read.
+    Sweep(u8, usize, bool),
 }
 
 fn draft() -> impl Strategy<Value = Draft> {
@@ -60,6 +62,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (prop::collection::vec(draft(), 0..20), any::<bool>()).prop_map(|(all, twice)| Step::Replace(all, twice)),
         1 => Just(Step::Train),
         3 => (1..10_usize).prop_map(Step::Recode),
+        1 => (0..SHARED, 1..10_usize, any::<bool>()).prop_map(|(owner, count, listing)| Step::Sweep(owner, count, listing)),
     ]
 }
 
@@ -135,6 +138,26 @@ impl History {
             }
             Step::Train => self.train(),
             Step::Recode(count) => self.writer.recode(*count),
+            Step::Sweep(owner, count, listing) => self.sweep(*owner, *count, *listing),
+        }
+    }
+
+    fn sweep(&mut self, owner: u8, count: usize, listing: bool) {
+        let owner = format!("o-{owner}");
+        if listing {
+            self.writer.begin_replace();
+        }
+        self.writer.begin_sweep();
+        for _ in 0..=self.model.len() / count {
+            self.writer.sweep(count, |header| {
+                header.owner.as_deref().is_none_or(|found| found.uid.to_string() != owner)
+            });
+        }
+        self.model.retain(|_, o| o["metadata"]["ownerReferences"][0]["uid"] != owner);
+        if listing {
+            // What was swept is no longer missed by the list.
+            let stale: Vec<_> = self.writer.finish_replace().iter().map(|e| value(e)).collect();
+            assert_eq!(stale, std::mem::take(&mut self.model).into_values().collect::<Vec<_>>());
         }
     }
 

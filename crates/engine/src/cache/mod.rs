@@ -11,6 +11,8 @@
 //! | file | owns |
 //! |---|---|
 //! | `scan` | one pass over the text: header fields, and what is cut out |
+//! | `pass` | stepping through the text, from member to member |
+//! | `sketch` | the beginning of such a pass, to see whether an object is wanted at all |
 //! | `header`, `intern` | what stays uncompressed, and the sharing of equal parts |
 //! | `recipe` | what a kind's store keeps: strip rules and indexes, declared before it starts |
 //! | `codec` | packing and unpacking with a dictionary; one generation each |
@@ -45,9 +47,11 @@ mod decoded;
 mod entry;
 mod header;
 mod intern;
+mod pass;
 mod plan;
 mod recipe;
 mod scan;
+mod sketch;
 mod store;
 mod table;
 mod training;
@@ -64,6 +68,7 @@ pub use header::{Header, HeaderError, Labels, LocalKey, Owner, ResourceVersion, 
 pub(crate) use recipe::Recipes;
 pub use recipe::{Index, MAX_INDEXES, MAX_VALUES, Recipe, Strip};
 pub use scan::MAX_OBJECT_BYTES;
+pub(crate) use sketch::{Sketch, Wanted, sketch};
 pub use store::{CacheBytes, NoIndex, Store};
 pub use training::{Trained, Training};
 pub use writer::StoreWriter;

@@ -8,10 +8,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use memchr::memchr2;
 use serde::Deserialize;
 
 use super::header::HeaderError;
+use super::pass::{Pass, json, unquoted};
 use super::recipe::{MAX_STRIP_DEPTH, Strip};
 
 /// The largest object that is cached, in bytes of JSON. etcd takes a tenth of it by default.
@@ -65,7 +65,7 @@ pub(super) fn scan<'a>(text: &'a str, strip: Option<&Strip>) -> Result<Scan<'a>,
     if text.len() > MAX_OBJECT_BYTES {
         return Err(HeaderError::TooLarge(text.len()));
     }
-    let mut pass = Pass { text, at: 0, scan: Scan::default(), strip };
+    let mut pass = Pass { strip, ..Pass::new(text) };
     let mut metadata = false;
     pass.object(|pass, key| match key {
         "metadata" if std::mem::replace(&mut metadata, true) => Err(HeaderError::TwoMetadata),
@@ -100,98 +100,10 @@ impl Scan<'_> {
     }
 }
 
-struct Pass<'a, 's> {
-    text: &'a str,
-    at: usize,
-    scan: Scan<'a>,
-    strip: Option<&'s Strip>,
-}
-
 impl<'a> Pass<'a, '_> {
-    fn expected(&self, expected: &'static str) -> HeaderError {
-        HeaderError::Syntax { expected, at: self.at.min(self.text.len()) }
-    }
-
-    fn space(&mut self) {
-        let rest = &self.text.as_bytes()[self.at..];
-        let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
-        self.at += rest.iter().position(|byte| !is_space(byte)).unwrap_or(rest.len());
-    }
-
-    /// The next byte that is no space.
-    fn peek(&mut self) -> Option<u8> {
-        self.space();
-        self.text.as_bytes().get(self.at).copied()
-    }
-
-    fn take(&mut self, byte: u8, expected: &'static str) -> Result<(), HeaderError> {
-        if self.peek() != Some(byte) {
-            return Err(self.expected(expected));
-        }
-        self.at += 1;
-        Ok(())
-    }
-
-    /// Steps over a string whose opening quote is next. Gives it with its quotes.
-    fn string(&mut self) -> Result<&'a str, HeaderError> {
-        let start = self.at;
-        self.take(b'"', "a string")?;
-        loop {
-            let rest = &self.text.as_bytes()[self.at..];
-            let Some(found) = memchr2(b'"', b'\\', rest) else {
-                return Err(self.expected("the end of a string"));
-            };
-            let quote = rest[found] == b'"';
-            self.at += found + if quote { 1 } else { 2 };
-            if quote {
-                return Ok(&self.text[start..self.at]);
-            }
-            if self.at > self.text.len() {
-                return Err(self.expected("the end of a string"));
-            }
-        }
-    }
-
-    /// Steps over a value of any type. Gives its text.
-    fn value(&mut self) -> Result<&'a str, HeaderError> {
-        let first = self.peek();
-        let start = self.at;
-        match first {
-            Some(b'"') => return self.string(),
-            Some(b'{' | b'[') => self.nested()?,
-            _ => {
-                let rest = &self.text.as_bytes()[start..];
-                let ends =
-                    |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
-                self.at += rest.iter().position(ends).unwrap_or(rest.len());
-                if self.at == start {
-                    return Err(self.expected("a value"));
-                }
-            }
-        }
-        Ok(&self.text[start..self.at])
-    }
-
-    /// Steps over an object or array, however deep.
-    fn nested(&mut self) -> Result<(), HeaderError> {
-        let bytes = self.text.as_bytes();
-        let mut depth = 0_usize;
-        while let Some(byte) = bytes.get(self.at) {
-            match byte {
-                b'"' => {
-                    self.string()?;
-                    continue;
-                }
-                b'{' | b'[' => depth += 1,
-                b'}' | b']' => depth -= 1,
-                _ => {}
-            }
-            self.at += 1;
-            if depth == 0 {
-                return Ok(());
-            }
-        }
-        Err(self.expected("the end of an object or array"))
+    /// Notes the value of a field.
+    pub(super) fn read(&mut self, field: &'static str, value: &'a str) -> Result<(), HeaderError> {
+        self.scan.read(field, value)
     }
 
     /// Goes through the members of an object. `member` is called before each value, steps over it,
@@ -278,7 +190,7 @@ impl<'a> Pass<'a, '_> {
             return self.value().map(|_| false);
         }
         match self.peek() {
-            Some(b'{') if path.len() < MAX_STRIP_DEPTH => self.members(strip, path)?,
+            Some(b'{') if path.len() < MAX_STRIP_DEPTH => self.strip_members(strip, path)?,
             Some(b'[') if path.len() < MAX_STRIP_DEPTH => {
                 path.push("*".to_owned());
                 self.elements(strip, path)?;
@@ -290,7 +202,7 @@ impl<'a> Pass<'a, '_> {
     }
 
     /// Goes through the members of the object at `path`.
-    fn members(&mut self, strip: &Strip, path: &mut Vec<String>) -> Result<(), HeaderError> {
+    fn strip_members(&mut self, strip: &Strip, path: &mut Vec<String>) -> Result<(), HeaderError> {
         self.object(|pass, key| {
             path.push(key.to_owned());
             let kept = pass.stripped(strip, path);
@@ -308,7 +220,7 @@ impl<'a> Pass<'a, '_> {
         }
         loop {
             if self.peek() == Some(b'{') {
-                self.members(strip, path)?;
+                self.strip_members(strip, path)?;
             } else {
                 self.value()?;
             }
@@ -344,22 +256,10 @@ impl<'a> Scan<'a> {
     }
 }
 
-fn json<'a, T: Deserialize<'a>>(value: &'a str, field: &'static str) -> Result<T, HeaderError> {
-    serde_json::from_str(value).map_err(|source| HeaderError::Field { field, source })
-}
-
-/// The text of a string with its quotes; borrowed if it has no escapes.
-fn unquoted<'a>(quoted: &'a str, field: &'static str) -> Result<Cow<'a, str>, HeaderError> {
-    match quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-        Some(plain) if !plain.contains('\\') => Ok(Cow::Borrowed(plain)),
-        _ => json(quoted, field).map(Cow::Owned),
-    }
-}
-
 /// The members of `metadata.labels`. Of a key that comes twice the last counts, as everywhere.
 fn labels(value: &str) -> Result<BTreeMap<Cow<'_, str>, Cow<'_, str>>, HeaderError> {
     let mut labels = BTreeMap::new();
-    let mut pass = Pass { text: value, at: 0, scan: Scan::default(), strip: None };
+    let mut pass = Pass::new(value);
     pass.take(b'{', "labels")?;
     while pass.peek() != Some(b'}') {
         pass.space();

@@ -31,13 +31,14 @@ pub struct StoreWriter {
     encoder: Option<Encoder>,
     /// Of the last training.
     basis: Option<Basis>,
-    recode: Recode,
+    recode: Progress,
+    sweep: Progress,
     buffer: Vec<u8>,
 }
 
-/// How far entries have been packed anew with the present dictionary.
+/// How far a walk through all entries has come.
 #[derive(Debug, PartialEq, Eq)]
-enum Recode {
+enum Progress {
     Done,
     Begins,
     After(LocalKey),
@@ -59,7 +60,8 @@ impl StoreWriter {
             listing: true,
             encoder: None,
             basis: None,
-            recode: Recode::Done,
+            recode: Progress::Done,
+            sweep: Progress::Done,
             buffer: Vec::new(),
         }
     }
@@ -142,6 +144,27 @@ impl StoreWriter {
         stale.collect()
     }
 
+    // === Sweeping ===
+
+    /// Has all entries looked at by [`Self::sweep`], from the beginning.
+    pub fn begin_sweep(&mut self) {
+        self.sweep = Progress::Begins;
+    }
+
+    /// Takes out entries that are not to be kept: looks at `at_most`.
+    pub fn sweep(&mut self, at_most: usize, keeps: impl Fn(&Header) -> bool) {
+        for entry in self.sweep.walk(&self.store, at_most) {
+            if !keeps(&entry.header) {
+                self.remove(&entry.header.key);
+            }
+        }
+    }
+
+    /// Whether [`Self::sweep`] or [`Self::recode`] has something to do.
+    pub fn is_busy(&self) -> bool {
+        self.sweep != Progress::Done || self.is_recoding()
+    }
+
     // === Packing ===
 
     /// The training that is due, if one is. It may run on any thread; then comes [`Self::adopt`].
@@ -165,8 +188,8 @@ impl StoreWriter {
 
     fn budget(&self) -> Option<Budget> {
         match self.recode {
-            Recode::Done => plan::due(&self.store.payload(), self.listing, self.basis.as_ref()),
-            Recode::Begins | Recode::After(_) => None,
+            Progress::Done => plan::due(&self.store.payload(), self.listing, self.basis.as_ref()),
+            Progress::Begins | Progress::After(_) => None,
         }
     }
 
@@ -181,30 +204,26 @@ impl StoreWriter {
             objects.encoder_bytes = encoder.bytes();
         });
         self.encoder = Some(encoder);
-        self.recode = Recode::Begins;
+        self.recode = Progress::Begins;
+    }
+
+    /// Goes on as if the training had found nothing better: one is due when the objects have become
+    /// others.
+    pub fn give_up_training(&mut self) {
+        let payload = self.store.payload();
+        self.basis = Some(Basis { payload, holdout: (payload.bytes, payload.packed) });
     }
 
     /// Whether [`Self::recode`] has something to do.
     pub fn is_recoding(&self) -> bool {
-        self.recode != Recode::Done
+        self.recode != Progress::Done
     }
 
     /// Packs some entries anew that are not packed with the present dictionary: looks at `at_most`.
     /// Readers do not wait; each entry is replaced whole.
     pub fn recode(&mut self, at_most: usize) {
         let Some(encoder) = &self.encoder else { return };
-        let objects = self.store.snapshot();
-        let done = |entry: &Arc<Entry>| match &self.recode {
-            Recode::Done => true,
-            Recode::Begins => false,
-            Recode::After(key) => entry.header.key <= *key,
-        };
-        let looked_at: Vec<_> = objects.by_key.from(done).take(at_most).map(Arc::clone).collect();
-        drop(objects);
-        self.recode = match looked_at.last() {
-            Some(last) if looked_at.len() == at_most => Recode::After(last.header.key.clone()),
-            _ => Recode::Done,
-        };
+        let looked_at = self.recode.walk(&self.store, at_most);
         for entry in looked_at.iter().filter(|entry| !entry.is_packed_by(encoder)) {
             if let Some(packed) = entry.packed_anew(encoder) {
                 let packed = Arc::new(packed);
@@ -228,6 +247,26 @@ impl StoreWriter {
                 self.recode(usize::MAX);
             }
         }
+    }
+}
+
+impl Progress {
+    /// The next entries, in order.
+    fn walk(&mut self, store: &Store, at_most: usize) -> Vec<Arc<Entry>> {
+        if *self == Self::Done {
+            return Vec::new();
+        }
+        let objects = store.snapshot();
+        let done = |entry: &Arc<Entry>| match &*self {
+            Self::After(key) => entry.header.key <= *key,
+            _ => false,
+        };
+        let next: Vec<_> = objects.by_key.from(done).take(at_most).map(Arc::clone).collect();
+        *self = match next.last() {
+            Some(last) if next.len() == at_most => Self::After(last.header.key.clone()),
+            _ => Self::Done,
+        };
+        next
     }
 }
 

@@ -56,7 +56,7 @@ pub(crate) struct Connection {
 }
 
 enum State {
-    Waiting(Pin<Box<Sleep>>, Request),
+    Waiting(Pin<Box<Sleep>>, Asked),
     Asking(BoxFuture<'static, Answer>),
     Reading {
         body: Body,
@@ -66,6 +66,10 @@ enum State {
     /// Over; nothing comes until the next [`Connection::request`].
     Over,
 }
+
+/// A request, and the `shardSelector` that goes with it.
+#[derive(Clone)]
+struct Asked(Request, Option<String>);
 
 enum Answer {
     Stream(Body),
@@ -79,8 +83,17 @@ impl Connection {
     }
 
     /// Sends a request after a wait, dropping one that may be under way.
-    pub(crate) fn request(&mut self, request: Request, after: Duration) {
-        self.state = State::Waiting(Box::pin(tokio::time::sleep(after)), request);
+    pub(crate) fn request(&mut self, request: Request, selector: Option<String>, after: Duration) {
+        self.state = State::Waiting(Box::pin(tokio::time::sleep(after)), Asked(request, selector));
+    }
+
+    /// Sends another request than the last, at once unless that one waits: then when it would have
+    /// been sent.
+    pub(crate) fn instead(&mut self, request: Request, selector: Option<String>) {
+        match &mut self.state {
+            State::Waiting(_, asked) => *asked = Asked(request, selector),
+            _ => self.request(request, selector, Duration::ZERO),
+        }
     }
 
     /// What comes next. Cancel-safe: whatever was under way goes on with the next call.
@@ -118,9 +131,10 @@ impl Connection {
         Arrival::End(end, why)
     }
 
-    fn ask(&self, request: &Request) -> BoxFuture<'static, Answer> {
+    fn ask(&self, Asked(request, selector): &Asked) -> BoxFuture<'static, Answer> {
         let stream = !matches!(request, Request::List { .. });
-        let request = match self.http_request(request) {
+        let request = self.http_request(request);
+        let request = match request.map(|request| selected(request, selector.as_deref())) {
             Ok(request) => request,
             Err(error) => {
                 let why = model::error::chain(&error);
@@ -174,6 +188,20 @@ impl Connection {
             }
         }
     }
+}
+
+/// Adds a `shardSelector`.
+fn selected(mut request: http::Request<Vec<u8>>, selector: Option<&str>) -> http::Request<Vec<u8>> {
+    if let Some(selector) = selector {
+        let uri = request.uri().to_string();
+        let parameter = form_urlencoded::Serializer::new(String::new())
+            .append_pair("shardSelector", selector)
+            .finish();
+        // Every such request has a query already, if only of an empty pair.
+        let uri = format!("{uri}&{parameter}").parse();
+        *request.uri_mut() = uri.expect("a valid query with one more pair is valid");
+    }
+    request
 }
 
 /// Servers from 1.37 on compress each watch event as a gzip member of its own, of which common

@@ -164,6 +164,19 @@ impl Machine {
         }
     }
 
+    /// Has everything listed anew, because something else is wanted than before. The request under
+    /// way is dropped.
+    pub(crate) fn restart(&mut self) {
+        self.state = self.first();
+    }
+
+    /// Has a list that is to be streamed be paged this time.
+    pub(crate) fn page_next(&mut self) {
+        if self.state == State::Streaming {
+            self.state = State::Paging { continue_token: None, limited: true };
+        }
+    }
+
     /// The version up to which everything was told; none while a list is under way.
     pub(crate) fn position(&self) -> Option<&str> {
         match &self.state {
@@ -274,9 +287,17 @@ impl Machine {
             State::Paging { limited, .. } => {
                 State::Paging { continue_token: None, limited: *limited }
             }
-            _ if self.paged => State::Paging { continue_token: None, limited: true },
-            _ => State::Streaming,
+            _ => self.first(),
         };
+    }
+
+    /// How a list begins.
+    fn first(&self) -> State {
+        if self.paged {
+            State::Paging { continue_token: None, limited: true }
+        } else {
+            State::Streaming
+        }
     }
 
     /// Between half and all of the doubled wait.
@@ -300,7 +321,7 @@ mod tests {
     ///
     /// `change N`, `bookmark N`, `end N` (initial events end), `error N`, `garbage` are lines;
     /// `page N` and `page N next` are pages; `closed`, `lost`, `idle`, `status N` end a request;
-    /// `pass MS` lets time go by.
+    /// `pass MS` lets time go by; `restart` and `paged` ask for a list.
     fn play(script: &str) -> String {
         let mut machine = Machine::new(fastrand::Rng::with_seed(1));
         let mut now = 0;
@@ -326,6 +347,14 @@ mod tests {
             let verdict = match word {
                 "pass" => {
                     now += arg.parse::<u64>().unwrap();
+                    continue;
+                }
+                "restart" | "paged" => {
+                    machine.restart();
+                    if word == "paged" {
+                        machine.page_next();
+                    }
+                    begin(&mut machine, now, &mut log);
                     continue;
                 }
                 "change" => machine.line(Signal::Change(arg)),
@@ -409,6 +438,16 @@ mod tests {
                 "stream anew synced wait watch@5 wait watch@5 wait watch@5",
             ),
             ("end 5, status 504", "stream anew synced wait stream anew"),
+            // Something else is wanted: a list begins anew at once, whatever was under way.
+            (
+                "end 5, change 6, restart, change 3, restart, end 9, closed",
+                "stream anew synced stream anew stream anew synced wait watch@9",
+            ),
+            (
+                "end 5, paged, page 6 tok, restart, end 7, paged, page 8",
+                "stream anew synced list[] anew list[tok] stream anew synced list[] anew synced watch@8",
+            ),
+            ("status 422, page 4 tok, restart", "stream anew list[] anew list[tok] list[] anew"),
             // Garbage: resume; garbage at the same place: list again.
             ("end 5, garbage, garbage", "stream anew synced wait watch@5 wait stream anew"),
             ("end 5, garbage, change 6, garbage", "stream anew synced wait watch@5 wait watch@6"),

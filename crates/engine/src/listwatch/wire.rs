@@ -28,6 +28,8 @@ pub(crate) enum Line<'a> {
 pub(crate) struct Page<'a> {
     pub(crate) resource_version: String,
     pub(crate) continue_token: Option<String>,
+    /// The `shardSelector` that the server has applied; absent if it sends everything.
+    pub(crate) shard_info: Option<String>,
     pub(crate) items: Vec<&'a str>,
 }
 
@@ -77,6 +79,14 @@ struct ListMeta {
     resource_version: String,
     #[serde(default, rename = "continue")]
     continue_token: String,
+    #[serde(default)]
+    shard_info: Option<ShardInfo>,
+}
+
+#[derive(Deserialize)]
+struct ShardInfo {
+    #[serde(default)]
+    selector: String,
 }
 
 /// Reads one line of a watch.
@@ -116,6 +126,7 @@ pub(crate) fn page(bytes: &[u8]) -> Result<Page<'_>, serde_json::Error> {
     Ok(Page {
         resource_version: raw.metadata.resource_version,
         continue_token: Some(raw.metadata.continue_token).filter(|token| !token.is_empty()),
+        shard_info: raw.metadata.shard_info.map(|info| info.selector),
         items: raw.items.unwrap_or_default().into_iter().map(RawValue::get).collect(),
     })
 }
@@ -177,7 +188,9 @@ mod tests {
         assert_eq!(found.continue_token.as_deref(), Some("tok"));
         let last =
             page(br#"{"metadata":{"resourceVersion":"9","continue":""},"items":null}"#).unwrap();
-        assert_eq!((last.items.len(), last.continue_token), (0, None));
+        assert_eq!((last.items.len(), last.continue_token, last.shard_info), (0, None, None));
+        let part = br#"{"metadata":{"resourceVersion":"9","shardInfo":{"selector":"shardRange(x)"}},"items":[]}"#;
+        assert_eq!(page(part).unwrap().shard_info.as_deref(), Some("shardRange(x)"));
     }
 
     #[test]

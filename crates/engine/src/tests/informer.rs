@@ -11,6 +11,7 @@ use super::fake::{PATIENCE, Server, config_map, server};
 use super::world::{PausedClock, settle};
 use crate::cache::StoreWriter;
 use crate::controller::Scope;
+use crate::coverage::Claim;
 use crate::informer::{Change, Informer, SUBSCRIBER_BUFFER, Subscription, Target};
 use crate::listwatch::connection::IDLE_TIMEOUT;
 use crate::metrics::Metrics;
@@ -23,7 +24,7 @@ fn watch(version: u64) -> String {
     format!("GET /api/v1/configmaps watch=true&resourceVersion={version}")
 }
 
-fn informer() -> (Arc<Informer>, Server) {
+fn unclaimed() -> (Arc<Informer>, Server) {
     let (client, server) = server();
     let target = Target {
         cluster: "east".parse().unwrap(),
@@ -39,13 +40,21 @@ fn informer() -> (Arc<Informer>, Server) {
     (Informer::start(target, client, clock, metrics, rng, writer), server)
 }
 
+/// An informer of everything.
+fn informer() -> (Arc<Informer>, Server) {
+    let (informer, server) = unclaimed();
+    // For as long as it runs.
+    std::mem::forget(informer.claim(Claim::Whole));
+    (informer, server)
+}
+
 /// The next event: `+name@version`, `~name@version`, `-name@version` or `synced`, with `!` before
 /// those of the first list.
 async fn next(subscription: &mut Subscription) -> String {
     let event = tokio::time::timeout(PATIENCE, subscription.next()).await;
     let event = event.expect("an event").expect("a running informer");
     let (sign, entry) = match &event.change {
-        Change::Synced => return "synced".to_owned(),
+        Change::Synced(_) => return "synced".to_owned(),
         Change::Upsert { old: None, new } => ('+', new),
         Change::Upsert { new, .. } => ('~', new),
         Change::Delete { old } => ('-', old),

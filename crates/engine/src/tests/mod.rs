@@ -3,10 +3,14 @@
 //! only when everything waits.
 
 mod dispatch;
+mod dividing;
+mod drifting;
 mod echoes;
 mod fake;
 mod informer;
 mod observed;
+mod playing;
+mod ranges;
 mod reads;
 mod shards;
 mod upstream;

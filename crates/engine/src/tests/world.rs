@@ -9,8 +9,8 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use model::{
-    Clock, Cluster, ClusterSet, ClusterState, Epoch, FenceError, Hold, Holding, Moment, ObjectKey,
-    OwnedShards, Ownership, Permit, Purpose, ShardId,
+    Clock, Cluster, ClusterSet, ClusterState, Epoch, FenceError, GroupName, Hold, Holding, Moment,
+    ObjectKey, OwnedShards, Ownership, Permit, Purpose, ShardId,
 };
 use prometheus::{Registry, TextEncoder};
 use tokio::sync::watch;
@@ -112,7 +112,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Starts an engine. All controllers are in group `g`.
+    /// Starts an engine. Controllers that name no group are in group `g`.
     pub(super) fn start(controllers: Vec<ControllerSpec>) -> Self {
         Self::start_with(UpstreamLimits::default(), controllers)
     }
@@ -131,7 +131,7 @@ impl World {
         let (clusters, watched) = watch::channel(Arc::default());
         let registry = Registry::new();
         let groups: BTreeMap<_, _> =
-            controllers.iter().map(|c| (c.name().clone(), "g".parse().unwrap())).collect();
+            controllers.iter().map(|c| (c.name().clone(), group(c))).collect();
         let engine = Engine::new(
             EngineConfig {
                 clock: Arc::clone(&clock) as Arc<dyn Clock>,
@@ -174,18 +174,32 @@ impl World {
 
     /// Holds the shard of a cluster, or no more.
     pub(super) fn hold(&self, cluster: &str, holding: Option<(u64, Hold)>) {
-        let shard: ShardId = format!("{cluster}/g/0/1").parse().unwrap();
+        self.hold_shards(&[(&format!("{cluster}/g/0/1"), holding)]);
+    }
+
+    /// Holds several shards, or no more, from one moment on.
+    pub(super) fn hold_shards(&self, shards: &[(&str, Option<(u64, Hold)>)]) {
         self.owner.shards.send_modify(|owned| {
             let holdings = &mut Arc::make_mut(owned).holdings;
-            match holding {
-                Some((epoch, hold)) => {
-                    holdings.insert(shard, Holding { epoch: Epoch(epoch), hold });
-                }
-                None => {
-                    holdings.remove(&shard);
+            for (shard, holding) in shards {
+                let shard: ShardId = shard.parse().unwrap();
+                match *holding {
+                    Some((epoch, hold)) => {
+                        holdings.insert(shard, Holding { epoch: Epoch(epoch), hold });
+                    }
+                    None => {
+                        holdings.remove(&shard);
+                    }
                 }
             }
         });
+    }
+
+    /// Drains a shard, with more patience than any test has. Gives how it is held then.
+    pub(super) fn drain_shard(&self, shard: &str, epoch: u64) -> Hold {
+        let hold = Hold::Draining { deadline: self.clock.now() + PATIENCE };
+        self.hold_shards(&[(shard, Some((epoch, hold)))]);
+        hold
     }
 
     pub(super) fn hold_active(&self, cluster: &str, epoch: u64) {
@@ -251,6 +265,10 @@ async fn wait(state: &watch::Sender<Vec<String>>, until: impl FnMut(&Vec<String>
     let found = tokio::time::timeout(PATIENCE, receiver.wait_for(until)).await;
     let outcome = found.map(|_| ());
     assert!(outcome.is_ok(), "never came: {:?}", state.borrow());
+}
+
+fn group(controller: &ControllerSpec) -> GroupName {
+    controller.group().cloned().unwrap_or_else(|| "g".parse().unwrap())
 }
 
 /// Lets everything that can run do so.

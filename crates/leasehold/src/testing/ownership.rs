@@ -1,5 +1,6 @@
-//! Ownership without a fleet: one member that holds its shards and never loses them.
+//! Ownership without a fleet: a member that holds what it is told to, and never loses its Lease.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +13,11 @@ use tokio::sync::watch;
 /// How long each permit lasts.
 const VALID_FOR: Duration = Duration::from_secs(3_600);
 
-/// Holds the shards it was made with, at one epoch.
+/// Holds the shards it was made with, at one epoch, until it is told otherwise.
 #[derive(Debug)]
 pub struct Sole {
     shards: watch::Sender<Arc<OwnedShards>>,
+    acknowledged: watch::Sender<BTreeSet<(ShardId, Epoch)>>,
 }
 
 impl Sole {
@@ -23,7 +25,27 @@ impl Sole {
     pub fn of(member: MemberId, shards: impl IntoIterator<Item = ShardId>, epoch: Epoch) -> Self {
         let holding = Holding { epoch, hold: Hold::Active };
         let holdings = shards.into_iter().map(|shard| (shard, holding)).collect();
-        Self { shards: watch::Sender::new(Arc::new(OwnedShards { member, holdings })) }
+        let shards = watch::Sender::new(Arc::new(OwnedShards { member, holdings }));
+        Self { shards, acknowledged: watch::Sender::default() }
+    }
+
+    /// Holds a shard like this from now on, or no more.
+    pub fn hold(&self, shard: &ShardId, holding: Option<Holding>) {
+        self.shards.send_modify(|owned| {
+            let holdings = &mut Arc::make_mut(owned).holdings;
+            match holding {
+                Some(holding) => holdings.insert(shard.clone(), holding),
+                None => holdings.remove(shard),
+            };
+        });
+    }
+
+    /// Waits until a drain has been acknowledged.
+    pub async fn drained(&self, shard: &ShardId, epoch: Epoch) {
+        let drain = (shard.clone(), epoch);
+        let mut acknowledged = self.acknowledged.subscribe();
+        let found = acknowledged.wait_for(|all| all.contains(&drain)).await;
+        drop(found.expect("the sender is here"));
     }
 }
 
@@ -42,5 +64,9 @@ impl Ownership for Sole {
         self.shards.borrow().permit(shard, epoch, purpose, now + VALID_FOR, now)
     }
 
-    fn acknowledge_drain(&self, _shard: &ShardId, _epoch: Epoch) {}
+    fn acknowledge_drain(&self, shard: &ShardId, epoch: Epoch) {
+        self.acknowledged.send_modify(|all| {
+            all.insert((shard.clone(), epoch));
+        });
+    }
 }

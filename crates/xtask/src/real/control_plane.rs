@@ -36,6 +36,8 @@ pub struct Spec<'a> {
     pub service_cidr: &'a str,
     /// More lines `token,user,uid,group` of the token file.
     pub tokens: &'a [String],
+    /// Feature gates of the API server, as `NAME=true`.
+    pub feature_gates: &'a [&'a str],
     /// Where its processes run.
     pub launcher: Launcher,
 }
@@ -48,6 +50,7 @@ impl<'a> Spec<'a> {
             address: Ipv4Addr::LOCALHOST,
             service_cidr: "10.0.0.0/24",
             tokens: &[],
+            feature_gates: &[],
             launcher: Launcher::default(),
         }
     }
@@ -330,7 +333,7 @@ fn api_server_flags(dir: &Path, spec: &Spec<'_>, etcd: &str, port: u16) -> Vec<S
     let policy = super::real_dir().join("audit-policy.yaml");
     // A server on loopback cannot be an endpoint of the `kubernetes` Service, and need not be.
     let reconciler = if spec.address.is_loopback() { "none" } else { "lease" };
-    vec![
+    let mut flags = vec![
         format!("--endpoint-reconciler-type={reconciler}"),
         format!("--etcd-servers={etcd}"),
         format!("--bind-address={}", spec.address),
@@ -356,7 +359,9 @@ fn api_server_flags(dir: &Path, spec: &Spec<'_>, etcd: &str, port: u16) -> Vec<S
         format!("--audit-log-path={}", dir.join("audit.log").display()),
         // Megabytes; by default the file is put aside at 100, and with it half of the evidence.
         "--audit-log-maxsize=100000".to_owned(),
-    ]
+    ];
+    flags.extend(spec.feature_gates.iter().map(|gate| format!("--feature-gates={gate}")));
+    flags
 }
 
 /// A port nobody listens on at this moment.

@@ -1,7 +1,6 @@
 //! The admission policy of the chart: a write that arrives after its epoch has passed is refused by
 //! the API server, and nobody else's is.
 
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -11,7 +10,6 @@ use crate::real::control_plane::{ControlPlane, Spec};
 use crate::real::helm::{Helm, chart};
 use crate::real::kubectl::Kubectl;
 use crate::real::manager::{self, Manager};
-use crate::real::process::Launcher;
 use crate::real::wait::{self, Stopwatch};
 use crate::real::{Scene, kubectl};
 
@@ -93,13 +91,8 @@ fn stamp(epoch: u64) -> Value {
 
 /// A cluster that is its own home, with the policy for its administrator, who the replicas are.
 async fn start(scene: &Scene) -> Result<ControlPlane> {
-    let spec = Spec {
-        name: "home",
-        address: Ipv4Addr::LOCALHOST,
-        service_cidr: "10.0.0.0/24",
-        tokens: &[format!("{HUMAN},{HUMAN},{HUMAN},system:masters")],
-        launcher: Launcher::default(),
-    };
+    let tokens = &[format!("{HUMAN},{HUMAN},{HUMAN},system:masters")];
+    let spec = Spec { tokens, ..Spec::local("home") };
     let plane = ControlPlane::start(scene, &spec).await?;
     plane.kubectl.apply_path(&chart().join("crds")).await?;
     let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"];

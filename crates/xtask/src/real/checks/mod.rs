@@ -8,6 +8,7 @@ mod embedded_kubectl;
 mod home_cost;
 mod node;
 mod otlp;
+mod sharded_list;
 
 use anyhow::Result;
 use futures::future::LocalBoxFuture;
@@ -65,6 +66,12 @@ pub const CHECKS: &[Check] = &[
         about: "a real OpenTelemetry collector receives traces from watch event to API call",
         needs: &[Need::Kube, Need::Collector, Need::Leasehold],
         run: |scene| Box::pin(otlp::run(scene)),
+    },
+    Check {
+        name: "sharded-list",
+        about: "a server that divides lists and watches by uid does it as we do, and says so",
+        needs: &[Need::Kube],
+        run: |scene| Box::pin(sharded_list::run(scene)),
     },
     Check {
         name: "conformance",

@@ -1,0 +1,168 @@
+//! The little that says whether an object is wanted at all: its name, uid and version, and the uid
+//! of the owner that controls it.
+//!
+//! It is read before anything is decoded or copied, of every object of which the member holds only
+//! some. It ends as soon as it has what it needs, at the latest with the metadata, so what lies
+//! behind is never looked at.
+
+use std::borrow::Cow;
+use std::ops::ControlFlow;
+
+use super::header::HeaderError;
+use super::pass::Pass;
+use super::scan::Scan;
+
+/// What routing needs to know of an object.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Sketch<'a> {
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) namespace: Option<Cow<'a, str>>,
+    pub(crate) uid: Cow<'a, str>,
+    pub(crate) resource_version: Cow<'a, str>,
+    /// The uid of the owner with `controller: true`, if it was asked for and there is one.
+    pub(crate) owner: Option<Cow<'a, str>>,
+}
+
+/// Which fields an object may have that are worth waiting for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// The kind lives in namespaces.
+    pub(crate) namespace: bool,
+    /// The owner decides.
+    pub(crate) owner: bool,
+}
+
+/// Sketches one object. Where the whole scan succeeds this gives the same; where this succeeds the
+/// whole scan may still fail.
+///
+/// # Errors
+/// When name, uid or version cannot be found in well-formed metadata.
+pub(crate) fn sketch(text: &str, wanted: Wanted) -> Result<Sketch<'_>, HeaderError> {
+    let mut pass = Pass::new(text);
+    let mut missing = Missing::new(wanted);
+    pass.members(|pass, key| {
+        if key != "metadata" {
+            return pass.value().map(|_| ControlFlow::Continue(()));
+        }
+        pass.members(|pass, key| pass.field(key, &mut missing))?;
+        Ok(ControlFlow::Break(()))
+    })?;
+    let Scan { name, namespace, uid, resource_version, controller, .. } = pass.into_scan();
+    for (field, value) in [("name", &name), ("uid", &uid), ("resourceVersion", &resource_version)] {
+        if value.is_empty() {
+            return Err(HeaderError::Missing(field));
+        }
+    }
+    let namespace = namespace.filter(|namespace| !namespace.is_empty());
+    let owner = controller.map(|owner| owner.uid);
+    Ok(Sketch { name, namespace, uid, resource_version, owner })
+}
+
+/// Fields not found yet.
+struct Missing(Vec<&'static str>);
+
+impl Missing {
+    fn new(wanted: Wanted) -> Self {
+        let mut fields = vec!["name", "uid", "resourceVersion"];
+        fields.extend(wanted.namespace.then_some("namespace"));
+        fields.extend(wanted.owner.then_some("ownerReferences"));
+        Self(fields)
+    }
+
+    /// Takes a field off the list, if it is on it.
+    fn take(&mut self, key: &str) -> Option<&'static str> {
+        let at = self.0.iter().position(|field| *field == key)?;
+        Some(self.0.swap_remove(at))
+    }
+}
+
+impl Pass<'_, '_> {
+    /// Reads a member of the metadata if it is missing; says whether to go on.
+    fn field(&mut self, key: &str, missing: &mut Missing) -> Result<ControlFlow<()>, HeaderError> {
+        let value = self.value()?;
+        if let Some(field) = missing.take(key)
+            && value != "null"
+        {
+            self.read(field, value)?;
+        }
+        Ok(if missing.0.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::super::scan::scan;
+    use super::*;
+
+    const BOTH: Wanted = Wanted { namespace: true, owner: true };
+
+    #[test]
+    fn what_lies_behind_is_never_looked_at() {
+        let head =
+            r#"{"kind":"X","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7""#;
+        let found = |text: &str, wanted| sketch(text, wanted).map(|found| found.uid.into_owned());
+        let own = Wanted { owner: false, ..BOTH };
+        assert_eq!(found(&format!("{head},{{{{"), own).unwrap(), "u");
+        assert_eq!(found(&format!("{head}}},[[["), BOTH).unwrap(), "u");
+        assert!(found(&format!("{head},\"labels\":{{"), BOTH).is_err(), "the owner may follow");
+        assert!(found(r#"{"kind":"X"}"#, own).is_err());
+        assert!(found(r#"{"metadata":null}"#, own).is_err());
+        assert!(found("[]", own).is_err());
+    }
+
+    /// Metadata whose fields come in some order, some of them absent, `null`, escaped or empty.
+    fn metadata() -> impl Strategy<Value = Vec<(String, Value)>> {
+        let text = || prop_oneof![4 => "[a-z]{1,4}".prop_map(Value::from), 1 => "[\"\\\\é]{0,2}".prop_map(Value::from), 1 => Just(Value::Null)];
+        let owners = prop::collection::vec(("[a-c]", any::<Option<bool>>()), 0..3).prop_map(|all| {
+            let owners = all.into_iter().map(|(uid, controller)| {
+                json!({"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": controller})
+            });
+            Value::from_iter(owners)
+        });
+        let fields = ["name", "namespace", "uid", "resourceVersion"]
+            .map(|field| (Just(field.to_owned()), text()));
+        let [name, namespace, uid, version] = fields;
+        let noise =
+            Just(("managedFields".to_owned(), json!([{"fieldsV1": {"uid": "no", "name": ["x"]}}])));
+        let labels = Just(("labels".to_owned(), json!({"uid": "nor", "name": "this"})));
+        (name, namespace, uid, version, (Just("ownerReferences".to_owned()), owners), noise, labels)
+            .prop_map(|(a, b, c, d, e, f, g)| vec![a, b, c, d, e, f, g])
+            .prop_shuffle()
+            .prop_flat_map(|all| {
+                let len = all.len();
+                prop::sample::subsequence(all, 0..=len)
+            })
+    }
+
+    proptest! {
+        /// The sketch says what the whole scan says, and fails only where that fails.
+        #[test]
+        fn a_sketch_agrees_with_the_scan(fields in metadata(), first in any::<bool>(), namespace in any::<bool>(), owner in any::<bool>()) {
+            // Written by hand, for a map of serde_json's orders its members.
+            let members: Vec<_> = fields.iter().map(|(key, value)| format!("{}: {value}", json!(key))).collect();
+            let metadata = format!("\"metadata\": {{{}}}", members.join(" ,"));
+            let spec = r#""spec": {"metadata": {"uid": "x"}, "uid": 5}"#;
+            let text = if first { format!("{{{metadata}, {spec}}}") } else { format!("{{{spec}, {metadata} }}") };
+            let wanted = Wanted { namespace, owner };
+            match scan(&text, None) {
+                Ok(whole) => {
+                    let found = sketch(&text, wanted).unwrap();
+                    prop_assert_eq!(&found.name, &whole.name);
+                    prop_assert_eq!(&found.uid, &whole.uid);
+                    prop_assert_eq!(&found.resource_version, &whole.resource_version);
+                    if namespace {
+                        prop_assert_eq!(found.namespace, whole.namespace.filter(|n| !n.is_empty()));
+                    }
+                    if owner {
+                        prop_assert_eq!(found.owner, whole.controller.map(|owner| owner.uid));
+                    }
+                }
+                // Only of what it looks at can it say that it is wrong.
+                Err(_) => prop_assert!(sketch(&text, wanted).is_err()),
+            }
+        }
+    }
+}

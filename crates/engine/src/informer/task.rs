@@ -1,0 +1,367 @@
+//! The informer's task: what each arrival changes, and who is told.
+
+mod tell;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use model::{Clock, Moment, uid_hash};
+use tokio::sync::mpsc;
+
+use super::claims::Claimants;
+use super::division::Division;
+use super::extent::Extent;
+use super::trainer::{self, Trainer};
+use super::{Change, Event, Shared, Target};
+use crate::cache::{Entry, ResourceVersion, Sketch, StoreWriter, Wanted, sketch};
+use crate::listwatch::connection::{Arrival, Connection};
+use crate::listwatch::machine::{End, Machine, Request, Signal, Verdict};
+use crate::listwatch::wire::{self, Line};
+use crate::metrics::InformerMetrics;
+#[cfg(feature = "planted")]
+use crate::planted::{self, Planted};
+
+/// Entries packed anew before the informer looks up: about a millisecond.
+const RECODED_AT_ONCE: usize = 32;
+/// Entries looked at, to be dropped if nobody claims them, before the informer looks up.
+const SWEPT_AT_ONCE: usize = 256;
+
+/// See the file's text.
+pub(super) struct Task {
+    shared: Arc<Shared>,
+    writer: StoreWriter,
+    trainer: Trainer,
+    claims: Claimants,
+    extent: Extent,
+    division: Division,
+    /// The number of the last [`Change::Synced`].
+    told: u64,
+    machine: Machine,
+    connection: Connection,
+    waiting: mpsc::Receiver<mpsc::Sender<Event>>,
+    subscribers: Vec<mpsc::Sender<Event>>,
+    clock: Arc<dyn Clock>,
+    metrics: InformerMetrics,
+}
+
+impl Task {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        writer: StoreWriter,
+        claims: Claimants,
+        client: kube::Client,
+        waiting: mpsc::Receiver<mpsc::Sender<Event>>,
+        (clock, metrics, rng): (Arc<dyn Clock>, InformerMetrics, fastrand::Rng),
+    ) -> Self {
+        let Target { kind, scope, .. } = shared.target.clone();
+        Self {
+            shared,
+            writer,
+            trainer: Trainer::default(),
+            claims,
+            extent: Extent::default(),
+            division: Division::default(),
+            told: 0,
+            machine: Machine::new(rng),
+            connection: Connection::new(client, kind, scope),
+            waiting,
+            subscribers: Vec::new(),
+            clock,
+            metrics,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        while self.extent.wanted().is_empty() {
+            let (wanted, latest) = self.claims.wanted();
+            self.extent.want(wanted, latest);
+            if self.extent.wanted().is_empty() {
+                self.claims.changed().await;
+            }
+        }
+        self.request(Duration::ZERO);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.claims.changed() => self.reclaim().await,
+                Some(subscriber) = self.waiting.recv() => self.admit(subscriber).await,
+                trained = self.trainer.done() => self.trainer.adopt(trained, &mut self.writer),
+                turn = trainer::turn(), if self.trainer.may_train(&self.writer) => {
+                    self.trainer.train(turn, &self.writer);
+                }
+                arrival = self.connection.next() => self.arrived(arrival).await,
+                () = tokio::task::yield_now(), if self.writer.is_busy() => self.tidy(),
+            }
+        }
+    }
+
+    /// Does a little of what need not be done at once.
+    fn tidy(&mut self) {
+        let wanted = self.extent.wanted();
+        self.writer.sweep(SWEPT_AT_ONCE, |header| wanted.holds(header));
+        self.writer.recode(RECODED_AT_ONCE);
+    }
+
+    fn request(&mut self, after: Duration) {
+        let (request, selector) = self.next_request(after);
+        self.connection.request(request, selector, after);
+    }
+
+    /// What to ask the server for, and for which part.
+    fn next_request(&mut self, after: Duration) -> (Request, Option<String>) {
+        let wanted = self.extent.wanted();
+        if self.division.is_open(wanted) {
+            self.machine.page_next();
+        }
+        let (request, anew) = self.machine.begin(self.clock.now() + after);
+        let selector = self.division.ask(&request, wanted);
+        if anew {
+            self.writer.begin_replace();
+            self.extent.list_begins(selector.is_some());
+        }
+        self.publish();
+        (request, selector)
+    }
+
+    /// Takes in that other objects are claimed than before.
+    async fn reclaim(&mut self) {
+        let (wanted, latest) = self.claims.wanted();
+        let shift = self.extent.want(wanted, latest);
+        if shift.sweep {
+            self.writer.begin_sweep();
+        }
+        if shift.relist {
+            // What is held stays, and what changes meanwhile comes with the list.
+            self.machine.restart();
+            let (request, selector) = self.next_request(Duration::ZERO);
+            self.connection.instead(request, selector);
+        }
+        self.publish();
+        self.synced(self.clock.now()).await;
+    }
+
+    fn publish(&self) {
+        let wanted = self.extent.wanted();
+        let mode = self.division.mode(wanted);
+        self.shared.update(|condition| {
+            condition.coverage.clone_from(wanted);
+            condition.mode = mode;
+        });
+    }
+
+    async fn arrived(&mut self, arrival: Arrival) {
+        // A long list must not starve the other tasks of this thread.
+        tokio::task::consume_budget().await;
+        let now = self.clock.now();
+        let (end, why) = match arrival {
+            Arrival::Opened => {
+                self.extent.answered();
+                return self.heard(now);
+            }
+            Arrival::Line(bytes) => {
+                self.heard(now);
+                match self.line(&bytes, now).await {
+                    Ok(()) => return,
+                    Err(end) => end,
+                }
+            }
+            Arrival::Page(bytes) => {
+                self.heard(now);
+                self.page(&bytes, now).await
+            }
+            Arrival::End(end, why) => (end, why),
+        };
+        self.ended(end, why);
+    }
+
+    fn heard(&self, now: Moment) {
+        let recovered = self.shared.update(|condition| {
+            condition.heard = Some(now);
+            condition.error.take()
+        });
+        if recovered.is_some() {
+            let Target { cluster, kind, .. } = &self.shared.target;
+            tracing::info!(%cluster, %kind, "watch works again");
+        }
+    }
+
+    fn ended(&mut self, end: End, why: Option<String>) {
+        if end != End::Page {
+            self.metrics.restarted(end.reason());
+        }
+        self.division.ended(end);
+        let after = self.machine.end(end, self.clock.now());
+        if let Some(error) = why {
+            let Target { cluster, kind, .. } = &self.shared.target;
+            let retry_ms = after.as_millis();
+            let first = self.shared.update(|c| c.error.replace(error.clone())).is_none();
+            // Say it once, not with each attempt.
+            if first {
+                tracing::warn!(%cluster, %kind, error, retry_ms, "watch failed, retrying");
+            } else {
+                tracing::debug!(%cluster, %kind, error, retry_ms, "watch failed again");
+            }
+        }
+        self.request(after);
+    }
+
+    /// Takes in one line; an error ends the connection.
+    async fn line(&mut self, bytes: &Bytes, now: Moment) -> Result<(), (End, Option<String>)> {
+        let line = wire::line(bytes).map_err(|error| garbage(&error))?;
+        if let Line::Upsert(raw) | Line::Delete(raw) = line
+            && let Some(found) = self.foreign(raw)
+        {
+            self.change(&found.resource_version);
+            self.leave(&found, now).await;
+            self.show();
+            return Ok(());
+        }
+        let verdict = match line {
+            Line::Upsert(raw) => {
+                let entry = self.writer.parse(raw).map_err(|error| garbage(&error))?;
+                let verdict = self.change(&entry.header.resource_version.to_string());
+                self.upsert(entry, now).await;
+                verdict
+            }
+            Line::Delete(raw) => {
+                let entry = self.writer.parse(raw).map_err(|error| garbage(&error))?;
+                let verdict = self.change(&entry.header.resource_version.to_string());
+                if self.writer.remove(&entry.header.key).is_some() {
+                    self.show();
+                    self.tell(Change::Delete { old: entry }, now).await;
+                }
+                verdict
+            }
+            Line::Bookmark { resource_version, initial_end } => {
+                self.shared.update(|c| c.resource_version.clone_from(&resource_version));
+                let resource_version = &resource_version;
+                let verdict = self.machine.line(Signal::Bookmark { resource_version, initial_end });
+                if verdict == Verdict::Continue {
+                    self.show();
+                }
+                verdict
+            }
+            Line::Error { code, reason, message } => {
+                let Verdict::Restart(end) = self.machine.line(Signal::Error { code }) else {
+                    return Ok(());
+                };
+                return Err((end, Some(format!("{code} {reason}: {message}"))));
+            }
+        };
+        if verdict == Verdict::Synced {
+            self.listed(now).await;
+        }
+        Ok(())
+    }
+
+    /// Tells whoever waits for what it wrote that the store has changed, and up to where it shows
+    /// everything.
+    fn show(&self) {
+        let position = self.machine.position().map(ResourceVersion::new);
+        self.shared.seen.send_modify(|seen| *seen = position.or_else(|| seen.take()));
+    }
+
+    /// Takes in the version of an object that came.
+    fn change(&mut self, version: &str) -> Verdict {
+        let verdict = self.machine.line(Signal::Change(version));
+        self.shared.update(|condition| {
+            // The versions of a list come in no order.
+            if condition.synced {
+                version.clone_into(&mut condition.resource_version);
+            }
+        });
+        verdict
+    }
+
+    /// The object, if it is none of those that are wanted. Only its sketch is read.
+    fn foreign<'r>(&self, raw: &'r str) -> Option<Sketch<'r>> {
+        let wanted = self.extent.wanted();
+        if wanted.is_whole() {
+            return None;
+        }
+        let namespace = self.shared.target.kind.namespaced;
+        let fields = Wanted { namespace, owner: wanted.looks_at_owners() };
+        // Of one that has no sketch, the whole scan says why.
+        let found = sketch(raw, fields).ok()?;
+        let owner = || found.owner.as_deref().map(uid_hash);
+        (!wanted.contains(|| uid_hash(&found.uid), owner)).then_some(found)
+    }
+
+    /// An object lies outside. If one of its name was held, that one is gone or left.
+    async fn leave(&mut self, found: &Sketch<'_>, now: Moment) {
+        let Some(old) = self.shared.store.get(found.namespace.as_deref(), &found.name) else {
+            return;
+        };
+        self.writer.remove(&old.header.key);
+        self.show();
+        // Else it was about to be swept.
+        if self.extent.wanted().holds(&old.header) {
+            self.tell(Change::Delete { old }, now).await;
+        }
+    }
+
+    /// Takes in one page. Gives how its request ended.
+    async fn page(&mut self, bytes: &Bytes, now: Moment) -> (End, Option<String>) {
+        let page = match wire::page(bytes) {
+            Ok(page) => page,
+            Err(error) => return garbage(&error),
+        };
+        self.division.answered(page.shard_info.as_deref());
+        self.extent.answered();
+        for raw in page.items {
+            if let Some(found) = self.foreign(raw) {
+                self.leave(&found, now).await;
+                continue;
+            }
+            match self.writer.parse(raw) {
+                Ok(entry) => self.upsert(entry, now).await,
+                Err(error) => return garbage(&error),
+            }
+        }
+        let verdict = self.machine.page(&page.resource_version, page.continue_token);
+        if verdict == Verdict::Synced {
+            self.shared.update(|c| c.resource_version.clone_from(&page.resource_version));
+            self.listed(now).await;
+        }
+        (End::Page, None)
+    }
+
+    /// A list is complete: what it did not mention was deleted while we did not look.
+    async fn listed(&mut self, now: Moment) {
+        #[cfg(feature = "planted")]
+        if planted::is(Planted::RelistDropsDeletes) {
+            drop(self.writer.finish_replace());
+        }
+        let missing = self.writer.finish_replace();
+        self.show();
+        for old in missing {
+            self.tell(Change::Delete { old }, now).await;
+        }
+        self.extent.list_ends();
+        if self.shared.update(|c| !std::mem::replace(&mut c.synced, true)) {
+            let Target { cluster, kind, .. } = &self.shared.target;
+            tracing::debug!(%cluster, %kind, objects = self.shared.store.len(), "synced");
+        }
+        self.synced(now).await;
+    }
+
+    async fn upsert(&mut self, new: Arc<Entry>, now: Moment) {
+        let old = self.writer.upsert(&new);
+        self.show();
+        match old {
+            // A list after a gap tells of what did not change, too.
+            Some(old) if old.header.resource_version == new.header.resource_version => {}
+            // Deleted and created anew in a gap: two objects, two events.
+            Some(old) if old.header.uid != new.header.uid => {
+                self.tell(Change::Delete { old }, now).await;
+                self.tell(Change::Upsert { old: None, new }, now).await;
+            }
+            old => self.tell(Change::Upsert { old, new }, now).await,
+        }
+    }
+}
+
+fn garbage(error: &(dyn std::error::Error + 'static)) -> (End, Option<String>) {
+    (End::Garbage, Some(model::error::chain(error)))
+}

@@ -1,0 +1,87 @@
+//! Who is told of what: new subscribers of what there is, all of each change.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use model::Moment;
+use tokio::sync::mpsc;
+use tracing::Span;
+
+use super::Task;
+use crate::cache::Entry;
+use crate::informer::{Change, Event, Target};
+use crate::queue::core::Priority;
+
+impl Task {
+    /// Tells a new subscriber what there is already.
+    pub(super) async fn admit(&mut self, subscriber: mpsc::Sender<Event>) {
+        let received = self.clock.now();
+        let event =
+            |change| Event { change, priority: Priority::Initial, received, span: Span::none() };
+        for new in self.shared.store.list(None, &crate::Selector::all()) {
+            let change = Change::Upsert { old: None, new };
+            if !self.shared.send(&subscriber, event(change)).await {
+                return;
+            }
+        }
+        if self.told > 0 && !self.shared.send(&subscriber, event(Change::Synced(self.told))).await {
+            return;
+        }
+        self.subscribers.push(subscriber);
+        self.shared.subscribers.store(self.subscribers.len(), Ordering::Relaxed);
+    }
+
+    /// Tells which claims are met, if it is more than before.
+    pub(super) async fn synced(&mut self, received: Moment) {
+        let Some(met) = self.extent.met().filter(|met| *met > self.told) else { return };
+        self.told = met;
+        let (priority, span) = (Priority::Initial, Span::none());
+        self.send(Event { change: Change::Synced(met), priority, received, span }).await;
+    }
+
+    /// Tells of a change of an object.
+    pub(super) async fn tell(&mut self, change: Change, received: Moment) {
+        let is_settled = |entry: &Arc<Entry>| self.extent.is_settled(&entry.header);
+        let live = match &change {
+            // Of two owners one may be looked after already.
+            Change::Upsert { old, new } => is_settled(new) || old.as_ref().is_some_and(is_settled),
+            Change::Delete { old } => is_settled(old),
+            Change::Synced(_) => false,
+        };
+        let priority = if live { Priority::Change } else { Priority::Initial };
+        let span = if live { self.event_span(&change) } else { Span::none() };
+        self.send(Event { change, priority, received, span }).await;
+    }
+
+    async fn send(&mut self, event: Event) {
+        let mut open = Vec::with_capacity(self.subscribers.len());
+        for subscriber in std::mem::take(&mut self.subscribers) {
+            if self.shared.send(&subscriber, event.clone()).await {
+                open.push(subscriber);
+            }
+        }
+        self.subscribers = open;
+        self.shared.subscribers.store(self.subscribers.len(), Ordering::Relaxed);
+    }
+
+    fn event_span(&self, change: &Change) -> Span {
+        let (entry, what) = match change {
+            Change::Upsert { old: None, new } => (new, "added"),
+            Change::Upsert { new, .. } => (new, "modified"),
+            Change::Delete { old } => (old, "deleted"),
+            Change::Synced(_) => return Span::none(),
+        };
+        let Target { cluster, kind, .. } = &self.shared.target;
+        let key = &entry.header.key;
+        tracing::info_span!(
+            parent: None,
+            "watch.event",
+            %cluster,
+            %kind,
+            namespace = key.namespace.as_deref(),
+            name = &*key.name,
+            resource_version = %entry.header.resource_version,
+            change = what,
+        )
+    }
+}

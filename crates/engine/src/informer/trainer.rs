@@ -1,0 +1,116 @@
+//! The dictionary of one informer's store being trained, on another thread, while the list or watch
+//! goes on.
+//!
+//! A training that panics would panic again on the same objects. So it is given up like one that
+//! found nothing better: the next is due when the objects have become others.
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::{JoinError, JoinHandle};
+
+use crate::cache::{StoreWriter, Trained};
+
+/// Dictionaries trained at once in this process. A training takes a core for a tenth of a second.
+static TRAININGS: Semaphore = Semaphore::const_new(1);
+
+/// A training under way, if there is one.
+#[derive(Debug, Default)]
+pub(super) struct Trainer {
+    training: Option<JoinHandle<Trained>>,
+}
+
+/// Leave to train, once nobody else does.
+pub(super) async fn turn() -> SemaphorePermit<'static> {
+    TRAININGS.acquire().await.expect("the semaphore is never closed")
+}
+
+impl Trainer {
+    pub(super) fn may_train(&self, writer: &StoreWriter) -> bool {
+        self.training.is_none() && writer.is_training_due()
+    }
+
+    /// Trains a dictionary on another thread, while the list or watch goes on.
+    pub(super) fn train(&mut self, turn: SemaphorePermit<'static>, writer: &StoreWriter) {
+        if let Some(training) = writer.training() {
+            self.run(turn, move || training.run());
+        }
+    }
+
+    fn run(
+        &mut self,
+        turn: SemaphorePermit<'static>,
+        training: impl FnOnce() -> Trained + Send + 'static,
+    ) {
+        // A panic gives the turn back, too.
+        self.training = Some(tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            training()
+        }));
+    }
+
+    /// The training under way, once it is done; never, if there is none.
+    pub(super) async fn done(&mut self) -> Result<Trained, JoinError> {
+        match &mut self.training {
+            Some(training) => training.await,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(super) fn adopt(&mut self, trained: Result<Trained, JoinError>, writer: &mut StoreWriter) {
+        self.training = None;
+        match trained {
+            Ok(trained) => writer.adopt(trained),
+            Err(error) => {
+                // Else it is the runtime that shuts down.
+                if error.is_panic() {
+                    let error = model::error::chain(&error);
+                    tracing::warn!(error, "a dictionary could not be trained, going on without");
+                }
+                writer.give_up_training();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn fill(writer: &mut StoreWriter, count: usize) {
+        for index in 0..count {
+            let metadata = json!({"name": format!("map-{index}"), "uid": format!("u-{index}"),
+                "resourceVersion": "1"});
+            let object = json!({"metadata": metadata, "data": {"text": "some text".repeat(1000)}});
+            let entry = writer.parse(&object.to_string()).unwrap();
+            writer.upsert(&entry);
+        }
+        writer.finish_replace();
+    }
+
+    #[tokio::test]
+    async fn a_training_that_panics_is_given_up_until_the_objects_are_others() {
+        let (mut writer, mut trainer) = (StoreWriter::default(), Trainer::default());
+        fill(&mut writer, 100);
+        assert!(trainer.may_train(&writer));
+        trainer.run(turn().await, || panic!("the test wants it"));
+        let panicked = trainer.done().await;
+        trainer.adopt(panicked, &mut writer);
+        assert!(!trainer.may_train(&writer), "not at once");
+        fill(&mut writer, 110);
+        assert!(!trainer.may_train(&writer), "nor for a few more");
+        let large = "another text".repeat(10_000);
+        for index in 0..100 {
+            let metadata = json!({"name": format!("map-{index}"), "uid": format!("u-{index}"),
+                "resourceVersion": "2"});
+            let object = json!({"metadata": metadata, "data": {"text": large}});
+            let entry = writer.parse(&object.to_string()).unwrap();
+            writer.upsert(&entry);
+        }
+        assert!(trainer.may_train(&writer));
+        trainer.train(turn().await, &writer);
+        let trained = trainer.done().await;
+        trainer.adopt(trained, &mut writer);
+        assert!(writer.is_recoding(), "this one served");
+    }
+}
