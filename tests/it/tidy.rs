@@ -35,6 +35,9 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     ("xtask", &["leasehold", "model", "sharding"]),
     ("loadtest", &["apiserver"]),
+    ("peer", &[]),
+    ("peer-kube-rs", &["peer"]),
+    ("peer-leasehold", &["engine", "leasehold", "model", "peer", "telemetry"]),
 ];
 /// May import any of ours.
 const UNBOUND: &str = "tests";

@@ -1,5 +1,6 @@
 //! `cargo xtask`: the project's own chores. One file per sub-command.
 
+mod bench;
 mod chaos;
 mod dashboards;
 mod model;
@@ -20,6 +21,7 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    Bench(bench::Args),
     Chaos(chaos::Args),
     Codegen(codegen::Args),
     Dashboards(dashboards::Args),
@@ -30,6 +32,7 @@ enum Task {
 
 fn main() -> Result<()> {
     match Args::parse().task {
+        Task::Bench(args) => bench::run(&args),
         Task::Chaos(args) => chaos::run(&args),
         Task::Codegen(args) => codegen::run(&args),
         Task::Dashboards(args) => dashboards::run(&args),

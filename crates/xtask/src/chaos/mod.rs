@@ -36,7 +36,7 @@ mod journal;
 mod link;
 mod oracle;
 mod replica;
-mod report;
+pub mod report;
 mod rounds;
 mod sampler;
 mod truth;

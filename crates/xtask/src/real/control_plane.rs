@@ -36,8 +36,8 @@ pub struct Spec<'a> {
     pub service_cidr: &'a str,
     /// More lines `token,user,uid,group` of the token file.
     pub tokens: &'a [String],
-    /// Feature gates of the API server, as `NAME=true`.
-    pub feature_gates: &'a [&'a str],
+    /// More flags of the API server.
+    pub flags: &'a [&'a str],
     /// Where its processes run.
     pub launcher: Launcher,
 }
@@ -50,7 +50,7 @@ impl<'a> Spec<'a> {
             address: Ipv4Addr::LOCALHOST,
             service_cidr: "10.0.0.0/24",
             tokens: &[],
-            feature_gates: &[],
+            flags: &[],
             launcher: Launcher::default(),
         }
     }
@@ -80,6 +80,7 @@ struct Parts {
     launcher: Launcher,
     authority: Authority,
     server: String,
+    port: u16,
 }
 
 impl ControlPlane {
@@ -105,6 +106,7 @@ impl ControlPlane {
             launcher: spec.launcher.clone(),
             authority: Authority::new(&format!("{}-ca", spec.name))?,
             server: format!("https://{}:{port}", spec.address),
+            port,
             dir,
         };
         parts.write_files(spec)?;
@@ -221,6 +223,11 @@ impl ControlPlane {
     /// The cluster's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The port that the API server listens on.
+    pub fn port(&self) -> u16 {
+        self.parts.port
     }
 
     /// Where the API server writes its audit log.
@@ -360,7 +367,7 @@ fn api_server_flags(dir: &Path, spec: &Spec<'_>, etcd: &str, port: u16) -> Vec<S
         // Megabytes; by default the file is put aside at 100, and with it half of the evidence.
         "--audit-log-maxsize=100000".to_owned(),
     ];
-    flags.extend(spec.feature_gates.iter().map(|gate| format!("--feature-gates={gate}")));
+    flags.extend(spec.flags.iter().map(|flag| (*flag).to_owned()));
     flags
 }
 

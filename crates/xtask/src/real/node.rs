@@ -82,7 +82,7 @@ impl Node {
             address: outside.inner_address(),
             service_cidr: &service_cidr,
             tokens: &tokens,
-            feature_gates: &[],
+            flags: &[],
             launcher: launcher.clone(),
         };
         let control = ControlPlane::start(scene, &spec).await?;

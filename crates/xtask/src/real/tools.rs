@@ -43,6 +43,8 @@ pub enum Need {
     Leasehold,
     /// The example controller whose reconciles take long, likewise.
     Slow,
+    /// The small controller that is compared, on each of what it is compared on.
+    Peers,
 }
 
 /// Where the built tools are.
@@ -113,6 +115,26 @@ impl Tools {
         target_dir().join(target_triple()).join("release/examples/slow")
     }
 
+    /// The small controller on controller-runtime.
+    pub fn peer_controller_runtime(&self) -> PathBuf {
+        self.bin.join(peer_controller_runtime().folder).join("peer")
+    }
+
+    /// The small controller on kube-rs.
+    pub fn peer_kube_rs(&self) -> PathBuf {
+        target_dir().join(target_triple()).join("release/peer-kube-rs")
+    }
+
+    /// The small controller on Leasehold.
+    pub fn peer_leasehold(&self) -> PathBuf {
+        target_dir().join(target_triple()).join("release/peer-leasehold")
+    }
+
+    /// What measures our queue.
+    pub fn queue_speed(&self) -> PathBuf {
+        target_dir().join(target_triple()).join("release/examples/queue_speed")
+    }
+
     /// Where the logs of failed checks are kept.
     pub fn failed_dir(&self) -> PathBuf {
         target_dir().join("real/failed")
@@ -138,8 +160,14 @@ impl Tools {
                 Need::Collector => self.build(&collector())?,
                 Need::Node => self.build(&containerd())?,
                 Need::Leasehold if self.given.is_some() => {}
-                Need::Leasehold => build_leasehold("--bin=leasehold")?,
-                Need::Slow => build_leasehold("--example=slow")?,
+                Need::Leasehold => build_release("leasehold", "--bin=leasehold")?,
+                Need::Slow => build_release("leasehold", "--example=slow")?,
+                Need::Peers => {
+                    self.build(&peer_controller_runtime())?;
+                    build_release("peer-kube-rs", "--bin=peer-kube-rs")?;
+                    build_release("peer-leasehold", "--bin=peer-leasehold")?;
+                    build_release("engine", "--example=queue_speed")?;
+                }
             }
         }
         Ok(())
@@ -225,6 +253,16 @@ fn collector() -> Build {
     }
 }
 
+fn peer_controller_runtime() -> Build {
+    let module = xtask::root().join("loadtest/peers/controller-runtime");
+    Build {
+        title: "the peer on controller-runtime (about 2 minutes)".to_owned(),
+        folder: format!("peer-controller-runtime-{}", digest(&module)),
+        module,
+        commands: vec![go(&["build", "-trimpath", "-ldflags=-s -w", "-o", "{out}/peer", "."])],
+    }
+}
+
 fn containerd() -> Build {
     let module = "github.com/containerd/containerd/v2";
     let package = |name| format!("{module}/cmd/{name}@v{CONTAINERD}");
@@ -276,21 +314,21 @@ fn digest(module: &Path) -> String {
     hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Builds a `target` of our own, static. Asks for what the environment asks for where it does, so that a
+/// Builds a `target` of a package of our own, static. Asks for what the environment asks for where it does, so that a
 /// run after other builds of the same kind has nothing to do.
-fn build_leasehold(target: &str) -> Result<()> {
-    eprintln!("building leasehold {target}, static, in release ...");
+fn build_release(package: &str, target: &str) -> Result<()> {
+    eprintln!("building {package} {target}, static, in release ...");
     let watch = Stopwatch::start();
     let mut flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     if !flags.contains("+crt-static") {
         flags.push_str(" -C target-feature=+crt-static");
     }
     let status = xtask::cargo()
-        .args(["build", "--release", "--package=leasehold", target, "--target", &target_triple()])
+        .args(["build", "--release", "--package", package, target, "--target", &target_triple()])
         .env("RUSTFLAGS", flags.trim())
         .status()?;
     if !status.success() {
-        bail!("cargo could not build leasehold");
+        bail!("cargo could not build {package}");
     }
     eprintln!("built it in {watch}");
     Ok(())

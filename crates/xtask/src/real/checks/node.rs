@@ -84,7 +84,7 @@ impl Stage {
             address: node.machine_address(),
             service_cidr: "10.0.0.0/24",
             tokens: &[format!("fleet,{REMOTE_USER},{REMOTE_USER},")],
-            feature_gates: &[],
+            flags: &[],
             launcher: Launcher::default(),
         };
         let remote = ControlPlane::start(scene, &remote).await?;

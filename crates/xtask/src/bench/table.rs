@@ -1,0 +1,249 @@
+//! What was measured, what it is held against, and how that is shown. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::peer::Peer;
+use crate::chaos::report::Table;
+
+/// What a figure is told in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Microseconds.
+    Micros,
+    /// Milliseconds.
+    Millis,
+    /// Bytes.
+    Bytes,
+    /// How often in a second.
+    PerSecond,
+    /// Pieces.
+    Count,
+}
+
+/// What ours is to reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Target {
+    /// No more than this.
+    AtMost(f64),
+    /// No more than so many times what that peer needs.
+    AtMostTimes(f64, Peer),
+    /// At least so many times what that peer does.
+    AtLeastTimes(f64, Peer),
+}
+
+/// One figure of every peer that has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// What it is.
+    pub name: String,
+    /// What it is told in.
+    pub unit: Unit,
+    /// What is to be reached.
+    pub targets: Vec<Target>,
+    values: BTreeMap<Peer, Vec<f64>>,
+}
+
+impl Figure {
+    /// One without values yet.
+    pub fn new(name: impl Into<String>, unit: Unit, targets: &[Target]) -> Self {
+        let (name, targets) = (name.into(), targets.to_vec());
+        Self { name, unit, targets, values: BTreeMap::new() }
+    }
+
+    /// Adds what was measured once.
+    pub fn add(&mut self, peer: Peer, value: f64) {
+        eprintln!("{}: {} {}", self.name, peer.name(), self.unit.show(value));
+        self.values.entry(peer).or_default().push(value);
+    }
+
+    fn median(&self, peer: Peer) -> Option<f64> {
+        median(self.values.get(&peer)?)
+    }
+
+    /// Ours to that peer's.
+    fn ratio(&self, peer: Peer) -> Option<f64> {
+        Some(self.median(Peer::Leasehold)? / self.median(peer)?)
+    }
+
+    /// Whether a target is met; `None` where what it is held against was not measured.
+    fn meets(&self, target: Target) -> Option<bool> {
+        match target {
+            Target::AtMost(bound) => Some(self.median(Peer::Leasehold)? <= bound),
+            Target::AtMostTimes(times, peer) => Some(self.ratio(peer)? <= times),
+            Target::AtLeastTimes(times, peer) => Some(self.ratio(peer)? >= times),
+        }
+    }
+
+    fn verdict(&self) -> &'static str {
+        let met: Vec<_> = self.targets.iter().map(|target| self.meets(*target)).collect();
+        match () {
+            () if met.contains(&Some(false)) => "not met",
+            () if met.contains(&None) => "not measured",
+            () if met.is_empty() => "-",
+            () => "met",
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let cell = |peer: Peer| match (self.median(peer), self.ratio(peer)) {
+            (Some(value), _) if peer == Peer::Leasehold => self.unit.show(value),
+            (Some(value), Some(ratio)) => format!("{} ({ratio:.2}x)", self.unit.show(value)),
+            (Some(value), None) => self.unit.show(value),
+            (None, _) => "-".to_owned(),
+        };
+        let targets: Vec<_> = self.targets.iter().map(|target| target.show(self.unit)).collect();
+        let targets = if targets.is_empty() { "-".to_owned() } else { targets.join(", ") };
+        let mut cells = vec![self.name.clone()];
+        cells.extend(Peer::ALL.map(cell));
+        cells.extend([targets, self.verdict().to_owned()]);
+        cells
+    }
+
+    fn json(&self) -> Value {
+        let peers = self.values.iter().map(|(peer, values)| {
+            let median = median(values);
+            let told = json!({"median": median, "ours": self.ratio(*peer), "values": values});
+            (peer.name().to_owned(), told)
+        });
+        let targets: Vec<_> = self
+            .targets
+            .iter()
+            .map(|target| json!({"target": target.show(self.unit), "met": self.meets(*target)}))
+            .collect();
+        json!({
+            "figure": self.name,
+            "unit": self.unit.name(),
+            "peers": peers.collect::<serde_json::Map<_, _>>(),
+            "targets": targets,
+            "verdict": self.verdict(),
+        })
+    }
+}
+
+impl Unit {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Micros => "us",
+            Self::Millis => "ms",
+            Self::Bytes => "B",
+            Self::PerSecond => "/s",
+            Self::Count => "",
+        }
+    }
+
+    fn show(self, value: f64) -> String {
+        let digits = match self {
+            Self::Millis => format!("{value:.2}"),
+            Self::Micros if value < 10.0 => format!("{value:.2}"),
+            Self::Micros | Self::Bytes | Self::PerSecond | Self::Count => format!("{value:.0}"),
+        };
+        format!("{digits} {}", self.name()).trim_end().to_owned()
+    }
+}
+
+impl Target {
+    fn show(self, unit: Unit) -> String {
+        match self {
+            Self::AtMost(bound) => format!("<= {}", unit.show(bound)),
+            Self::AtMostTimes(times, peer) => format!("<= {times}x {}", peer.name()),
+            Self::AtLeastTimes(times, peer) => format!(">= {times}x {}", peer.name()),
+        }
+    }
+}
+
+/// The table of all figures.
+pub fn table(figures: &[Figure]) -> Table {
+    let mut heading = vec!["figure".to_owned()];
+    heading.extend(Peer::ALL.map(|peer| match peer {
+        Peer::Leasehold => peer.name().to_owned(),
+        other => format!("{} (ours to it)", other.name()),
+    }));
+    heading.extend(["to reach", "met?"].map(str::to_owned));
+    Table { heading, rows: figures.iter().map(Figure::cells).collect() }
+}
+
+/// The figures for programs, each value that was measured among them.
+pub fn json(figures: &[Figure]) -> Value {
+    figures.iter().map(Figure::json).collect()
+}
+
+/// The middle one, or the mean of the two in the middle.
+pub fn median(values: &[f64]) -> Option<f64> {
+    quantile(values, 0.5)
+}
+
+/// The value below which `share` of the values lie, between two of them in proportion.
+pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let place = share * sorted.len().checked_sub(1)? as f64;
+    let (low, high) = (place.floor(), place.ceil());
+    let (below, above) = (sorted[low as usize], sorted[high as usize]);
+    Some(below + (above - below) * (place - low))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chaos::report::Format;
+
+    fn figure(targets: &[Target], values: &[(Peer, &[f64])]) -> Figure {
+        let mut figure = Figure::new("CPU", Unit::Micros, targets);
+        for (peer, values) in values {
+            values.iter().for_each(|value| figure.add(*peer, *value));
+        }
+        figure
+    }
+
+    #[test]
+    fn medians_and_quantiles() {
+        for (values, expect) in [
+            (&[][..], None),
+            (&[3.0], Some(3.0)),
+            (&[9.0, 1.0, 5.0], Some(5.0)),
+            (&[4.0, 1.0, 3.0, 2.0], Some(2.5)),
+        ] {
+            assert_eq!(median(values), expect, "{values:?}");
+        }
+        let hundred: Vec<f64> = (0..=100).map(f64::from).collect();
+        for (share, expect) in [(0.0, 0.0), (0.5, 50.0), (0.99, 99.0), (1.0, 100.0)] {
+            assert_eq!(quantile(&hundred, share), Some(expect));
+        }
+    }
+
+    #[test]
+    fn a_verdict_is_met_only_if_every_target_is() {
+        use Peer::{Bare, KubeRs, Leasehold};
+        let measured: &[(Peer, &[f64])] = &[(Leasehold, &[30.0, 900.0, 20.0]), (KubeRs, &[60.0])];
+        for (targets, expect) in [
+            (&[][..], "-"),
+            (&[Target::AtMost(30.0)], "met"),
+            (&[Target::AtMost(29.0)], "not met"),
+            (&[Target::AtMostTimes(0.5, KubeRs)], "met"),
+            (&[Target::AtMostTimes(0.4, KubeRs)], "not met"),
+            (&[Target::AtLeastTimes(0.5, KubeRs)], "met"),
+            (&[Target::AtLeastTimes(0.6, KubeRs)], "not met"),
+            (&[Target::AtMost(30.0), Target::AtMostTimes(0.4, KubeRs)], "not met"),
+            (&[Target::AtMostTimes(1.2, Bare)], "not measured"),
+            (&[Target::AtMostTimes(1.2, Bare), Target::AtMost(29.0)], "not met"),
+        ] {
+            assert_eq!(figure(targets, measured).verdict(), expect, "{targets:?}");
+        }
+    }
+
+    #[test]
+    fn the_table_shows_medians_ratios_and_targets() {
+        let targets = [Target::AtMostTimes(0.7, Peer::KubeRs)];
+        let measured: &[(Peer, &[f64])] = &[(Peer::Leasehold, &[30.0]), (Peer::KubeRs, &[60.0])];
+        let figures = [figure(&targets, measured)];
+        let text = table(&figures).render(Format::Text);
+        let row: Vec<_> = text.lines().nth(1).unwrap().split("  ").map(str::trim).collect();
+        let row: Vec<_> = row.into_iter().filter(|cell| !cell.is_empty()).collect();
+        assert_eq!(row, ["CPU", "30 us", "-", "60 us (0.50x)", "-", "<= 0.7x kube-rs", "met"]);
+        let json = json(&figures);
+        assert_eq!(json[0]["peers"]["kube-rs"]["ours"], 0.5);
+        assert_eq!(json[0]["targets"][0]["met"], true);
+    }
+}

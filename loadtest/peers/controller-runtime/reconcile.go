@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// reconciler reconciles in one of the modes that do.
+type reconciler struct {
+	client client.Client
+	mode   string
+	tally  *tally
+}
+
+func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	trigger := r.tally.trigger.Load()
+	var bench Bench
+	if err := r.client.Get(ctx, request.NamespacedName, &bench); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	switch {
+	case r.mode == "latency" && bench.Spec.Touched != nil:
+		say(started{"started", *bench.Spec.Touched, time.Now().UnixNano()})
+	case r.mode == "patch" && bench.Status.Trigger != trigger && trigger != 0:
+		patch := fmt.Appendf(nil, `{"status":{"trigger":%d}}`, trigger)
+		if err := r.client.Status().Patch(ctx, &bench, client.RawPatch(types.MergePatchType, patch)); err != nil {
+			return ctrl.Result{}, err
+		}
+		r.tally.record(request.Name, trigger)
+	case r.mode == "noop":
+		r.tally.record(request.Name, trigger)
+	}
+	return ctrl.Result{}, nil
+}
+
+func addReconciler(mgr ctrl.Manager, args arguments) error {
+	tally := newTally(args.objects)
+	all := func(_ context.Context, object client.Object) []reconcile.Request {
+		number, err := strconv.ParseUint(object.(*corev1.ConfigMap).Data["number"], 10, 64)
+		if err != nil {
+			return nil
+		}
+		tally.begin(number)
+		requests := make([]reconcile.Request, args.objects)
+		for index := range requests {
+			key := types.NamespacedName{Namespace: args.namespace, Name: name(index)}
+			requests[index] = reconcile.Request{NamespacedName: key}
+		}
+		return requests
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("bench").
+		For(&Bench{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(all)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: args.workers}).
+		Complete(&reconciler{client: mgr.GetClient(), mode: args.mode, tally: tally})
+}

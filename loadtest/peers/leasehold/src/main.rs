@@ -1,0 +1,125 @@
+//! The small controller of `cargo xtask bench` on Leasehold: the whole manager, as a user runs it,
+//! with the workload cluster as its home.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use engine::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler, predicate};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use leasehold::config::{ClusterSources, Config, Home, KubeconfigSource};
+use leasehold::{Departure, Manager};
+use model::ObjectKey;
+use peer::bench::{self, Bench};
+use peer::lines::{Line, Request, Requests, say};
+use peer::{Args, Mode, Tally, clock, heap_bytes};
+use prometheus::Registry;
+use tokio_util::sync::CancellationToken;
+
+mod idle;
+
+/// The name of the controller.
+const NAME: &str = "bench";
+
+/// Reconciles in one of the modes that do.
+struct Reconcile {
+    mode: Mode,
+    tally: Arc<Tally>,
+}
+
+impl Reconciler for Reconcile {
+    type Kind = Bench;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let trigger = self.tally.trigger();
+        let Some(bench) = ctx.get::<Bench>(key.namespace.as_deref(), &key.name)? else {
+            return Ok(Action::Done);
+        };
+        match self.mode {
+            Mode::Latency => {
+                if let Some(value) = bench.spec.touched {
+                    say(Line::Started { value, unix_nanos: clock::unix_nanos() });
+                }
+            }
+            Mode::Patch if bench.trigger() != trigger && trigger != 0 => {
+                let namespace = key.namespace.as_deref().unwrap_or_default();
+                let api = Api::<Bench>::namespaced(ctx.client(), namespace);
+                let patch = Patch::Merge(bench::patch(trigger));
+                api.patch_status(&key.name, &PatchParams::default(), &patch).await?;
+                self.tally.record(&key.name, trigger);
+            }
+            Mode::Noop => self.tally.record(&key.name, trigger),
+            _ => {}
+        }
+        Ok(Action::Done)
+    }
+}
+
+fn controller(args: &Args) -> ControllerSpec {
+    match args.mode {
+        Mode::Pods => idle::caching::<Pod>(&args.namespace),
+        Mode::Customs => idle::caching::<Bench>(&args.namespace),
+        Mode::Kinds => idle::twenty_kinds(&args.namespace),
+        _ => reconciling(args),
+    }
+}
+
+fn reconciling(args: &Args) -> ControllerSpec {
+    let tally = Arc::new(Tally::new(args.objects));
+    let (counted, namespace, objects) = (Arc::clone(&tally), args.namespace.clone(), args.objects);
+    Controller::for_kind::<Bench>(NAME)
+        .namespace(&args.namespace)
+        .predicate(predicate::generation_changed())
+        .watches::<ConfigMap>(move |map, _| {
+            let number = map.data.as_ref().and_then(|data| data.get("number"));
+            let Some(number) = number.and_then(|number| number.parse().ok()) else {
+                return Vec::new();
+            };
+            counted.begin(number);
+            (0..objects).map(|index| (Some(namespace.clone()), bench::name(index))).collect()
+        })
+        .workers(args.workers)
+        .reconciler(Reconcile { mode: args.mode, tally })
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let args = Args::parse();
+    let mut requests = Requests::listen();
+    let home = Home::Kubeconfig { path: args.kubeconfig.clone(), context: None };
+    let source = KubeconfigSource { path: args.kubeconfig.clone(), contexts: None };
+    let clusters = ClusterSources { kubeconfigs: vec![source], ..ClusterSources::default() };
+    let config = Config::new(home, NAME, clusters);
+    let _telemetry = telemetry::init(&config.log, config.otlp.as_ref())?;
+    let manager = Manager::new(config).controller(controller(&args));
+    let metrics = manager.metrics();
+    let shutdown = CancellationToken::new();
+    let run = tokio::spawn(manager.run(shutdown.clone()));
+    while let Some(request) = requests.next().await? {
+        match request {
+            Request::Count => {
+                say(Line::Counted { objects: sum(&metrics, "leasehold_cache_objects") });
+            }
+            Request::Heap => {
+                let cache_bytes = Some(sum(&metrics, "leasehold_cache_bytes"));
+                say(Line::Heap { bytes: heap_bytes(), cache_bytes });
+            }
+            Request::Trigger(_) => {}
+        }
+    }
+    shutdown.cancel();
+    match run.await.context("the manager panicked")?? {
+        Departure::HandedOver => Ok(()),
+        Departure::Abandoned => anyhow::bail!("left without handing over"),
+    }
+}
+
+/// A gauge, summed over its series.
+fn sum(metrics: &Registry, name: &str) -> usize {
+    let families = metrics.gather();
+    let family = families.iter().filter(|family| family.name() == name);
+    let values = family.flat_map(|family| family.get_metric()).map(|m| m.get_gauge().get_value());
+    values.sum::<f64>() as usize
+}

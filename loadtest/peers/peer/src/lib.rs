@@ -1,0 +1,37 @@
+//! What the small controllers that `cargo xtask bench` compares have in common where they are
+//! written in Rust: the kind they reconcile, their command line, and what they say to the harness.
+//!
+//! ```text
+//! harness ── lines on standard input: count, heap, trigger N ──▶ peer
+//!         ◀── JSON lines on standard output: ready, done, started, counted, heap ──
+//! ```
+//!
+//! A peer ends when its standard input does. The same protocol in Go is in
+//! `loadtest/peers/controller-runtime/`.
+//!
+//! # Invariants
+//! - What is counted here costs every peer the same, and little: a few atomic operations for each
+//!   reconcile and each allocation.
+//! - `clock` alone reads clocks.
+
+use std::alloc::System;
+
+use cap::Cap;
+
+mod args;
+pub mod bench;
+pub mod clock;
+pub mod lines;
+pub mod tally;
+
+pub use args::{Args, Mode};
+pub use tally::Tally;
+
+/// Counts what is allocated, so that a peer can tell its heap.
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+
+/// Bytes that are allocated and not freed.
+pub fn heap_bytes() -> usize {
+    ALLOCATOR.allocated()
+}
