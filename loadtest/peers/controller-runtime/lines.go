@@ -4,15 +4,19 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"runtime"
+	goruntime "runtime"
 	"sync"
 
-	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
 var stdout sync.Mutex
@@ -52,13 +56,13 @@ type heap struct {
 }
 
 // answer does what the harness asks for, until it asks no more.
-func answer(ctx context.Context, in io.Reader, from cache.Cache, kinds []client.Object) error {
+func answer(ctx context.Context, in io.Reader, mgr ctrl.Manager, kinds []client.Object) error {
 	say(map[string]string{"event": "ready"})
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		switch line := lines.Text(); line {
 		case "count":
-			objects, err := count(ctx, from, kinds)
+			objects, err := count(ctx, mgr.GetCache(), mgr.GetScheme(), kinds)
 			if err != nil {
 				return err
 			}
@@ -74,26 +78,34 @@ func answer(ctx context.Context, in io.Reader, from cache.Cache, kinds []client.
 
 // heapBytes is what the heap holds once garbage is collected, that of finalizers too.
 func heapBytes() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var stats runtime.MemStats
-	runtime.ReadMemStats(&stats)
+	goruntime.GC()
+	goruntime.GC()
+	var stats goruntime.MemStats
+	goruntime.ReadMemStats(&stats)
 	return stats.HeapAlloc
 }
 
-// count tells how many objects are cached. It does not wait for caches to fill.
-func count(ctx context.Context, from cache.Cache, kinds []client.Object) (int, error) {
+// count tells how many objects are cached, once the caches are filled.
+func count(ctx context.Context, from cache.Cache, scheme *runtime.Scheme, kinds []client.Object) (int, error) {
 	objects := 0
 	for _, kind := range kinds {
-		informer, err := from.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		gvk, err := apiutil.GVKForObject(kind, scheme)
 		if err != nil {
 			return 0, err
 		}
-		all, ok := informer.(interface{ GetStore() toolscache.Store })
-		if !ok {
-			return 0, fmt.Errorf("an informer of %T does not show its store", kind)
+		list, err := scheme.New(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
+		if err != nil {
+			return 0, err
 		}
-		objects += len(all.GetStore().ListKeys())
+		var unstarted *cache.ErrCacheNotStarted
+		err = from.List(ctx, list.(client.ObjectList), client.UnsafeDisableDeepCopy)
+		if errors.As(err, &unstarted) {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		objects += meta.LenList(list)
 	}
 	return objects, nil
 }

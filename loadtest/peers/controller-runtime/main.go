@@ -58,7 +58,7 @@ func run(args arguments) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
-	if err := answer(ctx, os.Stdin, mgr.GetCache(), kinds); err != nil && err != io.EOF {
+	if err := answer(ctx, os.Stdin, mgr, kinds); err != nil && err != io.EOF {
 		return err
 	}
 	cancel()

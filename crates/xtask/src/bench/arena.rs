@@ -13,13 +13,20 @@ use crate::real::{Scene, kubectl};
 
 /// The namespace of the objects.
 pub const FULL: &str = "bench";
-/// One without any.
-pub const EMPTY: &str = "bench-empty";
+/// One with a single object of each kind: a peer that has it in its cache is known to watch.
+pub const SINGLE: &str = "bench-single";
 /// Requests at once while objects are made.
 const WRITERS: usize = 16;
-const CUSTOMS: &str = "/apis/bench.leasehold.dev/v1/namespaces/bench/benches";
-const PODS: &str = "/api/v1/namespaces/bench/pods";
+const CUSTOMS: Kind = Kind { root: "/apis/bench.leasehold.dev/v1", plural: "benches" };
+const PODS: Kind = Kind { root: "/api/v1", plural: "pods" };
 const TRIGGER: &str = "/api/v1/namespaces/bench/configmaps/trigger";
+
+/// A kind of objects, as it is found in paths.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    root: &'static str,
+    plural: &'static str,
+}
 
 /// The server and what is in it.
 pub struct Arena<'a> {
@@ -45,7 +52,7 @@ impl<'a> Arena<'a> {
         plane.kubectl.apply_path(&xtask::root().join("deploy/charts/leasehold/crds")).await?;
         plane.kubectl.apply(&objects::definition().to_string()).await?;
         plane.kubectl.run(&["wait", "--for=condition=Established", "crd", "--all"]).await?;
-        for namespace in [HOME_NAMESPACE, FULL, EMPTY] {
+        for namespace in [HOME_NAMESPACE, FULL, SINGLE] {
             plane.kubectl.run(&["create", "namespace", namespace]).await?;
         }
         let this = Self { scene, plane, objects, numbers: Cell::new(0) };
@@ -90,7 +97,7 @@ impl<'a> Arena<'a> {
     /// # Errors
     /// If the server refuses.
     pub async fn touch(&self, index: usize, number: u64) -> Result<()> {
-        let path = format!("{CUSTOMS}/{}", objects::name(index));
+        let path = format!("{}/{}", CUSTOMS.collection(FULL), objects::name(index));
         kubectl::merge(&self.plane.client, &path, &json!({"spec": {"touched": number}})).await
     }
 
@@ -99,14 +106,15 @@ impl<'a> Arena<'a> {
     async fn add(
         &self,
         maker: &str,
-        path: &str,
+        kind: Kind,
         keeper: &str,
-        object: fn(usize) -> Value,
+        object: fn(usize, &str) -> Value,
     ) -> Result<()> {
-        stream::iter(0..self.objects)
-            .map(async |index| {
-                let object = object(index);
-                self.write("POST", path, maker, &object).await?;
+        let places = (0..self.objects).map(|index| (index, FULL)).chain([(0, SINGLE)]);
+        stream::iter(places)
+            .map(async |(index, namespace)| {
+                let (object, path) = (object(index, namespace), kind.collection(namespace));
+                self.write("POST", &path, maker, &object).await?;
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
                 let status = json!({"status": object["status"]});
                 self.write("PATCH", &format!("{path}/{name}/status"), keeper, &status).await
@@ -129,5 +137,11 @@ impl<'a> Arena<'a> {
         let answer = self.plane.client.request_text(request).await;
         answer.with_context(|| format!("{method} {path}"))?;
         Ok(())
+    }
+}
+
+impl Kind {
+    fn collection(self, namespace: &str) -> String {
+        format!("{}/namespaces/{namespace}/{}", self.root, self.plural)
     }
 }

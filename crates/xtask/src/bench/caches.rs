@@ -1,10 +1,10 @@
 //! What it costs to list objects and to have them in the cache: a process that watches a full
-//! namespace beside one that watches an empty one.
+//! namespace beside one that watches a namespace with a single object.
 
 use anyhow::Result;
 
 use super::Plan;
-use super::arena::{Arena, EMPTY, FULL};
+use super::arena::{Arena, FULL, SINGLE};
 use super::peer::{Peer, Running, Task};
 use super::table::{Figure, Target, Unit};
 
@@ -48,15 +48,15 @@ async fn measure(
     let mut cache = Figure::new(name, Unit::Bytes, of_heap);
     let mut cpu = Figure::new(format!("CPU to list and cache a {what}"), Unit::Micros, of_cpu);
     for peer in plan.turns(&Peer::CONTROLLERS) {
-        let empty = read(arena, peer, mode, EMPTY, 0).await?;
+        let single = read(arena, peer, mode, SINGLE, 1).await?;
         let full = read(arena, peer, mode, FULL, arena.objects).await?;
-        let each = |full: f64, empty: f64| (full - empty) / arena.objects as f64;
-        growth.add(peer, each(full.resident, empty.resident));
-        heap.add(peer, each(full.heap, empty.heap));
-        if let (Some(full), Some(empty)) = (full.cache, empty.cache) {
-            cache.add(peer, each(full, empty));
+        let each = |full: f64, single: f64| (full - single) / (arena.objects - 1) as f64;
+        growth.add(peer, each(full.resident, single.resident));
+        heap.add(peer, each(full.heap, single.heap));
+        if let (Some(full), Some(single)) = (full.cache, single.cache) {
+            cache.add(peer, each(full, single));
         }
-        cpu.add(peer, each(full.cpu_micros, empty.cpu_micros));
+        cpu.add(peer, each(full.cpu_micros, single.cpu_micros));
     }
     Ok(vec![growth, heap, cache, cpu])
 }

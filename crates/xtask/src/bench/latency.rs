@@ -66,7 +66,7 @@ pub async fn connections(arena: &Arena<'_>, plan: Plan) -> Result<Vec<Figure>> {
         &[Target::AtMost(MAX_CONNECTIONS)],
     );
     for peer in plan.turns(&Peer::CONTROLLERS) {
-        let task = Task { mode: "kinds", namespace: FULL, objects: 0, workers: 1 };
+        let task = Task { mode: "kinds", namespace: FULL, objects: 1, workers: 1 };
         let running = Running::settled(arena, peer, task).await?;
         figure.add(peer, running.connections(arena.plane.port())? as f64);
         running.end().await?;

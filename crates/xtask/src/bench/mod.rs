@@ -63,7 +63,7 @@ pub struct Args {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Objects of each kind.
-    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(2..=50_000))]
     objects: u32,
     /// Print JSON instead of a table, every value that was measured in it.
     #[arg(long)]

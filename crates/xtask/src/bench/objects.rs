@@ -2,12 +2,9 @@
 //! API server takes them.
 
 #[path = "../../../engine/examples/objects/mod.rs"]
-#[expect(dead_code, reason = "each user takes what it needs")]
 mod synthetic;
 
 use serde_json::{Value, json};
-
-use super::arena::FULL;
 
 /// What the server itself writes into metadata.
 const OF_THE_SERVER: [&str; 5] =
@@ -19,13 +16,13 @@ pub fn name(index: usize) -> String {
 }
 
 /// A Pod of about 8 KB.
-pub fn pod(index: usize) -> Value {
-    prepare(&synthetic::pod(index))
+pub fn pod(index: usize, namespace: &str) -> Value {
+    prepare(&synthetic::pod(index), namespace)
 }
 
 /// A custom resource of about 2.3 KB.
-pub fn custom(index: usize) -> Value {
-    let mut object = prepare(&synthetic::custom(index));
+pub fn custom(index: usize, namespace: &str) -> Value {
+    let mut object = prepare(&synthetic::custom(index), namespace);
     object["apiVersion"] = json!("bench.leasehold.dev/v1");
     object["kind"] = json!("Bench");
     object["metadata"]["name"] = json!(name(index));
@@ -57,11 +54,11 @@ pub fn definition() -> Value {
     })
 }
 
-fn prepare(text: &str) -> Value {
+fn prepare(text: &str, namespace: &str) -> Value {
     let mut object: Value = serde_json::from_str(text).expect("synthetic objects are JSON");
     let metadata = object["metadata"].as_object_mut().expect("an object has metadata");
     OF_THE_SERVER.iter().for_each(|key| drop(metadata.remove(*key)));
-    metadata.insert("namespace".to_owned(), json!(FULL));
+    metadata.insert("namespace".to_owned(), json!(namespace));
     object
 }
 
@@ -73,8 +70,10 @@ mod tests {
 
     #[test]
     fn objects_are_as_large_as_is_said_and_no_two_have_one_name() {
-        for (object, bytes) in [(pod as fn(usize) -> Value, 6_500..9_500), (custom, 1_800..2_800)] {
-            let all: Vec<Value> = (0..500).map(object).collect();
+        for (object, bytes) in
+            [(pod as fn(usize, &str) -> Value, 6_500..9_500), (custom, 1_800..2_800)]
+        {
+            let all: Vec<Value> = (0..500).map(|index| object(index, "bench")).collect();
             let names: BTreeSet<_> =
                 all.iter().map(|o| o["metadata"]["name"].to_string()).collect();
             assert_eq!(names.len(), all.len());
@@ -85,7 +84,7 @@ mod tests {
 
     #[test]
     fn nothing_is_left_that_only_a_server_writes() {
-        for object in [pod(1), custom(1)] {
+        for object in [pod(1, "bench"), custom(1, "bench")] {
             assert!(OF_THE_SERVER.iter().all(|key| object["metadata"].get(key).is_none()));
             assert!(object["status"].is_object());
         }

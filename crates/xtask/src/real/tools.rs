@@ -28,6 +28,17 @@ const NODE_PACKAGES: &[Package] = &[
     ("util-linux", "/usr/bin/nsenter"),
 ];
 
+/// What cargo is asked for to build the peers in Rust. All at once, so that what they share is built
+/// once.
+const PEERS: &[&str] = &[
+    "--package=peer-kube-rs",
+    "--bin=peer-kube-rs",
+    "--package=peer-leasehold",
+    "--bin=peer-leasehold",
+    "--package=engine",
+    "--example=queue_speed",
+];
+
 /// Something a check cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
@@ -160,13 +171,11 @@ impl Tools {
                 Need::Collector => self.build(&collector())?,
                 Need::Node => self.build(&containerd())?,
                 Need::Leasehold if self.given.is_some() => {}
-                Need::Leasehold => build_release("leasehold", "--bin=leasehold")?,
-                Need::Slow => build_release("leasehold", "--example=slow")?,
+                Need::Leasehold => build_release(&["--package=leasehold", "--bin=leasehold"])?,
+                Need::Slow => build_release(&["--package=leasehold", "--example=slow"])?,
                 Need::Peers => {
                     self.build(&peer_controller_runtime())?;
-                    build_release("peer-kube-rs", "--bin=peer-kube-rs")?;
-                    build_release("peer-leasehold", "--bin=peer-leasehold")?;
-                    build_release("engine", "--example=queue_speed")?;
+                    build_release(PEERS)?;
                 }
             }
         }
@@ -314,21 +323,23 @@ fn digest(module: &Path) -> String {
     hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Builds a `target` of a package of our own, static. Asks for what the environment asks for where it does, so that a
-/// run after other builds of the same kind has nothing to do.
-fn build_release(package: &str, target: &str) -> Result<()> {
-    eprintln!("building {package} {target}, static, in release ...");
+/// Builds what of our own is `wanted`, static. Asks for what the environment asks for where it does,
+/// so that a run after other builds of the same kind has nothing to do.
+fn build_release(wanted: &[&str]) -> Result<()> {
+    let words = wanted.join(" ");
+    eprintln!("building {words}, static, in release ...");
     let watch = Stopwatch::start();
     let mut flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     if !flags.contains("+crt-static") {
         flags.push_str(" -C target-feature=+crt-static");
     }
     let status = xtask::cargo()
-        .args(["build", "--release", "--package", package, target, "--target", &target_triple()])
+        .args(["build", "--release", "--target", &target_triple()])
+        .args(wanted)
         .env("RUSTFLAGS", flags.trim())
         .status()?;
     if !status.success() {
-        bail!("cargo could not build {package}");
+        bail!("cargo could not build {words}");
     }
     eprintln!("built it in {watch}");
     Ok(())
