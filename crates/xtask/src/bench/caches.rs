@@ -21,9 +21,9 @@ struct Reading {
 /// # Errors
 /// If a peer fails.
 pub async fn pods(arena: &Arena<'_>, plan: Plan) -> Result<Vec<Figure>> {
-    let growth = [Target::AtMostTimes(0.125, Peer::ControllerRuntime)];
-    let cpu = [Target::AtMostTimes(0.5, Peer::ControllerRuntime)];
-    measure(arena, plan, "Pod", "pods", [&growth, &[Target::AtMost(1200.0)], &cpu]).await
+    let growth = [Target::Share(0.125, Peer::ControllerRuntime)];
+    let cpu = [Target::Share(0.5, Peer::ControllerRuntime)];
+    measure(arena, plan, "Pod", "pods", [&growth, &[Target::Bound(1200.0)], &cpu]).await
 }
 
 /// Custom resources of 2.3 KB.
@@ -31,7 +31,7 @@ pub async fn pods(arena: &Arena<'_>, plan: Plan) -> Result<Vec<Figure>> {
 /// # Errors
 /// If a peer fails.
 pub async fn customs(arena: &Arena<'_>, plan: Plan) -> Result<Vec<Figure>> {
-    let targets: [&[Target]; 3] = [&[], &[Target::AtMost(500.0)], &[]];
+    let targets: [&[Target]; 3] = [&[], &[Target::Bound(500.0)], &[]];
     measure(arena, plan, "custom resource", "customs", targets).await
 }
 

@@ -21,7 +21,7 @@ const MAX_CONNECTIONS: f64 = 2.0;
 /// # Errors
 /// If a peer fails.
 pub async fn latency(arena: &Arena<'_>, plan: Plan) -> Result<Vec<Figure>> {
-    let targets = [Peer::ControllerRuntime, Peer::KubeRs].map(|p| Target::AtMostTimes(LEVEL, p));
+    let targets = [Peer::ControllerRuntime, Peer::KubeRs].map(|p| Target::Share(LEVEL, p));
     let mut figures = [50, 99].map(|percent| {
         let name = format!("from a change to its reconcile, idle, p{percent}");
         (percent, Figure::new(name, Unit::Millis, &targets))
@@ -63,7 +63,7 @@ pub async fn connections(arena: &Arena<'_>, plan: Plan) -> Result<Vec<Figure>> {
     let mut figure = Figure::new(
         "connections to one cluster, 20 watched kinds",
         Unit::Count,
-        &[Target::AtMost(MAX_CONNECTIONS)],
+        &[Target::Bound(MAX_CONNECTIONS)],
     );
     for peer in plan.turns(&Peer::CONTROLLERS) {
         let task = Task { mode: "kinds", namespace: FULL, objects: 1, workers: 1 };

@@ -16,7 +16,7 @@ use crate::real::tools::Tools;
 /// # Errors
 /// If a program fails.
 pub fn queues(tools: &Tools, plan: Plan) -> Result<Vec<Figure>> {
-    let target = Target::AtLeastTimes(5.0, Peer::ControllerRuntime);
+    let target = Target::Lead(5.0, Peer::ControllerRuntime);
     let mut figure = Figure::new("queue add + get + done", Unit::PerSecond, &[target]);
     for peer in plan.turns(&[Peer::Leasehold, Peer::ControllerRuntime]) {
         let (program, arguments) = match peer {

@@ -20,9 +20,9 @@ const REPEATS: usize = 5;
 /// If a peer fails.
 pub async fn patches(arena: &Arena<'_>, plan: Plan) -> Result<Vec<Figure>> {
     let targets = [
-        Target::AtMostTimes(0.3, Peer::ControllerRuntime),
-        Target::AtMostTimes(0.7, Peer::KubeRs),
-        Target::AtMostTimes(1.2, Peer::Bare),
+        Target::Share(0.3, Peer::ControllerRuntime),
+        Target::Share(0.7, Peer::KubeRs),
+        Target::Share(1.2, Peer::Bare),
     ];
     let mut figure =
         Figure::new("CPU per status-patch reconcile, 10 workers", Unit::Micros, &targets);
@@ -48,10 +48,7 @@ pub async fn patches(arena: &Arena<'_>, plan: Plan) -> Result<Vec<Figure>> {
 pub async fn noops(arena: &Arena<'_>, plan: Plan) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for workers in WORKERS {
-        let targets = [
-            Target::AtLeastTimes(1.0, Peer::ControllerRuntime),
-            Target::AtLeastTimes(1.0, Peer::KubeRs),
-        ];
+        let targets = [Target::Lead(1.0, Peer::ControllerRuntime), Target::Lead(1.0, Peer::KubeRs)];
         let plural = if workers == 1 { "worker" } else { "workers" };
         let name = format!("no-op reconciles, {workers} {plural}");
         let mut figure = Figure::new(name, Unit::PerSecond, &targets);

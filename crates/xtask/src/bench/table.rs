@@ -26,11 +26,11 @@ pub enum Unit {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Target {
     /// No more than this.
-    AtMost(f64),
+    Bound(f64),
     /// No more than so many times what that peer needs.
-    AtMostTimes(f64, Peer),
+    Share(f64, Peer),
     /// At least so many times what that peer does.
-    AtLeastTimes(f64, Peer),
+    Lead(f64, Peer),
 }
 
 /// One figure of every peer that has it.
@@ -70,9 +70,9 @@ impl Figure {
     /// Whether a target is met; `None` where what it is held against was not measured.
     fn meets(&self, target: Target) -> Option<bool> {
         match target {
-            Target::AtMost(bound) => Some(self.median(Peer::Leasehold)? <= bound),
-            Target::AtMostTimes(times, peer) => Some(self.ratio(peer)? <= times),
-            Target::AtLeastTimes(times, peer) => Some(self.ratio(peer)? >= times),
+            Target::Bound(bound) => Some(self.median(Peer::Leasehold)? <= bound),
+            Target::Share(times, peer) => Some(self.ratio(peer)? <= times),
+            Target::Lead(times, peer) => Some(self.ratio(peer)? >= times),
         }
     }
 
@@ -146,9 +146,9 @@ impl Unit {
 impl Target {
     fn show(self, unit: Unit) -> String {
         match self {
-            Self::AtMost(bound) => format!("<= {}", unit.show(bound)),
-            Self::AtMostTimes(times, peer) => format!("<= {times}x {}", peer.name()),
-            Self::AtLeastTimes(times, peer) => format!(">= {times}x {}", peer.name()),
+            Self::Bound(bound) => format!("<= {}", unit.show(bound)),
+            Self::Share(times, peer) => format!("<= {times}x {}", peer.name()),
+            Self::Lead(times, peer) => format!(">= {times}x {}", peer.name()),
         }
     }
 }
@@ -219,15 +219,15 @@ mod tests {
         let measured: &[(Peer, &[f64])] = &[(Leasehold, &[30.0, 900.0, 20.0]), (KubeRs, &[60.0])];
         for (targets, expect) in [
             (&[][..], "-"),
-            (&[Target::AtMost(30.0)], "met"),
-            (&[Target::AtMost(29.0)], "not met"),
-            (&[Target::AtMostTimes(0.5, KubeRs)], "met"),
-            (&[Target::AtMostTimes(0.4, KubeRs)], "not met"),
-            (&[Target::AtLeastTimes(0.5, KubeRs)], "met"),
-            (&[Target::AtLeastTimes(0.6, KubeRs)], "not met"),
-            (&[Target::AtMost(30.0), Target::AtMostTimes(0.4, KubeRs)], "not met"),
-            (&[Target::AtMostTimes(1.2, Bare)], "not measured"),
-            (&[Target::AtMostTimes(1.2, Bare), Target::AtMost(29.0)], "not met"),
+            (&[Target::Bound(30.0)], "met"),
+            (&[Target::Bound(29.0)], "not met"),
+            (&[Target::Share(0.5, KubeRs)], "met"),
+            (&[Target::Share(0.4, KubeRs)], "not met"),
+            (&[Target::Lead(0.5, KubeRs)], "met"),
+            (&[Target::Lead(0.6, KubeRs)], "not met"),
+            (&[Target::Bound(30.0), Target::Share(0.4, KubeRs)], "not met"),
+            (&[Target::Share(1.2, Bare)], "not measured"),
+            (&[Target::Share(1.2, Bare), Target::Bound(29.0)], "not met"),
         ] {
             assert_eq!(figure(targets, measured).verdict(), expect, "{targets:?}");
         }
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn the_table_shows_medians_ratios_and_targets() {
-        let targets = [Target::AtMostTimes(0.7, Peer::KubeRs)];
+        let targets = [Target::Share(0.7, Peer::KubeRs)];
         let measured: &[(Peer, &[f64])] = &[(Peer::Leasehold, &[30.0]), (Peer::KubeRs, &[60.0])];
         let figures = [figure(&targets, measured)];
         let text = table(&figures).render(Format::Text);
