@@ -121,6 +121,7 @@ impl Fleet {
             observer: Arc::new(Unobserved),
             seed: 1,
             cluster_labels: engine::metrics::DEFAULT_CLUSTER_LABELS,
+            upstream: engine::UpstreamLimits::default(),
         };
         let engine = Engine::new(config, vec![spec]).unwrap();
         let (status, shutdown) = (engine.status(), CancellationToken::new());

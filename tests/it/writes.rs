@@ -2,10 +2,10 @@
 //! and none is sent that would change nothing.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use engine::{Action, Context, Controller, Lifecycle, ReconcileError, Reconciler, mapping};
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams};
 use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
@@ -67,7 +67,7 @@ fn writes(env: &TestEnv) -> usize {
     env.server().history().iter().filter(ours).count()
 }
 
-const MAP: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: web}, data: {x: '1', y: '2'}}";
+const MAP: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: web}, data: {x: '1', z: '2'}}";
 
 #[tokio::test(start_paused = true)]
 async fn what_is_applied_is_kept_up_and_written_only_if_it_differs() {
@@ -80,19 +80,19 @@ async fn what_is_applied_is_kept_up_and_written_only_if_it_differs() {
         env.until_object(&secrets, "a", |secret| said(secret, "x").as_deref() == Some("1")).await;
     let owner = &secret.metadata.owner_references.as_ref().unwrap()[0];
     assert_eq!((owner.kind.as_str(), owner.controller), ("ConfigMap", Some(true)));
-    env.pass(std::time::Duration::from_secs(5)).await;
+    env.pass(Duration::from_secs(5)).await;
     // The finalizer, the Secret; a label of the ConfigMap is nothing to write about.
     assert_eq!(writes(&env), 2);
     let label = Patch::Merge(json!({"metadata": {"labels": {"new": "label"}}}));
     maps.patch("a", &PatchParams::default(), &label).await.unwrap();
-    env.pass(std::time::Duration::from_secs(5)).await;
+    env.pass(Duration::from_secs(5)).await;
     assert_eq!(writes(&env), 2);
     // What others change is put back; what is wanted no more goes; what others add stays.
     let edit = Patch::Merge(json!({"metadata": {"annotations": {"x": "9", "theirs": "1"}}}));
     secrets.patch("a", &PatchParams::default(), &edit).await.unwrap();
     env.until_object(&secrets, "a", |secret| said(secret, "x").as_deref() == Some("1")).await;
-    say(&maps, json!({"y": null})).await;
-    let secret = env.until_object(&secrets, "a", |secret| said(secret, "y").is_none()).await;
+    say(&maps, json!({"z": null})).await;
+    let secret = env.until_object(&secrets, "a", |secret| said(secret, "z").is_none()).await;
     assert_eq!(said(&secret, "theirs").as_deref(), Some("1"));
 }
 
@@ -109,7 +109,7 @@ async fn an_object_waits_for_its_finalizer_through_failures() {
         _ => Fault::None,
     });
     maps.delete("a", &DeleteParams::default()).await.unwrap();
-    env.pass(std::time::Duration::from_secs(5)).await;
+    env.pass(Duration::from_secs(5)).await;
     assert!(maps.get_opt("a").await.unwrap().is_some(), "it cannot go yet");
     env.end_faults();
     env.until_gone(&maps, "a").await;
@@ -117,43 +117,43 @@ async fn an_object_waits_for_its_finalizer_through_failures() {
     env.until_gone(&env.api::<Secret>("web"), "a").await;
 }
 
-/// Writes the number of ready replicas into the status, which somebody else does too.
-struct Counter;
+/// Says in the status of a claim that it is bound.
+struct Binder;
 
-impl Reconciler for Counter {
-    type Kind = Deployment;
+impl Reconciler for Binder {
+    type Kind = PersistentVolumeClaim;
 
     async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let namespace = key.namespace.as_deref();
-        let Some(deployment) = ctx.get::<Deployment>(namespace, &key.name)? else {
+        let Some(claim) = ctx.get::<PersistentVolumeClaim>(namespace, &key.name)? else {
             return Ok(Action::Done);
         };
-        let mut counted = (*deployment).clone();
-        counted.status.get_or_insert_default().collision_count = Some(7);
-        match ctx.update_status(&counted).await? {
-            Some(_) => Ok(Action::Done),
-            None => panic!("it is not gone"),
-        }
+        let mut bound = (*claim).clone();
+        bound.status.get_or_insert_default().phase = Some("Bound".to_owned());
+        let found = ctx.update_status(&bound).await?;
+        assert!(found.is_some(), "it is not gone");
+        Ok(Action::Done)
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_status_is_written_once() {
     let mut env = TestEnv::builder().namespace("web").start().await;
-    let spec = Controller::for_kind::<Deployment>("counter")
+    let spec = Controller::for_kind::<PersistentVolumeClaim>("binder")
         .watches::<ConfigMap>(mapping::namesake())
-        .reconciler(Counter);
+        .reconciler(Binder);
     env.run([spec]);
     env.apply(
-        "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a, namespace: web}, spec: {replicas: 0,
-          selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}",
+        "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: a, namespace: web},
+          spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}",
     )
     .await;
-    let counted = |d: &Deployment| d.status.as_ref().is_some_and(|s| s.collision_count == Some(7));
-    env.until_object(&env.api("web"), "a", counted).await;
-    env.pass(std::time::Duration::from_secs(5)).await;
-    let before = writes(&env);
+    let bound = |claim: &PersistentVolumeClaim| {
+        claim.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Bound"))
+    };
+    env.until_object(&env.api("web"), "a", bound).await;
+    assert_eq!(writes(&env), 1);
     env.apply(MAP).await;
-    env.pass(std::time::Duration::from_secs(5)).await;
-    assert_eq!(writes(&env), before, "nothing had changed");
+    env.pass(Duration::from_secs(5)).await;
+    assert_eq!(writes(&env), 1, "nothing had changed");
 }

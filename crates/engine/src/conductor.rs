@@ -91,8 +91,9 @@ struct Controller {
 
 struct Engaged {
     incarnation: u64,
+    transport: Transport,
+    /// The same, for informers.
     client: kube::Client,
-    gate: Arc<Gate>,
 }
 
 struct SiteState {
@@ -217,9 +218,10 @@ impl Conductor {
                 let gate = Gate::new(cluster.name.clone(), &self.upstream, clock, rng);
                 self.board.watch_gate(&gate);
                 let metrics = self.metrics.rest(&cluster.name);
-                let (through, clock) = (Arc::clone(&gate), Arc::clone(&self.clock));
-                let client = Transport::client(cluster, through, metrics, clock);
-                Engaged { incarnation: cluster.incarnation, client, gate }
+                let clock = Arc::clone(&self.clock);
+                let transport = Transport::new(cluster, gate, metrics, clock);
+                let client = transport.client();
+                Engaged { incarnation: cluster.incarnation, transport, client }
             });
         }
     }
@@ -290,8 +292,7 @@ impl Conductor {
         let stores =
             stores.map(|(source, informer)| (source.kind.clone(), informer.store().clone()));
         let view = CacheView::new(stores.collect());
-        let (client, gate) = (engaged.client.clone(), Arc::clone(&engaged.gate));
-        let site = Arc::new(Site::new(view, informers.clone(), client, gate));
+        let site = Arc::new(Site::new(view, informers.clone(), engaged.transport.clone()));
         self.next_site += 1;
         let met = vec![0; sources.len()];
         let state = SiteState { id: self.next_site, site: Arc::clone(&site), met };

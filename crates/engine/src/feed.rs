@@ -5,6 +5,7 @@
 //! range that was gained, feeds primary objects only: each is reconciled anyway, so what its children
 //! and other kinds say adds nothing.
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -134,11 +135,12 @@ fn both(
     keys: impl Fn(&Entry) -> Vec<Routed>,
 ) -> Vec<Routed> {
     let mut found: Vec<Routed> = new.map(&keys).unwrap_or_default();
-    for routed in old.map(&keys).unwrap_or_default() {
-        if !found.iter().any(|(key, _)| *key == routed.0) {
-            found.push(routed);
-        }
-    }
+    let before = old.map(&keys).unwrap_or_default();
+    let known: HashSet<ObjectKey> = match before.len() {
+        0 => return found,
+        _ => found.iter().map(|(key, _)| key.clone()).collect(),
+    };
+    found.extend(before.into_iter().filter(|(key, _)| !known.contains(key)));
     found
 }
 

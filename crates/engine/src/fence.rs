@@ -29,8 +29,10 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use kube::client::Body;
+use kube::core::Status;
 use model::{Epoch, FenceError, GroupName, Ownership, Permit, Purpose};
 use prometheus::IntCounter;
+use serde::de::DeserializeOwned;
 use tokio_util::task::TaskTracker;
 use tower::{BoxError, Service};
 use tracing::Instrument;
@@ -40,9 +42,9 @@ use crate::echo::Written;
 #[cfg(feature = "planted")]
 use crate::planted::{self, Planted};
 use crate::stamp;
-use crate::transport::Admitted;
+use crate::transport::{Admitted, Transport};
 use crate::upstream::UpstreamError;
-use crate::upstream::gate::{Gate, Ticket};
+use crate::upstream::gate::Ticket;
 use crate::upstream::line::Line;
 
 /// The longest a single write may take, however long the Lease is valid.
@@ -51,6 +53,8 @@ pub const MAX_WRITE_TIME: Duration = Duration::from_secs(30);
 const MIN_WRITE_TIME: Duration = Duration::from_millis(1);
 /// Writes of one reconcile that the next one waits to see in the cache.
 const MAX_WRITTEN: usize = 64;
+/// How much is told of a refusal that is no API server's, in bytes.
+const MAX_REFUSAL_BYTES: usize = 200;
 
 /// A write that the fence refused or cut off. Found in the source chain of the [`kube::Error`] that
 /// a fenced client returns.
@@ -91,8 +95,7 @@ pub enum FencedError {
 /// way.
 #[derive(Clone)]
 pub(crate) struct Fence {
-    cluster: kube::Client,
-    gate: Arc<Gate>,
+    cluster: Transport,
     ownership: Arc<dyn Ownership>,
     writes: TaskTracker,
     over: Arc<AtomicBool>,
@@ -104,14 +107,13 @@ pub(crate) struct Fence {
 
 impl Fence {
     pub(crate) fn new(
-        cluster: kube::Client,
-        gate: Arc<Gate>,
+        cluster: Transport,
         ownership: Arc<dyn Ownership>,
         rejected: IntCounter,
         stamps: bool,
     ) -> Self {
         let (writes, over, written) = (TaskTracker::new(), Arc::default(), Arc::default());
-        Self { cluster, gate, ownership, writes, over, written, rejected, stamps }
+        Self { cluster, ownership, writes, over, written, rejected, stamps }
     }
 
     /// What was written, as far as the answers tell; the last [`MAX_WRITTEN`] writes.
@@ -136,15 +138,35 @@ pub(crate) struct FencedClient {
 }
 
 impl FencedClient {
-    /// A client whose writes are those of `dispatch`.
-    pub(crate) fn client(fence: &Fence, dispatch: &Dispatch) -> kube::Client {
-        let namespace = fence.cluster.default_namespace().to_owned();
-        let service = Self {
-            fence: fence.clone(),
-            dispatch: dispatch.clone(),
-            user_agent: user_agent(dispatch),
-        };
-        kube::Client::new(service, namespace)
+    /// What sends the requests of `dispatch`.
+    pub(crate) fn new(fence: &Fence, dispatch: &Dispatch) -> Self {
+        let user_agent = user_agent(dispatch);
+        Self { fence: fence.clone(), dispatch: dispatch.clone(), user_agent }
+    }
+
+    /// The same as a client, which has a task of its own.
+    pub(crate) fn client(&self) -> kube::Client {
+        kube::Client::new(self.clone(), self.fence.cluster.default_namespace())
+    }
+
+    /// Sends one request and reads its answer.
+    pub(crate) async fn request<T: DeserializeOwned>(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> Result<T, kube::Error> {
+        let answer = self.clone().call(request.map(Body::from)).await;
+        let (parts, body) = answer.map_err(kube::Error::Service)?.into_parts();
+        let bytes = body.collect().await?.to_bytes();
+        if parts.status.is_success() {
+            return serde_json::from_slice(&bytes).map_err(kube::Error::SerdeError);
+        }
+        let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_else(|_| {
+            // Not the API server's words: a proxy's, say.
+            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_REFUSAL_BYTES)]);
+            let reason = parts.status.canonical_reason().unwrap_or_default();
+            Status::failure(&text, reason).with_code(parts.status.as_u16())
+        });
+        Err(kube::Error::Api(status.boxed()))
     }
 
     async fn write(self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
@@ -154,7 +176,7 @@ impl FencedClient {
         let token = self.fence.writes.token();
         let limit = self.permitted(&method, &path)?;
         request.extensions_mut().insert(Admitted::new(ticket));
-        let client = self.fence.cluster.clone();
+        let cluster = self.fence.cluster.clone();
         let request = with_server_timeout(request, limit);
         let account = Account::of(&request, &self.fence.written);
         let Dispatch { shard, epoch, .. } = &self.dispatch;
@@ -165,7 +187,7 @@ impl FencedClient {
                 Some((group, epoch)) => with_stamp(request, &group, epoch).await?,
                 None => request,
             };
-            let exchange = send_whole(client, request, account);
+            let exchange = send_whole(cluster, request, account);
             let answer = tokio::time::timeout(limit, exchange).await;
             answer.unwrap_or_else(|_| Err(FencedError::TimedOut { method, path, limit }.into()))
         };
@@ -175,8 +197,8 @@ impl FencedClient {
     /// Waits until it is this write's turn, for as long as it may be sent at all.
     async fn turn(&self, method: &Method, path: &str) -> Result<Ticket, BoxError> {
         let limit = self.permitted(method, path)?;
-        let turn = tokio::time::timeout(limit, self.fence.gate.admit(Line::Call)).await;
-        let cluster = self.fence.gate.cluster();
+        let turn = tokio::time::timeout(limit, self.fence.cluster.gate().admit(Line::Call)).await;
+        let cluster = self.fence.cluster.gate().cluster();
         Ok(turn.map_err(|_| UpstreamError::NoTurn { cluster: cluster.clone(), limit })??)
     }
 
@@ -208,15 +230,14 @@ impl Service<Request<Body>> for FencedClient {
     type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        // The cluster's client has its own bounded buffer and waits in `send`.
+        // Whoever sends waits at the cluster's gate.
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         request.headers_mut().insert(USER_AGENT, self.user_agent.clone());
         if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
-            let client = self.fence.cluster.clone();
-            return async move { Ok(client.send(request).await?) }.in_current_span().boxed();
+            return self.fence.cluster.send(request);
         }
         self.clone().write(request).in_current_span().boxed()
     }
@@ -248,11 +269,11 @@ impl Account {
 
 /// Sends a request and reads the whole answer, so that its end is the end of the exchange.
 async fn send_whole(
-    client: kube::Client,
+    cluster: Transport,
     request: Request<Body>,
     account: Account,
 ) -> Result<Response<Body>, BoxError> {
-    let (parts, body) = client.send(request).await?.into_parts();
+    let (parts, body) = cluster.send(request).await?.into_parts();
     let bytes = body.collect().await?.to_bytes();
     if parts.status.is_success() {
         account.enter(&bytes);

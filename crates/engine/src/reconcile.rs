@@ -152,7 +152,7 @@ pub struct Context {
     dispatch: Dispatch,
     caches: Arc<CacheView>,
     clock: Arc<dyn Clock>,
-    fence: Fence,
+    fenced: FencedClient,
     client: OnceLock<kube::Client>,
     recorder: Arc<Recorder>,
     field_manager: Arc<str>,
@@ -163,11 +163,16 @@ impl Context {
         dispatch: Dispatch,
         caches: Arc<CacheView>,
         clock: Arc<dyn Clock>,
-        fence: Fence,
+        fence: &Fence,
         recorder: Arc<Recorder>,
         field_manager: Arc<str>,
     ) -> Self {
-        Self { dispatch, caches, clock, fence, client: OnceLock::new(), recorder, field_manager }
+        let fenced = FencedClient::new(fence, &dispatch);
+        Self { dispatch, caches, clock, fenced, client: OnceLock::new(), recorder, field_manager }
+    }
+
+    pub(crate) fn fenced(&self) -> &FencedClient {
+        &self.fenced
     }
 
     pub(crate) fn caches(&self) -> &CacheView {
@@ -206,7 +211,7 @@ impl Context {
     /// fails, requests fail at once with [`crate::UpstreamError`] in the source chain. Passed on as
     /// a [`ReconcileError`], that has the key run again when the cluster is asked again.
     pub fn client(&self) -> kube::Client {
-        self.client.get_or_init(|| FencedClient::client(&self.fence, &self.dispatch)).clone()
+        self.client.get_or_init(|| self.fenced.client()).clone()
     }
 
     /// One object from the shared cache. `namespace` is `None` for kinds without namespaces. What

@@ -177,8 +177,7 @@ impl Runner {
         let Tenure { site, cancel, account, .. } = tenure;
         let _busy = account.begin(&*self.clock);
         let fence = Fence::new(
-            site.client.0.clone(),
-            Arc::clone(&site.gate),
+            site.transport.clone(),
             Arc::clone(&self.ownership),
             self.fence_rejected.clone(),
             self.stamps,
@@ -187,7 +186,7 @@ impl Runner {
             dispatch.clone(),
             Arc::clone(&site.view),
             Arc::clone(&self.clock),
-            fence.clone(),
+            &fence,
             Arc::clone(&self.recorder),
             Arc::clone(&self.spec.field_manager),
         );

@@ -10,7 +10,7 @@ use crate::controller::Source;
 use crate::informer::{Claimed, Informer};
 use crate::lookup::CacheView;
 use crate::meter::Account;
-use crate::upstream::gate::Gate;
+use crate::transport::Transport;
 
 /// A controller's presence in one cluster: its caches and its way there. Shared by the tenures of
 /// every shard the controller has in that cluster.
@@ -20,10 +20,8 @@ pub(crate) struct Site {
     pub(crate) view: Arc<CacheView>,
     /// The informers behind them, held as long as somebody reads; the primary kind's first.
     pub(crate) informers: Vec<Arc<Informer>>,
-    /// The cluster's client, with transport but without fence.
-    pub(crate) client: SiteClient,
-    /// Where its requests wait for their turn.
-    pub(crate) gate: Arc<Gate>,
+    /// The way to the cluster, without fence.
+    pub(crate) transport: Transport,
     /// Stops the feeds.
     stop: CancellationToken,
     _stop: DropGuard,
@@ -33,13 +31,12 @@ impl Site {
     pub(crate) fn new(
         view: CacheView,
         informers: Vec<Arc<Informer>>,
-        client: kube::Client,
-        gate: Arc<Gate>,
+        transport: Transport,
     ) -> Self {
         let stop = CancellationToken::new();
         let guard = stop.clone().drop_guard();
         let view = Arc::new(view);
-        Self { view, informers, client: SiteClient(client), gate, stop, _stop: guard }
+        Self { view, informers, transport, stop, _stop: guard }
     }
 
     /// Has the objects of a range be cached, of every source.
@@ -56,16 +53,6 @@ impl Site {
     /// Cancelled when the controller leaves the cluster.
     pub(crate) fn stop(&self) -> &CancellationToken {
         &self.stop
-    }
-}
-
-/// A cluster's client; `Debug` leaves it out.
-#[derive(Clone)]
-pub(crate) struct SiteClient(pub(crate) kube::Client);
-
-impl std::fmt::Debug for SiteClient {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SiteClient")
     }
 }
 

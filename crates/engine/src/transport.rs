@@ -4,6 +4,7 @@
 //! Nothing is retried here: `rest_client_request_retries_total` exists for dashboards that ask for
 //! it, and stays without series.
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -62,16 +63,43 @@ impl Admitted {
 }
 
 impl Transport {
-    /// The cluster's client with this layer around it.
-    pub(crate) fn client(
+    pub(crate) fn new(
         cluster: &Cluster,
         gate: Arc<Gate>,
         metrics: RestMetrics,
         clock: Arc<dyn Clock>,
-    ) -> kube::Client {
-        let client = cluster.client.clone();
-        let namespace = client.default_namespace().to_owned();
-        kube::Client::new(Self { client, gate, metrics, clock }, namespace)
+    ) -> Self {
+        Self { client: cluster.client.clone(), gate, metrics, clock }
+    }
+
+    /// The cluster's client with this layer around it.
+    pub(crate) fn client(&self) -> kube::Client {
+        kube::Client::new(self.clone(), self.default_namespace())
+    }
+
+    /// The namespace of requests that name none.
+    pub(crate) fn default_namespace(&self) -> &str {
+        self.client.default_namespace()
+    }
+
+    /// What requests wait at.
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    /// Sends one request.
+    pub(crate) fn send(
+        &self,
+        request: Request<Body>,
+    ) -> BoxFuture<'static, Result<Response<Body>, BoxError>> {
+        let span = tracing::info_span!(
+            "api",
+            method = %request.method(),
+            path = request.uri().path(),
+            status = Empty,
+            otel.kind = "client",
+        );
+        self.clone().exchange(request).instrument(span).boxed()
     }
 
     async fn exchange(self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
@@ -120,13 +148,12 @@ impl Service<Request<Body>> for Transport {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let span = tracing::info_span!(
-            "api",
-            method = %request.method(),
-            path = request.uri().path(),
-            status = Empty,
-            otel.kind = "client",
-        );
-        self.clone().exchange(request).instrument(span).boxed()
+        self.send(request)
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transport").field("gate", &self.gate).finish_non_exhaustive()
     }
 }

@@ -203,7 +203,7 @@ impl Context {
         &self,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<T, kube::Error> {
-        self.client().request(request.map_err(kube::Error::BuildRequest)?).await
+        self.fenced().request(request.map_err(kube::Error::BuildRequest)?).await
     }
 
     /// What the cache has of an object; nothing if its kind is not watched.

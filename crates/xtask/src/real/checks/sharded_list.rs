@@ -24,8 +24,10 @@ const SELECTIONS: [&[&str]; 5] =
 
 /// Does it.
 pub async fn run(scene: &Scene) -> Result<()> {
-    let on = Spec { flags: &["--feature-gates=ShardedListAndWatch=true"], ..Spec::local("divides") };
-    let off = Spec { flags: &["--feature-gates=ShardedListAndWatch=false"], ..Spec::local("does-not") };
+    let on =
+        Spec { flags: &["--feature-gates=ShardedListAndWatch=true"], ..Spec::local("divides") };
+    let off =
+        Spec { flags: &["--feature-gates=ShardedListAndWatch=false"], ..Spec::local("does-not") };
     let (on, off) =
         tokio::try_join!(ControlPlane::start(scene, &on), ControlPlane::start(scene, &off))?;
     for (plane, divides) in [(&on, true), (&off, false)] {
