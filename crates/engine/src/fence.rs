@@ -4,7 +4,8 @@
 //! - No write leaves without a permit for the dispatch's shard and epoch, asked for once its turn
 //!   at the cluster's gate has come: what was permitted before a wait says nothing after it.
 //! - No write outlives its permit: client timeout and the server's `?timeout=` are at most
-//!   `permit.valid_for`.
+//!   `permit.valid_for`. Ours is told by the clock that tells the Lease, so a process that slept
+//!   past its Lease gives its writes up when it wakes.
 //! - A write that was sent is awaited to its end even if the reconcile that sent it is dropped:
 //!   it runs on a task of its own, and [`Fence::settle`] is the barrier that the runner awaits
 //!   before it calls the dispatch finished.
@@ -155,7 +156,11 @@ impl FencedClient {
         request: Request<Vec<u8>>,
     ) -> Result<T, kube::Error> {
         let answer = self.clone().call(request.map(Body::from)).await;
-        let (parts, body) = answer.map_err(kube::Error::Service)?.into_parts();
+        let unanswered = |error: BoxError| match error.downcast::<kube::Error>() {
+            Ok(error) => *error,
+            Err(error) => kube::Error::Service(error),
+        };
+        let (parts, body) = answer.map_err(unanswered)?.into_parts();
         let bytes = body.collect().await?.to_bytes();
         if parts.status.is_success() {
             return serde_json::from_slice(&bytes).map_err(kube::Error::SerdeError);
@@ -187,9 +192,15 @@ impl FencedClient {
                 Some((group, epoch)) => with_stamp(request, &group, epoch).await?,
                 None => request,
             };
-            let exchange = send_whole(cluster, request, account);
-            let answer = tokio::time::timeout(limit, exchange).await;
-            answer.unwrap_or_else(|_| Err(FencedError::TimedOut { method, path, limit }.into()))
+            let (clock, deadline) = (Arc::clone(cluster.clock()), cluster.clock().now() + limit);
+            tokio::select! {
+                biased;
+                answer = send_whole(cluster, request, account) => answer,
+                // By our clock: timers stand still while the machine sleeps, the Lease does not.
+                () = clock.sleep_until(deadline) => {
+                    Err(FencedError::TimedOut { method, path, limit }.into())
+                }
+            }
         };
         tokio::spawn(send.in_current_span()).await?
     }

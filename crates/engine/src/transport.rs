@@ -82,6 +82,11 @@ impl Transport {
         self.client.default_namespace()
     }
 
+    /// The clock that times its requests.
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
     /// What requests wait at.
     pub(crate) fn gate(&self) -> &Arc<Gate> {
         &self.gate

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use model::{
     Clock, Cluster, ClusterSet, ClusterState, Epoch, FenceError, GroupName, Hold, Holding, Moment,
-    ObjectKey, OwnedShards, Ownership, Permit, Purpose, ShardId,
+    ObjectKey, OwnedShards, Ownership, Permit, Purpose, ShardId, Sleep,
 };
 use prometheus::{Registry, TextEncoder};
 use tokio::sync::watch;
@@ -26,7 +26,11 @@ use crate::{
 
 /// The time of tokio's paused clock.
 #[derive(Debug)]
-pub(crate) struct PausedClock(tokio::time::Instant);
+pub(crate) struct PausedClock {
+    origin: tokio::time::Instant,
+    /// How long the machine has slept, which tokio's clock does not count.
+    slept: watch::Sender<Duration>,
+}
 
 #[expect(clippy::disallowed_methods, reason = "this is the clock, and its time is paused")]
 fn tokio_now() -> tokio::time::Instant {
@@ -35,17 +39,38 @@ fn tokio_now() -> tokio::time::Instant {
 
 impl PausedClock {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(tokio_now()))
+        Arc::new(Self { origin: tokio_now(), slept: watch::Sender::default() })
+    }
+
+    /// The machine sleeps for this long: no timer moves.
+    pub(super) fn suspend(&self, time: Duration) {
+        self.slept.send_modify(|slept| *slept += time);
     }
 }
 
 impl Clock for PausedClock {
     fn now(&self) -> Moment {
-        Moment::from_origin(tokio_now() - self.0)
+        Moment::from_origin(tokio_now() - self.origin + *self.slept.borrow())
     }
 
     fn wall(&self) -> Timestamp {
         Timestamp::UNIX_EPOCH + self.now().since_origin()
+    }
+
+    fn sleep_until(&self, moment: Moment) -> Sleep {
+        let (origin, mut slept) = (self.origin, self.slept.subscribe());
+        Box::pin(async move {
+            loop {
+                let now = Moment::from_origin(tokio_now() - origin + *slept.borrow_and_update());
+                if now >= moment {
+                    return;
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(now.until(moment)) => {}
+                    Ok(()) = slept.changed() => {}
+                }
+            }
+        })
     }
 }
 

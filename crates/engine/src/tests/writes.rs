@@ -87,6 +87,23 @@ async fn a_write_says_who_sends_it_and_ends_with_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_write_ends_with_the_lease_though_timers_stood_still_meanwhile() {
+    let (spec, go, mut results) = writer();
+    let world = World::start(vec![spec]);
+    let mut server = world.engage("east", 1);
+    world.hold_active("east", 3);
+    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    world.wait_entries(1).await;
+    world.lease(Duration::from_millis(5500));
+    go.notify_one();
+    let _write = server.asked().await;
+    world.clock.suspend(Duration::from_secs(60));
+    let given_up = results.wait_for(|all| all.first().is_some_and(|one| one == "5.5s"));
+    let given_up = tokio::time::timeout(Duration::from_secs(1), given_up).await;
+    assert!(given_up.is_ok(), "it waits for the rest of a timer");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_write_without_a_valid_lease_is_not_sent() {
     let (spec, go, mut results) = writer();
     let world = World::start(vec![spec]);
