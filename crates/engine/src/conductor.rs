@@ -378,7 +378,8 @@ impl Conductor {
         let drain = Drain {
             shard: shard.clone(),
             epoch,
-            patience: self.clock.now().until(deadline),
+            deadline,
+            clock: Arc::clone(&self.clock),
             queues,
             cancels,
             ownership: Arc::clone(&self.ownership),
@@ -425,16 +426,17 @@ impl Conductor {
 struct Drain {
     shard: ShardId,
     epoch: Epoch,
-    patience: std::time::Duration,
+    deadline: Moment,
+    clock: Arc<dyn Clock>,
     queues: Vec<Arc<WorkQueue>>,
     cancels: Vec<CancellationToken>,
     ownership: Arc<dyn Ownership>,
 }
 
 impl Drain {
-    /// Waits for what runs, cancels it when patience is over, waits for its writes, acknowledges.
+    /// Waits for what runs, cancels it at the deadline, waits for its writes, acknowledges.
     async fn run(self) {
-        let Self { shard, epoch, patience, queues, cancels, ownership } = self;
+        let Self { shard, epoch, deadline, clock, queues, cancels, ownership } = self;
         let idle = async || {
             for queue in &queues {
                 queue.idle(&shard).await;
@@ -444,7 +446,12 @@ impl Drain {
         if planted::is(Planted::AcknowledgeEarly) {
             return ownership.acknowledge_drain(&shard, epoch);
         }
-        if tokio::time::timeout(patience, idle()).await.is_err() {
+        let is_late = tokio::select! {
+            biased;
+            () = idle() => false,
+            () = clock.sleep_until(deadline) => true,
+        };
+        if is_late {
             tracing::warn!(%shard, %epoch, "the drain is past its deadline, cancelling");
             for cancel in cancels {
                 cancel.cancel();
