@@ -260,9 +260,9 @@ impl Runner {
         match error.class() {
             RetryClass::Transient => {
                 if let Some(held) = UpstreamError::among(error) {
-                    // The gate says it once for all keys.
+                    // No error of the controller's, and the gate says it once for all keys.
                     tracing::debug!(error = text, "reconcile held back");
-                    return (ReconcileResult::Error, Outcome::Held(held.again_in()));
+                    return (ReconcileResult::RequeueAfter, Outcome::Held(held.again_in()));
                 }
                 tracing::warn!(error = text, "reconcile failed, retrying");
                 (ReconcileResult::Error, Outcome::Failed)
