@@ -20,18 +20,29 @@ fn expected(bug: Planted) -> (&'static [&'static str], u64) {
     }
 }
 
-/// The plan of a seed; where a bug shows only after a gap in the watches, with a gap for everybody.
+/// The plan of a seed; for a bug that shows only in certain troubles, one that is full of them.
 fn plan(bug: Planted, seed: u64) -> Plan {
     let mut plan = Plan::of(seed);
-    if bug == Planted::RelistDropsDeletes {
-        let cluster = plan.setup.workloads().start;
-        plan.faults = (0..plan.setup.replicas)
-            .map(|replica| Fault {
-                from_us: 15 * SECOND_US,
-                until_us: 29 * SECOND_US,
-                kind: Kind::Freeze { replica, cluster, gap: true },
-            })
-            .collect();
+    let fault = |from_s: u64, until_s: u64, kind| Fault {
+        from_us: from_s * SECOND_US,
+        until_us: until_s * SECOND_US,
+        kind,
+    };
+    match bug {
+        // After a gap in the watches.
+        Planted::RelistDropsDeletes => {
+            let cluster = plan.setup.workloads().start;
+            let freeze = |replica| fault(15, 29, Kind::Freeze { replica, cluster, gap: true });
+            plan.faults = (0..plan.setup.replicas).map(freeze).collect();
+        }
+        // When a Lease runs out while writes are under way that nobody answers.
+        Planted::FenceAtDispatchOnly => {
+            let (replica, reset) = (0, false);
+            let clusters = 0..plan.setup.clusters;
+            let cut = |cluster| Kind::Cut { replica, cluster, out: true, back: true, reset };
+            plan.faults = clusters.map(|cluster| fault(10, 40, cut(cluster))).collect();
+        }
+        _ => {}
     }
     plan
 }
