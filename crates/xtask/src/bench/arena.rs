@@ -51,7 +51,7 @@ impl<'a> Arena<'a> {
         let plane = ControlPlane::start(scene, &spec).await?;
         plane.kubectl.apply_path(&xtask::root().join("deploy/charts/leasehold/crds")).await?;
         plane.kubectl.apply(&objects::definition().to_string()).await?;
-        plane.kubectl.run(&["wait", "--for=condition=Established", "crd", "--all"]).await?;
+        plane.kubectl.established().await?;
         for namespace in [HOME_NAMESPACE, FULL, SINGLE] {
             plane.kubectl.run(&["create", "namespace", namespace]).await?;
         }

@@ -98,8 +98,7 @@ impl<'a> Field<'a> {
         let of_sets = workload.filter(|_| has_sets).collect::<Vec<_>>();
         for kubectl in [&self.home.kubectl].into_iter().chain(of_sets.iter().copied()) {
             kubectl.apply_path(&crds).await?;
-            let established = ["wait", "--for=condition=Established", "crd", "--all"];
-            kubectl.run(&established).await?;
+            kubectl.established().await?;
         }
         self.home.kubectl.run(&["create", "namespace", NAMESPACE]).await?;
         let manifests = load::manifests(SETS, "example.test/web:1");

@@ -87,6 +87,14 @@ impl Kubectl {
         Ok(child.wait_with_output().await?)
     }
 
+    /// Waits until every kind that was defined is served, at most kubectl's own 30 s.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn established(&self) -> Result<()> {
+        self.run(&["wait", "--for=condition=Established", "crd", "--all"]).await.map(drop)
+    }
+
     /// Applies manifests.
     ///
     /// # Errors

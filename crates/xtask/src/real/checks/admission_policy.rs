@@ -95,8 +95,7 @@ async fn start(scene: &Scene) -> Result<ControlPlane> {
     let spec = Spec { tokens, ..Spec::local("home") };
     let plane = ControlPlane::start(scene, &spec).await?;
     plane.kubectl.apply_path(&chart().join("crds")).await?;
-    let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"];
-    plane.kubectl.run(&established).await?;
+    plane.kubectl.established().await?;
     for namespace in [manager::NAMESPACE, "temp"] {
         plane.kubectl.run(&["create", "namespace", namespace]).await?;
     }

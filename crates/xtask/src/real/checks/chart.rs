@@ -48,8 +48,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
     let helm = Helm::new(scene, &plane);
     let kubectl = &plane.kubectl;
     kubectl.apply(SERVICE_MONITORS).await?;
-    let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"];
-    kubectl.run(&established).await?;
+    kubectl.established().await?;
     kubectl.run(&["create", "namespace", NAMESPACE]).await?;
     kubectl.run(&["create", "namespace", "elsewhere"]).await?;
 

@@ -32,8 +32,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
         .collect();
     for kubectl in [&plane.kubectl, &embedded.kubectl] {
         kubectl.apply(&format!("{definitions}{namespaces}")).await?;
-        let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"];
-        kubectl.run(&established).await?;
+        kubectl.established().await?;
     }
     let (real, other) = (&plane.client, &embedded.client);
     let comparisons: Vec<Comparison> = futures::stream::iter(sequences.iter().enumerate())

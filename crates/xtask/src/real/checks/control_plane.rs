@@ -70,8 +70,7 @@ async fn prepare(home: &ControlPlane, clusters: &[&ControlPlane]) -> Result<()> 
     let crds = xtask::root().join("deploy/charts/leasehold/crds");
     for plane in [&[home], clusters].concat() {
         plane.kubectl.apply_path(&crds).await?;
-        let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"];
-        plane.kubectl.run(&established).await?;
+        plane.kubectl.established().await?;
     }
     home.kubectl.run(&["create", "namespace", manager::NAMESPACE]).await?;
     for (plane, sets) in clusters.iter().zip(SETS) {

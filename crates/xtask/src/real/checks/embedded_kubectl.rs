@@ -124,8 +124,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
     let server = Embedded::start(scene, "embedded", true).await?;
     let kubectl = &server.kubectl;
     kubectl.apply_path(&xtask::root().join("deploy/charts/leasehold/crds")).await?;
-    let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"];
-    kubectl.run(&established).await?;
+    kubectl.established().await?;
     for Line { typed, input, says } in SESSION {
         let words: Vec<&str> = typed.split(' ').collect();
         let said = kubectl.run_with_input(&words, input).await?;

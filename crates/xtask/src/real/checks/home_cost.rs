@@ -75,8 +75,7 @@ struct Replica {
 pub async fn run(scene: &Scene) -> Result<()> {
     let home = ControlPlane::local(scene, "home").await?;
     home.kubectl.apply_path(&xtask::root().join("deploy/charts/leasehold/crds")).await?;
-    let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"];
-    home.kubectl.run(&established).await?;
+    home.kubectl.established().await?;
     home.kubectl.run(&["create", "namespace", NAMESPACE]).await?;
 
     let mut fleet = Fleet::start(&home)?;

@@ -98,8 +98,7 @@ impl Stage {
     async fn prepare_remote(&self) -> Result<()> {
         let kubectl = &self.remote.kubectl;
         kubectl.apply_path(&chart().join("crds")).await?;
-        let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"];
-        kubectl.run(&established).await?;
+        kubectl.established().await?;
         for controller in ["tdset", "configmonitor"] {
             let rules = fs::read_to_string(chart().join(format!("files/rbac/{controller}.yaml")))?;
             let role = format!(

@@ -28,8 +28,7 @@ const SETS: usize = 3;
 pub async fn run(scene: &Scene) -> Result<()> {
     let plane = ControlPlane::local(scene, "east").await?;
     plane.kubectl.apply_path(&chart().join("crds")).await?;
-    let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"];
-    plane.kubectl.run(&established).await?;
+    plane.kubectl.established().await?;
     plane.kubectl.run(&["create", "namespace", manager::NAMESPACE]).await?;
 
     let (mut collector, endpoint, file) = start_collector(scene)?;
