@@ -16,9 +16,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 
 pub mod configmonitor;
 pub mod label;
+mod refusal;
 mod rights;
 pub mod tdset;
-mod write;
 
 pub use configmonitor::ConfigMonitor;
 pub use tdset::TDSet;

@@ -27,7 +27,7 @@ use super::plan::{
     restartable, selects, status,
 };
 use crate::label::label_value;
-use crate::write::{is_gone, is_gone_or_replaced, refusal};
+use crate::refusal::{is_gone, is_gone_or_replaced, refusal};
 
 /// Reconciles ConfigMonitors.
 #[derive(Clone, Copy, Debug, Default)]

@@ -19,7 +19,7 @@ use super::FIELD_MANAGER;
 use super::api::{TDSet, TDSetStatus};
 use super::plan::{Observed, Plan, Scaling, Step, plan};
 use super::status::{Obstacle, status, status_of_unknown_zone};
-use crate::write::{is_gone_or_replaced, met_a_namesake, refusal};
+use crate::refusal::{is_gone_or_replaced, met_a_namesake, refusal};
 
 /// Reconciles TDSets.
 #[derive(Clone, Copy, Debug, Default)]
