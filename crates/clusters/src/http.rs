@@ -119,8 +119,7 @@ impl Connections {
     /// The first connection with room, or the least busy one.
     fn lane(&self) -> (Lane, Stream) {
         let mut lanes = self.0.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let busy: Vec<_> = lanes.iter().map(|lane| lane.streams.load(Ordering::Relaxed)).collect();
-        let index = choose(&busy);
+        let index = choose(lanes.iter().map(|lane| lane.streams.load(Ordering::Relaxed)));
         if index == lanes.len() {
             lanes.push(Lane { client: legacy(self.0.connector.clone()), streams: Arc::default() });
         }
@@ -132,10 +131,10 @@ impl Connections {
 
 /// Which connection the next request takes, by the streams that are open on each; the one after the
 /// last for a new one.
-fn choose(streams: &[usize]) -> usize {
-    let room = streams.iter().position(|streams| *streams < STREAMS_PER_CONNECTION);
+fn choose(streams: impl ExactSizeIterator<Item = usize> + Clone) -> usize {
+    let room = streams.clone().position(|streams| streams < STREAMS_PER_CONNECTION);
     let new = (streams.len() < MAX_CONNECTIONS).then_some(streams.len());
-    let least = || streams.iter().enumerate().min_by_key(|(_, streams)| **streams);
+    let least = || streams.enumerate().min_by_key(|(_, streams)| *streams);
     room.or(new).or_else(|| least().map(|(index, _)| index)).unwrap_or_default()
 }
 
@@ -226,11 +225,11 @@ mod tests {
             (vec![full, full + 3], 2),
             (vec![full, full - 1, 0], 1),
         ] {
-            assert_eq!(choose(&streams), expect, "{streams:?}");
+            assert_eq!(choose(streams.iter().copied()), expect, "{streams:?}");
         }
         let mut all = vec![full + 1; MAX_CONNECTIONS];
         all[7] = full;
-        assert_eq!(choose(&all), 7, "no more connections: the least busy");
+        assert_eq!(choose(all.into_iter()), 7, "no more connections: the least busy");
     }
 
     #[test]

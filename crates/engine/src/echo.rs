@@ -10,7 +10,7 @@
 //! to a resource, so that "at least this one" can be asked; where a server's are something else,
 //! only that very version is recognised, and is waited for less long.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(crate) struct Written {
     plural: String,
     namespace: Option<String>,
     name: String,
-    labels: Vec<(String, String)>,
+    labels: BTreeMap<String, String>,
     trace: Trace,
 }
 
@@ -65,7 +65,7 @@ struct AnswerMeta {
     name: String,
     namespace: Option<String>,
     resource_version: String,
-    labels: HashMap<String, String>,
+    labels: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
@@ -96,7 +96,7 @@ impl Written {
             plural: at.plural.to_owned(),
             namespace: at.namespace.map(str::to_owned).or(metadata.namespace),
             name: name.to_owned(),
-            labels: metadata.labels.into_iter().collect(),
+            labels: metadata.labels,
             trace,
         })
     }
@@ -114,11 +114,7 @@ impl Written {
 
     /// Whether its labels are as a watch wants them; if not, the object must not be there.
     fn is_selected(&self, labels: &Selector) -> bool {
-        let find = |key: &str| {
-            let mut all = self.labels.iter();
-            all.find_map(|(found, value)| (found == key).then_some(value.as_str()))
-        };
-        labels.matches(find)
+        labels.matches(|key| self.labels.get(key).map(String::as_str))
     }
 
     /// Whether a cache of what `labels` select shows it, if it holds `found` under the object's name

@@ -76,15 +76,10 @@ pub fn label_changed<K: Object>(key: &str) -> impl Predicate<K> {
 
 /// Holds when the object has other annotations.
 pub fn annotations_changed<K: Object>() -> impl Predicate<K> {
-    |old: Option<&K>, new: Option<&K>| match (old, new) {
-        (Some(old), Some(new)) => {
-            let (old, new) = (old.meta(), new.meta());
-            old.annotations != new.annotations
-                || old.uid != new.uid
-                || old.deletion_timestamp.is_some() != new.deletion_timestamp.is_some()
-        }
-        _ => true,
-    }
+    let ends = OnHeaders(|_: &Header, _: &Header| false);
+    either(ends, |old: Option<&K>, new: Option<&K>| {
+        old.map(|old| &old.meta().annotations) != new.map(|new| &new.meta().annotations)
+    })
 }
 
 /// Holds when one of two predicates does.

@@ -152,7 +152,8 @@ pub struct Context {
     dispatch: Dispatch,
     caches: Arc<CacheView>,
     clock: Arc<dyn Clock>,
-    fenced: FencedClient,
+    fence: Fence,
+    fenced: OnceLock<FencedClient>,
     client: OnceLock<kube::Client>,
     recorder: Arc<Recorder>,
     field_manager: Arc<str>,
@@ -163,16 +164,17 @@ impl Context {
         dispatch: Dispatch,
         caches: Arc<CacheView>,
         clock: Arc<dyn Clock>,
-        fence: &Fence,
+        fence: Fence,
         recorder: Arc<Recorder>,
         field_manager: Arc<str>,
     ) -> Self {
-        let fenced = FencedClient::new(fence, &dispatch);
-        Self { dispatch, caches, clock, fenced, client: OnceLock::new(), recorder, field_manager }
+        let (fenced, client) = (OnceLock::new(), OnceLock::new());
+        Self { dispatch, caches, clock, fence, fenced, client, recorder, field_manager }
     }
 
+    /// Made when it is first needed: most reconciles write nothing.
     pub(crate) fn fenced(&self) -> &FencedClient {
-        &self.fenced
+        self.fenced.get_or_init(|| FencedClient::new(&self.fence, &self.dispatch))
     }
 
     pub(crate) fn caches(&self) -> &CacheView {
@@ -211,7 +213,7 @@ impl Context {
     /// fails, requests fail at once with [`crate::UpstreamError`] in the source chain. Passed on as
     /// a [`ReconcileError`], that has the key run again when the cluster is asked again.
     pub fn client(&self) -> kube::Client {
-        self.client.get_or_init(|| self.fenced.client()).clone()
+        self.client.get_or_init(|| self.fenced().client()).clone()
     }
 
     /// One object from the shared cache. `namespace` is `None` for kinds without namespaces. What

@@ -186,7 +186,7 @@ impl Runner {
             dispatch.clone(),
             Arc::clone(&site.view),
             Arc::clone(&self.clock),
-            &fence,
+            fence.clone(),
             Arc::clone(&self.recorder),
             Arc::clone(&self.spec.field_manager),
         );

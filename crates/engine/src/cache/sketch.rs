@@ -59,20 +59,22 @@ pub(crate) fn sketch(text: &str, wanted: Wanted) -> Result<Sketch<'_>, HeaderErr
 }
 
 /// Fields not found yet.
-struct Missing(Vec<&'static str>);
+struct Missing([Option<&'static str>; 5]);
 
 impl Missing {
     fn new(wanted: Wanted) -> Self {
-        let mut fields = vec!["name", "uid", "resourceVersion"];
-        fields.extend(wanted.namespace.then_some("namespace"));
-        fields.extend(wanted.owner.then_some("ownerReferences"));
-        Self(fields)
+        let namespace = wanted.namespace.then_some("namespace");
+        let owner = wanted.owner.then_some("ownerReferences");
+        Self([Some("name"), Some("uid"), Some("resourceVersion"), namespace, owner])
     }
 
     /// Takes a field off the list, if it is on it.
     fn take(&mut self, key: &str) -> Option<&'static str> {
-        let at = self.0.iter().position(|field| *field == key)?;
-        Some(self.0.swap_remove(at))
+        self.0.iter_mut().find(|field| **field == Some(key))?.take()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
     }
 }
 
@@ -85,7 +87,7 @@ impl Pass<'_, '_> {
         {
             self.read(field, value)?;
         }
-        Ok(if missing.0.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        Ok(if missing.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 }
 
