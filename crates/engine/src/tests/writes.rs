@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 
-use super::fake::config_map;
+use super::fake::{Server, Watch, config_map};
 use super::world::{World, maps, settle};
 use crate::{Action, ControllerSpec, Event, FencedError, ReconcileError};
 
@@ -56,14 +56,28 @@ fn writer() -> (ControllerSpec, Arc<Notify>, watch::Receiver<Vec<String>>) {
     (spec, go, results)
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_write_says_who_sends_it_and_ends_with_the_lease() {
-    let (spec, go, mut results) = writer();
+/// A world in which a reconcile of [`writer`]'s runs, and is yet to be told to write.
+struct Stage {
+    world: World,
+    server: Server,
+    _list: Watch,
+    go: Arc<Notify>,
+    results: watch::Receiver<Vec<String>>,
+}
+
+async fn about_to_write() -> Stage {
+    let (spec, go, results) = writer();
     let world = World::start(vec![spec]);
     let mut server = world.engage("east", 1);
     world.hold_active("east", 3);
-    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
     world.wait_entries(1).await;
+    Stage { world, server, _list: list, go, results }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_says_who_sends_it_and_ends_with_the_lease() {
+    let Stage { world, mut server, _list, go, mut results } = about_to_write().await;
     world.lease(Duration::from_millis(5500));
     go.notify_one();
     let write = server.expect("DELETE /api/v1/namespaces/ns/configmaps/other timeout=5500ms").await;
@@ -88,12 +102,7 @@ async fn a_write_says_who_sends_it_and_ends_with_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_ends_with_the_lease_though_timers_stood_still_meanwhile() {
-    let (spec, go, mut results) = writer();
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
-    world.wait_entries(1).await;
+    let Stage { world, mut server, _list, go, mut results } = about_to_write().await;
     world.lease(Duration::from_millis(5500));
     go.notify_one();
     let _write = server.asked().await;
@@ -105,12 +114,7 @@ async fn a_write_ends_with_the_lease_though_timers_stood_still_meanwhile() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_without_a_valid_lease_is_not_sent() {
-    let (spec, go, mut results) = writer();
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
-    world.wait_entries(1).await;
+    let Stage { world, mut server, _list, go, mut results } = about_to_write().await;
     world.lease(Duration::ZERO);
     go.notify_one();
     results.wait_for(|all| all.len() == 1 && all[0] == "refused").await.unwrap();
@@ -120,12 +124,7 @@ async fn a_write_without_a_valid_lease_is_not_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_the_writes_of_what_it_cancels() {
-    let (spec, go, results) = writer();
-    let world = World::start(vec![spec]);
-    let mut server = world.engage("east", 1);
-    world.hold_active("east", 3);
-    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
-    world.wait_entries(1).await;
+    let Stage { world, mut server, _list, go, results } = about_to_write().await;
     go.notify_one();
     let write = server.asked().await;
     world.drain("east", 3, Duration::from_secs(2));
