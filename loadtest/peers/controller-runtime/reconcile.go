@@ -47,12 +47,17 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 
 func addReconciler(mgr ctrl.Manager, args arguments) error {
 	tally := newTally(args.objects)
-	all := func(_ context.Context, object client.Object) []reconcile.Request {
+	// A trigger begins before the handler is asked: that maps the object as it was first, and a
+	// worker may be done with a key by the time the new one is mapped.
+	begin := predicate.NewPredicateFuncs(func(object client.Object) bool {
 		number, err := strconv.ParseUint(object.(*corev1.ConfigMap).Data["number"], 10, 64)
 		if err != nil {
-			return nil
+			return false
 		}
 		tally.begin(number)
+		return true
+	})
+	all := func(context.Context, client.Object) []reconcile.Request {
 		requests := make([]reconcile.Request, args.objects)
 		for index := range requests {
 			key := types.NamespacedName{Namespace: args.namespace, Name: name(index)}
@@ -63,7 +68,7 @@ func addReconciler(mgr ctrl.Manager, args arguments) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("bench").
 		For(&Bench{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(all)).
+		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(all), builder.WithPredicates(begin)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: args.workers}).
 		Complete(&reconciler{client: mgr.GetClient(), mode: args.mode, tally: tally})
 }
