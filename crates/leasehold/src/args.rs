@@ -1,6 +1,7 @@
 //! The command line as typed. Nothing here is checked beyond its syntax.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -134,6 +135,16 @@ pub struct ApiserverArgs {
     /// Install the CustomResourceDefinitions of `leasehold crds`.
     #[arg(long)]
     pub crds: bool,
+}
+
+/// Reads `40s`, `2m`, `1m30s`.
+///
+/// # Errors
+/// If it is none of that kind, or negative.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: jiff::SignedDuration =
+        text.parse().map_err(|_| "write it like 40s, 2m or 1m30s".to_owned())?;
+    Duration::try_from(parsed).map_err(|_| "it must not be negative".to_owned())
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use telemetry::LogConfig;
 use tokio_util::sync::CancellationToken;
 
 use crate::apiserver_cmd::{check_place, write_kubeconfig};
+use crate::args::duration;
 use crate::config::{ClusterSources, Config, Home, KubeconfigSource};
 use crate::crds::home_crds;
 use crate::install;
@@ -39,9 +40,9 @@ pub struct Args {
     /// Serve /metrics, probes and /debug here, as 127.0.0.1:8080.
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<std::net::SocketAddr>,
-    /// End by itself after so many seconds.
-    #[arg(long = "for", value_name = "SECONDS")]
-    pub limit: Option<u64>,
+    /// End by itself after this long: 40s, 2m.
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    pub limit: Option<Duration>,
 }
 
 /// Controllers, and what they need in a cluster.
@@ -126,10 +127,10 @@ impl Local {
         }
         let shutdown = CancellationToken::new();
         stop_on_signal(shutdown.clone())?;
-        if let Some(seconds) = self.args.limit {
+        if let Some(limit) = self.args.limit {
             let shutdown = shutdown.clone();
             tokio::spawn(async move {
-                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                tokio::time::sleep(limit).await;
                 shutdown.cancel();
             });
         }

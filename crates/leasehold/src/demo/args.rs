@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::value_parser;
 
+use crate::args::duration;
+
 /// A killed replica's shards are taken over 8.5 s after its last renewal; this leaves room to see
 /// it.
 const SHORTEST_GAP: Duration = Duration::from_secs(12);
@@ -124,13 +126,6 @@ impl Args {
             end: Some(limit),
         })
     }
-}
-
-/// Reads `40s`, `2m`, `1m30s`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: jiff::SignedDuration =
-        text.parse().map_err(|_| "write it like 40s, 2m or 1m30s".to_owned())?;
-    Duration::try_from(parsed).map_err(|_| "it must not be negative".to_owned())
 }
 
 #[cfg(test)]
