@@ -15,6 +15,8 @@
 //!   wait: a full queue drops spans, a failing export is reported ever more rarely.
 //! - Spans of the transport the exporter itself uses are never exported, so that no export causes
 //!   another.
+//! - A span that carries `otel.kind` is made for traces: without a collector it costs nothing, and no
+//!   log line shows its fields.
 
 mod log;
 mod metrics;
@@ -120,9 +122,12 @@ pub fn build<W>(
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let log_layer = log::layer(log, writer)?;
+    let logging = tracing_subscriber::registry().with(log::layer(log, writer)?);
     let exporter = otlp.map(trace::Exporter::start).transpose()?;
-    let trace_layer = exporter.as_ref().map(trace::Exporter::layer);
-    let subscriber = tracing_subscriber::registry().with(log_layer).with(trace_layer);
-    Ok((Dispatch::new(subscriber), Guard { exporter }))
+    // Not an optional layer: beside one, even an absent one, every span is made, wanted or not.
+    let dispatch = match &exporter {
+        Some(exporter) => Dispatch::new(logging.with(exporter.layer())),
+        None => Dispatch::new(logging),
+    };
+    Ok((dispatch, Guard { exporter }))
 }

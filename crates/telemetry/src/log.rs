@@ -23,6 +23,10 @@ use tracing_subscriber::{Layer, Registry};
 
 use crate::Error;
 
+/// The field that marks a span as one for traces. None of our log lines is written inside one but
+/// would name the same things itself.
+const TRACE_ONLY: &str = "otel.kind";
+
 /// How a log line looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
@@ -60,7 +64,8 @@ where
         .map_err(|source| Error::Filter { filter: config.filter.clone(), source })?;
     // Spans pass whatever the filter says of events: a warning keeps the fields of its reconcile.
     let spans = filter_fn(|metadata| metadata.is_span() && *metadata.level() <= Level::INFO);
-    let filter = events.or(spans);
+    let logged = filter_fn(|metadata| metadata.fields().field(TRACE_ONLY).is_none());
+    let filter = events.or(spans).and(logged);
     Ok(match config.format {
         LogFormat::Json => JsonLayer { writer }.with_filter(filter).boxed(),
         LogFormat::Text => tracing_subscriber::fmt::layer()
@@ -244,6 +249,16 @@ mod tests {
         let text = logged(LogFormat::Text, "info", || reconcile(|| info!("scaled")));
         assert!(text.contains("scaled") && text.contains("cluster"), "{text}");
         assert!(text.contains("reconcile_id"), "{text}");
+    }
+
+    #[test]
+    fn a_span_made_for_traces_costs_a_log_nothing() {
+        let text = logged(LogFormat::Json, "trace", || {
+            let span = info_span!("queue", key = "east/a", otel.kind = "internal");
+            assert!(span.is_disabled());
+            span.in_scope(|| info!("said"));
+        });
+        assert!(text.contains("said") && !text.contains("east/a"), "{text}");
     }
 
     #[test]

@@ -328,7 +328,13 @@ fn queue_span(cause: &Span, key: &ObjectKey) -> Span {
     if cause.is_disabled() {
         return Span::none();
     }
-    tracing::info_span!(parent: cause, "queue", cluster = %key.cluster, key = %key)
+    tracing::info_span!(
+        parent: cause,
+        "queue",
+        cluster = %key.cluster,
+        key = %key,
+        otel.kind = "internal",
+    )
 }
 
 /// A second cause joins the first: the trace of the first goes on and refers to the second.

@@ -82,6 +82,7 @@ impl Task {
             name = &*key.name,
             resource_version = %entry.header.resource_version,
             change = what,
+            otel.kind = "consumer",
         )
     }
 }
