@@ -2,8 +2,9 @@
 //! keys in the controller's queue.
 //!
 //! Predicates and mappings run here, before anything is queued. A first look, at everything or at a
-//! range that was gained, feeds primary objects only: each is reconciled anyway, so what its children
-//! and other kinds say adds nothing.
+//! range that was gained, feeds primary objects, and children whose owner is not there: nobody else
+//! would see that they are left over. What other children and kinds say adds nothing, for the
+//! primary objects are reconciled anyway.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -81,9 +82,10 @@ impl Feed {
             Role::Primary { predicates } if first || all_hold(predicates, old, new) => {
                 new.or(old).map(|entry| self.own_key(entry)).into_iter().collect()
             }
-            Role::Owned { owner } if !first => {
-                both(old, new, |entry| self.owner_key(owner, entry).into_iter().collect())
-            }
+            Role::Owned { owner } => both(old, new, |entry| {
+                let key = self.owner_key(owner, entry);
+                key.filter(|owner| !first || !self.is_cached(owner)).into_iter().collect()
+            }),
             Role::Mapped(mapping) if !first => both(old, new, |entry| self.mapped(mapping, entry)),
             _ => Vec::new(),
         }
@@ -101,6 +103,12 @@ impl Feed {
         let namespace = entry.header.key.namespace.clone().filter(|_| kind.namespaced);
         let key = self.key(&LocalKey { namespace, name: owner.name.clone() });
         Some((key, Some(owner.uid.hash())))
+    }
+
+    /// Whether the primary object is there, and not just one of the same name.
+    fn is_cached(&self, (key, hash): &Routed) -> bool {
+        let cached = self.primary.get(key.namespace.as_deref(), &key.name);
+        cached.is_some_and(|entry| Some(entry.header.hash()) == *hash)
     }
 
     fn mapped(&self, mapping: &Mapping, entry: &Entry) -> Vec<Routed> {

@@ -1,16 +1,20 @@
-//! S1: per shard, dispatch intervals of different members never overlap. Nor do they per key, though
-//! the shard that holds the key may have been split or merged meanwhile.
+//! S1: per shard, dispatch intervals of different members never overlap. Nor do they per object,
+//! though the shard that holds it may have been split or merged meanwhile. (What is made anew under
+//! the name of one that was deleted is another object, and may lie in another range: the end of the
+//! one and the beginning of the other are two members' business then.)
 //!
 //! An interval counts while its process runs: one that is stopped does nothing. And no write of a
 //! reconcile is sent once a later owner has begun, however late it would have landed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use engine::Dispatch;
-use model::ShardId;
+use model::{ClusterName, Range, ShardId, uid_hash};
 
 use super::Violation;
 use super::reading::{Reading, Run};
+use crate::world::history::Event;
+use crate::world::process::cluster_name;
 
 pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
     let mut shards: BTreeMap<&ShardId, Vec<&Run<'_>>> = BTreeMap::new();
@@ -20,21 +24,47 @@ pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
         shards.entry(shard).or_default().push(run);
         keys.entry((controller, key)).or_default().push(run);
     }
-    let mut found: Vec<_> = shards.values().flat_map(|runs| overlaps(runs)).collect();
-    found.extend(keys.values().flat_map(|runs| overlaps(runs)));
+    let uids = uids(reading);
+    let mut found: Vec<_> = shards.values().flat_map(|runs| overlaps(runs, |_| false)).collect();
+    found.extend(keys.values().flat_map(|runs| {
+        overlaps(runs, |pair| {
+            let place = (pair[0].key.cluster.clone(), &*pair[0].key.name);
+            uids.get(&place).is_some_and(|uids| are_of_two_objects(pair, uids))
+        })
+    }));
     found.extend(late(reading));
     found
 }
 
-fn overlaps(runs: &[&Run<'_>]) -> Vec<Violation> {
+/// The hashes of the uids that objects of a name have had.
+fn uids<'a>(reading: &Reading<'a>) -> BTreeMap<(ClusterName, &'a str), BTreeSet<u64>> {
+    let mut uids: BTreeMap<_, BTreeSet<u64>> = BTreeMap::new();
+    for record in &reading.outcome.records {
+        if let Event::Edited(edit) = &record.event {
+            let place = (cluster_name(edit.cluster), edit.name.as_str());
+            uids.entry(place).or_default().insert(uid_hash(&edit.uid));
+        }
+    }
+    uids
+}
+
+/// Whether each of two dispatches can have been for an object of its own.
+fn are_of_two_objects(pair: [&Dispatch; 2], uids: &BTreeSet<u64>) -> bool {
+    let [first, second] = pair.map(|dispatch| dispatch.shard.range);
+    let has = |range: Range| uids.iter().any(|uid| range.contains(*uid));
+    !first.overlaps(second) && has(first) && has(second)
+}
+
+fn overlaps(runs: &[&Run<'_>], excused: impl Fn([&Dispatch; 2]) -> bool) -> Vec<Violation> {
     let mut found = Vec::new();
     for (index, first) in runs.iter().enumerate() {
         for second in &runs[index + 1..] {
-            if first.dispatch.member == second.dispatch.member {
+            let pair = [first.dispatch, second.dispatch];
+            if pair[0].member == pair[1].member || excused(pair) {
                 continue;
             }
             if let Some(at_us) = meet(first, second) {
-                let text = format!("{:?} overlaps {:?}", first.dispatch, second.dispatch);
+                let text = format!("{:?} overlaps {:?}", pair[0], pair[1]);
                 found.push(Violation { rule: "S1", at_us, text });
             }
         }

@@ -91,23 +91,22 @@ impl Users {
         self.change += 1;
         let data = Some(BTreeMap::from([("change".to_owned(), self.change.to_string())]));
         let present = maps.get_opt(&name).await.expect("the server answers users");
-        let verb = match present {
+        let (verb, written) = match present {
             // Nobody writes what is going.
             Some(map) if map.metadata.deletion_timestamp.is_some() => return,
             // What was deleted often stays so.
             None if at_us > 0 && self.rng.u8(0..3) > 0 => return,
             Some(map) => {
                 let changed = ConfigMap { data, ..map };
-                maps.replace(&name, &PostParams::default(), &changed).await.expect("nobody else");
-                "update"
+                ("update", maps.replace(&name, &PostParams::default(), &changed).await)
             }
             None => {
                 let source = ConfigMap { data, ..self.new_source(name.clone(), number) };
-                maps.create(&PostParams::default(), &source).await.expect("the name is free");
-                "create"
+                ("create", maps.create(&PostParams::default(), &source).await)
             }
         };
-        self.tell(at_us, site, verb, "configmap", name);
+        let written = written.expect("nobody else writes, and the name is free");
+        self.tell(at_us, site, verb, "configmap", &written.metadata);
     }
 
     /// Every second one has a finalizer; every third wants to be looked at all the time.
@@ -127,9 +126,9 @@ impl Users {
         let maps: Api<ConfigMap> = Api::namespaced(client(site), NAMESPACE);
         let name = format!("source-{number}");
         let present = maps.get_opt(&name).await.expect("the server answers users");
-        if present.is_some_and(|map| map.metadata.deletion_timestamp.is_none()) {
+        if let Some(map) = present.filter(|map| map.metadata.deletion_timestamp.is_none()) {
             maps.delete(&name, &DeleteParams::default()).await.expect("it is there");
-            self.tell(at_us, site, "delete", "configmap", name);
+            self.tell(at_us, site, "delete", "configmap", &map.metadata);
         }
     }
 
@@ -146,14 +145,23 @@ impl Users {
         });
         let resource = ApiResource::erase::<controllers::TDSet>(&());
         let sets: Api<DynamicObject> = Api::namespaced_with(client(site), NAMESPACE, &resource);
-        sets.patch(&name, &PatchParams::apply("user").force(), &Patch::Apply(&set))
-            .await
-            .expect("the server answers users");
-        self.tell(at_us, site, "update", "tdset", name);
+        let params = PatchParams::apply("user").force();
+        let applied = sets.patch(&name, &params, &Patch::Apply(&set)).await;
+        let applied = applied.expect("the server answers users");
+        self.tell(at_us, site, "update", "tdset", &applied.metadata);
     }
 
-    fn tell(&self, at_us: u64, site: &Site, verb: &'static str, kind: &'static str, name: String) {
-        let edit = Edit { cluster: site.number, verb, kind, name };
+    fn tell(
+        &self,
+        at_us: u64,
+        site: &Site,
+        verb: &'static str,
+        kind: &'static str,
+        of: &ObjectMeta,
+    ) {
+        let (name, uid) = (of.name.clone(), of.uid.clone());
+        let (name, uid) = (name.unwrap_or_default(), uid.unwrap_or_default());
+        let edit = Edit { cluster: site.number, verb, kind, name, uid };
         self.history.add(at_us, Event::Edited(edit));
     }
 }

@@ -106,6 +106,8 @@ pub struct Edit {
     pub kind: &'static str,
     /// The object's name.
     pub name: String,
+    /// Its uid.
+    pub uid: String,
 }
 
 /// The history as it is written. Shared by all who add to it; they run on one thread.
@@ -213,7 +215,7 @@ impl fmt::Display for Record {
                 write!(f, "c{cluster} #{id} applied: {method} {plural} {name} {version}")
             }
             Event::Answered(p, id, status) => write!(f, "p{p} #{id} answered: {status}"),
-            Event::Edited(Edit { cluster, verb, kind, name }) => {
+            Event::Edited(Edit { cluster, verb, kind, name, .. }) => {
                 write!(f, "c{cluster} user: {verb} {kind} {name}")
             }
             Event::Configured(p, clusters) => write!(f, "p{p} configured: {clusters}"),

@@ -257,6 +257,32 @@ async fn a_lost_range_is_read_until_its_last_run_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn children_that_are_left_over_are_found_at_the_first_look() {
+    let (low_names, high_names) = names(20);
+    let [ours, gone, was] = [0, 1, 2].map(|index| low_names[index].as_str());
+    let again = high_names[0].as_str();
+    let spec = Controller::for_kind::<ConfigMap>("maps").owns::<Secret>().reconciler(run(idle));
+    let world = World::start(vec![spec]);
+    let mut server = world.engage("east", 1);
+    world.hold_shards(&[(LOW, Some((1, Hold::Active)))]);
+    let primaries = [config_map(ours, 1), config_map(again, 1)];
+    server.expect(&low("configmaps")).await.page(5, "", &primaries);
+    let secrets = server.expect(SECRETS).await.watch();
+    let _live = server.expect(&watch("configmaps", 5)).await.watch();
+    secrets.event("ADDED", &secret("kept", 2, Some(ours)));
+    secrets.event("ADDED", &secret("left", 2, Some(gone)));
+    // Its owner was made anew under its name, and lies in the other half now.
+    let mut old = secret("old", 2, Some(was));
+    old["metadata"]["ownerReferences"][0]["name"] = again.into();
+    secrets.event("ADDED", &old);
+    secrets.initial_end(5);
+    settle().await;
+    assert_eq!(reconciled(&world), set(&[ours, gone, again].map(ToOwned::to_owned)));
+    assert_eq!(world.journal().len(), 3 * 2, "each once");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn children_lie_where_their_owners_do() {
     let (low_names, high_names) = names(20);
     let (ours, theirs) = (low_names[0].as_str(), high_names[0].as_str());
