@@ -107,7 +107,8 @@ impl Engine {
             })
             .collect();
         let queues = runners.iter().map(|runner| Arc::clone(&runner.queue)).collect();
-        let board = Arc::new(Board::new(Arc::clone(&config.clock), queues));
+        let board =
+            Arc::new(Board::new(Arc::clone(&config.clock), queues, config.meter.gates().clone()));
         let gauges = Gauges::new(Arc::clone(&board), Arc::clone(&metrics.labels))?;
         config.registry.register(Box::new(gauges))?;
         let mut rng = fastrand::Rng::with_seed(config.seed);

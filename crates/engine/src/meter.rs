@@ -1,4 +1,5 @@
-//! What each shard costs this process: the counters behind [`model::Workload`].
+//! What each shard costs this process, and which clusters fail it: the counters behind
+//! [`model::Workload`].
 //!
 //! A [`Meter`] is made before the engine and given to both the engine, which counts, and to
 //! whoever weighs shards, which reads: neither needs the other for it.
@@ -26,6 +27,7 @@ use model::{Clock, ClusterName, GroupName, Moment, ShardId, Work, Workload};
 
 use crate::cache::Store;
 use crate::informer::Target;
+use crate::upstream::gates::Gates;
 
 /// The counters of one engine. Clones share them.
 #[derive(Clone, Debug)]
@@ -35,6 +37,7 @@ pub struct Meter(Arc<Counters>);
 struct Counters {
     clock: Arc<dyn Clock>,
     slices: RwLock<BTreeMap<(ClusterName, GroupName), Arc<Slices>>>,
+    gates: Gates,
 }
 
 /// The shards of one group in one cluster that are held here. They share feeds and caches.
@@ -75,7 +78,12 @@ pub(crate) struct Busy<'a> {
 impl Meter {
     /// Counters that stand at nothing.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(Counters { clock, slices: RwLock::default() }))
+        Self(Arc::new(Counters { clock, slices: RwLock::default(), gates: Gates::default() }))
+    }
+
+    /// The gates before the clusters, where it is seen which of them fail.
+    pub(crate) fn gates(&self) -> &Gates {
+        &self.0.gates
     }
 
     /// Begins to count for a shard. What is counted for its group in its cluster is shared with the
@@ -118,6 +126,10 @@ impl Workload for Meter {
         let all = self.0.slices.read().expect("no holder of this lock panics");
         let all: Vec<Arc<Slices>> = all.values().map(Arc::clone).collect();
         all.iter().flat_map(|slices| slices.measure(now)).collect()
+    }
+
+    fn failing(&self) -> BTreeMap<ClusterName, Arc<str>> {
+        self.0.gates.left_alone(self.0.clock.now()).collect()
     }
 }
 

@@ -13,6 +13,7 @@ use crate::informer::{Condition, Informer, Shared};
 use crate::queue::WorkQueue;
 use crate::upstream::BreakerPhase;
 use crate::upstream::gate::Gate;
+use crate::upstream::gates::Gates;
 
 /// One queue at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -111,15 +112,15 @@ pub(crate) struct Board {
     clock: Arc<dyn Clock>,
     queues: Vec<Arc<WorkQueue>>,
     informers: Mutex<Vec<Weak<Informer>>>,
-    gates: Mutex<Vec<Weak<Gate>>>,
+    gates: Gates,
     /// Whether the first look at shards and clusters has been acted on.
     running: AtomicBool,
 }
 
 impl Board {
-    pub(crate) fn new(clock: Arc<dyn Clock>, queues: Vec<Arc<WorkQueue>>) -> Self {
-        let (informers, gates) = (Mutex::default(), Mutex::default());
-        Self { clock, queues, informers, gates, running: AtomicBool::new(false) }
+    pub(crate) fn new(clock: Arc<dyn Clock>, queues: Vec<Arc<WorkQueue>>, gates: Gates) -> Self {
+        let (informers, running) = (Mutex::default(), AtomicBool::new(false));
+        Self { clock, queues, informers, gates, running }
     }
 
     pub(crate) fn set_running(&self, running: bool) {
@@ -133,10 +134,7 @@ impl Board {
     }
 
     pub(crate) fn watch_gate(&self, gate: &Arc<Gate>) {
-        let mut gates = self.gates.lock().expect("no holder of this lock panics");
-        // Of an earlier incarnation a gate may live on for as long as somebody runs there.
-        gates.retain(|old| old.upgrade().is_some_and(|old| old.cluster() != gate.cluster()));
-        gates.push(Arc::downgrade(gate));
+        self.gates.watch(gate);
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -158,31 +156,18 @@ impl Board {
 
     /// The gates of engaged clusters, ordered by name.
     pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
-        let gates = self.gates.lock().expect("no holder of this lock panics");
-        let mut gates: Vec<_> = gates.iter().filter_map(Weak::upgrade).collect();
-        gates.sort_by(|a, b| a.cluster().cmp(b.cluster()));
-        gates
-    }
-
-    /// Why a cluster is left alone, of those that are.
-    fn left_alone(&self) -> BTreeMap<ClusterName, String> {
-        let now = self.now();
-        let gates = self.gates();
-        let closed = gates.iter().filter_map(|gate| {
-            let refusal = gate.reading(now).closed_for?;
-            Some((gate.cluster().clone(), refusal.cause.to_string()))
-        });
-        closed.collect()
+        self.gates.all()
     }
 
     fn readiness(&self) -> Readiness {
-        let left_alone = self.left_alone();
+        let left_alone: BTreeMap<_, _> = self.gates.left_alone(self.now()).collect();
         let (mut waiting, mut failing) = (Vec::new(), Vec::new());
         for shared in self.informers() {
             let Condition { synced, error, .. } = shared.condition();
             let name = format!("{}/{}", shared.target.cluster, shared.target.kind);
             // One that waits for its first turn has not failed itself.
-            match error.or_else(|| left_alone.get(&shared.target.cluster).cloned()) {
+            match error.or_else(|| left_alone.get(&shared.target.cluster).map(ToString::to_string))
+            {
                 _ if synced => {}
                 Some(error) => failing.push(format!("{name}: {error}")),
                 None => waiting.push(name),

@@ -1,10 +1,12 @@
-//! Load: what the work of a shard costs, as `engine` counts it and `sharding` weighs it.
+//! Load: what the work of a shard costs, as `engine` counts it and `sharding` weighs it, and which
+//! clusters refuse to have work done.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ShardId;
+use crate::{ClusterName, ShardId};
 
 /// The work done for one shard by this process, counted since the process began. `busy` and
 /// `events` never fall while a shard is held; whoever wants a rate takes two counts and the time
@@ -23,6 +25,9 @@ pub struct Work {
 pub trait Workload: Debug + Send + Sync + 'static {
     /// Every shard held now, and the work done for it.
     fn measure(&self) -> BTreeMap<ShardId, Work>;
+
+    /// The clusters that are left alone now because they fail, and how they do.
+    fn failing(&self) -> BTreeMap<ClusterName, Arc<str>>;
 }
 
 /// A process that measures nothing: every shard weighs alike.
@@ -31,6 +36,10 @@ pub struct Unmeasured;
 
 impl Workload for Unmeasured {
     fn measure(&self) -> BTreeMap<ShardId, Work> {
+        BTreeMap::new()
+    }
+
+    fn failing(&self) -> BTreeMap<ClusterName, Arc<str>> {
         BTreeMap::new()
     }
 }

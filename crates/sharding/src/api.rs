@@ -33,8 +33,10 @@ pub const DEFAULT_CAPACITY: u32 = 100;
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "leasehold");
 /// The most shards of one cluster: keeps a ShardMap below 64 KiB.
 pub const MAX_SHARDS: usize = 256;
-/// The most down clusters that a Member tells of.
+/// The most down clusters that a Member tells of; [`MAX_DOWN_BYTES`] bounds them too.
 pub const MAX_DOWN_CLUSTERS: usize = 64;
+/// How much of a Member they take at most, in bytes.
+pub const MAX_DOWN_BYTES: usize = 6 * 1024;
 /// The most shards whose load a Member tells; [`crate::load::MAX_LOAD_BYTES`] bounds them too.
 pub const MAX_LOADS: usize = 1024;
 /// The longest reason that a Member tells, in characters.
@@ -198,8 +200,8 @@ pub struct MemberSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     pub loads: Vec<ShardLoad>,
-    /// The clusters it has no client for, the first [`MAX_DOWN_CLUSTERS`] by name. Decides nothing:
-    /// it tells whoever asks for the fleet's status what to repair.
+    /// The clusters it has no client for and those that fail it, the first [`MAX_DOWN_CLUSTERS`].
+    /// Decides nothing: it tells whoever asks for the fleet's status what to repair.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub down_clusters: Vec<DownCluster>,
@@ -243,14 +245,15 @@ pub struct GroupDetail {
     pub shared_kinds: Vec<String>,
 }
 
-/// A cluster that a member has no client for.
+/// A cluster that a member has no client for, or that has failed it for a while.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DownCluster {
     /// The cluster.
     #[schemars(with = "String", length(min = 1, max = 63))]
     pub cluster: ClusterName,
-    /// What is wrong with its kubeconfig and how to repair it; cut to [`MAX_REASON_CHARS`].
+    /// What is wrong with its kubeconfig and how to repair it, or how it fails; cut to
+    /// [`MAX_REASON_CHARS`].
     #[schemars(length(max = 1024))]
     pub reason: String,
 }
@@ -336,16 +339,30 @@ impl MemberSpec {
 // === impl DownCluster ===
 
 impl DownCluster {
-    /// What a Member tells of the clusters in `set` that are down.
+    /// A cluster and what is wrong with it, as far as there is room for that.
+    pub fn new(cluster: &ClusterName, reason: &str) -> Self {
+        let reason = reason.chars().take(MAX_REASON_CHARS).collect();
+        Self { cluster: cluster.clone(), reason }
+    }
+
+    /// The clusters in `set` that there is no client for.
     pub fn all_of(set: &ClusterSet) -> Vec<Self> {
         let down = set.clusters.iter().filter_map(|(cluster, state)| match state {
-            ClusterState::Down(reason) => Some(Self {
-                cluster: cluster.clone(),
-                reason: reason.chars().take(MAX_REASON_CHARS).collect(),
-            }),
+            ClusterState::Down(reason) => Some(Self::new(cluster, reason)),
             ClusterState::Engaged(_) => None,
         });
-        down.take(MAX_DOWN_CLUSTERS).collect()
+        down.collect()
+    }
+
+    /// What of these a Member has room for: the first of them.
+    pub fn that_fit(all: impl Iterator<Item = Self>) -> Vec<Self> {
+        let mut bytes = 0;
+        let room = |down: &Self| {
+            bytes += "{\"cluster\":\"\",\"reason\":\"\"},".len();
+            bytes += down.cluster.as_str().len() + down.reason.len();
+            bytes <= MAX_DOWN_BYTES
+        };
+        all.take(MAX_DOWN_CLUSTERS).take_while(room).collect()
     }
 }
 

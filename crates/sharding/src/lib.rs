@@ -129,6 +129,7 @@ pub mod read;
 pub mod record;
 mod shell;
 pub mod status;
+pub mod trouble;
 pub mod weight;
 pub mod world;
 

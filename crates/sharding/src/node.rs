@@ -38,6 +38,7 @@ use crate::outbox::Outbox;
 use crate::ownership::Tracker;
 use crate::protocol;
 use crate::record::{Event, Kind, Object, Outcome, Target, Write};
+use crate::trouble::Trouble;
 use crate::world::World;
 
 /// Leases and counters are looked at no less often, so that a sleep of the machine, which stops
@@ -57,6 +58,8 @@ pub enum Input {
     Acknowledged(ShardId, Epoch),
     /// The work done so far for every shard held.
     Measured(BTreeMap<ShardId, Work>),
+    /// The clusters that fail at this moment, and how.
+    Failing(BTreeMap<ClusterName, Arc<str>>),
     /// Hand everything over and end.
     Leave,
 }
@@ -112,6 +115,7 @@ pub struct Node {
     groups: Vec<GroupName>,
     clusters: Option<BTreeSet<ClusterName>>,
     down_clusters: Vec<DownCluster>,
+    trouble: Trouble,
     world: World,
     /// The maps of versions of the protocol that it does not speak.
     unread: BTreeSet<ClusterName>,
@@ -145,6 +149,7 @@ impl Node {
             groups: config.groups.iter().cloned().collect(),
             clusters: None,
             down_clusters: Vec::new(),
+            trouble: Trouble::default(),
             world: World::default(),
             unread: BTreeSet::new(),
             problems: (0, Vec::new()),
@@ -182,6 +187,7 @@ impl Node {
                 self.tracker.acknowledge(&shard, epoch);
             }
             Input::Measured(work) => self.measured(&work, now),
+            Input::Failing(failing) => self.trouble.look(failing, now),
             Input::Leave => {
                 let patience = self.config.drain_timeout + self.config.lease.duration;
                 self.leave_by.get_or_insert(now + patience);

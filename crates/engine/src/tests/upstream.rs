@@ -9,7 +9,7 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::DeleteParams;
-use model::{Clock, Moment};
+use model::{Clock, Moment, Workload};
 use serde_json::{Value, json};
 use tracing::{Level, Subscriber};
 use tracing_subscriber::layer::{Context as LayerContext, Layer, SubscriberExt};
@@ -122,6 +122,9 @@ async fn a_dead_cluster_delays_no_other_and_is_told_of_once() {
     assert_eq!(east_status.breaker, BreakerPhase::Open);
     assert!(east_status.cause.as_ref().unwrap().ends_with("connection reset"), "{east_status:?}");
     assert_eq!((west_status.breaker, &west_status.cause), (BreakerPhase::Closed, &None));
+    let failing = world.meter.failing();
+    let failing: Vec<_> = failing.iter().map(|(name, why)| (name.as_str(), &**why)).collect();
+    assert!(matches!(failing[..], [("east", why)] if why.ends_with("connection reset")));
     let breaker = |cluster| {
         world.metric(&format!("leasehold_cluster_breaker_state{{cluster=\"{cluster}\"}}"))
     };

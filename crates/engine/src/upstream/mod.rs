@@ -28,6 +28,7 @@
 mod breaker;
 mod budget;
 pub(crate) mod gate;
+pub(crate) mod gates;
 mod guard;
 mod limit;
 pub(crate) mod line;

@@ -29,6 +29,8 @@ impl Hash for Node {
             // Estimates, which change only where work is measured; what they amount to is told in
             // the Member, which is part of the world. The model measures none.
             load: _,
+            // Told in the Member as well.
+            trouble: _,
             // For metrics and logs.
             ledger: _,
             notes: _,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::{MemberId, Moment, ShardId, Work};
 
 use super::{Node, Note};
-use crate::api::{GroupDetail, MemberSpec};
+use crate::api::{DownCluster, GroupDetail, MemberSpec};
 use crate::handle::Departure;
 use crate::lease::{self, LeaseRecord};
 use crate::load::Load;
@@ -145,8 +145,17 @@ impl Node {
             drain: self.drain.is_drained(),
             busy: self.load.told_busy(),
             loads: self.load.told(),
-            down_clusters: self.down_clusters.clone(),
+            down_clusters: self.told_down(),
         }
+    }
+
+    fn told_down(&self) -> Vec<DownCluster> {
+        let unusable = self.down_clusters.iter();
+        let known = |failing: &DownCluster| {
+            unusable.clone().any(|unusable| unusable.cluster == failing.cluster)
+        };
+        let failing = self.trouble.told().filter(|failing| !known(failing));
+        DownCluster::that_fit(unusable.clone().cloned().chain(failing))
     }
 }
 

@@ -1,14 +1,16 @@
 //! What a member says of itself, against a home cluster that does as it is told.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::{MemberId, Moment, Work};
 
-use crate::api::MemberSpec;
+use crate::api::{DownCluster, MAX_DOWN_BYTES, MAX_DOWN_CLUSTERS, MAX_REASON_CHARS, MemberSpec};
 use crate::config::Config;
 use crate::node::{Input, Node};
 use crate::record::{Event, Kind, MemberRecord, Object, Outcome, Version, Write};
+use crate::trouble::TELL_AFTER;
 
 struct Home {
     node: Node,
@@ -95,7 +97,7 @@ fn a_drain_that_was_asked_for_outlives_rewriting_and_rejoining() {
     home.patch(|spec| spec.drain = true);
     home.settle();
     let writes = home.written.len();
-    let down = crate::api::DownCluster { cluster: "east".parse().unwrap(), reason: "no".into() };
+    let down = DownCluster::new(&"east".parse().unwrap(), "no");
     home.node.handle(Input::Clusters(BTreeSet::new(), vec![down]), home.now);
     home.settle();
     assert_eq!(home.written.len(), writes + 1);
@@ -105,6 +107,44 @@ fn a_drain_that_was_asked_for_outlives_rewriting_and_rejoining() {
     home.patch(|spec| spec.drain = false);
     home.rejoin();
     assert!(!home.member().spec.drain, "and has it no more once it was taken back");
+}
+
+#[test]
+fn a_cluster_that_fails_for_long_is_told_beside_those_without_a_client() {
+    let mut home = Home::with_member();
+    let down = |cluster: &str, reason: &str| DownCluster::new(&cluster.parse().unwrap(), reason);
+    let unusable = vec![down("west", "no kubeconfig")];
+    home.node.handle(Input::Clusters(BTreeSet::new(), unusable.clone()), home.now);
+    home.settle();
+    let fails = |clusters: &[&str], home: &mut Home| {
+        let failing = clusters.iter().map(|name| (name.parse().unwrap(), Arc::from("refused")));
+        home.node.handle(Input::Failing(failing.collect()), home.now);
+        home.settle();
+    };
+    fails(&["east", "west"], &mut home);
+    assert_eq!(home.member().spec.down_clusters, unusable, "it may be a hiccup");
+    home.now = home.now + TELL_AFTER;
+    fails(&["east", "west"], &mut home);
+    let told = home.member().spec.down_clusters;
+    assert_eq!(told, [down("west", "no kubeconfig"), down("east", "refused")]);
+    let writes = home.written.len();
+    fails(&["east"], &mut home);
+    assert_eq!(home.written.len(), writes, "the same is not told again");
+    home.now = home.now + TELL_AFTER;
+    fails(&[], &mut home);
+    assert_eq!(home.member().spec.down_clusters, unusable);
+}
+
+#[test]
+fn what_is_told_of_down_clusters_has_its_bounds() {
+    let long = "x".repeat(10_000);
+    let all = (0..1000).map(|n| DownCluster::new(&format!("c-{n}").parse().unwrap(), &long));
+    let fit = DownCluster::that_fit(all);
+    let bytes = serde_json::to_vec(&fit).unwrap().len();
+    assert!(bytes <= MAX_DOWN_BYTES + "[]".len(), "{bytes}");
+    assert_eq!(fit.len(), MAX_DOWN_BYTES / MAX_REASON_CHARS - 1);
+    let short = (0..1000).map(|n| DownCluster::new(&format!("c-{n}").parse().unwrap(), "no"));
+    assert_eq!(DownCluster::that_fit(short).len(), MAX_DOWN_CLUSTERS);
 }
 
 #[test]

@@ -153,6 +153,7 @@ impl Loop {
         if now >= self.measure_at {
             self.measure_at = now + MEASURE_INTERVAL;
             self.node.handle(Input::Measured(self.workload.measure()), now);
+            self.node.handle(Input::Failing(self.workload.failing()), now);
         }
     }
 

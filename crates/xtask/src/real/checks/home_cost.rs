@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use leasehold::clock::SystemClock;
 use model::ownership::acknowledge_drains;
 use model::{
-    Clock, Cluster, ClusterSet, ClusterState, Hold, OwnedShards, Ownership, ShardId, Work, Workload,
+    Clock, Cluster, ClusterName, ClusterSet, ClusterState, Hold, OwnedShards, Ownership, ShardId,
+    Work, Workload,
 };
 use serde_json::Value;
 use sharding::{Config, LeaseTimings, Sharding};
@@ -159,6 +160,10 @@ impl Workload for Steady {
             cached_bytes: CACHED_BYTES,
         };
         owned.borrow().holdings.keys().map(|shard| (shard.clone(), work)).collect()
+    }
+
+    fn failing(&self) -> BTreeMap<ClusterName, Arc<str>> {
+        BTreeMap::new()
     }
 }
 
