@@ -7,6 +7,7 @@ use model::Clock;
 
 use crate::cache::{DecodedCache, Recipes, StoreWriter};
 use crate::informer::{Informer, Target};
+use crate::listwatch::intake::Intake;
 use crate::metrics::Metrics;
 use crate::status::Board;
 
@@ -20,6 +21,7 @@ pub(crate) struct Informers {
     rng: fastrand::Rng,
     recipes: Recipes,
     decoded: Arc<DecodedCache>,
+    intake: Intake,
 }
 
 impl Informers {
@@ -31,7 +33,8 @@ impl Informers {
         recipes: Recipes,
         decoded: Arc<DecodedCache>,
     ) -> Self {
-        Self { running: BTreeMap::new(), clock, metrics, board, rng, recipes, decoded }
+        let (running, intake) = (BTreeMap::new(), Intake::default());
+        Self { running, clock, metrics, board, rng, recipes, decoded, intake }
     }
 
     /// The informer of a target: one that runs, or a new one. It stops when the last handle goes.
@@ -42,6 +45,7 @@ impl Informers {
         let informer = Informer::start(
             target.clone(),
             client.clone(),
+            self.intake.clone(),
             Arc::clone(&self.clock),
             self.metrics.informer(&target.cluster, &target.kind),
             self.rng.fork(),

@@ -52,6 +52,7 @@ use self::task::Task;
 use crate::cache::{Entry, ResourceVersion, Store, StoreWriter};
 use crate::controller::Scope;
 use crate::coverage::{Claim, Coverage};
+use crate::listwatch::intake::Intake;
 use crate::metrics::InformerMetrics;
 use crate::object::Kind;
 use crate::queue::core::Priority;
@@ -142,6 +143,7 @@ impl Informer {
     pub(crate) fn start(
         target: Target,
         client: kube::Client,
+        intake: Intake,
         clock: Arc<dyn Clock>,
         metrics: InformerMetrics,
         rng: fastrand::Rng,
@@ -163,6 +165,7 @@ impl Informer {
             claims.follow(),
             client,
             waiting,
+            intake,
             (clock, metrics, rng),
         );
         let stop = CancellationToken::new();

@@ -16,6 +16,7 @@ use super::trainer::{self, Trainer};
 use super::{Change, Event, Shared, Target};
 use crate::cache::{Entry, ResourceVersion, Sketch, StoreWriter, Wanted, sketch};
 use crate::listwatch::connection::{Arrival, Connection};
+use crate::listwatch::intake::Intake;
 use crate::listwatch::machine::{End, Machine, Request, Signal, Verdict};
 use crate::listwatch::wire::{self, Line};
 use crate::metrics::InformerMetrics;
@@ -52,6 +53,7 @@ impl Task {
         claims: Claimants,
         client: kube::Client,
         waiting: mpsc::Receiver<mpsc::Sender<Event>>,
+        intake: Intake,
         (clock, metrics, rng): (Arc<dyn Clock>, InformerMetrics, fastrand::Rng),
     ) -> Self {
         let Target { kind, scope, .. } = shared.target.clone();
@@ -64,7 +66,7 @@ impl Task {
             division: Division::default(),
             told: 0,
             machine: Machine::new(rng),
-            connection: Connection::new(client, kind, scope),
+            connection: Connection::new(client, kind, scope, intake),
             waiting,
             subscribers: Vec::new(),
             clock,
@@ -334,6 +336,7 @@ impl Task {
             drop(self.writer.finish_replace());
         }
         let missing = self.writer.finish_replace();
+        self.connection.listed();
         self.show();
         for old in missing {
             self.tell(Change::Delete { old }, now).await;

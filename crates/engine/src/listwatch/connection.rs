@@ -17,6 +17,7 @@ use kube::client::Body;
 use kube::core::Request as UrlBuilder;
 use tokio::time::Sleep;
 
+use super::intake::{Intake, PAGE_KIB, STREAM_KIB, Share};
 use super::lines::{LineTooLong, Lines};
 use super::machine::{End, Request};
 use super::wire;
@@ -52,12 +53,17 @@ pub(crate) struct Connection {
     client: kube::Client,
     kind: Kind,
     scope: Scope,
+    intake: Intake,
+    /// Of a list, until all of it is stored.
+    share: Option<Share>,
     state: State,
 }
 
 enum State {
     Waiting(Pin<Box<Sleep>>, Asked),
     Asking(BoxFuture<'static, Answer>),
+    /// An answer waits to be taken in.
+    Answered(Answer),
     Reading {
         body: Body,
         lines: Lines,
@@ -78,21 +84,39 @@ enum Answer {
 }
 
 impl Connection {
-    pub(crate) fn new(client: kube::Client, kind: Kind, scope: Scope) -> Self {
-        Self { client, kind, scope, state: State::Over }
+    pub(crate) fn new(client: kube::Client, kind: Kind, scope: Scope, intake: Intake) -> Self {
+        Self { client, kind, scope, intake, share: None, state: State::Over }
     }
 
     /// Sends a request after a wait, dropping one that may be under way.
     pub(crate) fn request(&mut self, request: Request, selector: Option<String>, after: Duration) {
+        self.share = self.share_of(&request);
         self.state = State::Waiting(Box::pin(tokio::time::sleep(after)), Asked(request, selector));
     }
 
     /// Sends another request than the last, at once unless that one waits: then when it would have
     /// been sent.
     pub(crate) fn instead(&mut self, request: Request, selector: Option<String>) {
+        let share = self.share_of(&request);
         match &mut self.state {
-            State::Waiting(_, asked) => *asked = Asked(request, selector),
+            State::Waiting(_, asked) => {
+                *asked = Asked(request, selector);
+                self.share = share;
+            }
             _ => self.request(request, selector, Duration::ZERO),
+        }
+    }
+
+    /// The list is stored; what comes is what changes.
+    pub(crate) fn listed(&mut self) {
+        self.share = None;
+    }
+
+    fn share_of(&self, request: &Request) -> Option<Share> {
+        match request {
+            Request::List { .. } => Some(self.intake.share(PAGE_KIB)),
+            Request::Stream { .. } => Some(self.intake.share(STREAM_KIB)),
+            Request::Watch { .. } => None,
         }
     }
 
@@ -102,27 +126,38 @@ impl Connection {
             match &mut self.state {
                 State::Waiting(sleep, request) => {
                     sleep.await;
+                    hold(&mut self.share).await;
                     let request = request.clone();
                     self.state = State::Asking(self.ask(&request));
                 }
-                State::Asking(answer) => match answer.await {
-                    Answer::Stream(body) => {
-                        let idle = Box::pin(tokio::time::sleep(IDLE_TIMEOUT));
-                        self.state = State::Reading { body, lines: Lines::default(), idle };
-                        return Arrival::Opened;
-                    }
-                    Answer::Page(bytes) => {
-                        self.state = State::Over;
-                        return Arrival::Page(bytes);
-                    }
-                    Answer::Failed(end, why) => return self.over(end, Some(why)),
-                },
-                State::Reading { body, lines, idle } => match read(body, lines, idle).await {
-                    Ok(line) => return Arrival::Line(line),
-                    Err((end, why)) => return self.over(end, why),
-                },
+                State::Asking(answer) => {
+                    self.state = State::Answered(lent_during(&mut self.share, answer).await);
+                }
+                State::Answered(_) => {
+                    hold(&mut self.share).await;
+                    return self.answered();
+                }
+                State::Reading { body, lines, idle } => {
+                    return match read(body, lines, idle, &mut self.share).await {
+                        Ok(line) => Arrival::Line(line),
+                        Err((end, why)) => self.over(end, why),
+                    };
+                }
                 State::Over => std::future::pending().await,
             }
+        }
+    }
+
+    fn answered(&mut self) -> Arrival {
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Answered(Answer::Stream(body)) => {
+                let idle = Box::pin(tokio::time::sleep(IDLE_TIMEOUT));
+                self.state = State::Reading { body, lines: Lines::default(), idle };
+                Arrival::Opened
+            }
+            State::Answered(Answer::Page(bytes)) => Arrival::Page(bytes),
+            State::Answered(Answer::Failed(end, why)) => Arrival::End(end, Some(why)),
+            _ => unreachable!("it is called for an answer"),
         }
     }
 
@@ -231,13 +266,30 @@ async fn page(response: Response<Body>) -> Answer {
     }
 }
 
+async fn hold(share: &mut Option<Share>) {
+    if let Some(share) = share {
+        share.hold().await;
+    }
+}
+
+async fn lent_during<T>(share: &mut Option<Share>, wait: impl Future<Output = T>) -> T {
+    match share {
+        Some(share) => share.lent_during(wait).await,
+        None => wait.await,
+    }
+}
+
 /// The next line of a stream, or how it ended.
 async fn read(
     body: &mut Body,
     lines: &mut Lines,
     idle: &mut Pin<Box<Sleep>>,
+    share: &mut Option<Share>,
 ) -> Result<Bytes, (End, Option<String>)> {
     loop {
+        if !lines.are_taken() {
+            hold(share).await;
+        }
         match lines.next_line() {
             Ok(Some(line)) => return Ok(line),
             Ok(None) => {}
@@ -246,7 +298,7 @@ async fn read(
         let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
         let frame = tokio::select! {
             biased;
-            frame = frame => frame,
+            frame = lent_during(share, frame) => frame,
             () = &mut *idle => {
                 let why = format!("nothing heard for {}s", IDLE_TIMEOUT.as_secs());
                 return Err((End::Idle, Some(why)));

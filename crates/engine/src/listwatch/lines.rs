@@ -26,6 +26,11 @@ impl Lines {
         self.chunk = chunk;
     }
 
+    /// Whether all lines have been taken out.
+    pub(crate) fn are_taken(&self) -> bool {
+        self.chunk.is_empty()
+    }
+
     /// The next whole line, without its end.
     pub(crate) fn next_line(&mut self) -> Result<Option<Bytes>, LineTooLong> {
         loop {

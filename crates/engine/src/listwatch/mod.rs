@@ -5,6 +5,7 @@
 //! - [`wire`]: what the bytes say: watch lines and list pages.
 //! - [`lines`]: bytes to lines.
 //! - [`connection`]: the shell that sends, reads and waits.
+//! - [`intake`]: how much of all lists may be under way at once.
 //!
 //! A first list is asked for as a stream (`sendInitialEvents`), and in pages where the server
 //! refuses that. Afterwards the watch goes on from the last resourceVersion seen, through
@@ -12,6 +13,7 @@
 //! whoever keeps the objects learns which ones the new list does not mention.
 
 pub(crate) mod connection;
+pub(crate) mod intake;
 pub(crate) mod lines;
 pub(crate) mod machine;
 pub(crate) mod wire;

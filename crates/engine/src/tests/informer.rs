@@ -14,6 +14,7 @@ use crate::controller::Scope;
 use crate::coverage::Claim;
 use crate::informer::{Change, Informer, SUBSCRIBER_BUFFER, Subscription, Target};
 use crate::listwatch::connection::IDLE_TIMEOUT;
+use crate::listwatch::intake::Intake;
 use crate::metrics::Metrics;
 use crate::object::Kind;
 
@@ -37,7 +38,7 @@ fn unclaimed() -> (Arc<Informer>, Server) {
     let metrics = metrics.informer(&target.cluster, &target.kind);
     let rng = fastrand::Rng::with_seed(1);
     let writer = StoreWriter::default();
-    (Informer::start(target, client, clock, metrics, rng, writer), server)
+    (Informer::start(target, client, Intake::default(), clock, metrics, rng, writer), server)
 }
 
 /// An informer of everything.

@@ -16,6 +16,7 @@ use tracing_subscriber::layer::{Context as LayerContext, Layer, SubscriberExt};
 
 use super::fake::{Asked, Server, Watch, config_map};
 use super::world::{PausedClock, World, run, settle};
+use crate::listwatch::intake::{LENT_AFTER, LISTED_KIB, STREAM_KIB};
 use crate::upstream::BreakerPhase;
 use crate::{Action, Controller, ControllerSpec, UpstreamLimits};
 
@@ -99,6 +100,45 @@ impl<S: Subscriber> Layer<S> for Warnings {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_first_lists_some_are_under_way_at_once_and_dead_clusters_hold_up_none() {
+    let many = LISTED_KIB / STREAM_KIB as usize + 44;
+    let world = World::start(vec![writer()]);
+    let mut servers: Vec<_> = (0..many).map(|n| world.engage(&format!("c{n}"), 1)).collect();
+    for n in 0..many {
+        world.hold_active(&format!("c{n}"), 1);
+    }
+    settle().await;
+    let mut asked = || -> Vec<(String, Asked)> {
+        let asked = servers.iter_mut().enumerate().filter_map(|(n, server)| {
+            let asked = tokio::task::unconstrained(server.next()).now_or_never();
+            Some((format!("c{n}"), asked??))
+        });
+        asked.collect()
+    };
+    let mut first = asked();
+    assert_eq!(first.len(), many - 44);
+    // One is done with: the next begins.
+    let _done = first.remove(0).1.list(5, &maps(1));
+    settle().await;
+    let watches = |asked: &[(String, Asked)]| asked.iter().filter(|(_, a)| is_watch(a)).count();
+    let second = asked();
+    assert_eq!(watches(&second), 1);
+    // The others say nothing.
+    tokio::time::sleep(LENT_AFTER).await;
+    settle().await;
+    let third = asked();
+    assert_eq!(watches(&third), 43);
+    // What comes late is taken in.
+    let (late, answer) = first.remove(0);
+    let _late = answer.list(5, &maps(1));
+    settle().await;
+    let informers = world.status.informers();
+    let late = informers.iter().find(|informer| informer.cluster.as_str() == late);
+    assert!(late.is_some_and(|informer| informer.synced), "{late:?}");
+    world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
