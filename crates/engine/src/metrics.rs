@@ -31,6 +31,8 @@ const RECONCILE_BUCKETS: &[f64] = &[
 ];
 const CLUSTER_RECONCILE_BUCKETS: &[f64] =
     &[0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+const CLUSTER_QUEUE_BUCKETS: &[f64] =
+    &[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 const REST_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 const INFORMER_BUCKETS: &[f64] =
     &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -108,6 +110,7 @@ pub(crate) struct Metrics {
     max_concurrent: IntGaugeVec,
     active_workers: IntGaugeVec,
     cluster_reconcile: HistogramVec,
+    cluster_queue: HistogramVec,
     adds: IntCounterVec,
     retries: IntCounterVec,
     queue_duration: HistogramVec,
@@ -181,6 +184,12 @@ impl Metrics {
                 "How long reconciles take, by cluster.",
                 &["cluster", "controller"],
                 CLUSTER_RECONCILE_BUCKETS.to_vec(),
+            )?,
+            cluster_queue: histograms(
+                "leasehold_cluster_queue_seconds",
+                "How long a ready key waits, by cluster.",
+                &["cluster", "controller"],
+                CLUSTER_QUEUE_BUCKETS.to_vec(),
             )?,
             adds: counters("workqueue_adds_total", "Keys that became ready.", queue_labels)?,
             retries: counters("workqueue_retries_total", "Delayed adds.", queue_labels)?,
@@ -257,6 +266,7 @@ impl Metrics {
         for histograms in [
             &self.reconcile_time,
             &self.cluster_reconcile,
+            &self.cluster_queue,
             &self.queue_duration,
             &self.work_duration,
             &self.request_duration,
@@ -296,6 +306,8 @@ impl Metrics {
             retries: self.retries.with_label_values(label),
             queue_duration: self.queue_duration.with_label_values(label),
             work_duration: self.work_duration.with_label_values(label),
+            name: name.clone(),
+            all: self.clone(),
         }
     }
 
@@ -323,6 +335,7 @@ impl Metrics {
         }
         let cluster = cluster.as_str();
         remove(&self.cluster_reconcile, "cluster", cluster);
+        remove(&self.cluster_queue, "cluster", cluster);
         remove(&self.watch_restarts, "cluster", cluster);
         remove(&self.requests, "host", cluster);
         remove(&self.request_duration, "host", cluster);
@@ -374,12 +387,24 @@ impl ControllerMetrics {
 pub(crate) struct QueueMetrics {
     pub(crate) adds: IntCounter,
     pub(crate) retries: IntCounter,
-    pub(crate) queue_duration: Histogram,
+    queue_duration: Histogram,
     pub(crate) work_duration: Histogram,
+    name: ControllerName,
+    all: Metrics,
+}
+
+impl QueueMetrics {
+    /// Counts one key given out.
+    pub(crate) fn popped(&self, cluster: &ClusterName, waited: Duration) {
+        let waited = waited.as_secs_f64();
+        self.queue_duration.observe(waited);
+        let labels = [self.all.labels.of(cluster), self.name.as_str()];
+        self.all.cluster_queue.with_label_values(&labels).observe(waited);
+    }
 }
 
 /// The series of one cluster's transport.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct RestMetrics {
     host: Arc<str>,
     all: Metrics,

@@ -43,9 +43,11 @@ pub(crate) struct Follows;
 #[derive(Clone, Debug)]
 pub(crate) struct Admitted(Arc<Mutex<Option<Ticket>>>);
 
-/// A tower service around a cluster's bare client.
+/// A tower service around a cluster's bare client. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Transport {
+pub(crate) struct Transport(Arc<Inner>);
+
+struct Inner {
     client: kube::Client,
     gate: Arc<Gate>,
     metrics: RestMetrics,
@@ -69,7 +71,7 @@ impl Transport {
         metrics: RestMetrics,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { client: cluster.client.clone(), gate, metrics, clock }
+        Self(Arc::new(Inner { client: cluster.client.clone(), gate, metrics, clock }))
     }
 
     /// The cluster's client with this layer around it.
@@ -79,17 +81,17 @@ impl Transport {
 
     /// The namespace of requests that name none.
     pub(crate) fn default_namespace(&self) -> &str {
-        self.client.default_namespace()
+        self.0.client.default_namespace()
     }
 
     /// The clock that times its requests.
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.clock
+        &self.0.clock
     }
 
     /// What requests wait at.
     pub(crate) fn gate(&self) -> &Arc<Gate> {
-        &self.gate
+        &self.0.gate
     }
 
     /// Sends one request.
@@ -111,9 +113,9 @@ impl Transport {
         let ticket = self.ticket(&mut request).await?;
         let limit = if ticket.is_probe() { PROBE_TIMEOUT } else { RESPONSE_TIMEOUT };
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        self.metrics.waited(&method, ticket.waited());
-        let started = self.clock.now();
-        let answer = tokio::time::timeout(limit, self.client.send(request)).await;
+        self.0.metrics.waited(&method, ticket.waited());
+        let started = self.0.clock.now();
+        let answer = tokio::time::timeout(limit, self.0.client.send(request)).await;
         let answer: Result<_, BoxError> = match answer {
             Ok(answer) => answer.map_err(BoxError::from),
             Err(_) => Err(ResponseTimeout { limit }.into()),
@@ -126,7 +128,7 @@ impl Transport {
         if let Some(status) = status {
             tracing::Span::current().record("status", status);
         }
-        self.metrics.observe(&method, status, self.clock.now().since(started));
+        self.0.metrics.observe(&method, status, self.0.clock.now().since(started));
         answer
     }
 
@@ -138,7 +140,7 @@ impl Transport {
         }
         let follows = extensions.remove::<Follows>().is_some();
         let line = if follows { Line::Follow } else { Line::Call };
-        Ok(self.gate.admit(line).await?)
+        Ok(self.0.gate.admit(line).await?)
     }
 }
 
@@ -159,6 +161,6 @@ impl Service<Request<Body>> for Transport {
 
 impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transport").field("gate", &self.gate).finish_non_exhaustive()
+        f.debug_struct("Transport").field("gate", &self.0.gate).finish_non_exhaustive()
     }
 }

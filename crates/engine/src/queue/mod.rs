@@ -154,7 +154,7 @@ impl WorkQueue {
                 (popped, queue.next_due().map(|at| now.until(at)))
             });
             if let Some(popped) = popped {
-                self.metrics.queue_duration.observe(popped.waited.as_secs_f64());
+                self.metrics.popped(&popped.key.cluster, popped.waited);
                 self.room.notify_waiters();
                 return popped;
             }
