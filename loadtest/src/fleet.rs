@@ -15,6 +15,9 @@ use crate::scenario::Scenario;
 /// The namespace of Leases and ShardMaps in the home cluster.
 pub const HOME_NAMESPACE: &str = "leasehold-system";
 
+/// What the names of the clusters begin with that are measured.
+pub const MEASURED: &str = "cluster-";
+
 /// Every API server of the run.
 pub struct Fleet {
     /// Where the Leases live.
@@ -28,7 +31,7 @@ pub struct Fleet {
 }
 
 /// The namespaces that objects are spread over, the same in each cluster.
-pub fn namespaces(scenario: &Scenario) -> impl Iterator<Item = String> {
+pub fn namespaces(scenario: &Scenario) -> impl Iterator<Item = String> + Clone {
     (0..scenario.objects.namespaces).map(|n| format!("load-{n:03}"))
 }
 
@@ -53,23 +56,24 @@ impl Fleet {
             .with_context(|| format!("create {}", kubeconfigs.display()))?;
         let mut clusters = Vec::new();
         for n in 1..=scenario.fleet.clusters {
-            let name = format!("cluster-{n:03}");
-            let server = Server::builder()
-                .name(&name)
-                .workloads(true)
-                .garbage_collector(true)
-                .start()
-                .await
-                .with_context(|| format!("start {name}"))?;
-            install(&server, namespaces(scenario), crds)
-                .await
-                .with_context(|| format!("prepare {name}"))?;
-            let file = kubeconfigs.join(format!("{name}.yaml"));
-            std::fs::write(&file, server.kubeconfig())
-                .with_context(|| format!("write {}", file.display()))?;
+            let name = format!("{MEASURED}{n:03}");
+            let server = start(&name, scenario, crds).await?;
             clusters.push((name, server));
         }
-        Ok(Self { home, clusters, home_kubeconfig, kubeconfigs })
+        let fleet = Self { home, clusters, home_kubeconfig, kubeconfigs };
+        for (name, server) in &fleet.clusters {
+            fleet.add(name, &server.kubeconfig())?;
+        }
+        Ok(fleet)
+    }
+
+    /// Adds a kubeconfig to those that the managers follow.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn add(&self, name: &str, kubeconfig: &str) -> anyhow::Result<()> {
+        let file = self.kubeconfigs.join(format!("{name}.yaml"));
+        std::fs::write(&file, kubeconfig).with_context(|| format!("write {}", file.display()))
     }
 
     /// Stops every server and closes its port.
@@ -79,6 +83,22 @@ impl Fleet {
         }
         self.home.shutdown().await;
     }
+}
+
+/// Starts a workload cluster with all that the scenario needs in it.
+///
+/// # Errors
+/// If a port cannot be bound or an object not created.
+pub async fn start(
+    name: &str,
+    scenario: &Scenario,
+    crds: &[CustomResourceDefinition],
+) -> anyhow::Result<Server> {
+    let server = Server::builder().name(name).workloads(true).garbage_collector(true).start();
+    let server = server.await.with_context(|| format!("start {name}"))?;
+    let installed = install(&server, namespaces(scenario), crds).await;
+    installed.with_context(|| format!("prepare {name}"))?;
+    Ok(server)
 }
 
 async fn install(

@@ -20,13 +20,13 @@ use crate::tdset;
 use crate::track::{Fact, Key, Message};
 
 /// How often the generator looks at what is due.
-const TICK: Duration = Duration::from_millis(20);
+pub const TICK: Duration = Duration::from_millis(20);
 /// Changes under way at once during the load.
-const MAX_IN_FLIGHT: usize = 64;
+pub const MAX_IN_FLIGHT: usize = 64;
 
 /// One object the generator made.
 #[derive(Clone)]
-struct Made {
+pub struct Made {
     client: kube::Client,
     cluster: Arc<str>,
     namespace: Arc<str>,
@@ -70,18 +70,43 @@ impl Changes {
 }
 
 impl Made {
+    /// The `n`-th object of a cluster, not yet created.
+    pub fn new(client: &kube::Client, cluster: &str, namespace: &str, n: usize) -> Self {
+        Self {
+            client: client.clone(),
+            cluster: Arc::from(cluster),
+            namespace: Arc::from(namespace),
+            name: format!("tdset-{n:06}"),
+            change: 0,
+        }
+    }
+
+    /// The object with its spec changed once more, not yet written.
+    pub fn changed(&mut self) -> Self {
+        self.change += 1;
+        self.clone()
+    }
+
     fn key(&self) -> Key {
         format!("{}/{}/{}", self.cluster, self.namespace, self.name)
     }
 
-    async fn create(&self) -> Result<i64, kube::Error> {
+    /// Creates it. Gives its generation.
+    ///
+    /// # Errors
+    /// If the server refuses.
+    pub async fn create(&self) -> Result<i64, kube::Error> {
         let api = tdset::namespaced(self.client.clone(), &self.namespace);
         let object = tdset::object(&self.name, self.change);
         let made = api.create(&PostParams::default(), &object).await?;
         Ok(made.metadata.generation.unwrap_or_default())
     }
 
-    async fn update(&self) -> Result<i64, kube::Error> {
+    /// Writes its spec. Gives its generation.
+    ///
+    /// # Errors
+    /// If the server refuses.
+    pub async fn update(&self) -> Result<i64, kube::Error> {
         let api = tdset::namespaced(self.client.clone(), &self.namespace);
         let patch = Patch::Merge(json!({ "spec": tdset::spec(self.change) }));
         let changed = api.patch(&self.name, &PatchParams::default(), &patch).await?;
@@ -121,13 +146,7 @@ impl Generator {
         self.numbered += 1;
         let (cluster, client) = &self.places[n % self.places.len()];
         let namespace = &self.namespaces[(n / self.places.len()) % self.namespaces.len()];
-        Made {
-            client: client.clone(),
-            cluster: Arc::clone(cluster),
-            namespace: Arc::clone(namespace),
-            name: format!("tdset-{n:06}"),
-            change: 0,
-        }
+        Made::new(client, cluster, namespace, n)
     }
 
     /// Creates the objects that are there when the load begins.
@@ -202,8 +221,7 @@ impl Generator {
             drawn.insert(self.rng.usize(..self.objects.len()));
         }
         for n in drawn {
-            self.objects[n].change += 1;
-            changes.push(Change::Update(self.objects[n].clone()));
+            changes.push(Change::Update(self.objects[n].changed()));
         }
         for _ in 0..due.creates {
             let made = self.next();

@@ -14,6 +14,7 @@ mod scenario;
 mod scrape;
 mod tdset;
 mod track;
+mod troubles;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

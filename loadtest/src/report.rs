@@ -24,6 +24,15 @@ pub struct Convergence {
     pub max_ms: u64,
 }
 
+/// What the load met while nothing else happened.
+#[derive(Debug, Serialize)]
+pub struct Calm {
+    /// Change-to-converged, from outside.
+    pub convergence: Convergence,
+    /// Time in queue, as in [`Report`].
+    pub queue_p99_seconds: Option<f64>,
+}
+
 /// What the load phase cost in one replica.
 #[derive(Debug, Serialize)]
 pub struct Replica {
@@ -54,9 +63,12 @@ pub struct Report {
     pub changes: Changes,
     /// Changes per second really made under load.
     pub changes_per_second: f64,
+    /// The same load before other clusters made trouble, if they did.
+    pub calm: Option<Calm>,
     /// Change-to-converged under load, from outside.
     pub convergence: Convergence,
-    /// Time in queue under load, 99th percentile, in seconds; bounded by bucket edges.
+    /// Time in queue under load of what belongs to the measured clusters, 99th percentile, in
+    /// seconds; bounded by bucket edges.
     pub queue_p99_seconds: Option<f64>,
     /// Time in reconcile under load, 99th percentile, in seconds; bounded by bucket edges.
     pub reconcile_p99_seconds: Option<f64>,
@@ -83,7 +95,7 @@ pub struct Sample {
     pub errors: f64,
     /// Shards held.
     pub shards: f64,
-    /// Time in queue so far.
+    /// Time in queue so far, of the measured clusters.
     pub queue: Histogram,
     /// Time in reconcile so far.
     pub reconcile: Histogram,
@@ -162,7 +174,20 @@ impl Report {
             out,
             "| change to converged, {changes} changes | p50 {p50_ms} ms, p99 {p99_ms} ms, max {max_ms} ms |"
         )?;
-        writeln!(out, "| time in queue | p99 {} |", seconds(self.queue_p99_seconds))?;
+        writeln!(
+            out,
+            "| time in queue, measured clusters | p99 {} |",
+            seconds(self.queue_p99_seconds)
+        )?;
+        if let Some(calm) = &self.calm {
+            let Convergence { changes, p50_ms, p99_ms, max_ms } = calm.convergence;
+            writeln!(
+                out,
+                "| before other clusters made trouble, {changes} changes | p50 {p50_ms} ms, p99 {p99_ms} ms, max {max_ms} ms |"
+            )?;
+            let queue = seconds(calm.queue_p99_seconds);
+            writeln!(out, "| time in queue before that | p99 {queue} |")?;
+        }
         writeln!(out, "| time in reconcile | p99 {} |", seconds(self.reconcile_p99_seconds))?;
         writeln!(out, "| reconciles that ended in an error | {} |", self.reconcile_errors)?;
         writeln!(out, "| changes never converged | {} |", self.unconverged)?;

@@ -9,19 +9,21 @@ use anyhow::{Context, ensure};
 use futures::future::try_join_all;
 use indicatif::{ProgressBar, ProgressStyle};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::ListParams;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, MEASURED};
 use crate::generate::Generator;
 use crate::managers::{Binary, Manager};
-use crate::report::{Convergence, Replica, Report, Sample};
+use crate::report::{Calm, Convergence, Replica, Report, Sample};
 use crate::scenario::Scenario;
 use crate::scrape::{self, Histogram};
 use crate::track::{Measured, Message, Tracker, watch_cluster};
+use crate::troubles::Troublemakers;
 use crate::{process, tdset};
 
 /// Messages on their way to the tracker.
@@ -91,7 +93,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     for n in 0..scenario.fleet.replicas {
         managers.push(Manager::start(&binary, n, scenario, &fleet, out)?);
     }
-    let measured = measure(options, &fleet, &mut managers).await;
+    let measured = measure(options, &fleet, &crds, &mut managers).await;
     let stops = managers.into_iter().map(Manager::stop);
     let clean = futures::future::join_all(stops).await.into_iter().all(|clean| clean);
     fleet.stop().await;
@@ -104,6 +106,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
 async fn measure(
     options: &Options,
     fleet: &Fleet,
+    crds: &[CustomResourceDefinition],
     managers: &mut [Manager],
 ) -> anyhow::Result<Report> {
     let Options { scenario, seed, .. } = options;
@@ -121,22 +124,46 @@ async fn measure(
     );
     let initial_seconds = started.elapsed().as_secs_f64();
 
+    let mut calm = None;
+    let mut troublemakers = None;
+    if let Some(troubles) = &scenario.troubles {
+        let before = try_join_all(managers.iter().map(sample)).await?;
+        under_load(&mut generator, &tracking, managers, scenario).await?;
+        let after = try_join_all(managers.iter().map(sample)).await?;
+        let measured = settle(&mut tracking, managers, scenario, "changes in calm").await?;
+        calm = Some(Calm {
+            convergence: Convergence::of(&measured.latencies_ms),
+            queue_p99_seconds: p99(&before, &after, |sample| &sample.queue),
+        });
+        let joined = Troublemakers::join(fleet, scenario, troubles, crds).await?;
+        held(managers, scenario, fleet.clusters.len() + joined.len()).await?;
+        troublemakers = Some((joined, troubles.flood_per_second));
+    }
+
     let before = try_join_all(managers.iter().map(sample)).await?;
     let began = Instant::now();
-    let changes = under_load(&mut generator, &tracking, managers, scenario).await?;
+    let changes = {
+        let load = under_load(&mut generator, &tracking, managers, scenario);
+        match &mut troublemakers {
+            None => load.await?,
+            Some((troublemakers, per_second)) => tokio::select! {
+                changes = load => changes?,
+                failed = troublemakers.flood(*per_second, began) => {
+                    failed?;
+                    unreachable!("a flood does not end by itself")
+                }
+            },
+        }
+    };
     let load = began.elapsed();
     let after = try_join_all(managers.iter().map(sample)).await?;
     let last = settle(&mut tracking, managers, scenario, "last changes").await?;
     let orphans = no_orphans(fleet, scenario).await?;
     tracking.tasks.shutdown().await;
+    if let Some((troublemakers, _)) = troublemakers {
+        troublemakers.stop().await;
+    }
 
-    let during = |pick: fn(&Sample) -> &Histogram| {
-        let mut all = Histogram::default();
-        for (before, after) in before.iter().zip(&after) {
-            all.merge(&pick(before).until(pick(after)));
-        }
-        all.quantile(0.99)
-    };
     let rows = managers.iter().zip(before.iter().zip(&after));
     let made = changes.creates + changes.updates + changes.deletes;
     Ok(Report {
@@ -145,15 +172,39 @@ async fn measure(
         initial_seconds,
         changes,
         changes_per_second: made as f64 / load.as_secs_f64(),
+        calm,
         convergence: Convergence::of(&last.latencies_ms),
-        queue_p99_seconds: during(|sample| &sample.queue),
-        reconcile_p99_seconds: during(|sample| &sample.reconcile),
+        queue_p99_seconds: p99(&before, &after, |sample| &sample.queue),
+        reconcile_p99_seconds: p99(&before, &after, |sample| &sample.reconcile),
         reconcile_errors: after.iter().map(|sample| sample.errors).sum(),
         unconverged: last.pending,
         unconverged_examples: last.examples,
         orphans,
         replicas: rows.map(|(m, (b, a))| Replica::between(&m.name, b, a, load)).collect(),
     })
+}
+
+/// The 99th percentile of what was observed between two looks at every manager.
+fn p99(before: &[Sample], after: &[Sample], pick: fn(&Sample) -> &Histogram) -> Option<f64> {
+    let mut all = Histogram::default();
+    for (before, after) in before.iter().zip(after) {
+        all.merge(&pick(before).until(pick(after)));
+    }
+    all.quantile(0.99)
+}
+
+/// Waits until the managers hold so many shards.
+async fn held(managers: &mut [Manager], scenario: &Scenario, shards: usize) -> anyhow::Result<()> {
+    let deadline = Instant::now() + scenario.limits.settle;
+    loop {
+        let samples = try_join_all(managers.iter().map(sample)).await?;
+        let held: f64 = samples.iter().map(|sample| sample.shards).sum();
+        if held >= shards as f64 {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "the managers hold {held} of {shards} shards");
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 async fn under_load(
@@ -222,7 +273,9 @@ async fn sample(manager: &Manager) -> anyhow::Result<Sample> {
         reconciles: scrape::sum(&text, "controller_runtime_reconcile_total"),
         errors: scrape::sum(&text, "controller_runtime_reconcile_errors_total"),
         shards: scrape::sum(&text, "leasehold_shards_owned"),
-        queue: scrape::histogram(&text, "workqueue_queue_duration_seconds"),
+        queue: scrape::histogram_where(&text, "leasehold_cluster_queue_seconds", |labels| {
+            labels.contains(&format!("cluster=\"{MEASURED}"))
+        }),
         reconcile: scrape::histogram(&text, "controller_runtime_reconcile_time_seconds"),
     })
 }

@@ -28,6 +28,9 @@ pub struct Scenario {
     pub objects: Objects,
     /// What changes.
     pub load: Load,
+    /// What goes wrong elsewhere while the load is made a second time.
+    #[serde(default)]
+    pub troubles: Option<Troubles>,
     /// What it may take.
     pub limits: Limits,
 }
@@ -67,6 +70,20 @@ pub struct Load {
     pub creates_per_second: f64,
     /// Deletions per second.
     pub deletes_per_second: f64,
+}
+
+/// Clusters beside those that are measured, there to make trouble.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Troubles {
+    /// Clusters that take connections and never answer.
+    pub dead: u32,
+    /// Clusters whose objects change all the time.
+    pub flooded: u32,
+    /// Objects in each of these.
+    pub flooded_objects: u32,
+    /// Changes a second in each of these.
+    pub flood_per_second: f64,
 }
 
 /// What it may take.
@@ -150,6 +167,12 @@ impl Scenario {
         within("load.deletes_per_second", self.load.deletes_per_second, 0.0, MAX_RATE);
         within("load.duration (seconds)", self.load.duration.as_secs_f64(), 1.0, 86_400.0);
         within("limits.settle (seconds)", self.limits.settle.as_secs_f64(), 1.0, 86_400.0);
+        if let Some(Troubles { dead, flooded, flooded_objects, flood_per_second }) = self.troubles {
+            within("troubles.dead", dead.into(), 0.0, MAX_CLUSTERS.into());
+            within("troubles.flooded", flooded.into(), 0.0, MAX_CLUSTERS.into());
+            within("troubles.flooded_objects", flooded_objects.into(), 1.0, MAX_OBJECTS.into());
+            within("troubles.flood_per_second", flood_per_second, 0.0, MAX_RATE);
+        }
         problems
     }
 }
@@ -177,11 +200,16 @@ mod tests {
 
     const BASIC: &str = include_str!("../scenarios/basic.toml");
 
+    const FAIRNESS: &str = include_str!("../scenarios/fairness.toml");
+
     #[test]
-    fn the_scenario_in_the_repository_is_runnable() {
-        let scenario = parse(BASIC).unwrap();
-        assert_eq!(scenario.problems(), Vec::<String>::new());
-        assert!(scenario.objects.count >= 3000 && scenario.fleet.clusters >= 5);
+    fn the_scenarios_in_the_repository_are_runnable() {
+        let [basic, fairness] = [BASIC, FAIRNESS].map(|text| parse(text).unwrap());
+        assert_eq!([basic.problems(), fairness.problems()], [const { Vec::<String>::new() }; 2]);
+        assert!(basic.objects.count >= 3000 && basic.fleet.clusters >= 5);
+        assert!(
+            fairness.troubles.is_some_and(|troubles| troubles.dead > 0 && troubles.flooded > 0)
+        );
     }
 
     #[test]
@@ -195,6 +223,11 @@ mod tests {
                 "fleet.clusters: found 0, allowed 1 to 200",
                 "load.updates_per_second: found -1, allowed 0 to 5000",
             ]
+        );
+        let text = FAIRNESS.replace("flood_per_second = 1000.0", "flood_per_second = 1e9");
+        assert_eq!(
+            parse(&text).unwrap().problems(),
+            ["troubles.flood_per_second: found 1000000000, allowed 0 to 5000"]
         );
     }
 

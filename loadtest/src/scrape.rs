@@ -37,10 +37,15 @@ pub fn sum(text: &str, name: &str) -> f64 {
 
 /// A histogram over all its label values.
 pub fn histogram(text: &str, name: &str) -> Histogram {
+    histogram_where(text, name, |_| true)
+}
+
+/// A histogram over those of its series whose labels, as text, pass.
+pub fn histogram_where(text: &str, name: &str, pass: impl Fn(&str) -> bool) -> Histogram {
     let bucket_name = format!("{name}_bucket");
     // Keyed by the bound's bits: bounds are positive, and positive floats sort as their bits.
     let mut buckets: BTreeMap<u64, f64> = BTreeMap::new();
-    for sample in samples(text).filter(|sample| sample.name == bucket_name) {
+    for sample in samples(text).filter(|s| s.name == bucket_name && pass(s.labels)) {
         if let Some(bound) = upper_bound(sample.labels) {
             *buckets.entry(bound.to_bits()).or_default() += sample.value;
         }
@@ -139,6 +144,8 @@ up 1
         assert_eq!(work.quantile(0.725), Some(0.1 + 0.9 * 0.5));
         assert_eq!(work.quantile(0.99), Some(1.0));
         assert_eq!(Histogram::default().quantile(0.5), None);
+        let only = histogram_where(TEXT, "work", |labels| labels.contains("controller=\"b\""));
+        assert_eq!((only.count(), only.quantile(0.99)), (100.0, Some(0.1 + 0.9 * 0.98)));
     }
 
     #[test]

@@ -1,0 +1,104 @@
+//! Clusters that are there for the trouble they make: some never answer, some are flooded with
+//! changes. Nothing is measured in them.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+
+use anyhow::Context;
+use apiserver::Server;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::fleet::{self, Fleet};
+use crate::generate::{MAX_IN_FLIGHT, Made, TICK};
+use crate::scenario::{Scenario, Troubles};
+
+/// The clusters, until dropped.
+pub struct Troublemakers {
+    /// Connections are taken by the kernel, and by nobody else.
+    silent: Vec<TcpListener>,
+    flooded: Vec<Server>,
+    objects: Vec<Made>,
+}
+
+impl Troublemakers {
+    /// Starts them and adds their kubeconfigs to the fleet's.
+    ///
+    /// # Errors
+    /// If a port cannot be bound, a file not written or an object not created.
+    pub async fn join(
+        fleet: &Fleet,
+        scenario: &Scenario,
+        troubles: &Troubles,
+        crds: &[CustomResourceDefinition],
+    ) -> anyhow::Result<Self> {
+        let mut all = Self { silent: Vec::new(), flooded: Vec::new(), objects: Vec::new() };
+        for n in 1..=troubles.flooded {
+            let name = format!("flooded-{n:03}");
+            let server = fleet::start(&name, scenario, crds).await?;
+            let objects = fleet::namespaces(scenario).cycle().enumerate();
+            let objects = objects.take(troubles.flooded_objects as usize);
+            for (n, namespace) in objects {
+                let made = Made::new(&server.client(), &name, &namespace, n);
+                made.create().await.with_context(|| format!("create an object in {name}"))?;
+                all.objects.push(made);
+            }
+            fleet.add(&name, &server.kubeconfig())?;
+            all.flooded.push(server);
+        }
+        for n in 1..=troubles.dead {
+            let name = format!("dead-{n:03}");
+            let server = Server::builder().name(&name).start().await?;
+            let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("bind a port")?;
+            let port = format!(":{}", silent.local_addr()?.port());
+            let answering = format!(":{}", server.address().port());
+            fleet.add(&name, &server.kubeconfig().replace(&answering, &port))?;
+            server.shutdown().await;
+            all.silent.push(silent);
+        }
+        Ok(all)
+    }
+
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        self.silent.len() + self.flooded.len()
+    }
+
+    /// Changes objects at a rate from a moment on, until dropped.
+    ///
+    /// # Errors
+    /// If a server refuses.
+    pub async fn flood(&mut self, per_second: f64, began: Instant) -> anyhow::Result<()> {
+        let permits = Arc::new(Semaphore::new(MAX_IN_FLIGHT));
+        let mut under_way: JoinSet<Result<i64, kube::Error>> = JoinSet::new();
+        let mut tick = tokio::time::interval(TICK);
+        let mut done = 0;
+        let objects = self.objects.len();
+        loop {
+            tick.tick().await;
+            let due = (per_second * began.elapsed().as_secs_f64()) as usize * self.flooded.len();
+            while done < due {
+                let permit = Arc::clone(&permits).acquire_owned().await?;
+                let made = self.objects[done % objects].changed();
+                under_way.spawn(async move {
+                    let result = made.update().await;
+                    drop(permit);
+                    result
+                });
+                done += 1;
+            }
+            while let Some(finished) = under_way.try_join_next() {
+                finished?.context("flood a cluster")?;
+            }
+        }
+    }
+
+    /// Stops every server.
+    pub async fn stop(self) {
+        for server in self.flooded {
+            server.shutdown().await;
+        }
+    }
+}
