@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::{
-    Clock, ClusterName, ClusterSet, ControllerName, Epoch, GroupName, MemberId, Moment,
+    Clock, ClusterName, ClusterSet, ControllerName, Epoch, GroupName, MemberId, Moment, ObjectKey,
     OwnedShards, Ownership, ShardId,
 };
 use tokio::sync::{mpsc, watch};
@@ -31,8 +31,8 @@ use crate::meter::{Meter, Slices};
 use crate::metrics::{ControllerMetrics, Metrics};
 #[cfg(feature = "planted")]
 use crate::planted::{self, Planted};
-use crate::queue::WorkQueue;
 use crate::queue::core::Priority;
+use crate::queue::{Routed, WorkQueue};
 use crate::registry::Informers;
 use crate::shards::{Shards, Step};
 use crate::status::Board;
@@ -468,12 +468,13 @@ impl Drain {
 async fn enqueue_all(queue: Arc<WorkQueue>, tenure: Tenure) {
     let cluster = &tenure.shard.cluster;
     let all: Vec<Arc<Entry>> = tenure.site.primary().list(None, &crate::Selector::all());
-    for entry in all {
-        let hash = entry.header.hash();
-        if tenure.shard.range.contains(hash) {
+    let ours = all.iter().filter(|entry| tenure.shard.range.contains(entry.header.hash()));
+    let keys: Vec<Routed> = ours
+        .map(|entry| {
             let LocalKey { namespace, name } = &entry.header.key;
-            let key = model::ObjectKey::new(cluster.clone(), namespace.as_deref(), name);
-            queue.add(&key, Some(hash), Priority::Initial, &Span::none()).await;
-        }
-    }
+            let key = ObjectKey::new(cluster.clone(), namespace.as_deref(), name);
+            (key, Some(entry.header.hash()))
+        })
+        .collect();
+    queue.add(&keys, Priority::Initial, &Span::none()).await;
 }

@@ -19,11 +19,8 @@ use crate::informer::{Change, Event, Informer};
 use crate::lookup::{CacheView, Lookup};
 use crate::meter::Slices;
 use crate::object::Kind;
-use crate::queue::WorkQueue;
 use crate::queue::core::Priority;
-
-/// A key and the hash of its primary object's uid, as far as known.
-type Routed = (ObjectKey, Option<u64>);
+use crate::queue::{Routed, WorkQueue};
 
 /// Everything a feed needs.
 pub(crate) struct Feed {
@@ -51,9 +48,7 @@ impl Feed {
                 continue;
             }
             self.slices.event(self.concerns(&event));
-            for (key, hash) in self.keys(&event) {
-                self.queue.add(&key, hash, event.priority, &event.span).await;
-            }
+            self.queue.add(&self.keys(&event), event.priority, &event.span).await;
             self.latency.observe(self.clock.now().since(event.received).as_secs_f64());
         }
     }
@@ -144,10 +139,11 @@ fn both(
 ) -> Vec<Routed> {
     let mut found: Vec<Routed> = new.map(&keys).unwrap_or_default();
     let before = old.map(&keys).unwrap_or_default();
-    let known: HashSet<ObjectKey> = match before.len() {
-        0 => return found,
-        _ => found.iter().map(|(key, _)| key.clone()).collect(),
-    };
+    // Most changes leave it as it was.
+    if before.is_empty() || before == found {
+        return found;
+    }
+    let known: HashSet<ObjectKey> = found.iter().map(|(key, _)| key.clone()).collect();
     found.extend(before.into_iter().filter(|(key, _)| !known.contains(key)));
     found
 }

@@ -97,7 +97,12 @@ impl Entry {
     }
 
     fn decode_as<T: DeserializeOwned>(&self, kind: impl Fn() -> String) -> Result<T, DecodeError> {
-        match self.read(|json| serde_json::from_slice(json)) {
+        // Checked as a whole, it need not be checked string by string.
+        let read = |json: &[u8]| match std::str::from_utf8(json) {
+            Ok(text) => serde_json::from_str(text),
+            Err(_) => serde_json::from_slice(json),
+        };
+        match self.read(read) {
             Ok(Ok(object)) => Ok(object),
             Ok(Err(error)) => Err(self.error(kind(), error)),
             Err(error) => Err(self.error(kind(), error)),

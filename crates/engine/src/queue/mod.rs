@@ -26,6 +26,12 @@ const MAX_NAP: Duration = Duration::from_secs(10);
 /// The shortest, so that two clocks that differ a little never make it spin.
 const MIN_NAP: Duration = Duration::from_millis(1);
 
+/// Keys added without letting others have the queue in between.
+const ADDED_AT_ONCE: usize = 64;
+
+/// A key and the hash of its primary object's uid, as far as known.
+pub(crate) type Routed = (ObjectKey, Option<u64>);
+
 /// One controller's queue, shared by those who add and the runner.
 #[derive(Debug)]
 pub(crate) struct WorkQueue {
@@ -127,21 +133,30 @@ impl WorkQueue {
         }
     }
 
-    /// Adds a key; waits while the queue is full. A key of no shard held here is dropped.
-    pub(crate) async fn add(
-        &self,
-        key: &ObjectKey,
-        hash: Option<u64>,
-        priority: Priority,
-        cause: &Span,
-    ) {
-        loop {
+    /// Adds keys, in order; waits while the queue is full. A key of no shard held here is dropped.
+    pub(crate) async fn add(&self, keys: &[Routed], priority: Priority, cause: &Span) {
+        let mut left = keys;
+        while !left.is_empty() {
             let mut room = std::pin::pin!(self.room.notified());
             room.as_mut().enable();
-            match self.with(|queue, now| queue.add(key, hash, priority, cause, now)) {
-                Added::Queued => return self.ready.notify_one(),
-                Added::NoRoute => return,
-                Added::Full => room.await,
+            let next = &left[..left.len().min(ADDED_AT_ONCE)];
+            let (added, queued) = self.with(|queue, now| {
+                let mut queued = false;
+                for (index, (key, hash)) in next.iter().enumerate() {
+                    match queue.add(key, *hash, priority, cause, now) {
+                        Added::Queued => queued = true,
+                        Added::NoRoute => {}
+                        Added::Full => return (index, queued),
+                    }
+                }
+                (next.len(), queued)
+            });
+            if queued {
+                self.ready.notify_one();
+            }
+            left = &left[added..];
+            if added < next.len() {
+                room.await;
             }
         }
     }
