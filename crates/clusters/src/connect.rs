@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use crate::error::Unusable;
 use crate::file::{read_bounded, unreadable};
 use crate::http;
-use crate::kubeconfig::{self, Contexts};
+use crate::kubeconfig::{self, Contexts, Plugins};
 use crate::provider::Access;
 
 /// How long a connection may take, TLS included.
@@ -112,18 +112,19 @@ impl Connector {
 }
 
 /// A client for one context of a kubeconfig file, or for its current one: for the home cluster and
-/// for tools.
+/// for tools. `plugins` are the programs that it may have run.
 ///
 /// # Errors
 /// [`Unusable`], which names file, cause and fix.
 pub async fn client_from_kubeconfig(
     path: &Path,
     context: Option<&str>,
+    plugins: &Plugins,
 ) -> Result<kube::Client, Arc<Unusable>> {
     let bytes = read_bounded(path).map_err(|source| unreadable(path, source))?;
     let config = kubeconfig::parse(path, &bytes)?;
     let wanted = context.map_or(Contexts::Current, |name| Contexts::Chosen(vec![name.to_owned()]));
-    let draft = kubeconfig::drafts(path, &config, &wanted)
+    let draft = kubeconfig::drafts(path, &config, &wanted, plugins)
         .into_iter()
         .next()
         .expect("one context asked for gives one draft");
@@ -200,7 +201,7 @@ mod tests {
              current-context: east\n"
         );
         fs::write(&path, text).unwrap();
-        match client_from_kubeconfig(&path, None).await {
+        match client_from_kubeconfig(&path, None, &Plugins::Any).await {
             Ok(_) => "ok".to_owned(),
             Err(error) => error.reason().replace(&dir.path().display().to_string(), "DIR"),
         }

@@ -101,6 +101,21 @@ pub enum Unusable {
         #[source]
         source: io::Error,
     },
+    /// A context has a program run for its credentials that may not be.
+    #[error(
+        "kubeconfig {}: context {context:?} has {command:?} run for credentials, which is not allowed",
+        path.display()
+    )]
+    PluginNotAllowed {
+        /// The file.
+        path: PathBuf,
+        /// The context.
+        context: String,
+        /// The program.
+        command: String,
+        /// Whether a kubeconfig of this place may have any run.
+        ever: bool,
+    },
     /// The credential plugin is not on this machine.
     #[error("{origin}: credential plugin {command:?} not found")]
     NoPlugin {
@@ -169,6 +184,15 @@ impl Unusable {
             Self::Server { .. } => "set the cluster's server, as in https://host:6443".into(),
             Self::Reference { field, .. } => {
                 format!("put the file there, or embed it as {field}-data")
+            }
+            Self::PluginNotAllowed { command, ever: true, .. } => format!(
+                "add {command:?} to clusters.credentialPlugins in the configuration, or use a token, \
+                 a tokenFile or a client certificate"
+            ),
+            Self::PluginNotAllowed { ever: false, .. } => {
+                "use a token, a tokenFile or a client certificate, or name the file under \
+                 clusters.kubeconfigs: who may write into a folder must not run programs here"
+                    .into()
             }
             Self::NoPlugin { hint: Some(hint), .. } => hint.trim().to_owned(),
             Self::NoPlugin { .. } => "install it on the PATH of this process".into(),

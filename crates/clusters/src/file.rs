@@ -9,7 +9,7 @@ use std::sync::Arc;
 use model::ClusterName;
 
 use crate::error::Unusable;
-use crate::kubeconfig::{self, Contexts, Draft};
+use crate::kubeconfig::{self, Contexts, Draft, Plugins};
 use crate::polled::{Look, Polled, Settled};
 use crate::provider::{ClusterProvider, Fingerprint, Snapshot, Source};
 
@@ -21,18 +21,27 @@ pub const MAX_FILE_BYTES: u64 = 1 << 20;
 pub struct KubeconfigFile {
     path: PathBuf,
     contexts: Contexts,
+    plugins: Plugins,
 }
 
 impl KubeconfigFile {
-    /// The given contexts of the file at `path`, or every context.
+    /// The given contexts of the file at `path`, or every context. It may have no program run.
     pub fn new(path: impl Into<PathBuf>, contexts: Option<Vec<String>>) -> Self {
         let contexts = contexts.map_or(Contexts::All, Contexts::Chosen);
-        Self { path: path.into(), contexts }
+        Self { path: path.into(), contexts, plugins: Plugins::default() }
+    }
+
+    /// The same, which may have these programs run to get credentials.
+    #[must_use]
+    pub fn plugins(mut self, plugins: Plugins) -> Self {
+        self.plugins = plugins;
+        self
     }
 
     /// As a provider that follows the file's changes.
     pub fn provider(self) -> Box<dyn ClusterProvider> {
-        Box::new(Polled::new(WatchedFile::new(self.path, self.contexts)))
+        let file = WatchedFile::new(self.path, self.contexts);
+        Box::new(Polled::new(WatchedFile { plugins: self.plugins, ..file }))
     }
 }
 
@@ -41,14 +50,16 @@ impl KubeconfigFile {
 pub(crate) struct WatchedFile {
     path: PathBuf,
     contexts: Contexts,
+    plugins: Plugins,
     content: Settled<Fingerprint>,
     drafts: Vec<Draft>,
 }
 
 impl WatchedFile {
-    /// Believes what it sees first.
+    /// Believes what it sees first, and has no program run.
     pub(crate) fn new(path: PathBuf, contexts: Contexts) -> Self {
-        Self { path, contexts, content: Settled::trusting(), drafts: Vec::new() }
+        let (plugins, content) = (Plugins::Never, Settled::trusting());
+        Self { path, contexts, plugins, content, drafts: Vec::new() }
     }
 
     /// Gives nothing until two looks agree: for a file that may still be being written.
@@ -74,7 +85,7 @@ impl WatchedFile {
             .map_err(|source| unreadable(&self.path, source))
             .and_then(|bytes| kubeconfig::parse(&self.path, &bytes));
         match parsed {
-            Ok(config) => kubeconfig::drafts(&self.path, &config, &self.contexts),
+            Ok(config) => kubeconfig::drafts(&self.path, &config, &self.contexts, &self.plugins),
             Err(error) => self.down(Arc::new(error)),
         }
     }

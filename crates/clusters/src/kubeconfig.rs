@@ -38,6 +38,34 @@ pub enum Contexts {
     Current,
 }
 
+/// Which programs a kubeconfig may have run to get credentials: those of its `exec` sections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plugins {
+    /// None. Whoever may write the file, as one may write a Secret that is mounted, runs no programs
+    /// here.
+    Never,
+    /// These, none at first: by the name that the kubeconfig uses, or the path.
+    Listed(Vec<String>),
+    /// Any: for a person's own kubeconfig.
+    Any,
+}
+
+impl Default for Plugins {
+    fn default() -> Self {
+        Self::Listed(Vec::new())
+    }
+}
+
+impl Plugins {
+    fn allow(&self, command: &str) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Listed(commands) => commands.iter().any(|listed| listed == command),
+            Self::Any => true,
+        }
+    }
+}
+
 /// Reads kubeconfig text, with relative references made absolute against `path`'s folder.
 ///
 /// # Errors
@@ -58,7 +86,12 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<Kubeconfig, Unusable> {
 }
 
 /// One draft for each wanted context, good or bad.
-pub fn drafts(path: &Path, config: &Kubeconfig, wanted: &Contexts) -> Vec<Draft> {
+pub fn drafts(
+    path: &Path,
+    config: &Kubeconfig,
+    wanted: &Contexts,
+    plugins: &Plugins,
+) -> Vec<Draft> {
     let known: Vec<String> = config.contexts.iter().map(|c| c.name.clone()).collect();
     let whole = |error| vec![whole_file(path, error)];
     if known.is_empty() {
@@ -75,7 +108,7 @@ pub fn drafts(path: &Path, config: &Kubeconfig, wanted: &Contexts) -> Vec<Draft>
             None => return whole(Unusable::NoCurrentContext { path: path.to_owned(), known }),
         },
     };
-    names.iter().map(|name| draft(path, config, name)).collect()
+    names.iter().map(|name| draft(path, config, name, plugins)).collect()
 }
 
 /// Name and origin for a file that gives no contexts: the file's own.
@@ -94,8 +127,8 @@ pub fn origin(path: &Path, context: &str) -> Arc<str> {
     format!("kubeconfig {}, context {context:?}", path.display()).into()
 }
 
-fn draft(path: &Path, config: &Kubeconfig, context: &str) -> Draft {
-    let resolved = resolve(path, config, context);
+fn draft(path: &Path, config: &Kubeconfig, context: &str, plugins: &Plugins) -> Draft {
+    let resolved = resolve(path, config, context, plugins);
     let references = resolved.as_ref().map(references).unwrap_or_default();
     Draft {
         name: ClusterName::from_context(context),
@@ -114,7 +147,12 @@ fn draft(path: &Path, config: &Kubeconfig, context: &str) -> Draft {
 }
 
 /// The kubeconfig cut down to one context and what it names.
-fn resolve(path: &Path, config: &Kubeconfig, context: &str) -> Result<Kubeconfig, Unusable> {
+fn resolve(
+    path: &Path,
+    config: &Kubeconfig,
+    context: &str,
+    plugins: &Plugins,
+) -> Result<Kubeconfig, Unusable> {
     let entry =
         config.contexts.iter().find(|c| c.name == context).ok_or_else(|| Unusable::NoContext {
             path: path.to_owned(),
@@ -142,7 +180,7 @@ fn resolve(path: &Path, config: &Kubeconfig, context: &str) -> Result<Kubeconfig
         ),
     };
     if let Some(info) = user_entry.and_then(|user| user.auth_info.as_ref()) {
-        check_plugin_section(path, context, info)?;
+        check_plugin_section(path, context, info, plugins)?;
     }
     Ok(Kubeconfig {
         clusters: vec![cluster_entry.clone()],
@@ -174,14 +212,32 @@ fn check_server(
     })
 }
 
-fn check_plugin_section(path: &Path, context: &str, info: &AuthInfo) -> Result<(), Unusable> {
-    match &info.exec {
-        Some(exec) if exec.command.as_deref().is_none_or(str::is_empty) => Err(Unusable::Parse {
-            path: path.to_owned(),
-            problem: format!("context {context:?}: the user's exec section has no command"),
-        }),
-        _ => Ok(()),
+fn check_plugin_section(
+    path: &Path,
+    context: &str,
+    info: &AuthInfo,
+    plugins: &Plugins,
+) -> Result<(), Unusable> {
+    // The old form, of Google's clusters, names a program too.
+    let provider = info.auth_provider.as_ref().and_then(|provider| provider.config.get("cmd-path"));
+    let exec = info.exec.as_ref().map(|exec| exec.command.as_deref().unwrap_or_default());
+    for command in exec.into_iter().chain(provider.map(String::as_str)) {
+        if command.is_empty() {
+            return Err(Unusable::Parse {
+                path: path.to_owned(),
+                problem: format!("context {context:?}: the user's exec section has no command"),
+            });
+        }
+        if !plugins.allow(command) {
+            return Err(Unusable::PluginNotAllowed {
+                path: path.to_owned(),
+                context: context.to_owned(),
+                command: command.to_owned(),
+                ever: *plugins != Plugins::Never,
+            });
+        }
     }
+    Ok(())
 }
 
 /// The files a slim kubeconfig refers to. Embedded data takes precedence over a file, as in
@@ -271,7 +327,7 @@ contexts:
     fn read(text: &str, wanted: Contexts) -> Vec<Draft> {
         let path = Path::new("/k/config.yaml");
         match parse(path, text.as_bytes()) {
-            Ok(config) => drafts(path, &config, &wanted),
+            Ok(config) => drafts(path, &config, &wanted, &Plugins::Any),
             Err(error) => vec![whole_file(path, error)],
         }
     }
@@ -309,6 +365,44 @@ contexts:
                 ("no-command", "exec section has no command"),
             ],
         );
+    }
+
+    #[test]
+    fn programs_run_only_where_they_are_allowed() {
+        let text = |user: &str| {
+            format!(
+                "clusters: [{{name: c, cluster: {{server: 'https://c'}}}}]\n\
+                 users: [{{name: u, user: {user}}}]\n\
+                 contexts: [{{name: east, context: {{cluster: c, user: u}}}}]\n"
+            )
+        };
+        let exec = text("{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws}}");
+        let old = text("{auth-provider: {name: gcp, config: {cmd-path: gcloud}}}");
+        let relative = text("{exec: {command: ./login}}");
+        let listed = |names: &[&str]| Plugins::Listed(names.iter().map(|n| (*n).into()).collect());
+        for (text, plugins, expect) in [
+            (&exec, listed(&["gke-gcloud-auth-plugin", "aws"]), ""),
+            (&exec, Plugins::Any, ""),
+            (
+                &exec,
+                Plugins::default(),
+                "kubeconfig /k/config.yaml: context \"east\" has \"aws\" run for credentials, which \
+                 is not allowed; fix: add \"aws\" to clusters.credentialPlugins",
+            ),
+            (&exec, listed(&["aw", "awss", "/bin/aws"]), "not allowed; fix: add \"aws\""),
+            (&exec, Plugins::Never, "or name the file under clusters.kubeconfigs"),
+            (&old, listed(&["gcloud"]), ""),
+            (&old, Plugins::Never, "has \"gcloud\" run"),
+            (&relative, listed(&["./login"]), "has \"/k/./login\" run"),
+            (&relative, listed(&["/k/./login"]), ""),
+        ] {
+            let path = Path::new("/k/config.yaml");
+            let config = parse(path, text.as_bytes()).unwrap();
+            let [draft] = &drafts(path, &config, &Contexts::All, &plugins)[..] else { panic!() };
+            let reason = draft.access.as_ref().err().map_or(String::new(), |error| error.reason());
+            assert_eq!(reason.is_empty(), expect.is_empty(), "{reason}");
+            assert!(reason.contains(expect), "{reason}");
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@
 //! - One cluster's trouble never delays another's: each client is made in its own task, a credential
 //!   plugin that hangs holds only its own place, and a file that changes without end settles alone.
 //! - An engaged cluster's incarnation is higher than that of every cluster engaged before it.
+//! - A kubeconfig has only those programs run that the configuration lists, and one of a folder none:
+//!   who may write a Secret that is mounted must not run programs here.
 //! - Contents of kubeconfigs never reach a log: errors name file, place and cause, not values.
 
 pub mod connect;
@@ -38,6 +40,7 @@ pub use directory::Directory;
 pub use error::Unusable;
 pub use file::KubeconfigFile;
 pub use in_cluster::InCluster;
+pub use kubeconfig::Plugins;
 pub use polled::POLL_INTERVAL;
 pub use provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
 pub use registry::{Clusters, Probing, Registry};

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusters::{
-    ClusterProvider, Clusters, Directory, KubeconfigFile, Probing, Registry, Snapshot, State,
+    ClusterProvider, Clusters, Directory, KubeconfigFile, Plugins, Probing, Registry, Snapshot,
+    State,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -86,7 +87,7 @@ async fn a_broken_cluster_is_down_with_its_reason_everywhere_and_alone() {
     write(&bad, &config("west", "w", "{exec: {command: no-such-plugin}}"));
     let (mut clusters, metrics) = spawn(vec![
         KubeconfigFile::new(&good, Some(vec!["east".into(), "typo".into()])).provider(),
-        KubeconfigFile::new(&bad, None).provider(),
+        KubeconfigFile::new(&bad, None).plugins(Plugins::Any).provider(),
     ]);
     clusters.ready().await;
     let mut set = clusters.watch();
@@ -116,7 +117,8 @@ async fn a_plugin_that_comes_later_is_found_without_a_change_of_the_kubeconfig()
     let dir = tempfile::tempdir().unwrap();
     let (path, plugin) = (dir.path().join("k"), dir.path().join("plugin"));
     write(&path, &config("east", "e", "{exec: {command: ./plugin}}"));
-    let (mut clusters, _) = spawn(vec![KubeconfigFile::new(&path, None).provider()]);
+    let (mut clusters, _) =
+        spawn(vec![KubeconfigFile::new(&path, None).plugins(Plugins::Any).provider()]);
     clusters.ready().await;
     let mut set = clusters.watch();
     becomes(&mut set, "east(down)").await;

@@ -57,7 +57,7 @@ pub(crate) async fn assemble(
     let specs = chosen(specs, config)?;
     let observer = observer(config, &clock)?;
     let liveness = Liveness::start().map_err(Error::Runtime)?;
-    let home = home(&config.home, &liveness).await?;
+    let home = home(config, &liveness).await?;
     let mut clusters =
         Registry::spawn(providers(&config.clusters), Probing::On, stop.clone(), metrics)
             .map_err(|source| Error::Metrics("clusters", source))?;
@@ -143,13 +143,14 @@ fn observer(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<dyn DispatchO
 }
 
 /// The home cluster's client, whose connections are driven by the runtime of liveness.
-async fn home(home: &Home, liveness: &Liveness) -> Result<Client, Error> {
-    let home = home.clone();
+async fn home(config: &Config, liveness: &Liveness) -> Result<Client, Error> {
+    let home = config.home.clone();
+    let plugins = config.clusters.credential_plugins.clone();
     let making = liveness.handle().spawn(async move {
         match home {
             Home::InCluster => clusters::client_in_cluster().await.map_err(Arc::new),
             Home::Kubeconfig { path, context } => {
-                clusters::client_from_kubeconfig(&path, context.as_deref()).await
+                clusters::client_from_kubeconfig(&path, context.as_deref(), &plugins).await
             }
         }
     });
@@ -158,10 +159,11 @@ async fn home(home: &Home, liveness: &Liveness) -> Result<Client, Error> {
 }
 
 fn providers(sources: &ClusterSources) -> Vec<Box<dyn ClusterProvider>> {
-    let ClusterSources { kubeconfigs, directory, in_cluster } = sources;
-    let files = kubeconfigs
-        .iter()
-        .map(|file| KubeconfigFile::new(&file.path, file.contexts.clone()).provider());
+    let ClusterSources { kubeconfigs, directory, in_cluster, credential_plugins } = sources;
+    let files = kubeconfigs.iter().map(|file| {
+        let file = KubeconfigFile::new(&file.path, file.contexts.clone());
+        file.plugins(credential_plugins.clone()).provider()
+    });
     let directory = directory.iter().map(|path| Directory::new(path).provider());
     let in_cluster = in_cluster.iter().map(|name| InCluster::new(name.clone()).provider());
     files.chain(directory).chain(in_cluster).collect()

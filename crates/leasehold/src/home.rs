@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clusters::Plugins;
 use kube::Client;
 use sharding::Fleet;
 use sharding::fleet::{self, Objects, assemble};
@@ -83,7 +84,7 @@ async fn connect(home: &Home) -> anyhow::Result<Client> {
     let client = match home {
         Home::InCluster => clusters::client_in_cluster().await.map_err(Into::into),
         Home::Kubeconfig { path, context } => {
-            clusters::client_from_kubeconfig(path, context.as_deref()).await
+            clusters::client_from_kubeconfig(path, context.as_deref(), &Plugins::Any).await
         }
     };
     client.map_err(|unusable| anyhow::anyhow!("{}", unusable.reason()))

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use apiserver::Server;
 use clap::Parser;
+use clusters::Plugins;
 use engine::ControllerSpec;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use telemetry::LogConfig;
@@ -112,8 +113,9 @@ impl Local {
             None => Cluster::embedded(&self.args.write_kubeconfig).await?,
         };
         let config = cluster.config(self.args.admin)?;
+        let Cluster { kubeconfig, context, .. } = &cluster;
         let client =
-            clusters::client_from_kubeconfig(&cluster.kubeconfig, cluster.context.as_deref());
+            clusters::client_from_kubeconfig(kubeconfig, context.as_deref(), &Plugins::Any);
         let client = client.await.context("connect to the cluster")?;
         install::namespace(&client, &config.namespace).await?;
         install::definitions(&client, &home_crds()).await?;
@@ -173,7 +175,11 @@ impl Cluster {
             Home::Kubeconfig { path: self.kubeconfig.clone(), context: self.context.clone() };
         let source =
             KubeconfigSource { path: self.kubeconfig.clone(), contexts: Some(vec![context]) };
-        let sources = ClusterSources { kubeconfigs: vec![source], ..ClusterSources::default() };
+        // It is the kubeconfig of the person who runs this.
+        let credential_plugins = Plugins::Any;
+        let kubeconfigs = vec![source];
+        let sources =
+            ClusterSources { kubeconfigs, credential_plugins, ..ClusterSources::default() };
         Ok(Config { admin, ..Config::new(home, "local", sources) })
     }
 

@@ -18,6 +18,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use clusters::Plugins;
 use engine::UpstreamLimits;
 use model::{ClusterName, ControllerName};
 use sharding::LeaseTimings;
@@ -90,6 +91,9 @@ pub struct ClusterSources {
     pub directory: Option<PathBuf>,
     /// The name of the cluster we run in, if it is one of them.
     pub in_cluster: Option<ClusterName>,
+    /// The programs that kubeconfigs named by file, the home cluster's included, may have run to get
+    /// credentials: `aws`, say. Those of a folder never may.
+    pub credential_plugins: Plugins,
 }
 
 /// One kubeconfig file.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use clusters::Plugins;
 use engine::UpstreamLimits;
 use model::ControllerName;
 use serde_json::Value;
@@ -188,8 +189,10 @@ fn clusters(root: &Section<'_>, env: &Environment) -> ClusterSources {
             "names no cluster; allowed: at least one of kubeconfigs, directory, inCluster",
         );
     }
+    let plugins = section.list("credentialPlugins", values::text).unwrap_or_default();
+    let credential_plugins = Plugins::Listed(plugins);
     section.finish();
-    ClusterSources { kubeconfigs, directory, in_cluster }
+    ClusterSources { kubeconfigs, directory, in_cluster, credential_plugins }
 }
 
 fn kubeconfig(entry: &Section<'_>, env: &Environment) -> Option<KubeconfigSource> {
