@@ -5,7 +5,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use object::Object;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -26,11 +27,18 @@ impl Image {
     /// label: two images that differ only in it are two images all the same.
     ///
     /// # Errors
-    /// If the binary cannot be read or the tarball not written.
+    /// If the binary cannot be read, needs libraries that the image has not, or the tarball cannot
+    /// be written.
     pub fn pack(name: &str, binary: &Path, variant: &str, dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir)?;
         let program = binary.file_name().context("a program has a name")?.to_string_lossy();
         let content = fs::read(binary).with_context(|| format!("reading {}", binary.display()))?;
+        ensure!(
+            is_static(&content).with_context(|| format!("reading {}", binary.display()))?,
+            "{} is linked dynamically, and an image holds nothing but the binary: build it with \
+             RUSTFLAGS=\"-C target-feature=+crt-static\" and an explicit --target, as .ci/run does",
+            binary.display(),
+        );
         let mut layer = tar::Builder::new(Vec::new());
         append(&mut layer, &program, &content, 0o755)?;
         let layer = layer.into_inner()?;
@@ -98,6 +106,11 @@ fn architecture() -> &'static str {
     }
 }
 
+/// Whether a program starts without an interpreter, which would look for its libraries.
+fn is_static(program: &[u8]) -> Result<bool> {
+    Ok(object::File::parse(program)?.section_by_name(".interp").is_none())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,7 +121,7 @@ mod tests {
     fn every_digest_leads_to_a_blob() {
         let dir = tempfile::tempdir().unwrap();
         let binary = dir.path().join("program");
-        fs::write(&binary, b"\x7fELF").unwrap();
+        fs::write(&binary, elf()).unwrap();
         let image = Image::pack("example.test/program:2", &binary, "a", dir.path()).unwrap();
         let mut archive = tar::Archive::new(File::open(image.path()).unwrap());
         let mut files = BTreeMap::new();
@@ -132,6 +145,23 @@ mod tests {
         let layer = blob(&manifest["layers"][0]);
         let mut layer = tar::Archive::new(layer.as_slice());
         let entry = layer.entries().unwrap().next().unwrap().unwrap();
-        assert_eq!((entry.size(), entry.header().mode().unwrap()), (4, 0o755));
+        assert_eq!((entry.size(), entry.header().mode().unwrap()), (64, 0o755));
+    }
+
+    #[test]
+    #[cfg(not(target_feature = "crt-static"))]
+    fn a_program_that_needs_libraries_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let this = std::env::current_exe().unwrap();
+        let error = Image::pack("example.test/program:2", &this, "a", dir.path()).unwrap_err();
+        assert!(error.to_string().contains("is linked dynamically"), "{error}");
+    }
+
+    /// The header of a program of 64 bits that has no sections, and nothing else.
+    fn elf() -> [u8; 64] {
+        let mut header = [0; 64];
+        header[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        (header[16], header[18], header[20], header[52]) = (2, 62, 1, 64);
+        header
     }
 }

@@ -284,6 +284,11 @@ impl Outside {
         format!("leasehold-node-{}", self.number)
     }
 
+    /// The end of the cable that lies outside.
+    fn cable(&self) -> String {
+        format!("lh{}", self.number)
+    }
+
     fn outer_address(&self) -> Ipv4Addr {
         Ipv4Addr::new(172, 30, self.number, 1)
     }
@@ -302,7 +307,7 @@ impl Outside {
 
     /// The network namespace, a cable between it and the machine, and the cgroups.
     fn create(&self) -> Result<()> {
-        let (space, cable) = (self.name(), format!("lh{}", self.number));
+        let (space, cable) = (self.name(), self.cable());
         let (outer, inner) = (self.outer_address(), self.inner_address());
         for line in [
             format!("netns add {space}"),
@@ -343,7 +348,11 @@ impl Outside {
 
     /// Removes whatever of it is there.
     fn remove(&self) {
-        // The cable goes with the namespace, the route with the cable.
+        // The route goes with the cable. The cable would go with the namespace, but only some time
+        // later, and not at all while anything holds on to what a run before this one left.
+        if Path::new("/sys/class/net").join(self.cable()).exists() {
+            let _ = run(Command::new("ip").args(["link", "delete", &self.cable()]));
+        }
         if Path::new("/run/netns").join(self.name()).exists() {
             let _ = run(Command::new("ip").args(["netns", "delete", &self.name()]));
         }
