@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ListParams, WatchParams};
 use kube::config::Kubeconfig;
+use leasehold::clock::SystemClock;
 use tokio::net::{TcpListener, TcpStream};
 
 /// A way to a server on which connections are counted.
@@ -47,7 +48,8 @@ async fn way(server: &Server) -> Way {
 /// Connections that so many watches and as many lists beside them take.
 async fn connections(server: &Server, role: Role, watches: usize) -> usize {
     let Way { access, accepted } = way(server).await;
-    let client = Connector::new(role).client("a test", &access).await.unwrap();
+    let client =
+        Connector::new(role, Arc::new(SystemClock)).client("a test", &access).await.unwrap();
     let api: Api<ConfigMap> = Api::all(client);
     // The first alone, as a connection that is being made is not yet known to be shared.
     let mut open = vec![api.watch(&WatchParams::default(), "0").await.unwrap()];

@@ -116,6 +116,20 @@ pub enum Unusable {
         /// Whether a kubeconfig of this place may have any run.
         ever: bool,
     },
+    /// A context shows a server a file that whoever wrote the context may not have been able to read.
+    #[error(
+        "kubeconfig {}: context {context:?} has the file {} shown to its server as a token, which lies \
+         outside of the kubeconfig's folder",
+        path.display(), file.display()
+    )]
+    TokenFileOutside {
+        /// The kubeconfig.
+        path: PathBuf,
+        /// The context.
+        context: String,
+        /// Its `tokenFile`.
+        file: PathBuf,
+    },
     /// The credential plugin is not on this machine.
     #[error("{origin}: credential plugin {command:?} not found")]
     NoPlugin {
@@ -145,6 +159,34 @@ pub enum Unusable {
         origin: String,
         /// The limit it exceeded.
         limit: Duration,
+    },
+    /// The credential plugin answered with something else.
+    #[error("{origin}: credential plugin {command:?} gave no credential: {problem}")]
+    PluginAnswer {
+        /// Where the cluster comes from.
+        origin: String,
+        /// The command of the `exec` section.
+        command: String,
+        /// What is wrong with its answer, without what it printed.
+        problem: String,
+    },
+    /// The `auth-provider` is none that is known here.
+    #[error("{origin}: auth-provider {name:?} is not supported")]
+    Provider {
+        /// Where the cluster comes from.
+        origin: String,
+        /// Its name.
+        name: String,
+    },
+    /// The OpenID Connect issuer gave no token.
+    #[error("{origin}: OpenID Connect issuer {issuer:?} gave no token: {problem}")]
+    Issuer {
+        /// Where the cluster comes from.
+        origin: String,
+        /// Its `idp-issuer-url`.
+        issuer: String,
+        /// Why, without any secret.
+        problem: String,
     },
     /// The client library refused.
     #[error("{origin}: cannot make a client")]
@@ -194,10 +236,27 @@ impl Unusable {
                  clusters.kubeconfigs: who may write into a folder must not run programs here"
                     .into()
             }
+            Self::TokenFileOutside { .. } => {
+                "put the token beside the kubeconfig, or name the kubeconfig under \
+                 clusters.kubeconfigs: who may write into a folder must not have this process's own \
+                 files sent anywhere"
+                    .into()
+            }
             Self::NoPlugin { hint: Some(hint), .. } => hint.trim().to_owned(),
             Self::NoPlugin { .. } => "install it on the PATH of this process".into(),
             Self::PluginFailed { .. } => "run it by hand and do what it asks for".into(),
             Self::PluginTimeout { .. } => "run it by hand; it must not wait for a person".into(),
+            Self::PluginAnswer { .. } => {
+                "run it by hand; it must print an ExecCredential, as `kubectl` expects of it".into()
+            }
+            Self::Provider { .. } => {
+                "use an exec section, as `kubectl` of 1.26 and later demands: for \"gcp\" the program \
+                 gke-gcloud-auth-plugin, for \"azure\" kubelogin"
+                    .into()
+            }
+            Self::Issuer { .. } => {
+                "log in again, and put the new id-token and refresh-token into the kubeconfig".into()
+            }
             Self::Client { .. } => "correct the credentials in the kubeconfig".into(),
             Self::InCluster(_) => {
                 "run in a Pod with a mounted ServiceAccount token, or give a kubeconfig".into()

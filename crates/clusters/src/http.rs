@@ -1,8 +1,9 @@
-//! The connections to a workload cluster: HTTP/2 where the server speaks it, HTTP/1.1 otherwise.
+//! The connections to a cluster. To a workload cluster: HTTP/2 where the server speaks it, HTTP/1.1
+//! otherwise.
 //!
 //! ```text
-//!   kube::Client ▶ base URI ▶ gzip ▶ credentials ▶ Connections ─┬▶ connection 1: up to 64 streams
-//!                                                               └▶ connection 2, when 1 is full
+//!   kube::Client ▶ base URI ▶ gzip ▶ Authenticated ▶ Connections ─┬▶ connection 1: up to 64 streams
+//!                                                                 └▶ connection 2, when 1 is full
 //! ```
 //!
 //! A watch keeps a stream open for as long as it lives, and servers accept so many streams on a
@@ -13,8 +14,11 @@
 //! opening the next: within [`PING_EVERY`] and [`PING_TIMEOUT`] its requests fail, and the next ones
 //! go over a new connection.
 //!
-//! The home cluster is reached over HTTP/1.1 by kube's own client: there each renewal of a Lease that
-//! is not answered in time leaves its connection behind, and the next attempt has a new one at once.
+//! The home cluster is reached over HTTP/1.1: there each renewal of a Lease that is not answered in
+//! time leaves its connection behind, and the next attempt has a new one at once.
+//!
+//! A client certificate that is renewed is shown by new connections; what is under way on the old
+//! ones, watches above all, ends there.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,8 +26,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::{Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
@@ -33,8 +37,10 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
-use tower::{BoxError, Service, ServiceBuilder};
+use tower::{BoxError, ServiceBuilder};
 use tower_http::decompression::DecompressionLayer;
+
+use crate::credentials::{Authenticated, Identity, Keeper};
 
 /// Streams on one connection before the next is opened.
 pub const STREAMS_PER_CONNECTION: usize = 64;
@@ -50,58 +56,101 @@ const STREAM_WINDOW: u32 = 256 << 10;
 /// The same for a connection. The largest there is: streams that nobody reads must not stop others.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 
-/// A client for a workload cluster.
-///
-/// # Errors
-/// When certificates or credentials of `config` cannot be used.
-pub(crate) fn client(config: kube::Config) -> Result<kube::Client, kube::Error> {
-    if config.proxy_url.is_some() {
-        // Through a proxy, kube's own client, whose features say which proxies there are.
-        return kube::Client::try_from(config);
-    }
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .layer(
-            DecompressionLayer::new()
-                .no_br()
-                .no_deflate()
-                .no_zstd()
-                .gzip(!config.disable_compression),
-        )
-        .option_layer(config.auth_layer()?)
-        .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
-        .service(Connections::new(connector(&config)?));
-    Ok(ClientBuilder::new(service, config.default_namespace).build())
+/// What is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// HTTP/1.1 alone: requests share no connection.
+    Http1,
+    /// HTTP/2 where the server speaks it.
+    Any,
 }
 
-type Connector = TimeoutConnector<HttpsConnector<HttpConnector>>;
+/// A client whose requests show what `keeper` keeps.
+///
+/// # Errors
+/// When certificates of `config` cannot be used.
+pub(crate) fn client(
+    config: kube::Config,
+    keeper: Keeper,
+    protocol: Protocol,
+) -> Result<kube::Client, kube::Error> {
+    let base = config.base_uri_layer();
+    let gzip =
+        DecompressionLayer::new().no_br().no_deflate().no_zstd().gzip(!config.disable_compression);
+    let headers = config.extra_headers_layer()?;
+    let namespace = config.default_namespace.clone();
+    let service = ServiceBuilder::new()
+        .layer(base)
+        .layer(gzip)
+        .layer(headers)
+        .map_err(BoxError::from)
+        .service(Authenticated::new(keeper, Connections::new(config, protocol)?));
+    Ok(ClientBuilder::new(service, namespace).build())
+}
 
-fn connector(config: &kube::Config) -> Result<Connector, kube::Error> {
+pub(crate) type Connector = TimeoutConnector<HttpsConnector<HttpConnector>>;
+
+/// What opens connections by `config`, and shows `identity` instead of the certificate it may have.
+///
+/// # Errors
+/// When certificates cannot be used.
+pub(crate) fn connector(
+    config: &kube::Config,
+    identity: Option<&Identity>,
+    protocol: Protocol,
+) -> Result<Connector, kube::Error> {
+    if config.proxy_url.is_some() {
+        // Its own connector knows which proxies there are features for, and says so.
+        return Err(kube::Client::try_from(config.clone()).err().unwrap_or_else(no_proxy));
+    }
+    let tls = match identity {
+        None => config.rustls_client_config()?,
+        Some(Identity { certificate, key }) => {
+            let mut config = config.clone();
+            config.auth_info.client_certificate_data = Some(STANDARD.encode(certificate));
+            config.auth_info.client_key_data = Some(STANDARD.encode(key).into());
+            config.rustls_client_config()?
+        }
+    };
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
-    let tls = HttpsConnectorBuilder::new().with_tls_config(config.rustls_client_config()?);
-    let mut tls = tls.https_or_http();
+    let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     if let Some(name) = &config.tls_server_name {
         let name =
             name.clone().try_into().map_err(|error| kube::Error::Service(Box::new(error)))?;
-        tls = tls.with_server_name_resolver(FixedServerNameResolver::new(name));
+        https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
     }
-    let mut connector = TimeoutConnector::new(tls.enable_all_versions().wrap_connector(http));
+    let mut connector = TimeoutConnector::new(match protocol {
+        Protocol::Http1 => https.enable_http1().wrap_connector(http),
+        Protocol::Any => https.enable_all_versions().wrap_connector(http),
+    });
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     Ok(connector)
 }
 
+fn no_proxy() -> kube::Error {
+    kube::Error::Service("proxies are not supported".into())
+}
+
 /// The connections to one server.
 #[derive(Clone)]
-struct Connections(Arc<Inner>);
+pub(crate) struct Connections(Arc<Inner>);
 
 struct Inner {
+    config: kube::Config,
+    protocol: Protocol,
+    open: Mutex<Open>,
+}
+
+/// The connections that requests are given.
+struct Open {
     connector: Connector,
-    lanes: Mutex<Vec<Lane>>,
+    /// What they show.
+    identity: Option<Arc<Identity>>,
+    lanes: Vec<Lane>,
 }
 
 /// One connection, as often as it is made anew; on HTTP/1.1 one for each request under way.
@@ -112,20 +161,40 @@ struct Lane {
 }
 
 impl Connections {
-    fn new(connector: Connector) -> Self {
-        Self(Arc::new(Inner { connector, lanes: Mutex::default() }))
+    fn new(config: kube::Config, protocol: Protocol) -> Result<Self, kube::Error> {
+        let connector = connector(&config, None, protocol)?;
+        let open = Mutex::new(Open { connector, identity: None, lanes: Vec::new() });
+        Ok(Self(Arc::new(Inner { config, protocol, open })))
+    }
+
+    /// Sends a request over a connection that shows `identity`.
+    pub(crate) async fn send(
+        &self,
+        request: Request<Body>,
+        identity: Option<&Arc<Identity>>,
+    ) -> Result<Response<Counted>, BoxError> {
+        let (lane, stream) = self.lane(identity)?;
+        let response = lane.client.request(request).await?;
+        Ok(response.map(|body| Counted { body, _stream: stream }))
     }
 
     /// The first connection with room, or the least busy one.
-    fn lane(&self) -> (Lane, Stream) {
-        let mut lanes = self.0.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+    fn lane(&self, identity: Option<&Arc<Identity>>) -> Result<(Lane, Stream), kube::Error> {
+        let mut open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.identity.as_ref() != identity {
+            open.connector = connector(&self.0.config, identity.map(Arc::as_ref), self.0.protocol)?;
+            open.identity = identity.cloned();
+            open.lanes.clear();
+        }
+        let lanes = &open.lanes;
         let index = choose(lanes.iter().map(|lane| lane.streams.load(Ordering::Relaxed)));
         if index == lanes.len() {
-            lanes.push(Lane { client: legacy(self.0.connector.clone()), streams: Arc::default() });
+            let client = legacy(open.connector.clone());
+            open.lanes.push(Lane { client, streams: Arc::default() });
         }
-        let lane = lanes[index].clone();
+        let lane = open.lanes[index].clone();
         let stream = Stream::open(&lane.streams);
-        (lane, stream)
+        Ok((lane, stream))
     }
 }
 
@@ -147,26 +216,6 @@ fn legacy(connector: Connector) -> legacy::Client<Connector, Body> {
         .http2_keep_alive_interval(PING_EVERY)
         .http2_keep_alive_timeout(PING_TIMEOUT)
         .build(connector)
-}
-
-impl Service<Request<Body>> for Connections {
-    type Response = Response<Counted>;
-    type Error = legacy::Error;
-    type Future = BoxFuture<'static, Result<Response<Counted>, legacy::Error>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), legacy::Error>> {
-        // Who waits is bounded above, by cluster.
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let (lane, stream) = self.lane();
-        async move {
-            let response = lane.client.request(request).await?;
-            Ok(response.map(|body| Counted { body, _stream: stream }))
-        }
-        .boxed()
-    }
 }
 
 /// One open stream, counted.

@@ -2,7 +2,7 @@
 //!
 //! A draft names the files the context refers to; reading those is the shell's work (`file.rs`).
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use kube::config::{AuthInfo, Cluster, Context, Kubeconfig};
@@ -42,7 +42,8 @@ pub enum Contexts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plugins {
     /// None. Whoever may write the file, as one may write a Secret that is mounted, runs no programs
-    /// here.
+    /// here, and has no file shown to a server of theirs that they did not write: a `tokenFile` lies
+    /// in the kubeconfig's own folder.
     Never,
     /// These, none at first: by the name that the kubeconfig uses, or the path.
     Listed(Vec<String>),
@@ -180,7 +181,7 @@ fn resolve(
         ),
     };
     if let Some(info) = user_entry.and_then(|user| user.auth_info.as_ref()) {
-        check_plugin_section(path, context, info, plugins)?;
+        check_user(path, context, info, plugins)?;
     }
     Ok(Kubeconfig {
         clusters: vec![cluster_entry.clone()],
@@ -212,16 +213,14 @@ fn check_server(
     })
 }
 
-fn check_plugin_section(
+fn check_user(
     path: &Path,
     context: &str,
     info: &AuthInfo,
     plugins: &Plugins,
 ) -> Result<(), Unusable> {
-    // The old form, of Google's clusters, names a program too.
-    let provider = info.auth_provider.as_ref().and_then(|provider| provider.config.get("cmd-path"));
-    let exec = info.exec.as_ref().map(|exec| exec.command.as_deref().unwrap_or_default());
-    for command in exec.into_iter().chain(provider.map(String::as_str)) {
+    if let Some(exec) = &info.exec {
+        let command = exec.command.as_deref().unwrap_or_default();
         if command.is_empty() {
             return Err(Unusable::Parse {
                 path: path.to_owned(),
@@ -234,6 +233,16 @@ fn check_plugin_section(
                 context: context.to_owned(),
                 command: command.to_owned(),
                 ever: *plugins != Plugins::Never,
+            });
+        }
+    }
+    if let (Plugins::Never, Some(file)) = (plugins, info.token_file.as_deref().map(Path::new)) {
+        let within = path.parent().is_some_and(|folder| file.starts_with(folder));
+        if !within || file.components().any(|part| part == Component::ParentDir) {
+            return Err(Unusable::TokenFileOutside {
+                path: path.to_owned(),
+                context: context.to_owned(),
+                file: file.to_owned(),
             });
         }
     }
@@ -368,6 +377,34 @@ contexts:
     }
 
     #[test]
+    fn a_token_file_of_a_folder_s_kubeconfig_lies_in_the_folder() {
+        let check = |file: &str, plugins: &Plugins, expect: &str| {
+            let text = format!(
+                "clusters: [{{name: c, cluster: {{server: 'https://c'}}}}]\n\
+                 users: [{{name: u, user: {{tokenFile: {file}}}}}]\n\
+                 contexts: [{{name: east, context: {{cluster: c, user: u}}}}]\n"
+            );
+            let path = Path::new("/k/config.yaml");
+            let config = parse(path, text.as_bytes()).unwrap();
+            let found = drafts(path, &config, &Contexts::All, plugins);
+            let reason = found[0].access.as_ref().err().map(|error| error.reason());
+            assert!(reason.clone().unwrap_or_default().starts_with(expect), "{reason:?}");
+            assert_eq!(reason.is_some(), !expect.is_empty(), "{reason:?}");
+        };
+        for inside in ["token", "./token", "tokens/east", "/k/token"] {
+            check(inside, &Plugins::Never, "");
+        }
+        for outside in ["/run/secrets/token", "../token", "/k/../token", "/kk/token"] {
+            check(
+                outside,
+                &Plugins::Never,
+                "kubeconfig /k/config.yaml: context \"east\" has the file /",
+            );
+            check(outside, &Plugins::default(), "");
+        }
+    }
+
+    #[test]
     fn programs_run_only_where_they_are_allowed() {
         let text = |user: &str| {
             format!(
@@ -377,7 +414,6 @@ contexts:
             )
         };
         let exec = text("{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws}}");
-        let old = text("{auth-provider: {name: gcp, config: {cmd-path: gcloud}}}");
         let relative = text("{exec: {command: ./login}}");
         let listed = |names: &[&str]| Plugins::Listed(names.iter().map(|n| (*n).into()).collect());
         for (text, plugins, expect) in [
@@ -391,8 +427,6 @@ contexts:
             ),
             (&exec, listed(&["aw", "awss", "/bin/aws"]), "not allowed; fix: add \"aws\""),
             (&exec, Plugins::Never, "or name the file under clusters.kubeconfigs"),
-            (&old, listed(&["gcloud"]), ""),
-            (&old, Plugins::Never, "has \"gcloud\" run"),
             (&relative, listed(&["./login"]), "has \"/k/./login\" run"),
             (&relative, listed(&["/k/./login"]), ""),
         ] {

@@ -16,11 +16,15 @@
 //! - One cluster's trouble never delays another's: each client is made in its own task, a credential
 //!   plugin that hangs holds only its own place, and a file that changes without end settles alone.
 //! - An engaged cluster's incarnation is higher than that of every cluster engaged before it.
-//! - A kubeconfig has only those programs run that the configuration lists, and one of a folder none:
-//!   who may write a Secret that is mounted must not run programs here.
+//! - A kubeconfig has only those programs run that the configuration lists, and one of a folder none;
+//!   nor is a token file of one of a folder read that lies outside of it: who may write a Secret that is
+//!   mounted must not run programs here, nor have this process's own token sent to a server of theirs.
+//! - A credential is renewed without a restart, and at most once at a time; requests wait for that only
+//!   when there is nothing to show.
 //! - Contents of kubeconfigs never reach a log: errors name file, place and cause, not values.
 
 pub mod connect;
+pub mod credentials;
 pub mod directory;
 pub(crate) mod entry;
 pub mod error;

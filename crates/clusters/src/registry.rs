@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use model::{Cluster, ClusterName, ClusterSet};
+use model::{Clock, Cluster, ClusterName, ClusterSet};
 use prometheus::{IntGaugeVec, Opts};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -68,6 +68,7 @@ impl Registry {
         probing: Probing,
         shutdown: CancellationToken,
         metrics: &prometheus::Registry,
+        clock: Arc<dyn Clock>,
     ) -> Result<Clusters, prometheus::Error> {
         let up = IntGaugeVec::new(
             Opts::new(
@@ -88,7 +89,7 @@ impl Registry {
             sent: false,
             probing,
             places: Arc::new(Semaphore::new(MAX_PROBES)),
-            connector: Connector::new(Role::Workload),
+            connector: Connector::new(Role::Workload, clock),
             work: JoinSet::new(),
             up,
             set: set_sender,
@@ -232,7 +233,7 @@ impl Task {
                 tokio::time::sleep(retry_after(attempt)).await;
             }
             let made = match &source.access {
-                Ok(access) => connector.client(&source.origin, access).await.map_err(Arc::new),
+                Ok(access) => connector.client(&source.origin, access).await,
                 Err(error) => Err(Arc::clone(error)),
             };
             Report::Made { name: for_task, source, attempt, made }

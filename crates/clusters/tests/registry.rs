@@ -7,13 +7,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clusters::registry::RETRY_MIN;
 use clusters::{
     ClusterProvider, Clusters, Directory, KubeconfigFile, Plugins, Probing, Registry, Snapshot,
     State,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use model::ClusterSet;
+use model::{ClusterSet, ManualClock};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -34,7 +35,8 @@ const TOKEN: &str = "{token: sesame}";
 fn spawn(providers: Vec<Box<dyn ClusterProvider>>) -> (Clusters, prometheus::Registry) {
     let metrics = prometheus::Registry::new();
     let stop = CancellationToken::new();
-    let clusters = Registry::spawn(providers, Probing::Off, stop, &metrics).unwrap();
+    let clock = Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
+    let clusters = Registry::spawn(providers, Probing::Off, stop, &metrics, clock).unwrap();
     (clusters, metrics)
 }
 
@@ -128,8 +130,13 @@ async fn a_plugin_that_comes_later_is_found_without_a_change_of_the_kubeconfig()
     );
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     fs::set_permissions(&plugin, executable).unwrap();
+    // A program takes real time: until it has run, the paused clock moves only as it is told to.
+    let (ran, has_run) = std::sync::mpsc::channel::<()>();
+    tokio::task::spawn_blocking(move || has_run.recv_timeout(Duration::from_secs(20)));
+    tokio::time::advance(RETRY_MIN).await;
     let found = timeout(Duration::from_secs(60), set.wait_for(|set| sum(set) == "east@1")).await;
     assert!(found.is_ok(), "{:?}", clusters.status());
+    drop(ran);
 }
 
 /// Answers what a test puts into a channel.

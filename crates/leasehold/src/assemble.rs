@@ -57,10 +57,15 @@ pub(crate) async fn assemble(
     let specs = chosen(specs, config)?;
     let observer = observer(config, &clock)?;
     let liveness = Liveness::start().map_err(Error::Runtime)?;
-    let home = home(config, &liveness).await?;
-    let mut clusters =
-        Registry::spawn(providers(&config.clusters), Probing::On, stop.clone(), metrics)
-            .map_err(|source| Error::Metrics("clusters", source))?;
+    let home = home(config, &liveness, &clock).await?;
+    let mut clusters = Registry::spawn(
+        providers(&config.clusters),
+        Probing::On,
+        stop.clone(),
+        metrics,
+        Arc::clone(&clock),
+    )
+    .map_err(|source| Error::Metrics("clusters", source))?;
     let groups = groups(&specs);
     let owner = owner(&home, config).await?;
     // Complete before sharding sees it: a coordinator must not take clusters for gone that have
@@ -143,14 +148,19 @@ fn observer(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<dyn DispatchO
 }
 
 /// The home cluster's client, whose connections are driven by the runtime of liveness.
-async fn home(config: &Config, liveness: &Liveness) -> Result<Client, Error> {
+async fn home(
+    config: &Config,
+    liveness: &Liveness,
+    clock: &Arc<dyn Clock>,
+) -> Result<Client, Error> {
+    let clock = Arc::clone(clock);
     let home = config.home.clone();
     let plugins = config.clusters.credential_plugins.clone();
     let making = liveness.handle().spawn(async move {
         match home {
-            Home::InCluster => clusters::client_in_cluster().await.map_err(Arc::new),
+            Home::InCluster => clusters::client_in_cluster(clock).await,
             Home::Kubeconfig { path, context } => {
-                clusters::client_from_kubeconfig(&path, context.as_deref(), &plugins).await
+                clusters::client_from_kubeconfig(&path, context.as_deref(), &plugins, clock).await
             }
         }
     });

@@ -1,6 +1,7 @@
 //! The home cluster, as the commands reach it that look at a fleet or ask something of it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -10,6 +11,7 @@ use sharding::Fleet;
 use sharding::fleet::{self, Objects, assemble};
 
 use crate::args::HomeArgs;
+use crate::clock::SystemClock;
 use crate::config::{Config, Home};
 
 /// How long the home cluster may take to answer.
@@ -81,10 +83,11 @@ fn default_kubeconfig() -> Option<PathBuf> {
 }
 
 async fn connect(home: &Home) -> anyhow::Result<Client> {
+    let clock = Arc::new(SystemClock);
     let client = match home {
-        Home::InCluster => clusters::client_in_cluster().await.map_err(Into::into),
+        Home::InCluster => clusters::client_in_cluster(clock).await,
         Home::Kubeconfig { path, context } => {
-            clusters::client_from_kubeconfig(path, context.as_deref(), &Plugins::Any).await
+            clusters::client_from_kubeconfig(path, context.as_deref(), &Plugins::Any, clock).await
         }
     };
     client.map_err(|unusable| anyhow::anyhow!("{}", unusable.reason()))

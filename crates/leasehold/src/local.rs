@@ -5,6 +5,7 @@
 //! A program for production makes a [`Config`] and runs a [`Manager`].
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::apiserver_cmd::{check_place, write_kubeconfig};
 use crate::args::duration;
+use crate::clock::SystemClock;
 use crate::config::{ClusterSources, Config, Home, KubeconfigSource};
 use crate::crds::home_crds;
 use crate::install;
@@ -114,8 +116,9 @@ impl Local {
         };
         let config = cluster.config(self.args.admin)?;
         let Cluster { kubeconfig, context, .. } = &cluster;
+        let (plugins, clock) = (Plugins::Any, Arc::new(SystemClock));
         let client =
-            clusters::client_from_kubeconfig(kubeconfig, context.as_deref(), &Plugins::Any);
+            clusters::client_from_kubeconfig(kubeconfig, context.as_deref(), &plugins, clock);
         let client = client.await.context("connect to the cluster")?;
         install::namespace(&client, &config.namespace).await?;
         install::definitions(&client, &home_crds()).await?;

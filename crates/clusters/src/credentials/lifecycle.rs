@@ -1,0 +1,261 @@
+//! When a credential is shown, renewed and given up for now. Pure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::Moment;
+
+use crate::error::Unusable;
+
+/// How long before its end a credential is renewed, or at half of its life if that is sooner after
+/// its beginning. Requests go on with it meanwhile.
+pub const RENEW_BEFORE: Duration = Duration::from_secs(60);
+/// How long a credential is believed in after it was obtained, whatever its end and whoever refuses
+/// it: a server whose own authentication is in trouble refuses everything, and must not have a
+/// program run each time.
+pub const TRUSTED_FOR: Duration = Duration::from_secs(10);
+/// The first wait after a renewal that failed; doubles each time.
+pub const RETRY_MIN: Duration = Duration::from_secs(5);
+/// The longest wait after a renewal that failed.
+pub const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// One credential and its successors.
+#[derive(Debug)]
+pub(super) struct Lifecycle<C> {
+    current: Option<Held<C>>,
+    /// Counts credentials, so that a refusal is held against the one that was refused.
+    number: u64,
+    renewing: bool,
+    failure: Option<Failure>,
+}
+
+#[derive(Debug)]
+struct Held<C> {
+    credential: C,
+    since: Moment,
+    renew_at: Option<Moment>,
+    ends: Option<Moment>,
+    refused: bool,
+}
+
+#[derive(Debug)]
+struct Failure {
+    reason: Arc<Unusable>,
+    times: u32,
+    retry_at: Moment,
+}
+
+/// How long a credential is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Term {
+    /// Until a server refuses it.
+    Unknown,
+    /// For so long.
+    For(Duration),
+    /// Until a server refuses it, and whoever issues it is asked this often.
+    LookedUpEvery(Duration),
+}
+
+/// What a request does.
+#[derive(Debug)]
+pub(super) struct Step<C> {
+    /// What it shows, with its number; an error when there is nothing to show; `None` when it waits
+    /// for the renewal.
+    pub show: Option<Result<(C, u64), Arc<Unusable>>>,
+    /// Whether it begins a renewal, the end of which must be told.
+    pub renew: bool,
+}
+
+impl<C: Clone> Lifecycle<C> {
+    pub fn new() -> Self {
+        Self { current: None, number: 0, renewing: false, failure: None }
+    }
+
+    /// What a request does that is sent now.
+    pub fn step(&mut self, now: Moment) -> Step<C> {
+        let held = self.current.as_ref();
+        let good = held.filter(|held| held.ends.is_none_or(|ends| now < ends));
+        let due = good.is_none_or(|held| held.refused || held.renew_at.is_some_and(|at| at <= now));
+        let may = self.failure.as_ref().is_none_or(|failure| failure.retry_at <= now);
+        let renew = due && may && !self.renewing;
+        self.renewing |= renew;
+        // One that was refused is shown again only if there is no better to wait for.
+        let show = match good {
+            Some(held) if !(held.refused && self.renewing) => {
+                Some(Ok((held.credential.clone(), self.number)))
+            }
+            _ if self.renewing => None,
+            _ => self.failure.as_ref().map(|failure| Err(Arc::clone(&failure.reason))),
+        };
+        Step { show, renew }
+    }
+
+    /// A renewal has ended well.
+    pub fn renewed(&mut self, credential: C, term: Term, now: Moment) {
+        let (renew_at, ends) = match term {
+            Term::Unknown => (None, None),
+            Term::For(life) => {
+                // One that has ended by our clock is shown all the same: the server's clock counts.
+                let life = life.max(TRUSTED_FOR);
+                let early = RENEW_BEFORE.min(life / 2);
+                (Some(now + (life - early)), Some(now + life))
+            }
+            Term::LookedUpEvery(period) => (Some(now + period), None),
+        };
+        self.number += 1;
+        self.renewing = false;
+        self.failure = None;
+        self.current = Some(Held { credential, since: now, renew_at, ends, refused: false });
+    }
+
+    /// A renewal has failed.
+    pub fn failed(&mut self, reason: Arc<Unusable>, now: Moment) {
+        let times = self.failure.take().map_or(0, |failure| failure.times.saturating_add(1));
+        let wait = RETRY_MIN.saturating_mul(1 << times.min(8)).min(RETRY_MAX);
+        self.renewing = false;
+        self.failure = Some(Failure { reason, times, retry_at: now + wait });
+    }
+
+    /// A server has refused the credential of that number.
+    pub fn refused(&mut self, number: u64, now: Moment) {
+        if let Some(held) = &mut self.current
+            && number == self.number
+            && held.since + TRUSTED_FOR <= now
+        {
+            held.refused = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_origin(Duration::from_secs(seconds))
+    }
+
+    fn life(seconds: u64) -> Term {
+        Term::For(Duration::from_secs(seconds))
+    }
+
+    fn broken() -> Arc<Unusable> {
+        Arc::new(Unusable::PluginTimeout { origin: "x".into(), limit: Duration::ZERO })
+    }
+
+    /// `a` is shown, `a+` is shown and renewed, `+` waits for its renewal, `.` waits, `!` fails.
+    #[track_caller]
+    fn check(lifecycle: &mut Lifecycle<&'static str>, seconds: u64, expect: &str) {
+        let Step { show, renew } = lifecycle.step(at(seconds));
+        let shown = match show {
+            Some(Ok((credential, _))) => credential,
+            Some(Err(_)) => "!",
+            None if renew => "",
+            None => ".",
+        };
+        assert_eq!(format!("{shown}{}", if renew { "+" } else { "" }), expect, "at {seconds}");
+    }
+
+    #[test]
+    fn a_credential_is_renewed_before_its_end_while_requests_go_on_with_it() {
+        let mut a = Lifecycle::new();
+        check(&mut a, 0, "+");
+        check(&mut a, 0, ".");
+        a.renewed("a", life(600), at(1));
+        check(&mut a, 540, "a");
+        check(&mut a, 541, "a+");
+        check(&mut a, 542, "a");
+        a.renewed("b", life(600), at(543));
+        check(&mut a, 1082, "b");
+    }
+
+    #[test]
+    fn one_of_short_life_is_renewed_at_half_of_it() {
+        let mut a = Lifecycle::new();
+        check(&mut a, 0, "+");
+        a.renewed("a", life(20), at(0));
+        check(&mut a, 9, "a");
+        check(&mut a, 10, "a+");
+    }
+
+    #[test]
+    fn one_that_is_old_when_it_comes_is_shown_and_not_asked_for_again_at_once() {
+        let mut a = Lifecycle::new();
+        check(&mut a, 0, "+");
+        a.renewed("a", life(0), at(0));
+        check(&mut a, 0, "a");
+        check(&mut a, 4, "a");
+        check(&mut a, 5, "a+");
+    }
+
+    #[test]
+    fn after_its_end_requests_wait_for_the_next_and_fail_while_there_is_none() {
+        let mut a = Lifecycle::new();
+        check(&mut a, 0, "+");
+        a.renewed("a", life(100), at(0));
+        check(&mut a, 60, "a+");
+        a.failed(broken(), at(61));
+        check(&mut a, 65, "a");
+        check(&mut a, 66, "a+");
+        a.failed(broken(), at(67));
+        check(&mut a, 76, "a");
+        check(&mut a, 100, "+");
+        check(&mut a, 101, ".");
+        a.failed(broken(), at(102));
+        check(&mut a, 103, "!");
+        check(&mut a, 122, "+");
+        a.renewed("b", life(100), at(123));
+        check(&mut a, 124, "b");
+    }
+
+    #[test]
+    fn what_a_server_refuses_is_renewed_and_a_late_refusal_of_its_predecessor_is_nothing() {
+        let mut a = Lifecycle::new();
+        check(&mut a, 0, "+");
+        a.renewed("a", Term::Unknown, at(0));
+        a.refused(1, at(9));
+        check(&mut a, 9, "a");
+        a.refused(1, at(1000));
+        check(&mut a, 1000, "+");
+        check(&mut a, 1001, ".");
+        a.renewed("b", Term::Unknown, at(1002));
+        a.refused(1, at(1020));
+        check(&mut a, 1020, "b");
+    }
+
+    #[test]
+    fn what_was_refused_is_shown_again_while_there_is_no_better() {
+        let mut a = Lifecycle::new();
+        check(&mut a, 0, "+");
+        a.renewed("a", Term::Unknown, at(0));
+        a.refused(1, at(20));
+        check(&mut a, 20, "+");
+        a.failed(broken(), at(21));
+        check(&mut a, 22, "a");
+        check(&mut a, 26, "+");
+    }
+
+    #[test]
+    fn a_file_is_looked_up_now_and_then_and_its_last_token_stays_good() {
+        let mut a = Lifecycle::new();
+        check(&mut a, 0, "+");
+        a.renewed("a", Term::LookedUpEvery(Duration::from_secs(60)), at(0));
+        check(&mut a, 59, "a");
+        check(&mut a, 60, "a+");
+        a.failed(broken(), at(60));
+        check(&mut a, 64, "a");
+        check(&mut a, 65, "a+");
+    }
+
+    #[test]
+    fn waits_after_failures_double_up_to_their_bound() {
+        let mut a = Lifecycle::<&str>::new();
+        let mut now = 0;
+        for wait in [5, 10, 20, 40, 60, 60] {
+            check(&mut a, now, "+");
+            a.failed(broken(), at(now));
+            check(&mut a, now + wait - 1, "!");
+            now += wait;
+        }
+    }
+}

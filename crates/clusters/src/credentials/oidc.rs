@@ -1,0 +1,334 @@
+//! Tokens of an OpenID Connect issuer, by the kubeconfig's `auth-provider` of name `oidc`. Shell:
+//! asks the issuer.
+//!
+//! The token that the kubeconfig holds is shown until shortly before its end. Then the issuer is asked
+//! for the next one with the refresh token, at the endpoint that its discovery document names
+//! ([OpenID Connect Discovery 1.0], section 4; [OpenID Connect Core 1.0], section 12). If it answers
+//! with a new refresh token, that is kept in memory: the kubeconfig is not written. An issuer that
+//! takes a refresh token only once therefore cannot serve several replicas from one kubeconfig; a
+//! credential program or a ServiceAccount's token can.
+//!
+//! [OpenID Connect Discovery 1.0]: https://openid.net/specs/openid-connect-discovery-1_0.html
+//! [OpenID Connect Core 1.0]: https://openid.net/specs/openid-connect-core-1_0.html
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioExecutor;
+use jiff::{Timestamp, ToSpan};
+use kube::config::AuthProviderConfig;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::program::MAX_ANSWER_BYTES;
+use crate::error::Unusable;
+use crate::http::{Connector, Protocol, connector};
+
+/// How much earlier than its end a token of the kubeconfig counts as old.
+const EARLY_SECONDS: i64 = 10;
+
+/// What is encoded in a form: all but what RFC 3986, section 2.3, calls unreserved.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// What the user entry calls this.
+const NAME: &str = "oidc";
+
+/// An issuer and what it knows us by.
+pub(crate) struct Issuer {
+    url: String,
+    client_id: String,
+    client_secret: Option<String>,
+    id_token: Option<String>,
+    refresh_token: Option<String>,
+    client: legacy::Client<Connector, Full<Bytes>>,
+    /// Where tokens are had, once the issuer has told.
+    endpoint: Option<Uri>,
+    /// How the issuer wants to be told who asks, once it has taken one.
+    style: Option<Style>,
+}
+
+/// How a client tells who it is: RFC 6749, section 2.3.1, has both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    Header,
+    Parameters,
+}
+
+#[derive(Deserialize)]
+struct Discovery {
+    issuer: String,
+    token_endpoint: String,
+}
+
+#[derive(Deserialize)]
+struct Tokens {
+    id_token: Option<String>,
+    refresh_token: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Claims {
+    exp: f64,
+}
+
+impl Issuer {
+    /// # Errors
+    /// [`Unusable`] if the entry says something that cannot be.
+    pub fn new(origin: &str, provider: AuthProviderConfig) -> Result<Self, Unusable> {
+        let AuthProviderConfig { name, mut config, .. } = provider;
+        if name != NAME {
+            return Err(Unusable::Provider { origin: origin.to_owned(), name });
+        }
+        let url = config.remove("idp-issuer-url").unwrap_or_default();
+        let problem = |problem: String| Unusable::Issuer {
+            origin: origin.to_owned(),
+            issuer: url.clone(),
+            problem,
+        };
+        let server: Uri = url.parse().map_err(|_| problem("that is not a URL".into()))?;
+        check(&server).map_err(problem)?;
+        let mut trust = kube::Config::new(server);
+        trust.root_cert = authorities(&mut config).map_err(problem)?;
+        let connector = connector(&trust, None, Protocol::Http1)
+            .map_err(|error| problem(model::error::chain(&error)))?;
+        Ok(Self {
+            client_id: config.remove("client-id").unwrap_or_default(),
+            client_secret: config.remove("client-secret"),
+            id_token: config.remove("id-token"),
+            refresh_token: config.remove("refresh-token"),
+            client: legacy::Client::builder(TokioExecutor::new()).build(connector),
+            endpoint: None,
+            style: None,
+            url,
+        })
+    }
+
+    /// Its address.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A token, and its end: the kubeconfig's own while that is good, then one of the issuer's.
+    pub async fn token(
+        &mut self,
+        origin: &str,
+        wall: Timestamp,
+    ) -> Result<(String, Timestamp), Unusable> {
+        // Taken: whoever asks again, before its end or after a refusal, wants another.
+        if let Some(token) = self.id_token.take()
+            && let Some(expires) = expiry(&token)
+            && wall + EARLY_SECONDS.seconds() < expires
+        {
+            return Ok((token, expires));
+        }
+        let refreshed = self.refresh().await;
+        refreshed.map_err(|problem| Unusable::Issuer {
+            origin: origin.to_owned(),
+            issuer: self.url.clone(),
+            problem,
+        })
+    }
+
+    async fn refresh(&mut self) -> Result<(String, Timestamp), String> {
+        let Some(refresh_token) = self.refresh_token.clone() else {
+            return Err("its token has ended, and there is no refresh-token to get another".into());
+        };
+        let endpoint = match &self.endpoint {
+            Some(endpoint) => endpoint.clone(),
+            None => self.endpoint.insert(self.discover().await?).clone(),
+        };
+        let styles = match (self.style, &self.client_secret) {
+            (Some(style), _) => vec![style],
+            (None, Some(_)) => vec![Style::Header, Style::Parameters],
+            (None, None) => vec![Style::Parameters],
+        };
+        let mut refusal = String::new();
+        for style in styles {
+            match self.ask(&endpoint, &refresh_token, style).await? {
+                Ok(tokens) => {
+                    self.style = Some(style);
+                    if let Some(next) = tokens.refresh_token {
+                        self.refresh_token = Some(next);
+                    }
+                    let token = tokens.id_token.ok_or("it answers without an id_token")?;
+                    let expires = expiry(&token).ok_or("its id_token is no JWT with an end")?;
+                    return Ok((token, expires));
+                }
+                Err(status) => refusal = format!("it refuses the refresh token with {status}"),
+            }
+        }
+        Err(refusal)
+    }
+
+    /// Where the issuer gives tokens.
+    async fn discover(&self) -> Result<Uri, String> {
+        let place = format!("{}/.well-known/openid-configuration", self.url.trim_end_matches('/'));
+        let request = Request::get(&place).header(ACCEPT, "application/json");
+        let request = request.body(Full::default()).map_err(|error| error.to_string())?;
+        let (status, body) = self.send(request).await?;
+        if !status.is_success() {
+            return Err(format!("it answers {status} to GET {place}"));
+        }
+        let found: Discovery = json(&body, "its discovery document")?;
+        if found.issuer.trim_end_matches('/') != self.url.trim_end_matches('/') {
+            return Err(format!("its discovery document is of another issuer, {:?}", found.issuer));
+        }
+        let endpoint: Uri = found
+            .token_endpoint
+            .parse()
+            .map_err(|_| format!("its token endpoint {:?} is not a URL", found.token_endpoint))?;
+        check(&endpoint)?;
+        Ok(endpoint)
+    }
+
+    /// What it answers to the refresh token, or the status it refuses it with.
+    async fn ask(
+        &self,
+        endpoint: &Uri,
+        refresh_token: &str,
+        style: Style,
+    ) -> Result<Result<Tokens, StatusCode>, String> {
+        let mut fields = vec![("grant_type", "refresh_token"), ("refresh_token", refresh_token)];
+        let secret = self.client_secret.as_deref();
+        let mut request = Request::builder()
+            .method(Method::POST)
+            .uri(endpoint)
+            .header(ACCEPT, "application/json")
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        match style {
+            Style::Header => {
+                let (user, password) =
+                    (encode(&self.client_id), encode(secret.unwrap_or_default()));
+                request = request.header(AUTHORIZATION, basic(&user, &password));
+            }
+            Style::Parameters => {
+                fields.push(("client_id", &self.client_id));
+                fields.extend(secret.map(|secret| ("client_secret", secret)));
+            }
+        }
+        let request = request.body(form(&fields).into()).map_err(|error| error.to_string())?;
+        let (status, body) = self.send(request).await?;
+        match status {
+            status if status.is_success() => Ok(Ok(json(&body, "its answer")?)),
+            StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED => Ok(Err(status)),
+            status => Err(format!("it answers {status} to POST {endpoint}")),
+        }
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), String> {
+        let response =
+            self.client.request(request).await.map_err(|error| model::error::chain(&error))?;
+        let status = response.status();
+        let limit = usize::try_from(MAX_ANSWER_BYTES).unwrap_or(usize::MAX);
+        let body = Limited::new(response.into_body(), limit).collect().await;
+        let body = body.map_err(|error| format!("its answer broke off: {error}"))?;
+        Ok((status, body.to_bytes()))
+    }
+}
+
+/// `Authorization: Basic`.
+pub(super) fn basic(user: &str, password: &str) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
+}
+
+/// Secrets go over TLS, or stay on the machine.
+fn check(url: &Uri) -> Result<(), String> {
+    let local = matches!(url.host(), Some("localhost" | "127.0.0.1" | "[::1]"));
+    match url.scheme_str() {
+        Some("https") => Ok(()),
+        Some("http") if local => Ok(()),
+        _ => Err(format!("{url} is not an https URL")),
+    }
+}
+
+/// The certificates that the entry trusts, if it names any.
+fn authorities(config: &mut HashMap<String, String>) -> Result<Option<Vec<Vec<u8>>>, String> {
+    let pem = match (
+        config.remove("idp-certificate-authority-data"),
+        config.remove("idp-certificate-authority"),
+    ) {
+        (Some(data), _) => {
+            STANDARD.decode(data).map_err(|_| "its idp-certificate-authority-data is no base64")?
+        }
+        (None, Some(path)) => crate::file::read_bounded(path.as_ref()).map_err(|error| {
+            format!("cannot read its idp-certificate-authority {path}: {error}")
+        })?,
+        (None, None) => return Ok(None),
+    };
+    let parsed = pem::parse_many(pem).map_err(|_| "its certificate authority is not in PEM")?;
+    let certificates = parsed.into_iter().filter(|block| block.tag() == "CERTIFICATE");
+    Ok(Some(certificates.map(pem::Pem::into_contents).collect()))
+}
+
+fn json<T: DeserializeOwned>(body: &[u8], what: &str) -> Result<T, String> {
+    // The library's words may repeat a token.
+    serde_json::from_slice(body).map_err(|error| {
+        format!(
+            "{what} is not what it should be (line {}, column {})",
+            error.line(),
+            error.column()
+        )
+    })
+}
+
+fn encode(text: &str) -> String {
+    utf8_percent_encode(text, RESERVED).to_string()
+}
+
+fn form(fields: &[(&str, &str)]) -> String {
+    let mut text = String::new();
+    for (name, value) in fields {
+        let separator = if text.is_empty() { "" } else { "&" };
+        let _ = write!(text, "{separator}{name}={}", utf8_percent_encode(value, RESERVED));
+    }
+    text
+}
+
+/// When a token ends. Its signature is for the server to check.
+fn expiry(token: &str) -> Option<Timestamp> {
+    let claims = token.split('.').nth(1)?;
+    let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).ok()?;
+    let claims: Claims = serde_json::from_slice(&claims).ok()?;
+    #[expect(clippy::cast_possible_truncation, reason = "what is out of range is no time")]
+    Timestamp::from_second(claims.exp as i64).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_token_is_read_and_nonsense_has_none() {
+        let token = |claims: &str| format!("e30.{}.s", URL_SAFE_NO_PAD.encode(claims));
+        let seconds = |token: &str| expiry(token).map(Timestamp::as_second);
+        assert_eq!(seconds(&token(r#"{"exp":1700000000}"#)), Some(1_700_000_000));
+        assert_eq!(seconds(&token(r#"{"exp":1.7e9}"#)), Some(1_700_000_000));
+        assert_eq!(seconds(&token(r#"{"exp":"soon"}"#)), None);
+        assert_eq!(seconds(&token("{}")), None);
+        assert_eq!(seconds(&token(r#"{"exp":1e300}"#)), None);
+        assert_eq!(seconds("sesame"), None);
+        assert_eq!(seconds("a.?.c"), None);
+    }
+
+    #[test]
+    fn secrets_go_over_tls_or_stay_on_the_machine() {
+        let good = |url: &str| check(&url.parse().unwrap()).is_ok();
+        assert!(good("https://issuer.test/dex"));
+        assert!(good("http://127.0.0.1:5556"));
+        assert!(!good("http://issuer.test"));
+        assert!(!good("/dex"));
+    }
+
+    #[test]
+    fn a_form_is_encoded() {
+        assert_eq!(form(&[("a", "1 2"), ("b", "&=é")]), "a=1%202&b=%26%3D%C3%A9");
+    }
+}

@@ -1,0 +1,246 @@
+//! Credential programs, by client-go's protocol. Shell: runs them.
+//!
+//! The program is told what is wanted of it in `KUBERNETES_EXEC_INFO` and answers on its standard
+//! output with an `ExecCredential`; see
+//! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>.
+//! It has no terminal: nobody sits there to answer it.
+
+use std::io;
+use std::path::{MAIN_SEPARATOR, Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+
+use jiff::Timestamp;
+use kube::config::{ExecConfig, ExecInteractiveMode};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+
+use super::source::bearer;
+use super::{Credential, Identity};
+use crate::error::Unusable;
+
+/// The most that is read of what a program writes, to each of its outputs.
+pub const MAX_ANSWER_BYTES: u64 = 1 << 20;
+
+/// The longest line of a program that a reason repeats, in characters.
+const MAX_SAID_CHARS: usize = 300;
+
+/// A program that is run for credentials.
+pub(crate) struct Program {
+    exec: ExecConfig,
+    command: String,
+    /// `KUBERNETES_EXEC_INFO`.
+    info: String,
+}
+
+/// What a program answers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub token: Option<String>,
+    pub identity: Option<(String, String)>,
+    pub expires: Option<Timestamp>,
+}
+
+impl Program {
+    /// # Errors
+    /// [`Unusable`] if it wants what it cannot have here.
+    pub fn new(origin: &str, exec: ExecConfig) -> Result<Self, Unusable> {
+        let command = exec.command.clone().unwrap_or_default();
+        if exec.interactive_mode == Some(ExecInteractiveMode::Always) {
+            return Err(Unusable::PluginAnswer {
+                origin: origin.to_owned(),
+                command,
+                problem: "its interactiveMode is Always, and nobody sits at a terminal here".into(),
+            });
+        }
+        let mut spec = json!({"interactive": false});
+        if exec.provide_cluster_info
+            && let Some(cluster) = &exec.cluster
+        {
+            spec["cluster"] = serde_json::to_value(cluster).map_err(|source| Unusable::Client {
+                origin: origin.to_owned(),
+                source: Box::new(source),
+            })?;
+        }
+        let version = exec.api_version.as_deref().unwrap_or_default();
+        let info = json!({"apiVersion": version, "kind": "ExecCredential", "spec": spec});
+        Ok(Self { exec, command, info: info.to_string() })
+    }
+
+    /// Runs it once. Ends it when the future is dropped.
+    pub async fn run(&self, origin: &str) -> Result<Answer, Unusable> {
+        let Some(path) = find(&self.command) else { return Err(self.missing(origin)) };
+        let mut command = Command::new(path);
+        command
+            .args(self.exec.args.iter().flatten())
+            .envs(
+                self.exec
+                    .env
+                    .iter()
+                    .flatten()
+                    .filter_map(|variable| Some((variable.get("name")?, variable.get("value")?))),
+            )
+            .env("KUBERNETES_EXEC_INFO", &self.info)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let running = async {
+            let mut child = command.spawn()?;
+            let (output, errors) = (child.stdout.take(), child.stderr.take());
+            let (output, errors) = tokio::try_join!(read(output), read(errors))?;
+            io::Result::Ok((child.wait().await?, output, errors))
+        };
+        let (status, output, errors) = running.await.map_err(|source| Unusable::PluginAnswer {
+            origin: origin.to_owned(),
+            command: self.command.clone(),
+            problem: source.to_string(),
+        })?;
+        if !status.success() {
+            return Err(self.failed(origin, status, &errors));
+        }
+        let version = self.exec.api_version.as_deref();
+        parse(&output, version).map_err(|problem| Unusable::PluginAnswer {
+            origin: origin.to_owned(),
+            command: self.command.clone(),
+            problem,
+        })
+    }
+
+    fn missing(&self, origin: &str) -> Unusable {
+        let hint = self.exec.install_hint.clone();
+        Unusable::NoPlugin { origin: origin.to_owned(), command: self.command.clone(), hint }
+    }
+
+    /// In our words: of what it printed only the last line for people, for the rest may be secret.
+    fn failed(&self, origin: &str, status: ExitStatus, errors: &[u8]) -> Unusable {
+        let said = String::from_utf8_lossy(errors);
+        let said = said.trim().lines().next_back().unwrap_or("it wrote nothing to stderr");
+        Unusable::PluginFailed {
+            origin: origin.to_owned(),
+            command: self.command.clone(),
+            status,
+            said: said.chars().take(MAX_SAID_CHARS).collect(),
+        }
+    }
+}
+
+impl Answer {
+    /// What it is to be shown as.
+    pub fn credential(&self, origin: &str) -> Result<Credential, Unusable> {
+        let header = self.token.as_deref().map(|token| bearer(origin, token)).transpose()?;
+        let identity = self.identity.clone();
+        let identity = identity.map(|(certificate, key)| Identity { certificate, key }.into());
+        Ok(Credential { header, identity })
+    }
+}
+
+/// Reads to the end, or to the bound.
+async fn read(output: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(output) = output {
+        output.take(MAX_ANSWER_BYTES + 1).read_to_end(&mut bytes).await?;
+    }
+    if bytes.len() as u64 > MAX_ANSWER_BYTES {
+        return Err(io::Error::other(format!("it writes more than {MAX_ANSWER_BYTES} bytes")));
+    }
+    Ok(bytes)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ExecCredential {
+    api_version: Option<String>,
+    kind: Option<String>,
+    status: Option<ExecStatus>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ExecStatus {
+    token: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key_data: Option<String>,
+    expiration_timestamp: Option<String>,
+}
+
+/// Reads an answer in the version asked for. What is wrong is told without what was printed.
+fn parse(output: &[u8], version: Option<&str>) -> Result<Answer, String> {
+    let read: ExecCredential = serde_json::from_slice(output).map_err(|error| {
+        let place = (error.line(), error.column());
+        format!("it is not an ExecCredential in JSON (line {}, column {})", place.0, place.1)
+    })?;
+    if read.kind.as_deref().is_some_and(|kind| kind != "ExecCredential") {
+        return Err("its kind is not ExecCredential".into());
+    }
+    if let (Some(wanted), Some(given)) = (version, &read.api_version)
+        && wanted != given
+    {
+        return Err(format!("it is in version {given:?} where {wanted:?} was asked for"));
+    }
+    let status = read.status.ok_or("it has no status")?;
+    let some = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let token = some(status.token);
+    let identity = match (some(status.client_certificate_data), some(status.client_key_data)) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        (Some(_), None) => return Err("its certificate has no key".into()),
+        (None, Some(_)) => return Err("its key has no certificate".into()),
+    };
+    if token.is_none() && identity.is_none() {
+        return Err("it has neither a token nor a client certificate".into());
+    }
+    let expires = some(status.expiration_timestamp).map(|text| text.parse());
+    let expires = expires.transpose().map_err(|_| "its expirationTimestamp is not a time")?;
+    Ok(Answer { token, identity, expires })
+}
+
+/// Where a command is, looked up as a shell would.
+fn find(command: &str) -> Option<PathBuf> {
+    if command.contains(MAIN_SEPARATOR) {
+        return Some(PathBuf::from(command)).filter(|path| path.is_file());
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(command)).find(|path| Path::is_file(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_good_and_bad() {
+        let check = |output: &str, expect: Result<(Option<&str>, Option<i64>), &str>| {
+            let version = Some("client.authentication.k8s.io/v1");
+            let found = parse(output.as_bytes(), version);
+            let found = found
+                .as_ref()
+                .map(|answer| (answer.token.as_deref(), answer.expires.map(Timestamp::as_second)));
+            assert_eq!(found.map_err(String::as_str), expect, "{output}");
+        };
+        check(r#"{"kind":"ExecCredential","status":{"token":"t"}}"#, Ok((Some("t"), None)));
+        check(
+            r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",
+                "status":{"token":"t","expirationTimestamp":"1970-01-01T01:00:00+01:00"}}"#,
+            Ok((Some("t"), Some(0))),
+        );
+        check(r#"{"status":{"clientCertificateData":"c","clientKeyData":"k"}}"#, Ok((None, None)));
+        check(r#"{"status":{"clientCertificateData":"c"}}"#, Err("its certificate has no key"));
+        check(r#"{"status":{"clientKeyData":"k"}}"#, Err("its key has no certificate"));
+        check(r#"{"status":{"token":""}}"#, Err("it has neither a token nor a client certificate"));
+        check(r#"{"kind":"ExecCredential"}"#, Err("it has no status"));
+        check(r#"{"kind":"Token"}"#, Err("its kind is not ExecCredential"));
+        check(
+            r#"{"apiVersion":"client.authentication.k8s.io/v1beta1","status":{"token":"t"}}"#,
+            Err("it is in version \"client.authentication.k8s.io/v1beta1\" where \
+                 \"client.authentication.k8s.io/v1\" was asked for"),
+        );
+        check(
+            r#"{"status":{"token":"t","expirationTimestamp":"soon"}}"#,
+            Err("its expirationTimestamp is not a time"),
+        );
+        check("sesame", Err("it is not an ExecCredential in JSON (line 1, column 1)"));
+        check(r#""sesame""#, Err("it is not an ExecCredential in JSON (line 1, column 8)"));
+    }
+}

@@ -1,0 +1,532 @@
+//! Credentials against real files, programs, issuers and servers, on a clock that is moved by hand.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use jiff::Timestamp;
+use kube::config::{AuthInfo, Kubeconfig};
+use model::ManualClock;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use super::*;
+use crate::connect::{Connector, Role};
+use crate::provider::Access;
+
+const START: i64 = 1_800_000_000;
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(Timestamp::from_second(START).unwrap()))
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A time of the clock, as an `ExecCredential` gives it.
+fn at(seconds: i64) -> String {
+    Timestamp::from_second(START + seconds).unwrap().to_string()
+}
+
+async fn keeper(clock: &Arc<ManualClock>, user: &str) -> Result<Keeper, String> {
+    let mut info: AuthInfo = serde_saphyr::from_str(user).unwrap();
+    let places = Arc::new(Semaphore::new(1));
+    let keeper = async {
+        let source = Source::of("k", &mut info)?;
+        Keeper::start("k", source, places, Arc::clone(clock) as Arc<dyn Clock>).await
+    };
+    keeper.await.map_err(|error| error.reason())
+}
+
+/// What a request sent now would show.
+async fn shown(keeper: &Keeper) -> Result<String, String> {
+    let (credential, _) = keeper.show().await.map_err(|error| error.reason())?;
+    let header = credential.header.expect("each of these shows a token");
+    Ok(header.to_str().unwrap().to_owned())
+}
+
+/// A request that begins a renewal, and the end of that.
+async fn shown_and_renewed(keeper: &Keeper) -> String {
+    let mut settled = keeper.0.settled.subscribe();
+    let shown = shown(keeper).await.unwrap();
+    settled.changed().await.unwrap();
+    shown
+}
+
+/// A credential program that answers what is in a file, and counts how often it was run.
+struct Script {
+    dir: TempDir,
+}
+
+impl Script {
+    fn new(body: &str) -> Self {
+        let this = Self { dir: tempfile::tempdir().unwrap() };
+        fs::write(this.path("run"), format!("#!/bin/sh\ncd \"${{0%/*}}\"\n{body}\n")).unwrap();
+        fs::set_permissions(this.path("run"), fs::Permissions::from_mode(0o700)).unwrap();
+        this
+    }
+
+    fn answering() -> Self {
+        Self::new("echo >> runs; cat answer")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn answer(&self, status: &serde_json::Value) {
+        let answer = json!({"kind": "ExecCredential", "status": status});
+        fs::write(self.path("answer"), answer.to_string()).unwrap();
+    }
+
+    fn runs(&self) -> usize {
+        fs::read_to_string(self.path("runs")).unwrap().lines().count()
+    }
+
+    fn user(&self) -> String {
+        format!("{{exec: {{command: {}}}}}", self.path("run").display())
+    }
+}
+
+#[tokio::test]
+async fn a_token_file_is_read_anew_while_requests_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    fs::write(&path, "one\n").unwrap();
+    let clock = clock();
+    let keeper = keeper(&clock, &format!("{{tokenFile: {}}}", path.display())).await.unwrap();
+    fs::write(&path, "two\n").unwrap();
+    clock.advance(seconds(59));
+    assert_eq!(shown(&keeper).await.unwrap(), "Bearer one");
+    clock.advance(seconds(1));
+    assert_eq!(shown_and_renewed(&keeper).await, "Bearer one");
+    assert_eq!(shown(&keeper).await.unwrap(), "Bearer two");
+    // Some put a token there for the start only.
+    fs::remove_file(&path).unwrap();
+    clock.advance(seconds(3600));
+    assert_eq!(shown_and_renewed(&keeper).await, "Bearer two");
+    assert_eq!(shown(&keeper).await.unwrap(), "Bearer two");
+}
+
+#[tokio::test]
+async fn a_token_stands_in_for_a_token_file_that_is_not_there() {
+    let missing = keeper(&clock(), "{tokenFile: /nowhere/token}").await.err().unwrap();
+    assert!(missing.starts_with("k: cannot read its tokenFile /nowhere/token"), "{missing}");
+    let both = keeper(&clock(), "{tokenFile: /nowhere/token, token: sesame}").await.unwrap();
+    assert_eq!(shown(&both).await.unwrap(), "Bearer sesame");
+}
+
+#[tokio::test]
+async fn a_password_is_shown_as_one() {
+    let keeper = keeper(&clock(), "{username: u, password: p}").await.unwrap();
+    assert_eq!(shown(&keeper).await.unwrap(), "Basic dTpw");
+}
+
+#[tokio::test]
+async fn a_program_is_run_before_its_token_ends_and_once_for_all_who_wait() {
+    let script = Script::answering();
+    script.answer(&json!({"token": "one", "expirationTimestamp": at(600)}));
+    let clock = clock();
+    let keeper = keeper(&clock, &script.user()).await.unwrap();
+    script.answer(&json!({"token": "two", "expirationTimestamp": at(1200)}));
+    clock.advance(seconds(540));
+    assert_eq!(shown_and_renewed(&keeper).await, "Bearer one");
+    assert_eq!(shown(&keeper).await.unwrap(), "Bearer two");
+    assert_eq!(script.runs(), 2);
+    // Nothing was sent for long: the token has ended, and all wait for the same run.
+    script.answer(&json!({"token": "three", "expirationTimestamp": at(9999)}));
+    clock.advance(seconds(1000));
+    let all = futures::future::join_all((0..20).map(|_| shown(&keeper))).await;
+    assert!(all.iter().all(|token| token.as_deref() == Ok("Bearer three")), "{all:?}");
+    assert_eq!(script.runs(), 3);
+}
+
+#[tokio::test]
+async fn while_a_program_fails_it_is_run_less_and_less_often_and_requests_say_why() {
+    let script =
+        Script::new("echo >> runs; test -e answer || { echo log in >&2; exit 3; }; cat answer");
+    script.answer(&json!({"token": "one", "expirationTimestamp": at(100)}));
+    let clock = clock();
+    let keeper = keeper(&clock, &script.user()).await.unwrap();
+    fs::remove_file(script.path("answer")).unwrap();
+    clock.advance(seconds(100));
+    for (wait, runs) in [(0, 2), (4, 2), (1, 3), (9, 3), (1, 4)] {
+        clock.advance(seconds(wait));
+        let error = shown(&keeper).await.unwrap_err();
+        assert!(
+            error.contains("failed with exit status: 3: log in; fix: run it by hand"),
+            "{error}"
+        );
+        assert_eq!(script.runs(), runs);
+    }
+    script.answer(&json!({"token": "two"}));
+    clock.advance(seconds(60));
+    assert_eq!(shown(&keeper).await.unwrap(), "Bearer two");
+}
+
+#[tokio::test]
+async fn a_program_is_told_what_is_wanted_and_answers_in_that_version() {
+    let script = Script::new(
+        r#"echo "{\"status\":{\"token\":\"$NAME $1 $(echo "$KUBERNETES_EXEC_INFO" | tr '"' "'")\"}}""#,
+    );
+    let user = format!(
+        "{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: {}, args: [a], \
+         env: [{{name: NAME, value: v}}]}}}}",
+        script.path("run").display()
+    );
+    let keeper = keeper(&clock(), &user).await.unwrap();
+    assert_eq!(
+        shown(&keeper).await.unwrap(),
+        "Bearer v a {'apiVersion':'client.authentication.k8s.io/v1','kind':'ExecCredential',\
+         'spec':{'interactive':false}}"
+    );
+}
+
+#[tokio::test]
+async fn a_program_that_wants_a_terminal_or_writes_without_end_is_refused() {
+    let user = "{exec: {command: login, interactiveMode: Always}}";
+    let error = keeper(&clock(), user).await.err().unwrap();
+    assert!(error.contains("nobody sits at a terminal here"), "{error}");
+    let error = keeper(&clock(), "{exec: {command: yes}}").await.err().unwrap();
+    assert!(
+        error.contains("\"yes\" gave no credential: it writes more than 1048576 bytes"),
+        "{error}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_that_hangs_is_given_up() {
+    let script = Script::new("exec sleep 1000");
+    let error = keeper(&clock(), &script.user()).await.err().unwrap();
+    assert!(error.contains("its credential plugin gave no answer within 15s"), "{error}");
+}
+
+#[tokio::test]
+async fn a_program_that_nobody_waits_for_is_ended() {
+    let script = Script::new("exec sleep 1000 > alive");
+    assert!(Command::new("mkfifo").arg(script.path("alive")).status().unwrap().success());
+    let exec = kube::config::ExecConfig {
+        command: Some(script.path("run").display().to_string()),
+        ..Default::default()
+    };
+    let program = program::Program::new("k", exec).unwrap();
+    let (opened, is_open) = tokio::sync::oneshot::channel();
+    let alive = script.path("alive");
+    let reader = std::thread::spawn(move || {
+        // Opens when the program has opened it, and ends when no process holds it any more.
+        let mut alive = fs::File::open(alive).unwrap();
+        opened.send(()).unwrap();
+        alive.read_to_end(&mut Vec::new()).unwrap()
+    });
+    tokio::select! {
+        answer = program.run("k") => panic!("{answer:?}"),
+        open = is_open => open.unwrap(),
+    }
+    assert_eq!(reader.join().unwrap(), 0);
+}
+
+/// A server of our own: what it was shown, and what it answers.
+struct Server {
+    address: std::net::SocketAddr,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+/// Answers a request, of which `String` is what it showed and `Bytes` the body.
+type Answering = dyn FnMut(&str, &str, &str) -> (StatusCode, serde_json::Value) + Send;
+
+impl Server {
+    async fn start(tls: Option<TlsAcceptor>, answer: Box<Answering>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let answer = Arc::new(Mutex::new(answer));
+        let for_task = Arc::clone(&seen);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (seen, answer, tls) = (Arc::clone(&for_task), Arc::clone(&answer), tls.clone());
+                tokio::spawn(async move {
+                    let mut certificate = None;
+                    let stream: Box<dyn Stream> = match tls {
+                        None => Box::new(stream),
+                        Some(tls) => {
+                            let stream = tls.accept(stream).await.unwrap();
+                            let shown = stream.get_ref().1.peer_certificates().unwrap();
+                            certificate = Some(STANDARD.encode(&shown[0]));
+                            Box::new(stream)
+                        }
+                    };
+                    let service = service_fn(move |request: Request<Incoming>| {
+                        let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
+                        let certificate = certificate.clone();
+                        async move {
+                            let header = request.headers().get(AUTHORIZATION).cloned();
+                            let header = header.map(|header| header.to_str().unwrap().to_owned());
+                            let shown = header.or(certificate).unwrap_or_default();
+                            let path = request.uri().path().to_owned();
+                            let body = request.into_body().collect().await?.to_bytes();
+                            let body = String::from_utf8(body.to_vec()).unwrap();
+                            seen.lock().unwrap().push(shown.clone());
+                            let (status, body) = answer.lock().unwrap()(&path, &shown, &body);
+                            let body = Full::new(Bytes::from(body.to_string()));
+                            let response = Response::builder().status(status).body(body).unwrap();
+                            Ok::<_, hyper::Error>(response)
+                        }
+                    });
+                    let server = auto::Builder::new(TokioExecutor::new());
+                    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        Self { address, seen }
+    }
+
+    fn seen(&self) -> Vec<String> {
+        std::mem::take(&mut self.seen.lock().unwrap())
+    }
+
+    async fn client(&self, clock: &Arc<ManualClock>, cluster: &str, user: &str) -> kube::Client {
+        let text = format!(
+            "clusters: [{{name: c, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {user}}}]\n\
+             contexts: [{{name: east, context: {{cluster: c, user: u}}}}]\n"
+        );
+        let kubeconfig = Arc::new(serde_saphyr::from_str::<Kubeconfig>(&text).unwrap());
+        let access = Access::Kubeconfig { kubeconfig, context: "east".into() };
+        let connector = Connector::new(Role::Workload, Arc::clone(clock) as Arc<dyn Clock>);
+        connector.client("k", &access).await.unwrap()
+    }
+}
+
+trait Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
+
+impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Stream for T {}
+
+fn version() -> serde_json::Value {
+    json!({"major": "1", "minor": "37", "gitVersion": "v1.37.1", "gitCommit": "", "gitTreeState": "",
+           "buildDate": "", "goVersion": "", "compiler": "", "platform": ""})
+}
+
+#[tokio::test]
+async fn what_a_server_refuses_is_renewed_and_nothing_is_sent_twice() {
+    let good = Arc::new(Mutex::new("Bearer one"));
+    let for_server = Arc::clone(&good);
+    let answer = move |_: &str, shown: &str, _: &str| match shown == *for_server.lock().unwrap() {
+        true => (StatusCode::OK, version()),
+        false => (StatusCode::UNAUTHORIZED, json!({"kind": "Status", "code": 401})),
+    };
+    let server = Server::start(None, Box::new(answer)).await;
+    let script = Script::answering();
+    script.answer(&json!({"token": "one"}));
+    let clock = clock();
+    let cluster = format!("server: 'http://{}'", server.address);
+    let client = server.client(&clock, &cluster, &script.user()).await;
+    client.apiserver_version().await.unwrap();
+    clock.advance(seconds(3600));
+    client.apiserver_version().await.unwrap();
+    *good.lock().unwrap() = "Bearer two";
+    script.answer(&json!({"token": "two"}));
+    client.apiserver_version().await.unwrap_err();
+    client.apiserver_version().await.unwrap();
+    assert_eq!(server.seen(), ["Bearer one", "Bearer one", "Bearer one", "Bearer two"]);
+    assert_eq!(script.runs(), 2);
+    // A server that refuses whatever it is shown does not have the program run each time.
+    *good.lock().unwrap() = "Bearer nothing";
+    for _ in 0..20 {
+        client.apiserver_version().await.unwrap_err();
+    }
+    assert_eq!(script.runs(), 2);
+}
+
+/// A certificate authority, and client certificates of it.
+struct Authority {
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+    certificate: rcgen::Certificate,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new([]).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap();
+        Self { issuer: rcgen::Issuer::new(params, key), certificate }
+    }
+
+    fn pair(&self) -> (rcgen::Certificate, rcgen::KeyPair) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap(), key)
+    }
+
+    /// A server's TLS, which demands a certificate of this authority.
+    fn acceptor(&self) -> TlsAcceptor {
+        use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto, server};
+        let provider = Arc::new(crypto::ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.der().clone()).unwrap();
+        let clients = server::WebPkiClientVerifier::builder_with_provider(
+            Arc::new(roots),
+            Arc::clone(&provider),
+        );
+        let (certificate, key) = self.pair();
+        let key = tokio_rustls::rustls::pki_types::PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(clients.build().unwrap())
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        TlsAcceptor::from(Arc::new(config))
+    }
+}
+
+#[tokio::test]
+async fn a_client_certificate_that_a_program_renews_is_shown_by_new_connections() {
+    let authority = Authority::new();
+    let answer = |_: &str, _: &str, _: &str| (StatusCode::OK, version());
+    let server = Server::start(Some(authority.acceptor()), Box::new(answer)).await;
+    let script = Script::answering();
+    let give = |until: i64| {
+        let (certificate, key) = authority.pair();
+        script.answer(&json!({
+            "clientCertificateData": certificate.pem(), "clientKeyData": key.serialize_pem(),
+            "expirationTimestamp": at(until),
+        }));
+        STANDARD.encode(certificate.der())
+    };
+    let (one, clock) = (give(600), clock());
+    let cluster = format!(
+        "server: 'https://{}', certificate-authority-data: {}",
+        server.address,
+        STANDARD.encode(authority.certificate.pem())
+    );
+    let client = server.client(&clock, &cluster, &script.user()).await;
+    client.apiserver_version().await.unwrap();
+    client.apiserver_version().await.unwrap();
+    assert_eq!(server.seen(), [one.clone(), one]);
+    let two = give(1200);
+    clock.advance(seconds(601));
+    client.apiserver_version().await.unwrap();
+    assert_eq!(server.seen(), [two]);
+}
+
+/// A token that ends so many seconds after the start; of its signature nothing is asked here.
+fn jwt(name: &str, until: i64) -> String {
+    let claims = json!({"sub": name, "exp": START + until}).to_string();
+    format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims))
+}
+
+/// An issuer that wants its client to say who it is by parameters, and takes each refresh token once.
+async fn issuer(mut answers: VecDeque<serde_json::Value>) -> (Server, Arc<Mutex<Vec<String>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let for_server = Arc::clone(&asked);
+    let address = Arc::new(Mutex::new(String::new()));
+    let own = Arc::clone(&address);
+    let answer = move |path: &str, shown: &str, body: &str| {
+        let own = own.lock().unwrap();
+        if path == "/.well-known/openid-configuration" {
+            return (
+                StatusCode::OK,
+                json!({"issuer": *own, "token_endpoint": format!("{own}/token")}),
+            );
+        }
+        for_server.lock().unwrap().push(body.to_owned());
+        if !shown.is_empty() {
+            return (StatusCode::UNAUTHORIZED, json!({"error": "invalid_client"}));
+        }
+        match answers.pop_front() {
+            Some(answer) => (StatusCode::OK, answer),
+            None => (StatusCode::BAD_REQUEST, json!({"error": "invalid_grant"})),
+        }
+    };
+    let server = Server::start(None, Box::new(answer)).await;
+    *address.lock().unwrap() = format!("http://{}", server.address);
+    (server, asked)
+}
+
+#[tokio::test]
+async fn an_issuer_gives_tokens_until_it_takes_the_refresh_token_no_more() {
+    let (server, asked) = issuer(VecDeque::from([
+        json!({"id_token": jwt("two", 1200), "refresh_token": "r2"}),
+        json!({"id_token": jwt("three", 1800)}),
+    ]))
+    .await;
+    let user = format!(
+        "{{auth-provider: {{name: oidc, config: {{idp-issuer-url: 'http://{}', client-id: 'c d', \
+         client-secret: s, id-token: {}, refresh-token: r1}}}}}}",
+        server.address,
+        jwt("one", 600)
+    );
+    let clock = clock();
+    let keeper = keeper(&clock, &user).await.unwrap();
+    let bearer = |name: &str, until: i64| format!("Bearer {}", jwt(name, until));
+    assert_eq!(shown(&keeper).await.unwrap(), bearer("one", 600));
+    assert_eq!(asked.lock().unwrap().len(), 0, "the kubeconfig's own token is good");
+    clock.advance(seconds(540));
+    assert_eq!(shown_and_renewed(&keeper).await, bearer("one", 600));
+    assert_eq!(shown(&keeper).await.unwrap(), bearer("two", 1200));
+    clock.advance(seconds(660));
+    assert_eq!(shown(&keeper).await.unwrap(), bearer("three", 1800));
+    clock.advance(seconds(600));
+    let error = shown(&keeper).await.unwrap_err();
+    assert!(
+        error.ends_with(
+            "gave no token: it refuses the refresh token with 400 Bad Request; fix: log in again, and \
+             put the new id-token and refresh-token into the kubeconfig"
+        ),
+        "{error}"
+    );
+    let form = |token: &str| {
+        format!("grant_type=refresh_token&refresh_token={token}&client_id=c%20d&client_secret=s")
+    };
+    let asked = std::mem::take(&mut *asked.lock().unwrap());
+    assert_eq!(
+        asked,
+        ["grant_type=refresh_token&refresh_token=r1", &form("r1"), &form("r2"), &form("r2")]
+    );
+}
+
+#[tokio::test]
+async fn issuers_that_cannot_be() {
+    let check = async |config: &str, expect: &str| {
+        let user = format!("{{auth-provider: {{name: oidc, config: {{{config}}}}}}}");
+        let error = keeper(&clock(), &user).await.err().unwrap();
+        assert!(error.contains(expect), "{error}");
+    };
+    let token = jwt("old", -1);
+    check("idp-issuer-url: 'http://issuer.test'", "http://issuer.test/ is not an https URL").await;
+    check(
+        &format!("idp-issuer-url: 'https://issuer.test', id-token: {token}"),
+        "its token has ended, and there is no refresh-token to get another",
+    )
+    .await;
+    check(
+        "idp-issuer-url: 'https://issuer.test', idp-certificate-authority: /nowhere/ca.pem",
+        "cannot read its idp-certificate-authority /nowhere/ca.pem",
+    )
+    .await;
+    let error = keeper(&clock(), "{auth-provider: {name: azure}}").await.err().unwrap();
+    assert!(
+        error.contains("auth-provider \"azure\" is not supported; fix: use an exec"),
+        "{error}"
+    );
+}
+
+#[test]
+fn debugging_prints_no_secret() {
+    let credential: Credential = HeaderValue::from_static("Bearer sesame").into();
+    assert!(!format!("{credential:?}").contains("sesame"));
+}
