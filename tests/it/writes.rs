@@ -157,3 +157,50 @@ async fn a_status_is_written_once() {
     env.pass(Duration::from_secs(5)).await;
     assert_eq!(writes(&env), 1, "nothing had changed");
 }
+
+/// Says in the status of a claim how large it is, and takes back what is said of its conditions.
+struct Sizer;
+
+impl Reconciler for Sizer {
+    type Kind = PersistentVolumeClaim;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let namespace = key.namespace.as_deref();
+        let Some(claim) = ctx.get::<PersistentVolumeClaim>(namespace, &key.name)? else {
+            return Ok(Action::Done);
+        };
+        let status = json!({"capacity": {"storage": "1Gi"}, "conditions": null});
+        ctx.patch_status(&*claim, status).await?.expect("it is not gone");
+        Ok(Action::Done)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fields_of_a_status_are_patched_once_and_others_left_alone() {
+    let mut env = TestEnv::builder().namespace("web").start().await;
+    let spec = Controller::for_kind::<PersistentVolumeClaim>("sizer").reconciler(Sizer);
+    env.apply(
+        "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: a, namespace: web},
+          spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}",
+    )
+    .await;
+    let claims = env.api::<PersistentVolumeClaim>("web");
+    let condition = json!({"type": "Resizing", "status": "True"});
+    let status = json!({"status": {
+        "phase": "Bound", "capacity": {"other": "1"}, "conditions": [condition],
+    }});
+    claims.patch_status("a", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    env.run([spec]);
+    let found = env
+        .until_object(&claims, "a", |claim| {
+            let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref());
+            capacity.is_some_and(|capacity| capacity.contains_key("storage"))
+        })
+        .await;
+    let status = found.status.unwrap();
+    assert_eq!(status.phase.as_deref(), Some("Bound"));
+    assert_eq!(status.capacity.unwrap().len(), 2);
+    assert!(status.conditions.is_none());
+    env.pass(Duration::from_secs(5)).await;
+    assert_eq!(writes(&env), 1, "the patch's own echo finds nothing to do");
+}

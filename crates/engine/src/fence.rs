@@ -6,8 +6,8 @@
 //! - No write outlives its permit: client timeout and the server's `?timeout=` are at most
 //!   `permit.valid_for`. Ours is told by the clock that tells the Lease, so a process that slept
 //!   past its Lease gives its writes up when it wakes.
-//! - A write that was sent is awaited to its end even if the reconcile that sent it is dropped:
-//!   it runs on a task of its own, and [`Fence::settle`] is the barrier that the runner awaits
+//! - A write that was sent is awaited to its end even if the reconcile that sent it is dropped: it
+//!   goes on in a task of its own then, and [`Fence::settle`] is the barrier that the runner awaits
 //!   before it calls the dispatch finished.
 //! - No write begins after that: a client that outlives its reconcile can only read. By
 //!   construction: a write takes a token of the barrier *before* it asks whether the dispatch is
@@ -19,6 +19,8 @@
 //!
 //! Reads pass: they change nothing, and the cache is preferred anyway.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -31,7 +33,7 @@ use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::core::Status;
-use model::{Epoch, FenceError, GroupName, Ownership, Permit, Purpose};
+use model::{Clock, Epoch, FenceError, GroupName, Moment, Ownership, Permit, Purpose};
 use prometheus::IntCounter;
 use serde::de::DeserializeOwned;
 use tokio_util::task::TaskTracker;
@@ -40,6 +42,7 @@ use tracing::Instrument;
 
 use crate::dispatch::Dispatch;
 use crate::echo::Written;
+use crate::finish::to_its_end;
 #[cfg(feature = "planted")]
 use crate::planted::{self, Planted};
 use crate::stamp;
@@ -192,17 +195,13 @@ impl FencedClient {
                 Some((group, epoch)) => with_stamp(request, &group, epoch).await?,
                 None => request,
             };
-            let (clock, deadline) = (Arc::clone(cluster.clock()), cluster.clock().now() + limit);
-            tokio::select! {
-                biased;
-                answer = send_whole(cluster, request, account) => answer,
-                // By our clock: timers stand still while the machine sleeps, the Lease does not.
-                () = clock.sleep_until(deadline) => {
-                    Err(FencedError::TimedOut { method, path, limit }.into())
-                }
-            }
+            // By our clock: timers stand still while the machine sleeps, the Lease does not.
+            let clock = Arc::clone(cluster.clock());
+            let deadline = clock.now() + limit;
+            let answer = before(&*clock, deadline, send_whole(cluster, request, account)).await;
+            answer.unwrap_or_else(|| Err(FencedError::TimedOut { method, path, limit }.into()))
         };
-        tokio::spawn(send.in_current_span()).await?
+        to_its_end(send.in_current_span()).await
     }
 
     /// Waits until it is this write's turn, for as long as it may be sent at all.
@@ -278,6 +277,23 @@ impl Account {
         }
         written.push(one);
     }
+}
+
+/// What comes of `work` before `deadline`. After it, `work` is not polled once more: a process that
+/// was suspended sends nothing when it wakes, not even what it was about to.
+async fn before<T>(
+    clock: &dyn Clock,
+    deadline: Moment,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let (mut work, mut late) = (pin!(work), clock.sleep_until(deadline));
+    poll_fn(|cx| {
+        if clock.now() >= deadline || late.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        work.as_mut().poll(cx).map(Some)
+    })
+    .await
 }
 
 /// Sends a request and reads the whole answer, so that its end is the end of the exchange.

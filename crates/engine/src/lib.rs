@@ -65,6 +65,7 @@ mod engine;
 mod events;
 mod feed;
 mod fence;
+mod finish;
 mod gauges;
 mod informer;
 mod listwatch;

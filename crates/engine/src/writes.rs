@@ -6,6 +6,7 @@
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -106,6 +107,35 @@ impl Context {
             PostParams { field_manager: Some(self.field_manager().into()), dry_run: false };
         let body = json.to_string().into_bytes();
         let request = requests(object).replace_subresource("status", &name, &params, body);
+        unless_gone(self.send(request).await)
+    }
+
+    /// Brings some fields of the status of `object` to what `status` says, by a merge patch
+    /// ([RFC 7386]): fields it does not name are left alone, those it names as null are removed.
+    /// Nothing is sent if `object` has them so.
+    ///
+    /// Gives the object as it is then; `None` if it is gone, which is nobody's mistake.
+    ///
+    /// [RFC 7386]: https://www.rfc-editor.org/rfc/rfc7386
+    ///
+    /// # Errors
+    /// What the server says; terminal if the object has no name.
+    pub async fn patch_status<K: Object>(
+        &self,
+        object: &K,
+        status: impl Serialize,
+    ) -> Result<Option<K>, ReconcileError> {
+        let status = serde_json::to_value(status);
+        let status = status.map_err(|error| Unwritable::Json(Kind::of::<K>(), error))?;
+        if json(object)?.get("status").is_some_and(|found| has_merged(found, &status)) {
+            return Ok(Some(object.clone()));
+        }
+        let params = PatchParams {
+            field_manager: Some(self.field_manager().into()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(json!({"status": status}));
+        let request = requests(object).patch_subresource("status", &name(object)?, &params, &patch);
         unless_gone(self.send(request).await)
     }
 
@@ -221,6 +251,19 @@ impl Context {
 fn says_the_same(found: &Value, object: &Value) -> bool {
     const VERSION: &str = "/metadata/resourceVersion";
     found.pointer(VERSION) == object.pointer(VERSION) && found.get("status") == object.get("status")
+}
+
+/// Whether a merge patch would change nothing.
+fn has_merged(found: &Value, patch: &Value) -> bool {
+    match (found, patch) {
+        (Value::Object(found), Value::Object(patch)) => {
+            patch.iter().all(|(field, patch)| match found.get(field) {
+                Some(found) => has_merged(found, patch),
+                None => patch.is_null(),
+            })
+        }
+        _ => found == patch,
+    }
 }
 
 fn json<K: Object>(object: &K) -> Result<Value, Unwritable> {

@@ -1,17 +1,13 @@
 //! The system's clocks. Shell: the only place of the product that reads them.
 #![expect(clippy::disallowed_methods, reason = "this is the shell that reads the wall clock")]
 
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use model::{Clock, Moment, Sleep};
-use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
-    timerfd_create, timerfd_settime,
-};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::alarms::Sleeper;
 
 /// How often the clock is looked at where the kernel has no timer for us.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -25,11 +21,7 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Moment {
-        let time = clock_gettime(ClockId::Boottime);
-        // Neither is ever negative: the clock starts at zero when the machine does.
-        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-        let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
-        Moment::from_origin(Duration::new(seconds, nanos))
+        boottime()
     }
 
     fn wall(&self) -> Timestamp {
@@ -38,32 +30,25 @@ impl Clock for SystemClock {
 
     /// By a timer that the kernel counts on `CLOCK_BOOTTIME`.
     fn sleep_until(&self, moment: Moment) -> Sleep {
-        match alarm(moment) {
-            Ok(alarm) => Box::pin(async move {
-                // An error would end the sleep early: who sleeps looks at the clock again.
-                let _ = alarm.readable().await;
+        match Sleeper::until(moment) {
+            Ok(sleeper) => Box::pin(sleeper),
+            // No descriptor was free, say: then a suspend is noticed this much late.
+            Err(_) => Box::pin(async move {
+                while boottime() < moment {
+                    tokio::time::sleep(boottime().until(moment).min(LOOK_INTERVAL)).await;
+                }
             }),
-            // No descriptor is free, say: then a suspend is noticed this much late.
-            Err(_) => Box::pin(tokio::time::sleep(self.now().until(moment).min(LOOK_INTERVAL))),
         }
     }
 }
 
-/// What becomes readable at that moment.
-#[expect(
-    deprecated,
-    reason = "its successor is unsafe for the sake of types whose descriptor may change; this one owns it"
-)]
-fn alarm(moment: Moment) -> std::io::Result<AsyncFd<OwnedFd>> {
-    let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-    let timer = timerfd_create(TimerfdClockId::Boottime, flags)?;
-    // Zero would disarm it.
-    let at = moment.since_origin().max(Duration::from_nanos(1));
-    let it_value = Timespec::try_from(at).map_err(std::io::Error::other)?;
-    let it_interval = Timespec::default();
-    let value = Itimerspec { it_interval, it_value };
-    timerfd_settime(&timer, TimerfdTimerFlags::ABSTIME, &value)?;
-    AsyncFd::with_interest(timer, Interest::READABLE)
+/// Now, on `CLOCK_BOOTTIME`.
+pub(crate) fn boottime() -> Moment {
+    let time = clock_gettime(ClockId::Boottime);
+    // Neither is ever negative: the clock starts at zero when the machine does.
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
+    Moment::from_origin(Duration::new(seconds, nanos))
 }
 
 /// A seed that differs from process to process and from start to start.

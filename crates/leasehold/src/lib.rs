@@ -14,6 +14,7 @@
 //! - Clusters, sharding and engine meet in `assemble` and nowhere else.
 //! - Only [`clock`] reads clocks and draws randomness; [`run`] alone handles signals.
 
+mod alarms;
 #[cfg(feature = "embedded")]
 pub mod apiserver_cmd;
 pub mod args;

@@ -7,8 +7,6 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use engine::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler, predicate};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::Api;
-use kube::api::{Patch, PatchParams};
 use leasehold::config::{ClusterSources, Config, Home, KubeconfigSource};
 use leasehold::{Departure, Manager};
 use model::ObjectKey;
@@ -44,10 +42,7 @@ impl Reconciler for Reconcile {
                 }
             }
             Mode::Patch if bench.trigger() != trigger && trigger != 0 => {
-                let namespace = key.namespace.as_deref().unwrap_or_default();
-                let api = Api::<Bench>::namespaced(ctx.client(), namespace);
-                let patch = Patch::Merge(bench::patch(trigger));
-                api.patch_status(&key.name, &PatchParams::default(), &patch).await?;
+                ctx.patch_status(&*bench, bench::status(trigger)).await?;
                 self.tally.record(&key.name, trigger);
             }
             Mode::Noop => self.tally.record(&key.name, trigger),

@@ -79,7 +79,12 @@ pub fn name(index: usize) -> String {
     format!("bench-{index:05}")
 }
 
+/// What a reconcile says in the status.
+pub fn status(trigger: u64) -> Value {
+    json!({"trigger": trigger})
+}
+
 /// The merge patch that a reconcile sends.
 pub fn patch(trigger: u64) -> Value {
-    json!({"status": {"trigger": trigger}})
+    json!({"status": status(trigger)})
 }
