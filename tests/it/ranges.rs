@@ -102,8 +102,7 @@ impl Fleet {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH));
         let member = format!("member-{number}").parse().unwrap();
         let ownership = Arc::new(Sole::of(member, ranges.iter().map(|range| shard(range)), FIRST));
-        let cluster =
-            Cluster { name: "east".parse().unwrap(), client: self.server.client(), incarnation: 1 };
+        let cluster = Cluster::new("east".parse().unwrap(), self.server.client(), 1);
         let clusters = BTreeMap::from([(cluster.name.clone(), ClusterState::Engaged(cluster))]);
         let reconciler = Note { member: number, notes: Arc::clone(&self.notes) };
         let spec = Controller::for_kind::<ConfigMap>("maps")

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use crate::credentials::{self, Keeper};
 use crate::error::Unusable;
 use crate::file::{read_bounded, unreadable};
+pub use crate::http::Way;
 use crate::http::{self, Protocol};
 use crate::kubeconfig::{self, Contexts, Plugins};
 use crate::provider::Access;
@@ -58,6 +59,14 @@ impl Connector {
         origin: &str,
         access: &Access,
     ) -> Result<kube::Client, Arc<Unusable>> {
+        Ok(self.way(origin, access).await?.client)
+    }
+
+    /// The same, and what is below the client.
+    ///
+    /// # Errors
+    /// As [`Self::client`].
+    pub async fn way(&self, origin: &str, access: &Access) -> Result<Way, Arc<Unusable>> {
         let mut config = match access {
             Access::InCluster => kube::Config::incluster().map_err(Unusable::InCluster)?,
             Access::Kubeconfig { kubeconfig, context } => {

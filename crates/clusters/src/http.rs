@@ -28,8 +28,10 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures::FutureExt;
 use http::{Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
 use hyper::body::{Bytes, Incoming};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
@@ -37,7 +39,8 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
-use tower::{BoxError, ServiceBuilder};
+use model::Wire;
+use tower::{BoxError, ServiceBuilder, ServiceExt};
 use tower_http::decompression::DecompressionLayer;
 
 use crate::credentials::{Authenticated, Identity, Keeper};
@@ -65,6 +68,15 @@ pub(crate) enum Protocol {
     Any,
 }
 
+/// The way to a cluster.
+#[derive(Clone)]
+pub struct Way {
+    /// A client of its own.
+    pub client: kube::Client,
+    /// The same below a client.
+    pub wire: Wire,
+}
+
 /// A client whose requests show what `keeper` keeps.
 ///
 /// # Errors
@@ -73,7 +85,7 @@ pub(crate) fn client(
     config: kube::Config,
     keeper: Keeper,
     protocol: Protocol,
-) -> Result<kube::Client, kube::Error> {
+) -> Result<Way, kube::Error> {
     let base = config.base_uri_layer();
     let gzip =
         DecompressionLayer::new().no_br().no_deflate().no_zstd().gzip(!config.disable_compression);
@@ -83,9 +95,13 @@ pub(crate) fn client(
         .layer(base)
         .layer(gzip)
         .layer(headers)
-        .map_err(BoxError::from)
         .service(Authenticated::new(keeper, Connections::new(config, protocol)?));
-    Ok(ClientBuilder::new(service, namespace).build())
+    let client = ClientBuilder::new(service.clone(), namespace).build();
+    let wire = Wire::new(move |request| {
+        let answer = service.clone().oneshot(request);
+        async { Ok(answer.await?.map(BodyExt::boxed_unsync)) }.boxed()
+    });
+    Ok(Way { client, wire })
 }
 
 pub(crate) type Connector = TimeoutConnector<HttpsConnector<HttpConnector>>;

@@ -21,7 +21,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::connect::{Connector, Role};
+use crate::connect::{Connector, Role, Way};
 use crate::entry::{Entry, Serving, same};
 use crate::error::Unusable;
 use crate::merge::{Wanted, merge};
@@ -127,17 +127,8 @@ impl Clusters {
 
 /// What a cluster's own task reports back.
 enum Report {
-    Made {
-        name: ClusterName,
-        source: Source,
-        attempt: u32,
-        made: Result<kube::Client, Arc<Unusable>>,
-    },
-    Probed {
-        name: ClusterName,
-        incarnation: u64,
-        finding: Finding,
-    },
+    Made { name: ClusterName, source: Source, attempt: u32, made: Result<Way, Arc<Unusable>> },
+    Probed { name: ClusterName, incarnation: u64, finding: Finding },
     FirstWaitOver,
 }
 
@@ -233,7 +224,7 @@ impl Task {
                 tokio::time::sleep(retry_after(attempt)).await;
             }
             let made = match &source.access {
-                Ok(access) => connector.client(&source.origin, access).await,
+                Ok(access) => connector.way(&source.origin, access).await,
                 Err(error) => Err(Arc::clone(error)),
             };
             Report::Made { name: for_task, source, attempt, made }
@@ -261,7 +252,7 @@ impl Task {
                     return;
                 }
                 match made {
-                    Ok(client) => self.engage(&name, client),
+                    Ok(way) => self.engage(&name, way),
                     Err(error) => {
                         self.down(&name, error.reason().into());
                         self.make(name, source, attempt.saturating_add(1));
@@ -275,9 +266,10 @@ impl Task {
         self.publish();
     }
 
-    fn engage(&mut self, name: &ClusterName, client: kube::Client) {
+    fn engage(&mut self, name: &ClusterName, Way { client, wire }: Way) {
         self.incarnations += 1;
-        let cluster = Cluster { name: name.clone(), client, incarnation: self.incarnations };
+        let (name_of, incarnation) = (name.clone(), self.incarnations);
+        let cluster = Cluster { name: name_of, client, wire, incarnation };
         if let Some(entry) = self.entries.get_mut(name) {
             info!(cluster = %name, origin = %entry.source.origin, incarnation = self.incarnations, "cluster engaged");
             if entry.source.access.as_ref().is_ok_and(Access::is_insecure) {

@@ -30,9 +30,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::{Method, Request, Response, Uri};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use kube::core::Status;
+use model::wire::Answer;
 use model::{Clock, Epoch, FenceError, GroupName, Moment, Ownership, Permit, Purpose};
 use prometheus::IntCounter;
 use serde::de::DeserializeOwned;
@@ -164,7 +165,7 @@ impl FencedClient {
             Err(error) => kube::Error::Service(error),
         };
         let (parts, body) = answer.map_err(unanswered)?.into_parts();
-        let bytes = body.collect().await?.to_bytes();
+        let bytes = body.collect().await.map_err(kube::Error::Service)?.to_bytes();
         if parts.status.is_success() {
             return serde_json::from_slice(&bytes).map_err(kube::Error::SerdeError);
         }
@@ -177,7 +178,7 @@ impl FencedClient {
         Err(kube::Error::Api(status.boxed()))
     }
 
-    async fn write(self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
+    async fn write(self, mut request: Request<Body>) -> Result<Response<Answer>, BoxError> {
         let method = request.method().clone();
         let path = request.uri().path().to_owned();
         let ticket = self.turn(&method, &path).await?;
@@ -237,9 +238,9 @@ impl FencedClient {
 }
 
 impl Service<Request<Body>> for FencedClient {
-    type Response = Response<Body>;
+    type Response = Response<Answer>;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
+    type Future = BoxFuture<'static, Result<Response<Answer>, BoxError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         // Whoever sends waits at the cluster's gate.
@@ -301,13 +302,14 @@ async fn send_whole(
     cluster: Transport,
     request: Request<Body>,
     account: Account,
-) -> Result<Response<Body>, BoxError> {
+) -> Result<Response<Answer>, BoxError> {
     let (parts, body) = cluster.send(request).await?.into_parts();
     let bytes = body.collect().await?.to_bytes();
     if parts.status.is_success() {
         account.enter(&bytes);
     }
-    Ok(Response::from_parts(parts, Body::from(bytes)))
+    let whole = Full::from(bytes).map_err(|never| match never {});
+    Ok(Response::from_parts(parts, whole.boxed_unsync()))
 }
 
 /// Adds the epoch to what the request writes, if that can carry it.

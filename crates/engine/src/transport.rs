@@ -13,7 +13,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use kube::client::Body;
-use model::{Clock, Cluster};
+use model::wire::Answer;
+use model::{Clock, Cluster, Wire};
 use tower::{BoxError, Service};
 use tracing::Instrument;
 use tracing::field::Empty;
@@ -48,7 +49,8 @@ pub(crate) struct Admitted(Arc<Mutex<Option<Ticket>>>);
 pub(crate) struct Transport(Arc<Inner>);
 
 struct Inner {
-    client: kube::Client,
+    wire: Wire,
+    default_namespace: String,
     gate: Arc<Gate>,
     metrics: RestMetrics,
     clock: Arc<dyn Clock>,
@@ -71,7 +73,9 @@ impl Transport {
         metrics: RestMetrics,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self(Arc::new(Inner { client: cluster.client.clone(), gate, metrics, clock }))
+        let (wire, namespace) = (cluster.wire.clone(), cluster.client.default_namespace());
+        let default_namespace = namespace.to_owned();
+        Self(Arc::new(Inner { wire, default_namespace, gate, metrics, clock }))
     }
 
     /// The cluster's client with this layer around it.
@@ -81,7 +85,7 @@ impl Transport {
 
     /// The namespace of requests that name none.
     pub(crate) fn default_namespace(&self) -> &str {
-        self.0.client.default_namespace()
+        &self.0.default_namespace
     }
 
     /// The clock that times its requests.
@@ -98,7 +102,7 @@ impl Transport {
     pub(crate) fn send(
         &self,
         request: Request<Body>,
-    ) -> BoxFuture<'static, Result<Response<Body>, BoxError>> {
+    ) -> BoxFuture<'static, Result<Response<Answer>, BoxError>> {
         let span = tracing::info_span!(
             "api",
             method = %request.method(),
@@ -109,17 +113,14 @@ impl Transport {
         self.clone().exchange(request).instrument(span).boxed()
     }
 
-    async fn exchange(self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
+    async fn exchange(self, mut request: Request<Body>) -> Result<Response<Answer>, BoxError> {
         let ticket = self.ticket(&mut request).await?;
         let limit = if ticket.is_probe() { PROBE_TIMEOUT } else { RESPONSE_TIMEOUT };
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         self.0.metrics.waited(&method, ticket.waited());
         let started = self.0.clock.now();
-        let answer = tokio::time::timeout(limit, self.0.client.send(request)).await;
-        let answer: Result<_, BoxError> = match answer {
-            Ok(answer) => answer.map_err(BoxError::from),
-            Err(_) => Err(ResponseTimeout { limit }.into()),
-        };
+        let answer = tokio::time::timeout(limit, self.0.wire.send(request)).await;
+        let answer = answer.unwrap_or_else(|_| Err(ResponseTimeout { limit }.into()));
         ticket.ended(match &answer {
             Ok(response) => Outcome::of(&path, response.status(), response.headers()),
             Err(error) => Outcome::unanswered(&**error),
@@ -145,12 +146,12 @@ impl Transport {
 }
 
 impl Service<Request<Body>> for Transport {
-    type Response = Response<Body>;
+    type Response = Response<Answer>;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
+    type Future = BoxFuture<'static, Result<Response<Answer>, BoxError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        // The inner client has its own bounded buffer and waits in `send`.
+        // Whoever sends waits at the cluster's gate.
         Poll::Ready(Ok(()))
     }
 

@@ -4,18 +4,27 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::ClusterName;
+use crate::{ClusterName, Wire};
 
 /// An engaged cluster: its name and a way to reach it.
 #[derive(Clone)]
 pub struct Cluster {
     /// The cluster's name in the fleet.
     pub name: ClusterName,
-    /// The bare transport: authenticated, without fence or budget. Whoever uses it adds those.
+    /// A bare client: authenticated, without fence or budget. Whoever uses it adds those.
     pub client: kube::Client,
+    /// The same way to the cluster for whoever sends many requests.
+    pub wire: Wire,
     /// Raised each time the kubeconfig of this cluster changes: a higher incarnation means every
     /// watch must be opened anew.
     pub incarnation: u64,
+}
+
+impl Cluster {
+    /// A cluster that is reached through `client` only.
+    pub fn new(name: ClusterName, client: kube::Client, incarnation: u64) -> Self {
+        Self { name, wire: client.clone().into(), client, incarnation }
+    }
 }
 
 impl fmt::Debug for Cluster {

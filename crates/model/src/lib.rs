@@ -20,6 +20,7 @@ pub mod name;
 pub mod ownership;
 pub mod range;
 pub mod shard;
+pub mod wire;
 
 pub use clock::{Clock, ManualClock, Moment, Sleep};
 pub use cluster::{Cluster, ClusterSet, ClusterState};
@@ -30,3 +31,4 @@ pub use name::{ClusterName, ControllerName, GroupName, InvalidName, MemberId};
 pub use ownership::{FenceError, Hold, Holding, OwnedShards, Ownership, Permit, Purpose};
 pub use range::{Range, uid_hash};
 pub use shard::{Epoch, ShardId};
+pub use wire::Wire;

@@ -249,11 +249,10 @@ fn clusters(
     let state = |(&number, &incarnation): (&usize, &Option<u64>)| {
         let name = cluster_name(number);
         let state = match incarnation {
-            Some(incarnation) => ClusterState::Engaged(Cluster {
-                name: name.clone(),
-                client: Link::client(process, number, timeline, post),
-                incarnation,
-            }),
+            Some(incarnation) => {
+                let client = Link::client(process, number, timeline, post);
+                ClusterState::Engaged(Cluster::new(name.clone(), client, incarnation))
+            }
             None => ClusterState::Down("the simulation took its kubeconfig".into()),
         };
         (name, state)

@@ -183,7 +183,7 @@ impl World {
     pub(super) fn engage(&self, name: &str, incarnation: u64) -> Server {
         let (client, server) = server();
         let name: model::ClusterName = name.parse().unwrap();
-        let cluster = Cluster { name: name.clone(), client, incarnation };
+        let cluster = Cluster::new(name.clone(), client, incarnation);
         self.clusters.send_modify(|set| {
             Arc::make_mut(set).clusters.insert(name, ClusterState::Engaged(cluster));
         });

@@ -102,7 +102,7 @@ impl Builder {
             .expect("an embedded server starts");
         let name: ClusterName = CLUSTER.parse().expect("a name");
         let client = server.client();
-        let cluster = Cluster { name: name.clone(), client, incarnation: 1 };
+        let cluster = Cluster::new(name.clone(), client, 1);
         let set = BTreeMap::from([(name.clone(), ClusterState::Engaged(cluster))]);
         let env = TestEnv {
             server,

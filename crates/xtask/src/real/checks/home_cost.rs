@@ -119,8 +119,7 @@ impl Fleet {
         let mut clusters = BTreeMap::new();
         for number in 0..count {
             let name: model::ClusterName = format!("cluster-{number:04}").parse()?;
-            let (client, incarnation) = (home.client.clone(), 1);
-            let cluster = Cluster { name: name.clone(), client, incarnation };
+            let cluster = Cluster::new(name.clone(), home.client.clone(), 1);
             clusters.insert(name, ClusterState::Engaged(cluster));
         }
         self.clusters.send_replace(Arc::new(ClusterSet { clusters }));
