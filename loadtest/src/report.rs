@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::generate::Changes;
 use crate::process::Usage;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Troubles};
 use crate::scrape::Histogram;
 
 /// Latencies of one phase, in milliseconds.
@@ -31,6 +31,19 @@ pub struct Calm {
     pub convergence: Convergence,
     /// Time in queue, as in [`Report`].
     pub queue_p99_seconds: Option<f64>,
+}
+
+/// What it cost one replica to catch up with what was there.
+#[derive(Debug, Serialize)]
+pub struct Start {
+    /// Its identity.
+    pub name: String,
+    /// CPU time used so far, in seconds.
+    pub cpu_seconds: f64,
+    /// Resident memory, in MiB.
+    pub resident_mib: f64,
+    /// Most resident memory so far, in MiB.
+    pub peak_mib: f64,
 }
 
 /// What the load phase cost in one replica.
@@ -59,6 +72,8 @@ pub struct Report {
     pub seed: u64,
     /// From the start of the managers until all initial objects converged, in seconds.
     pub initial_seconds: f64,
+    /// What that cost each replica.
+    pub start: Vec<Start>,
     /// Changes made under load.
     pub changes: Changes,
     /// Changes per second really made under load.
@@ -113,10 +128,21 @@ impl Convergence {
     }
 }
 
+impl Start {
+    /// The figures of one replica.
+    pub fn of(name: &str, sample: &Sample) -> Self {
+        Self {
+            name: name.to_owned(),
+            cpu_seconds: sample.usage.cpu_seconds,
+            resident_mib: mib(sample.usage.resident_bytes),
+            peak_mib: mib(sample.usage.peak_resident_bytes),
+        }
+    }
+}
+
 impl Replica {
     /// The figures of one replica between two samples `load` apart.
     pub fn between(name: &str, before: &Sample, after: &Sample, load: Duration) -> Self {
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let cpu = after.usage.cpu_seconds - before.usage.cpu_seconds;
         Self {
             name: name.to_owned(),
@@ -127,6 +153,10 @@ impl Replica {
             peak_mib: mib(after.usage.peak_resident_bytes),
         }
     }
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
 }
 
 impl Report {
@@ -158,6 +188,10 @@ impl Report {
             load.duration.as_secs_f64(),
             self.seed
         )?;
+        if let Some(Troubles { dead, flooded, from_start, .. }) = &self.scenario.troubles {
+            let when = if *from_start { "from the start" } else { "when the load is made again" };
+            writeln!(out, "Beside them, {when}: {dead} that never answer, {flooded} flooded.\n")?;
+        }
         let seconds = |value: Option<f64>| value.map_or("none".into(), |v| format!("{v:.3} s"));
         let Convergence { changes, p50_ms, p99_ms, max_ms } = self.convergence;
         writeln!(out, "| measure | value |\n|---|---|")?;
@@ -200,6 +234,15 @@ impl Report {
                 "| {} | {} | {} | {:.2} | {:.1} | {:.1} |",
                 r.name, r.shards, r.reconciles, r.cores, r.resident_mib, r.peak_mib
             )?;
+        }
+        writeln!(
+            out,
+            "\n| replica, when the initial objects had converged | CPU s | resident MiB | peak MiB |"
+        )?;
+        writeln!(out, "|---|---|---|---|")?;
+        for s in &self.start {
+            let Start { name, cpu_seconds, resident_mib, peak_mib } = s;
+            writeln!(out, "| {name} | {cpu_seconds:.1} | {resident_mib:.1} | {peak_mib:.1} |")?;
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::fleet::{Fleet, MEASURED};
 use crate::generate::Generator;
 use crate::managers::{Binary, Manager};
-use crate::report::{Calm, Convergence, Replica, Report, Sample};
+use crate::report::{Calm, Convergence, Replica, Report, Sample, Start};
 use crate::scenario::Scenario;
 use crate::scrape::{self, Histogram};
 use crate::track::{Measured, Message, Tracker, watch_cluster};
@@ -90,10 +90,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     println!("starting {} clusters", scenario.fleet.clusters);
     let fleet = Fleet::start(scenario, out, &crds).await?;
     let mut managers = Vec::new();
-    for n in 0..scenario.fleet.replicas {
-        managers.push(Manager::start(&binary, n, scenario, &fleet, out)?);
-    }
-    let measured = measure(options, &fleet, &crds, &mut managers).await;
+    let measured = measure(options, &fleet, &binary, &crds, &mut managers).await;
     let stops = managers.into_iter().map(Manager::stop);
     let clean = futures::future::join_all(stops).await.into_iter().all(|clean| clean);
     fleet.stop().await;
@@ -106,14 +103,29 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
 async fn measure(
     options: &Options,
     fleet: &Fleet,
+    binary: &Binary,
     crds: &[CustomResourceDefinition],
-    managers: &mut [Manager],
+    managers: &mut Vec<Manager>,
 ) -> anyhow::Result<Report> {
-    let Options { scenario, seed, .. } = options;
+    let Options { scenario, seed, out, .. } = options;
     let started = Instant::now();
     let mut tracking = Tracking::start(fleet, started);
     let mut generator = Generator::new(scenario, fleet, tracking.messages.clone(), started, *seed);
-    generator.populate(scenario).await?;
+    let mut troublemakers = None;
+    if let Some(troubles) = scenario.troubles.as_ref().filter(|troubles| troubles.from_start) {
+        let joined = Troublemakers::join(fleet, scenario, troubles, crds).await?;
+        troublemakers = Some((joined, troubles.flood_per_second));
+    }
+    if scenario.objects.existing {
+        generator.populate(scenario).await?;
+    }
+    let started = Instant::now();
+    for n in 0..scenario.fleet.replicas {
+        managers.push(Manager::start(binary, n, scenario, fleet, out)?);
+    }
+    if !scenario.objects.existing {
+        generator.populate(scenario).await?;
+    }
     let initial = settle(&mut tracking, managers, scenario, "initial objects").await?;
     ensure!(
         initial.pending == 0,
@@ -123,10 +135,12 @@ async fn measure(
         initial.examples.join(", ")
     );
     let initial_seconds = started.elapsed().as_secs_f64();
+    let samples = try_join_all(managers.iter().map(sample)).await?;
+    let start = managers.iter().zip(&samples).map(|(m, sample)| Start::of(&m.name, sample));
+    let start = start.collect();
 
     let mut calm = None;
-    let mut troublemakers = None;
-    if let Some(troubles) = &scenario.troubles {
+    if let Some(troubles) = scenario.troubles.as_ref().filter(|troubles| !troubles.from_start) {
         let before = try_join_all(managers.iter().map(sample)).await?;
         under_load(&mut generator, &tracking, managers, scenario).await?;
         let after = try_join_all(managers.iter().map(sample)).await?;
@@ -170,6 +184,7 @@ async fn measure(
         scenario: scenario.clone(),
         seed: *seed,
         initial_seconds,
+        start,
         changes,
         changes_per_second: made as f64 / load.as_secs_f64(),
         calm,

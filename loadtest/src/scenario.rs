@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// The most clusters one machine is asked to simulate.
-const MAX_CLUSTERS: u32 = 200;
+const MAX_CLUSTERS: u32 = 1_000;
 /// The most manager processes one machine is asked to run.
 const MAX_REPLICAS: u32 = 20;
 /// The most objects of one run.
@@ -28,7 +28,7 @@ pub struct Scenario {
     pub objects: Objects,
     /// What changes.
     pub load: Load,
-    /// What goes wrong elsewhere while the load is made a second time.
+    /// What goes wrong elsewhere: while the load is made a second time, or from the start.
     #[serde(default)]
     pub troubles: Option<Troubles>,
     /// What it may take.
@@ -55,6 +55,10 @@ pub struct Objects {
     pub count: u32,
     /// Namespaces per cluster.
     pub namespaces: u32,
+    /// Whether they are there before the managers start: then it is measured how soon managers that
+    /// start have caught up.
+    #[serde(default)]
+    pub existing: bool,
 }
 
 /// What changes, and for how long.
@@ -76,6 +80,10 @@ pub struct Load {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Troubles {
+    /// Whether they are there before the managers start. Otherwise the load is made once without and
+    /// once with them.
+    #[serde(default)]
+    pub from_start: bool,
     /// Clusters that take connections and never answer.
     pub dead: u32,
     /// Clusters whose objects change all the time.
@@ -167,7 +175,8 @@ impl Scenario {
         within("load.deletes_per_second", self.load.deletes_per_second, 0.0, MAX_RATE);
         within("load.duration (seconds)", self.load.duration.as_secs_f64(), 1.0, 86_400.0);
         within("limits.settle (seconds)", self.limits.settle.as_secs_f64(), 1.0, 86_400.0);
-        if let Some(Troubles { dead, flooded, flooded_objects, flood_per_second }) = self.troubles {
+        if let Some(troubles) = &self.troubles {
+            let &Troubles { dead, flooded, flooded_objects, flood_per_second, .. } = troubles;
             within("troubles.dead", dead.into(), 0.0, MAX_CLUSTERS.into());
             within("troubles.flooded", flooded.into(), 0.0, MAX_CLUSTERS.into());
             within("troubles.flooded_objects", flooded_objects.into(), 1.0, MAX_OBJECTS.into());

@@ -4,15 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use futures::future;
 use model::{Clock, ClusterSet, ControllerName, GroupName, Ownership};
 use prometheus::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{DECODED_BYTES, DecodedCache, Recipes};
+use crate::cache::{AGE_EVERY, DECODED_BYTES, DecodedCache, Recipes};
 use crate::conductor::{Conductor, Parts};
 use crate::controller::ControllerSpec;
 use crate::dispatch::DispatchObserver;
@@ -75,6 +77,7 @@ pub struct Engine {
     runners: Vec<Runner>,
     conductor: Conductor,
     board: Arc<Board>,
+    decoded: Arc<DecodedCache>,
 }
 
 impl Engine {
@@ -109,7 +112,9 @@ impl Engine {
         let queues = runners.iter().map(|runner| Arc::clone(&runner.queue)).collect();
         let board =
             Arc::new(Board::new(Arc::clone(&config.clock), queues, config.meter.gates().clone()));
-        let gauges = Gauges::new(Arc::clone(&board), Arc::clone(&metrics.labels))?;
+        let decoded = Arc::new(DecodedCache::new(DECODED_BYTES));
+        let (labels, cache) = (Arc::clone(&metrics.labels), Arc::clone(&decoded));
+        let gauges = Gauges::new(Arc::clone(&board), labels, cache)?;
         config.registry.register(Box::new(gauges))?;
         let mut rng = fastrand::Rng::with_seed(config.seed);
         let informers = Informers::new(
@@ -118,7 +123,7 @@ impl Engine {
             Arc::clone(&board),
             rng.fork(),
             recipes(&runners),
-            Arc::new(DecodedCache::new(DECODED_BYTES)),
+            Arc::clone(&decoded),
         );
         let controllers = runners.iter().map(|runner| {
             let group = config.groups[&runner.spec.name].clone();
@@ -138,7 +143,7 @@ impl Engine {
                 rng,
             },
         );
-        Ok(Self { runners, conductor, board })
+        Ok(Self { runners, conductor, board, decoded })
     }
 
     /// Has every write carry the epoch it is made at, for clusters whose admission policy looks at
@@ -161,10 +166,17 @@ impl Engine {
     /// To leave in an orderly way, have the shards drained first: that is the doing of whoever
     /// implements [`Ownership`].
     pub fn run(self, shutdown: CancellationToken) -> impl Future<Output = ()> + Send {
-        let Self { runners, conductor, .. } = self;
+        let Self { runners, conductor, decoded, .. } = self;
         async move {
             let runs = runners.into_iter().map(|runner| runner.run(shutdown.clone()));
-            tokio::join!(conductor.run(shutdown.clone()), futures::future::join_all(runs));
+            let all = future::join(conductor.run(shutdown.clone()), future::join_all(runs));
+            let ages = async {
+                loop {
+                    tokio::time::sleep(AGE_EVERY).await;
+                    decoded.age();
+                }
+            };
+            future::select(pin!(all), pin!(ages)).await;
         }
     }
 }

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use model::ClusterName;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{GaugeVec, IntGaugeVec, Opts};
+use prometheus::{GaugeVec, IntGauge, IntGaugeVec, Opts};
 
+use crate::cache::DecodedCache;
 use crate::informer::Shared;
 use crate::metrics::ClusterLabels;
 use crate::queue::WorkQueue;
@@ -19,6 +20,7 @@ use crate::upstream::gate::Reading;
 pub(crate) struct Gauges {
     board: Arc<Board>,
     labels: Arc<ClusterLabels>,
+    decoded: Arc<DecodedCache>,
     descs: Vec<Desc>,
     /// One scrape at a time fills and reads them.
     families: Mutex<Families>,
@@ -35,6 +37,7 @@ struct Families {
     lag: GaugeVec,
     objects: IntGaugeVec,
     bytes: IntGaugeVec,
+    decoded: IntGauge,
     mode: IntGaugeVec,
     breaker: IntGaugeVec,
     concurrency: IntGaugeVec,
@@ -44,10 +47,11 @@ impl Gauges {
     pub(crate) fn new(
         board: Arc<Board>,
         labels: Arc<ClusterLabels>,
+        decoded: Arc<DecodedCache>,
     ) -> Result<Self, prometheus::Error> {
         let families = Families::new()?;
         let descs = families.collectors().iter().flat_map(|c| c.desc()).cloned().collect();
-        Ok(Self { board, labels, descs, families: Mutex::new(families) })
+        Ok(Self { board, labels, decoded, descs, families: Mutex::new(families) })
     }
 }
 
@@ -69,6 +73,7 @@ impl Collector for Gauges {
         for gate in self.board.gates() {
             families.gate(gate.cluster(), &gate.reading(self.board.now()), &self.labels);
         }
+        families.decoded.set(i64::try_from(self.decoded.bytes()).unwrap_or(i64::MAX));
         families.collectors().iter().flat_map(|collector| collector.collect()).collect()
     }
 }
@@ -117,6 +122,10 @@ impl Families {
                 "Bytes of the cache: objects, tables, dictionaries.",
                 watch,
             )?,
+            decoded: IntGauge::new(
+                "leasehold_cache_decoded_bytes",
+                "Bytes of decoded objects that are worked on, an estimate.",
+            )?,
             mode: ints(
                 "leasehold_shard_mode",
                 "1 for the way a kind is divided into ranges: by the server, the client, or not.",
@@ -136,7 +145,7 @@ impl Families {
         })
     }
 
-    fn collectors(&self) -> [&dyn Collector; 13] {
+    fn collectors(&self) -> [&dyn Collector; 14] {
         [
             &self.depth,
             &self.unfinished,
@@ -148,6 +157,7 @@ impl Families {
             &self.lag,
             &self.objects,
             &self.bytes,
+            &self.decoded,
             &self.mode,
             &self.breaker,
             &self.concurrency,

@@ -19,7 +19,7 @@
 //! | `plan`, `training` | when to train, how large, whether to accept; the work itself |
 //! | `table` | sorted, copy-on-write tables of pointers |
 //! | `store`, `writer` | the read handle; the one handle that changes a store |
-//! | `decoded` | a byte-capped cache of decoded values, shared by all stores |
+//! | `decoded` | decoded values, shared by all stores: capped in bytes, and gone when they are not used |
 //!
 //! # Invariants
 //! - An object is stored and returned byte for byte as it came, without `managedFields` and what the
@@ -62,7 +62,7 @@ mod laws;
 #[cfg(test)]
 mod tests;
 
-pub use decoded::{DECODED_BYTES, DecodedCache};
+pub use decoded::{AGE_EVERY, DECODED_BYTES, DecodedCache};
 pub use entry::{DecodeError, Entry};
 pub use header::{Header, HeaderError, Labels, LocalKey, Owner, ResourceVersion, Uid};
 pub(crate) use recipe::Recipes;
