@@ -108,12 +108,13 @@ impl<C: Clone> Lifecycle<C> {
         self.current = Some(Held { credential, since: now, renew_at, ends, refused: false });
     }
 
-    /// A renewal has failed.
-    pub fn failed(&mut self, reason: Arc<Unusable>, now: Moment) {
+    /// A renewal has failed. Gives whether there was a credential before.
+    pub fn failed(&mut self, reason: Arc<Unusable>, now: Moment) -> bool {
         let times = self.failure.take().map_or(0, |failure| failure.times.saturating_add(1));
         let wait = RETRY_MIN.saturating_mul(1 << times.min(8)).min(RETRY_MAX);
         self.renewing = false;
         self.failure = Some(Failure { reason, times, retry_at: now + wait });
+        self.current.is_some()
     }
 
     /// A server has refused the credential of that number.

@@ -138,8 +138,9 @@ impl Keeper {
             Ok((credential, term)) => lifecycle.renewed(credential, term, now),
             Err(error) => {
                 let error = Arc::new(error);
-                tracing::warn!("no credential: {}", error.reason());
-                lifecycle.failed(error, now);
+                if lifecycle.failed(Arc::clone(&error), now) {
+                    tracing::warn!("a credential could not be renewed: {}", error.reason());
+                }
             }
         });
         self.0.settled.send_replace(());
@@ -147,15 +148,12 @@ impl Keeper {
 
     async fn obtain(&self) -> Result<(Credential, Term), Unusable> {
         let Inner { origin, clock, places, source, .. } = &*self.0;
-        let obtaining = async {
-            let _place = places.acquire().await.expect("the semaphore is never closed");
-            source.lock().await.obtain(origin, clock.wall()).await
-        };
+        // The wait for a place is none of the source's, and is bounded as each of those before it is.
+        let _place = places.acquire().await.expect("the semaphore is never closed");
+        let mut source = source.lock().await;
         let limit = RENEWAL_TIMEOUT;
-        match tokio::time::timeout(limit, obtaining).await {
-            Ok(obtained) => obtained,
-            Err(_) => Err(source.lock().await.timeout(origin, limit)),
-        }
+        let obtained = tokio::time::timeout(limit, source.obtain(origin, clock.wall())).await;
+        obtained.unwrap_or_else(|_| Err(source.timeout(origin, limit)))
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Lifecycle<Credential>) -> T) -> T {
