@@ -6,8 +6,8 @@
 //! [`testing`]; [`migrating`] says what becomes of what other libraries have.
 //!
 //! Inside, in data order: [`args`] is the command line as
-//! typed, [`config`] the file, validated; `assemble` puts the rooms together; [`manager`] runs
-//! them; [`run`], [`status`], [`drain`], [`simulate`], [`crds`] and, with the feature `embedded`, `demo` and
+//! typed, [`config`] the file, validated; `assemble` puts the rooms together; `manager` runs
+//! them; [`run`], [`status`], [`drain`], [`simulate`], [`mod@crds`] and, with the feature `embedded`, `demo` and
 //! `apiserver_cmd` are the subcommands.
 //!
 //! # Invariants

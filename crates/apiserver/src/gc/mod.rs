@@ -2,7 +2,7 @@
 //!
 //! An ordinary client of the server, off by default. In data order: `kinds` discovers what can be
 //! followed, `shell` follows the metadata of all of it and feeds `graph`, which knows who owns whom
-//! and [decides](graph::Graph::decide) object by object; `expiry` remembers when Events were last
+//! and decides (`Graph::decide`) object by object; `expiry` remembers when Events were last
 //! touched; `shell` carries the decisions out.
 //!
 //! # Invariants

@@ -4,7 +4,7 @@
 //! They are ordinary clients of the server, off by default. In data order: `shell` follows six kinds
 //! and feeds `world`, which says whose plan a change touches; `deployment`, `replicaset`,
 //! `statefulset`, `daemonset` and `pod` compare what is desired with what is observed and answer
-//! with [`action::Action`]s; `shell` carries them out.
+//! with `Action`s; `shell` carries them out.
 //!
 //! Left out, because nothing here fails or takes time: scheduling, images, probes,
 //! `minReadySeconds`, `progressDeadlineSeconds`, volume claims, ControllerRevisions, Jobs.

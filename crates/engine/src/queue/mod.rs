@@ -1,4 +1,4 @@
-//! Work queues, one per controller. The decisions are in [`core`], pure; [`WorkQueue`] adds the
+//! Work queues, one per controller. The decisions are in [`core`], pure; `WorkQueue` adds the
 //! clock, the lock and the waiting.
 
 pub mod backoff;
