@@ -211,14 +211,19 @@ mod tests {
 
     const FAIRNESS: &str = include_str!("../scenarios/fairness.toml");
 
+    const THOUSAND: &str = include_str!("../scenarios/thousand.toml");
+
     #[test]
     fn the_scenarios_in_the_repository_are_runnable() {
-        let [basic, fairness] = [BASIC, FAIRNESS].map(|text| parse(text).unwrap());
-        assert_eq!([basic.problems(), fairness.problems()], [const { Vec::<String>::new() }; 2]);
+        let all = [BASIC, FAIRNESS, THOUSAND].map(|text| parse(text).unwrap());
+        assert_eq!(all.each_ref().map(Scenario::problems), [const { Vec::<String>::new() }; 3]);
+        let [basic, fairness, thousand] = all;
         assert!(basic.objects.count >= 3000 && basic.fleet.clusters >= 5);
         assert!(
             fairness.troubles.is_some_and(|troubles| troubles.dead > 0 && troubles.flooded > 0)
         );
+        let dead = thousand.troubles.map_or(0, |troubles| troubles.dead);
+        assert!(dead >= 100 && thousand.fleet.clusters + dead >= 1000);
     }
 
     #[test]
@@ -229,7 +234,7 @@ mod tests {
         assert_eq!(
             parse(&text).unwrap().problems(),
             [
-                "fleet.clusters: found 0, allowed 1 to 200",
+                "fleet.clusters: found 0, allowed 1 to 1000",
                 "load.updates_per_second: found -1, allowed 0 to 5000",
             ]
         );
