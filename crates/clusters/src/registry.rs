@@ -268,8 +268,8 @@ impl Task {
 
     fn engage(&mut self, name: &ClusterName, Way { client, wire }: Way) {
         self.incarnations += 1;
-        let (name_of, incarnation) = (name.clone(), self.incarnations);
-        let cluster = Cluster { name: name_of, client, wire, incarnation };
+        let incarnation = self.incarnations;
+        let cluster = Cluster { name: name.clone(), client, wire, incarnation };
         if let Some(entry) = self.entries.get_mut(name) {
             info!(cluster = %name, origin = %entry.source.origin, incarnation = self.incarnations, "cluster engaged");
             if entry.source.access.as_ref().is_ok_and(Access::is_insecure) {

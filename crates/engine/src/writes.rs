@@ -130,12 +130,9 @@ impl Context {
         if json(object)?.get("status").is_some_and(|found| has_merged(found, &status)) {
             return Ok(Some(object.clone()));
         }
-        let params = PatchParams {
-            field_manager: Some(self.field_manager().into()),
-            ..PatchParams::default()
-        };
         let patch = Patch::Merge(json!({"status": status}));
-        let request = requests(object).patch_subresource("status", &name(object)?, &params, &patch);
+        let (name, params) = (name(object)?, self.merging());
+        let request = requests(object).patch_subresource("status", &name, &params, &patch);
         unless_gone(self.send(request).await)
     }
 
@@ -221,12 +218,13 @@ impl Context {
             return Err(Unwritable::Unread(named(object)).into());
         };
         let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
-        let params = PatchParams {
-            field_manager: Some(self.field_manager().into()),
-            ..PatchParams::default()
-        };
-        let request = requests(object).patch(&name(object)?, &params, &Patch::Merge(patch));
+        let request = requests(object).patch(&name(object)?, &self.merging(), &Patch::Merge(patch));
         unless_gone(self.send(request).await)
+    }
+
+    /// How a merge patch is sent.
+    fn merging(&self) -> PatchParams {
+        PatchParams { field_manager: Some(self.field_manager().into()), ..PatchParams::default() }
     }
 
     async fn send<T: DeserializeOwned>(

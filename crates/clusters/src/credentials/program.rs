@@ -6,7 +6,7 @@
 //! It has no terminal: nobody sits there to answer it.
 
 use std::io;
-use std::path::{MAIN_SEPARATOR, Path, PathBuf};
+use std::path::{MAIN_SEPARATOR, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
 use jiff::Timestamp;
@@ -48,11 +48,8 @@ impl Program {
     pub fn new(origin: &str, exec: ExecConfig) -> Result<Self, Unusable> {
         let command = exec.command.clone().unwrap_or_default();
         if exec.interactive_mode == Some(ExecInteractiveMode::Always) {
-            return Err(Unusable::PluginAnswer {
-                origin: origin.to_owned(),
-                command,
-                problem: "its interactiveMode is Always, and nobody sits at a terminal here".into(),
-            });
+            let problem = "its interactiveMode is Always, and nobody sits at a terminal here";
+            return Err(no_credential(origin, &command, problem));
         }
         let mut spec = json!({"interactive": false});
         if exec.provide_cluster_info
@@ -92,20 +89,13 @@ impl Program {
             let (output, errors) = tokio::try_join!(read(output), read(errors))?;
             io::Result::Ok((child.wait().await?, output, errors))
         };
-        let (status, output, errors) = running.await.map_err(|source| Unusable::PluginAnswer {
-            origin: origin.to_owned(),
-            command: self.command.clone(),
-            problem: source.to_string(),
-        })?;
+        let wrong = |problem: String| no_credential(origin, &self.command, problem);
+        let (status, output, errors) = running.await.map_err(|source| wrong(source.to_string()))?;
         if !status.success() {
             return Err(self.failed(origin, status, &errors));
         }
         let version = self.exec.api_version.as_deref();
-        parse(&output, version).map_err(|problem| Unusable::PluginAnswer {
-            origin: origin.to_owned(),
-            command: self.command.clone(),
-            problem,
-        })
+        parse(&output, version).map_err(wrong)
     }
 
     fn missing(&self, origin: &str) -> Unusable {
@@ -134,6 +124,11 @@ impl Answer {
         let identity = identity.map(|(certificate, key)| Identity { certificate, key }.into());
         Ok(Credential { header, identity })
     }
+}
+
+fn no_credential(origin: &str, command: &str, problem: impl Into<String>) -> Unusable {
+    let (origin, command) = (origin.to_owned(), command.to_owned());
+    Unusable::PluginAnswer { origin, command, problem: problem.into() }
 }
 
 /// Reads to the end, or to the bound.
@@ -202,7 +197,7 @@ fn find(command: &str) -> Option<PathBuf> {
         return Some(PathBuf::from(command)).filter(|path| path.is_file());
     }
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(command)).find(|path| Path::is_file(path))
+    std::env::split_paths(&path).map(|dir| dir.join(command)).find(|path| path.is_file())
 }
 
 #[cfg(test)]
