@@ -38,8 +38,8 @@ use crate::shards::{Shards, Step};
 use crate::status::Board;
 use crate::tenure::{Site, Tenure};
 use crate::transport::Transport;
-use crate::upstream::UpstreamLimits;
 use crate::upstream::gate::Gate;
+use crate::upstream::{Upstream, UpstreamLimits};
 
 /// Reports of feeds that may be outstanding; feeds wait beyond it.
 const REPORTS: usize = 256;
@@ -215,8 +215,9 @@ impl Conductor {
         for cluster in clusters.engaged() {
             self.engaged.entry(cluster.name.clone()).or_insert_with(|| {
                 let (clock, rng) = (Arc::clone(&self.clock), self.rng.fork());
-                let gate = Gate::new(cluster.name.clone(), &self.upstream, clock, rng);
-                self.board.watch_gate(&gate);
+                let upstream = Upstream::Cluster(cluster.name.clone());
+                let gate = Gate::new(upstream, &self.upstream, clock, rng);
+                self.board.watch_gate(&cluster.name, &gate);
                 let metrics = self.metrics.rest(&cluster.name);
                 let clock = Arc::clone(&self.clock);
                 let transport = Transport::new(cluster, gate, metrics, clock);

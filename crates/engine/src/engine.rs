@@ -20,6 +20,7 @@ use crate::controller::ControllerSpec;
 use crate::dispatch::DispatchObserver;
 use crate::echo::Echoes;
 use crate::events::Recorder;
+use crate::external::{ExternalMetrics, Externals};
 use crate::gauges::Gauges;
 use crate::meter::Meter;
 use crate::metrics::Metrics;
@@ -91,6 +92,9 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         check(&controllers, &config.groups)?;
         let metrics = Metrics::new(config.registry, config.cluster_labels)?;
+        let mut rng = fastrand::Rng::with_seed(config.seed);
+        let asked = ExternalMetrics::register(config.registry)?;
+        let externals = Externals::new(Arc::clone(&config.clock), rng.fork(), asked);
         let recorder = Arc::new(Recorder::default());
         let reconcile_ids = Arc::new(AtomicU64::new(1));
         let runners: Vec<_> = controllers
@@ -103,6 +107,7 @@ impl Engine {
                 observer: Arc::clone(&config.observer),
                 clock: Arc::clone(&config.clock),
                 recorder: Arc::clone(&recorder),
+                externals: Arc::clone(&externals),
                 fence_rejected: metrics.fence_rejected.clone(),
                 stamps: false,
                 reconcile_ids: Arc::clone(&reconcile_ids),
@@ -116,7 +121,6 @@ impl Engine {
         let (labels, cache) = (Arc::clone(&metrics.labels), Arc::clone(&decoded));
         let gauges = Gauges::new(Arc::clone(&board), labels, cache)?;
         config.registry.register(Box::new(gauges))?;
-        let mut rng = fastrand::Rng::with_seed(config.seed);
         let informers = Informers::new(
             Arc::clone(&config.clock),
             metrics.clone(),

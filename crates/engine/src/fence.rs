@@ -19,7 +19,9 @@
 //!
 //! Reads pass: they change nothing, and the cache is preferred anyway.
 
+use std::fmt::{self, Display};
 use std::future::poll_fn;
+use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,6 +40,7 @@ use model::{Clock, Epoch, FenceError, GroupName, Moment, Ownership, Permit, Purp
 use prometheus::IntCounter;
 use serde::de::DeserializeOwned;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tower::{BoxError, Service};
 use tracing::Instrument;
 
@@ -49,7 +52,7 @@ use crate::planted::{self, Planted};
 use crate::stamp;
 use crate::transport::{Admitted, Transport};
 use crate::upstream::UpstreamError;
-use crate::upstream::gate::Ticket;
+use crate::upstream::gate::{Gate, Ticket};
 use crate::upstream::line::Line;
 
 /// The longest a single write may take, however long the Lease is valid.
@@ -66,31 +69,25 @@ const MAX_REFUSAL_BYTES: usize = 200;
 #[derive(Debug, thiserror::Error)]
 pub enum FencedError {
     /// Not sent.
-    #[error("{method} {path} was not sent")]
+    #[error("{what} was not sent")]
     Refused {
-        /// The method.
-        method: Method,
-        /// The path.
-        path: String,
+        /// The request: its method and path, or what a controller calls it.
+        what: String,
         /// Why the member may not act.
         #[source]
         source: FenceError,
     },
     /// Not sent: the reconcile it belongs to has ended, and its client was kept.
-    #[error("{method} {path} was not sent: its reconcile has ended")]
+    #[error("{what} was not sent: its reconcile has ended")]
     Over {
-        /// The method.
-        method: Method,
-        /// The path.
-        path: String,
+        /// The request.
+        what: String,
     },
     /// Sent, and not answered while the permit was valid. It may or may not have taken effect.
-    #[error("{method} {path} was not answered within {}ms, all that the Lease allows", .limit.as_millis())]
+    #[error("{what} was not answered within {}ms, all that the Lease allows", .limit.as_millis())]
     TimedOut {
-        /// The method.
-        method: Method,
-        /// The path.
-        path: String,
+        /// The request.
+        what: String,
         /// The time it was given.
         limit: Duration,
     },
@@ -121,9 +118,56 @@ impl Fence {
         Self { cluster, ownership, writes, over, written, rejected, stamps }
     }
 
+    /// How many members are alive.
+    pub(crate) fn members(&self) -> NonZeroU32 {
+        self.ownership.members()
+    }
+
     /// What was written, as far as the answers tell; the last [`MAX_WRITTEN`] writes.
     pub(crate) fn take_written(&self) -> Vec<Written> {
         std::mem::take(&mut self.written.lock().expect("no holder of this lock panics"))
+    }
+
+    /// Waits until it is the turn of a write by `dispatch` at `gate`, for as long as it may be sent
+    /// at all; then asks whether it still may.
+    pub(crate) async fn leave(
+        &self,
+        dispatch: &Dispatch,
+        gate: &Arc<Gate>,
+        what: &impl Display,
+    ) -> Result<(Ticket, Leave), BoxError> {
+        let limit = self.permitted(dispatch, what)?;
+        let turn = tokio::time::timeout(limit, gate.admit(Line::Call)).await;
+        let upstream = gate.upstream();
+        let ticket =
+            turn.map_err(|_| UpstreamError::NoTurn { upstream: upstream.clone(), limit })??;
+        let token = self.writes.token();
+        let limit = self.permitted(dispatch, what)?;
+        let clock = Arc::clone(self.cluster.clock());
+        Ok((ticket, Leave { limit, clock, token }))
+    }
+
+    /// Whether a write may be sent now, and how long it may take.
+    fn permitted(&self, dispatch: &Dispatch, what: &impl Display) -> Result<Duration, FencedError> {
+        if self.over.load(Ordering::SeqCst) {
+            return Err(self.refused(FencedError::Over { what: what.to_string() }));
+        }
+        #[cfg(feature = "planted")]
+        if planted::is(Planted::FenceAtDispatchOnly) {
+            return Ok(MAX_WRITE_TIME);
+        }
+        match self.ownership.permit(&dispatch.shard, dispatch.epoch, Purpose::Write) {
+            Ok(permit) => Ok(write_limit(permit)),
+            Err(source) => {
+                Err(self.refused(FencedError::Refused { what: what.to_string(), source }))
+            }
+        }
+    }
+
+    fn refused(&self, error: FencedError) -> FencedError {
+        self.rejected.inc();
+        tracing::warn!(error = model::error::chain(&error), "a write was fenced");
+        error
     }
 
     /// Lets no further write begin, and waits until none is under way.
@@ -131,6 +175,48 @@ impl Fence {
         self.over.store(true, Ordering::SeqCst);
         self.writes.close();
         self.writes.wait().await;
+    }
+}
+
+/// Leave to change something, once. Its dispatch is not over before it is given back.
+pub(crate) struct Leave {
+    limit: Duration,
+    clock: Arc<dyn Clock>,
+    token: TaskTrackerToken,
+}
+
+impl Leave {
+    /// How long `work` may take.
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Does `work`, to its end even if this is dropped, and gives it up when the leave has run out.
+    /// By our clock: timers stand still while the machine sleeps, the Lease does not.
+    pub(crate) async fn act<T: Send + 'static>(
+        self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let Self { limit, clock, token } = self;
+        let act = async move {
+            // Given back when the work has ended, and not when its reconcile has.
+            let _token = token;
+            let deadline = clock.now() + limit;
+            before(&*clock, deadline, work).await
+        };
+        to_its_end(act.in_current_span()).await
+    }
+}
+
+/// A request to an API server, for people.
+struct Wanted {
+    method: Method,
+    path: String,
+}
+
+impl Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.path)
     }
 }
 
@@ -179,61 +265,25 @@ impl FencedClient {
     }
 
     async fn write(self, mut request: Request<Body>) -> Result<Response<Answer>, BoxError> {
-        let method = request.method().clone();
-        let path = request.uri().path().to_owned();
-        let ticket = self.turn(&method, &path).await?;
-        let token = self.fence.writes.token();
-        let limit = self.permitted(&method, &path)?;
-        request.extensions_mut().insert(Admitted::new(ticket));
+        let wanted =
+            Wanted { method: request.method().clone(), path: request.uri().path().to_owned() };
         let cluster = self.fence.cluster.clone();
+        let (ticket, leave) = self.fence.leave(&self.dispatch, cluster.gate(), &wanted).await?;
+        let limit = leave.limit();
+        request.extensions_mut().insert(Admitted::new(ticket));
         let request = with_server_timeout(request, limit);
         let account = Account::of(&request, &self.fence.written);
         let Dispatch { shard, epoch, .. } = &self.dispatch;
         let stamp = self.fence.stamps.then(|| (shard.group.clone(), *epoch));
         let send = async move {
-            let _token = token;
             let request = match stamp {
                 Some((group, epoch)) => with_stamp(request, &group, epoch).await?,
                 None => request,
             };
-            // By our clock: timers stand still while the machine sleeps, the Lease does not.
-            let clock = Arc::clone(cluster.clock());
-            let deadline = clock.now() + limit;
-            let answer = before(&*clock, deadline, send_whole(cluster, request, account)).await;
-            answer.unwrap_or_else(|| Err(FencedError::TimedOut { method, path, limit }.into()))
+            send_whole(cluster, request, account).await
         };
-        to_its_end(send.in_current_span()).await
-    }
-
-    /// Waits until it is this write's turn, for as long as it may be sent at all.
-    async fn turn(&self, method: &Method, path: &str) -> Result<Ticket, BoxError> {
-        let limit = self.permitted(method, path)?;
-        let turn = tokio::time::timeout(limit, self.fence.cluster.gate().admit(Line::Call)).await;
-        let cluster = self.fence.cluster.gate().cluster();
-        Ok(turn.map_err(|_| UpstreamError::NoTurn { cluster: cluster.clone(), limit })??)
-    }
-
-    /// Whether a write may be sent now, and how long it may take.
-    fn permitted(&self, method: &Method, path: &str) -> Result<Duration, FencedError> {
-        let Dispatch { shard, epoch, .. } = &self.dispatch;
-        let (method, path) = (method.clone(), path.to_owned());
-        if self.fence.over.load(Ordering::SeqCst) {
-            return Err(self.refused(FencedError::Over { method, path }));
-        }
-        #[cfg(feature = "planted")]
-        if planted::is(Planted::FenceAtDispatchOnly) {
-            return Ok(MAX_WRITE_TIME);
-        }
-        match self.fence.ownership.permit(shard, *epoch, Purpose::Write) {
-            Ok(permit) => Ok(write_limit(permit)),
-            Err(source) => Err(self.refused(FencedError::Refused { method, path, source })),
-        }
-    }
-
-    fn refused(&self, error: FencedError) -> FencedError {
-        self.fence.rejected.inc();
-        tracing::warn!(error = model::error::chain(&error), "a write was fenced");
-        error
+        let late = || FencedError::TimedOut { what: wanted.to_string(), limit };
+        leave.act(send).await.unwrap_or_else(|| Err(late().into()))
     }
 }
 

@@ -70,8 +70,8 @@ impl Collector for Gauges {
             let lag = informer.lag(self.board.now()).map(|lag| lag.as_secs_f64());
             families.informer(&informer, lag, &self.labels);
         }
-        for gate in self.board.gates() {
-            families.gate(gate.cluster(), &gate.reading(self.board.now()), &self.labels);
+        for (cluster, gate) in self.board.gates() {
+            families.gate(&cluster, &gate.reading(self.board.now()), &self.labels);
         }
         families.decoded.set(i64::try_from(self.decoded.bytes()).unwrap_or(i64::MAX));
         families.collectors().iter().flat_map(|collector| collector.collect()).collect()

@@ -50,6 +50,10 @@
 //! - A reconcile in a cluster that is left alone fails at once and comes back with the cluster; its
 //!   informers wait, and ask again first.
 //!
+//! # What is asked outside of Kubernetes
+//! Passes a pace that all members share, a gate and the fence too (`external`); nobody waits for it
+//! with a worker in hand.
+//!
 //! # What is not here
 //! Who owns what (`sharding`), which clusters there are (`clusters`): both come in through `model`.
 
@@ -63,6 +67,7 @@ pub mod dispatch;
 mod echo;
 mod engine;
 mod events;
+pub mod external;
 mod feed;
 mod fence;
 mod finish;
@@ -99,6 +104,7 @@ pub use controller::{Controller, ControllerSpec, Scope};
 pub use dispatch::{Dispatch, DispatchObserver, Unobserved};
 pub use engine::{Engine, EngineConfig, EngineError};
 pub use events::Event;
+pub use external::{External, ExternalError, ExternalFailure, ExternalLimits, Token, Verdict};
 pub use fence::FencedError;
 pub use lookup::{Lookup, NotWatched};
 pub use meter::Meter;
@@ -108,5 +114,5 @@ pub use owner::{OwnerError, set_controller};
 pub use reconcile::{Action, Context, ReconcileError, Reconciler, RetryClass};
 pub use selector::{Selector, SelectorError};
 pub use status::EngineStatus;
-pub use upstream::{UpstreamError, UpstreamLimits};
+pub use upstream::{Upstream, UpstreamError, UpstreamLimits};
 pub use writes::Lifecycle;

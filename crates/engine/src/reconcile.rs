@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use crate::cache::{DecodeError, Entry, NoIndex};
 use crate::dispatch::Dispatch;
 use crate::events::{Event, Recorder};
+use crate::external::Externals;
 use crate::fence::{Fence, FencedClient};
 use crate::lookup::{CacheView, NotWatched};
 use crate::object::Object;
@@ -157,6 +158,7 @@ pub struct Context {
     client: OnceLock<kube::Client>,
     recorder: Arc<Recorder>,
     field_manager: Arc<str>,
+    externals: Arc<Externals>,
 }
 
 impl Context {
@@ -167,14 +169,20 @@ impl Context {
         fence: Fence,
         recorder: Arc<Recorder>,
         field_manager: Arc<str>,
+        externals: Arc<Externals>,
     ) -> Self {
         let (fenced, client) = (OnceLock::new(), OnceLock::new());
-        Self { dispatch, caches, clock, fence, fenced, client, recorder, field_manager }
+        Self { dispatch, caches, clock, fence, fenced, client, recorder, field_manager, externals }
     }
 
     /// Made when it is first needed: most reconciles write nothing.
     pub(crate) fn fenced(&self) -> &FencedClient {
         self.fenced.get_or_init(|| FencedClient::new(&self.fence, &self.dispatch))
+    }
+
+    /// What a way to an external upstream is made of.
+    pub(crate) fn outside(&self) -> (&Externals, Fence, Dispatch) {
+        (&self.externals, self.fence.clone(), self.dispatch.clone())
     }
 
     pub(crate) fn caches(&self) -> &CacheView {

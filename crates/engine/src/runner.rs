@@ -28,6 +28,7 @@ use crate::controller::ControllerSpec;
 use crate::dispatch::{Dispatch, DispatchObserver};
 use crate::echo::{Echo, Echoes};
 use crate::events::Recorder;
+use crate::external::Externals;
 use crate::fence::Fence;
 use crate::metrics::{ControllerMetrics, ReconcileResult};
 use crate::queue::WorkQueue;
@@ -53,6 +54,8 @@ pub(crate) struct Runner {
     /// Whether writes carry the epoch they are made at.
     pub(crate) stamps: bool,
     pub(crate) reconcile_ids: Arc<AtomicU64>,
+    /// What is asked outside of Kubernetes.
+    pub(crate) externals: Arc<Externals>,
     /// What the reconciles wrote that the caches do not show yet.
     pub(crate) echoes: Echoes,
 }
@@ -189,6 +192,7 @@ impl Runner {
             fence.clone(),
             Arc::clone(&self.recorder),
             Arc::clone(&self.spec.field_manager),
+            Arc::clone(&self.externals),
         );
         let started = self.clock.now();
         let ended = self.guarded(&ctx, dispatch, &cancel).await;

@@ -133,8 +133,8 @@ impl Board {
         informers.push(Arc::downgrade(informer));
     }
 
-    pub(crate) fn watch_gate(&self, gate: &Arc<Gate>) {
-        self.gates.watch(gate);
+    pub(crate) fn watch_gate(&self, cluster: &ClusterName, gate: &Arc<Gate>) {
+        self.gates.watch(cluster, gate);
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -155,7 +155,7 @@ impl Board {
     }
 
     /// The gates of engaged clusters, ordered by name.
-    pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
+    pub(crate) fn gates(&self) -> Vec<(ClusterName, Arc<Gate>)> {
         self.gates.all()
     }
 
@@ -196,7 +196,7 @@ impl EngineStatus {
     /// The gate before every engaged cluster, ordered by name.
     pub fn upstreams(&self) -> Vec<UpstreamStatus> {
         let now = self.0.now();
-        self.0.gates().iter().map(|gate| gate.status(now)).collect()
+        self.0.gates().into_iter().map(|(cluster, gate)| gate.status(cluster, now)).collect()
     }
 
     /// Every running informer, ordered by cluster and kind.

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,6 +119,10 @@ pub trait Ownership: Debug + Send + Sync + 'static {
     /// A [`FenceError`] with the reason; nothing may be dispatched or sent then.
     fn permit(&self, shard: &ShardId, epoch: Epoch, purpose: Purpose)
     -> Result<Permit, FenceError>;
+
+    /// How many members are alive as far as this one knows, itself included: what all of them
+    /// together may do of a thing, each does that part of.
+    fn members(&self) -> NonZeroU32;
 
     /// Says that nothing of `shard` at `epoch` is queued, delayed or in flight any more and no
     /// write of it is under way. Idempotent; ignored for a shard that is not draining at `epoch`.

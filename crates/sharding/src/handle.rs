@@ -1,6 +1,7 @@
 //! The handle others hold: starts a member, implements the fence, lets it leave.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use kube::Client;
@@ -187,6 +188,10 @@ impl Ownership for Sharding {
         // The clock is read after the snapshot, so that a pause between them fences.
         let now = self.inner.clock.now();
         published.owned.permit(shard, epoch, purpose, published.valid_until, now)
+    }
+
+    fn members(&self) -> NonZeroU32 {
+        self.inner.snapshot.borrow().published.members
     }
 
     fn acknowledge_drain(&self, shard: &ShardId, epoch: Epoch) {

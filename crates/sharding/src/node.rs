@@ -17,6 +17,7 @@ mod leave;
 mod own;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,6 +107,8 @@ pub struct Published {
     pub owned: Arc<OwnedShards>,
     /// Until when this member may act.
     pub valid_until: Moment,
+    /// Members that are alive as far as is known here, itself included.
+    pub members: NonZeroU32,
 }
 
 /// One member.
@@ -218,9 +221,12 @@ impl Node {
 
     /// What the fence needs now.
     pub fn published(&self) -> Published {
+        let members = u32::try_from(self.world.holders()).unwrap_or(u32::MAX);
         Published {
             owned: Arc::clone(self.tracker.owned()),
             valid_until: self.membership.valid_until(),
+            // Before its own Lease is seen it is alone, as far as it knows.
+            members: NonZeroU32::new(members).unwrap_or(NonZeroU32::MIN),
         }
     }
 

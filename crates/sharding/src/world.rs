@@ -127,6 +127,14 @@ impl World {
         })
     }
 
+    /// How many members hold a Lease.
+    pub fn holders(&self) -> usize {
+        let held = |(name, lease): &(&String, &ObservedLease)| {
+            lease::subject(name).is_some() && lease.record.holder.is_some()
+        };
+        self.leases.iter().filter(held).count()
+    }
+
     /// Who coordinates, by the coordinator's Lease.
     pub fn coordinator(&self) -> Option<MemberId> {
         self.leases.get(lease::COORDINATOR)?.record.holder.as_ref()?.parse().ok()

@@ -10,6 +10,8 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use leasehold::testing::TestEnv;
 use serde_json::{Value, json};
 
+use super::crash::at_every_write;
+
 const MONITOR: &str = "flakapp-config-monitor";
 const CONFIG_MAP: &str = "flaskapp-config";
 const DEPLOYMENT: &str = "frontend";
@@ -234,4 +236,22 @@ async fn both_spellings_work_and_must_agree() {
         monitors(&env).patch(MONITOR, &PatchParams::default(), &patch).await.unwrap();
         reason(&env, type_, status, why).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_write_restarts_once_all_the_same() {
+    let writes = at_every_write(async |crash| {
+        let mut env = example().await;
+        let before = generation(&env).await;
+        env.stop().await;
+        edit(&env, "changed").await;
+        crash.watch(&env);
+        let controllers = || controllers::build("configmonitor", 2).into_iter().collect();
+        crash.survived(&mut env, controllers, async |env| restarts(env, 1).await).await;
+        env.pass(Duration::from_secs(60)).await;
+        restarts(&env, 1).await;
+        assert_eq!(generation(&env).await, before + 1);
+    })
+    .await;
+    assert!(writes >= 3, "the decision, the restart, the end: {writes}");
 }

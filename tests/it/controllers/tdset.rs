@@ -12,6 +12,8 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Propag
 use leasehold::testing::TestEnv;
 use serde_json::json;
 
+use super::crash::at_every_write;
+
 const NAME: &str = "tdset-hello-world";
 const NAMESPACE: &str = "temp";
 
@@ -221,4 +223,24 @@ async fn an_unknown_zone_is_a_condition_until_it_is_put_right() {
     merge(&sets(&env), json!({"spec": {"timeZone": "Asia/Tokyo"}})).await;
     replicas(&env, 2).await;
     condition(&env, "True", "ReplicasAvailable").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_write_ends_alike() {
+    let writes = at_every_write(async |crash| {
+        let builder = TestEnv::builder().at("2026-11-21T10:00:00Z").namespace(NAMESPACE);
+        let mut env = builder.crds(controllers::crds()).start().await;
+        env.apply(example()).await;
+        crash.watch(&env);
+        let controllers = || controllers::build("tdset", 2).into_iter().collect();
+        crash
+            .survived(&mut env, controllers, async |env| {
+                condition(env, "True", "ReplicasAvailable").await;
+            })
+            .await;
+        let deployment = replicas(&env, 5).await;
+        assert_eq!(deployment.metadata.generation, Some(1), "made once, and not changed since");
+    })
+    .await;
+    assert!(writes >= 3, "the Deployment, an Event, the status: {writes}");
 }

@@ -6,6 +6,7 @@ mod dispatch;
 mod dividing;
 mod drifting;
 mod echoes;
+mod external;
 mod fake;
 mod informer;
 mod observed;

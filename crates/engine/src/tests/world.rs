@@ -1,6 +1,7 @@
 //! An engine with everything it needs, in the test's hands: clock, ownership, clusters, dispatches.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -80,6 +81,7 @@ pub(super) struct Owner {
     clock: Arc<PausedClock>,
     shards: watch::Sender<Arc<OwnedShards>>,
     valid_until: Mutex<Moment>,
+    members: Mutex<NonZeroU32>,
     acknowledged: watch::Sender<Vec<String>>,
 }
 
@@ -96,6 +98,10 @@ impl Ownership for Owner {
     ) -> Result<Permit, FenceError> {
         let valid_until = *self.valid_until.lock().unwrap();
         self.shards.borrow().permit(shard, epoch, purpose, valid_until, self.clock.now())
+    }
+
+    fn members(&self) -> NonZeroU32 {
+        *self.members.lock().unwrap()
     }
 
     fn acknowledge_drain(&self, shard: &ShardId, epoch: Epoch) {
@@ -149,6 +155,7 @@ impl World {
             clock: Arc::clone(&clock),
             shards: watch::Sender::new(Arc::new(OwnedShards::none("m-1".parse().unwrap()))),
             valid_until: Mutex::new(Moment::from_origin(Duration::from_secs(1_000_000))),
+            members: Mutex::new(NonZeroU32::MIN),
             acknowledged: watch::Sender::default(),
         });
         let journal = Arc::new(Journal::default());
@@ -239,6 +246,11 @@ impl World {
     /// Lets the Lease run out after this long.
     pub(super) fn lease(&self, valid_for: Duration) {
         *self.owner.valid_until.lock().unwrap() = self.clock.now() + valid_for;
+    }
+
+    /// Makes it one of so many members.
+    pub(super) fn of_members(&self, count: u32) {
+        *self.owner.members.lock().unwrap() = NonZeroU32::new(count).unwrap();
     }
 
     pub(super) fn acknowledged(&self) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The gate before one cluster: a request waits here for its turn. What is decided is decided in
+//! The gate before one upstream: a request waits here for its turn. What is decided is decided in
 //! `guard` and `line`; this adds the clock, the lock and the waiting.
 //!
 //! # Invariants
@@ -6,8 +6,8 @@
 //!   request given up by its sender.
 //! - Whoever is first in turn is told of every change; nobody else needs to be woken, except
 //!   reconciles, all of them, when the cluster is to be left alone.
-//! - There is one gate per cluster and incarnation, and nothing is shared between two: a cluster
-//!   that does not answer delays its own requests only.
+//! - There is one gate per upstream, for a cluster one per incarnation, and nothing is shared between
+//!   two: a cluster that does not answer delays its own requests only.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -19,13 +19,13 @@ pub(crate) use super::guard::Reading;
 use super::guard::{Admit, Guard, Pass, Turn};
 use super::line::{Line, Lines, Place};
 use super::verdict::Outcome;
-use super::{UpstreamError, UpstreamLimits};
+use super::{Upstream, UpstreamError, UpstreamLimits};
 use crate::status::UpstreamStatus;
 
 /// See the file's text.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    cluster: ClusterName,
+    upstream: Upstream,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
 }
@@ -65,17 +65,18 @@ enum Step {
 
 impl Gate {
     pub(crate) fn new(
-        cluster: ClusterName,
+        upstream: Upstream,
         limits: &UpstreamLimits,
         clock: Arc<dyn Clock>,
         rng: fastrand::Rng,
     ) -> Arc<Self> {
         let state = State { guard: Guard::new(limits, rng), lines: Lines::new() };
-        Arc::new(Self { cluster, clock, state: Mutex::new(state) })
+        Arc::new(Self { upstream, clock, state: Mutex::new(state) })
     }
 
-    pub(crate) fn cluster(&self) -> &ClusterName {
-        &self.cluster
+    /// Before whom it stands.
+    pub(crate) fn upstream(&self) -> &Upstream {
+        &self.upstream
     }
 
     /// Waits for a turn. Cancel-safe.
@@ -107,7 +108,8 @@ impl Gate {
         self.state().guard.reading(now)
     }
 
-    pub(crate) fn status(&self, now: Moment) -> UpstreamStatus {
+    /// The same as what is told of `cluster`.
+    pub(crate) fn status(&self, cluster: ClusterName, now: Moment) -> UpstreamStatus {
         let state = self.state();
         let Reading { phase, limit, in_flight, closed_for } = state.guard.reading(now);
         let (cause, retry_seconds) = closed_for.map_or((None, None), |refusal| {
@@ -115,7 +117,7 @@ impl Gate {
             (Some(refusal.cause.to_string()), Some(seconds))
         });
         UpstreamStatus {
-            cluster: self.cluster.clone(),
+            cluster,
             breaker: phase,
             cause,
             retry_seconds,
@@ -129,7 +131,7 @@ impl Gate {
         let woken = Arc::new(Notify::new());
         let place = self.state().lines.join(line, Arc::clone(&woken));
         let place =
-            place.ok_or_else(|| UpstreamError::Crowded { cluster: self.cluster.clone() })?;
+            place.ok_or_else(|| UpstreamError::Crowded { upstream: self.upstream.clone() })?;
         Ok(Waiter { gate: self, line, place, woken })
     }
 
@@ -139,7 +141,7 @@ impl Gate {
             && let Some(refusal) = state.guard.refusal(now)
         {
             return Step::Refused(UpstreamError::LeftAlone {
-                cluster: self.cluster.clone(),
+                upstream: self.upstream.clone(),
                 again_in: now.until(refusal.until),
                 cause: refusal.cause,
             });
@@ -165,17 +167,17 @@ impl Gate {
         let refusal = state.guard.refusal(now);
         state.wake(now);
         drop(state);
-        let cluster = &self.cluster;
+        let upstream = &self.upstream;
         match (turn, refusal) {
             (Some(Turn::Opened), Some(refusal)) => {
                 let retry_ms = now.until(refusal.until).as_millis();
                 let error = &*refusal.cause;
-                tracing::warn!(%cluster, error, retry_ms, "cluster fails, leaving it alone for now");
+                tracing::warn!(%upstream, error, retry_ms, "upstream fails, leaving it alone for now");
             }
-            (Some(Turn::Closed), _) => tracing::info!(%cluster, "cluster answers again"),
+            (Some(Turn::Closed), _) => tracing::info!(%upstream, "upstream answers again"),
             (None, Some(refusal)) => {
                 let retry_ms = now.until(refusal.until).as_millis();
-                tracing::debug!(%cluster, error = &*refusal.cause, retry_ms, "cluster left alone");
+                tracing::debug!(%upstream, error = &*refusal.cause, retry_ms, "upstream left alone");
             }
             _ => {}
         }
@@ -213,6 +215,12 @@ impl Ticket {
     /// How long the request waited for its turn.
     pub(crate) fn waited(&self) -> Duration {
         self.waited
+    }
+
+    /// How long ago it was given.
+    pub(crate) fn age(&self) -> Duration {
+        let now = self.gate.clock.now();
+        self.pass.as_ref().map_or(Duration::ZERO, |pass| now.since(pass.sent()))
     }
 
     /// Whether others wait for this one to show that the cluster answers.

@@ -16,11 +16,15 @@ const LIMITS: UpstreamLimits = UpstreamLimits {
 
 fn gate(limits: &UpstreamLimits) -> Arc<Gate> {
     let rng = fastrand::Rng::with_seed(5);
-    Gate::new("east".parse().unwrap(), limits, PausedClock::new(), rng)
+    Gate::new(Upstream::Cluster("east".parse().unwrap()), limits, PausedClock::new(), rng)
 }
 
 fn refused() -> Outcome {
     Outcome::Unanswered { cause: "connection refused".into() }
+}
+
+fn status_of(gate: &Arc<Gate>) -> UpstreamStatus {
+    gate.status("east".parse().unwrap(), gate.clock.now())
 }
 
 async fn open(gate: &Arc<Gate>) {
@@ -41,7 +45,7 @@ async fn those_who_wait_pass_in_order_and_the_lines_take_turns() {
         assert!(futures::poll!(&mut turn).is_pending());
         waiting.push(turn);
     }
-    assert_eq!(gate.status(gate.clock.now()).waiting, 5);
+    assert_eq!(status_of(&gate).waiting, 5);
     drop(first);
     let mut order = Vec::new();
     while !waiting.is_empty() {
@@ -64,23 +68,23 @@ async fn one_who_gives_up_frees_his_place_and_one_who_is_dropped_his_request() {
     // Told that it is his turn, and gone before he took it.
     drop(first);
     let second = second.await.unwrap();
-    let status = gate.status(gate.clock.now());
+    let status = status_of(&gate);
     assert_eq!((status.in_flight, status.waiting), (2, 0));
     drop((two, second));
-    assert_eq!(gate.status(gate.clock.now()).in_flight, 0);
+    assert_eq!(status_of(&gate).in_flight, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn while_it_is_left_alone_reconciles_fail_at_once_and_an_informer_is_the_probe() {
     let gate = gate(&LIMITS);
     open(&gate).await;
-    let Err(UpstreamError::LeftAlone { cluster, cause, again_in }) = gate.admit(Line::Call).await
+    let Err(UpstreamError::LeftAlone { upstream, cause, again_in }) = gate.admit(Line::Call).await
     else {
-        panic!("{:?}", gate.status(gate.clock.now()));
+        panic!("{:?}", status_of(&gate));
     };
-    assert_eq!((cluster.as_str(), &*cause), ("east", "connection refused"));
+    assert_eq!((&*upstream.to_string(), &*cause), ("cluster east", "connection refused"));
     assert!(again_in <= LIMITS.first_pause && again_in >= LIMITS.first_pause / 2);
-    let status = gate.status(gate.clock.now());
+    let status = status_of(&gate);
     assert_eq!(status.cause.as_deref(), Some("connection refused"));
     let began = gate.clock.now();
     let probe = gate.admit(Line::Follow).await.unwrap();

@@ -49,6 +49,11 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
+    /// When it was given.
+    pub(crate) fn sent(&self) -> Moment {
+        self.sent
+    }
+
     /// Whether it is to see if the cluster answers at all.
     pub(crate) fn is_probe(&self) -> bool {
         self.probe

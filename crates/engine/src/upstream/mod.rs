@@ -35,6 +35,7 @@ pub(crate) mod line;
 pub(crate) mod verdict;
 
 use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,31 +79,58 @@ impl Default for UpstreamLimits {
     }
 }
 
-/// A request that was not sent, to spare its cluster. Found in the source chain of the
-/// [`kube::Error`] that a context's client returns.
+/// Whom requests go to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Upstream {
+    /// The API server of a cluster.
+    Cluster(ClusterName),
+    /// A service outside of Kubernetes, by the name that its controller gave it.
+    External(Arc<str>),
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster(cluster) => write!(f, "cluster {cluster}"),
+            Self::External(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A request that was not sent, to spare whom it would have gone to. Found in the source chain of the
+/// [`kube::Error`] that a context's client returns, and of an
+/// [`ExternalError`](crate::external::ExternalError).
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum UpstreamError {
-    /// The cluster fails or asked for a pause.
-    #[error("cluster {cluster} is asked again in {}ms, since it failed: {cause}", .again_in.as_millis())]
+    /// The upstream fails or asked for a pause.
+    #[error("{upstream} is asked again in {}ms, since it failed: {cause}", .again_in.as_millis())]
     LeftAlone {
-        /// The cluster.
-        cluster: ClusterName,
+        /// Whom it would have gone to.
+        upstream: Upstream,
         /// How it failed last.
         cause: Arc<str>,
         /// When it is tried again.
         again_in: Duration,
     },
+    /// Its budget is spent: the key has a turn then, and runs again for it.
+    #[error("the turn at {upstream} comes in {}ms", .again_in.as_millis())]
+    NotYet {
+        /// Whom it would have gone to.
+        upstream: Upstream,
+        /// When the turn comes.
+        again_in: Duration,
+    },
     /// More wait for their turn already than may.
-    #[error("too many requests wait for cluster {cluster} already")]
+    #[error("too many requests wait for {upstream} already")]
     Crowded {
-        /// The cluster.
-        cluster: ClusterName,
+        /// Whom it would have gone to.
+        upstream: Upstream,
     },
     /// Its turn did not come while the Lease would have allowed it.
-    #[error("no turn came for a write to cluster {cluster} within {}ms", .limit.as_millis())]
+    #[error("no turn came for a write to {upstream} within {}ms", .limit.as_millis())]
     NoTurn {
-        /// The cluster.
-        cluster: ClusterName,
+        /// Whom it would have gone to.
+        upstream: Upstream,
         /// The time it had.
         limit: Duration,
     },
@@ -112,7 +140,7 @@ impl UpstreamError {
     /// When the request is worth another try.
     pub fn again_in(&self) -> Duration {
         match self {
-            Self::LeftAlone { again_in, .. } => *again_in,
+            Self::LeftAlone { again_in, .. } | Self::NotYet { again_in, .. } => *again_in,
             Self::Crowded { .. } | Self::NoTurn { .. } => CROWDED_DELAY,
         }
     }

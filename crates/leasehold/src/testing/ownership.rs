@@ -1,6 +1,7 @@
 //! Ownership without a fleet: a member that holds what it is told to, and never loses its Lease.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +63,10 @@ impl Ownership for Sole {
     ) -> Result<Permit, FenceError> {
         let now = Moment::default();
         self.shards.borrow().permit(shard, epoch, purpose, now + VALID_FOR, now)
+    }
+
+    fn members(&self) -> NonZeroU32 {
+        NonZeroU32::MIN
     }
 
     fn acknowledge_drain(&self, shard: &ShardId, epoch: Epoch) {

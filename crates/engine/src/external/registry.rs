@@ -1,0 +1,133 @@
+//! The external upstreams of one process, by name. Shell around `pace` and the gate.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use model::{Clock, Moment, ObjectKey};
+
+use super::pace::Pace;
+use super::{ExternalLimits, ExternalMetrics};
+use crate::upstream::gate::{Gate, Ticket};
+use crate::upstream::verdict::Outcome;
+use crate::upstream::{Upstream, UpstreamError, UpstreamLimits};
+
+/// An upstream that nobody asked anything for so long is forgotten, with all it is known for.
+const IDLE: Duration = Duration::from_secs(3600);
+/// The pace bounds the rate; of the gate we want the rest.
+const UNBOUNDED: u32 = 1_000_000;
+
+/// What all reconciles share that name one upstream alike.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) gate: Arc<Gate>,
+    clock: Arc<dyn Clock>,
+    service: &'static str,
+    pace: Mutex<Pace>,
+    asked: Mutex<Moment>,
+    metrics: ExternalMetrics,
+}
+
+/// Every upstream.
+pub(crate) struct Externals {
+    clock: Arc<dyn Clock>,
+    metrics: ExternalMetrics,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    known: HashMap<Arc<str>, Arc<Shared>>,
+    rng: fastrand::Rng,
+    swept: Moment,
+}
+
+// === impl Externals ===
+
+impl Externals {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        rng: fastrand::Rng,
+        metrics: ExternalMetrics,
+    ) -> Arc<Self> {
+        let inner = Inner { known: HashMap::new(), rng, swept: clock.now() };
+        Arc::new(Self { clock, metrics, inner: Mutex::new(inner) })
+    }
+
+    /// The upstream of that name, made if it is new.
+    pub(super) fn get(
+        &self,
+        service: &'static str,
+        name: &str,
+        limits: &ExternalLimits,
+    ) -> Arc<Shared> {
+        let now = self.clock.now();
+        let mut inner = self.inner.lock().expect("no holder of this lock panics");
+        if now.since(inner.swept) >= IDLE {
+            inner.swept = now;
+            inner.known.retain(|_, shared| !shared.is_idle(now));
+        }
+        if let Some(shared) = inner.known.get(name) {
+            return Arc::clone(shared);
+        }
+        let name: Arc<str> = Arc::from(name);
+        let gate_limits = UpstreamLimits {
+            requests_per_second: UNBOUNDED,
+            burst: UNBOUNDED,
+            max_concurrency: limits.max_concurrency,
+            first_pause: limits.first_pause,
+            max_pause: limits.max_pause,
+        };
+        let upstream = Upstream::External(Arc::clone(&name));
+        let shared = Arc::new(Shared {
+            gate: Gate::new(upstream, &gate_limits, Arc::clone(&self.clock), inner.rng.fork()),
+            clock: Arc::clone(&self.clock),
+            service,
+            pace: Mutex::new(Pace::new(*limits)),
+            asked: Mutex::new(now),
+            metrics: self.metrics.clone(),
+        });
+        inner.known.insert(name, Arc::clone(&shared));
+        shared
+    }
+}
+
+impl fmt::Debug for Externals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Externals").finish_non_exhaustive()
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// Takes the key's turn, or says when it comes.
+    pub(super) fn turn(&self, key: &ObjectKey, members: NonZeroU32) -> Result<(), UpstreamError> {
+        let now = self.clock.now();
+        *self.asked.lock().expect("no holder of this lock panics") = now;
+        let turn = self.pace.lock().expect("no holder of this lock panics").turn(key, members, now);
+        turn.map_err(|at| {
+            self.metrics.held(self.service);
+            UpstreamError::NotYet {
+                upstream: self.gate.upstream().clone(),
+                again_in: now.until(at),
+            }
+        })
+    }
+
+    /// Takes one more token for a reconcile that has begun.
+    pub(super) fn spend(&self, members: NonZeroU32) {
+        let now = self.clock.now();
+        self.pace.lock().expect("no holder of this lock panics").spend(members, now);
+    }
+
+    /// Counts a call by how it ended.
+    pub(super) fn count(&self, outcome: &Outcome, ticket: &Ticket) {
+        self.metrics.observe(self.service, outcome, ticket.age());
+    }
+
+    fn is_idle(&self, now: Moment) -> bool {
+        now.since(*self.asked.lock().expect("no holder of this lock panics")) >= IDLE
+    }
+}

@@ -1,0 +1,143 @@
+//! A crash at each write, one after the other: what the manager had sent by then stands, what it was
+//! about to send is never sent, and another manager goes on from there.
+//!
+//! A story is told once for each write it takes, and twice for that: with the write not sent, and
+//! with the write done and its answer lost. It must come to the same end every time.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use apiserver::faults::{Fault, Request};
+use engine::ControllerSpec;
+use leasehold::testing::TestEnv;
+use tokio::sync::Notify;
+
+/// More writes than any story takes: one that never ends is a failure, not a long test.
+const MOST_WRITES: usize = 200;
+
+/// When the manager crashes. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct Crash(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// Writes that are done and answered before.
+    after: usize,
+    /// Whether the write at which it crashes is done.
+    sent: bool,
+    writes: AtomicUsize,
+    over: AtomicBool,
+    happened: Notify,
+    log: Mutex<Vec<String>>,
+}
+
+/// What becomes of a write of the manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is done, and answered.
+    Done,
+    /// It is done, and nobody hears the answer.
+    Unheard,
+    /// It is not sent.
+    Unsent,
+}
+
+impl Crash {
+    fn at(after: usize, sent: bool) -> Self {
+        Self(Arc::new(Inner {
+            after,
+            sent,
+            writes: AtomicUsize::new(0),
+            over: AtomicBool::new(false),
+            happened: Notify::new(),
+            log: Mutex::default(),
+        }))
+    }
+
+    /// What becomes of the next write, which is `what`. Whoever stands in for an upstream asks this
+    /// before each request that changes something.
+    pub(super) fn fate(&self, what: &str) -> Fate {
+        if self.0.over.load(Ordering::SeqCst) {
+            return Fate::Done;
+        }
+        let number = self.0.writes.fetch_add(1, Ordering::SeqCst);
+        self.0.log.lock().unwrap().push(what.to_owned());
+        if number < self.0.after {
+            return Fate::Done;
+        }
+        self.0.happened.notify_one();
+        if number == self.0.after && self.0.sent { Fate::Unheard } else { Fate::Unsent }
+    }
+
+    /// Asks about every write that controllers send to the environment's API server.
+    pub(super) fn watch(&self, env: &TestEnv) {
+        let crash = self.clone();
+        env.set_faults(move |request: &Request| {
+            let reads = matches!(request.verb, "get" | "list" | "watch");
+            if reads || !request.user_agent.starts_with("leasehold/") {
+                return Fault::None;
+            }
+            let Request { verb, resource, subresource, name, .. } = request;
+            match crash.fate(&format!("{verb} {resource}/{subresource} {name}")) {
+                Fate::Done => Fault::None,
+                Fate::Unheard => Fault::DropAnswer,
+                Fate::Unsent => Fault::Drop,
+            }
+        });
+    }
+
+    /// Runs controllers until all that follows has been waited for in `story`, through the crash if
+    /// it happens meanwhile. After it, nothing crashes any more.
+    pub(super) async fn survived(
+        &self,
+        env: &mut TestEnv,
+        controllers: impl Fn() -> Vec<ControllerSpec>,
+        story: impl AsyncFn(&TestEnv),
+    ) {
+        env.run(controllers());
+        let crashed = tokio::select! {
+            biased;
+            () = self.0.happened.notified() => true,
+            () = story(env) => false,
+        };
+        if crashed {
+            env.stop().await;
+            self.0.over.store(true, Ordering::SeqCst);
+            env.run(controllers());
+            story(env).await;
+        } else {
+            self.0.over.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn reached(&self) -> bool {
+        self.0.writes.load(Ordering::SeqCst) > self.0.after
+    }
+}
+
+/// Tells `story` with a crash at its first write, at its second, and so on, until it comes to its end
+/// without one. Gives how many writes that are.
+///
+/// `story` watches the crash, and lets [`Crash::survived`] run the controllers.
+pub(super) async fn at_every_write(story: impl AsyncFn(Crash)) -> usize {
+    let mut writes = 0;
+    for sent in [false, true] {
+        for after in 0..=MOST_WRITES {
+            assert!(after < MOST_WRITES, "the story does not end");
+            let crash = Crash::at(after, sent);
+            let told = story(crash.clone());
+            let told = std::panic::AssertUnwindSafe(told);
+            if let Err(panic) = futures::FutureExt::catch_unwind(told).await {
+                let log = crash.0.log.lock().unwrap();
+                eprintln!("crash at write {after}, sent: {sent}; writes until then: {log:#?}");
+                std::panic::resume_unwind(panic);
+            }
+            if !crash.reached() {
+                writes = writes.max(after);
+                break;
+            }
+        }
+    }
+    assert!(writes > 0, "the story writes something");
+    writes
+}
