@@ -2,7 +2,7 @@
 //! neither gets worse with the number of keys.
 //!
 //! `cargo run --release -p engine --example queue_speed`, or with `--only pass` the line of JSON that
-//! `cargo xtask bench` holds beside client-go's queue. One thread adds a million keys, no two alike,
+//! `cargo xtask bench` holds beside those of controller-runtime and client-go. One thread adds a million keys, no two alike,
 //! another takes and finishes them, as the feeds and the runner do: the queue is behind a lock, and
 //! who finds it empty waits to be notified. Bytes are what Rust's allocator was asked for; CPU time
 //! is the thread's, from `/proc/thread-self/schedstat`.

@@ -70,6 +70,7 @@ mod events;
 pub mod external;
 mod feed;
 mod fence;
+mod field;
 mod finish;
 mod gauges;
 mod informer;

@@ -102,14 +102,14 @@ impl Runner {
     }
 
     /// One key from dispatch to finish.
-    async fn one(self: Arc<Self>, popped: Popped<Tenure>) {
+    async fn one(self: Arc<Self>, popped: Popped<Arc<Tenure>>) {
         let Popped { key, tenure, span: queued, .. } = popped;
         let mut run = Run { queue: &self.queue, key: &key, outcome: Outcome::Failed };
         if !self.caught_up(&key, &tenure).await {
             run.outcome = Outcome::Refused;
             return;
         }
-        let Tenure { member, shard, epoch, .. } = &tenure;
+        let Tenure { member, shard, epoch, .. } = &*tenure;
         let permit = self.ownership.permit(shard, *epoch, Purpose::Dispatch);
         if let Err(refusal) = permit {
             tracing::debug!(%key, error = %refusal, "not dispatched");
@@ -128,7 +128,7 @@ impl Runner {
         drop(queued);
         self.observer.started(&dispatch);
         self.metrics.active.inc();
-        run.outcome = self.reconcile(&dispatch, tenure).instrument(span).await;
+        run.outcome = self.reconcile(&dispatch, &tenure).instrument(span).await;
         self.metrics.active.dec();
         self.observer.finished(&dispatch);
     }
@@ -176,7 +176,7 @@ impl Runner {
         )
     }
 
-    async fn reconcile(&self, dispatch: &Dispatch, tenure: Tenure) -> Outcome {
+    async fn reconcile(&self, dispatch: &Dispatch, tenure: &Tenure) -> Outcome {
         let Tenure { site, cancel, account, .. } = tenure;
         let _busy = account.begin(&*self.clock);
         let fence = Fence::new(
@@ -195,7 +195,7 @@ impl Runner {
             Arc::clone(&self.externals),
         );
         let started = self.clock.now();
-        let ended = self.guarded(&ctx, dispatch, &cancel).await;
+        let ended = self.guarded(&ctx, dispatch, cancel).await;
         drop(ctx);
         fence.settle().await;
         let now = self.clock.now();

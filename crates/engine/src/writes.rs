@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::applied::Applied;
 use crate::cache::DecodeError;
+use crate::field::field;
 use crate::object::{Kind, Object};
 use crate::owner::{named, set_controller};
 use crate::reconcile::{Context, ReconcileError};
@@ -127,7 +128,9 @@ impl Context {
     ) -> Result<Option<K>, ReconcileError> {
         let status = serde_json::to_value(status);
         let status = status.map_err(|error| Unwritable::Json(Kind::of::<K>(), error))?;
-        if json(object)?.get("status").is_some_and(|found| has_merged(found, &status)) {
+        let found = field(object, "status");
+        let found = found.map_err(|error| Unwritable::Json(Kind::of::<K>(), error))?;
+        if found.is_some_and(|found| has_merged(&found, &status)) {
             return Ok(Some(object.clone()));
         }
         let patch = Patch::Merge(json!({"status": status}));

@@ -30,13 +30,17 @@
 //!    much to do takes nobody's room.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::BuildHasher;
 use std::time::Duration;
 
+use foldhash::quality::RandomState;
 use model::{ClusterName, Epoch, Moment, ObjectKey, ShardId};
+use slab::Slab;
 use tracing::Span;
 
 use super::backoff;
-use super::lane::{Lane, Nudge, Route, RouteId, Wake};
+use super::lane::Lane;
+use super::route::{Hashed, Nudge, Place, Route, RouteId, Wake};
 #[cfg(feature = "planted")]
 use crate::planted::{self, Planted};
 
@@ -124,17 +128,30 @@ pub struct Popped<T> {
 }
 
 /// The whole state.
+///
+/// Clusters are numbered while they have anything here, so that only what comes from outside is
+/// looked up by name.
 #[derive(Debug)]
 pub struct Queue<T> {
     limits: Limits,
-    lanes: HashMap<ClusterName, Lane<T>>,
+    hasher: RandomState,
+    lanes: Slab<Lane<T>>,
+    by_name: HashMap<ClusterName, usize, RandomState>,
     /// Clusters that have something to give out and are below their limit.
-    turns: VecDeque<ClusterName>,
-    delayed: BTreeMap<(Moment, u64), (RouteId, ObjectKey)>,
+    turns: VecDeque<usize>,
+    delayed: BTreeMap<(Moment, u64), Delayed>,
     running: usize,
     next_id: u64,
     adds: u64,
     retries: u64,
+}
+
+/// Where a delayed key waits.
+#[derive(Clone, Copy, Debug)]
+struct Delayed {
+    lane: usize,
+    route: RouteId,
+    place: Place,
 }
 
 impl<T: Clone> Queue<T> {
@@ -142,7 +159,9 @@ impl<T: Clone> Queue<T> {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
-            lanes: HashMap::new(),
+            hasher: RandomState::default(),
+            lanes: Slab::new(),
+            by_name: HashMap::default(),
             turns: VecDeque::new(),
             delayed: BTreeMap::new(),
             running: 0,
@@ -157,46 +176,45 @@ impl<T: Clone> Queue<T> {
     pub fn warm(&mut self, shard: &ShardId, epoch: Epoch, tenure: T) {
         self.close(shard);
         let id = RouteId(self.fresh_id());
-        let lane = self.lanes.entry(shard.cluster.clone()).or_default();
-        lane.routes.push(Route::new(id, shard.clone(), epoch, tenure));
+        let lanes = &mut self.lanes;
+        let lane = self.by_name.entry(shard.cluster.clone());
+        let lane = *lane.or_insert_with(|| lanes.insert(Lane::new()));
+        self.lanes[lane].routes.push(Route::new(id, shard.clone(), epoch, tenure));
     }
 
     /// Lets the keys of a shard be given out. Nothing happens if it is not held at this epoch.
     pub fn open(&mut self, shard: &ShardId, epoch: Epoch, now: Moment) {
-        let Some(lane) = self.lanes.get_mut(&shard.cluster) else { return };
+        let Some(lane) = self.lane(&shard.cluster) else { return };
         let held = |route: &&mut Route<T>| route.shard == *shard && route.epoch == epoch;
-        if let Some(route) = lane.routes.iter_mut().find(held) {
+        if let Some(route) = self.lanes[lane].routes.iter_mut().find(held) {
             self.adds += route.open(now);
-            self.enlist(&shard.cluster);
+            self.enlist(lane);
         }
     }
 
     /// Drops whatever waits for a shard. What runs goes on; see [`Self::running_of`].
     pub fn close(&mut self, shard: &ShardId) {
-        let Some(lane) = self.lanes.get_mut(&shard.cluster) else { return };
-        let Some(index) = lane.routes.iter().position(|route| route.shard == *shard) else {
-            return;
-        };
-        let route = lane.routes.swap_remove(index);
-        for wake in route.wakes() {
+        let Some(lane) = self.lane(&shard.cluster) else { return };
+        let routes = &mut self.lanes[lane].routes;
+        let Some(index) = routes.iter().position(|route| route.shard == *shard) else { return };
+        for wake in routes.swap_remove(index).wakes() {
             self.delayed.remove(&(wake.at, wake.token));
         }
-        self.forget_empty_lane(&shard.cluster);
+        self.forget_if_empty(lane, &shard.cluster);
     }
 
     /// Whether a shard is held at this epoch and may give out keys.
     pub fn is_open(&self, shard: &ShardId, epoch: Epoch) -> bool {
-        let routes = self.lanes.get(&shard.cluster).map(|lane| &lane.routes);
-        routes
-            .into_iter()
-            .flatten()
-            .any(|route| route.shard == *shard && route.epoch == epoch && route.is_open())
+        let lane = self.lane(&shard.cluster).map(|lane| &self.lanes[lane]);
+        let is_it = |route: &Route<T>| {
+            route.shard == *shard && route.epoch == epoch && route.opened().is_some()
+        };
+        lane.is_some_and(|lane| lane.routes.iter().any(is_it))
     }
 
     /// How many keys of a shard run, under whatever epoch they began.
     pub fn running_of(&self, shard: &ShardId) -> usize {
-        let lane = self.lanes.get(&shard.cluster);
-        lane.map_or(0, |lane| lane.running.values().filter(|run| run.shard == *shard).count())
+        self.lane(&shard.cluster).map_or(0, |lane| self.lanes[lane].running_of(shard))
     }
 
     /// Adds a key. `hash` is that of the primary object's uid; without one, only a shard over the
@@ -209,31 +227,35 @@ impl<T: Clone> Queue<T> {
         cause: &Span,
         now: Moment,
     ) -> Added {
-        let Some(lane) = self.lanes.get_mut(&key.cluster) else { return Added::NoRoute };
-        let Some(route) = lane.routes.iter_mut().find(|route| route.takes(hash)) else {
+        let Some(number) = self.lane(&key.cluster) else { return Added::NoRoute };
+        let key = self.hashed(key);
+        let lane = &mut self.lanes[number];
+        let Some(index) = lane.routes.iter().position(|route| route.takes(hash)) else {
             return Added::NoRoute;
         };
         #[cfg(feature = "planted")]
         if planted::is(Planted::ForgetDelayed)
             && priority == Priority::Initial
-            && route.epoch > Epoch(1)
+            && lane.routes[index].epoch > Epoch(1)
         {
             return Added::NoRoute;
         }
         let nudge = Nudge { priority, retry: false, span: cause.clone() };
-        if let Some(run) = lane.running.get_mut(key) {
+        let route = lane.routes[index].id;
+        if let Some(run) = lane.run(key) {
             #[cfg(feature = "planted")]
             if planted::is(Planted::ForgetChangeOfRunning) {
                 return Added::Queued;
             }
-            run.run_again(route.id, nudge);
+            run.run_again(route, nudge);
             return Added::Queued;
         }
-        if route.is_open() && !route.contains(key) && route.len() >= self.limits.keys {
-            return Added::Full;
-        }
-        let route = route.id;
-        self.ready(&key.cluster, route, key, nudge, now);
+        let route = &mut lane.routes[index];
+        let limit = if route.opened().is_some() { self.limits.keys } else { usize::MAX };
+        let Some(place) = route.place_or_new(key, limit) else { return Added::Full };
+        self.next_id += 1;
+        self.adds += u64::from(route.make_ready(place, nudge, self.next_id, now));
+        self.enlist(number);
         Added::Queued
     }
 
@@ -241,19 +263,18 @@ impl<T: Clone> Queue<T> {
     pub fn pop(&mut self, now: Moment) -> Option<Popped<T>> {
         self.wake_due(now);
         while self.running < self.limits.total {
-            let cluster = self.turns.pop_front()?;
-            let Some(lane) = self.lanes.get_mut(&cluster) else { continue };
+            let number = self.turns.pop_front()?;
+            let lane = &mut self.lanes[number];
             lane.has_turn = false;
-            let taken =
-                if lane.running.len() < self.limits.per_cluster { lane.take() } else { None };
-            let Some(taken) = taken else { continue };
+            let has_room = lane.running().len() < self.limits.per_cluster;
+            let Some(taken) = has_room.then(|| lane.take()).flatten() else { continue };
             if let Some(wake) = taken.wake {
                 // The run that begins decides anew when to wake up.
                 self.delayed.remove(&(wake.at, wake.token));
             }
             let popped = lane.begin(taken, now);
             self.running += usize::from(popped.is_some());
-            self.enlist(&cluster);
+            self.enlist(number);
             if popped.is_some() {
                 return popped;
             }
@@ -263,8 +284,9 @@ impl<T: Clone> Queue<T> {
 
     /// Ends a run. Gives how long it took; `None` for a key that does not run.
     pub fn finish(&mut self, key: &ObjectKey, outcome: Outcome, now: Moment) -> Option<Duration> {
-        let lane = self.lanes.get_mut(&key.cluster)?;
-        let run = lane.running.remove(key)?;
+        let lane = self.lane(&key.cluster)?;
+        let hashed = self.hashed(key);
+        let run = self.lanes[lane].end(hashed)?;
         self.running -= 1;
         let failures = match outcome {
             Outcome::Done | Outcome::After(_) => 0,
@@ -280,13 +302,18 @@ impl<T: Clone> Queue<T> {
         };
         if let Some((delay, priority)) = wake {
             let wake = Wake { at: now + delay, token: self.fresh_id(), priority };
-            self.delay(run.route, key, failures, wake);
+            self.delay(lane, run.route, hashed, failures, wake);
         }
         if let Some((route, nudge)) = run.again {
-            self.ready(&key.cluster, route, key, nudge, now);
+            let token = self.fresh_id();
+            if let Some(route) = self.lanes[lane].route(route)
+                && let Some(place) = route.place_or_new(hashed, usize::MAX)
+            {
+                self.adds += u64::from(route.make_ready(place, nudge, token, now));
+            }
         }
-        self.enlist(&key.cluster);
-        self.forget_empty_lane(&key.cluster);
+        self.enlist(lane);
+        self.forget_if_empty(lane, &key.cluster);
         Some(now.since(run.since))
     }
 
@@ -302,12 +329,13 @@ impl<T: Clone> Queue<T> {
 
     /// Ready keys of open shards, by priority.
     pub fn depth(&self) -> [usize; 4] {
-        self.lanes.values().fold([0; 4], |sum, lane| lane.depth(sum))
+        self.lanes.iter().fold([0; 4], |sum, (_, lane)| lane.depth(sum))
     }
 
     /// Ready keys of open shards, by cluster.
     pub fn depth_by_cluster(&self) -> impl Iterator<Item = (&ClusterName, usize)> {
-        self.lanes.iter().map(|(cluster, lane)| (cluster, lane.depth([0; 4]).iter().sum()))
+        let depth = |lane: usize| self.lanes[lane].depth([0; 4]).iter().sum();
+        self.by_name.iter().map(move |(cluster, lane)| (cluster, depth(*lane)))
     }
 
     /// Keys that wait for a retry or a wake-up.
@@ -322,12 +350,20 @@ impl<T: Clone> Queue<T> {
 
     /// Since when each running key runs.
     pub fn running_since(&self) -> impl Iterator<Item = Moment> {
-        self.lanes.values().flat_map(|lane| lane.running.values().map(|run| run.since))
+        self.lanes.iter().flat_map(|(_, lane)| lane.running().iter().map(|run| run.since))
     }
 
     /// Since when the key is ready that is ready longest.
     pub fn oldest(&self) -> Option<Moment> {
-        self.lanes.values().flat_map(|lane| lane.routes.iter()).filter_map(Route::oldest).min()
+        self.lanes.iter().flat_map(|(_, lane)| &lane.routes).filter_map(Route::oldest).min()
+    }
+
+    fn lane(&self, cluster: &ClusterName) -> Option<usize> {
+        self.by_name.get(cluster).copied()
+    }
+
+    fn hashed<'k>(&self, key: &'k ObjectKey) -> Hashed<'k> {
+        Hashed { key, hash: self.hasher.hash_one((&key.namespace, &key.name)) }
     }
 
     fn fresh_id(&mut self) -> u64 {
@@ -340,62 +376,50 @@ impl<T: Clone> Queue<T> {
         while let Some(first) = self.delayed.first_entry()
             && first.key().0 <= now
         {
-            let (route, key) = first.remove();
-            let lane = self.lanes.get_mut(&key.cluster);
-            let wake = lane.and_then(|lane| lane.route(route)?.take_wake(&key));
-            if let Some(Wake { priority, .. }) = wake {
+            let waking = first.key().1;
+            let Delayed { lane, route, place } = first.remove();
+            let token = self.fresh_id();
+            // Where a route is closed its wake-ups are dropped: this one's is there.
+            let Some(route) = self.lanes.get_mut(lane).and_then(|lane| lane.route(route)) else {
+                continue;
+            };
+            if let Some(Wake { priority, .. }) = route.take_wake(place, waking) {
                 let retry = priority == Priority::Retry;
                 let nudge = Nudge { priority, retry, span: Span::none() };
-                self.ready(&key.cluster, route, &key, nudge, now);
+                self.adds += u64::from(route.make_ready(place, nudge, token, now));
+                self.enlist(lane);
             }
-        }
-    }
-
-    /// Makes a key ready under a route, if the route is still there.
-    fn ready(
-        &mut self,
-        cluster: &ClusterName,
-        route: RouteId,
-        key: &ObjectKey,
-        nudge: Nudge,
-        now: Moment,
-    ) {
-        let token = self.fresh_id();
-        let lane = self.lanes.get_mut(cluster);
-        if let Some(route) = lane.and_then(|lane| lane.route(route)) {
-            self.adds += u64::from(route.make_ready(key, nudge, token, now));
-            self.enlist(cluster);
         }
     }
 
     /// Lets a key wait under the route its run began under; if that is gone, so is the wait.
-    fn delay(&mut self, route: RouteId, key: &ObjectKey, failures: u32, wake: Wake) {
-        let lane = self.lanes.get_mut(&key.cluster);
-        if let Some(route) = lane.and_then(|lane| lane.route(route)) {
-            if let Some(replaced) = route.delay(key, failures, wake) {
-                self.delayed.remove(&(replaced.at, replaced.token));
-            }
-            self.delayed.insert((wake.at, wake.token), (route.id, key.clone()));
-            self.retries += 1;
+    fn delay(&mut self, lane: usize, id: RouteId, key: Hashed<'_>, failures: u32, wake: Wake) {
+        let Some(route) = self.lanes[lane].route(id) else { return };
+        let Some(place) = route.place_or_new(key, usize::MAX) else { return };
+        if let Some(replaced) = route.delay(place, failures, wake) {
+            self.delayed.remove(&(replaced.at, replaced.token));
         }
+        self.delayed.insert((wake.at, wake.token), Delayed { lane, route: id, place });
+        self.retries += 1;
     }
 
     /// Gives a cluster its turn, if it has something to give out and room to run it.
-    fn enlist(&mut self, cluster: &ClusterName) {
-        if let Some(lane) = self.lanes.get_mut(cluster)
-            && !lane.has_turn
-            && lane.running.len() < self.limits.per_cluster
+    fn enlist(&mut self, number: usize) {
+        let lane = &mut self.lanes[number];
+        if !lane.has_turn
+            && lane.running().len() < self.limits.per_cluster
             && lane.routes.iter().any(Route::has_ready)
         {
             lane.has_turn = true;
-            self.turns.push_back(cluster.clone());
+            self.turns.push_back(number);
         }
     }
 
-    fn forget_empty_lane(&mut self, cluster: &ClusterName) {
-        if self.lanes.get(cluster).is_some_and(|l| l.is_empty()) {
-            self.lanes.remove(cluster);
-            self.turns.retain(|turn| turn != cluster);
+    fn forget_if_empty(&mut self, number: usize, cluster: &ClusterName) {
+        if self.lanes[number].is_empty() {
+            self.lanes.remove(number);
+            self.by_name.remove(cluster);
+            self.turns.retain(|turn| *turn != number);
         }
     }
 }

@@ -6,6 +6,7 @@ pub mod core;
 mod lane;
 #[cfg(test)]
 mod laws;
+mod route;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -37,7 +38,7 @@ pub(crate) type Routed = (ObjectKey, Option<u64>);
 pub(crate) struct WorkQueue {
     name: ControllerName,
     clock: Arc<dyn Clock>,
-    state: Mutex<Queue<Tenure>>,
+    state: Mutex<Queue<Arc<Tenure>>>,
     metrics: QueueMetrics,
     /// Something may be ready. One waiter, the runner.
     ready: Notify,
@@ -79,7 +80,7 @@ impl WorkQueue {
     }
 
     /// Acts on the state, then counts what became ready.
-    fn with<T>(&self, act: impl FnOnce(&mut Queue<Tenure>, Moment) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut Queue<Arc<Tenure>>, Moment) -> T) -> T {
         let now = self.clock.now();
         let mut state = self.state.lock().expect("no holder of this lock panics");
         let result = act(&mut state, now);
@@ -92,8 +93,8 @@ impl WorkQueue {
 
     /// Begins to gather keys for a tenure.
     pub(crate) fn warm(&self, tenure: Tenure) {
-        let Tenure { shard, epoch, .. } = tenure.clone();
-        self.with(|queue, _| queue.warm(&shard, epoch, tenure));
+        let tenure = Arc::new(tenure);
+        self.with(|queue, _| queue.warm(&tenure.shard, tenure.epoch, Arc::clone(&tenure)));
     }
 
     /// Lets the keys of a tenure be given out.
@@ -162,7 +163,7 @@ impl WorkQueue {
     }
 
     /// The next key; waits until there is one. Only the runner calls this.
-    pub(crate) async fn next(&self) -> Popped<Tenure> {
+    pub(crate) async fn next(&self) -> Popped<Arc<Tenure>> {
         loop {
             let (popped, due) = self.with(|queue, now| {
                 let popped = queue.pop(now);

@@ -68,7 +68,7 @@ async fn read(
     namespace: &str,
     objects: usize,
 ) -> Result<Reading> {
-    let task = Task { mode, namespace, objects, workers: 1 };
+    let task = Task { mode, namespace, objects, workers: 1, kubeconfig: None };
     let mut running = Running::settled(arena, peer, task).await?;
     // The heap last: to tell it, garbage is collected.
     let (cpu, resident) = (running.cpu()?, running.resident()?);

@@ -1,12 +1,17 @@
 //! How soon a change is reconciled, when there is nothing else to do; and what connections that
 //! takes.
 
-use anyhow::Result;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
 
 use super::Plan;
 use super::arena::{Arena, FULL};
 use super::peer::{Line, Peer, Running, Task};
 use super::table::{Figure, Target, Unit, quantile};
+use crate::real::link::Link;
 use crate::real::wait;
 
 /// Changes, one after the other.
@@ -27,7 +32,13 @@ pub async fn latency(arena: &Arena<'_>, plan: Plan) -> Result<Vec<Figure>> {
         (percent, Figure::new(name, Unit::Millis, &targets))
     });
     for peer in plan.turns(&Peer::CONTROLLERS) {
-        let task = Task { mode: "latency", namespace: FULL, objects: arena.objects, workers: 10 };
+        let task = Task {
+            mode: "latency",
+            namespace: FULL,
+            objects: arena.objects,
+            workers: 10,
+            kubeconfig: None,
+        };
         let mut running = Running::settled(arena, peer, task).await?;
         let mut took = Vec::with_capacity(CHANGES);
         for change in 0..CHANGES {
@@ -65,11 +76,27 @@ pub async fn connections(arena: &Arena<'_>, plan: Plan) -> Result<Vec<Figure>> {
         Unit::Count,
         &[Target::Bound(MAX_CONNECTIONS)],
     );
+    // By a way of its own, so that connections of a home are not counted: Leases would go to another
+    // cluster where the fleet is large.
+    let server = SocketAddr::from((Ipv4Addr::LOCALHOST, arena.plane.port()));
+    let link = Link::to(server).await?;
+    let kubeconfig = through(arena, &link)?;
     for peer in plan.turns(&Peer::CONTROLLERS) {
-        let task = Task { mode: "kinds", namespace: FULL, objects: 1, workers: 1 };
+        let kubeconfig = Some(&*kubeconfig);
+        let task = Task { mode: "kinds", namespace: FULL, objects: 1, workers: 1, kubeconfig };
         let running = Running::settled(arena, peer, task).await?;
-        figure.add(peer, running.connections(arena.plane.port())? as f64);
+        figure.add(peer, running.connections(link.address().port())? as f64);
         running.end().await?;
     }
     Ok(vec![figure])
+}
+
+/// The server's kubeconfig, but by way of the link.
+fn through(arena: &Arena<'_>, link: &Link) -> Result<PathBuf> {
+    let text = fs::read_to_string(&arena.plane.kubeconfig)?;
+    let (from, to) = (format!(":{}", arena.plane.port()), format!(":{}", link.address().port()));
+    ensure!(text.matches(&from).count() == 1, "the kubeconfig names its server once");
+    let path = arena.scene.dir().join("through-link.kubeconfig");
+    fs::write(&path, text.replace(&from, &to))?;
+    Ok(path)
 }

@@ -1,7 +1,8 @@
 //! A peer as a process: what is said to it, and what it says in lines of JSON.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -75,6 +76,21 @@ pub struct Task<'a> {
     pub objects: usize,
     /// How many are reconciled at once.
     pub workers: usize,
+    /// The kubeconfig to go by, if it is not the server's own: then the server's own is that of the
+    /// home of a peer that has one.
+    pub kubeconfig: Option<&'a Path>,
+}
+
+impl Task<'_> {
+    /// Where the peer is to work, as arguments.
+    fn places<'p>(&'p self, peer: Peer, server: &'p Path) -> Vec<&'p OsStr> {
+        let mut places =
+            vec![OsStr::new("--kubeconfig"), self.kubeconfig.unwrap_or(server).as_ref()];
+        if peer == Peer::Leasehold && self.kubeconfig.is_some() {
+            places.extend([OsStr::new("--home"), server.as_ref()]);
+        }
+        places
+    }
 }
 
 /// What a peer says.
@@ -113,6 +129,8 @@ pub enum Line {
     Queue {
         /// Keys added, taken and finished a second.
         per_second: f64,
+        /// The same of a queue without priorities, where the peer has one too.
+        plain_per_second: Option<f64>,
     },
 }
 
@@ -152,8 +170,7 @@ impl Running {
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .arg(peer.program(arena.scene.tools()))
-            .arg("--kubeconfig")
-            .arg(&arena.plane.kubeconfig)
+            .args(task.places(peer, &arena.plane.kubeconfig))
             .args(["--mode", mode, "--namespace", task.namespace])
             .args(["--objects", &task.objects.to_string()])
             .args(["--workers", &task.workers.to_string()])
@@ -342,7 +359,10 @@ mod tests {
                 r#"{"event":"heap","bytes":5,"cache_bytes":4}"#,
                 Line::Heap { bytes: 5, cache_bytes: Some(4) },
             ),
-            (r#"{"event":"queue","keys":9,"per_second":7.5}"#, Line::Queue { per_second: 7.5 }),
+            (
+                r#"{"event":"queue","keys":9,"per_second":7.5}"#,
+                Line::Queue { per_second: 7.5, plain_per_second: None },
+            ),
         ] {
             assert_eq!(parse(text).unwrap(), expect, "{text}");
         }

@@ -11,28 +11,35 @@ use super::table::{Figure, Target, Unit};
 use crate::real::process;
 use crate::real::tools::Tools;
 
-/// Keys that one thread adds and another takes and finishes, in a second.
+/// Keys that one thread adds and another takes and finishes, in a second: beside the queue that
+/// controllers have on controller-runtime, which knows priorities as ours does, and beside client-go's,
+/// which does not.
 ///
 /// # Errors
 /// If a program fails.
 pub fn queues(tools: &Tools, plan: Plan) -> Result<Vec<Figure>> {
-    let target = Target::Lead(5.0, Peer::ControllerRuntime);
-    let mut figure = Figure::new("queue add + get + done", Unit::PerSecond, &[target]);
+    let row = |what, times| {
+        Figure::new(what, Unit::PerSecond, &[Target::Lead(times, Peer::ControllerRuntime)])
+    };
+    let mut figure = row("queue add + get + done", 5.0);
+    let mut plain = row("queue, peer's without priorities", 1.0);
     for peer in plan.turns(&[Peer::Leasehold, Peer::ControllerRuntime]) {
         let (program, arguments) = match peer {
             Peer::Leasehold => (tools.queue_speed(), ["--only", "pass"]),
             _ => (peer.program(tools), ["--mode", "queue"]),
         };
-        figure.add(peer, measure(&program, &arguments)?);
+        let (per_second, plain_per_second) = measure(&program, &arguments)?;
+        figure.add(peer, per_second);
+        plain.add(peer, plain_per_second.unwrap_or(per_second));
     }
-    Ok(vec![figure])
+    Ok(vec![figure, plain])
 }
 
-fn measure(program: &Path, arguments: &[&str]) -> Result<f64> {
+fn measure(program: &Path, arguments: &[&str]) -> Result<(f64, Option<f64>)> {
     let said = process::run(Command::new(program).args(arguments))?;
     let lines = said.lines().map(parse).collect::<Result<Vec<_>>>()?;
     let found = lines.into_iter().find_map(|line| match line {
-        Line::Queue { per_second } => Some(per_second),
+        Line::Queue { per_second, plain_per_second } => Some((per_second, plain_per_second)),
         _ => None,
     });
     found.with_context(|| format!("{} told no speed", program.display()))

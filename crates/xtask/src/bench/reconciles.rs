@@ -27,8 +27,13 @@ pub async fn patches(arena: &Arena<'_>, plan: Plan) -> Result<Vec<Figure>> {
     let mut figure =
         Figure::new("CPU per status-patch reconcile, 10 workers", Unit::Micros, &targets);
     for peer in plan.turns(&Peer::ALL) {
-        let task =
-            Task { mode: "patch", namespace: FULL, objects: arena.objects, workers: PATCHERS };
+        let task = Task {
+            mode: "patch",
+            namespace: FULL,
+            objects: arena.objects,
+            workers: PATCHERS,
+            kubeconfig: None,
+        };
         let mut running = Running::settled(arena, peer, task).await?;
         let before = running.cpu()?;
         running.reconcile_all(arena).await?;
@@ -53,7 +58,13 @@ pub async fn noops(arena: &Arena<'_>, plan: Plan) -> Result<Vec<Figure>> {
         let name = format!("no-op reconciles, {workers} {plural}");
         let mut figure = Figure::new(name, Unit::PerSecond, &targets);
         for peer in plan.turns(&Peer::CONTROLLERS) {
-            let task = Task { mode: "noop", namespace: FULL, objects: arena.objects, workers };
+            let task = Task {
+                mode: "noop",
+                namespace: FULL,
+                objects: arena.objects,
+                workers,
+                kubeconfig: None,
+            };
             let mut running = Running::settled(arena, peer, task).await?;
             for _ in 0..REPEATS {
                 let seconds = running.reconcile_all(arena).await?;

@@ -33,7 +33,6 @@ mod fixture;
 mod gap;
 mod history;
 mod journal;
-mod link;
 mod oracle;
 mod replica;
 pub mod report;

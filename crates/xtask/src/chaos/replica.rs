@@ -12,8 +12,8 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::history::Life;
-use super::link::{Link, Passage};
 use crate::real::control_plane::free_port;
+use crate::real::link::{Link, Passage};
 use crate::real::manager::{Manager, NAMESPACE};
 use crate::real::{Scene, wait};
 

@@ -19,6 +19,7 @@ pub mod embedded;
 mod helm;
 mod image;
 pub mod kubectl;
+pub mod link;
 pub mod load;
 pub mod manager;
 mod node;

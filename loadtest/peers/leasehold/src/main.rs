@@ -83,7 +83,10 @@ fn reconciling(args: &Args) -> ControllerSpec {
 async fn main() -> Result<()> {
     let args = Args::parse();
     let mut requests = Requests::listen();
-    let home = Home::Kubeconfig { path: args.kubeconfig.clone(), context: None };
+    let home = Home::Kubeconfig {
+        path: args.home.clone().unwrap_or_else(|| args.kubeconfig.clone()),
+        context: None,
+    };
     let source = KubeconfigSource { path: args.kubeconfig.clone(), contexts: None };
     let clusters = ClusterSources { kubeconfigs: vec![source], ..ClusterSources::default() };
     let config = Config::new(home, NAME, clusters);

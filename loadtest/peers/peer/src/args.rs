@@ -12,6 +12,9 @@ pub struct Args {
     /// Where the cluster is.
     #[arg(long)]
     pub kubeconfig: PathBuf,
+    /// Where the members of the fleet meet, for a peer that is of one; the same cluster unless told.
+    #[arg(long)]
+    pub home: Option<PathBuf>,
     /// What to do there.
     #[arg(long, value_enum)]
     pub mode: Mode,

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::Round;
 use crate::chaos::field::Field;
-use crate::chaos::link::Passage;
 use crate::chaos::replica::HOME;
+use crate::real::link::Passage;
 
 /// Nearly twice a Lease: long enough for others to take over.
 const CUT_FOR: Duration = Duration::from_secs(15);

@@ -1,6 +1,6 @@
-//! A way from one replica to one API server that can be disturbed: a TCP proxy.
+//! A way from one process to one API server that can be disturbed: a TCP proxy.
 //!
-//! It passes bytes and knows nothing of TLS, so what it carries is what the replica and the server
+//! It passes bytes and knows nothing of TLS, so what it carries is what the process and the server
 //! agreed upon. Silence is that of a network whose packets get lost: connections stay open, nothing
 //! arrives, and what was under way arrives late when the silence ends, as TCP would repeat it.
 
