@@ -14,12 +14,15 @@ use engine::ControllerSpec;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
+pub mod blogpost;
 pub mod configmonitor;
 pub mod label;
 mod refusal;
+pub mod restartpods;
 mod rights;
 pub mod tdset;
 
+pub use blogpost::BlogPost;
 pub use configmonitor::ConfigMonitor;
 pub use tdset::TDSet;
 
@@ -30,8 +33,8 @@ pub struct Builtin {
     pub name: &'static str,
     /// Makes it, with this many workers in each cluster.
     pub build: fn(usize) -> ControllerSpec,
-    /// Its CRD, made from the Rust types.
-    pub crd: fn() -> CustomResourceDefinition,
+    /// Its CRD, made from the Rust types, if it has one of its own.
+    pub crd: Option<fn() -> CustomResourceDefinition>,
     /// The rights it needs in every workload cluster.
     pub rbac: fn() -> Vec<PolicyRule>,
     /// A manifest that shows it at work.
@@ -39,7 +42,8 @@ pub struct Builtin {
 }
 
 /// Every controller, in order of their names.
-pub const BUILTINS: &[Builtin] = &[configmonitor::BUILTIN, tdset::BUILTIN];
+pub const BUILTINS: &[Builtin] =
+    &[blogpost::BUILTIN, configmonitor::BUILTIN, restartpods::BUILTIN, tdset::BUILTIN];
 
 /// The names of all controllers.
 pub fn all() -> impl Iterator<Item = &'static str> {
@@ -58,5 +62,5 @@ pub fn build(name: &str, workers: usize) -> Option<ControllerSpec> {
 
 /// The CRDs of all controllers.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    BUILTINS.iter().map(|builtin| (builtin.crd)()).collect()
+    BUILTINS.iter().filter_map(|builtin| builtin.crd).map(|crd| crd()).collect()
 }

@@ -2,10 +2,10 @@
 //! neither gets worse with the number of keys.
 //!
 //! `cargo run --release -p engine --example queue_speed`, or with `--only pass` the line of JSON that
-//! `cargo xtask bench` holds beside those of controller-runtime and client-go. One thread adds a million keys, no two alike,
-//! another takes and finishes them, as the feeds and the runner do: the queue is behind a lock, and
-//! who finds it empty waits to be notified. Bytes are what Rust's allocator was asked for; CPU time
-//! is the thread's, from `/proc/thread-self/schedstat`.
+//! `cargo xtask bench` holds beside those of controller-runtime and client-go. One thread adds a
+//! million keys, no two alike, another takes and finishes them, as the feeds and the runner do: the
+//! queue is behind a lock, and who finds it empty waits to be notified. Bytes are what Rust's
+//! allocator was asked for; CPU time is the thread's, from `/proc/thread-self/schedstat`.
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
 use std::alloc::System;

@@ -1,5 +1,7 @@
 //! The built-in controllers through the engine, over an embedded API server, on paused time.
 
+mod blogpost;
 mod configmonitor;
 mod crash;
+mod restartpods;
 mod tdset;

@@ -1,7 +1,8 @@
 //! ConfigMonitor: Pods restart once for each change of a ConfigMap's content.
 //!
 //! In data order: [`api`] is what users write and where decisions are recorded; [`content`]
-//! reduces a ConfigMap to a hash; [`plan`] decides whom to restart; [`reconcile`] does it.
+//! reduces a ConfigMap to a hash; [`plan`] decides whom to restart; [`reconcile`] records that and
+//! has `restart` do it.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
@@ -10,6 +11,7 @@ pub mod api;
 pub mod content;
 pub mod plan;
 pub mod reconcile;
+pub(crate) mod restart;
 
 pub use api::ConfigMonitor;
 
@@ -22,7 +24,7 @@ pub const FIELD_MANAGER: &str = "configmonitor.leasehold.dev";
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "configmonitor",
-    crd: ConfigMonitor::crd,
+    crd: Some(ConfigMonitor::crd),
     build: reconcile::controller,
     rbac,
     example: include_str!("../../../../examples/configmonitor.yaml"),

@@ -129,12 +129,32 @@ pub fn decide(monitor: &ConfigMonitor, config_map: Option<&ConfigMap>) -> Decisi
     // What is on record about another ConfigMap says nothing about this one.
     let record = monitor.status.as_ref().filter(|status| status.config_map.as_ref() == Some(&name));
     let pending = record.and_then(|status| status.pending.as_ref());
-    let recorded = record.and_then(|status| status.hash.as_ref());
+    let recorded = record.and_then(|status| status.hash.as_deref());
+    match change(recorded, pending, &hash) {
+        Change::Resume(pending) => Decision::Resume(pending.clone()),
+        Change::None => Decision::Current { config_map: name, hash },
+        Change::Restart => Decision::Restart { config_map: name, hash },
+    }
+}
+
+/// What the content asks for, beside what is on record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// It is the one recorded, or is seen for the first time.
+    None,
+    /// It is another: restart for it.
+    Restart,
+    /// A restart for it is on record and not known to be finished.
+    Resume(&'a Pending),
+}
+
+/// What content `hash` asks for where `recorded` is the last and `pending` a restart that is decided.
+pub fn change<'a>(recorded: Option<&str>, pending: Option<&'a Pending>, hash: &str) -> Change<'a> {
     match (pending, recorded) {
-        (Some(pending), _) if pending.hash == hash => Decision::Resume(pending.clone()),
-        (None, Some(recorded)) if *recorded == hash => Decision::Current { config_map: name, hash },
-        (None, None) => Decision::Current { config_map: name, hash },
-        _ => Decision::Restart { config_map: name, hash },
+        (Some(pending), _) if pending.hash == hash => Change::Resume(pending),
+        (None, None) => Change::None,
+        (None, Some(recorded)) if recorded == hash => Change::None,
+        _ => Change::Restart,
     }
 }
 

@@ -4,30 +4,25 @@
 //! a restart is decided or resumed, the monitor and its ConfigMap are read from the server. The
 //! write that records the decision carries the resourceVersion of that read.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::{
     Action, Context, Controller, ControllerSpec, Event, Lookup, ReconcileError, Reconciler,
     Selector,
 };
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Resource, ResourceExt};
 use model::ObjectKey;
-use serde_json::json;
 
 use super::FIELD_MANAGER;
-use super::api::{ConfigMonitor, Pending, PodRef, Workload, WorkloadKind};
+use super::api::{ConfigMonitor, Pending};
 use super::plan::{
-    Decision, MAX_TARGETS, Outcome, config_map_name, decide, deployment_of, pending, replica_sets,
-    restartable, selects, status,
+    Decision, MAX_TARGETS, Outcome, config_map_name, decide, restartable, selects, status,
 };
+use super::restart::Restarts;
 use crate::label::label_value;
-use crate::refusal::{is_gone, is_gone_or_replaced, refusal};
+use crate::refusal::refusal;
 
 /// Reconciles ConfigMonitors.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,8 +75,10 @@ impl Reconciler for ConfigMonitorReconciler {
             Ok(name) => ctx.get::<ConfigMap>(namespace, name)?,
             Err(_) => None,
         };
-        let turn =
-            Turn { ctx, namespace: namespace.unwrap_or_default(), pods: pods(ctx, &monitor)? };
+        let annotation = format!("configmonitor.leasehold.dev/{}", label_value(&key.name));
+        let pods = pods(ctx, &monitor)?;
+        let restarts = Restarts::new(ctx, namespace.unwrap_or_default(), pods, annotation);
+        let turn = Turn { ctx, restarts };
         match decide(&monitor, config_map.as_deref()) {
             Decision::Restart { .. } | Decision::Resume(_) => turn.restart(&key.name).await?,
             undisturbed => {
@@ -107,32 +104,22 @@ fn pods(ctx: &Context, monitor: &ConfigMonitor) -> Result<Vec<Arc<Pod>>, Reconci
 /// One reconcile of one monitor.
 struct Turn<'a> {
     ctx: &'a Context,
-    namespace: &'a str,
-    pods: Vec<Arc<Pod>>,
+    restarts: Restarts<'a>,
 }
 
 impl Turn<'_> {
-    fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
-        Api::namespaced(self.ctx.client(), self.namespace)
-    }
-
     /// Decides on what the server says, and carries the decision out.
     async fn restart(&self, name: &str) -> Result<(), ReconcileError> {
-        let Some(monitor) = self.api::<ConfigMonitor>().get_opt(name).await? else {
+        let Some(monitor) = self.restarts.api::<ConfigMonitor>().get_opt(name).await? else {
             return Ok(());
         };
         let config_map = match config_map_name(&monitor.spec) {
-            Ok(name) => self.api::<ConfigMap>().get_opt(name).await?,
+            Ok(name) => self.restarts.api::<ConfigMap>().get_opt(name).await?,
             Err(_) => None,
         };
         match decide(&monitor, config_map.as_ref()) {
             Decision::Restart { config_map, hash } => {
-                let deployments = self.deployments().await?;
-                let pods = self.pods.iter().map(Arc::as_ref);
-                let pending = pending(hash, pods, &deployments);
+                let pending = self.restarts.pending(hash).await?;
                 self.begin(monitor, config_map, pending).await
             }
             Decision::Resume(pending) => self.carry_out(&monitor, pending).await,
@@ -161,24 +148,13 @@ impl Turn<'_> {
         }
     }
 
-    /// Restarts what the decision names, all of it: one target that is refused holds up no other.
+    /// Restarts what the decision names, and records that it is done, or why it is not.
     async fn carry_out(
         &self,
         monitor: &ConfigMonitor,
         pending: Pending,
     ) -> Result<(), ReconcileError> {
-        let mut failure = None;
-        for workload in &pending.workloads {
-            if let Err(error) = self.roll_out(monitor, workload, &pending.hash).await {
-                failure = failure.or(Some(error).filter(|error| !is_gone(error)));
-            }
-        }
-        for pod in &pending.pods {
-            if let Err(error) = self.delete(pod).await {
-                failure = failure.or(Some(error).filter(|error| !is_gone_or_replaced(error)));
-            }
-        }
-        if let Some(error) = failure {
+        if let Err(error) = self.restarts.carry_out(&pending).await {
             if let Some(words) = refusal(&error) {
                 self.record(monitor, &Outcome::Refused(words)).await?;
             }
@@ -197,68 +173,13 @@ impl Turn<'_> {
         }
     }
 
-    /// Writes the content's hash into the Pod template. Where it already stands the server changes
-    /// nothing, so that a rollout is never begun twice for one change.
-    ///
-    /// A merge patch touches this one annotation. Server-side apply would drop those of other
-    /// monitors of the same workload, for all share our field manager.
-    async fn roll_out(
-        &self,
-        monitor: &ConfigMonitor,
-        workload: &Workload,
-        hash: &str,
-    ) -> Result<(), kube::Error> {
-        let annotation =
-            format!("configmonitor.leasehold.dev/{}", label_value(&monitor.name_any()));
-        let patch = Patch::Merge(json!({
-            "spec": {"template": {"metadata": {"annotations": {annotation: hash}}}}
-        }));
-        let params =
-            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let name = &workload.name;
-        match workload.kind {
-            WorkloadKind::Deployment => {
-                self.api::<Deployment>().patch_metadata(name, &params, &patch).await?;
-            }
-            WorkloadKind::StatefulSet => {
-                self.api::<StatefulSet>().patch_metadata(name, &params, &patch).await?;
-            }
-            WorkloadKind::DaemonSet => {
-                self.api::<DaemonSet>().patch_metadata(name, &params, &patch).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Deletes one incarnation of a Pod.
-    async fn delete(&self, pod: &PodRef) -> Result<(), kube::Error> {
-        let pinned = Preconditions { uid: Some(pod.uid.clone()), resource_version: None };
-        let params = DeleteParams::default().preconditions(pinned);
-        self.api::<Pod>().delete(&pod.name, &params).await.map(drop)
-    }
-
-    /// The Deployment of each ReplicaSet that has one, among the owners of the Pods. Asked of the
-    /// server, once per change: it is not worth a watch.
-    async fn deployments(&self) -> Result<BTreeMap<String, String>, ReconcileError> {
-        let api = self.api::<ReplicaSet>();
-        let mut deployments = BTreeMap::new();
-        for name in replica_sets(self.pods.iter().map(Arc::as_ref)) {
-            let found = api.get_metadata_opt(&name).await?;
-            let owners = found.map(|set| set.metadata.owner_references.unwrap_or_default());
-            if let Some(deployment) = owners.as_deref().and_then(deployment_of) {
-                deployments.insert(name, deployment.to_owned());
-            }
-        }
-        Ok(deployments)
-    }
-
     /// Writes the status if it says something new. The monitor as it then is; `None` if it is gone.
     async fn record(
         &self,
         monitor: &ConfigMonitor,
         outcome: &Outcome,
     ) -> Result<Option<ConfigMonitor>, ReconcileError> {
-        let status = status(monitor, outcome, self.pods.len(), self.ctx.now());
+        let status = status(monitor, outcome, self.restarts.count(), self.ctx.now());
         if monitor.status.as_ref() == Some(&status) {
             return Ok(Some(monitor.clone()));
         }

@@ -24,7 +24,7 @@ pub const FIELD_MANAGER: &str = "tdset.leasehold.dev";
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "tdset",
-    crd: TDSet::crd,
+    crd: Some(TDSet::crd),
     build: reconcile::controller,
     rbac,
     example: include_str!("../../../../examples/tdset.yaml"),

@@ -1,0 +1,50 @@
+//! The `BlogPost` resource (`iximiuz.com/v1alpha1`).
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A post of a blog.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "iximiuz.com",
+    version = "v1alpha1",
+    kind = "BlogPost",
+    plural = "blogposts",
+    category = "leasehold",
+    namespaced,
+    status = "BlogPostStatus",
+    derive = "PartialEq",
+    doc = "A BlogPost gets the time at which it was published.",
+    printcolumn(name = "Title", type_ = "string", json_path = ".spec.title"),
+    printcolumn(name = "Author", type_ = "string", json_path = ".spec.author"),
+    printcolumn(name = "Published", type_ = "date", json_path = ".status.publishedAt")
+)]
+pub struct BlogPostSpec {
+    /// What it is called.
+    #[schemars(length(min = 1))]
+    pub title: String,
+    /// Who wrote it.
+    #[schemars(length(min = 1))]
+    pub author: String,
+}
+
+/// When it was published.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BlogPostStatus {
+    /// The generation of the spec that this status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// When it was published, as RFC 3339 in UTC and whole seconds. Set once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published_at: Option<String>,
+    /// `Ready`, which holds once the post is published.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["type"]
+    ))]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,33 @@
+//! BlogPost: says when a post was published. The smallest controller there is.
+//!
+//! [`api`] is what users write; [`reconcile`] is all the rest. The tutorial
+//! (`crates/leasehold/TUTORIAL.md`) builds it step by step.
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::CustomResourceExt;
+
+pub mod api;
+pub mod reconcile;
+
+pub use api::BlogPost;
+
+use crate::Builtin;
+use crate::rights::{events, rule};
+
+/// The controller's row.
+pub(crate) const BUILTIN: Builtin = Builtin {
+    name: "blogpost",
+    crd: Some(BlogPost::crd),
+    build: reconcile::controller,
+    rbac,
+    example: include_str!("../../../../examples/blogpost.yaml"),
+};
+
+/// The rights of the controller in a workload cluster.
+fn rbac() -> Vec<PolicyRule> {
+    vec![
+        rule("iximiuz.com", &["blogposts"], &["list", "watch"]),
+        rule("iximiuz.com", &["blogposts/status"], &["update"]),
+        events(),
+    ]
+}

@@ -1,0 +1,87 @@
+//! Cache in, one status out.
+//!
+//! The status is replaced by resourceVersion, so that a cache that lags can never give a post a second
+//! time of publication: the server refuses the write, and the next look finds the first.
+
+use engine::condition::{Finding, conditions, whole_seconds};
+use engine::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
+use jiff::Timestamp;
+use model::ObjectKey;
+
+use super::api::{BlogPost, BlogPostStatus};
+
+/// Reconciles BlogPosts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BlogPostReconciler;
+
+/// The controller, with this many workers.
+pub fn controller(workers: usize) -> ControllerSpec {
+    Controller::for_kind::<BlogPost>(super::BUILTIN.name)
+        .workers(workers)
+        .reconciler(BlogPostReconciler)
+}
+
+impl Reconciler for BlogPostReconciler {
+    type Kind = BlogPost;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let namespace = key.namespace.as_deref();
+        let Some(post) = ctx.get::<BlogPost>(namespace, &key.name)? else {
+            return Ok(Action::Done);
+        };
+        if post.metadata.deletion_timestamp.is_some() {
+            return Ok(Action::Done);
+        }
+        let status = status(&post, ctx.now());
+        if post.status.as_ref() == Some(&status) {
+            return Ok(Action::Done);
+        }
+        let published = BlogPost { status: Some(status), ..(*post).clone() };
+        let written = ctx.update_status(&published).await?;
+        let is_new = post.status.as_ref().is_none_or(|status| status.published_at.is_none());
+        if written.is_some() && is_new {
+            let note = format!("{:?} by {} is published", post.spec.title, post.spec.author);
+            ctx.publish(Event::normal(&*post, "Published", "Publish", note)).await;
+        }
+        Ok(Action::Done)
+    }
+}
+
+/// The status that a post should have.
+pub fn status(post: &BlogPost, now: Timestamp) -> BlogPostStatus {
+    let before = post.status.clone().unwrap_or_default();
+    let published_at = before.published_at.unwrap_or_else(|| whole_seconds(now).0.to_string());
+    let generation = post.metadata.generation;
+    let ready = Finding {
+        type_: "Ready",
+        holds: true,
+        reason: "Published",
+        message: format!("published at {published_at}"),
+    };
+    BlogPostStatus {
+        observed_generation: generation,
+        conditions: conditions(vec![ready], &before.conditions, generation, now),
+        published_at: Some(published_at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::api::BlogPostSpec;
+    use super::*;
+
+    #[test]
+    fn a_post_is_published_once() {
+        let spec = BlogPostSpec { title: "On leases".to_owned(), author: "A. Writer".to_owned() };
+        let mut post = BlogPost::new("post", spec);
+        let at = |second| Timestamp::from_second(second).unwrap();
+        for (second, generation) in [(0, 1), (60, 1), (120, 2)] {
+            post.metadata.generation = Some(generation);
+            post.status = Some(status(&post, at(second)));
+            let status = post.status.as_ref().unwrap();
+            assert_eq!(status.published_at.as_deref(), Some("1970-01-01T00:00:00Z"));
+            assert_eq!(status.observed_generation, Some(generation));
+            assert_eq!(status.conditions[0].status, "True");
+        }
+    }
+}

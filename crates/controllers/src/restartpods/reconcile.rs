@@ -1,0 +1,175 @@
+//! The shell: the cache raises suspicion, the server is asked, the decision is recorded on the
+//! ConfigMap before it is carried out.
+//!
+//! Each record is written under the resourceVersion that it was decided from. A crash at any point
+//! repeats nothing, as with ConfigMonitor.
+
+use std::sync::Arc;
+
+use engine::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::ResourceExt;
+use kube::api::{ListParams, Patch, PatchParams};
+use model::ObjectKey;
+use serde_json::json;
+
+use super::FIELD_MANAGER;
+use super::annotation::{self, RECORD, RESTART_PODS, Record};
+use crate::configmonitor::content;
+use crate::configmonitor::plan::{Change, MAX_TARGETS, change, restartable};
+use crate::configmonitor::restart::Restarts;
+use crate::label::label_value;
+use crate::refusal::{is_gone, refusal};
+
+/// Reconciles ConfigMaps that are annotated.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RestartPodsReconciler;
+
+/// The controller, with this many workers.
+pub fn controller(workers: usize) -> ControllerSpec {
+    Controller::for_kind::<ConfigMap>(super::BUILTIN.name)
+        .predicate(|_: Option<&ConfigMap>, now: Option<&ConfigMap>| {
+            now.is_some_and(|map| map.annotations().contains_key(RESTART_PODS))
+        })
+        .field_manager(FIELD_MANAGER)
+        .workers(workers)
+        .reconciler(RestartPodsReconciler)
+}
+
+impl Reconciler for RestartPodsReconciler {
+    type Kind = ConfigMap;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let namespace = key.namespace.as_deref();
+        if let Some(found) = ctx.get::<ConfigMap>(namespace, &key.name)?
+            && asks_for_more(&found)
+        {
+            let annotation = format!("restart-pods.leasehold.dev/{}", label_value(&key.name));
+            let turn = Turn { ctx, namespace: namespace.unwrap_or_default(), annotation };
+            turn.go_on(&key.name).await?;
+        }
+        Ok(Action::Done)
+    }
+}
+
+/// Whether there is anything to do about a ConfigMap, going by itself alone.
+fn asks_for_more(map: &ConfigMap) -> bool {
+    if map.metadata.deletion_timestamp.is_some() {
+        return false;
+    }
+    let record = annotation::record(map);
+    match annotation::request(map) {
+        None => false,
+        Some(Err(invalid)) => record.problem != Some(invalid.to_string()),
+        Some(Ok(_)) => {
+            let hash = content::hash(map);
+            let change = change(record.hash.as_deref(), record.pending.as_ref(), &hash);
+            change != Change::None || record != record.clone().seen(hash)
+        }
+    }
+}
+
+/// One reconcile of one ConfigMap.
+struct Turn<'a> {
+    ctx: &'a Context,
+    namespace: &'a str,
+    annotation: String,
+}
+
+impl Turn<'_> {
+    /// Decides on what the server says, and carries the decision out.
+    async fn go_on(&self, name: &str) -> Result<(), ReconcileError> {
+        let api = self.restarts(Vec::new()).api::<ConfigMap>();
+        let Some(map) = api.get_opt(name).await?.filter(asks_for_more) else { return Ok(()) };
+        let record = annotation::record(&map);
+        let selector = match annotation::request(&map) {
+            None => return Ok(()),
+            Some(Err(invalid)) => return self.hindered(&map, record, invalid.to_string()).await,
+            Some(Ok((_, words))) => words.to_owned(),
+        };
+        let hash = content::hash(&map);
+        match change(record.hash.as_deref(), record.pending.as_ref(), &hash) {
+            Change::None => self.write(&map, &record.seen(hash)).await.map(drop),
+            Change::Resume(_) => self.carry_out(map, record).await,
+            Change::Restart => {
+                let pods = self.pods(&selector).await?;
+                let pending = self.restarts(pods).pending(hash).await?;
+                if pending.targets() > MAX_TARGETS {
+                    let count = pending.targets();
+                    let problem =
+                        format!("{count} to restart, {MAX_TARGETS} allowed: narrow {RESTART_PODS}");
+                    return self.hindered(&map, record, problem).await;
+                }
+                let record = record.decided(pending);
+                match self.write(&map, &record).await? {
+                    Some(map) => self.carry_out(map, record).await,
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Restarts what the record says, and records that it is done, or why it is not.
+    async fn carry_out(&self, map: ConfigMap, record: Record) -> Result<(), ReconcileError> {
+        let Some(pending) = record.pending.clone() else { return Ok(()) };
+        if let Err(error) = self.restarts(Vec::new()).carry_out(&pending).await {
+            if let Some(words) = refusal(&error) {
+                self.hindered(&map, record, words).await?;
+            }
+            return Err(error.into());
+        }
+        let written = self.write(&map, &record.restarted(self.ctx.now())).await?;
+        if written.is_some() && pending.targets() > 0 {
+            let note = format!("content changed: restarted {}", pending.summary());
+            self.ctx.publish(Event::normal(&map, "Restarted", "Restart", note)).await;
+        }
+        Ok(())
+    }
+
+    /// Says why nothing can be restarted: once, on the record and as an Event.
+    async fn hindered(
+        &self,
+        map: &ConfigMap,
+        record: Record,
+        problem: String,
+    ) -> Result<(), ReconcileError> {
+        if record.problem.as_ref() == Some(&problem) {
+            return Ok(());
+        }
+        self.write(map, &record.hindered(problem.clone())).await?;
+        self.ctx.publish(Event::warning(map, "NotRestarted", "Restart", problem)).await;
+        Ok(())
+    }
+
+    /// Writes the record, if nothing else was written since `map` was read. The ConfigMap as it then
+    /// is; `None` if it is gone.
+    async fn write(
+        &self,
+        map: &ConfigMap,
+        record: &Record,
+    ) -> Result<Option<ConfigMap>, ReconcileError> {
+        let text = serde_json::to_string(record).map_err(ReconcileError::terminal)?;
+        let patch = Patch::Merge(json!({"metadata": {
+            "resourceVersion": map.resource_version(), "annotations": {RECORD: text},
+        }}));
+        let field_manager = Some(FIELD_MANAGER.to_owned());
+        let params = PatchParams { field_manager, ..PatchParams::default() };
+        let api = self.restarts(Vec::new()).api::<ConfigMap>();
+        match api.patch(&map.name_any(), &params, &patch).await {
+            Ok(written) => Ok(Some(written)),
+            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The Pods to restart. Asked of the server, once per change: they are not worth a watch.
+    async fn pods(&self, selector: &str) -> Result<Vec<Arc<Pod>>, ReconcileError> {
+        let api = self.restarts(Vec::new()).api::<Pod>();
+        let found = api.list(&ListParams::default().labels(selector)).await?;
+        Ok(found.items.into_iter().filter(restartable).map(Arc::new).collect())
+    }
+
+    fn restarts(&self, pods: Vec<Arc<Pod>>) -> Restarts<'_> {
+        Restarts::new(self.ctx, self.namespace, pods, self.annotation.clone())
+    }
+}

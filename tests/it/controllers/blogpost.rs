@@ -1,0 +1,68 @@
+//! BlogPost: published once, whatever happens.
+
+use std::time::Duration;
+
+use controllers::BlogPost;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use leasehold::testing::TestEnv;
+use serde_json::json;
+
+use super::crash::at_every_write;
+
+const NAME: &str = "blog-post-1";
+
+async fn world() -> TestEnv {
+    let env = TestEnv::builder().at("2026-11-21T10:00:00Z").crds(controllers::crds());
+    let env = env.start().await;
+    env.apply(controllers::get("blogpost").unwrap().example).await;
+    env
+}
+
+fn posts(env: &TestEnv) -> Api<BlogPost> {
+    env.api("default")
+}
+
+async fn published(env: &TestEnv) -> String {
+    let post = env.until_condition(&posts(env), NAME, "Ready").await;
+    post.status.unwrap().published_at.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_example_is_published_once_and_then_left_alone() {
+    let mut env = world().await;
+    env.run(controllers::build("blogpost", 2));
+    let at = published(&env).await;
+    assert!(at.starts_with("2026-11-21T10:00:0"), "{at}");
+    let writes = env.server().history().len();
+    env.pass(Duration::from_secs(600)).await;
+    assert_eq!(env.server().history().len(), writes);
+
+    let patch = Patch::Merge(json!({"spec": {"title": "Another title"}}));
+    posts(&env).patch(NAME, &PatchParams::default(), &patch).await.unwrap();
+    let observed = |post: &BlogPost| post.status.as_ref().unwrap().observed_generation == Some(2);
+    env.until_object(&posts(&env), NAME, observed).await;
+    assert_eq!(published(&env).await, at);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_write_publishes_once_all_the_same() {
+    let writes = at_every_write(async |crash| {
+        let mut env = world().await;
+        crash.watch(&env);
+        let controllers = || controllers::build("blogpost", 2).into_iter().collect();
+        crash
+            .survived(&mut env, controllers, async |env| {
+                published(env).await;
+            })
+            .await;
+        let at = published(&env).await;
+        env.stop().await;
+        env.pass(Duration::from_secs(60)).await;
+        env.run(controllers());
+        env.pass(Duration::from_secs(60)).await;
+        assert_eq!(published(&env).await, at);
+    })
+    .await;
+    assert!(writes >= 1, "the status: {writes}");
+}

@@ -1,0 +1,149 @@
+//! ConfigMaps that name the Pods to restart: one restart for each change, whoever was up then.
+
+use std::time::Duration;
+
+use controllers::restartpods::annotation::{RECORD, RESTART_PODS, Record, record};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use leasehold::testing::TestEnv;
+use serde_json::{Value, json};
+
+use super::crash::at_every_write;
+
+const CONFIG_MAP: &str = "greeting";
+const DEPLOYMENT: &str = "greeter";
+
+fn start(env: &mut TestEnv) {
+    env.run(controllers::build("restart-pods", 2));
+}
+
+/// The example as it stands, seen once, with its Pod running.
+async fn example() -> TestEnv {
+    let mut env = TestEnv::builder().at("2026-11-21T10:00:00Z").start().await;
+    start(&mut env);
+    env.apply(controllers::get("restart-pods").unwrap().example).await;
+    env.until_object(&env.api::<Deployment>("default"), DEPLOYMENT, |found| {
+        found.status.as_ref().is_some_and(|status| status.ready_replicas == Some(1))
+    })
+    .await;
+    let seen = recorded(&env, |record| record.hash.is_some()).await;
+    assert_eq!(seen.restarts, 0, "the first sight restarts nothing");
+    env
+}
+
+fn maps(env: &TestEnv) -> Api<ConfigMap> {
+    env.api("default")
+}
+
+async fn recorded(env: &TestEnv, wanted: impl Fn(&Record) -> bool) -> Record {
+    let found = env.until_object(&maps(env), CONFIG_MAP, |map| wanted(&record(map))).await;
+    record(&found)
+}
+
+async fn restarts(env: &TestEnv, expect: i64) {
+    recorded(env, |record| record.restarts == expect && record.pending.is_none()).await;
+}
+
+async fn patch(env: &TestEnv, patch: Value) {
+    let patch = Patch::Merge(patch);
+    maps(env).patch(CONFIG_MAP, &PatchParams::default(), &patch).await.unwrap();
+}
+
+async fn edit(env: &TestEnv, value: &str) {
+    patch(env, json!({"data": {"greeting": value}})).await;
+}
+
+async fn annotate(env: &TestEnv, annotation: &str, value: Option<&str>) {
+    patch(env, json!({"metadata": {"annotations": {annotation: value}}})).await;
+}
+
+/// How often the Deployment's template was changed: its generation rises with each.
+async fn generation(env: &TestEnv) -> i64 {
+    let deployments: Api<Deployment> = env.api("default");
+    deployments.get(DEPLOYMENT).await.unwrap().metadata.generation.unwrap()
+}
+
+async fn warnings(env: &TestEnv) -> Vec<String> {
+    let events: Api<Event> = env.api("default");
+    let events = events.list(&ListParams::default()).await.unwrap().items.into_iter();
+    let warnings = events.filter(|event| event.type_.as_deref() == Some("Warning"));
+    warnings.filter_map(|event| event.note).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_change_restarts_once_and_what_is_no_content_never() {
+    let env = example().await;
+    let before = generation(&env).await;
+    for (change, value) in [(1, "Hello"), (2, "Good evening")] {
+        edit(&env, value).await;
+        restarts(&env, change).await;
+        patch(&env, json!({"metadata": {"labels": {"touched": value.len().to_string()}}})).await;
+        // A minute in which a second restart would show.
+        env.pass(Duration::from_secs(60)).await;
+        restarts(&env, change).await;
+        assert_eq!(generation(&env).await, before + change);
+    }
+    let writes = env.server().history().len();
+    env.pass(Duration::from_secs(600)).await;
+    assert_eq!(env.server().history().len(), writes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_while_the_manager_was_down_restarts_once() {
+    let mut env = example().await;
+    let before = generation(&env).await;
+    env.stop().await;
+    edit(&env, "while down").await;
+    start(&mut env);
+    restarts(&env, 1).await;
+    assert_eq!(generation(&env).await, before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_does_not_ask_is_left_alone_and_whoever_asks_wrongly_is_told_once() {
+    let env = example().await;
+    let before = generation(&env).await;
+    annotate(&env, RESTART_PODS, Some("app in greeter")).await;
+    let hindered = recorded(&env, |record| record.problem.is_some()).await;
+    assert!(hindered.problem.unwrap().contains("is no label selector"));
+    let writes = env.server().history().len();
+    env.pass(Duration::from_secs(600)).await;
+    assert_eq!(env.server().history().len(), writes);
+    assert_eq!(warnings(&env).await.len(), 1);
+    // What changed meanwhile counts when it is put right.
+    edit(&env, "meanwhile").await;
+    annotate(&env, RESTART_PODS, Some("app in (greeter)")).await;
+    restarts(&env, 1).await;
+    assert_eq!(generation(&env).await, before + 1);
+
+    annotate(&env, RESTART_PODS, None).await;
+    edit(&env, "nobody asks").await;
+    env.pass(Duration::from_secs(60)).await;
+    assert_eq!(generation(&env).await, before + 1);
+    // Whoever removes the record has the content seen for the first time.
+    annotate(&env, RECORD, None).await;
+    annotate(&env, RESTART_PODS, Some("app=greeter")).await;
+    restarts(&env, 0).await;
+    assert_eq!(generation(&env).await, before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_write_restarts_once_all_the_same() {
+    let writes = at_every_write(async |crash| {
+        let mut env = example().await;
+        let before = generation(&env).await;
+        env.stop().await;
+        edit(&env, "changed").await;
+        crash.watch(&env);
+        let controllers = || controllers::build("restart-pods", 2).into_iter().collect();
+        crash.survived(&mut env, controllers, async |env| restarts(env, 1).await).await;
+        env.pass(Duration::from_secs(60)).await;
+        restarts(&env, 1).await;
+        assert_eq!(generation(&env).await, before + 1);
+    })
+    .await;
+    assert!(writes >= 3, "the decision, the restart, the end: {writes}");
+}
