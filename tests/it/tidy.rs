@@ -241,6 +241,19 @@ fn paths_in_code(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn every_built_in_controller_has_its_page() {
+    let readme = read(&root().join("README.md"));
+    for builtin in controllers::BUILTINS {
+        let folder = format!("crates/controllers/src/{}", builtin.name.replace('-', ""));
+        let page = read(&root().join(&folder).join("README.md"));
+        let example = format!("```yaml\n{}\n```", builtin.example.trim_end());
+        assert!(page.contains(&example), "the page of {} shows its example", builtin.name);
+        let row = format!("| [`{}`]({folder}/README.md) |", builtin.name);
+        assert!(readme.contains(&row), "README.md lists {}", builtin.name);
+    }
+}
+
+#[test]
 fn generated_files_are_fresh() {
     let drift = xtask::codegen::drift(&root()).unwrap();
     assert!(drift.is_empty(), "run `cargo xtask codegen`: {drift:#?}");

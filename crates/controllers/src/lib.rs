@@ -31,6 +31,9 @@ pub use tdset::TDSet;
 pub struct Builtin {
     /// Its name in the configuration, in metrics and in shards.
     pub name: &'static str,
+    /// Whether it runs where the configuration lists no controllers: not one that acts on
+    /// objects of others, costs a watch of a common kind, or needs something set up.
+    pub by_default: bool,
     /// Makes it, with this many workers in each cluster.
     pub build: fn(usize) -> ControllerSpec,
     /// Its CRD, made from the Rust types, if it has one of its own.
@@ -48,6 +51,11 @@ pub const BUILTINS: &[Builtin] =
 /// The names of all controllers.
 pub fn all() -> impl Iterator<Item = &'static str> {
     BUILTINS.iter().map(|builtin| builtin.name)
+}
+
+/// The names of those that run where the configuration lists none.
+pub fn by_default() -> impl Iterator<Item = &'static str> {
+    BUILTINS.iter().filter(|builtin| builtin.by_default).map(|builtin| builtin.name)
 }
 
 /// The controller of that name.

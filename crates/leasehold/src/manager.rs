@@ -79,10 +79,12 @@ impl Manager {
         self
     }
 
-    /// Adds the built-in controllers.
+    /// Adds the built-in controllers: those that run by default, or, where the configuration lists
+    /// controllers, all of them to choose from.
     pub fn builtin_controllers(mut self) -> Self {
-        self.controllers
-            .extend(controllers::BUILTINS.iter().map(|builtin| (builtin.build)(DEFAULT_WORKERS)));
+        let listed = self.config.controllers.is_some();
+        let offered = controllers::BUILTINS.iter().filter(|builtin| listed || builtin.by_default);
+        self.controllers.extend(offered.map(|builtin| (builtin.build)(DEFAULT_WORKERS)));
         self
     }
 

@@ -14,7 +14,7 @@ use kube::Api;
 use kube::api::PostParams;
 use leasehold::clock::SystemClock;
 use model::ownership::acknowledge_drains;
-use model::{ClusterSet, ClusterState, Ownership, Unmeasured};
+use model::{ClusterSet, ClusterState, Hold, Holding, Ownership, Unmeasured};
 use serde_json::{Value, json};
 use sharding::{Config, Sharding};
 use tokio::sync::watch;
@@ -71,11 +71,14 @@ impl Fleet {
         tokio::spawn(acknowledge_drains(sharding));
     }
 
-    /// Waits until each member holds so many shards.
+    /// Waits until each member holds so many shards, and none of them is changing hands.
     async fn balanced(&self, each: usize) {
         for member in &self.members {
             let mut owned = member.watch();
-            let even = owned.wait_for(|owned| owned.holdings.len() == each);
+            let even = owned.wait_for(|owned| {
+                let active = |holding: &Holding| holding.hold == Hold::Active;
+                owned.holdings.len() == each && owned.holdings.values().all(active)
+            });
             timeout(PATIENCE, even).await.expect("in time").expect("the member lives");
         }
     }

@@ -17,6 +17,7 @@ use crate::rights::{events, rule};
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "blogpost",
+    by_default: false,
     crd: Some(BlogPost::crd),
     build: reconcile::controller,
     rbac,

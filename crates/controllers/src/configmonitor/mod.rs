@@ -24,6 +24,7 @@ pub const FIELD_MANAGER: &str = "configmonitor.leasehold.dev";
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "configmonitor",
+    by_default: true,
     crd: Some(ConfigMonitor::crd),
     build: reconcile::controller,
     rbac,

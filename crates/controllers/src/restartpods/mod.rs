@@ -19,6 +19,7 @@ pub const FIELD_MANAGER: &str = "restart-pods.leasehold.dev";
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "restart-pods",
+    by_default: false,
     crd: None,
     build: reconcile::controller,
     rbac,

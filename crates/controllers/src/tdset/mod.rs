@@ -24,6 +24,7 @@ pub const FIELD_MANAGER: &str = "tdset.leasehold.dev";
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "tdset",
+    by_default: true,
     crd: Some(TDSet::crd),
     build: reconcile::controller,
     rbac,

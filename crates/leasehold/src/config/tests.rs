@@ -26,14 +26,15 @@ fn check(extra: &str, expect: &str) {
 #[test]
 fn the_example_holds_every_key_and_is_right() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/leasehold.example.yaml");
-    let config = Config::load(&path, &KNOWN).unwrap();
+    let known: Vec<_> = controllers::all().collect();
+    let config = Config::load(&path, &known).unwrap();
     assert_eq!(config.identity, "replica-0");
     assert_eq!(config.lease, sharding::LeaseTimings::default());
     assert_eq!(config.upstream, UpstreamLimits::default());
     assert_eq!(config.clusters.kubeconfigs.len(), 2);
     assert!(config.stamp_epochs);
     assert!(config.clusters.kubeconfigs[0].path.is_absolute());
-    assert_eq!(config.controllers.unwrap().len(), 2);
+    assert_eq!(config.controllers.unwrap().len(), 3);
     assert_eq!(config.otlp.unwrap().endpoint, "http://127.0.0.1:4317/");
 }
 

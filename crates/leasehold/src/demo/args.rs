@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::value_parser;
 
+use super::examples::{EXAMPLES, Example};
 use crate::args::duration;
 
 /// A killed replica's shards are taken over 8.5 s after its last renewal; this leaves room to see
@@ -54,9 +55,32 @@ pub struct Args {
     /// and probes begin 100 above. 0 takes any free ports.
     #[arg(long, value_name = "PORT", default_value_t = 7400, value_parser = value_parser!(u16).range(..=65_000))]
     pub port: u16,
+    /// Which examples run: `core` are those of TDSet and ConfigMonitor; `all` adds every other
+    /// built-in controller's, in the first cluster.
+    #[arg(long, value_enum, default_value_t = Examples::Core)]
+    pub examples: Examples,
     /// Seed of the generated objects and changes.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+}
+
+/// Which built-in controllers show their examples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Examples {
+    /// TDSet and ConfigMonitor.
+    Core,
+    /// Every one.
+    All,
+}
+
+impl Examples {
+    /// Those beside TDSet's and ConfigMonitor's.
+    pub fn further(self) -> &'static [Example] {
+        match self {
+            Self::Core => &[],
+            Self::All => EXAMPLES,
+        }
+    }
 }
 
 /// What happens when, counted from the start.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use model::{Clock, Moment};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
+use serde_json::{Map, json};
 use tokio::process::{Child, ChildStdin, Command};
 
 use super::layout::{self, Layout, write_private};
@@ -81,6 +81,7 @@ pub struct Replica {
     folder: PathBuf,
     home: PathBuf,
     clusters: PathBuf,
+    controllers: Vec<&'static str>,
     process: Option<Process>,
     journals: Vec<JournalFile>,
 }
@@ -100,13 +101,16 @@ struct JournalFile {
 }
 
 impl Children {
-    /// The replicas, none of which runs yet, with probes and metrics at these addresses.
+    /// The replicas, none of which runs yet, with probes and metrics at these addresses. They run
+    /// what is run by default and these `further` controllers.
     pub fn new(
         executable: PathBuf,
         layout: &Layout,
         admin: &[SocketAddr],
+        further: impl Iterator<Item = &'static str>,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        let controllers: Vec<_> = controllers::by_default().chain(further).collect();
         let replica = |(index, admin): (usize, &SocketAddr)| {
             let name = format!("replica-{index}");
             Replica {
@@ -114,6 +118,7 @@ impl Children {
                 folder: absolute(&layout.replica(&name)),
                 home: absolute(&layout.home()),
                 clusters: absolute(&layout.kubeconfigs()),
+                controllers: controllers.clone(),
                 process: None,
                 journals: Vec::new(),
                 name,
@@ -268,7 +273,10 @@ impl Replica {
     }
 
     fn config(&self, journal: &Path) -> String {
+        let controllers: Map<_, _> =
+            self.controllers.iter().map(|name| ((*name).to_owned(), json!({}))).collect();
         let config = json!({
+            "controllers": controllers,
             "home": {"kubeconfig": self.home, "context": "home"},
             "identity": self.name,
             "clusters": {"directory": self.clusters},

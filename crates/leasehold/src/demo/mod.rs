@@ -16,7 +16,7 @@
 //! | `args` | the command line, and what happens when |
 //! | `layout`, `ports` | the directory and the ports, and who may use them |
 //! | `world`, `children` | API servers; replicas |
-//! | `generate` | objects and changes (pure) |
+//! | `generate`, `examples` | objects and changes (pure); the examples of further controllers |
 //! | `follow`, `scrape`, `sources` | watching clusters; reading metrics; what the loop hears |
 //! | `track`, `handover`, `overlap` | what has converged; who holds what; the proof (pure) |
 //! | `view`, `summary` | what is shown (pure) |
@@ -24,6 +24,7 @@
 
 mod args;
 mod children;
+mod examples;
 mod follow;
 mod generate;
 mod handover;

@@ -70,6 +70,7 @@ impl Session {
                 Vec::new()
             },
             settled: self.tracker.settled_at().map(|at| at.since(self.started)),
+            examples: self.examples.clone(),
             changes: self.tracker.changes(),
             failed_requests: self.failed_requests,
             latency,
@@ -120,6 +121,10 @@ pub(super) fn welcome(fleet: &Fleet) -> String {
     let mut row = |label: &str, value: String| text.push_str(&format!("  {label:<12}{value}\n"));
     row("kubeconfig", format!("{}, a context for each cluster and for home", kubeconfig.display()));
     row("objects", format!("{kubectl} --context {} get tdsets -A", names[0]));
+    if !fleet.args.examples.further().is_empty() {
+        let kinds = "blogposts,configmaps -n default";
+        row("examples", format!("{kubectl} --context {} get {kinds}", names[0]));
+    }
     row("shards", format!("{kubectl} --context home get shardmaps,members -A"));
     for (index, address) in fleet.ports.replicas.iter().enumerate() {
         row(

@@ -14,6 +14,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::args::{Args, Timeline};
 use super::children::Children;
+use super::examples::{self, Example, Progress};
 use super::generate;
 use super::handover::{Holdings, is_of};
 use super::layout::Layout;
@@ -75,6 +76,7 @@ pub(super) struct Session {
     pub(super) figures: Vec<Scraped>,
     scraper: Scraper,
     pub(super) applied: usize,
+    pub(super) examples: Progress,
     pub(super) failed_requests: u64,
     settled_told: bool,
     pub(super) kill: Option<Killed>,
@@ -120,10 +122,16 @@ pub async fn run(fleet: Fleet, clock: Arc<dyn Clock>, started: Moment) -> anyhow
     world.write_kubeconfigs(&fleet.names, &fleet.layout)?;
     let clients = world.clients(&fleet.names).await?;
     clients.prepare().await?;
+    let further = fleet.args.examples.further();
+    let shown = &fleet.names[0];
+    for manifest in further.iter().flat_map(Example::manifests) {
+        clients.create(shown, manifest).await?;
+    }
     let mut children = Children::new(
         fleet.executable.clone(),
         &fleet.layout,
         &fleet.ports.replicas,
+        further.iter().map(|example| example.controller),
         clock.clone(),
     );
     children.start_all()?;
@@ -132,6 +140,7 @@ pub async fn run(fleet: Fleet, clock: Arc<dyn Clock>, started: Moment) -> anyhow
     let planned = generate::objects(fleet.args.objects, &fleet.names, &mut rng);
     let (events, mut told) = mpsc::channel(EVENTS);
     let mut watches = watch(&clients, &fleet.names, &events);
+    examples::watch(&clients, shown, further, &events, &mut watches);
     watches.spawn(apply(clients.clone(), planned.clone(), events.clone()));
     let mut session = Session {
         figures: vec![Scraped::default(); children.replicas().len()],
@@ -141,6 +150,7 @@ pub async fn run(fleet: Fleet, clock: Arc<dyn Clock>, started: Moment) -> anyhow
         scraper: Scraper::new(),
         coordinator: None,
         applied: 0,
+        examples: Progress::of(further),
         failed_requests: 0,
         settled_told: false,
         kill: None,
@@ -222,6 +232,11 @@ impl Session {
                     self.holdings.apply(&cluster, &map, now);
                 }
             }
+            Event::Example(controller, shown) => {
+                if self.examples.note(controller, shown.clone()) {
+                    self.news(&format!("{controller}: {shown}."));
+                }
+            }
             Event::Applied => self.applied += 1,
             Event::ApplyFailed(failure) => return Err(failure),
             Event::ChangeFailed(failure) => {
@@ -238,7 +253,8 @@ impl Session {
     fn is_over(&self) -> bool {
         let Some(end) = self.timeline.end else { return false };
         let elapsed = self.elapsed();
-        let converged = self.tracker.converged() == self.tracker.total();
+        let converged =
+            self.tracker.converged() == self.tracker.total() && self.examples.is_complete();
         let whole = self.holdings.unowned() == 0;
         elapsed >= end && (converged && whole || elapsed >= end + SETTLE)
     }

@@ -19,6 +19,8 @@ pub enum Event {
     Seen(Seen),
     /// A ShardMap is new or has changed.
     Map(Box<ShardMap>),
+    /// A controller's example shows that it works, so.
+    Example(&'static str, String),
     /// One more object was applied.
     Applied,
     /// An object could not be applied.

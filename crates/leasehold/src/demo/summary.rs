@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::examples::Progress;
 use super::overlap::Verdict;
 use super::track::Latency;
 use super::view::time;
@@ -31,6 +32,8 @@ pub struct Summary {
     pub lagging: Vec<String>,
     /// When the last object converged for the first time.
     pub settled: Option<Duration>,
+    /// What the examples of further controllers came to.
+    pub examples: Progress,
     /// Changes made.
     pub changes: u64,
     /// Requests of the demo's own that failed.
@@ -72,6 +75,11 @@ impl Summary {
             let missing = self.objects - self.converged;
             failures.push(format!("{missing} of {} objects did not converge", self.objects));
         }
+        if self.complete && !self.examples.is_complete() {
+            let idle = self.examples.iter().filter(|(_, shown)| shown.is_none());
+            let idle: Vec<_> = idle.map(|(controller, _)| controller).collect();
+            failures.push(format!("nothing came of the examples of {}", idle.join(", ")));
+        }
         match &self.journals {
             Some(Ok(verdict)) if verdict.overlaps > 0 => {
                 failures.push(format!("{} dispatches of a key overlapped", verdict.overlaps));
@@ -105,6 +113,9 @@ impl fmt::Display for Summary {
         writeln!(f, "  converged        {converged} of {objects} objects{settled}")?;
         for lagging in &self.lagging {
             writeln!(f, "    not: {lagging}")?;
+        }
+        for (controller, shown) in self.examples.iter() {
+            writeln!(f, "  {controller:<16} {}", shown.unwrap_or("nothing came of it"))?;
         }
         self.first_reconcile(f)?;
         let failed = match self.failed_requests {

@@ -196,11 +196,18 @@ impl Clients {
             .buffer_unordered(APPLY_AT_ONCE)
     }
 
-    async fn apply(&self, planned: Planned) -> Result<(), Error> {
-        let cluster = &planned.target.key.cluster;
+    /// Makes one object in a workload cluster; one that is there already counts as made.
+    ///
+    /// # Errors
+    /// The cluster refuses it.
+    pub async fn create(&self, cluster: &ClusterName, object: DynamicObject) -> Result<(), Error> {
         let Some(client) = self.workload.get(cluster) else { return Ok(()) };
+        create(cluster.as_str(), client, object).await
+    }
+
+    async fn apply(&self, planned: Planned) -> Result<(), Error> {
         for manifest in planned.manifests {
-            create(cluster.as_str(), client, manifest).await?;
+            self.create(&planned.target.key.cluster, manifest).await?;
         }
         Ok(())
     }

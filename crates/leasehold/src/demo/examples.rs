@@ -1,0 +1,172 @@
+//! The examples of every built-in controller, for `--examples all`: what is applied beside the
+//! generated objects, and what shows that each of them works. Pure but for [`watch`].
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use kube::core::{ApiResource, DynamicObject};
+use model::ClusterName;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::follow::{Delivered, follow};
+use super::generate::resource;
+use super::sources::Event;
+use super::world::Clients;
+
+/// One example.
+#[derive(Clone, Copy, Debug)]
+pub struct Example {
+    /// The controller it is of.
+    pub controller: &'static str,
+    /// Group, version and kind of the object that shows what came of it.
+    kind: (&'static str, &'static str, &'static str),
+    /// Its name, in the namespace `default`.
+    name: &'static str,
+    /// What it says once the controller has done its work.
+    shows: fn(&Value) -> Option<String>,
+}
+
+/// Those that are not among the generated objects anyway, by their controllers' names.
+pub const EXAMPLES: &[Example] = &[
+    Example {
+        controller: "blogpost",
+        kind: ("iximiuz.com", "v1alpha1", "BlogPost"),
+        name: "blog-post-1",
+        shows: |post| Some(format!("published at {}", text(post, "/status/publishedAt")?)),
+    },
+    Example {
+        controller: "restart-pods",
+        kind: ("", "v1", "ConfigMap"),
+        name: "greeting",
+        shows: |map| {
+            let record = text(map, "/metadata/annotations/leasehold.dev~1restart-pods-record")?;
+            let record: Value = serde_json::from_str(record).ok()?;
+            let hash = record["hash"].as_str()?.get(..8)?;
+            Some(format!("watches content {hash}, restarts {}", record["restarts"]))
+        },
+    },
+];
+
+/// What each example has come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress(BTreeMap<&'static str, Option<String>>);
+
+impl Progress {
+    /// These examples, none of which has come to anything yet.
+    pub fn of(examples: &[Example]) -> Self {
+        Self(examples.iter().map(|example| (example.controller, None)).collect())
+    }
+
+    /// Notes what one shows. Gives whether it is the first of it.
+    pub fn note(&mut self, controller: &'static str, shown: String) -> bool {
+        self.0.insert(controller, Some(shown)).flatten().is_none()
+    }
+
+    /// Whether each has come to something.
+    pub fn is_complete(&self) -> bool {
+        self.0.values().all(Option::is_some)
+    }
+
+    /// Each example's controller and what it shows.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, Option<&str>)> {
+        self.0.iter().map(|(controller, shown)| (*controller, shown.as_deref()))
+    }
+}
+
+impl Example {
+    /// What is applied for it.
+    pub fn manifests(&self) -> Vec<DynamicObject> {
+        let builtin = controllers::get(self.controller).expect("each example is of a built-in");
+        let manifests: Vec<DynamicObject> =
+            serde_saphyr::from_multiple(builtin.example).expect("a test reads the examples");
+        let placed = |mut manifest: DynamicObject| {
+            manifest.metadata.namespace.get_or_insert_with(|| "default".to_owned());
+            manifest
+        };
+        manifests.into_iter().map(placed).collect()
+    }
+
+    fn resource(&self) -> ApiResource {
+        let (group, version, kind) = self.kind;
+        resource(group, version, kind)
+    }
+
+    /// What an object of its kind shows, if it is the one and has something to show.
+    fn read(&self, object: &DynamicObject) -> Option<Event> {
+        let is_it = object.name_any() == self.name
+            && object.namespace().as_deref().unwrap_or("default") == "default";
+        let value = is_it.then(|| serde_json::to_value(object).ok()).flatten()?;
+        let shown = (self.shows)(&value)?;
+        Some(Event::Example(self.controller, shown))
+    }
+}
+
+/// Watches what the examples come to in a cluster.
+pub fn watch(
+    clients: &Clients,
+    cluster: &ClusterName,
+    examples: &'static [Example],
+    events: &mpsc::Sender<Event>,
+    watches: &mut JoinSet<()>,
+) {
+    for example in examples {
+        let Some(api) = clients.all(cluster, &example.resource()) else { continue };
+        let read = |delivered| match delivered {
+            Delivered::Present(object) => example.read(&object),
+            Delivered::Deleted(_) => None,
+        };
+        watches.spawn(follow(api, read, events.clone()));
+    }
+}
+
+fn text<'v>(object: &'v Value, pointer: &str) -> Option<&'v str> {
+    object.pointer(pointer)?.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_built_in_controller_has_its_example_in_the_demo() {
+        let generated = ["configmonitor", "tdset"];
+        for controller in controllers::all() {
+            let is_shown = EXAMPLES.iter().any(|example| example.controller == controller);
+            assert!(is_shown != generated.contains(&controller), "{controller}");
+        }
+        for example in EXAMPLES {
+            let (_, _, kind) = example.kind;
+            let is_it = |manifest: &DynamicObject| {
+                manifest.types.as_ref().is_some_and(|types| types.kind == kind)
+                    && manifest.name_any() == example.name
+            };
+            assert!(example.manifests().iter().any(is_it), "{}", example.controller);
+        }
+    }
+
+    #[test]
+    fn an_example_shows_once_its_work_is_done() {
+        let mut progress = Progress::of(EXAMPLES);
+        let post = |status: Value| {
+            serde_json::from_value(json!({
+                "apiVersion": "iximiuz.com/v1alpha1", "kind": "BlogPost",
+                "metadata": {"name": "blog-post-1", "namespace": "default"}, "status": status,
+            }))
+            .unwrap()
+        };
+        assert!(EXAMPLES[0].read(&post(json!({}))).is_none());
+        let published = post(json!({"publishedAt": "2026-11-21T10:00:00Z"}));
+        let Some(Event::Example(controller, shown)) = EXAMPLES[0].read(&published) else {
+            panic!("it is published");
+        };
+        assert!(progress.note(controller, shown.clone()));
+        assert!(!progress.note(controller, shown));
+        assert!(!progress.is_complete());
+        let first = progress.iter().next();
+        assert_eq!(first, Some(("blogpost", Some("published at 2026-11-21T10:00:00Z"))));
+    }
+}
