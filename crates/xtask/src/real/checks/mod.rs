@@ -5,6 +5,7 @@ mod chart;
 mod conformance;
 mod control_plane;
 mod embedded_kubectl;
+mod examples;
 mod home_cost;
 mod node;
 mod otlp;
@@ -48,6 +49,12 @@ pub const CHECKS: &[Check] = &[
         about: "three replicas over two clusters: kills and moves lose nothing, audit logs agree",
         needs: &[Need::Kube, Need::Leasehold],
         run: |scene| Box::pin(control_plane::run(scene)),
+    },
+    Check {
+        name: "examples",
+        about: "BlogPost and annotated ConfigMaps: published once, restarted once for each change",
+        needs: &[Need::Kube, Need::Leasehold],
+        run: |scene| Box::pin(examples::run(scene)),
     },
     Check {
         name: "home-cost",

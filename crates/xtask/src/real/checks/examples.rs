@@ -1,0 +1,108 @@
+//! The smallest controllers on a real control plane, by their examples as they stand: a post is
+//! published, and a ConfigMap that is annotated restarts the Pods it names, once for each change.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::real::control_plane::ControlPlane;
+use crate::real::manager::{self, Manager};
+use crate::real::{Scene, kubectl, wait};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+const POST: &str = "/apis/iximiuz.com/v1alpha1/namespaces/default/blogposts/blog-post-1";
+const CONFIG_MAP: &str = "/api/v1/namespaces/default/configmaps/greeting";
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/greeter";
+const RECORD: &str = "/metadata/annotations/leasehold.dev~1restart-pods-record";
+
+/// Does it.
+pub async fn run(scene: &Scene) -> Result<()> {
+    let mut plane = ControlPlane::local(scene, "examples").await?;
+    plane.add_controllers()?;
+    plane.kubectl.apply_path(&xtask::root().join("deploy/charts/leasehold/crds")).await?;
+    plane.kubectl.established().await?;
+    plane.kubectl.run(&["create", "namespace", manager::NAMESPACE]).await?;
+    let more = json!({"controllers": {"blogpost": {}, "restart-pods": {}}});
+    let mut managers = vec![Manager::start(scene, "replica-0", &plane, &[&plane], &more)?];
+    manager::settled(&plane.client, 2, &mut managers).await?;
+    for example in ["blogpost.yaml", "restart-pods.yaml"] {
+        plane.kubectl.apply_path(&xtask::root().join("examples").join(example)).await?;
+    }
+    published(&plane).await?;
+    restarted(&plane).await?;
+    managers[0].check_alive()?;
+    let status = managers[0].leave().await?;
+    ensure!(status.success(), "the replica left with {status}");
+    Ok(())
+}
+
+/// Published once, as kubectl shows it.
+async fn published(plane: &ControlPlane) -> Result<()> {
+    let published =
+        async || Ok(get(plane, POST).await?["status"]["publishedAt"].as_str().map(str::to_owned));
+    let at = wait::until(DEADLINE, "the post to be published", published).await?;
+    let patch = json!({"spec": {"title": "Another"}}).to_string();
+    plane.kubectl.run(&["patch", "blogpost", "blog-post-1", "--type=merge", "-p", &patch]).await?;
+    let observed = async || {
+        let post = get(plane, POST).await?;
+        Ok((post["status"]["observedGeneration"] == 2).then_some(post))
+    };
+    let post = wait::until(DEADLINE, "the post to be looked at again", observed).await?;
+    ensure!(post["status"]["publishedAt"] == at, "published twice: {at} and {post}");
+    let table = plane.kubectl.run(&["get", "blogposts"]).await?;
+    ensure!(table.contains("Another") && table.contains("PUBLISHED"), "{table}");
+    println!("a post is published once: {at}");
+    Ok(())
+}
+
+/// The first sight restarts nothing; each of two changesdoes so once.
+async fn restarted(plane: &ControlPlane) -> Result<()> {
+    recorded(plane, 0).await?;
+    pods(plane).await?;
+    let generation = generation(plane).await?;
+    ensure!(generation == 1, "the first sight changed the Deployment: {generation}");
+    for (change, value) in [(1, "Hello"), (2, "Good evening")] {
+        let patch = json!({"data": {"greeting": value}}).to_string();
+        plane.kubectl.run(&["patch", "configmap", "greeting", "-p", &patch]).await?;
+        recorded(plane, change).await?;
+        let found = self::generation(plane).await?;
+        ensure!(found == 1 + change, "after change {change} the Deployment is at {found}");
+    }
+    let events = plane.kubectl.run(&["get", "events", "--field-selector=reason=Restarted"]).await?;
+    ensure!(events.contains("restarted Deployment greeter"), "no Event tells of it:\n{events}");
+    println!("two changes of an annotated ConfigMap rolled its Deployment out twice");
+    Ok(())
+}
+
+/// Waits until so many restarts are on record, and none under way.
+async fn recorded(plane: &ControlPlane, restarts: u64) -> Result<()> {
+    wait::until(DEADLINE, &format!("{restarts} restarts on record"), async || {
+        let map = get(plane, CONFIG_MAP).await?;
+        let record = map.pointer(RECORD).and_then(Value::as_str).unwrap_or("{}");
+        let record: Value = serde_json::from_str(record)?;
+        let is_so = record["hash"].is_string()
+            && record["pending"].is_null()
+            && record["restarts"] == restarts;
+        Ok(is_so.then_some(()))
+    })
+    .await
+}
+
+/// Waits until the Deployment's controller has made its Pod, without which there is nothing to
+/// restart.
+async fn pods(plane: &ControlPlane) -> Result<()> {
+    wait::until(DEADLINE, "the Pod of the Deployment", async || {
+        let pods = kubectl::list(&plane.client, "/api/v1/namespaces/default/pods").await?;
+        Ok((!pods.is_empty()).then_some(()))
+    })
+    .await
+}
+
+async fn generation(plane: &ControlPlane) -> Result<u64> {
+    get(plane, DEPLOYMENT).await?["metadata"]["generation"].as_u64().context("it has a generation")
+}
+
+async fn get(plane: &ControlPlane, path: &str) -> Result<Value> {
+    kubectl::get(&plane.client, path).await?.with_context(|| format!("{path} is gone"))
+}
