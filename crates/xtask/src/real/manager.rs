@@ -10,6 +10,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, free_port};
+use super::kubectl::Kubectl;
 use super::process::Process;
 use super::{Scene, kubectl, wait};
 
@@ -121,6 +122,23 @@ impl Manager {
     pub fn check_alive(&mut self) -> Result<()> {
         self.process.check_alive()
     }
+}
+
+/// Gives `user` the rights of a built-in controller, as the chart does.
+///
+/// # Errors
+/// If the cluster refuses.
+pub async fn grant(kubectl: &Kubectl, controller: &str, user: &str) -> Result<()> {
+    let rules = format!("deploy/charts/leasehold/files/rbac/{controller}.yaml");
+    let rules = fs::read_to_string(xtask::root().join(rules))?;
+    let role = format!(
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n\
+         metadata: {{name: {controller}}}\nrules:\n{rules}"
+    );
+    kubectl.apply(&role).await?;
+    let (role, user) = (format!("--clusterrole={controller}"), format!("--user={user}"));
+    kubectl.run(&["create", "clusterrolebinding", controller, &role, &user]).await?;
+    Ok(())
 }
 
 /// Reads the ShardMaps of the home cluster.

@@ -1,15 +1,20 @@
 //! The smallest controllers on a real control plane, by their examples as they stand: a post is
 //! published, and a ConfigMap that is annotated restarts the Pods it names, once for each change.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::real::control_plane::ControlPlane;
+use crate::real::audit;
+use crate::real::control_plane::{ControlPlane, Spec};
 use crate::real::manager::{self, Manager};
 use crate::real::{Scene, kubectl, wait};
 
+const CONTROLLERS: [&str; 2] = ["blogpost", "restart-pods"];
+/// Who the replica is in the cluster it works on.
+const USER: &str = "leasehold-examples";
 const DEADLINE: Duration = Duration::from_secs(60);
 const POST: &str = "/apis/iximiuz.com/v1alpha1/namespaces/default/blogposts/blog-post-1";
 const CONFIG_MAP: &str = "/api/v1/namespaces/default/configmaps/greeting";
@@ -18,22 +23,39 @@ const RECORD: &str = "/metadata/annotations/leasehold.dev~1restart-pods-record";
 
 /// Does it.
 pub async fn run(scene: &Scene) -> Result<()> {
-    let mut plane = ControlPlane::local(scene, "examples").await?;
+    let tokens = &[format!("{USER},{USER},{USER},")];
+    let spec = Spec { tokens, ..Spec::local("examples") };
+    let mut plane = ControlPlane::start(scene, &spec).await?;
     plane.add_controllers()?;
     plane.kubectl.apply_path(&xtask::root().join("deploy/charts/leasehold/crds")).await?;
     plane.kubectl.established().await?;
     plane.kubectl.run(&["create", "namespace", manager::NAMESPACE]).await?;
-    let more = json!({"controllers": {"blogpost": {}, "restart-pods": {}}});
+    for controller in CONTROLLERS {
+        manager::grant(&plane.kubectl, controller, USER).await?;
+    }
+    let path = plane.write_kubeconfig("manager", USER)?;
+    let more = json!({
+        "controllers": CONTROLLERS.map(|name| (name, json!({}))).into_iter().collect::<BTreeMap<_, _>>(),
+        "clusters": {"kubeconfigs": [{"path": path}]},
+    });
     let mut managers = vec![Manager::start(scene, "replica-0", &plane, &[&plane], &more)?];
     manager::settled(&plane.client, 2, &mut managers).await?;
-    for example in ["blogpost.yaml", "restart-pods.yaml"] {
-        plane.kubectl.apply_path(&xtask::root().join("examples").join(example)).await?;
+    for controller in CONTROLLERS {
+        let example = xtask::root().join("examples").join(format!("{controller}.yaml"));
+        plane.kubectl.apply_path(&example).await?;
     }
     published(&plane).await?;
     restarted(&plane).await?;
     managers[0].check_alive()?;
     let status = managers[0].leave().await?;
     ensure!(status.success(), "the replica left with {status}");
+    let events = audit::read(&plane.audit_log())?;
+    let denied = audit::denied(&events, USER);
+    ensure!(denied.is_empty(), "not among their rights: {}", denied.join("\n  "));
+    println!(
+        "{} requests with the rights of the chart, none denied",
+        audit::answered(&events, USER)
+    );
     Ok(())
 }
 

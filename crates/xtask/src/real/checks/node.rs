@@ -3,7 +3,6 @@
 //! upgraded, and nothing is lost. Then it is uninstalled, and nothing is left but CRDs.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -100,15 +99,7 @@ impl Stage {
         kubectl.apply_path(&chart().join("crds")).await?;
         kubectl.established().await?;
         for controller in ["tdset", "configmonitor"] {
-            let rules = fs::read_to_string(chart().join(format!("files/rbac/{controller}.yaml")))?;
-            let role = format!(
-                "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n\
-                 metadata: {{name: {controller}}}\nrules:\n{rules}"
-            );
-            kubectl.apply(&role).await?;
-            let (role, user) =
-                (format!("--clusterrole={controller}"), format!("--user={REMOTE_USER}"));
-            kubectl.run(&["create", "clusterrolebinding", controller, &role, &user]).await?;
+            manager::grant(kubectl, controller, REMOTE_USER).await?;
         }
         let kubeconfig = self.remote.write_kubeconfig("fleet", "fleet")?;
         let file = format!("--from-file=remote={}", kubeconfig.display());
