@@ -28,7 +28,8 @@ const POLL: Duration = Duration::from_millis(50);
 fn blocks(language: &str) -> Vec<&'static str> {
     let begin = format!("```{language}\n");
     let blocks = TUTORIAL.split(&begin).skip(1);
-    blocks.map(|block| block.split("\n```").next().unwrap()).collect()
+    let code = |block: &'static str| block.split_once("\n```").map_or(block, |(code, _)| code);
+    blocks.map(code).collect()
 }
 
 fn lines(text: &str) -> Vec<&str> {
@@ -45,8 +46,9 @@ fn the_tutorial_is_the_example_word_for_word() {
 
 /// The program of the example, which cargo builds beside the tests.
 fn program() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let program = test.parent().and_then(Path::parent).unwrap().join("examples/blogpost");
+    let test = std::env::current_exe().expect("a test has a file");
+    let profile = test.parent().and_then(Path::parent).expect("it lies in target/<profile>/deps");
+    let program = profile.join("examples/blogpost");
     assert!(program.exists(), "`cargo test -p leasehold` builds {}", program.display());
     program
 }

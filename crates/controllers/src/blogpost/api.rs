@@ -1,5 +1,7 @@
 //! The `BlogPost` resource (`iximiuz.com/v1alpha1`).
 
+#![expect(clippy::duplicated_attributes, reason = "each printcolumn has its own type")]
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
