@@ -18,9 +18,11 @@ pub mod configmonitor;
 pub mod label;
 mod refusal;
 mod rights;
+pub mod sqs;
 pub mod tdset;
 
 pub use configmonitor::ConfigMonitor;
+pub use sqs::Queue;
 pub use tdset::TDSet;
 
 /// What the product needs to know of a controller.
@@ -39,7 +41,7 @@ pub struct Builtin {
 }
 
 /// Every controller, in order of their names.
-pub const BUILTINS: &[Builtin] = &[configmonitor::BUILTIN, tdset::BUILTIN];
+pub const BUILTINS: &[Builtin] = &[configmonitor::BUILTIN, sqs::BUILTIN, tdset::BUILTIN];
 
 /// The names of all controllers.
 pub fn all() -> impl Iterator<Item = &'static str> {

@@ -2,4 +2,5 @@
 
 mod configmonitor;
 mod crash;
+mod sqs;
 mod tdset;
