@@ -6,16 +6,17 @@ use kube::api::DeleteParams;
 use serde_json::json;
 
 use super::super::crash::at_every_write;
-use super::world::{about, crashing, make, queues, ready};
+use super::world::{about, make, queues, ready, world};
 
 const NAME: &str = "default-orders";
 
 #[tokio::test(start_paused = true)]
 async fn a_crash_at_any_write_makes_one_queue_all_the_same() {
     let writes = at_every_write(async |crash| {
-        let (mut env, aws) = crashing(&crash).await;
+        let (mut env, aws) = world().await;
         make(&env, "orders", json!({"tags": {"team": "shop"}})).await;
         crash.watch(&env);
+        aws.watch(&crash);
         let controllers = || vec![aws.controller()];
         crash
             .survived(&mut env, controllers, async |env| {
@@ -32,7 +33,7 @@ async fn a_crash_at_any_write_makes_one_queue_all_the_same() {
 #[tokio::test(start_paused = true)]
 async fn a_crash_while_drift_is_put_right_puts_it_right_all_the_same() {
     let writes = at_every_write(async |crash| {
-        let (mut env, aws) = crashing(&crash).await;
+        let (mut env, aws) = world().await;
         env.run([aws.controller()]);
         make(&env, "orders", json!({"driftCheckIntervalSeconds": 30})).await;
         ready(&env, "orders").await;
@@ -41,6 +42,7 @@ async fn a_crash_while_drift_is_put_right_puts_it_right_all_the_same() {
         let edit = json!({"Attributes": {"VisibilityTimeout": "45"}});
         aws.outside("SetQueueAttributes", about(NAME, edit));
         crash.watch(&env);
+        aws.watch(&crash);
         let controllers = || vec![aws.controller()];
         crash
             .survived(&mut env, controllers, async |env| {
@@ -60,7 +62,7 @@ async fn a_crash_while_drift_is_put_right_puts_it_right_all_the_same() {
 #[tokio::test(start_paused = true)]
 async fn a_crash_while_the_object_ends_leaves_nothing_behind() {
     let writes = at_every_write(async |crash| {
-        let (mut env, aws) = crashing(&crash).await;
+        let (mut env, aws) = world().await;
         env.run([aws.controller()]);
         make(&env, "orders", json!({})).await;
         ready(&env, "orders").await;
@@ -68,6 +70,7 @@ async fn a_crash_while_the_object_ends_leaves_nothing_behind() {
         env.pass(Duration::from_secs(90)).await;
         queues(&env).delete("orders", &DeleteParams::default()).await.unwrap();
         crash.watch(&env);
+        aws.watch(&crash);
         let controllers = || vec![aws.controller()];
         crash
             .survived(&mut env, controllers, async |env| {

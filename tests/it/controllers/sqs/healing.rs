@@ -43,6 +43,7 @@ async fn what_sqs_shows_late_is_not_taken_for_drift() {
     make(&env, "orders", json!({"driftCheckIntervalSeconds": 30})).await;
     ready(&env, "orders").await;
     let since = aws.now();
+    env.pass(Duration::from_secs(1)).await;
     patch(&env, "orders", json!({"spec": {"delaySeconds": 3}})).await;
     env.pass(A_WHILE).await;
     ready(&env, "orders").await;

@@ -163,7 +163,7 @@ async fn what_cannot_be_changed_is_refused_and_the_queue_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_secret_is_a_condition_and_no_error_loop() {
-    let (mut env, aws) = without_secret(None).await;
+    let (mut env, aws) = without_secret().await;
     env.run([aws.controller()]);
     make(&env, "orders", json!({})).await;
     let queue = says(&env, "orders", "Ready", "False", "CredentialsMissing").await;

@@ -40,14 +40,19 @@ struct Inner {
     sqs: Mutex<Sqs>,
     clock: TokioClock,
     down: AtomicBool,
-    crash: Option<Crash>,
+    crash: Mutex<Option<Crash>>,
 }
 
 impl Aws {
-    fn new(wall: Timestamp, crash: Option<Crash>) -> Self {
+    fn new(wall: Timestamp) -> Self {
         let clock = TokioClock::starting_at(wall);
-        let (sqs, down) = (Mutex::default(), AtomicBool::new(false));
+        let (sqs, down, crash) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
         Self(Arc::new(Inner { sqs, clock, down, crash }))
+    }
+
+    /// From now on, asks about every request that changes something.
+    pub fn watch(&self, crash: &Crash) {
+        *self.0.crash.lock().unwrap() = Some(crash.clone());
     }
 
     /// No request is answered while it is down.
@@ -97,7 +102,7 @@ impl Aws {
         assert!(request.headers().get("authorization").is_some(), "it is signed");
         let body = request.body().bytes().expect("a body in memory");
         let body: Value = serde_json::from_slice(body).expect("JSON");
-        let fate = match &self.0.crash {
+        let fate = match &*self.0.crash.lock().unwrap() {
             Some(crash) if changes(operation) => crash.fate(operation),
             _ => Fate::Done,
         };
@@ -130,21 +135,15 @@ fn response(answer: &Answer) -> HttpResponse {
 
 /// A cluster, the stand-in, and a Secret `aws`; no engine yet.
 pub async fn world() -> (TestEnv, Aws) {
-    let (env, aws) = without_secret(None).await;
+    let (env, aws) = without_secret().await;
     secret(&env).await;
     (env, aws)
 }
 
-/// Likewise, crashing.
-pub async fn crashing(crash: &Crash) -> (TestEnv, Aws) {
-    let (env, aws) = without_secret(Some(crash.clone())).await;
-    secret(&env).await;
-    (env, aws)
-}
-
-pub async fn without_secret(crash: Option<Crash>) -> (TestEnv, Aws) {
+/// Without the Secret.
+pub async fn without_secret() -> (TestEnv, Aws) {
     let env = TestEnv::builder().crds(controllers::crds()).start().await;
-    let aws = Aws::new(env.now(), crash);
+    let aws = Aws::new(env.now());
     (env, aws)
 }
 
