@@ -76,16 +76,33 @@ mod tests {
         }
     }
 
+    /// 5,000 queues that were made at once and are looked at hourly: from one period and a half on,
+    /// when the last has had its first look, an even stream.
     #[test]
-    fn the_first_looks_of_those_made_at_once_are_apart() {
+    fn looks_at_queues_that_were_made_at_once_are_an_even_stream() {
         let made: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
-        let mut minutes = [0_u32; 100];
+        let mut minutes = [0_u32; 240];
         for number in 0..5_000 {
-            let due = next(&format!("uid-{number}"), HOUR, made);
-            minutes[usize::try_from(due.duration_since(made).as_secs() / 60).unwrap()] += 1;
+            let uid = format!("7b0e4b1c-51a4-4f0e-9d50-{number:012}");
+            let mut at = next(&uid, HOUR, made);
+            while let Some(count) = usize::try_from(at.duration_since(made).as_secs() / 60)
+                .ok()
+                .and_then(|m| minutes.get_mut(m))
+            {
+                *count += 1;
+                at = next(&uid, HOUR, at);
+            }
         }
-        // Between half a period and one and a half: all minutes from the 33rd to the 81st.
-        let busiest = minutes.iter().max().copied().unwrap_or_default();
-        assert!(busiest < 130, "5,000 over about an hour, yet {busiest} in a minute");
+        for (minute, count) in minutes.iter().enumerate().take(180).skip(120) {
+            println!("minute {minute:3} {count:4} {}", "#".repeat(*count as usize / 2));
+        }
+        let hour = &minutes[120..180];
+        let mean = f64::from(hour.iter().sum::<u32>()) / hour.len() as f64;
+        let most = f64::from(hour.iter().max().copied().unwrap_or_default());
+        println!("{most} in the busiest minute, {mean:.1} on average: {:.2}", most / mean);
+        assert!(most / mean < 1.5, "{most} in a minute, {mean} on average");
+        // Nor is there a rush before: none of the first looks comes together with many others.
+        let first = minutes[..120].iter().max().copied().unwrap_or_default();
+        assert!(f64::from(first) < 2.0 * mean, "{first} in a minute, {mean} on average");
     }
 }
