@@ -20,10 +20,12 @@ pub mod label;
 mod refusal;
 pub mod restartpods;
 mod rights;
+pub mod sqs;
 pub mod tdset;
 
 pub use blogpost::BlogPost;
 pub use configmonitor::ConfigMonitor;
+pub use sqs::Queue;
 pub use tdset::TDSet;
 
 /// What the product needs to know of a controller.
@@ -45,8 +47,13 @@ pub struct Builtin {
 }
 
 /// Every controller, in order of their names.
-pub const BUILTINS: &[Builtin] =
-    &[blogpost::BUILTIN, configmonitor::BUILTIN, restartpods::BUILTIN, tdset::BUILTIN];
+pub const BUILTINS: &[Builtin] = &[
+    blogpost::BUILTIN,
+    configmonitor::BUILTIN,
+    restartpods::BUILTIN,
+    sqs::BUILTIN,
+    tdset::BUILTIN,
+];
 
 /// The names of all controllers.
 pub fn all() -> impl Iterator<Item = &'static str> {

@@ -4,4 +4,5 @@ mod blogpost;
 mod configmonitor;
 mod crash;
 mod restartpods;
+mod sqs;
 mod tdset;

@@ -20,6 +20,7 @@
 //! | `follow`, `scrape`, `sources` | watching clusters; reading metrics; what the loop hears |
 //! | `track`, `handover`, `overlap` | what has converged; who holds what; the proof (pure) |
 //! | `view`, `summary` | what is shown (pure) |
+//! | `standin` | what stands in for services outside of Kubernetes (pure, and a shell) |
 //! | `session`, `report` | the loop that ties them together; what it has to say |
 
 mod args;
@@ -35,6 +36,7 @@ mod report;
 mod scrape;
 mod session;
 mod sources;
+pub mod standin;
 mod summary;
 mod track;
 mod view;

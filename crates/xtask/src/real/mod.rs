@@ -25,6 +25,7 @@ pub mod manager;
 mod node;
 mod pki;
 pub mod process;
+mod proxy;
 pub mod tools;
 mod traffic;
 pub mod wait;

@@ -16,6 +16,7 @@ use super::wait::Stopwatch;
 const KUBERNETES: &str = "1.37.1";
 const CONTAINERD: &str = "2.4.2";
 const HELM: &str = "3.22.0";
+const MOTO: &str = "5.2.5";
 
 /// Debian's packages for a real node, each with a file that shows it is there.
 const NODE_PACKAGES: &[Package] = &[
@@ -48,6 +49,8 @@ pub enum Need {
     Helm,
     /// The OpenTelemetry collector.
     Collector,
+    /// moto, a stand-in for AWS in Python.
+    Moto,
     /// Root, namespaces, containerd and Debian's packages: a node that runs containers.
     Node,
     /// Our own release binary, static.
@@ -110,6 +113,11 @@ impl Tools {
         self.bin.join(collector().folder).join("collector")
     }
 
+    /// The Python environment of moto.
+    pub fn moto(&self) -> PathBuf {
+        self.bin.join(format!("moto-{MOTO}"))
+    }
+
     /// The folder of containerd, its shim and ctr.
     pub fn containerd(&self) -> PathBuf {
         self.bin.join(containerd().folder)
@@ -169,6 +177,7 @@ impl Tools {
                 Need::Kube => self.build(&kube())?,
                 Need::Helm => self.build(&helm())?,
                 Need::Collector => self.build(&collector())?,
+                Need::Moto => self.install_moto()?,
                 Need::Node => self.build(&containerd())?,
                 Need::Leasehold if self.given.is_some() => {}
                 Need::Leasehold => build_release(&["--package=leasehold", "--bin=leasehold"])?,
@@ -180,6 +189,27 @@ impl Tools {
             }
         }
         Ok(())
+    }
+
+    /// Into an environment of its own, which cannot be moved afterwards: a file says that it is whole.
+    fn install_moto(&self) -> Result<()> {
+        let (folder, whole) = (self.moto(), self.moto().join("whole"));
+        if whole.exists() {
+            return Ok(());
+        }
+        println!("installing moto {MOTO} (about 1 minute) ...");
+        let _ = fs::remove_dir_all(&folder);
+        let venv = Command::new("python3").args(["-m", "venv"]).arg(&folder).status();
+        if !venv.is_ok_and(|status| status.success()) {
+            bail!("Python is needed for moto: install python3 and its venv module");
+        }
+        let package = format!("moto[server]=={MOTO}");
+        let pip =
+            Command::new(folder.join("bin/pip")).args(["install", "--quiet", &package]).status()?;
+        if !pip.success() {
+            bail!("pip could not install {package}");
+        }
+        fs::write(whole, "").context("mark moto as whole")
     }
 
     fn build(&self, build: &Build) -> Result<()> {

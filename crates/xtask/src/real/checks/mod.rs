@@ -10,6 +10,7 @@ mod home_cost;
 mod node;
 mod otlp;
 mod sharded_list;
+mod sqs;
 
 use anyhow::Result;
 use futures::future::LocalBoxFuture;
@@ -79,6 +80,12 @@ pub const CHECKS: &[Check] = &[
         about: "a server that divides lists and watches by uid does it as we do, and says so",
         needs: &[Need::Kube],
         run: |scene| Box::pin(sharded_list::run(scene)),
+    },
+    Check {
+        name: "sqs",
+        about: "queues of another implementation of SQS are made, healed, left alone and deleted",
+        needs: &[Need::Kube, Need::Moto, Need::Leasehold],
+        run: |scene| Box::pin(sqs::run(scene)),
     },
     Check {
         name: "conformance",

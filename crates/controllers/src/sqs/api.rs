@@ -1,0 +1,319 @@
+//! The `Queue` resource (`sqs.leasehold.dev/v1alpha1`): what a user writes and what the controller
+//! records.
+//!
+//! The status is also the controller's memory: under which name and where the queue was made, what
+//! it was last seen or made to be, and when it is looked at next.
+
+#![expect(clippy::duplicated_attributes, reason = "each printcolumn has its own type")]
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// A queue of Amazon SQS, kept as it is written here.
+///
+/// Bounds and defaults are those of SQS's `CreateQueue` and `SetQueueAttributes`
+/// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html>).
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "sqs.leasehold.dev",
+    version = "v1alpha1",
+    kind = "Queue",
+    plural = "queues",
+    singular = "queue",
+    shortname = "sqsq",
+    category = "leasehold",
+    namespaced,
+    status = "QueueStatus",
+    derive = "PartialEq",
+    doc = "A Queue keeps a queue of Amazon SQS as its spec says: made, put right, made anew, deleted.",
+    printcolumn(name = "Queue", type_ = "string", json_path = ".status.queueName"),
+    printcolumn(name = "Region", type_ = "string", json_path = ".spec.region"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
+    printcolumn(
+        name = "Synced",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Synced")].status"#
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
+    ),
+    printcolumn(name = "Visible", type_ = "integer", json_path = ".status.messages.visible"),
+    printcolumn(name = "Checked", type_ = "date", json_path = ".status.lastChecked"),
+    printcolumn(name = "ARN", type_ = "string", json_path = ".status.arn", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = json!([
+    {
+        "rule": "has(self.queueName) == has(oldSelf.queueName) \
+                 && (!has(self.queueName) || self.queueName == oldSelf.queueName)",
+        "message": "queueName cannot be changed: delete this Queue and make another",
+    },
+    {
+        "rule": "self.fifo == oldSelf.fifo",
+        "message": "fifo cannot be changed: delete this Queue and make another",
+    },
+    {
+        "rule": "self.region == oldSelf.region",
+        "message": "region cannot be changed: delete this Queue and make another",
+    },
+])))]
+pub struct QueueSpec {
+    /// The queue's name in SQS: letters, digits, `-` and `_`, at most 80; `.fifo` is appended to
+    /// that of a FIFO queue if it is missing. Without it `<namespace>-<name>`. Cannot be changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 80))]
+    pub queue_name: Option<String>,
+    /// A FIFO queue. Cannot be changed.
+    #[serde(default)]
+    pub fifo: bool,
+    /// FIFO queues only: the hash of a message's body is its deduplication id.
+    #[serde(default)]
+    pub content_based_deduplication: bool,
+    /// How long a message that was received stays hidden from other consumers.
+    #[serde(default = "default_visibility_timeout")]
+    #[schemars(range(min = 0, max = 43_200))]
+    pub visibility_timeout_seconds: i32,
+    /// How long a message is kept that nobody deletes.
+    #[serde(default = "default_retention")]
+    #[schemars(range(min = 60, max = 1_209_600))]
+    pub message_retention_seconds: i32,
+    /// How long a new message stays hidden.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 900))]
+    pub delay_seconds: i32,
+    /// The largest message. Without it SQS's own limit, which is not the same everywhere, is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1_024, max = 1_048_576))]
+    pub maximum_message_size_bytes: Option<i32>,
+    /// How long a receive waits for a message: long polling.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 20))]
+    pub receive_wait_time_seconds: i32,
+    /// Where messages go that were received too often. Without it, nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redrive_policy: Option<RedrivePolicy>,
+    /// Encryption at rest. Without it, what SQS does by default, and others set, is left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<Encryption>,
+    /// Tags of the queue. Tags that others set under other keys are left alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 48))]
+    pub tags: BTreeMap<String, String>,
+    /// The region, such as `eu-west-1`. Cannot be changed.
+    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z0-9-]+$"))]
+    pub region: String,
+    /// Where SQS is, if not at AWS's own address for the region: a URL such as
+    /// `https://vpce-1a2b.sqs.eu-west-1.vpce.amazonaws.com`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512), regex(pattern = r"^https?://[^\s@]+$"))]
+    pub endpoint: Option<String>,
+    /// On whose behalf SQS is asked; exactly one source. Without it, `environment`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<CredentialsSource>,
+    /// What becomes of the queue when this object is deleted.
+    #[serde(default)]
+    pub deletion_policy: DeletionPolicy,
+    /// Take over a queue of that name that exists and is not this object's.
+    #[serde(default)]
+    pub adopt: bool,
+    /// How often the queue is compared with this spec; a tenth more or less, by the object's uid.
+    #[serde(default = "default_interval")]
+    #[schemars(range(min = 30, max = 86_400))]
+    pub drift_check_interval_seconds: i32,
+}
+
+fn default_visibility_timeout() -> i32 {
+    30
+}
+
+fn default_retention() -> i32 {
+    345_600
+}
+
+fn default_interval() -> i32 {
+    300
+}
+
+/// Where messages go that were received too often.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RedrivePolicy {
+    /// The dead-letter queue, another Queue of the same namespace.
+    pub queue_ref: QueueRef,
+    /// How often a message is received before it goes there.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub max_receive_count: i32,
+}
+
+/// A Queue of the same namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QueueRef {
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// Encryption at rest: exactly one of its fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Encryption {
+    /// With keys that SQS manages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sqs_managed: Option<SqsManaged>,
+    /// With a key of KMS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kms: Option<Kms>,
+}
+
+/// Encryption with keys that SQS manages; it has no settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SqsManaged {}
+
+/// Encryption with a key of KMS.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Kms {
+    /// The key's id, ARN or alias.
+    #[schemars(length(min = 1, max = 2_048))]
+    pub key_id: String,
+    /// How long a data key is used again before KMS is asked anew.
+    #[serde(default = "default_reuse")]
+    #[schemars(range(min = 60, max = 86_400))]
+    pub data_key_reuse_period_seconds: i32,
+}
+
+fn default_reuse() -> i32 {
+    300
+}
+
+/// On whose behalf SQS is asked: exactly one of its fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CredentialsSource {
+    /// A Secret of the same namespace with `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and perhaps
+    /// `AWS_SESSION_TOKEN`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretRef>,
+    /// A role that the manager assumes with its service account's token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub web_identity: Option<WebIdentity>,
+    /// What the manager's own environment says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<Environment>,
+}
+
+/// A Secret of the same namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SecretRef {
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// A role that the manager assumes with its service account's token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WebIdentity {
+    /// The role.
+    #[schemars(length(min = 20, max = 2_048))]
+    pub role_arn: String,
+    /// The file in the manager's container that holds the token, below `/var/run/secrets/`. Without
+    /// it, `AWS_WEB_IDENTITY_TOKEN_FILE` of the manager's environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub service_account_token_file: Option<String>,
+}
+
+/// The manager's own environment; it has no settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Environment {}
+
+/// What becomes of the queue when its object is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DeletionPolicy {
+    /// It is deleted with its messages. If its owner tag was removed or changed outside, the object
+    /// waits and says so.
+    #[default]
+    Delete,
+    /// It is left alone, with its tags.
+    Retain,
+    /// It is deleted, unless its owner tag was removed or changed outside: then it is left alone.
+    OrphanOnUnmanaged,
+}
+
+/// What the controller last found and did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueStatus {
+    /// The generation of the spec that this status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The queue's name, from before it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_name: Option<String>,
+    /// Its region, from before it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Its URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Its ARN, once it is known to be this object's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arn: Option<String>,
+    /// The ARN of the dead-letter queue that was asked for last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redrive_target: Option<String>,
+    /// Its attributes that the spec speaks of, as last seen or set.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, String>,
+    /// Its tags that the spec speaks of, as last seen or set.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// How many messages there were about at the last check that was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Messages>,
+    /// How often the queue was found changed or deleted outside and was put right.
+    #[serde(default)]
+    pub drifts: i64,
+    /// When the queue was last compared with the spec. Recorded with other changes, and when the
+    /// recorded time is old: a quarter of an hour, or an interval if that is longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_checked: Option<Time>,
+    /// When it is compared next, as of this status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_check: Option<Time>,
+    /// When we last changed it. For a minute SQS may still show what was before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_change: Option<Time>,
+    /// `Ready`, `Synced` and `Invalid`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["type"]
+    ))]
+    pub conditions: Vec<Condition>,
+}
+
+/// Numbers of messages, of which SQS says that they are approximate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Messages {
+    /// That can be received.
+    pub visible: i64,
+    /// That were received and are not deleted.
+    pub in_flight: i64,
+    /// That are hidden still.
+    pub delayed: i64,
+}

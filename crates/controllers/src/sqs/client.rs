@@ -1,0 +1,319 @@
+//! What is asked of SQS, and what its refusals mean. Shell around AWS's library.
+//!
+//! The library's own retries are off: when something is asked again is the engine's to say.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use aws_sdk_sqs::config::http::HttpResponse;
+use aws_sdk_sqs::config::retry::RetryConfig;
+use aws_sdk_sqs::config::timeout::TimeoutConfig;
+use aws_sdk_sqs::config::{
+    BehaviorVersion, Credentials, Region, SharedHttpClient, StalledStreamProtectionConfig,
+};
+use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_sqs::types::QueueAttributeName;
+use engine::{ExternalFailure, ExternalLimits, Verdict};
+
+use super::desired::{Desired, REDRIVE_POLICY, normalised_redrive};
+use super::plan::Change;
+
+/// What the whole fleet asks of SQS on behalf of one account in one region. AWS publishes
+/// quotas for messages and none for the requests that manage queues
+/// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html>),
+/// so this is meant to be modest; when SQS throttles all the same, less is asked.
+///
+/// The pace counts turns: a look at a queue takes two requests, making one takes four, and what comes
+/// after a turn's first request is taken from turns that are not promised yet. So thousands of new
+/// queues are made at up to four times this rate; looks come at their own times and stay below it.
+pub const LIMITS: ExternalLimits = ExternalLimits {
+    requests: 50,
+    per: Duration::from_secs(1),
+    burst: 50,
+    max_concurrency: 16,
+    first_pause: Duration::from_secs(1),
+    max_pause: Duration::from_secs(60),
+};
+
+/// How long one request may take, and its connection to be made.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What a refusal says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no such queue.
+    NoQueue,
+    /// There is one, with other attributes.
+    NameExists,
+    /// There was one within the last minute: its name cannot be used yet.
+    DeletedRecently,
+    /// Too many requests.
+    Throttled,
+    /// The credentials are wrong, or may not do this.
+    Denied,
+    /// SQS will not do what is asked.
+    Rejected,
+    /// SQS is not there, or in trouble.
+    Unavailable,
+    /// No answer came.
+    Unanswered,
+}
+
+/// A request to AWS that came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What it says.
+    pub refusal: Refusal,
+    /// In AWS's words.
+    pub message: String,
+    retry_after: Option<Duration>,
+}
+
+impl ExternalFailure for Failure {
+    fn verdict(&self) -> Verdict {
+        let retry_after = self.retry_after;
+        match self.refusal {
+            Refusal::Throttled => Verdict::Overloaded { retry_after },
+            Refusal::Unavailable => Verdict::Unavailable { retry_after },
+            Refusal::Unanswered => Verdict::Unanswered,
+            _ => Verdict::Answered,
+        }
+    }
+}
+
+/// The error codes of SQS's and STS's APIs
+/// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/CommonErrors.html>), in
+/// the spelling of either protocol: the last word counts.
+fn refusal(code: &str, status: u16) -> Refusal {
+    match code.rsplit(['#', '.']).next().unwrap_or_default() {
+        "NonExistentQueue" | "QueueDoesNotExist" => Refusal::NoQueue,
+        "QueueNameExists" | "QueueAlreadyExists" => Refusal::NameExists,
+        "QueueDeletedRecently" => Refusal::DeletedRecently,
+        "RequestThrottled"
+        | "Throttling"
+        | "ThrottlingException"
+        | "ThrottledException"
+        | "TooManyRequestsException"
+        | "RequestLimitExceeded"
+        | "KmsThrottled" => Refusal::Throttled,
+        "SlowDown" | "ServiceUnavailable" | "InternalFailure" | "InternalError" => {
+            Refusal::Unavailable
+        }
+        "AccessDenied"
+        | "AccessDeniedException"
+        | "InvalidClientTokenId"
+        | "ExpiredToken"
+        | "ExpiredTokenException"
+        | "InvalidIdentityToken"
+        | "SignatureDoesNotMatch"
+        | "UnrecognizedClientException"
+        | "MissingAuthenticationToken"
+        | "InvalidSecurity"
+        | "IncompleteSignature"
+        | "OptInRequired"
+        | "InvalidAccessKeyId" => Refusal::Denied,
+        _ => match status {
+            429 => Refusal::Throttled,
+            500.. => Refusal::Unavailable,
+            401 | 403 => Refusal::Denied,
+            _ => Refusal::Rejected,
+        },
+    }
+}
+
+/// The library's error as ours.
+pub(super) fn failure<E>(error: SdkError<E, HttpResponse>) -> Failure
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+{
+    let answered = |response: &HttpResponse| {
+        let wait = response.headers().get("retry-after");
+        (response.status().as_u16(), wait.and_then(|wait| wait.trim().parse().ok()))
+    };
+    let (refusal, message, retry_after) = match &error {
+        SdkError::ServiceError(said) => {
+            let (status, wait) = answered(said.raw());
+            let code = said.err().code().unwrap_or_default();
+            let words = said.err().message().unwrap_or("no reason is given");
+            (refusal(code, status), format!("{code}: {words} (HTTP {status})"), wait)
+        }
+        SdkError::ResponseError(said) => {
+            let (status, wait) = answered(said.raw());
+            let refusal = if status < 400 { Refusal::Unavailable } else { refusal("", status) };
+            (refusal, format!("an answer that is none of AWS's (HTTP {status})"), wait)
+        }
+        SdkError::ConstructionFailure(_) => (Refusal::Rejected, model::error::chain(&error), None),
+        _ => (Refusal::Unanswered, model::error::chain(&error), None),
+    };
+    Failure { refusal, message, retry_after: retry_after.map(Duration::from_secs) }
+}
+
+/// What every client of AWS's has here: no retries, bounded times.
+pub(super) fn timeouts() -> TimeoutConfig {
+    TimeoutConfig::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .operation_attempt_timeout(REQUEST_TIMEOUT)
+        .operation_timeout(REQUEST_TIMEOUT)
+        .build()
+}
+
+/// One account's SQS in one region.
+#[derive(Clone, Debug)]
+pub struct Sqs(aws_sdk_sqs::Client);
+
+impl Sqs {
+    /// Speaks over `http`.
+    pub fn new(
+        http: SharedHttpClient,
+        credentials: Credentials,
+        region: &str,
+        endpoint: Option<&str>,
+    ) -> Self {
+        let mut config = aws_sdk_sqs::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .http_client(http)
+            .credentials_provider(credentials)
+            .region(Region::new(region.to_owned()))
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(timeouts())
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+        config.set_endpoint_url(endpoint.map(str::to_owned));
+        Self(aws_sdk_sqs::Client::from_conf(config.build()))
+    }
+
+    /// The URL of the queue of that name.
+    ///
+    /// # Errors
+    /// What SQS says; that there is none is one.
+    pub async fn url(&self, name: &str) -> Result<String, Failure> {
+        let found = self.0.get_queue_url().queue_name(name).send().await.map_err(failure)?;
+        Ok(found.queue_url.unwrap_or_default())
+    }
+
+    /// The queue's attributes, its redrive policy in one spelling.
+    ///
+    /// # Errors
+    /// What SQS says.
+    pub async fn attributes(&self, url: &str) -> Result<BTreeMap<String, String>, Failure> {
+        let all = QueueAttributeName::All;
+        let found = self.0.get_queue_attributes().queue_url(url).attribute_names(all);
+        let found = found.send().await.map_err(failure)?.attributes.unwrap_or_default();
+        let spelt = |(name, value): (QueueAttributeName, String)| {
+            let name = name.as_str().to_owned();
+            let value = if name == REDRIVE_POLICY { normalised_redrive(&value) } else { value };
+            (name, value)
+        };
+        Ok(found.into_iter().map(spelt).collect())
+    }
+
+    /// The queue's tags.
+    ///
+    /// # Errors
+    /// What SQS says.
+    pub async fn tags(&self, url: &str) -> Result<BTreeMap<String, String>, Failure> {
+        let found = self.0.list_queue_tags().queue_url(url).send().await.map_err(failure)?;
+        Ok(found.tags.unwrap_or_default().into_iter().collect())
+    }
+
+    /// Makes the queue; gives its URL. One that exists with the same attributes is as good.
+    ///
+    /// # Errors
+    /// What SQS says.
+    pub async fn create(self, desired: Desired) -> Result<String, Failure> {
+        let given = desired.attributes.iter().filter(|(_, value)| !value.is_empty());
+        let mut attributes: HashMap<_, _> =
+            given.map(|(name, value)| (QueueAttributeName::from(*name), value.clone())).collect();
+        if desired.fifo {
+            attributes.insert(QueueAttributeName::FifoQueue, "true".to_owned());
+        }
+        let tags = desired.tags.into_iter().collect();
+        let request = self.0.create_queue().queue_name(desired.name);
+        let request = request.set_attributes(Some(attributes)).set_tags(Some(tags));
+        Ok(request.send().await.map_err(failure)?.queue_url.unwrap_or_default())
+    }
+
+    /// Sets attributes; those changed to nothing are reset.
+    ///
+    /// # Errors
+    /// What SQS says.
+    pub async fn set(self, url: String, changes: Vec<Change>) -> Result<(), Failure> {
+        let attributes = changes
+            .into_iter()
+            .map(|change| {
+                let value = change.to.unwrap_or_default();
+                (QueueAttributeName::from(change.name.as_str()), value)
+            })
+            .collect();
+        let request = self.0.set_queue_attributes().queue_url(url).set_attributes(Some(attributes));
+        request.send().await.map(drop).map_err(failure)
+    }
+
+    /// Sets tags.
+    ///
+    /// # Errors
+    /// What SQS says.
+    pub async fn tag(self, url: String, tags: Vec<(String, String)>) -> Result<(), Failure> {
+        let tags = Some(tags.into_iter().collect());
+        self.0.tag_queue().queue_url(url).set_tags(tags).send().await.map(drop).map_err(failure)
+    }
+
+    /// Removes tags.
+    ///
+    /// # Errors
+    /// What SQS says.
+    pub async fn untag(self, url: String, keys: Vec<String>) -> Result<(), Failure> {
+        let request = self.0.untag_queue().queue_url(url).set_tag_keys(Some(keys));
+        request.send().await.map(drop).map_err(failure)
+    }
+
+    /// Deletes the queue with its messages.
+    ///
+    /// # Errors
+    /// What SQS says.
+    pub async fn delete(self, url: String) -> Result<(), Failure> {
+        self.0.delete_queue().queue_url(url).send().await.map(drop).map_err(failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_refusals_mean() {
+        for (code, status, expect) in [
+            ("AWS.SimpleQueueService.NonExistentQueue", 400, Refusal::NoQueue),
+            ("com.amazonaws.sqs#QueueDoesNotExist", 400, Refusal::NoQueue),
+            ("AWS.SimpleQueueService.QueueDeletedRecently", 400, Refusal::DeletedRecently),
+            ("QueueAlreadyExists", 400, Refusal::NameExists),
+            ("RequestThrottled", 403, Refusal::Throttled),
+            ("ThrottlingException", 400, Refusal::Throttled),
+            ("AccessDenied", 403, Refusal::Denied),
+            ("InvalidClientTokenId", 403, Refusal::Denied),
+            ("InvalidAttributeValue", 400, Refusal::Rejected),
+            ("InternalError", 500, Refusal::Unavailable),
+            ("", 429, Refusal::Throttled),
+            ("", 503, Refusal::Unavailable),
+            ("", 403, Refusal::Denied),
+        ] {
+            assert_eq!(refusal(code, status), expect, "{code} {status}");
+        }
+    }
+
+    #[test]
+    fn verdicts_follow_refusals() {
+        let retry_after = Some(Duration::from_secs(7));
+        for (refusal, expect) in [
+            (Refusal::Throttled, Verdict::Overloaded { retry_after }),
+            (Refusal::Unavailable, Verdict::Unavailable { retry_after }),
+            (Refusal::Unanswered, Verdict::Unanswered),
+            (Refusal::Denied, Verdict::Answered),
+            (Refusal::NoQueue, Verdict::Answered),
+        ] {
+            let failure = Failure { refusal, message: String::new(), retry_after };
+            assert_eq!(failure.verdict(), expect);
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! On whose behalf SQS is asked: Secrets, roles, the manager's environment. Shell.
+//!
+//! Secrets are read one by one when they are needed, never listed or watched, so that the manager
+//! needs no right to see all of them. What was read is kept for [`KEPT`], or until SQS refuses it; a
+//! role's credentials until shortly before they expire. At most [`MAX_KNOWN`] are kept.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use aws_sdk_sqs::config::{Credentials, SharedHttpClient};
+use aws_sdk_sts::config::retry::RetryConfig;
+use aws_sdk_sts::config::{BehaviorVersion, Region};
+use aws_smithy_http_client::Builder;
+use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use engine::{Context, External, ExternalError, ExternalLimits, ReconcileError};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::Api;
+use model::ClusterName;
+
+use super::client::{Failure, LIMITS, Refusal, Sqs, failure, timeouts};
+use super::desired::Source;
+use crate::refusal::refusal;
+
+/// How long a Secret is taken to be as it was read.
+pub const KEPT: Duration = Duration::from_secs(60);
+/// How long before they expire a role's credentials are renewed.
+const RENEWED_BEFORE: Duration = Duration::from_secs(300);
+/// Credentials kept at once. With more in use, those that are used least long ago are read again.
+const MAX_KNOWN: usize = 1_000;
+
+const STS_LIMITS: ExternalLimits = ExternalLimits { requests: 10, burst: 10, ..LIMITS };
+/// Where the manager's service account's token is, as EKS says it.
+const TOKEN_FILE: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
+const ROLE: &str = "AWS_ROLE_ARN";
+const SESSION_NAME: &str = "leasehold";
+
+/// Where credentials come from, for the whole process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Origin {
+    Secret { cluster: ClusterName, namespace: String, name: String },
+    Role { role: String, file: String, region: String },
+    Environment,
+}
+
+/// What is known of all credentials, and the connections of all clients.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    http: OnceLock<SharedHttpClient>,
+    known: Mutex<HashMap<Origin, Known>>,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    credentials: Credentials,
+    until: Timestamp,
+}
+
+/// A way to one account's SQS in one region, for one reconcile.
+pub(super) struct Session {
+    pub(super) sqs: Sqs,
+    pub(super) upstream: External,
+    pub(super) origin: Origin,
+}
+
+/// Where SQS is asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) region: &'a str,
+    pub(super) endpoint: Option<&'a str>,
+}
+
+/// Why there is no session.
+#[derive(Debug)]
+pub(super) enum Unopened {
+    /// There are no credentials; in words.
+    Missing(String),
+    /// They could not be got.
+    Failed(ReconcileError),
+}
+
+impl<E: Into<ReconcileError>> From<E> for Unopened {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+// === impl Sessions ===
+
+impl Sessions {
+    /// Speaks over `http`, or over connections of its own, which are made when they are needed.
+    pub(super) fn new(http: Option<SharedHttpClient>) -> Self {
+        Self { http: http.map_or_else(OnceLock::new, OnceLock::from), known: Mutex::default() }
+    }
+
+    /// The session for credentials from `source`.
+    pub(super) async fn open(
+        &self,
+        ctx: &Context,
+        namespace: &str,
+        source: Source,
+        place: Place<'_>,
+    ) -> Result<Session, Unopened> {
+        let origin = origin(ctx, namespace, source, place)?;
+        let credentials = match self.known(&origin, ctx.now()) {
+            Some(credentials) => credentials,
+            None => {
+                let known = self.get(ctx, &origin).await?;
+                self.keep(&origin, known.clone(), ctx.now());
+                known.credentials
+            }
+        };
+        let who = match &origin {
+            // The key says whose requests these are, also where several Secrets hold it.
+            Origin::Secret { .. } => credentials.access_key_id(),
+            Origin::Role { role, .. } => role.as_str(),
+            Origin::Environment => "environment",
+        };
+        let name = format!("sqs {who} {} {}", place.region, place.endpoint.unwrap_or("aws"));
+        let upstream = ctx.external("sqs", &name, &LIMITS);
+        let sqs = Sqs::new(self.http(), credentials, place.region, place.endpoint);
+        Ok(Session { sqs, upstream, origin })
+    }
+
+    /// Has credentials read anew that SQS refuses.
+    pub(super) fn forget(&self, origin: &Origin) {
+        self.known.lock().expect("no holder of this lock panics").remove(origin);
+    }
+
+    fn http(&self) -> SharedHttpClient {
+        let made = || Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
+        self.http.get_or_init(made).clone()
+    }
+
+    fn known(&self, origin: &Origin, now: Timestamp) -> Option<Credentials> {
+        let known = self.known.lock().expect("no holder of this lock panics");
+        known.get(origin).filter(|known| now < known.until).map(|known| known.credentials.clone())
+    }
+
+    fn keep(&self, origin: &Origin, new: Known, now: Timestamp) {
+        let mut known = self.known.lock().expect("no holder of this lock panics");
+        if known.len() >= MAX_KNOWN {
+            known.retain(|_, known| now < known.until);
+            if known.len() >= MAX_KNOWN
+                && let Some(first) = known.iter().min_by_key(|(_, known)| known.until)
+            {
+                let first = first.0.clone();
+                known.remove(&first);
+            }
+        }
+        known.insert(origin.clone(), new);
+    }
+
+    async fn get(&self, ctx: &Context, origin: &Origin) -> Result<Known, Unopened> {
+        let for_a_while = |credentials| Known { credentials, until: ctx.now() + KEPT };
+        match origin {
+            Origin::Secret { namespace, name, .. } => {
+                from_secret(ctx, namespace, name).await.map(for_a_while)
+            }
+            Origin::Role { role, file, region } => self.assume(ctx, role, file, region).await,
+            Origin::Environment => from_environment().map(for_a_while),
+        }
+    }
+
+    /// Exchanges the manager's token for a role's credentials.
+    async fn assume(
+        &self,
+        ctx: &Context,
+        role: &str,
+        file: &str,
+        region: &str,
+    ) -> Result<Known, Unopened> {
+        // A small file in memory, that the kubelet renews.
+        let token = std::fs::read_to_string(file)
+            .map_err(|error| Unopened::Missing(format!("the token file {file}: {error}")))?;
+        let mut config = aws_sdk_sts::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .http_client(self.http())
+            .region(Region::new(region.to_owned()))
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(timeouts());
+        // Only who runs the manager may say where STS is: the token goes there.
+        config.set_endpoint_url(std::env::var("AWS_ENDPOINT_URL_STS").ok());
+        let request = aws_sdk_sts::Client::from_conf(config.build())
+            .assume_role_with_web_identity()
+            .role_arn(role)
+            .role_session_name(SESSION_NAME)
+            .web_identity_token(token.trim());
+        let sts = ctx.external("sts", &format!("sts {role} {region}"), &STS_LIMITS);
+        let answer =
+            sts.read("AssumeRoleWithWebIdentity", async { request.send().await.map_err(failure) });
+        let answer = answer.await.map_err(|error| refused(role, error))?;
+        let none = || Unopened::Missing(format!("STS gave no credentials for role {role}"));
+        let given = answer.credentials.ok_or_else(none)?;
+        let expires = Timestamp::from_second(given.expiration.secs())
+            .map_err(|error| Unopened::Failed(ReconcileError::transient(error)))?;
+        let credentials = Credentials::new(
+            given.access_key_id,
+            given.secret_access_key,
+            Some(given.session_token),
+            None,
+            "web identity",
+        );
+        Ok(Known { credentials, until: expires - RENEWED_BEFORE })
+    }
+}
+
+fn origin(
+    ctx: &Context,
+    namespace: &str,
+    source: Source,
+    place: Place<'_>,
+) -> Result<Origin, Unopened> {
+    let token_file = || std::env::var(TOKEN_FILE).ok();
+    let as_role =
+        |role: String, file: String| Origin::Role { role, file, region: place.region.to_owned() };
+    match source {
+        Source::Secret(name) => Ok(Origin::Secret {
+            cluster: ctx.cluster().clone(),
+            namespace: namespace.to_owned(),
+            name,
+        }),
+        Source::WebIdentity { role, file } => match file.or_else(token_file) {
+            Some(file) => Ok(as_role(role, file)),
+            None => Err(Unopened::Missing(format!(
+                "the manager's environment has no {TOKEN_FILE}: set \
+                 spec.credentials.webIdentity.serviceAccountTokenFile"
+            ))),
+        },
+        Source::Environment => match (std::env::var(ROLE).ok(), token_file()) {
+            (Some(role), Some(file)) if std::env::var(KEY).is_err() => Ok(as_role(role, file)),
+            _ => Ok(Origin::Environment),
+        },
+    }
+}
+
+const KEY: &str = "AWS_ACCESS_KEY_ID";
+const SECRET_KEY: &str = "AWS_SECRET_ACCESS_KEY";
+const TOKEN: &str = "AWS_SESSION_TOKEN";
+
+async fn from_secret(ctx: &Context, namespace: &str, name: &str) -> Result<Credentials, Unopened> {
+    let secrets: Api<Secret> = Api::namespaced(ctx.client(), namespace);
+    let secret = match secrets.get_opt(name).await {
+        Err(error) => match refusal(&error) {
+            Some(words) => return Err(Unopened::Missing(format!("Secret {name}: {words}"))),
+            None => return Err(error.into()),
+        },
+        Ok(found) => found,
+    };
+    let missing = || format!("Secret {name} does not exist: make it, with {KEY} and {SECRET_KEY}");
+    let data = secret.ok_or_else(|| Unopened::Missing(missing()))?.data.unwrap_or_default();
+    let value = |key: &str| {
+        let value = data.get(key).map(|value| String::from_utf8_lossy(&value.0).trim().to_owned());
+        value.filter(|value| !value.is_empty())
+    };
+    let must = |key: &str| {
+        let missing = || Unopened::Missing(format!("Secret {name} has no {key}: add it"));
+        value(key).ok_or_else(missing)
+    };
+    Ok(Credentials::new(must(KEY)?, must(SECRET_KEY)?, value(TOKEN), None, "secret"))
+}
+
+fn from_environment() -> Result<Credentials, Unopened> {
+    let value = |key: &str| std::env::var(key).ok().filter(|value| !value.is_empty());
+    match (value(KEY), value(SECRET_KEY)) {
+        (Some(key), Some(secret)) => {
+            Ok(Credentials::new(key, secret, value(TOKEN), None, "environment"))
+        }
+        _ => Err(Unopened::Missing(format!(
+            "the manager's environment has neither {KEY} and {SECRET_KEY} nor {ROLE} and \
+             {TOKEN_FILE}: set spec.credentials, or the manager's environment"
+        ))),
+    }
+}
+
+fn refused(role: &str, error: ExternalError<Failure>) -> Unopened {
+    match error.failure() {
+        Some(said) if matches!(said.refusal, Refusal::Denied | Refusal::Rejected) => {
+            Unopened::Missing(format!("role {role} was refused: {said}"))
+        }
+        _ => Unopened::Failed(error.into()),
+    }
+}

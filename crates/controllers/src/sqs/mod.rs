@@ -1,0 +1,55 @@
+//! Queue: a queue of Amazon SQS that heals itself.
+//!
+//! In data order: [`api`] is what users write; [`desired`] is that as SQS says it, under a name by
+//! [`name`]; [`plan`] compares it with what is there; [`reconcile`] carries the plan out through
+//! [`client`], `turn` and `credentials`, and `ending` when the object goes; [`status`] says what came
+//! of it; [`schedule`] when to look again.
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::CustomResourceExt;
+
+pub mod api;
+pub mod client;
+mod credentials;
+pub mod desired;
+mod ending;
+pub mod name;
+pub mod plan;
+pub mod reconcile;
+pub mod schedule;
+pub mod status;
+mod turn;
+
+pub use api::Queue;
+pub use ending::ABANDON;
+pub use reconcile::controller_over;
+
+use crate::Builtin;
+use crate::rights::{events, rule};
+
+/// The name under which our changes of a Queue are recorded.
+pub const FIELD_MANAGER: &str = "sqs.leasehold.dev";
+/// The finalizer: the object stays until its queue is seen to.
+pub const FINALIZER: &str = "sqs.leasehold.dev/queue";
+
+/// The controller's row.
+pub(crate) const BUILTIN: Builtin = Builtin {
+    name: "sqs",
+    by_default: false,
+    crd: Some(Queue::crd),
+    build: reconcile::controller,
+    rbac,
+    example: include_str!("../../../../examples/sqs.yaml"),
+};
+
+/// The rights of the controller in a workload cluster.
+fn rbac() -> Vec<PolicyRule> {
+    vec![
+        // The patch is of the finalizer.
+        rule("sqs.leasehold.dev", &["queues"], &["list", "patch", "watch"]),
+        rule("sqs.leasehold.dev", &["queues/status"], &["update"]),
+        // Those that Queues name, one by one: never listed, never watched.
+        rule("", &["secrets"], &["get"]),
+        events(),
+    ]
+}

@@ -1,0 +1,139 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::*;
+
+const OWNER: &str = "east/shop/orders/u-1";
+
+fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn desired(adopt: bool) -> Desired {
+    Desired {
+        name: "shop-orders".to_owned(),
+        fifo: false,
+        attributes: [("DelaySeconds", "5".to_owned()), ("RedrivePolicy", String::new())].into(),
+        tags: map(&[("team", "shop"), (OWNER_TAG, OWNER)]),
+        owner: OWNER.to_owned(),
+        adopt,
+    }
+}
+
+fn observed(attributes: &[(&str, &str)], tags: &[(&str, &str)]) -> Observed {
+    Observed { url: "u".to_owned(), attributes: map(attributes), tags: map(tags) }
+}
+
+/// What we left behind at second 0: the queue as it is wanted.
+fn status() -> QueueStatus {
+    QueueStatus {
+        arn: Some("arn".to_owned()),
+        attributes: map(&[("DelaySeconds", "5")]),
+        tags: map(&[("team", "shop"), ("old", "x"), (OWNER_TAG, OWNER)]),
+        last_change: Some(Time(at(0))),
+        ..QueueStatus::default()
+    }
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+/// A step in a line.
+fn told(step: &Step) -> String {
+    let changes = |changes: &[Change]| -> String {
+        let told = changes.iter().map(|change| {
+            let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
+            let by = if change.drift { " drift" } else { "" };
+            format!("{} {}>{}{by}", change.name, word(&change.from), word(&change.to))
+        });
+        told.collect::<Vec<_>>().join(", ")
+    };
+    match step {
+        Step::Correct { attributes, tags } => {
+            format!("correct [{}] [{}]", changes(attributes), changes(tags))
+        }
+        Step::Settle { until } => format!("settle until {}", until.as_second()),
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_done_about_what_is_seen() {
+    let ours = [("team", "shop"), (OWNER_TAG, OWNER)];
+    let (fine, nothing) = (observed(&[("DelaySeconds", "5")], &ours), QueueStatus::default());
+    let moved = observed(&[("DelaySeconds", "9")], &ours);
+    let tagged = |tags: &[(&str, &str)]| observed(&[("DelaySeconds", "5")], tags);
+    for (seen, status, second, expect) in [
+        (None, &nothing, 100, "Create { anew: false }"),
+        (None, &status(), 60, "Create { anew: true }"),
+        (None, &status(), 59, "settle until 60"),
+        (Some(fine.clone()), &status(), 59, "Keep"),
+        (Some(moved.clone()), &status(), 60, "correct [DelaySeconds 9>5 drift] []"),
+        (Some(moved.clone()), &status(), 59, "settle until 60"),
+        (Some(moved), &nothing, 59, "correct [DelaySeconds 9>5] []"),
+        (
+            Some(observed(&[("DelaySeconds", "5"), ("RedrivePolicy", "{}")], &ours)),
+            &status(),
+            60,
+            "correct [RedrivePolicy {}>] []",
+        ),
+        (
+            Some(tagged(&[("old", "x"), ("theirs", "y"), (OWNER_TAG, OWNER)])),
+            &status(),
+            60,
+            "correct [] [team ->shop drift, old x>-]",
+        ),
+        (Some(tagged(&[("team", "shop")])), &status(), 60, "Foreign { owner: None }"),
+        (
+            Some(tagged(&[(OWNER_TAG, "east/shop/orders/u-0")])),
+            &nothing,
+            60,
+            r#"Foreign { owner: Some("east/shop/orders/u-0") }"#,
+        ),
+    ] {
+        let step = plan(&desired(false), seen.as_ref(), status, at(second));
+        assert_eq!(told(&step), expect, "{seen:?} at {second}");
+    }
+}
+
+#[test]
+fn what_is_not_ours_is_adopted_where_the_spec_says_so() {
+    let step = |owner: &str| {
+        let seen = observed(&[], &[(OWNER_TAG, owner)]);
+        plan(&desired(true), Some(&seen), &QueueStatus::default(), at(0))
+    };
+    assert_eq!(step("another"), Step::Adopt { from: Some("another".to_owned()) });
+    assert!(matches!(step(OWNER), Step::Correct { .. }));
+}
+
+#[test]
+fn what_was_planned_and_done_needs_nothing_more() {
+    let seen = observed(&[("DelaySeconds", "9")], &[("old", "x"), (OWNER_TAG, OWNER)]);
+    let Step::Correct { attributes, tags } = plan(&desired(false), Some(&seen), &status(), at(99))
+    else {
+        panic!("there is something to correct")
+    };
+    let after = seen.with(&attributes, &tags);
+    assert_eq!(plan(&desired(false), Some(&after), &status(), at(99)), Step::Keep);
+}
+
+#[test]
+fn how_a_queue_ends() {
+    let (ours, others) = (observed(&[], &[(OWNER_TAG, OWNER)]), observed(&[], &[]));
+    let nothing = QueueStatus::default();
+    let past = at(60);
+    for (seen, orphan, status, now, expect) in [
+        (Some(&ours), false, &status(), past, Ending::Delete),
+        (Some(&ours), true, &status(), past, Ending::Delete),
+        (Some(&others), false, &status(), past, Ending::Unmanaged { owner: None }),
+        (Some(&others), true, &status(), past, Ending::Orphan { owner: None }),
+        (Some(&others), false, &nothing, past, Ending::NeverOurs),
+        (None, false, &status(), past, Ending::Gone),
+        (None, false, &status(), at(59), Ending::Settle { until: at(60) }),
+        (None, false, &nothing, at(0), Ending::Gone),
+    ] {
+        assert_eq!(ending(OWNER, orphan, seen, status, now), expect, "{seen:?} {orphan}");
+    }
+}

@@ -1,0 +1,213 @@
+//! One reconcile's dealings with SQS: what it looks at, what it changes, and how it ends. Shell.
+
+use std::time::Duration;
+
+use engine::{Context, Event, ExternalError, ReconcileError};
+use jiff::Timestamp;
+
+use super::api::Queue;
+use super::client::{Failure, Refusal};
+use super::credentials::{Session, Unopened};
+use super::desired::Desired;
+use super::plan::{Change, Observed};
+use super::status::{Again, Outcome};
+
+/// How long to wait for what cannot be watched: a Secret, a name that SQS gives free again.
+///
+/// SQS's own wait, after which a deleted queue's name can be used again, is as long
+/// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>).
+pub(super) const WAIT: Duration = Duration::from_secs(60);
+
+/// Why a reconcile goes no further: with an outcome to record, or an error to retry.
+#[derive(Debug)]
+pub(super) enum Stop {
+    Outcome(Box<Outcome>),
+    Error(ReconcileError),
+}
+
+impl From<ReconcileError> for Stop {
+    fn from(error: ReconcileError) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl Stop {
+    pub(super) fn held(reason: &'static str, message: String, again: Again) -> Self {
+        Self::Outcome(Box::new(Outcome::Held { reason, message, ready: false, again }))
+    }
+
+    /// The queue is there and ours, whatever else is wrong.
+    pub(super) fn while_ready(self) -> Self {
+        match self {
+            Self::Outcome(outcome) => Self::Outcome(Box::new(match *outcome {
+                Outcome::Held { reason, message, again, .. } => {
+                    Outcome::Held { reason, message, again, ready: true }
+                }
+                outcome => outcome,
+            })),
+            error => error,
+        }
+    }
+
+    /// What a missing session means.
+    pub(super) fn unopened(unopened: Unopened, now: Timestamp) -> Self {
+        match unopened {
+            Unopened::Failed(error) => Self::Error(error),
+            Unopened::Missing(why) => Self::held("CredentialsMissing", why, Again::At(now + WAIT)),
+        }
+    }
+}
+
+/// One reconcile, with a way to SQS.
+pub(super) struct Turn<'a> {
+    pub(super) ctx: &'a Context,
+    pub(super) session: Session,
+    pub(super) now: Timestamp,
+}
+
+impl Turn<'_> {
+    /// The queue as SQS shows it: at `url` if that is known, else by its name.
+    pub(super) async fn observe(
+        &self,
+        url: Option<&String>,
+        name: &str,
+    ) -> Result<Option<Observed>, Stop> {
+        let Session { sqs, upstream, .. } = &self.session;
+        let url = match url {
+            Some(url) => url.clone(),
+            None => match upstream.read("GetQueueUrl", sqs.url(name)).await {
+                Err(error) if is(&error, Refusal::NoQueue) => return Ok(None),
+                answer => answer.map_err(|error| self.stop("look for", name, error))?,
+            },
+        };
+        let attributes = upstream.read("GetQueueAttributes", sqs.attributes(&url)).await;
+        let attributes = match attributes {
+            Err(error) if is(&error, Refusal::NoQueue) => return Ok(None),
+            answer => answer.map_err(|error| self.stop("look at", name, error))?,
+        };
+        let tags = match upstream.read("ListQueueTags", sqs.tags(&url)).await {
+            Err(error) if is(&error, Refusal::NoQueue) => return Ok(None),
+            answer => answer.map_err(|error| self.stop("look at the tags of", name, error))?,
+        };
+        Ok(Some(Observed { url, attributes, tags }))
+    }
+
+    /// Makes the queue. `None` if there is one of that name that is not as wanted.
+    pub(super) async fn create(&self, desired: &Desired) -> Result<Option<String>, Stop> {
+        let (sqs, wanted) = (self.session.sqs.clone(), desired.clone());
+        let name = &desired.name;
+        let made = self.session.upstream.write("CreateQueue", |_| sqs.create(wanted)).await;
+        match made {
+            Ok(url) => Ok(Some(url)),
+            Err(error) if is(&error, Refusal::NameExists) => Ok(None),
+            Err(error) if is(&error, Refusal::DeletedRecently) => Err(Stop::held(
+                "DeletedRecently",
+                format!(
+                    "a queue {name} was deleted within the last minute: SQS gives its name free \
+                     again a minute after that, and it is made then"
+                ),
+                Again::At(self.now + WAIT),
+            )),
+            Err(error) => Err(self.stop("make", name, error)),
+        }
+    }
+
+    /// Makes the changes.
+    pub(super) async fn change(
+        &self,
+        observed: &Observed,
+        name: &str,
+        attributes: &[Change],
+        tags: &[Change],
+    ) -> Result<(), Stop> {
+        let Session { sqs, upstream, .. } = &self.session;
+        let url = || observed.url.clone();
+        if !attributes.is_empty() {
+            let (sqs, changes) = (sqs.clone(), attributes.to_vec());
+            let set = upstream.write("SetQueueAttributes", |_| sqs.set(url(), changes)).await;
+            set.map_err(|error| self.stop("set attributes of", name, error))?;
+        }
+        let wanted = |change: &Change| Some((change.name.clone(), change.to.clone()?));
+        let set: Vec<_> = tags.iter().filter_map(wanted).collect();
+        if !set.is_empty() {
+            self.tag(observed, name, set).await?;
+        }
+        let unwanted = tags.iter().filter(|change| change.to.is_none());
+        let unwanted: Vec<_> = unwanted.map(|change| change.name.clone()).collect();
+        if !unwanted.is_empty() {
+            let sqs = sqs.clone();
+            let removed = upstream.write("UntagQueue", |_| sqs.untag(url(), unwanted)).await;
+            removed.map_err(|error| self.stop("remove tags of", name, error))?;
+        }
+        Ok(())
+    }
+
+    /// Sets tags.
+    pub(super) async fn tag(
+        &self,
+        observed: &Observed,
+        name: &str,
+        tags: Vec<(String, String)>,
+    ) -> Result<(), Stop> {
+        let (sqs, url) = (self.session.sqs.clone(), observed.url.clone());
+        let set = self.session.upstream.write("TagQueue", |_| sqs.tag(url, tags)).await;
+        set.map_err(|error| self.stop("tag", name, error))
+    }
+
+    /// Deletes the queue; one that is gone is no error.
+    pub(super) async fn delete(&self, observed: &Observed, name: &str) -> Result<(), Stop> {
+        let (sqs, url) = (self.session.sqs.clone(), observed.url.clone());
+        match self.session.upstream.write("DeleteQueue", |_| sqs.delete(url)).await {
+            Err(error) if is(&error, Refusal::NoQueue) => Ok(()),
+            answer => answer.map_err(|error| self.stop("delete", name, error)),
+        }
+    }
+
+    /// A refusal that asking again would not change is an outcome, anything else an error.
+    fn stop(&self, what: &str, name: &str, error: ExternalError<Failure>) -> Stop {
+        let Some(said) = error.failure() else { return Stop::Error(error.into()) };
+        let message = |fix: &str| format!("SQS will not {what} queue {name}: {said}; {fix}");
+        match said.refusal {
+            Refusal::Denied => {
+                let fix =
+                    "give the credentials of spec.credentials that right, or other credentials";
+                Stop::held("AccessDenied", message(fix), Again::NextCheck)
+            }
+            Refusal::Rejected => {
+                Stop::held("Rejected", message("change the spec"), Again::NextCheck)
+            }
+            // Deleted between two of our requests: it is looked for again.
+            Refusal::NoQueue | Refusal::NameExists | Refusal::DeletedRecently => Stop::held(
+                "Settling",
+                message("it is looked for again in a minute"),
+                Again::At(self.now + WAIT),
+            ),
+            Refusal::Throttled | Refusal::Unavailable | Refusal::Unanswered => {
+                Stop::Error(error.into())
+            }
+        }
+    }
+}
+
+/// Tells of each change: what the spec asks for anew, and what somebody else had changed.
+pub(super) async fn announce(ctx: &Context, queue: &Queue, name: &str, changes: &[Change]) {
+    for change in changes {
+        let word = |value: &Option<String>| match value {
+            Some(value) if !value.is_empty() => value.clone(),
+            _ => "unset".to_owned(),
+        };
+        let (what, from, to) = (&change.name, word(&change.from), word(&change.to));
+        let event = if change.drift {
+            let note = format!("{what} of queue {name} was {from}, put back to {to}");
+            Event::warning(queue, "Drifted", "Correct", note)
+        } else {
+            let note = format!("{what} of queue {name} changed from {from} to {to}");
+            Event::normal(queue, "Updated", "Update", note)
+        };
+        ctx.publish(event).await;
+    }
+}
+
+fn is(error: &ExternalError<Failure>, refusal: Refusal) -> bool {
+    error.failure().is_some_and(|said| said.refusal == refusal)
+}

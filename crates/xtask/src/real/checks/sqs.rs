@@ -1,0 +1,211 @@
+//! The Queue controller over a real API server and moto, another implementation of SQS than ours,
+//! through a proxy that throttles and cuts: made, put right, made anew, left alone, deleted.
+//!
+//! What is done to queues outside, and what is seen of them, goes through boto3: not our client.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::real::control_plane::{ControlPlane, free_port};
+use crate::real::load::holds;
+use crate::real::manager::{self, Manager};
+use crate::real::process::{self, Process};
+use crate::real::proxy::{Mode, Proxy};
+use crate::real::wait::{self, Stopwatch};
+use crate::real::{Scene, kubectl};
+
+/// Longer than SQS keeps a deleted queue's name, and a check after that.
+const DEADLINE: Duration = Duration::from_secs(180);
+/// How long moto is throttling, and out of reach.
+const TROUBLE: Duration = Duration::from_secs(40);
+const QUEUE: &str = "default-orders";
+const OBJECT: &str = "/apis/sqs.leasehold.dev/v1alpha1/namespaces/default/queues/orders";
+
+/// Does it.
+pub async fn run(scene: &Scene) -> Result<()> {
+    let plane = ControlPlane::local(scene, "east").await?;
+    plane.kubectl.apply_path(&xtask::root().join("deploy/charts/leasehold/crds")).await?;
+    plane.kubectl.established().await?;
+    plane.kubectl.run(&["create", "namespace", manager::NAMESPACE]).await?;
+    let mut moto = Moto::start(scene).await?;
+    let proxy = Proxy::start(moto.port).await?;
+    let more = json!({"controllers": {"sqs": {"workers": 4}}});
+    let mut manager = Manager::start(scene, "replica-0", &plane, &[&plane], &more)?;
+    let watch = Stopwatch::start();
+
+    immutable_by_schema(&plane, proxy.port()).await?;
+    plane.kubectl.apply(&manifests(proxy.port())).await?;
+    synced(&plane).await?;
+    ensure!(moto.attribute("VisibilityTimeout")? == "45", "it is not as the spec says");
+    ensure!(moto.attribute("RedrivePolicy")?.contains("default-dead"), "it has no dead letters");
+    println!("two queues are made after {watch}");
+
+    moto.edit("s.set_queue_attributes(QueueUrl=u, Attributes={'VisibilityTimeout': '7'})")?;
+    until_attribute(&moto, "45").await?;
+    told(&plane, "VisibilityTimeout of queue default-orders was 7, put back to 45").await?;
+    println!("what was edited outside is put right after {watch}");
+
+    moto.edit("s.delete_queue(QueueUrl=u)")?;
+    until_attribute(&moto, "45").await?;
+    told(&plane, "was deleted outside: made it anew").await?;
+    println!("what was deleted outside is made anew after {watch}");
+
+    for mode in [Mode::Throttle, Mode::Cut] {
+        trouble(&plane, &proxy, &moto, mode).await?;
+        println!("{mode:?} for {} s, and all is well after {watch}", TROUBLE.as_secs());
+    }
+    manager.check_alive()?;
+    moto.process.check_alive()?;
+
+    plane.kubectl.run(&["delete", "queues.sqs.leasehold.dev", "orders", "--timeout=120s"]).await?;
+    ensure!(moto.names()? == "default-dead", "its queue is there still: {}", moto.names()?);
+    println!("deleted with its object after {watch}");
+    let status = manager.leave().await?;
+    ensure!(status.success(), "the manager left with {status}");
+    Ok(())
+}
+
+/// While SQS is in trouble it is left alone and the object's status is not written; then what was
+/// changed meanwhile is put right.
+async fn trouble(plane: &ControlPlane, proxy: &Proxy, moto: &Moto, mode: Mode) -> Result<()> {
+    synced(plane).await?;
+    proxy.set(mode);
+    moto.edit("s.set_queue_attributes(QueueUrl=u, Attributes={'VisibilityTimeout': '9'})")?;
+    let (version, asked) = (version(plane).await?, proxy.connections());
+    tokio::time::sleep(TROUBLE).await;
+    let asked = proxy.connections() - asked;
+    // A check each 30 s of two queues, retried with the pauses of the engine.
+    ensure!(asked > 0 && asked < 60, "{mode:?}: asked {asked} times in {} s", TROUBLE.as_secs());
+    ensure!(version == self::version(plane).await?, "{mode:?} is written into the status");
+    ensure!(
+        moto.attribute("VisibilityTimeout")? == "9",
+        "{mode:?}: the proxy let a change through"
+    );
+    proxy.set(Mode::Pass);
+    until_attribute(moto, "45").await
+}
+
+/// What the plan refuses where there is no CEL, a real server refuses before.
+async fn immutable_by_schema(plane: &ControlPlane, port: u16) -> Result<()> {
+    let mut queue: Value = serde_json::from_str(&one("fixed", port, &json!({})))?;
+    plane.kubectl.apply(&queue.to_string()).await?;
+    queue["spec"]["region"] = json!("eu-west-2");
+    let words = plane.kubectl.refused(&["apply", "--filename", "-"], &queue.to_string()).await?;
+    ensure!(words.contains("region cannot be changed"), "refused for another reason: {words}");
+    plane.kubectl.run(&["delete", "queues.sqs.leasehold.dev", "fixed", "--timeout=120s"]).await?;
+    Ok(())
+}
+
+fn one(name: &str, port: u16, more: &Value) -> String {
+    let mut spec = json!({
+        "region": "eu-west-1",
+        "endpoint": format!("http://127.0.0.1:{port}"),
+        "visibilityTimeoutSeconds": 45,
+        "driftCheckIntervalSeconds": 30,
+        "credentials": {"secretRef": {"name": "aws"}},
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        spec[key] = value.clone();
+    }
+    json!({
+        "apiVersion": "sqs.leasehold.dev/v1alpha1", "kind": "Queue",
+        "metadata": {"name": name, "namespace": "default"}, "spec": spec,
+    })
+    .to_string()
+}
+
+fn manifests(port: u16) -> String {
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "aws", "namespace": "default"},
+        "stringData": {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"},
+    });
+    let redrive = json!({"redrivePolicy": {"queueRef": {"name": "dead"}, "maxReceiveCount": 3}});
+    let queues = [one("orders", port, &redrive), one("dead", port, &json!({}))];
+    [&[secret.to_string()], &queues[..]].concat().join("\n---\n")
+}
+
+async fn synced(plane: &ControlPlane) -> Result<()> {
+    wait::until(DEADLINE, "the Queue to be synced", async || {
+        let queue = kubectl::get(&plane.client, OBJECT).await?.unwrap_or_default();
+        Ok(holds(&queue, "Synced").then_some(()))
+    })
+    .await
+}
+
+async fn version(plane: &ControlPlane) -> Result<String> {
+    let queue = kubectl::get(&plane.client, OBJECT).await?.context("the Queue is gone")?;
+    Ok(queue["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
+}
+
+async fn told(plane: &ControlPlane, words: &str) -> Result<()> {
+    wait::until(DEADLINE, "an Event", async || {
+        let events = plane.kubectl.run(&["get", "events", "-n", "default"]).await?;
+        Ok(events.contains(words).then_some(()))
+    })
+    .await
+    .with_context(|| format!("no Event says {words:?}"))
+}
+
+async fn until_attribute(moto: &Moto, value: &str) -> Result<()> {
+    wait::until(DEADLINE, "the queue to be as the spec says", async || {
+        Ok((moto.attribute("VisibilityTimeout").unwrap_or_default() == value).then_some(()))
+    })
+    .await
+}
+
+/// A running moto.
+struct Moto {
+    python: PathBuf,
+    port: u16,
+    process: Process,
+}
+
+impl Moto {
+    async fn start(scene: &Scene) -> Result<Self> {
+        let (port, folder) = (free_port()?, scene.tools().moto());
+        let mut command = Command::new(folder.join("bin/moto_server"));
+        command.args(["--host", "127.0.0.1", "--port", &port.to_string()]);
+        let process = Process::spawn("moto", &command, &scene.logs())?;
+        let mut moto = Self { python: folder.join("bin/python"), port, process };
+        wait::until(DEADLINE, "moto to answer", async || {
+            moto.process.check_alive()?;
+            Ok(moto.names().ok())
+        })
+        .await?;
+        Ok(moto)
+    }
+
+    /// Runs a line of Python with a client `s`, and prints what it comes to.
+    fn ask(&self, line: &str) -> Result<String> {
+        let port = self.port;
+        let script = format!(
+            "import boto3\ns = boto3.client('sqs', region_name='eu-west-1', \
+             endpoint_url='http://127.0.0.1:{port}', aws_access_key_id='test', \
+             aws_secret_access_key='test')\n{line}\n"
+        );
+        let said = process::run(Command::new(&self.python).args(["-c", &script]))?;
+        Ok(said.trim().to_owned())
+    }
+
+    fn edit(&self, line: &str) -> Result<()> {
+        let url = format!("u = s.get_queue_url(QueueName='{QUEUE}')['QueueUrl']");
+        self.ask(&format!("{url}\n{line}")).map(drop)
+    }
+
+    fn attribute(&self, name: &str) -> Result<String> {
+        self.ask(&format!(
+            "u = s.get_queue_url(QueueName='{QUEUE}')['QueueUrl']\n\
+             print(s.get_queue_attributes(QueueUrl=u, AttributeNames=['All'])['Attributes'].get('{name}', ''))"
+        ))
+    }
+
+    fn names(&self) -> Result<String> {
+        self.ask(
+            "print(' '.join(sorted(u.rsplit('/')[-1] for u in s.list_queues().get('QueueUrls', []))))",
+        )
+    }
+}

@@ -1,0 +1,84 @@
+//! A crash at each write, to Kubernetes and to SQS.
+
+use std::time::Duration;
+
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use super::super::crash::at_every_write;
+use super::world::{about, make, queues, ready, world};
+
+const NAME: &str = "default-orders";
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_write_makes_one_queue_all_the_same() {
+    let writes = at_every_write(async |crash| {
+        let (mut env, aws) = world().await;
+        make(&env, "orders", json!({"tags": {"team": "shop"}})).await;
+        crash.watch(&env);
+        aws.watch(&crash);
+        let controllers = || vec![aws.controller()];
+        crash
+            .survived(&mut env, controllers, async |env| {
+                ready(env, "orders").await;
+            })
+            .await;
+        assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME]);
+        assert_eq!(aws.sqs(|sqs| sqs.tag_of(NAME, "team")).unwrap(), "shop");
+    })
+    .await;
+    assert!(writes >= 4, "finalizer, intent, queue, status: {writes}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_while_drift_is_put_right_puts_it_right_all_the_same() {
+    let writes = at_every_write(async |crash| {
+        let (mut env, aws) = world().await;
+        env.run([aws.controller()]);
+        make(&env, "orders", json!({"driftCheckIntervalSeconds": 30})).await;
+        ready(&env, "orders").await;
+        env.stop().await;
+        env.pass(Duration::from_secs(300)).await;
+        let edit = json!({"Attributes": {"VisibilityTimeout": "45"}});
+        aws.outside("SetQueueAttributes", about(NAME, edit));
+        crash.watch(&env);
+        aws.watch(&crash);
+        let controllers = || vec![aws.controller()];
+        crash
+            .survived(&mut env, controllers, async |env| {
+                env.until("the drift to be put right and recorded", async || {
+                    let found = aws.sqs(|sqs| sqs.attribute(NAME, "VisibilityTimeout"));
+                    (found.as_deref() == Some("30")).then_some(())
+                })
+                .await;
+                ready(env, "orders").await;
+            })
+            .await;
+    })
+    .await;
+    assert!(writes >= 1, "the attributes: {writes}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_while_the_object_ends_leaves_nothing_behind() {
+    let writes = at_every_write(async |crash| {
+        let (mut env, aws) = world().await;
+        env.run([aws.controller()]);
+        make(&env, "orders", json!({})).await;
+        ready(&env, "orders").await;
+        env.stop().await;
+        env.pass(Duration::from_secs(90)).await;
+        queues(&env).delete("orders", &DeleteParams::default()).await.unwrap();
+        crash.watch(&env);
+        aws.watch(&crash);
+        let controllers = || vec![aws.controller()];
+        crash
+            .survived(&mut env, controllers, async |env| {
+                env.until_gone(&queues(env), "orders").await;
+            })
+            .await;
+        assert_eq!(aws.sqs(|sqs| sqs.names()), [""; 0]);
+    })
+    .await;
+    assert!(writes >= 2, "the queue, the finalizer: {writes}");
+}

@@ -1,0 +1,101 @@
+//! What becomes of a queue when its object is deleted.
+
+use std::time::Duration;
+
+use kube::api::DeleteParams;
+use leasehold::testing::TestEnv;
+use serde_json::{Value, json};
+
+use super::world::{Aws, about, events, make, patch, queues, ready, says, world};
+
+const NAME: &str = "default-orders";
+
+async fn settled(more: Value) -> (TestEnv, Aws) {
+    let (mut env, aws) = world().await;
+    env.run([aws.controller()]);
+    make(&env, "orders", more).await;
+    ready(&env, "orders").await;
+    env.pass(Duration::from_secs(90)).await;
+    (env, aws)
+}
+
+async fn delete(env: &TestEnv) {
+    queues(env).delete("orders", &DeleteParams::default()).await.unwrap();
+}
+
+fn untag(aws: &Aws) {
+    aws.outside("UntagQueue", about(NAME, json!({"TagKeys": ["leasehold.dev/owner"]})));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_queue_goes_with_its_object() {
+    let (env, aws) = settled(json!({})).await;
+    delete(&env).await;
+    env.until_gone(&queues(&env), "orders").await;
+    assert_eq!(aws.sqs(|sqs| sqs.names()), [""; 0]);
+    assert_eq!(events(&env, "Deleted").await, ["deleted queue default-orders in eu-west-1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retained_queue_stays_and_is_another_s_for_whoever_comes_next() {
+    let (env, aws) = settled(json!({"deletionPolicy": "Retain"})).await;
+    delete(&env).await;
+    env.until_gone(&queues(&env), "orders").await;
+    assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME]);
+    make(&env, "orders", json!({})).await;
+    let queue = says(&env, "orders", "Ready", "False", "NotOwned").await;
+    let message = &queue.status.unwrap().conditions[0].message;
+    assert!(message.contains("belongs to east/default/orders/"), "{message}");
+    // It never was this object's: that one can go, and leaves the queue alone.
+    delete(&env).await;
+    env.until_gone(&queues(&env), "orders").await;
+    assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME]);
+    make(&env, "orders", json!({"adopt": true})).await;
+    ready(&env, "orders").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_whose_tag_was_removed_is_not_deleted_and_an_annotation_ends_the_wait() {
+    let (env, aws) = settled(json!({})).await;
+    untag(&aws);
+    delete(&env).await;
+    let queue = says(&env, "orders", "Ready", "False", "DeletionBlocked").await;
+    let message = &queue.status.unwrap().conditions[0].message;
+    assert!(message.contains("its tag leasehold.dev/owner was removed outside"), "{message}");
+    assert!(message.contains("set annotation leasehold.dev/abandon=true"), "{message}");
+    env.pass(Duration::from_secs(5)).await;
+    let writes = env.server().history().len();
+    env.pass(Duration::from_secs(600)).await;
+    assert_eq!(env.server().history().len(), writes);
+    patch(&env, "orders", json!({"metadata": {"annotations": {"leasehold.dev/abandon": "true"}}}))
+        .await;
+    env.until_gone(&queues(&env), "orders").await;
+    assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME]);
+    assert_eq!(events(&env, "Abandoned").await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_policy_a_queue_whose_tag_was_removed_is_orphaned() {
+    let (env, aws) = settled(json!({"deletionPolicy": "OrphanOnUnmanaged"})).await;
+    untag(&aws);
+    delete(&env).await;
+    env.until_gone(&queues(&env), "orders").await;
+    assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME]);
+    let told = events(&env, "Orphaned").await;
+    assert!(
+        told[0].contains("is left behind: its tag leasehold.dev/owner was removed"),
+        "{told:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_sqs_is_out_of_reach_the_object_waits_and_then_goes() {
+    let (env, aws) = settled(json!({})).await;
+    aws.down(true);
+    delete(&env).await;
+    env.pass(Duration::from_secs(120)).await;
+    assert!(queues(&env).get_opt("orders").await.unwrap().is_some());
+    aws.down(false);
+    env.until_gone(&queues(&env), "orders").await;
+    assert_eq!(aws.sqs(|sqs| sqs.names()), [""; 0]);
+}

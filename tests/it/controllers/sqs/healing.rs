@@ -1,0 +1,109 @@
+//! Changed outside, deleted outside, out of reach.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::world::{A_WHILE, about, events, make, patch, ready, says, url, world};
+
+const NAME: &str = "default-orders";
+
+#[tokio::test(start_paused = true)]
+async fn what_was_changed_outside_is_put_right_and_told() {
+    let (mut env, aws) = world().await;
+    env.run([aws.controller()]);
+    make(&env, "orders", json!({"tags": {"team": "shop"}})).await;
+    ready(&env, "orders").await;
+    env.pass(Duration::from_secs(120)).await;
+    let edit = json!({"Attributes": {"VisibilityTimeout": "45"}});
+    aws.outside("SetQueueAttributes", about(NAME, edit));
+    aws.outside("TagQueue", about(NAME, json!({"Tags": {"team": "thieves", "more": "kept"}})));
+    env.pass(A_WHILE).await;
+    assert_eq!(aws.sqs(|sqs| sqs.attribute(NAME, "VisibilityTimeout")).unwrap(), "30");
+    assert_eq!(aws.sqs(|sqs| sqs.tag_of(NAME, "team")).unwrap(), "shop");
+    assert_eq!(aws.sqs(|sqs| sqs.tag_of(NAME, "more")).unwrap(), "kept");
+    let mut told = events(&env, "Drifted").await;
+    told.sort();
+    assert_eq!(
+        told,
+        [
+            "VisibilityTimeout of queue default-orders was 45, put back to 30",
+            "team of queue default-orders was thieves, put back to shop",
+        ]
+    );
+    assert_eq!(ready(&env, "orders").await.status.unwrap().drifts, 1);
+}
+
+/// SQS shows old values for a while: they are neither set again nor taken for somebody's change.
+#[tokio::test(start_paused = true)]
+async fn what_sqs_shows_late_is_not_taken_for_drift() {
+    let (mut env, aws) = world().await;
+    aws.sqs(|sqs| sqs.lag = Duration::from_secs(50));
+    env.run([aws.controller()]);
+    make(&env, "orders", json!({"driftCheckIntervalSeconds": 30})).await;
+    ready(&env, "orders").await;
+    let since = aws.now();
+    env.pass(Duration::from_secs(1)).await;
+    patch(&env, "orders", json!({"spec": {"delaySeconds": 3}})).await;
+    env.pass(A_WHILE).await;
+    ready(&env, "orders").await;
+    assert_eq!(aws.count("SetQueueAttributes", since), 1);
+    assert_eq!(aws.sqs(|sqs| sqs.attribute(NAME, "DelaySeconds")).unwrap(), "3");
+    assert_eq!(events(&env, "Drifted").await, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_deleted_outside_is_made_anew_when_its_name_is_free() {
+    let (mut env, aws) = world().await;
+    env.run([aws.controller()]);
+    make(&env, "orders", json!({"driftCheckIntervalSeconds": 30, "delaySeconds": 5})).await;
+    ready(&env, "orders").await;
+    env.pass(Duration::from_secs(120)).await;
+    let since = aws.now();
+    aws.outside("DeleteQueue", url(NAME));
+    let queue = says(&env, "orders", "Ready", "False", "DeletedRecently").await;
+    assert!(queue.status.unwrap().conditions[0].message.contains("gives its name free again"));
+    ready(&env, "orders").await;
+    assert_eq!(aws.sqs(|sqs| sqs.attribute(NAME, "DelaySeconds")).unwrap(), "5");
+    let told = events(&env, "Recreated").await;
+    assert_eq!(told, ["queue default-orders in eu-west-1 was deleted outside: made it anew"]);
+    let tries = aws.count("CreateQueue", since);
+    assert!(tries <= 3, "it waits for its time: {tries} tries");
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_sqs_is_out_of_reach_it_is_left_alone_and_nothing_is_written() {
+    let (mut env, aws) = world().await;
+    env.run([aws.controller()]);
+    for number in 0..20 {
+        make(&env, &format!("q{number}"), json!({"driftCheckIntervalSeconds": 30})).await;
+    }
+    for number in 0..20 {
+        ready(&env, &format!("q{number}")).await;
+    }
+    aws.down(true);
+    env.pass(Duration::from_secs(60)).await;
+    let writes = env.server().history().len();
+    env.pass(A_WHILE).await;
+    assert_eq!(env.server().history().len(), writes, "an outage is no news of any queue");
+    let edit = json!({"Attributes": {"VisibilityTimeout": "45"}});
+    aws.outside("SetQueueAttributes", about("default-q7", edit));
+    aws.down(false);
+    env.pass(Duration::from_secs(180)).await;
+    let found = aws.sqs(|sqs| sqs.attribute("default-q7", "VisibilityTimeout"));
+    assert_eq!(found.unwrap(), "30");
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttling_slows_down_and_everything_is_made_all_the_same() {
+    let (mut env, aws) = world().await;
+    aws.sqs(|sqs| sqs.rate = Some(5));
+    env.run([aws.controller()]);
+    for number in 0..20 {
+        make(&env, &format!("q{number}"), json!({})).await;
+    }
+    for number in 0..20 {
+        ready(&env, &format!("q{number}")).await;
+    }
+    assert_eq!(aws.sqs(|sqs| sqs.names()).len(), 20);
+}

@@ -1,0 +1,216 @@
+//! An embedded cluster and a stand-in for SQS that the real client of AWS's library talks to, without
+//! sockets, so that both keep the test's paused time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aws_sdk_sqs::config::SharedHttpClient;
+use aws_smithy_runtime_api::client::http::{
+    HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::http::StatusCode;
+use aws_smithy_types::body::SdkBody;
+use controllers::Queue;
+use engine::ControllerSpec;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use leasehold::demo::standin::sqs::{Answer, Sqs, changes};
+use leasehold::testing::{TestEnv, TokioClock};
+use model::Clock;
+use serde_json::{Value, json};
+
+use super::super::crash::{Crash, Fate};
+
+pub const NAMESPACE: &str = "default";
+/// Longer than any period of the default interval, and two of its jitter.
+pub const A_WHILE: Duration = Duration::from_secs(600);
+
+/// The stand-in, and the way to it.
+#[derive(Clone, Debug)]
+pub struct Aws(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    sqs: Mutex<Sqs>,
+    clock: TokioClock,
+    down: AtomicBool,
+    crash: Mutex<Option<Crash>>,
+}
+
+impl Aws {
+    fn new(wall: Timestamp) -> Self {
+        let clock = TokioClock::starting_at(wall);
+        let (sqs, down, crash) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
+        Self(Arc::new(Inner { sqs, clock, down, crash }))
+    }
+
+    /// From now on, asks about every request that changes something.
+    pub fn watch(&self, crash: &Crash) {
+        *self.0.crash.lock().unwrap() = Some(crash.clone());
+    }
+
+    /// No request is answered while it is down.
+    pub fn down(&self, down: bool) {
+        self.0.down.store(down, Ordering::SeqCst);
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.0.clock.wall()
+    }
+
+    /// Looks at the stand-in, or turns a knob.
+    pub fn sqs<T>(&self, look: impl FnOnce(&mut Sqs) -> T) -> T {
+        look(&mut self.0.sqs.lock().unwrap())
+    }
+
+    /// Asks as somebody else does.
+    pub fn outside(&self, operation: &str, body: Value) {
+        let now = self.now();
+        let answer = self.sqs(|sqs| sqs.answer(operation, &body, now));
+        assert_eq!(answer.status, 200, "{operation}: {answer:?}");
+    }
+
+    /// How often `operation` was asked for since.
+    pub fn count(&self, operation: &str, since: Timestamp) -> usize {
+        self.sqs(|sqs| sqs.log.iter().filter(|(at, what)| *at > since && what == operation).count())
+    }
+
+    /// Every request since.
+    pub fn requests(&self, since: Timestamp) -> Vec<(Timestamp, String)> {
+        self.sqs(|sqs| sqs.log.iter().filter(|(at, _)| *at > since).cloned().collect())
+    }
+
+    pub fn controller(&self) -> ControllerSpec {
+        let connector = SharedHttpConnector::new(self.clone());
+        let client: SharedHttpClient = http_client_fn(move |_, _| connector.clone());
+        controllers::sqs::controller_over(4, client)
+    }
+
+    fn answer(&self, request: &HttpRequest) -> Result<HttpResponse, ConnectorError> {
+        let cut = || Err(ConnectorError::io("the connection was cut".into()));
+        if self.0.down.load(Ordering::SeqCst) {
+            return cut();
+        }
+        let target = request.headers().get("x-amz-target").expect("SQS's JSON protocol");
+        let operation = target.strip_prefix("AmazonSQS.").expect("SQS's JSON protocol");
+        assert!(request.headers().get("authorization").is_some(), "it is signed");
+        let body = request.body().bytes().expect("a body in memory");
+        let body: Value = serde_json::from_slice(body).expect("JSON");
+        let fate = match &*self.0.crash.lock().unwrap() {
+            Some(crash) if changes(operation) => crash.fate(operation),
+            _ => Fate::Done,
+        };
+        if fate == Fate::Unsent {
+            return cut();
+        }
+        let now = self.now();
+        let answer = self.sqs(|sqs| sqs.answer(operation, &body, now));
+        if fate == Fate::Unheard { cut() } else { Ok(response(&answer)) }
+    }
+}
+
+impl HttpConnector for Aws {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        HttpConnectorFuture::ready(self.answer(&request))
+    }
+}
+
+fn response(answer: &Answer) -> HttpResponse {
+    let status = StatusCode::try_from(answer.status).unwrap();
+    let mut response = HttpResponse::new(status, SdkBody::from(answer.body.to_string()));
+    if let Some(error) = &answer.query_error {
+        response.headers_mut().insert("x-amzn-query-error", error.clone());
+    }
+    if let Some(seconds) = answer.retry_after {
+        response.headers_mut().insert("retry-after", seconds.to_string());
+    }
+    response
+}
+
+/// A cluster, the stand-in, and a Secret `aws`; no engine yet.
+pub async fn world() -> (TestEnv, Aws) {
+    let (env, aws) = without_secret().await;
+    secret(&env).await;
+    (env, aws)
+}
+
+/// Without the Secret.
+pub async fn without_secret() -> (TestEnv, Aws) {
+    let env = TestEnv::builder().crds(controllers::crds()).start().await;
+    let aws = Aws::new(env.now());
+    (env, aws)
+}
+
+pub async fn secret(env: &TestEnv) {
+    let secret: Secret = serde_json::from_value(json!({
+        "metadata": {"name": "aws"},
+        "stringData": {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "not-a-secret"},
+    }))
+    .unwrap();
+    let mut secret = secret;
+    // As a real server does with `stringData`.
+    let data = secret.string_data.take().unwrap_or_default().into_iter();
+    let bytes = data.map(|(key, value)| (key, k8s_openapi::ByteString(value.into_bytes())));
+    secret.data = Some(bytes.collect());
+    let secrets: Api<Secret> = env.api(NAMESPACE);
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+}
+
+pub fn queues(env: &TestEnv) -> Api<Queue> {
+    env.api(NAMESPACE)
+}
+
+/// A Queue with the Secret's credentials and more of a spec.
+pub async fn make(env: &TestEnv, name: &str, more: Value) -> Queue {
+    let mut spec = json!({
+        "region": "eu-west-1", "credentials": {"secretRef": {"name": "aws"}},
+    });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let queue = Queue::new(name, serde_json::from_value(spec).unwrap());
+    queues(env).create(&PostParams::default(), &queue).await.unwrap()
+}
+
+pub async fn patch(env: &TestEnv, name: &str, patch: Value) {
+    let patch = Patch::Merge(patch);
+    queues(env).patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Waits until a condition says this.
+pub async fn says(env: &TestEnv, name: &str, type_: &str, status: &str, reason: &str) -> Queue {
+    env.until_object(&queues(env), name, |queue| {
+        let conditions = queue.status.iter().flat_map(|status| &status.conditions);
+        conditions
+            .into_iter()
+            .any(|found| (&*found.type_, &*found.status, &*found.reason) == (type_, status, reason))
+    })
+    .await
+}
+
+pub async fn ready(env: &TestEnv, name: &str) -> Queue {
+    says(env, name, "Synced", "True", "Synced").await
+}
+
+/// The notes of all Events with this reason.
+pub async fn events(env: &TestEnv, reason: &str) -> Vec<String> {
+    let events: Api<Event> = env.api(NAMESPACE);
+    let found = events.list(&ListParams::default()).await.unwrap().items.into_iter();
+    let found = found.filter(|event| event.reason.as_deref() == Some(reason));
+    found.filter_map(|event| event.note).collect()
+}
+
+pub fn url(name: &str) -> Value {
+    json!({"QueueUrl": format!("https://sqs.eu-west-1.amazonaws.com/000000000000/{name}")})
+}
+
+/// The body of a request about a queue with more in it.
+pub fn about(name: &str, more: Value) -> Value {
+    let mut body = url(name);
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body
+}
