@@ -288,7 +288,7 @@ pub struct QueueStatus {
     #[serde(default)]
     pub drifts: i64,
     /// When the queue was last compared with the spec. Recorded with other changes, and when the
-    /// recorded time is old: a quarter of an hour, or an interval if that is longer.
+    /// recorded time is old: a quarter of an hour, or two fifths of an interval if that is longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_checked: Option<Time>,
     /// When it is compared next, as of this status.

@@ -12,8 +12,12 @@ use super::plan::Observed;
 use super::schedule;
 
 /// How old the recorded time of the last check may grow before a check that found nothing is
-/// recorded, if the interval is not longer: 5,000 queues cost 6 writes a second at most.
+/// recorded, if two fifths of the interval is not longer: 5,000 queues cost 6 writes a second at
+/// most.
 pub const RECORD_EVERY: Duration = Duration::from_secs(900);
+/// Less than the shortest time between two looks, which is half of the shortest period: so every look
+/// at long intervals is recorded, and a manager that comes new knows that it was.
+const FRACTION: f64 = 0.4;
 
 /// When to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +181,8 @@ pub fn is_news(before: Option<&QueueStatus>, after: &QueueStatus, interval: Dura
     }
     match (&before.last_checked, &after.last_checked) {
         (Some(before), Some(after)) => {
-            after.0.duration_since(before.0).unsigned_abs() >= interval.max(RECORD_EVERY)
+            after.0.duration_since(before.0).unsigned_abs()
+                >= interval.mul_f64(FRACTION).max(RECORD_EVERY)
         }
         (before, after) => before != after,
     }

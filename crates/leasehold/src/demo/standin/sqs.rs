@@ -154,14 +154,14 @@ impl Sqs {
             return Err(Wrong("InvalidParameterValue", "InvalidParameterValue", why.to_owned()));
         }
         match self.queues.get(&name) {
-            Some(Kept { deleted: Some(deleted), .. }) => {
-                if now.duration_since(*deleted).unsigned_abs() < NAME_BLOCKED {
-                    let why = "You must wait 60 seconds after deleting a queue before you can create \
-                               another with the same name.";
-                    return Err(wrong("QueueDeletedRecently", "QueueDeletedRecently", why));
-                }
+            Some(Kept { deleted: Some(deleted), .. })
+                if now.duration_since(*deleted).unsigned_abs() < NAME_BLOCKED =>
+            {
+                let why = "You must wait 60 seconds after deleting a queue before you can create \
+                           another with the same name.";
+                return Err(wrong("QueueDeletedRecently", "QueueDeletedRecently", why));
             }
-            Some(Kept { versions, .. }) => {
+            Some(Kept { deleted: None, versions }) => {
                 let found = versions.last().map(|(_, found)| found.attributes.clone());
                 let found = found.unwrap_or_default();
                 if given.iter().any(|(name, value)| found.get(name) != Some(value)) {
@@ -171,7 +171,7 @@ impl Sqs {
                 }
                 return Ok(json!({"QueueUrl": url_of(&name)}));
             }
-            None => {}
+            Some(_) | None => {}
         }
         let mut attributes: BTreeMap<String, String> =
             DEFAULTS.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
