@@ -7,7 +7,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use crate::cache::{DecodeError, Entry, NoIndex};
 use crate::dispatch::Dispatch;
 use crate::events::{Event, Recorder};
-use crate::external::Externals;
+use crate::external::{Externals, Turn};
 use crate::fence::{Fence, FencedClient};
 use crate::lookup::{CacheView, NotWatched};
 use crate::object::Object;
@@ -159,6 +159,8 @@ pub struct Context {
     recorder: Arc<Recorder>,
     field_manager: Arc<str>,
     externals: Arc<Externals>,
+    /// The turns at external upstreams that were asked for.
+    turns: Mutex<Vec<Arc<Turn>>>,
 }
 
 impl Context {
@@ -171,8 +173,18 @@ impl Context {
         field_manager: Arc<str>,
         externals: Arc<Externals>,
     ) -> Self {
-        let (fenced, client) = (OnceLock::new(), OnceLock::new());
-        Self { dispatch, caches, clock, fence, fenced, client, recorder, field_manager, externals }
+        Self {
+            dispatch,
+            caches,
+            clock,
+            fence,
+            fenced: OnceLock::new(),
+            client: OnceLock::new(),
+            recorder,
+            field_manager,
+            externals,
+            turns: Mutex::default(),
+        }
     }
 
     /// Made when it is first needed: most reconciles write nothing.
@@ -183,6 +195,17 @@ impl Context {
     /// What a way to an external upstream is made of.
     pub(crate) fn outside(&self) -> (&Externals, Fence, Dispatch) {
         (&self.externals, self.fence.clone(), self.dispatch.clone())
+    }
+
+    /// The turn at the upstream of that name, made if none was asked for yet.
+    pub(crate) fn turn_at(&self, name: &str, make: impl FnOnce() -> Turn) -> Arc<Turn> {
+        let mut turns = self.turns.lock().expect("no holder of this lock panics");
+        if let Some(turn) = turns.iter().find(|turn| turn.is_at(name)) {
+            return Arc::clone(turn);
+        }
+        let turn = Arc::new(make());
+        turns.push(Arc::clone(&turn));
+        turn
     }
 
     pub(crate) fn caches(&self) -> &CacheView {

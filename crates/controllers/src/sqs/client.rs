@@ -22,10 +22,6 @@ use super::plan::Change;
 /// quotas for messages and none for the requests that manage queues
 /// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html>),
 /// so this is meant to be modest; when SQS throttles all the same, less is asked.
-///
-/// The pace counts turns: a look at a queue takes two requests, making one takes four, and what comes
-/// after a turn's first request is taken from turns that are not promised yet. So thousands of new
-/// queues are made at up to four times this rate; looks come at their own times and stay below it.
 pub const LIMITS: ExternalLimits = ExternalLimits {
     requests: 50,
     per: Duration::from_secs(1),
@@ -34,6 +30,11 @@ pub const LIMITS: ExternalLimits = ExternalLimits {
     first_pause: Duration::from_secs(1),
     max_pause: Duration::from_secs(60),
 };
+
+/// What a look at a queue takes: its attributes and its tags.
+pub(super) const TO_LOOK: u32 = 2;
+/// What making one takes: that it is not there, the making, and a look.
+pub(super) const TO_MAKE: u32 = 4;
 
 /// How long one request may take, and its connection to be made.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

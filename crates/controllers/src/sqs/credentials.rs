@@ -101,6 +101,7 @@ impl Sessions {
         namespace: &str,
         source: Source,
         place: Place<'_>,
+        requests: u32,
     ) -> Result<Session, Unopened> {
         let origin = origin(ctx, namespace, source, place)?;
         let credentials = match self.known(&origin, ctx.now()) {
@@ -118,7 +119,7 @@ impl Sessions {
             Origin::Environment => "environment",
         };
         let name = format!("sqs {who} {} {}", place.region, place.endpoint.unwrap_or("aws"));
-        let upstream = ctx.external("sqs", &name, &LIMITS);
+        let upstream = ctx.external("sqs", &name, &LIMITS).expecting(requests);
         let sqs = Sqs::new(self.http(), credentials, place.region, place.endpoint);
         Ok(Session { sqs, upstream, origin })
     }

@@ -8,6 +8,7 @@ use kube::ResourceExt;
 
 use super::FINALIZER;
 use super::api::{DeletionPolicy, Queue};
+use super::client::TO_LOOK;
 use super::credentials::Place;
 use super::desired::source;
 use super::name::{OWNER_TAG, owner};
@@ -74,7 +75,8 @@ async fn delete<'a>(
     let place = Place { region, endpoint: spec.endpoint.as_deref() };
     let namespace = queue.namespace().unwrap_or_default();
     let source = source(spec).map_err(invalid)?;
-    let session = reconciler.sessions.open(ctx, &namespace, source, place).await;
+    // What the deletion takes beyond the look is not known before.
+    let session = reconciler.sessions.open(ctx, &namespace, source, place, TO_LOOK).await;
     let session = session.map_err(|unopened| Stop::unopened(unopened, now))?;
     let turn = Turn { ctx, session, now };
 

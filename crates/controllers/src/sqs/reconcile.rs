@@ -16,6 +16,7 @@ use kube::ResourceExt;
 use model::ObjectKey;
 
 use super::api::{Queue, QueueStatus};
+use super::client::{TO_LOOK, TO_MAKE};
 use super::credentials::{Place, Sessions};
 use super::desired::{Desired, desired, source};
 use super::ending;
@@ -137,7 +138,9 @@ impl QueueReconciler {
         let spec = queue.spec.clone();
         let place = Place { region: &spec.region, endpoint: spec.endpoint.as_deref() };
         let namespace = queue.namespace().unwrap_or_default();
-        let session = self.sessions.open(ctx, &namespace, source, place).await;
+        let is_made = queue.status.as_ref().is_some_and(|status| status.arn.is_some());
+        let requests = if is_made { TO_LOOK } else { TO_MAKE };
+        let session = self.sessions.open(ctx, &namespace, source, place, requests).await;
         let session = session.map_err(|unopened| Stop::unopened(unopened, now))?;
         let origin = session.origin.clone();
         let outcome = Bringing {

@@ -26,8 +26,8 @@ mod registry;
 use std::error::Error as StdError;
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use model::{Epoch, ShardId};
@@ -41,10 +41,10 @@ use self::registry::Shared;
 use crate::dispatch::Dispatch;
 use crate::fence::{Fence, FencedError};
 use crate::reconcile::{Context, ReconcileError};
-use crate::upstream::UpstreamError;
 use crate::upstream::gate::Ticket;
 use crate::upstream::line::Line;
 use crate::upstream::verdict::{MAX_RETRY_AFTER, Outcome};
+use crate::upstream::{Upstream, UpstreamError};
 
 /// How long a call that changes nothing may take.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -156,6 +156,17 @@ pub enum ExternalError<E: ExternalFailure> {
 }
 
 impl<E: ExternalFailure> ExternalError<E> {
+    /// What the upstream says, if it was asked and answered; else the error as it is.
+    ///
+    /// # Errors
+    /// What is no answer of the upstream's.
+    pub fn into_failure(self) -> Result<E, Self> {
+        match self {
+            Self::Failed { source, .. } => Ok(source),
+            other => Err(other),
+        }
+    }
+
     /// What the upstream says, if it was asked and answered.
     pub fn failure(&self) -> Option<&E> {
         match self {
@@ -181,26 +192,59 @@ impl<E: ExternalFailure> From<ExternalError<E>> for ReconcileError {
     }
 }
 
-/// The way to one upstream, for one reconcile.
+/// The way to one upstream, for one reconcile. Clones share its turn.
+#[derive(Clone)]
 pub struct External {
-    shared: Arc<Shared>,
     fence: Fence,
     dispatch: Dispatch,
-    /// Whether this reconcile has had its turn.
-    begun: AtomicBool,
+    turn: Arc<Turn>,
+}
+
+/// A reconcile's turn at one upstream.
+pub(crate) struct Turn {
+    shared: Arc<Shared>,
+    members: NonZeroU32,
+    state: Mutex<TurnState>,
+}
+
+#[derive(Clone, Copy)]
+enum TurnState {
+    /// Not taken yet; for so many requests.
+    Ahead(u32),
+    /// Taken; so many of its requests are left.
+    Taken(u32),
 }
 
 impl Context {
     /// The way to the upstream of that name, of a service such as `sqs` by which metrics tell
     /// upstreams apart. The limits are those of whoever names it first.
+    ///
+    /// The first call waits for the key's turn: where that has not come yet it fails at once, held
+    /// back, and the key runs again when it has. A reconcile has one turn at an upstream, however
+    /// often it asks for the way to it.
     pub fn external(&self, service: &'static str, name: &str, limits: &ExternalLimits) -> External {
         let (externals, fence, dispatch) = self.outside();
-        let shared = externals.get(service, name, limits);
-        External { shared, fence, dispatch, begun: AtomicBool::new(false) }
+        let turn = self.turn_at(name, || {
+            let (shared, members) = (externals.get(service, name, limits), fence.members());
+            Turn { shared, members, state: Mutex::new(TurnState::Ahead(1)) }
+        });
+        External { fence, dispatch, turn }
     }
 }
 
 impl External {
+    /// Says how many requests this reconcile will make there, so that its turn is for as many. To be
+    /// said before the first; 1 unless said. What is not used is given back.
+    #[must_use]
+    pub fn expecting(self, requests: u32) -> Self {
+        let mut state = self.turn.state();
+        if let TurnState::Ahead(expected) = &mut *state {
+            *expected = requests.max(1);
+        }
+        drop(state);
+        self
+    }
+
     /// Makes a call that changes nothing.
     ///
     /// # Errors
@@ -211,7 +255,7 @@ impl External {
         call: impl Future<Output = Result<T, E>> + Send,
     ) -> Result<T, ExternalError<E>> {
         self.take_turn(what)?;
-        let ticket = self.shared.gate.admit(Line::Call).await;
+        let ticket = self.turn.shared.gate.admit(Line::Call).await;
         let ticket = ticket.map_err(|source| ExternalError::HeldBack { what, source })?;
         let timed = tokio::time::timeout(READ_TIMEOUT, call.instrument(self.span(what)));
         self.judged(what, ticket, READ_TIMEOUT, timed.await.ok())
@@ -234,7 +278,7 @@ impl External {
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
         self.take_turn(what)?;
-        let leave = self.fence.leave(&self.dispatch, &self.shared.gate, &what).await;
+        let leave = self.fence.leave(&self.dispatch, &self.turn.shared.gate, &what).await;
         let (ticket, leave) = leave.map_err(|error| ExternalError::unsent(what, error))?;
         let Dispatch { shard, epoch, .. } = &self.dispatch;
         let call = call(Token { shard: shard.clone(), epoch: *epoch });
@@ -244,13 +288,17 @@ impl External {
     }
 
     fn take_turn<E: ExternalFailure>(&self, what: &'static str) -> Result<(), ExternalError<E>> {
-        if self.begun.load(Ordering::Relaxed) {
-            self.shared.spend(self.fence.members());
-            return Ok(());
+        let Turn { shared, members, .. } = &*self.turn;
+        let mut state = self.turn.state();
+        match *state {
+            TurnState::Ahead(requests) => {
+                let turn = shared.turn(&self.dispatch.key, requests, *members);
+                turn.map_err(|source| ExternalError::HeldBack { what, source })?;
+                *state = TurnState::Taken(requests - 1);
+            }
+            TurnState::Taken(0) => shared.spend(*members),
+            TurnState::Taken(left) => *state = TurnState::Taken(left - 1),
         }
-        let turn = self.shared.turn(&self.dispatch.key, self.fence.members());
-        turn.map_err(|source| ExternalError::HeldBack { what, source })?;
-        self.begun.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -266,7 +314,7 @@ impl External {
             Some(Err(error)) => outcome(error),
             None => Outcome::Unanswered { cause: format!("no answer to {what}") },
         };
-        self.shared.count(&outcome, &ticket);
+        self.turn.shared.count(&outcome, &ticket);
         ticket.ended(outcome);
         match answer {
             Some(answer) => answer.map_err(|source| ExternalError::Failed { what, source }),
@@ -275,14 +323,39 @@ impl External {
     }
 
     fn span(&self, what: &'static str) -> tracing::Span {
-        let upstream = self.shared.gate.upstream();
+        let upstream = self.turn.shared.gate.upstream();
         tracing::info_span!("external", %upstream, what, otel.kind = "client")
+    }
+}
+
+impl Turn {
+    /// At whom.
+    pub(crate) fn is_at(&self, name: &str) -> bool {
+        matches!(self.shared.gate.upstream(), Upstream::External(found) if **found == *name)
+    }
+
+    fn state(&self) -> MutexGuard<'_, TurnState> {
+        self.state.lock().expect("no holder of this lock panics")
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let TurnState::Taken(left @ 1..) = *self.state() {
+            self.shared.give_back(left, self.members);
+        }
+    }
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").field("gate", &self.shared.gate).finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for External {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("External").field("gate", &self.shared.gate).finish_non_exhaustive()
+        f.debug_struct("External").field("gate", &self.turn.shared.gate).finish_non_exhaustive()
     }
 }
 

@@ -5,13 +5,18 @@
 //! is run again, and no worker is held meanwhile. Turns are handed out in the order in which keys
 //! first ask, one token apart, so that thousands of keys that come at once leave as an even stream.
 //!
+//! A turn is for so many requests as its reconcile says it will make, so that the stream is even in
+//! requests too. It comes as soon as there is a token for the first of them: a turn for more than the
+//! burst would never come otherwise.
+//!
 //! Kept, like a cluster's budget, as one moment: that at which the bucket will be full again (the
 //! generic cell rate algorithm of ATM, ITU-T I.371). Turns that are promised are taken from the
 //! bucket when they are promised.
 //!
 //! # Invariants
-//! - In any stretch of time, turns that come in it are at most the burst and the rate's share for its
-//!   length. What a reconcile asks beyond its first request is taken from those who come later.
+//! - In any stretch of time, the requests of turns that come in it are at most the burst, the rate's
+//!   share for its length, and those of the last turn. What a reconcile asks beyond what it said it
+//!   would is taken from those who come later; what it does not ask is given back.
 //! - A key has at most one turn, and keeps it however often it asks before.
 //! - At most [`MAX_PROMISED`] turns are promised; who finds as many waits as long as the last of them
 //!   and asks again.
@@ -53,6 +58,7 @@ impl Pace {
     pub(crate) fn turn(
         &mut self,
         key: &ObjectKey,
+        requests: u32,
         members: NonZeroU32,
         now: Moment,
     ) -> Result<(), Moment> {
@@ -67,11 +73,11 @@ impl Pace {
         }
         let at = self.comes(members, now);
         if at <= now {
-            self.spend(members, now);
+            self.spend(requests, members, now);
             return Ok(());
         }
         if self.promised.len() < MAX_PROMISED {
-            self.spend(members, now);
+            self.spend(requests, members, now);
             self.next += 1;
             let turn = (at, self.next);
             self.promised.insert(key.clone(), turn);
@@ -80,9 +86,14 @@ impl Pace {
         Err(at)
     }
 
-    /// Takes a token that may not be there yet: a reconcile that has begun is not held up.
-    pub(crate) fn spend(&mut self, members: NonZeroU32, now: Moment) {
-        self.full_at = self.full_at.max(now) + self.interval(members);
+    /// Takes tokens that may not be there yet: a reconcile that has begun is not held up.
+    pub(crate) fn spend(&mut self, requests: u32, members: NonZeroU32, now: Moment) {
+        self.full_at = self.full_at.max(now) + self.interval(members).saturating_mul(requests);
+    }
+
+    /// Gives tokens back that were taken and not used.
+    pub(crate) fn give_back(&mut self, requests: u32, members: NonZeroU32) {
+        self.full_at = self.full_at - self.interval(members).saturating_mul(requests);
     }
 
     /// When the next token comes.
@@ -144,7 +155,7 @@ mod tests {
             (2, 250, Ok(())),
             (2, 250, Err(at(400))),
         ] {
-            assert_eq!(pace.turn(&key(number), ALONE, at(now)), expect, "{number} at {now}");
+            assert_eq!(pace.turn(&key(number), 1, ALONE, at(now)), expect, "{number} at {now}");
         }
     }
 
@@ -152,25 +163,35 @@ mod tests {
     fn members_share_the_rate() {
         let four = NonZeroU32::new(4).unwrap();
         let mut pace = Pace::new(limits(10, 8));
-        let taken = (0..100).filter(|n| pace.turn(&key(*n), four, at(0)).is_ok()).count();
+        let taken = (0..100).filter(|n| pace.turn(&key(*n), 1, four, at(0)).is_ok()).count();
         assert_eq!(taken, 2, "its share of the burst");
-        assert_eq!(pace.turn(&key(100), four, at(0)), Err(at(99 * 400)));
+        assert_eq!(pace.turn(&key(100), 1, four, at(0)), Err(at(99 * 400)));
     }
 
     #[test]
     fn what_a_reconcile_asks_beyond_its_first_request_is_taken_from_the_next() {
         let mut pace = Pace::new(limits(10, 1));
-        assert_eq!(pace.turn(&key(0), ALONE, at(0)), Ok(()));
-        (0..3).for_each(|_| pace.spend(ALONE, at(0)));
-        assert_eq!(pace.turn(&key(1), ALONE, at(0)), Err(at(400)));
+        assert_eq!(pace.turn(&key(0), 1, ALONE, at(0)), Ok(()));
+        pace.spend(3, ALONE, at(0));
+        assert_eq!(pace.turn(&key(1), 1, ALONE, at(0)), Err(at(400)));
+    }
+
+    #[test]
+    fn a_turn_is_for_as_many_requests_as_it_says_and_what_is_left_is_given_back() {
+        let mut pace = Pace::new(limits(10, 2));
+        assert_eq!(pace.turn(&key(0), 4, ALONE, at(0)), Ok(()));
+        assert_eq!(pace.turn(&key(1), 3, ALONE, at(0)), Err(at(300)));
+        assert_eq!(pace.turn(&key(2), 1, ALONE, at(0)), Err(at(600)));
+        pace.give_back(2, ALONE);
+        assert_eq!(pace.turn(&key(3), 1, ALONE, at(0)), Err(at(500)));
     }
 
     #[test]
     fn a_turn_nobody_takes_is_forgotten() {
         let mut pace = Pace::new(limits(1, 1));
-        pace.turn(&key(0), ALONE, at(0)).unwrap();
-        assert_eq!(pace.turn(&key(1), ALONE, at(0)), Err(at(1_000)));
-        pace.turn(&key(2), ALONE, at(200_000)).unwrap();
+        pace.turn(&key(0), 1, ALONE, at(0)).unwrap();
+        assert_eq!(pace.turn(&key(1), 1, ALONE, at(0)), Err(at(1_000)));
+        pace.turn(&key(2), 1, ALONE, at(200_000)).unwrap();
         assert!(pace.promised.is_empty() && pace.by_moment.is_empty());
     }
 
@@ -187,7 +208,7 @@ mod tests {
             let mut waiting: HashMap<usize, Moment> = HashMap::new();
             for (number, step) in asks {
                 now += step;
-                match pace.turn(&key(number), ALONE, at(now)) {
+                match pace.turn(&key(number), 1, ALONE, at(now)) {
                     Ok(()) => came.push(waiting.remove(&number).unwrap_or(at(now))),
                     Err(turn) => {
                         prop_assert!(turn > at(now));

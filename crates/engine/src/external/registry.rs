@@ -103,10 +103,17 @@ impl fmt::Debug for Externals {
 
 impl Shared {
     /// Takes the key's turn, or says when it comes.
-    pub(super) fn turn(&self, key: &ObjectKey, members: NonZeroU32) -> Result<(), UpstreamError> {
+    pub(super) fn turn(
+        &self,
+        key: &ObjectKey,
+        requests: u32,
+        members: NonZeroU32,
+    ) -> Result<(), UpstreamError> {
         let now = self.clock.now();
         *self.asked.lock().expect("no holder of this lock panics") = now;
-        let turn = self.pace.lock().expect("no holder of this lock panics").turn(key, members, now);
+        let mut pace = self.pace.lock().expect("no holder of this lock panics");
+        let turn = pace.turn(key, requests, members, now);
+        drop(pace);
         turn.map_err(|at| {
             self.metrics.held(self.service);
             UpstreamError::NotYet {
@@ -119,7 +126,12 @@ impl Shared {
     /// Takes one more token for a reconcile that has begun.
     pub(super) fn spend(&self, members: NonZeroU32) {
         let now = self.clock.now();
-        self.pace.lock().expect("no holder of this lock panics").spend(members, now);
+        self.pace.lock().expect("no holder of this lock panics").spend(1, members, now);
+    }
+
+    /// Gives back what a reconcile did not use of its turn.
+    pub(super) fn give_back(&self, requests: u32, members: NonZeroU32) {
+        self.pace.lock().expect("no holder of this lock panics").give_back(requests, members);
     }
 
     /// Counts a call by how it ended.

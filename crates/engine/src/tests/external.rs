@@ -195,3 +195,27 @@ async fn without_a_valid_lease_nothing_is_written_outside() {
     );
     assert_eq!(calls.load(Ordering::SeqCst), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_has_one_turn_for_as_many_requests_as_it_says() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    let spec = maps(move |ctx, _| {
+        let count = Arc::clone(&count);
+        async move {
+            for _ in 0..3 {
+                // Asked for anew each time, as code does that is spread over functions.
+                let upstream = ctx.external("store", "store of account 1", &LIMITS).expecting(3);
+                upstream.read("Get", ready(Ok::<_, Said>(()))).await?;
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok(Action::Done)
+        }
+        .boxed()
+    });
+    let (world, _server, _list) = world(spec, 10).await;
+    tokio::time::sleep(Duration::from_millis(2650)).await;
+    // Ten requests a second and three for each key: one at once, then one in 300 ms.
+    assert_eq!(calls.load(Ordering::SeqCst), 27);
+    world.stop().await;
+}

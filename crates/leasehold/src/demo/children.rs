@@ -70,6 +70,8 @@ pub enum Error {
 pub struct Children {
     replicas: Vec<Replica>,
     executable: PathBuf,
+    /// What the environment of each says beside ours.
+    environment: Vec<(&'static str, &'static str)>,
     clock: Arc<dyn Clock>,
 }
 
@@ -102,12 +104,13 @@ struct JournalFile {
 
 impl Children {
     /// The replicas, none of which runs yet, with probes and metrics at these addresses. They run
-    /// what is run by default and these `further` controllers.
+    /// what is run by default and these `further` controllers; their environment says this beside ours.
     pub fn new(
         executable: PathBuf,
         layout: &Layout,
         admin: &[SocketAddr],
         further: impl Iterator<Item = &'static str>,
+        environment: &[(&'static str, &'static str)],
         clock: Arc<dyn Clock>,
     ) -> Self {
         let controllers: Vec<_> = controllers::by_default().chain(further).collect();
@@ -125,7 +128,7 @@ impl Children {
             }
         };
         let replicas = admin.iter().enumerate().map(replica).collect();
-        Self { replicas, executable, clock }
+        Self { replicas, executable, environment: environment.to_vec(), clock }
     }
 
     /// The replicas, in order.
@@ -147,7 +150,7 @@ impl Children {
     /// Its files cannot be written or its process not be started.
     pub fn start(&mut self, index: usize) -> Result<(), Error> {
         let replica = &mut self.replicas[index];
-        let process = replica.spawn(&self.executable)?;
+        let process = replica.spawn(&self.executable, &self.environment)?;
         replica.process = Some(process);
         Ok(())
     }
@@ -248,7 +251,7 @@ impl Replica {
         self.process.is_some()
     }
 
-    fn spawn(&mut self, executable: &Path) -> Result<Process, Error> {
+    fn spawn(&mut self, executable: &Path, environment: &[(&str, &str)]) -> Result<Process, Error> {
         let number = self.journals.len() + 1;
         let journal = self.folder.join(format!("journal-{number}.jsonl"));
         let config = self.folder.join("config.yaml");
@@ -259,6 +262,7 @@ impl Replica {
         let mut child = Command::new(executable)
             .args(["run", "--exit-with-stdin", "--config"])
             .arg(&config)
+            .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(log.try_clone().map_err(process)?)
             .stderr(log)

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use super::follow::{Delivered, follow};
 use super::generate::resource;
 use super::sources::Event;
+use super::standin::StandIns;
 use super::world::Clients;
 
 /// One example.
@@ -26,7 +27,12 @@ pub struct Example {
     name: &'static str,
     /// What it says once the controller has done its work.
     shows: fn(&Value) -> Option<String>,
+    /// Has a manifest refer to a stand-in instead of the service outside.
+    adapt: fn(&mut Value, &StandIns),
 }
+
+/// For what needs nothing outside.
+fn as_it_stands(_: &mut Value, _: &StandIns) {}
 
 /// Those that are not among the generated objects anyway, by their controllers' names.
 pub const EXAMPLES: &[Example] = &[
@@ -35,6 +41,7 @@ pub const EXAMPLES: &[Example] = &[
         kind: ("iximiuz.com", "v1alpha1", "BlogPost"),
         name: "blog-post-1",
         shows: |post| Some(format!("published at {}", text(post, "/status/publishedAt")?)),
+        adapt: as_it_stands,
     },
     Example {
         controller: "restart-pods",
@@ -46,6 +53,17 @@ pub const EXAMPLES: &[Example] = &[
             let hash = record["hash"].as_str()?.get(..8)?;
             Some(format!("watches content {hash}, restarts {}", record["restarts"]))
         },
+        adapt: as_it_stands,
+    },
+    Example {
+        controller: "sqs",
+        kind: ("sqs.leasehold.dev", "v1alpha1", "Queue"),
+        name: "orders",
+        shows: |queue| {
+            let ready = ready(queue)?;
+            Some(format!("{}, {ready}", text(queue, "/status/arn")?))
+        },
+        adapt: |queue, standins| queue["spec"]["endpoint"] = standins.sqs().into(),
     },
 ];
 
@@ -77,13 +95,16 @@ impl Progress {
 
 impl Example {
     /// What is applied for it.
-    pub fn manifests(&self) -> Vec<DynamicObject> {
+    pub fn manifests(&self, standins: &StandIns) -> Vec<DynamicObject> {
         let builtin = controllers::get(self.controller).expect("each example is of a built-in");
-        let manifests: Vec<DynamicObject> =
+        let manifests: Vec<Value> =
             serde_saphyr::from_multiple(builtin.example).expect("a test reads the examples");
-        let placed = |mut manifest: DynamicObject| {
-            manifest.metadata.namespace.get_or_insert_with(|| "default".to_owned());
-            manifest
+        let placed = |mut manifest: Value| {
+            (self.adapt)(&mut manifest, standins);
+            let mut object: DynamicObject =
+                serde_json::from_value(manifest).expect("an example has a kind and metadata");
+            object.metadata.namespace.get_or_insert_with(|| "default".to_owned());
+            object
         };
         manifests.into_iter().map(placed).collect()
     }
@@ -121,18 +142,31 @@ pub fn watch(
     }
 }
 
+/// The reason for which an object is ready, once it is.
+fn ready(object: &Value) -> Option<&str> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    let ready = conditions.iter().find(|found| found["type"] == "Ready")?;
+    (ready["status"] == "True").then(|| ready["reason"].as_str()).flatten()
+}
+
 fn text<'v>(object: &'v Value, pointer: &str) -> Option<&'v str> {
     object.pointer(pointer)?.as_str()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use model::Clock;
     use serde_json::json;
 
     use super::*;
+    use crate::clock::SystemClock;
 
-    #[test]
-    fn every_built_in_controller_has_its_example_in_the_demo() {
+    #[tokio::test]
+    async fn every_built_in_controller_has_its_example_in_the_demo() {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let standins = StandIns::start(&clock).await.unwrap();
         let generated = ["configmonitor", "tdset"];
         for controller in controllers::all() {
             let is_shown = EXAMPLES.iter().any(|example| example.controller == controller);
@@ -144,7 +178,7 @@ mod tests {
                 manifest.types.as_ref().is_some_and(|types| types.kind == kind)
                     && manifest.name_any() == example.name
             };
-            assert!(example.manifests().iter().any(is_it), "{}", example.controller);
+            assert!(example.manifests(&standins).iter().any(is_it), "{}", example.controller);
         }
     }
 

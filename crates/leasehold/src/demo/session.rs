@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use fastrand::Rng;
 use kube::ResourceExt;
 use model::{Clock, ClusterName, MemberId, Moment};
@@ -14,7 +15,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::args::{Args, Timeline};
 use super::children::Children;
-use super::examples::{self, Example, Progress};
+use super::examples::{self, Progress};
 use super::generate;
 use super::handover::{Holdings, is_of};
 use super::layout::Layout;
@@ -22,6 +23,7 @@ use super::ports::Ports;
 use super::report::welcome;
 use super::scrape::{Figures, Scraper};
 use super::sources::{Event, apply, watch};
+use super::standin::StandIns;
 use super::summary::Summary;
 use super::track::Tracker;
 use super::view::{Screen, clock_time};
@@ -124,7 +126,8 @@ pub async fn run(fleet: Fleet, clock: Arc<dyn Clock>, started: Moment) -> anyhow
     clients.prepare().await?;
     let further = fleet.args.examples.further();
     let shown = &fleet.names[0];
-    for manifest in further.iter().flat_map(Example::manifests) {
+    let standins = StandIns::start(&clock).await.context("start the stand-ins")?;
+    for manifest in further.iter().flat_map(|example| example.manifests(&standins)) {
         clients.create(shown, manifest).await?;
     }
     let mut children = Children::new(
@@ -132,6 +135,7 @@ pub async fn run(fleet: Fleet, clock: Arc<dyn Clock>, started: Moment) -> anyhow
         &fleet.layout,
         &fleet.ports.replicas,
         further.iter().map(|example| example.controller),
+        &standins.environment(),
         clock.clone(),
     );
     children.start_all()?;

@@ -3,5 +3,44 @@
 //!
 //! The part that decides is pure: requests and `now` in, answers out. A shell serves it on loopback.
 
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use model::Clock;
+use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
+
 pub mod http;
 pub mod sqs;
+
+/// Those of a demo, running. They end when this is dropped.
+#[derive(Debug)]
+pub struct StandIns {
+    sqs: SocketAddr,
+    _tasks: Vec<AbortOnDropHandle<std::io::Result<()>>>,
+}
+
+impl StandIns {
+    /// Starts them on free ports of loopback.
+    ///
+    /// # Errors
+    /// There is no free port.
+    pub async fn start(clock: &Arc<dyn Clock>) -> std::io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let sqs = listener.local_addr()?;
+        let state = Arc::new(Mutex::new(sqs::Sqs::default()));
+        let serve = http::serve(listener, state, Arc::clone(clock), std::future::pending());
+        Ok(Self { sqs, _tasks: vec![AbortOnDropHandle::new(tokio::spawn(serve))] })
+    }
+
+    /// Where the one for SQS is.
+    pub fn sqs(&self) -> String {
+        format!("http://{}", self.sqs)
+    }
+
+    /// What a replica's environment must say for them.
+    pub fn environment(&self) -> [(&'static str, &'static str); 2] {
+        // Any will do: nobody checks signatures there.
+        [("AWS_ACCESS_KEY_ID", "demo"), ("AWS_SECRET_ACCESS_KEY", "demo")]
+    }
+}
