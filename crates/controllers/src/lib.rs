@@ -19,17 +19,20 @@ pub mod label;
 mod refusal;
 mod rights;
 pub mod tdset;
+pub mod tunnel;
 
 pub use configmonitor::ConfigMonitor;
 pub use tdset::TDSet;
+pub use tunnel::Tunnel;
 
 /// What the product needs to know of a controller.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
     /// Its name in the configuration, in metrics and in shards.
     pub name: &'static str,
-    /// Makes it, with this many workers in each cluster.
-    pub build: fn(usize) -> ControllerSpec,
+    /// Makes it, with this many workers in each cluster: one controller, or several that are one
+    /// to whoever names it. The first has its name; the others say that they are part of it.
+    pub build: fn(usize) -> Vec<ControllerSpec>,
     /// Its CRD, made from the Rust types.
     pub crd: fn() -> CustomResourceDefinition,
     /// The rights it needs in every workload cluster.
@@ -39,7 +42,7 @@ pub struct Builtin {
 }
 
 /// Every controller, in order of their names.
-pub const BUILTINS: &[Builtin] = &[configmonitor::BUILTIN, tdset::BUILTIN];
+pub const BUILTINS: &[Builtin] = &[configmonitor::BUILTIN, tdset::BUILTIN, tunnel::BUILTIN];
 
 /// The names of all controllers.
 pub fn all() -> impl Iterator<Item = &'static str> {
@@ -51,9 +54,10 @@ pub fn get(name: &str) -> Option<&'static Builtin> {
     BUILTINS.iter().find(|builtin| builtin.name == name)
 }
 
-/// Makes the controller of that name, with this many workers in each cluster.
-pub fn build(name: &str, workers: usize) -> Option<ControllerSpec> {
-    get(name).map(|builtin| (builtin.build)(workers))
+/// Makes the controller of that name, with this many workers in each cluster; nothing if there is
+/// none.
+pub fn build(name: &str, workers: usize) -> Vec<ControllerSpec> {
+    get(name).map(|builtin| (builtin.build)(workers)).unwrap_or_default()
 }
 
 /// The CRDs of all controllers.

@@ -55,7 +55,8 @@ mod tests {
                 "shardmaps.leasehold.dev",
                 "members.leasehold.dev",
                 "configmonitors.magalix.com",
-                "tdsets.schedule.rs"
+                "tdsets.schedule.rs",
+                "tunnels.inlets.inlets.dev"
             ]
         );
     }

@@ -81,8 +81,9 @@ impl Manager {
 
     /// Adds the built-in controllers.
     pub fn builtin_controllers(mut self) -> Self {
-        self.controllers
-            .extend(controllers::BUILTINS.iter().map(|builtin| (builtin.build)(DEFAULT_WORKERS)));
+        self.controllers.extend(
+            controllers::BUILTINS.iter().flat_map(|builtin| (builtin.build)(DEFAULT_WORKERS)),
+        );
         self
     }
 

@@ -3,3 +3,4 @@
 mod configmonitor;
 mod crash;
 mod tdset;
+mod tunnel;

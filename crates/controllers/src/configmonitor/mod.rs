@@ -23,7 +23,7 @@ pub const FIELD_MANAGER: &str = "configmonitor.leasehold.dev";
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "configmonitor",
     crd: ConfigMonitor::crd,
-    build: reconcile::controller,
+    build: |workers| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../../../examples/configmonitor.yaml"),
 };

@@ -25,7 +25,7 @@ pub const FIELD_MANAGER: &str = "tdset.leasehold.dev";
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "tdset",
     crd: TDSet::crd,
-    build: reconcile::controller,
+    build: |workers| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../../../examples/tdset.yaml"),
 };
