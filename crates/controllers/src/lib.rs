@@ -22,11 +22,13 @@ pub mod restartpods;
 mod rights;
 pub mod sqs;
 pub mod tdset;
+pub mod tunnel;
 
 pub use blogpost::BlogPost;
 pub use configmonitor::ConfigMonitor;
 pub use sqs::Queue;
 pub use tdset::TDSet;
+pub use tunnel::Tunnel;
 
 /// What the product needs to know of a controller.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +38,9 @@ pub struct Builtin {
     /// Whether it runs where the configuration lists no controllers: not one that acts on
     /// objects of others, costs a watch of a common kind, or needs something set up.
     pub by_default: bool,
-    /// Makes it, with this many workers in each cluster.
-    pub build: fn(usize) -> ControllerSpec,
+    /// Makes it, with this many workers in each cluster: one controller, or several that are one
+    /// to whoever names it. The first has its name; the others say that they are part of it.
+    pub build: fn(usize) -> Vec<ControllerSpec>,
     /// Its CRD, made from the Rust types, if it has one of its own.
     pub crd: Option<fn() -> CustomResourceDefinition>,
     /// The rights it needs in every workload cluster.
@@ -53,6 +56,7 @@ pub const BUILTINS: &[Builtin] = &[
     restartpods::BUILTIN,
     sqs::BUILTIN,
     tdset::BUILTIN,
+    tunnel::BUILTIN,
 ];
 
 /// The names of all controllers.
@@ -70,9 +74,10 @@ pub fn get(name: &str) -> Option<&'static Builtin> {
     BUILTINS.iter().find(|builtin| builtin.name == name)
 }
 
-/// Makes the controller of that name, with this many workers in each cluster.
-pub fn build(name: &str, workers: usize) -> Option<ControllerSpec> {
-    get(name).map(|builtin| (builtin.build)(workers))
+/// Makes the controller of that name, with this many workers in each cluster; nothing if there is
+/// none.
+pub fn build(name: &str, workers: usize) -> Vec<ControllerSpec> {
+    get(name).map(|builtin| (builtin.build)(workers)).unwrap_or_default()
 }
 
 /// The CRDs of all controllers.

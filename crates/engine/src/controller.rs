@@ -79,6 +79,7 @@ pub struct Scope {
 #[must_use = "a controller does nothing until `reconciler` completes it"]
 pub struct Controller<K> {
     name: ControllerName,
+    part_of: Option<ControllerName>,
     field_manager: Arc<str>,
     group: Option<GroupName>,
     group_scope: GroupScope,
@@ -130,6 +131,7 @@ impl Controller<()> {
     pub fn for_kind<K: Object>(name: &str) -> Controller<K> {
         Controller {
             name: name.parse().unwrap_or_else(|error| panic!("{error}")),
+            part_of: None,
             field_manager: name.into(),
             group: None,
             group_scope: GroupScope::default(),
@@ -292,6 +294,16 @@ impl<K: Object> Controller<K> {
         self
     }
 
+    /// Makes this controller a part of the one of that name: configuration that names the whole means
+    /// its parts too.
+    ///
+    /// # Panics
+    /// If `whole` is no valid [`ControllerName`]: names are written in the program.
+    pub fn part_of(mut self, whole: &str) -> Self {
+        self.part_of = Some(whole.parse().unwrap_or_else(|error| panic!("{error}")));
+        self
+    }
+
     /// Names a group, which lets this controller run on another replica than those it shares kinds
     /// with.
     ///
@@ -322,6 +334,7 @@ impl<K: Object> Controller<K> {
         }
         ControllerSpec {
             name: self.name,
+            part_of: self.part_of,
             field_manager: self.field_manager,
             group: self.group,
             group_scope: self.group_scope,
@@ -338,6 +351,7 @@ impl<K: Object> Controller<K> {
 #[derive(Clone)]
 pub struct ControllerSpec {
     pub(crate) name: ControllerName,
+    pub(crate) part_of: Option<ControllerName>,
     /// Under which servers record what it writes.
     pub(crate) field_manager: Arc<str>,
     pub(crate) group: Option<GroupName>,
@@ -355,6 +369,11 @@ impl ControllerSpec {
     /// The controller's name.
     pub fn name(&self) -> &ControllerName {
         &self.name
+    }
+
+    /// The name by which configuration means it: that of the controller it is a part of, or its own.
+    pub fn whole(&self) -> &ControllerName {
+        self.part_of.as_ref().unwrap_or(&self.name)
     }
 
     /// The group it names for itself, if any.

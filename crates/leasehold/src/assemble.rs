@@ -111,22 +111,23 @@ fn chosen(specs: Vec<ControllerSpec>, config: &Config) -> Result<Vec<ControllerS
             return Err(Error::DuplicateController(name));
         }
     }
-    let chosen: Vec<_> = match &config.controllers {
-        None => by_name.into_values().collect(),
-        Some(settings) => {
-            let mut take =
-                |(name, settings): (&ControllerName, &crate::config::ControllerSettings)| {
-                    let spec = by_name
-                        .remove(name)
-                        .ok_or_else(|| Error::UnknownController(name.clone()))?;
-                    Ok(match settings.workers {
-                        Some(workers) => spec.with_workers(workers),
-                        None => spec,
-                    })
-                };
-            settings.iter().map(&mut take).collect::<Result<_, Error>>()?
-        }
+    let Some(settings) = &config.controllers else {
+        let all: Vec<_> = by_name.into_values().collect();
+        return if all.is_empty() { Err(Error::NoControllers) } else { Ok(all) };
     };
+    let mut chosen = Vec::new();
+    for (name, settings) in settings {
+        let (parts, others) = by_name.into_iter().partition(|(_, spec)| spec.whole() == name);
+        let parts: BTreeMap<_, _> = parts;
+        by_name = others;
+        if parts.is_empty() {
+            return Err(Error::UnknownController(name.clone()));
+        }
+        chosen.extend(parts.into_values().map(|spec| match settings.workers {
+            Some(workers) => spec.with_workers(workers),
+            None => spec,
+        }));
+    }
     if chosen.is_empty() { Err(Error::NoControllers) } else { Ok(chosen) }
 }
 

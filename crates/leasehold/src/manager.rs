@@ -84,7 +84,7 @@ impl Manager {
     pub fn builtin_controllers(mut self) -> Self {
         let listed = self.config.controllers.is_some();
         let offered = controllers::BUILTINS.iter().filter(|builtin| listed || builtin.by_default);
-        self.controllers.extend(offered.map(|builtin| (builtin.build)(DEFAULT_WORKERS)));
+        self.controllers.extend(offered.flat_map(|builtin| (builtin.build)(DEFAULT_WORKERS)));
         self
     }
 

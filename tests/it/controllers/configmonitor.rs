@@ -246,7 +246,7 @@ async fn a_crash_at_any_write_restarts_once_all_the_same() {
         env.stop().await;
         edit(&env, "changed").await;
         crash.watch(&env);
-        let controllers = || controllers::build("configmonitor", 2).into_iter().collect();
+        let controllers = || controllers::build("configmonitor", 2);
         crash.survived(&mut env, controllers, async |env| restarts(env, 1).await).await;
         env.pass(Duration::from_secs(60)).await;
         restarts(&env, 1).await;

@@ -6,3 +6,4 @@ mod crash;
 mod restartpods;
 mod sqs;
 mod tdset;
+mod tunnel;

@@ -232,7 +232,7 @@ async fn a_crash_at_any_write_ends_alike() {
         let mut env = builder.crds(controllers::crds()).start().await;
         env.apply(example()).await;
         crash.watch(&env);
-        let controllers = || controllers::build("tdset", 2).into_iter().collect();
+        let controllers = || controllers::build("tdset", 2);
         crash
             .survived(&mut env, controllers, async |env| {
                 condition(env, "True", "ReplicasAvailable").await;

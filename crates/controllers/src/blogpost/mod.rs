@@ -19,7 +19,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     name: "blogpost",
     by_default: false,
     crd: Some(BlogPost::crd),
-    build: reconcile::controller,
+    build: |workers| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../../../examples/blogpost.yaml"),
 };

@@ -26,7 +26,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     name: "configmonitor",
     by_default: true,
     crd: Some(ConfigMonitor::crd),
-    build: reconcile::controller,
+    build: |workers| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../../../examples/configmonitor.yaml"),
 };

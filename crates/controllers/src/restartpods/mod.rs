@@ -21,7 +21,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     name: "restart-pods",
     by_default: false,
     crd: None,
-    build: reconcile::controller,
+    build: |workers| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../../../examples/restart-pods.yaml"),
 };

@@ -37,7 +37,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     name: "sqs",
     by_default: false,
     crd: Some(Queue::crd),
-    build: reconcile::controller,
+    build: |workers| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../../../examples/sqs.yaml"),
 };

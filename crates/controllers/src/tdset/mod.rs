@@ -26,7 +26,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     name: "tdset",
     by_default: true,
     crd: Some(TDSet::crd),
-    build: reconcile::controller,
+    build: |workers| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../../../examples/tdset.yaml"),
 };

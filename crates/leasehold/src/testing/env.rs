@@ -157,6 +157,11 @@ impl TestEnv {
         self.server.set_faults(None);
     }
 
+    /// The clock of the engine, for what stands in for an upstream.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
     /// The wall clock.
     pub fn now(&self) -> Timestamp {
         self.clock.wall()

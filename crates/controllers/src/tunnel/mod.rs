@@ -1,0 +1,95 @@
+//! Tunnel: Services of type LoadBalancer for clusters that have none, by way of a small host at a
+//! cloud provider.
+//!
+//! ```text
+//!   Service ──▶ tunnel-service ──▶ Tunnel ──▶ tunnel ──▶ provider: a host that runs the tunnel's end
+//!      ▲              │              │ status    │
+//!      └── address ───┘◀─────────────┘           └─────▶ Deployment: the client that connects to it
+//!   ConfigMap leasehold-tunnel ──▶ tunnel-sweep ──▶ provider: hosts whose Tunnel is gone
+//! ```
+//!
+//! In data order: [`api`] is the Tunnel, [`names`] says what belongs together, [`choice`] who makes the
+//! host and where, [`service`] what a Service is owed. [`plan`] decides the next step of a Tunnel,
+//! [`reconcile`] takes it, by [`account`] at a [`provider`]; [`exit`] is the tunnel itself and
+//! [`credentials`] what its ends know each other by. [`sweep`] finds what was left behind.
+
+use engine::ControllerSpec;
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::CustomResourceExt;
+
+pub mod account;
+pub mod api;
+pub mod choice;
+pub mod credentials;
+pub mod exit;
+pub mod names;
+pub mod plan;
+pub mod provider;
+pub mod reconcile;
+pub mod service;
+pub mod service_reconcile;
+pub mod settings;
+pub mod sweep;
+
+pub use api::Tunnel;
+pub use provider::http::Http;
+pub use provider::local::Local;
+pub use settings::Settings;
+
+use crate::Builtin;
+use crate::rights::{events, rule};
+
+/// The name under which server-side apply records our fields.
+pub const FIELD_MANAGER: &str = "tunnel.leasehold.dev";
+
+/// The group of its parts. They share kinds with other controllers, which is no reason to run where
+/// those do.
+const GROUP: &str = "tunnel";
+
+/// The controller's row.
+pub(crate) const BUILTIN: Builtin = Builtin {
+    name: "tunnel",
+    by_default: false,
+    crd: Some(Tunnel::crd),
+    build: |workers| controllers(workers, &Settings::from_environment()),
+    rbac,
+    example: include_str!("../../../../examples/tunnel.yaml"),
+};
+
+/// The parts of the controller, with these settings.
+pub fn controllers(workers: usize, settings: &Settings) -> Vec<ControllerSpec> {
+    vec![
+        reconcile::controller(workers, settings.clone()),
+        service_reconcile::controller(workers),
+        sweep::controller(settings.clone()),
+    ]
+}
+
+/// The rights of the controller in a workload cluster.
+fn rbac() -> Vec<PolicyRule> {
+    let named = |name: &str, rule: PolicyRule| PolicyRule {
+        resource_names: Some(vec![name.to_owned()]),
+        ..rule
+    };
+    vec![
+        rule(
+            "inlets.inlets.dev",
+            &["tunnels"],
+            &["create", "delete", "get", "list", "patch", "watch"],
+        ),
+        rule("inlets.inlets.dev", &["tunnels/status"], &["update"]),
+        // An ownerReference that blocks deletion asks for these where
+        // OwnerReferencesPermissionEnforcement is on.
+        rule("inlets.inlets.dev", &["tunnels/finalizers"], &["update"]),
+        rule("", &["services/finalizers"], &["update"]),
+        rule("", &["services"], &["list", "watch"]),
+        rule("", &["services/status"], &["update"]),
+        // A list that selects one name by a field is a list of that name.
+        named(names::CONFIG_MAP, rule("", &["configmaps"], &["list", "watch"])),
+        // The providers' tokens, and what host and client know each other by.
+        rule("", &["secrets"], &["create", "get"]),
+        named("kube-system", rule("", &["namespaces"], &["get"])),
+        rule("apps", &["deployments"], &["create", "list", "patch", "watch"]),
+        events(),
+    ]
+}

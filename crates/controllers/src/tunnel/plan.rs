@@ -1,0 +1,311 @@
+//! From what is observed of a Tunnel and its hosts to the next step, and to the status. Pure.
+//!
+//! ```text
+//!            ┌──────────── not seen within the grace time: ask again ────────────┐
+//!            ▼                                                                   │
+//!   no host ──mark: creatingSince──▶ ask the provider ──seen──▶ hostID ──runs──▶ active
+//!      ▲                                  │ refused: mark off, a condition        │
+//!      └──────────────────────────────────┴────────── lost ◀─────────────────────┘
+//! ```
+//!
+//! The mark is written before the provider is asked, by resourceVersion. While it stands, a host may
+//! exist that no list shows yet: then nobody asks for another, and the Tunnel is not let go. All hosts
+//! of a Tunnel carry its uid, so what an answer that was lost would have said is found by looking. If
+//! more than one is found, one is kept.
+
+use std::time::Duration;
+
+use engine::condition::{Finding, conditions, whole_seconds};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::ResourceExt;
+use model::uid_hash;
+
+use super::api::{HostStatus, Placement, Tunnel, TunnelStatus};
+use super::names::client;
+use super::provider::{Host, State};
+
+/// How long a host that was asked for may stay unseen: a request still on its way, and a list that lags.
+pub const GRACE: Duration = Duration::from_secs(120);
+/// How long a host that was seen may be missing right after, in an API that lags behind itself.
+const SETTLING: Duration = Duration::from_secs(60);
+/// How often a host is looked at until it runs, or is gone.
+pub const POLL: Duration = Duration::from_secs(10);
+/// How often a host that runs is looked at.
+pub const CHECK: Duration = Duration::from_secs(600);
+/// How often what only a person can put right is looked at again, where a look writes nothing.
+pub const RECHECK: Duration = Duration::from_secs(60);
+/// How long a provider that refused to make a host is not asked again, unless the spec changes.
+pub const RETRY: Duration = Duration::from_secs(1_800);
+
+/// What is to be done about a Tunnel that lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Ask for a host.
+    Create,
+    /// A host was asked for; look again later.
+    Await(Duration),
+    /// The host is on its way.
+    Follow(Host),
+    /// The host runs.
+    Connect {
+        /// The host.
+        host: Host,
+        /// Its address.
+        address: String,
+    },
+    /// The host that was there is not there any more.
+    Lost(String),
+    /// These hosts are not wanted: doubles, stopped ones, or all of them when the Tunnel asks for
+    /// another place.
+    Discard(Vec<Host>),
+}
+
+/// What is to be done about a Tunnel that is being deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Farewell {
+    /// Delete these.
+    Delete(Vec<Host>),
+    /// Look again later.
+    Await(Duration),
+    /// Nothing is left.
+    Release,
+}
+
+/// The next step, given every host with the Tunnel's tag.
+pub fn next(tunnel: &Tunnel, wanted: &Placement, hosts: &[Host], now: Timestamp) -> Step {
+    let status = &tunnel.status.clone().unwrap_or_default();
+    let present: Vec<_> = hosts.iter().filter(|host| host.state != State::Leaving).collect();
+    if status.placement.as_ref().is_some_and(|placement| placement != wanted) && !present.is_empty()
+    {
+        return Step::Discard(present.into_iter().cloned().collect());
+    }
+    let Some(kept) = keep(status, &present) else { return absent(tunnel, status, now) };
+    let stopped = |host: &&&Host| host.state == State::Stopped;
+    let unwanted = present.iter().filter(|host| host.id != kept.id || stopped(host));
+    let unwanted: Vec<_> = unwanted.map(|host| (*host).clone()).collect();
+    if !unwanted.is_empty() {
+        return Step::Discard(unwanted);
+    }
+    match &kept.address {
+        Some(address) if kept.state == State::Running => {
+            Step::Connect { host: kept.clone(), address: address.clone() }
+        }
+        _ => Step::Follow(kept.clone()),
+    }
+}
+
+/// Which of several hosts is the Tunnel's: the one on record, else the first that was made.
+fn keep<'a>(status: &TunnelStatus, hosts: &[&'a Host]) -> Option<&'a Host> {
+    let recorded = hosts.iter().find(|host| status.host_id.as_ref() == Some(&host.id));
+    let first = || hosts.iter().min_by_key(|host| (host.created, host.id.len(), &host.id));
+    recorded.or_else(first).copied()
+}
+
+fn absent(tunnel: &Tunnel, status: &TunnelStatus, now: Timestamp) -> Step {
+    if let Some(wait) = pending(status, now) {
+        return Step::Await(wait);
+    }
+    let Some(id) = &status.host_id else {
+        let same = status.observed_generation == tunnel.metadata.generation;
+        let retry_at = status.retry_at.as_ref().filter(|at| same && at.0 > now);
+        return retry_at
+            .map_or(Step::Create, |at| Step::Await(at.0.duration_since(now).unsigned_abs()));
+    };
+    match status.host_since.as_ref().and_then(|since| left(since.0, SETTLING, now)) {
+        Some(wait) => Step::Await(wait.min(POLL)),
+        None => Step::Lost(id.clone()),
+    }
+}
+
+/// How long to wait until the next look for a host that may exist unseen; `None` if none can.
+fn pending(status: &TunnelStatus, now: Timestamp) -> Option<Duration> {
+    let since = status.creating_since.as_ref()?;
+    left(since.0, GRACE, now).map(|wait| wait.min(POLL))
+}
+
+/// What is left of `length` since `since`. A clock that went back counts as the beginning.
+fn left(since: Timestamp, length: Duration, now: Timestamp) -> Option<Duration> {
+    let elapsed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    length.checked_sub(elapsed).filter(|left| !left.is_zero())
+}
+
+/// What is left to do for a Tunnel that is being deleted, given every host with its tag.
+pub fn farewell(status: &TunnelStatus, hosts: &[Host], now: Timestamp) -> Farewell {
+    let present = hosts.iter().filter(|host| host.state != State::Leaving);
+    let present: Vec<_> = present.cloned().collect();
+    if !present.is_empty() {
+        return Farewell::Delete(present);
+    }
+    if !hosts.is_empty() {
+        return Farewell::Await(POLL);
+    }
+    pending(status, now).map_or(Farewell::Release, Farewell::Await)
+}
+
+/// A pause, longer for some Tunnels than for others, so that those made together are not all looked
+/// at together.
+pub fn spread(pause: Duration, tunnel: &Tunnel) -> Duration {
+    let share = uid_hash(&tunnel.uid().unwrap_or_default()) % 256;
+    pause + pause.mul_f64(share as f64 / 1024.0)
+}
+
+/// What a reconcile came to, as the status tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Something stands in the way that only a person can remove.
+    Blocked {
+        /// One word.
+        reason: &'static str,
+        /// A sentence.
+        message: String,
+    },
+    /// The provider is about to be asked for a host.
+    Creating(Placement),
+    /// It was asked, and made none.
+    NotCreated {
+        /// What a person can do about it, if there is something.
+        obstacle: Option<(&'static str, String)>,
+    },
+    /// The host is there and does not run yet.
+    Provisioning(Host),
+    /// The host runs.
+    Active {
+        /// The host.
+        host: Host,
+        /// Its address.
+        address: String,
+    },
+    /// The host is gone, or was discarded.
+    Gone {
+        /// One word.
+        reason: &'static str,
+        /// A sentence.
+        message: String,
+    },
+    /// The Tunnel is being deleted.
+    Deleting {
+        /// What is waited for.
+        message: String,
+    },
+}
+
+/// The status that tells of an outcome.
+pub fn status(
+    tunnel: &Tunnel,
+    outcome: &Outcome,
+    client: Option<&Deployment>,
+    now: Timestamp,
+) -> TunnelStatus {
+    let before = tunnel.status.clone().unwrap_or_default();
+    let mut status = TunnelStatus {
+        observed_generation: tunnel.metadata.generation,
+        ..record(before.clone(), outcome, now)
+    };
+    let finding = finding(tunnel, outcome, client);
+    status.conditions =
+        conditions(vec![finding], &before.conditions, tunnel.metadata.generation, now);
+    if let Outcome::Active { .. } = outcome {
+        status.client_deployment = Some(self::client(&tunnel.name_any()));
+    }
+    status
+}
+
+/// What is on record of the host.
+fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStatus {
+    let none = TunnelStatus {
+        host_ip: None,
+        host_id: None,
+        host_since: None,
+        creating_since: None,
+        retry_at: None,
+        ..before.clone()
+    };
+    let seen = |host: &Host, host_status| TunnelStatus {
+        host_status: Some(host_status),
+        host_since: before
+            .host_since
+            .clone()
+            .filter(|_| before.host_id.as_ref() == Some(&host.id))
+            .or_else(|| Some(whole_seconds(now))),
+        host_id: Some(host.id.clone()),
+        host_ip: host.address.clone(),
+        creating_since: None,
+        retry_at: None,
+        ..before.clone()
+    };
+    match outcome {
+        Outcome::Blocked { .. } if before.host_id.is_some() => before,
+        Outcome::Blocked { .. } => TunnelStatus { host_status: Some(HostStatus::Error), ..before },
+        Outcome::Creating(placement) => TunnelStatus {
+            host_status: Some(HostStatus::Provisioning),
+            creating_since: Some(whole_seconds(now)),
+            placement: Some(placement.clone()),
+            ..none
+        },
+        Outcome::NotCreated { obstacle } => TunnelStatus {
+            host_status: Some(match obstacle {
+                Some(_) => HostStatus::Error,
+                None => HostStatus::Provisioning,
+            }),
+            retry_at: obstacle.as_ref().map(|_| whole_seconds(now + RETRY)),
+            ..none
+        },
+        Outcome::Provisioning(host) => {
+            TunnelStatus { host_ip: None, ..seen(host, HostStatus::Provisioning) }
+        }
+        Outcome::Active { host, .. } => seen(host, HostStatus::Active),
+        Outcome::Gone { .. } => {
+            TunnelStatus { host_status: Some(HostStatus::Provisioning), ..none }
+        }
+        Outcome::Deleting { .. } => {
+            TunnelStatus { host_status: Some(HostStatus::Deleting), ..before }
+        }
+    }
+}
+
+fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> Finding {
+    let ready = |holds, reason, message| Finding { type_: "Ready", holds, reason, message };
+    match outcome {
+        Outcome::Blocked { reason, message } | Outcome::Gone { reason, message } => {
+            ready(false, reason, message.clone())
+        }
+        Outcome::NotCreated { obstacle: Some((reason, message)) } => {
+            ready(false, reason, message.clone())
+        }
+        Outcome::Creating(Placement { provider, region, size, .. }) => ready(
+            false,
+            "Creating",
+            format!("asking {provider} for a host of size {size} in {region}"),
+        ),
+        Outcome::NotCreated { obstacle: None } => ready(
+            false,
+            "Creating",
+            "the provider has too much to do: it is asked again".to_owned(),
+        ),
+        Outcome::Provisioning(host) => {
+            ready(false, "Provisioning", format!("host {} is being made", host.id))
+        }
+        Outcome::Active { address, .. } if serves(client) => {
+            ready(true, "Connected", format!("{} is served at {address}", tunnel.spec.service_name))
+        }
+        Outcome::Active { address, .. } => ready(
+            false,
+            "ClientUnavailable",
+            format!(
+                "the host at {address} runs, and Deployment {} has no Pod available",
+                self::client(&tunnel.name_any())
+            ),
+        ),
+        Outcome::Deleting { message } => ready(false, "Deleting", message.clone()),
+    }
+}
+
+fn serves(client: Option<&Deployment>) -> bool {
+    let status = client.and_then(|client| client.status.as_ref());
+    status.is_some_and(|status| status.available_replicas.unwrap_or(0) > 0)
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

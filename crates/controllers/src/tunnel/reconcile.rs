@@ -1,0 +1,385 @@
+//! The shell of a Tunnel: its host at the provider, and its client in the cluster.
+//!
+//! A cache may lag, and a host costs money. So the cache only says that there is something to do: the
+//! Tunnel is read from the server, and every write of the status carries the resourceVersion of that
+//! read.
+
+use std::time::Duration;
+
+use engine::{
+    Action, Context, Controller, ControllerSpec, Event, ExternalError, Lifecycle, ReconcileError,
+    Reconciler,
+};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use kube::api::{Api, PostParams};
+use model::ObjectKey;
+
+use super::account::{Blocked, Way, account, cluster_uid, defaults, watching_defaults};
+use super::api::{HostStatus, Placement, Tunnel, TunnelStatus};
+use super::choice::{Defaults, check_ports, placement, token};
+use super::credentials::Credentials;
+use super::exit::{self, Exit};
+use super::names;
+use super::plan::{CHECK, Farewell, Outcome, POLL, RECHECK, Step, farewell, next, spread, status};
+use super::provider::{Failure, Host, Kind, Wanted};
+use super::settings::Settings;
+
+/// When the next step follows from this one.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Reconciles Tunnels.
+#[derive(Clone, Debug, Default)]
+pub struct TunnelReconciler {
+    settings: Settings,
+}
+
+/// The controller of Tunnels.
+pub fn controller(workers: usize, settings: Settings) -> ControllerSpec {
+    let controller = Controller::for_kind::<Tunnel>(super::BUILTIN.name).owns::<Deployment>();
+    watching_defaults(controller)
+        .group(super::GROUP)
+        .field_manager(super::FIELD_MANAGER)
+        .workers(workers)
+        .reconciler(TunnelReconciler { settings })
+}
+
+impl Reconciler for TunnelReconciler {
+    type Kind = Tunnel;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        if ctx.get::<Tunnel>(Some(namespace), &key.name)?.is_none() {
+            return Ok(Action::Done);
+        }
+        let tunnels = Api::<Tunnel>::namespaced(ctx.client(), namespace);
+        let Some(mut tunnel) = tunnels.get_opt(&key.name).await? else { return Ok(Action::Done) };
+        let held = tunnel.finalizers().iter().any(|found| found == names::FINALIZER);
+        let lifecycle = ctx.finalizer(&tunnel, names::FINALIZER).await?;
+        if lifecycle == Lifecycle::Over {
+            return Ok(Action::Done);
+        }
+        if !held {
+            let Some(found) = tunnels.get_opt(&key.name).await? else { return Ok(Action::Done) };
+            tunnel = found;
+        }
+        let defaults = defaults(ctx, namespace)?;
+        let turn = Turn { ctx, settings: &self.settings, defaults, tunnel };
+        match lifecycle {
+            Lifecycle::Ending => turn.end().await,
+            _ => turn.live().await,
+        }
+    }
+}
+
+/// One reconcile of one Tunnel.
+struct Turn<'a> {
+    ctx: &'a Context,
+    settings: &'a Settings,
+    defaults: Defaults,
+    tunnel: Tunnel,
+}
+
+impl Turn<'_> {
+    fn status(&self) -> TunnelStatus {
+        self.tunnel.status.clone().unwrap_or_default()
+    }
+
+    fn uid(&self) -> String {
+        self.tunnel.uid().unwrap_or_default()
+    }
+
+    fn namespace(&self) -> String {
+        self.tunnel.namespace().unwrap_or_default()
+    }
+
+    /// Where a host is or may be, as against where it is to be.
+    fn held(&self) -> Option<Placement> {
+        let status = self.status();
+        let exists = status.host_id.is_some() || status.creating_since.is_some();
+        status.placement.filter(|_| exists)
+    }
+
+    async fn way(&self, placement: &Placement) -> Result<Result<Way, Blocked>, ReconcileError> {
+        let token = token(&self.tunnel.spec, &self.namespace(), &self.defaults, placement);
+        let token = match token {
+            Ok(token) => token,
+            Err(unfit) => {
+                return Ok(Err(Blocked { reason: unfit.reason(), message: unfit.to_string() }));
+            }
+        };
+        let account = account(self.ctx, self.settings, placement, token.as_ref()).await?;
+        Ok(account.map(|account| Way::new(self.ctx, account)))
+    }
+
+    async fn look(&self, way: &Way) -> Result<Vec<Host>, ExternalError<Failure>> {
+        way.look(names::tunnel_tag(&self.uid()), self.status().host_id.as_deref()).await
+    }
+
+    async fn live(self) -> Result<Action, ReconcileError> {
+        let wanted = check_ports(&self.tunnel.spec).and_then(|()| placement(&self.tunnel.spec));
+        let wanted = match wanted {
+            Ok(wanted) => wanted,
+            Err(unfit) => {
+                let blocked = Blocked { reason: unfit.reason(), message: unfit.to_string() };
+                return self.blocked(blocked, Action::Done).await;
+            }
+        };
+        let recheck = Action::RequeueAfter(spread(RECHECK, &self.tunnel));
+        // What the client connects is changed though the provider may not answer.
+        let client = self.connected().await?;
+        let way = match self.way(self.held().as_ref().unwrap_or(&wanted)).await? {
+            Ok(way) => way,
+            Err(blocked) => return self.blocked(blocked, recheck).await,
+        };
+        let hosts = match self.look(&way).await {
+            Ok(hosts) => hosts,
+            Err(error) => match error.failure().and_then(Blocked::by) {
+                Some(blocked) => return self.blocked(blocked, recheck).await,
+                None => return Err(error.into()),
+            },
+        };
+        match next(&self.tunnel, &wanted, &hosts, self.ctx.now()) {
+            Step::Create if self.held().is_some_and(|held| held != wanted) => {
+                // Nothing came of what was asked for there: the next look is where it is asked for.
+                self.record(&Outcome::NotCreated { obstacle: None }, None).await?;
+                Ok(Action::RequeueAfter(SOON))
+            }
+            Step::Create => self.create(&way, wanted).await,
+            Step::Await(wait) => Ok(Action::RequeueAfter(wait)),
+            Step::Follow(host) => {
+                self.record(&Outcome::Provisioning(host), None).await?;
+                Ok(Action::RequeueAfter(POLL))
+            }
+            Step::Connect { host, address } => self.connect(host, address, client).await,
+            Step::Lost(id) => {
+                let message = format!("host {id} is gone from the provider: another is made");
+                self.gone("HostLost", message).await
+            }
+            Step::Discard(hosts) => self.discard(&way, hosts, &wanted).await,
+        }
+    }
+
+    /// Brings the client of a host that is known to run to what the spec says.
+    async fn connected(&self) -> Result<Option<Deployment>, ReconcileError> {
+        let status = self.status();
+        let address = status.host_ip.filter(|_| status.host_status == Some(HostStatus::Active));
+        let Some(address) = address else { return Ok(None) };
+        self.apply_client(&address).await.map(Some)
+    }
+
+    async fn apply_client(&self, address: &str) -> Result<Deployment, ReconcileError> {
+        let credentials = self.credentials().await?;
+        let client = exit::client(&self.tunnel, address, &credentials.fingerprint);
+        self.ctx.apply_child(&self.tunnel, client).await
+    }
+
+    async fn connect(
+        self,
+        host: Host,
+        address: String,
+        client: Option<Deployment>,
+    ) -> Result<Action, ReconcileError> {
+        let known = self.status().host_ip.as_ref() == Some(&address);
+        let client = match client.filter(|_| known) {
+            Some(client) => client,
+            None => self.apply_client(&address).await?,
+        };
+        let note = format!("host {} runs at {address}", host.id);
+        self.record(&Outcome::Active { host, address }, Some(&client)).await?;
+        if !known {
+            self.ctx.publish(Event::normal(&self.tunnel, "HostActive", "Connect", note)).await;
+        }
+        Ok(Action::RequeueAfter(spread(CHECK, &self.tunnel)))
+    }
+
+    /// Asks for a host. The mark that says so is written first. By the way of the look: it has had its
+    /// turn at the provider, and another would wait for one behind all who look.
+    async fn create(mut self, way: &Way, wanted: Placement) -> Result<Action, ReconcileError> {
+        let (uid, namespace, name) = (self.uid(), self.namespace(), self.tunnel.name_any());
+        let request = Wanted {
+            name: names::host(&uid),
+            tags: names::tags(&cluster_uid(self.ctx).await?, &uid, &namespace, &name),
+            exit: Exit { credentials: self.credentials().await? },
+            placement: wanted.clone(),
+            now: self.ctx.now(),
+        };
+        let Some(marked) = self.record(&Outcome::Creating(wanted), None).await? else {
+            return Ok(Action::Done);
+        };
+        self.tunnel = marked;
+        match way.create(request).await {
+            Ok(host) => {
+                self.record(&Outcome::Provisioning(host), None).await?;
+                Ok(Action::RequeueAfter(POLL))
+            }
+            // The look will find it.
+            Err(error) if error.failure().is_some_and(|found| found.kind == Kind::Exists) => {
+                Ok(Action::RequeueAfter(POLL))
+            }
+            Err(error) => self.not_created(error).await,
+        }
+    }
+
+    async fn not_created(self, error: ExternalError<Failure>) -> Result<Action, ReconcileError> {
+        let unsent = matches!(error, ExternalError::HeldBack { .. });
+        if !unsent && !error.failure().is_some_and(Failure::changed_nothing) {
+            // A host may have been made: the mark stays, and the next looks tell.
+            return Err(error.into());
+        }
+        let obstacle = error.failure().and_then(Blocked::by);
+        let told = obstacle.clone().map(|Blocked { reason, message }| (reason, message));
+        self.record(&Outcome::NotCreated { obstacle: told }, None).await?;
+        let Some(Blocked { reason, message }) = obstacle else { return Err(error.into()) };
+        self.ctx.publish(Event::warning(&self.tunnel, reason, "CreateHost", message)).await;
+        Ok(Action::RequeueAfter(spread(super::plan::RETRY, &self.tunnel)))
+    }
+
+    /// Removes hosts that are not wanted.
+    async fn discard(
+        self,
+        way: &Way,
+        hosts: Vec<Host>,
+        wanted: &Placement,
+    ) -> Result<Action, ReconcileError> {
+        for host in &hosts {
+            way.delete(&host.id).await?;
+        }
+        let status = self.status();
+        let Some(id) = status.host_id.filter(|id| hosts.iter().any(|host| host.id == *id)) else {
+            return Ok(Action::RequeueAfter(POLL));
+        };
+        if status.placement.as_ref() == Some(wanted) {
+            let message = format!("host {id} did not run any more: another is made");
+            return self.gone("HostStopped", message).await;
+        }
+        let message = format!("host {id} is not where the Tunnel asks for: another is made");
+        self.gone("Replacing", message).await
+    }
+
+    async fn gone(self, reason: &'static str, message: String) -> Result<Action, ReconcileError> {
+        self.record(&Outcome::Gone { reason, message: message.clone() }, None).await?;
+        self.ctx.publish(Event::warning(&self.tunnel, reason, "Replace", message)).await;
+        Ok(Action::RequeueAfter(SOON))
+    }
+
+    /// Tells what stands in the way, once.
+    async fn blocked(self, blocked: Blocked, then: Action) -> Result<Action, ReconcileError> {
+        let Blocked { reason, message } = blocked;
+        let known = self.status().conditions.iter().any(|condition| condition.reason == reason);
+        self.record(&Outcome::Blocked { reason, message: message.clone() }, None).await?;
+        if !known {
+            self.ctx.publish(Event::warning(&self.tunnel, reason, "Provision", message)).await;
+        }
+        Ok(then)
+    }
+
+    /// Removes the hosts of a Tunnel that is being deleted, then lets it go.
+    async fn end(mut self) -> Result<Action, ReconcileError> {
+        let status = self.status();
+        if self.tunnel.annotations().get(names::ABANDON).is_some_and(|value| value == "true") {
+            return self.abandon().await;
+        }
+        let Some(placement) = status.placement.clone() else { return self.release().await };
+        let what = status.host_id.clone().unwrap_or_else(|| "any that was asked for".to_owned());
+        let waits = format!("host {what} is being removed at {}", placement.provider);
+        let Some(marked) = self.deleting(&waits, None).await? else { return Ok(Action::Done) };
+        self.tunnel = marked;
+        let recheck = Action::RequeueAfter(spread(RECHECK, &self.tunnel));
+        let way = match self.way(&placement).await? {
+            Ok(way) => way,
+            Err(blocked) => {
+                self.deleting(&waits, Some(&blocked)).await?;
+                return Ok(recheck);
+            }
+        };
+        let hosts = match self.look(&way).await {
+            Ok(hosts) => hosts,
+            Err(error) => match error.failure().and_then(Blocked::by) {
+                Some(blocked) => {
+                    self.deleting(&waits, Some(&blocked)).await?;
+                    return Ok(recheck);
+                }
+                None => return Err(error.into()),
+            },
+        };
+        match farewell(&self.status(), &hosts, self.ctx.now()) {
+            Farewell::Delete(hosts) => {
+                for host in &hosts {
+                    way.delete(&host.id).await?;
+                }
+                Ok(Action::RequeueAfter(POLL))
+            }
+            Farewell::Await(wait) => Ok(Action::RequeueAfter(wait)),
+            Farewell::Release => self.release().await,
+        }
+    }
+
+    /// Tells that the Tunnel is being deleted, and what keeps it. What kept it before is told until
+    /// it is known to be over.
+    async fn deleting(
+        &self,
+        waits: &str,
+        blocked: Option<&Blocked>,
+    ) -> Result<Option<Tunnel>, ReconcileError> {
+        let status = self.status();
+        if blocked.is_none() && status.host_status == Some(HostStatus::Deleting) {
+            return Ok(Some(self.tunnel.clone()));
+        }
+        let escape = format!("annotation {}=true lets the Tunnel go without", names::ABANDON);
+        let message = match blocked {
+            Some(Blocked { message, .. }) => format!("{waits}: {message}; {escape}"),
+            None => format!("{waits}; {escape}"),
+        };
+        self.record(&Outcome::Deleting { message }, None).await
+    }
+
+    async fn abandon(self) -> Result<Action, ReconcileError> {
+        let status = self.status();
+        let held = self.held().map(|placement| placement.provider);
+        self.ctx.remove_finalizer(&self.tunnel, names::FINALIZER).await?;
+        if let Some(provider) = held {
+            let id = status.host_id.unwrap_or_else(|| names::host(&self.uid()));
+            let note = format!("let go as asked: host {id} at {provider} may be left behind");
+            self.ctx.publish(Event::warning(&self.tunnel, "Abandoned", "Delete", note)).await;
+        }
+        Ok(Action::Done)
+    }
+
+    async fn release(self) -> Result<Action, ReconcileError> {
+        self.ctx.remove_finalizer(&self.tunnel, names::FINALIZER).await?;
+        Ok(Action::Done)
+    }
+
+    /// The Tunnel's credentials: those on record, or new ones that are put on record.
+    async fn credentials(&self) -> Result<Credentials, ReconcileError> {
+        let secrets = Api::<Secret>::namespaced(self.ctx.client(), &self.namespace());
+        let name = names::credentials(&self.tunnel.name_any());
+        let found = match secrets.get_opt(&name).await? {
+            Some(found) => found,
+            None => {
+                let drawn = Credentials::draw().map_err(ReconcileError::transient)?;
+                let mut secret = Secret { data: Some(drawn.data()), ..Secret::default() };
+                secret.metadata.name = Some(name);
+                engine::set_controller(&self.tunnel, &mut secret)
+                    .map_err(ReconcileError::terminal)?;
+                secrets.create(&PostParams::default(), &secret).await?
+            }
+        };
+        Credentials::of(&found).map_err(ReconcileError::terminal)
+    }
+
+    /// Writes the status if it says something new. The Tunnel as it then is; `None` if it is gone.
+    async fn record(
+        &self,
+        outcome: &Outcome,
+        client: Option<&Deployment>,
+    ) -> Result<Option<Tunnel>, ReconcileError> {
+        let status = status(&self.tunnel, outcome, client, self.ctx.now());
+        if self.tunnel.status.as_ref() == Some(&status) {
+            return Ok(Some(self.tunnel.clone()));
+        }
+        self.ctx.update_status(&Tunnel { status: Some(status), ..self.tunnel.clone() }).await
+    }
+}

@@ -1,0 +1,43 @@
+//! What the manager's surroundings say of tunnels: the one place of this controller that reads the
+//! environment.
+
+use std::env;
+use std::path::PathBuf;
+
+use super::provider::http::Http;
+use super::provider::local::Local;
+
+/// Lets hosts be processes of this machine, with the value `1`.
+const LOCAL: &str = "LEASEHOLD_TUNNEL_LOCAL";
+/// Where such processes keep their files, instead of a folder for temporary files.
+const FOLDER: &str = "LEASEHOLD_TUNNEL_DIR";
+/// The chisel that they run, instead of the one in `PATH`.
+const CHISEL: &str = "LEASEHOLD_CHISEL";
+
+/// What the controllers are made with.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The way to the providers' APIs.
+    pub http: Http,
+    /// Whether hosts may be processes of this machine.
+    pub local: Local,
+}
+
+impl Settings {
+    /// As the environment says.
+    pub fn from_environment() -> Self {
+        let allowed = env::var_os(LOCAL).is_some_and(|value| value == "1");
+        let local = if allowed { local() } else { Local::Forbidden };
+        Self { http: Http::new(), local }
+    }
+}
+
+fn local() -> Local {
+    let folder = env::var_os(FOLDER).map(PathBuf::from);
+    let folder = folder.unwrap_or_else(|| env::temp_dir().join("leasehold-tunnels"));
+    let in_path = || {
+        let path = env::var_os("PATH")?;
+        env::split_paths(&path).map(|folder| folder.join("chisel")).find(|file| file.is_file())
+    };
+    Local::Allowed { folder, chisel: env::var_os(CHISEL).map(PathBuf::from).or_else(in_path) }
+}

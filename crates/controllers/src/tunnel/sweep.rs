@@ -1,0 +1,126 @@
+//! Hosts whose Tunnel is gone: found at a slow pace in the accounts that the ConfigMaps of defaults
+//! name, and removed.
+//!
+//! A finalizer keeps each Tunnel until its host is gone, so there are none unless a Tunnel was let go
+//! on purpose, or a request to a provider landed after its time. A host is ours to remove only if it
+//! carries this cluster's uid and that of a Tunnel which the server, asked after the list, does not
+//! have.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use engine::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use model::{ObjectKey, uid_hash};
+
+use super::account::{Way, account, cluster_uid};
+use super::api::Tunnel;
+use super::choice::Defaults;
+use super::names::{self, CONFIG_MAP};
+use super::provider::{Host, State};
+use super::settings::Settings;
+
+/// The name of this part of the controller.
+pub const NAME: &str = "tunnel-sweep";
+/// How often an account is swept.
+pub const EVERY: Duration = Duration::from_secs(3_600);
+/// How old a host must be: younger ones may be another's work under way.
+pub const MIN_AGE: Duration = Duration::from_secs(900);
+
+/// Reconciles ConfigMaps of defaults.
+#[derive(Clone, Debug, Default)]
+pub struct SweepReconciler {
+    settings: Settings,
+}
+
+/// The controller that sweeps.
+pub fn controller(settings: Settings) -> ControllerSpec {
+    Controller::for_kind::<ConfigMap>(NAME)
+        .part_of(super::BUILTIN.name)
+        .fields(format!("metadata.name={CONFIG_MAP}"))
+        .group(super::GROUP)
+        .field_manager(super::FIELD_MANAGER)
+        .workers(1)
+        .reconciler(SweepReconciler { settings })
+}
+
+/// Of the hosts of this cluster, those that no Tunnel has. Pure.
+pub fn orphans<'a>(hosts: &'a [Host], tunnels: &BTreeSet<String>, now: Timestamp) -> Vec<&'a Host> {
+    let old =
+        |created: Timestamp| now.duration_since(created).as_secs() >= MIN_AGE.as_secs() as i64;
+    hosts
+        .iter()
+        .filter(|host| host.state != State::Leaving && host.created.is_some_and(old))
+        .filter(|host| host.tunnel.as_ref().is_some_and(|uid| !tunnels.contains(uid)))
+        .collect()
+}
+
+impl Reconciler for SweepReconciler {
+    type Kind = ConfigMap;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let namespace = key.namespace.as_deref();
+        let Some(config_map) = ctx.get::<ConfigMap>(namespace, &key.name)? else {
+            return Ok(Action::Done);
+        };
+        let share = uid_hash(&config_map.uid().unwrap_or_default()) % 256;
+        let again = Action::RequeueAfter(EVERY + Duration::from_secs(share));
+        let Some((placement, token)) = Defaults::of(&config_map).account() else {
+            return Ok(Action::Done);
+        };
+        // What stands in the way is told by the Tunnels that need the same account.
+        let Ok(account) = account(ctx, &self.settings, &placement, token.as_ref()).await? else {
+            return Ok(again);
+        };
+        let way = Way::new(ctx, account);
+        let tag = names::cluster_tag(&cluster_uid(ctx).await?);
+        let hosts = match way.look(tag, None).await {
+            Err(error) if error.failure().and_then(|failure| failure.obstacle()).is_some() => {
+                return Ok(again);
+            }
+            hosts => hosts?,
+        };
+        let tunnels =
+            Api::<Tunnel>::all(ctx.client()).list_metadata(&ListParams::default()).await?;
+        let tunnels = tunnels.items.into_iter().filter_map(|tunnel| tunnel.metadata.uid).collect();
+        for host in orphans(&hosts, &tunnels, ctx.now()) {
+            way.delete(&host.id).await?;
+            let note =
+                format!("removed host {} at {}: its Tunnel is gone", host.id, placement.provider);
+            ctx.publish(Event::normal(&*config_map, "OrphanRemoved", "Sweep", note)).await;
+        }
+        Ok(again)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_old_host_without_a_tunnel_is_an_orphan() {
+        let now: Timestamp = "2026-11-22T12:00:00Z".parse().unwrap();
+        let host = |id: &str, minutes: i64, tunnel: Option<&str>, state| Host {
+            id: id.to_owned(),
+            state,
+            address: None,
+            created: Some(now - jiff::SignedDuration::from_mins(minutes)),
+            tunnel: tunnel.map(str::to_owned),
+        };
+        let hosts = [
+            host("orphan", 60, Some("gone"), State::Running),
+            host("stopped orphan", 60, Some("gone"), State::Stopped),
+            host("young", 5, Some("gone"), State::Running),
+            host("owned", 60, Some("here"), State::Running),
+            host("untagged", 60, None, State::Running),
+            host("leaving", 60, Some("gone"), State::Leaving),
+            Host { created: None, ..host("ageless", 0, Some("gone"), State::Running) },
+        ];
+        let found = orphans(&hosts, &BTreeSet::from(["here".to_owned()]), now);
+        let found: Vec<_> = found.into_iter().map(|host| &*host.id).collect();
+        assert_eq!(found, ["orphan", "stopped orphan"]);
+    }
+}

@@ -1,0 +1,179 @@
+//! The machines of a cloud, and when they are seen in what state. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// One machine, there or gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Its id.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// Its tags, as `key` to `value`.
+    pub tags: BTreeMap<String, String>,
+    /// Where it is.
+    pub region: String,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it was deleted.
+    pub deleted: Option<Timestamp>,
+    /// Whether somebody switched it off.
+    pub off: bool,
+}
+
+/// Why a machine is not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There may be no more.
+    Quota,
+    /// Names are unique, and this one is taken.
+    Taken,
+    /// There is no such region.
+    Region,
+}
+
+/// All machines of an account.
+#[derive(Clone, Debug)]
+pub struct Machines {
+    machines: BTreeMap<u64, Machine>,
+    next: u64,
+    /// The token that opens the account.
+    pub token: String,
+    /// How many machines there may be.
+    pub quota: usize,
+    /// How long a new one takes until it runs and has an address.
+    pub boot: Duration,
+    /// How far lists lag behind what was made and deleted.
+    pub lag: Duration,
+    /// The regions there are; all, if none is named.
+    pub regions: BTreeSet<String>,
+}
+
+impl Default for Machines {
+    fn default() -> Self {
+        Self {
+            machines: BTreeMap::new(),
+            next: 229_417_838,
+            token: "secret".to_owned(),
+            quota: 1_000,
+            boot: Duration::from_secs(30),
+            lag: Duration::ZERO,
+            regions: BTreeSet::new(),
+        }
+    }
+}
+
+impl Machine {
+    /// Its public address.
+    pub fn address(&self) -> Ipv4Addr {
+        // 198.18.0.0/15 is set aside for tests of network devices (RFC 2544).
+        let [.., b, c, d] = self.id.to_be_bytes();
+        Ipv4Addr::new(198, 18 | (b & 1), c, d)
+    }
+
+    /// Whether it has booted by `now`.
+    pub fn runs(&self, boot: Duration, now: Timestamp) -> bool {
+        self.created + boot <= now
+    }
+}
+
+impl Machines {
+    /// Makes a machine. `unique` says whether a name may be used once only.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub fn create(
+        &mut self,
+        name: &str,
+        region: &str,
+        tags: BTreeMap<String, String>,
+        unique: bool,
+        now: Timestamp,
+    ) -> Result<&Machine, Refusal> {
+        if !self.regions.is_empty() && !self.regions.contains(region) {
+            return Err(Refusal::Region);
+        }
+        if unique && self.alive().any(|machine| machine.name == name) {
+            return Err(Refusal::Taken);
+        }
+        if self.alive().count() >= self.quota {
+            return Err(Refusal::Quota);
+        }
+        let id = self.next;
+        self.next += 1;
+        let (name, region) = (name.to_owned(), region.to_owned());
+        let machine = Machine { id, name, tags, region, created: now, deleted: None, off: false };
+        Ok(self.machines.entry(id).or_insert(machine))
+    }
+
+    /// The machine of an id, as it is.
+    pub fn get(&self, id: u64) -> Option<&Machine> {
+        self.machines.get(&id).filter(|machine| machine.deleted.is_none())
+    }
+
+    /// Deletes a machine. Whether there was one.
+    pub fn delete(&mut self, id: u64, now: Timestamp) -> bool {
+        let machine = self.machines.get_mut(&id).filter(|machine| machine.deleted.is_none());
+        machine.map(|machine| machine.deleted = Some(now)).is_some()
+    }
+
+    /// Switches a machine off.
+    pub fn switch_off(&mut self, id: u64) {
+        if let Some(machine) = self.machines.get_mut(&id) {
+            machine.off = true;
+        }
+    }
+
+    /// The machines with a tag, as they were a while ago.
+    pub fn list(&self, key: &str, value: &str, now: Timestamp) -> Vec<&Machine> {
+        let then = now - jiff::SignedDuration::try_from(self.lag).unwrap_or_default();
+        let seen = |machine: &&Machine| {
+            machine.created <= then && machine.deleted.is_none_or(|deleted| then < deleted)
+        };
+        let tagged = |machine: &&Machine| machine.tags.get(key).is_some_and(|tag| tag == value);
+        self.machines.values().filter(seen).filter(tagged).collect()
+    }
+
+    /// Every machine that exists.
+    pub fn alive(&self) -> impl Iterator<Item = &Machine> {
+        self.machines.values().filter(|machine| machine.deleted.is_none())
+    }
+
+    /// The most machines with the same value of a tag that ever were at once.
+    pub fn most_at_once(&self, key: &str) -> usize {
+        let tagged = self.machines.values().filter_map(|one| Some((one.tags.get(key)?, one)));
+        let overlaps = |tag: &String, at: Timestamp| {
+            let same = self.machines.values().filter(|other| other.tags.get(key) == Some(tag));
+            same.filter(|other| other.created <= at && other.deleted.is_none_or(|end| at < end))
+                .count()
+        };
+        tagged.map(|(tag, one)| overlaps(tag, one.created)).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn lists_lag_and_reads_do_not() {
+        let mut machines = Machines { lag: Duration::from_secs(5), ..Machines::default() };
+        let tags = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+        let id = machines.create("a", "r", tags.clone(), true, at(10)).unwrap().id;
+        assert!(machines.get(id).is_some());
+        assert_eq!(machines.create("a", "r", tags, true, at(11)), Err(Refusal::Taken));
+        let seen = |machines: &Machines, second| machines.list("k", "v", at(second)).len();
+        assert_eq!((seen(&machines, 14), seen(&machines, 15)), (0, 1));
+        assert!(machines.delete(id, at(20)) && !machines.delete(id, at(21)));
+        assert_eq!((seen(&machines, 24), seen(&machines, 25)), (1, 0));
+        assert_eq!(machines.most_at_once("k"), 1);
+    }
+}

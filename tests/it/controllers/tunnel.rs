@@ -1,0 +1,533 @@
+//! Tunnel: from a Service to an address and back, with a cloud of ours for a provider.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use controllers::Tunnel;
+use controllers::tunnel::api::HostStatus;
+use controllers::tunnel::names::{CLUSTER_TAG, TUNNEL_TAG};
+use controllers::tunnel::{Settings, controllers as parts};
+use http::{Method, Request};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use leasehold::testing::TestEnv;
+use leasehold::testing::cloud::{Cloud, Machines, Trouble};
+use serde_json::{Value, json};
+
+use super::crash::{Crash, Fate, at_every_write};
+
+const NAMESPACE: &str = "default";
+const SERVICE: &str = "nginx-1";
+const NAME: &str = "nginx-1-tunnel";
+const CLIENT: &str = "nginx-1-tunnel-client";
+const DIGITALOCEAN: &str = "https://cloud.test/v2";
+const HETZNER: &str = "https://cloud.test/v1";
+
+/// A cluster and a cloud.
+struct World {
+    env: TestEnv,
+    cloud: Cloud,
+}
+
+/// A cluster whose defaults name the provider at `endpoint`, and nothing else in it.
+async fn world(provider: &str, endpoint: &str, machines: Machines) -> World {
+    let builder = TestEnv::builder().namespace("leasehold-system");
+    let env = builder.crds(controllers::crds()).start().await;
+    let cloud = Cloud::new(machines, env.clock());
+    env.apply(&format!(
+        "{{apiVersion: v1, kind: ConfigMap, \
+          metadata: {{name: leasehold-tunnel, namespace: leasehold-system}}, \
+          data: {{provider: {provider}, endpoint: '{endpoint}', tokenSecret: cloud}}}}\n---\n\
+         {{apiVersion: v1, kind: Secret, metadata: {{name: cloud, namespace: leasehold-system}}, \
+          stringData: {{token: secret}}}}"
+    ))
+    .await;
+    World { env, cloud }
+}
+
+impl World {
+    /// A cluster at DigitalOcean in which the controller runs.
+    async fn running() -> Self {
+        let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
+        world.run();
+        world
+    }
+
+    fn parts(&self) -> Vec<engine::ControllerSpec> {
+        parts(2, &Settings { http: self.cloud.http(), ..Settings::default() })
+    }
+
+    fn run(&mut self) {
+        let parts = self.parts();
+        self.env.run(parts);
+    }
+
+    fn tunnels(&self) -> Api<Tunnel> {
+        self.env.api(NAMESPACE)
+    }
+
+    fn services(&self) -> Api<Service> {
+        self.env.api(NAMESPACE)
+    }
+
+    /// Ids of all machines.
+    fn hosts(&self) -> Vec<u64> {
+        self.cloud.machines(|machines| machines.alive().map(|machine| machine.id).collect())
+    }
+
+    async fn served(&self) -> Tunnel {
+        let tunnel = reason(&self.env, "Connected").await;
+        let address = tunnel.status.as_ref().and_then(|status| status.host_ip.clone());
+        self.env
+            .until_object(&self.services(), SERVICE, |service| ingress(service) == address)
+            .await;
+        tunnel
+    }
+
+    async fn example(&self) -> Tunnel {
+        self.env.apply(controllers::get("tunnel").unwrap().example).await;
+        self.served().await
+    }
+
+    /// That a time in which anything that would be written would show passes without a write.
+    async fn rests(&self) {
+        let writes = self.env.server().history().len();
+        self.env.pass(Duration::from_secs(600)).await;
+        let found = self.env.server().history().len();
+        assert_eq!(found, writes, "something is written though nothing changes");
+    }
+
+    async fn gone(&self) {
+        self.env.until_gone(&self.tunnels(), NAME).await;
+        let clients: Api<Deployment> = self.env.api(NAMESPACE);
+        self.env.until_gone(&clients, CLIENT).await;
+        let secrets: Api<Secret> = self.env.api(NAMESPACE);
+        self.env.until_gone(&secrets, "nginx-1-tunnel-credentials").await;
+    }
+}
+
+fn ingress(service: &Service) -> Option<String> {
+    service.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref()?.first()?.ip.clone()
+}
+
+/// Waits until the Tunnel is or is not ready for this reason.
+async fn reason(env: &TestEnv, reason: &str) -> Tunnel {
+    env.until_object(&env.api::<Tunnel>(NAMESPACE), NAME, |tunnel| {
+        let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|found| found.reason == reason)
+    })
+    .await
+}
+
+async fn merge<K>(api: &Api<K>, name: &str, patch: Value)
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+async fn reasons(env: &TestEnv) -> Vec<String> {
+    let events: Api<Event> = env.api(NAMESPACE);
+    let events = events.list(&ListParams::default()).await.unwrap();
+    let mut reasons: Vec<_> = events.items.into_iter().filter_map(|event| event.reason).collect();
+    reasons.sort();
+    reasons
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_example_gets_an_address_at_either_provider_and_gives_it_back() {
+    for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
+        let mut world = world(provider, endpoint, Machines::default()).await;
+        world.run();
+        let tunnel = world.example().await;
+        let status = tunnel.status.unwrap();
+        let hosts = world.hosts();
+        assert_eq!(status.host_status, Some(HostStatus::Active));
+        assert_eq!(status.host_id, Some(hosts[0].to_string()));
+        assert_eq!(hosts.len(), 1);
+        let clients: Api<Deployment> = world.env.api(NAMESPACE);
+        let client = clients.get(CLIENT).await.unwrap();
+        let container = client.spec.template.spec.unwrap().containers.remove(0);
+        let remote = container.args.unwrap().pop().unwrap();
+        assert_eq!(remote, "R:0.0.0.0:80:nginx-1.default.svc:80");
+        world.rests().await;
+
+        world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+        world.gone().await;
+        assert_eq!(world.hosts(), [0; 0], "{provider}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleting_the_tunnel_makes_another_host() {
+    let world = World::running().await;
+    let first = world.example().await;
+    world.tunnels().delete(NAME, &DeleteParams::default()).await.unwrap();
+    world
+        .env
+        .until_object(&world.tunnels(), NAME, |tunnel| {
+            tunnel.metadata.uid != first.metadata.uid
+                && tunnel.status.as_ref().is_some_and(|status| status.host_ip.is_some())
+        })
+        .await;
+    let second = world.served().await.status.unwrap();
+    assert_ne!(second.host_id, first.status.unwrap().host_id);
+    assert_eq!(world.hosts(), [second.host_id.unwrap().parse::<u64>().unwrap()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_lost_or_switched_off_is_replaced() {
+    let world = World::running().await;
+    let mut before = world.example().await.status.unwrap().host_id;
+    for (off, told) in [(false, "HostLost"), (true, "HostStopped")] {
+        let id = world.hosts()[0];
+        let now = world.env.now();
+        world.cloud.machines(|machines| match off {
+            true => machines.switch_off(id),
+            false => assert!(machines.delete(id, now)),
+        });
+        // It is looked at every ten minutes or so.
+        for _ in 0..8 {
+            world.env.pass(Duration::from_secs(100)).await;
+        }
+        let after = world.served().await.status.unwrap().host_id;
+        assert_ne!(after, before, "{told}");
+        assert_eq!(world.hosts().len(), 1);
+        assert!(reasons(&world.env).await.contains(&told.to_owned()));
+        before = after;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_ports_are_connected_to_the_same_host() {
+    let world = World::running().await;
+    let before = world.example().await;
+    let ports = json!([{"port": 443, "name": "a"}, {"port": 53, "protocol": "UDP", "name": "b"}]);
+    merge(&world.services(), SERVICE, json!({"spec": {"ports": ports}})).await;
+    let clients: Api<Deployment> = world.env.api(NAMESPACE);
+    world
+        .env
+        .until_object(&clients, CLIENT, |client| {
+            let pod = client.spec.template.spec.as_ref();
+            let args = pod.and_then(|pod| pod.containers[0].args.clone()).unwrap_or_default();
+            args.ends_with(&[
+                "R:0.0.0.0:53:nginx-1.default.svc:53/udp".to_owned(),
+                "R:0.0.0.0:443:nginx-1.default.svc:443".to_owned(),
+            ])
+        })
+        .await;
+    let after = world.served().await.status.unwrap().host_id;
+    assert_eq!(after, before.status.unwrap().host_id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_ask_gets_none() {
+    let world = World::running().await;
+    for (name, spec, annotations) in [
+        ("other", json!({"loadBalancerClass": "example.com/other"}), json!({})),
+        ("out", json!({}), json!({"leasehold.dev/tunnel": "false"})),
+        ("internal", json!({"type": "ClusterIP"}), json!({})),
+    ] {
+        let mut service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+        });
+        for (key, value) in spec.as_object().unwrap() {
+            service["spec"][key] = value.clone();
+        }
+        world.env.apply(&service.to_string()).await;
+    }
+    world.env.pass(Duration::from_secs(60)).await;
+    assert_eq!(world.tunnels().list(&ListParams::default()).await.unwrap().items.len(), 0);
+    assert_eq!(world.hosts(), [0; 0]);
+
+    // Whoever opts out later gives back what it has.
+    world.example().await;
+    let out = json!({"metadata": {"annotations": {"leasehold.dev/tunnel": "false"}}});
+    merge(&world.services(), SERVICE, out).await;
+    world.gone().await;
+    world.env.until_object(&world.services(), SERVICE, |service| ingress(service).is_none()).await;
+    assert_eq!(world.hosts(), [0; 0]);
+    world.rests().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_input_is_a_condition_that_names_the_remedy_and_no_loop() {
+    let world = World::running().await;
+    let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
+    let provider = |value: Value| json!({"data": {"provider": value}});
+    merge(&defaults, "leasehold-tunnel", provider(json!(null))).await;
+    world.env.apply(controllers::get("tunnel").unwrap().example).await;
+    let told = async |why: &str| reason(&world.env, why).await.status.unwrap().conditions;
+
+    let conditions = told("NoProvider").await;
+    assert!(conditions[0].message.contains("leasehold.dev/tunnel-provider"));
+    world.rests().await;
+    merge(&defaults, "leasehold-tunnel", provider(json!("aws"))).await;
+    told("UnknownProvider").await;
+    merge(&defaults, "leasehold-tunnel", provider(json!("local"))).await;
+    assert!(told("Unequipped").await[0].message.contains("LEASEHOLD_TUNNEL_LOCAL=1"));
+    world.rests().await;
+
+    world.cloud.machines(|machines| machines.token = "renewed".to_owned());
+    merge(&defaults, "leasehold-tunnel", provider(json!("digitalocean"))).await;
+    told("TokenRefused").await;
+    world.rests().await;
+    let secrets: Api<Secret> = world.env.api("leasehold-system");
+    secrets.delete("cloud", &DeleteParams::default()).await.unwrap();
+    let conditions = told("TokenMissing").await;
+    assert!(conditions[0].message.contains("Secret leasehold-system/cloud has no key token"));
+    world.rests().await;
+
+    world
+        .env
+        .apply(
+            "{apiVersion: v1, kind: Secret, metadata: {name: cloud, namespace: leasehold-system}, \
+             stringData: {token: renewed}}",
+        )
+        .await;
+    world.served().await;
+    assert_eq!(world.hosts().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_account_is_asked_again_seldom_or_when_the_spec_changes() {
+    let world = World::running().await;
+    world.cloud.machines(|machines| machines.quota = 0);
+    world.env.apply(controllers::get("tunnel").unwrap().example).await;
+    let tunnel = reason(&world.env, "QuotaExceeded").await;
+    assert_eq!(tunnel.status.unwrap().host_status, Some(HostStatus::Error));
+    world.rests().await;
+    world.cloud.machines(|machines| machines.quota = 1);
+    let elsewhere = json!({"metadata": {"annotations": {"leasehold.dev/tunnel-region": "ams3"}}});
+    merge(&world.services(), SERVICE, elsewhere).await;
+    world.served().await;
+    let region = world.cloud.machines(|machines| machines.alive().next().unwrap().region.clone());
+    assert_eq!(region, "ams3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_that_cannot_be_cleaned_up_says_so_and_may_be_abandoned() {
+    let world = World::running().await;
+    world.example().await;
+    world.cloud.machines(|machines| machines.token = "renewed".to_owned());
+    world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
+    let tunnel = world
+        .env
+        .until_object(&world.tunnels(), NAME, |tunnel| {
+            let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
+            conditions.into_iter().any(|found| found.message.contains("Unable to authenticate"))
+        })
+        .await;
+    let status = tunnel.status.unwrap();
+    assert_eq!(status.host_status, Some(HostStatus::Deleting));
+    assert!(status.conditions[0].message.contains("leasehold.dev/abandon=true"));
+    world.rests().await;
+
+    merge(
+        &world.tunnels(),
+        NAME,
+        json!({"metadata": {"annotations": {"leasehold.dev/abandon": "true"}}}),
+    )
+    .await;
+    world.gone().await;
+    assert!(reasons(&world.env).await.contains(&"Abandoned".to_owned()));
+    assert_eq!(world.hosts().len(), 1, "left behind, as was said");
+
+    // With a token that works again, the sweep finds it; another cluster's is none of ours.
+    let foreign =
+        [(CLUSTER_TAG.to_owned(), "other".to_owned()), (TUNNEL_TAG.to_owned(), "x".into())];
+    let now = world.env.now();
+    let foreign = world.cloud.machines(|machines| {
+        machines.token = "secret".to_owned();
+        machines.create("foreign", "fra1", foreign.into(), false, now).unwrap().id
+    });
+    for _ in 0..24 {
+        world.env.pass(Duration::from_secs(200)).await;
+    }
+    assert_eq!(world.hosts(), [foreign]);
+}
+
+/// Machines whose lists are so far behind.
+fn lagging(lag: Duration) -> Machines {
+    let mut machines = Machines::default();
+    machines.lag = lag;
+    machines
+}
+
+/// A change of the cloud's is a write like those of the API server: the crash asks about it too.
+fn watched(cloud: &Cloud, crash: &Crash) {
+    let crash = crash.clone();
+    cloud.set_trouble(move |request: &Request<Bytes>| {
+        if request.method() == Method::GET {
+            return Trouble::None;
+        }
+        match crash.fate(&format!("{} {}", request.method(), request.uri().path())) {
+            Fate::Done => Trouble::None,
+            Fate::Unheard => Trouble::Unheard,
+            Fate::Unsent => Trouble::Unsent,
+        }
+    });
+}
+
+/// Waits longer than an environment does: a host that was asked for may stay unseen for two minutes.
+async fn patiently(env: &TestEnv, mut come: impl AsyncFnMut() -> bool) {
+    for _ in 0..600 {
+        if come().await {
+            return;
+        }
+        env.pass(Duration::from_secs(1)).await;
+    }
+    panic!("waited ten minutes in vain");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_write_makes_one_host_and_leaves_none() {
+    for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
+        let writes = at_every_write(async |crash| {
+            let lag = Duration::from_secs(20);
+            let mut world = world(provider, endpoint, lagging(lag)).await;
+            world.env.apply(controllers::get("tunnel").unwrap().example).await;
+            crash.watch(&world.env);
+            watched(&world.cloud, &crash);
+            let settings = Settings { http: world.cloud.http(), ..Settings::default() };
+            let story = async |env: &TestEnv| {
+                let tunnels: Api<Tunnel> = env.api(NAMESPACE);
+                let services: Api<Service> = env.api(NAMESPACE);
+                if services.get_opt(SERVICE).await.unwrap().is_some() {
+                    patiently(env, async || {
+                        services.get(SERVICE).await.is_ok_and(|found| ingress(&found).is_some())
+                    })
+                    .await;
+                    services.delete(SERVICE, &DeleteParams::default()).await.unwrap();
+                }
+                patiently(env, async || tunnels.get_opt(NAME).await.unwrap().is_none()).await;
+            };
+            crash.survived(&mut world.env, || parts(2, &settings), story).await;
+            world.gone().await;
+            assert_eq!(world.hosts(), [0; 0], "no host is left over");
+            let most = world.cloud.machines(|machines| machines.most_at_once(TUNNEL_TAG));
+            assert_eq!(most, 1, "and there never were two");
+        })
+        .await;
+        assert!(writes >= 12, "Tunnel, finalizer, mark, host, client, address and back: {writes}");
+    }
+}
+
+/// What a seed makes of one request: mostly nothing.
+fn drawn(rng: &mut fastrand::Rng) -> Trouble {
+    match rng.u32(0..40) {
+        0 => Trouble::Unsent,
+        1 => Trouble::Unheard,
+        2 => Trouble::Refuse(500),
+        3 => Trouble::Refuse(503),
+        4 => Trouble::Refuse(429),
+        5..10 => Trouble::Delay(Duration::from_millis(rng.u64(50..3_000))),
+        _ => Trouble::None,
+    }
+}
+
+/// Two hundred Services come and go while answers are late, lost and refused, lists lag, and the
+/// manager is replaced in between.
+#[tokio::test(start_paused = true)]
+async fn many_come_and_go_under_troubles_and_no_host_is_left_over() {
+    const SERVICES: usize = 200;
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    println!("SEED={seed}");
+    let lag = Duration::from_secs(10);
+    let mut world = world("hetzner", HETZNER, lagging(lag)).await;
+    let now = world.env.now();
+    let foreign =
+        [(CLUSTER_TAG.to_owned(), "other".to_owned()), (TUNNEL_TAG.to_owned(), "x".into())];
+    let foreign = world.cloud.machines(|machines| {
+        machines.create("foreign", "fsn1", foreign.into(), true, now).unwrap().id
+    });
+    let rng = std::sync::Mutex::new(fastrand::Rng::with_seed(seed));
+    world.cloud.set_trouble(move |_| drawn(&mut rng.lock().unwrap()));
+    world.run();
+    for number in 0..SERVICES {
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": format!("web-{number}"), "namespace": NAMESPACE},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+        });
+        world.env.apply(&service.to_string()).await;
+    }
+    let addresses = async |world: &World| {
+        let services = world.services().list(&ListParams::default()).await.unwrap();
+        services.items.iter().filter_map(ingress).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    // Some are deleted while they are being made, the manager is replaced, the rest come to an end.
+    world.env.pass(Duration::from_secs(120)).await;
+    for number in 0..SERVICES / 4 {
+        let name = format!("web-{number}");
+        world.services().delete(&name, &DeleteParams::default()).await.unwrap();
+    }
+    world.env.stop().await;
+    world.run();
+    for _ in 0..240 {
+        if addresses(&world).await == SERVICES - SERVICES / 4 {
+            break;
+        }
+        world.env.pass(Duration::from_secs(60)).await;
+    }
+    assert_eq!(addresses(&world).await, SERVICES - SERVICES / 4, "each has an address of its own");
+    for number in SERVICES / 4..SERVICES {
+        let name = format!("web-{number}");
+        world.services().delete(&name, &DeleteParams::default()).await.unwrap();
+    }
+    for _ in 0..240 {
+        if world.tunnels().list(&ListParams::default()).await.unwrap().items.is_empty() {
+            break;
+        }
+        world.env.pass(Duration::from_secs(60)).await;
+    }
+    let left = world.tunnels().list(&ListParams::default()).await.unwrap().items;
+    assert!(left.is_empty(), "{left:#?}");
+    assert_eq!(world.hosts(), [foreign], "none is left over, and another's is untouched");
+}
+
+/// Over HTTP on a loopback address, as from another process: no paused time, for sockets are real.
+#[tokio::test]
+async fn the_providers_are_asked_over_http() {
+    let mut machines = Machines::default();
+    machines.boot = Duration::ZERO;
+    let env = TestEnv::builder().start().await;
+    let cloud = Cloud::new(machines, env.clock());
+    let serving = cloud.serve().await.unwrap();
+    for (provider, version) in [("digitalocean", "v2"), ("hetzner", "v1")] {
+        let placement = controllers::tunnel::api::Placement {
+            provider: provider.to_owned(),
+            endpoint: Some(format!("http://{}/{version}", serving.address())),
+            region: "here".to_owned(),
+            size: "small".to_owned(),
+        };
+        let settings = Settings::default();
+        let account = |token: &str| {
+            let Settings { http, local } = &settings;
+            controllers::tunnel::provider::account(&placement, token, http, local).unwrap()
+        };
+        let tags = controllers::tunnel::names::tags("cluster", provider, "ns", "name");
+        let credentials = controllers::tunnel::credentials::Credentials::draw().unwrap();
+        let wanted = controllers::tunnel::provider::Wanted {
+            name: "host".to_owned(),
+            tags,
+            placement: placement.clone(),
+            exit: controllers::tunnel::exit::Exit { credentials },
+            now: env.now(),
+        };
+        let hosts = account("secret").provider;
+        let made = hosts.create(wanted).await.unwrap();
+        let tag = controllers::tunnel::names::tunnel_tag(provider);
+        assert_eq!(hosts.list_by_tag(tag.clone()).await.unwrap(), std::slice::from_ref(&made));
+        hosts.delete(made.id.clone()).await.unwrap();
+        hosts.delete(made.id.clone()).await.unwrap();
+        assert_eq!(hosts.get(made.id).await.unwrap(), None);
+        let failure = account("wrong").provider.list_by_tag(tag).await.unwrap_err();
+        assert_eq!(failure.obstacle().unwrap().0, "TokenRefused");
+    }
+}
