@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use kube::ResourceExt;
 use kube::core::{ApiResource, DynamicObject};
 use model::ClusterName;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::follow::{Delivered, follow};
 use super::generate::resource;
 use super::sources::Event;
-use super::standin::StandIns;
+use super::standin::{StandIns, TOKEN};
 use super::world::Clients;
 
 /// One example.
@@ -29,10 +29,17 @@ pub struct Example {
     shows: fn(&Value) -> Option<String>,
     /// Has a manifest refer to a stand-in instead of the service outside.
     adapt: fn(&mut Value, &StandIns),
+    /// What is applied besides.
+    besides: fn(&StandIns) -> Vec<Value>,
 }
 
 /// For what needs nothing outside.
 fn as_it_stands(_: &mut Value, _: &StandIns) {}
+
+/// For what needs nothing else.
+fn nothing(_: &StandIns) -> Vec<Value> {
+    Vec::new()
+}
 
 /// Those that are not among the generated objects anyway, by their controllers' names.
 pub const EXAMPLES: &[Example] = &[
@@ -42,6 +49,7 @@ pub const EXAMPLES: &[Example] = &[
         name: "blog-post-1",
         shows: |post| Some(format!("published at {}", text(post, "/status/publishedAt")?)),
         adapt: as_it_stands,
+        besides: nothing,
     },
     Example {
         controller: "restart-pods",
@@ -54,6 +62,7 @@ pub const EXAMPLES: &[Example] = &[
             Some(format!("watches content {hash}, restarts {}", record["restarts"]))
         },
         adapt: as_it_stands,
+        besides: nothing,
     },
     Example {
         controller: "sqs",
@@ -64,6 +73,32 @@ pub const EXAMPLES: &[Example] = &[
             Some(format!("{}, {ready}", text(queue, "/status/arn")?))
         },
         adapt: |queue, standins| queue["spec"]["endpoint"] = standins.sqs().into(),
+        besides: nothing,
+    },
+    Example {
+        controller: "tunnel",
+        kind: ("", "v1", "Service"),
+        name: "nginx-1",
+        shows: |service| {
+            let address = text(service, "/status/loadBalancer/ingress/0/ip")?;
+            Some(format!("Service nginx-1 has the address {address}"))
+        },
+        adapt: as_it_stands,
+        besides: |standins| {
+            let defaults = json!({
+                "provider": "digitalocean", "endpoint": standins.cloud(), "tokenSecret": "cloud",
+            });
+            vec![
+                json!({
+                    "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cloud"},
+                    "stringData": {"token": TOKEN},
+                }),
+                json!({
+                    "apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": "leasehold-tunnel"}, "data": defaults,
+                }),
+            ]
+        },
     },
 ];
 
@@ -106,7 +141,7 @@ impl Example {
             object.metadata.namespace.get_or_insert_with(|| "default".to_owned());
             object
         };
-        manifests.into_iter().map(placed).collect()
+        (self.besides)(standins).into_iter().chain(manifests).map(placed).collect()
     }
 
     fn resource(&self) -> ApiResource {
@@ -158,7 +193,6 @@ mod tests {
     use std::sync::Arc;
 
     use model::Clock;
-    use serde_json::json;
 
     use super::*;
     use crate::clock::SystemClock;

@@ -122,7 +122,7 @@ pub(super) fn welcome(fleet: &Fleet) -> String {
     row("kubeconfig", format!("{}, a context for each cluster and for home", kubeconfig.display()));
     row("objects", format!("{kubectl} --context {} get tdsets -A", names[0]));
     if !fleet.args.examples.further().is_empty() {
-        let kinds = "blogposts,queues,configmaps -n default";
+        let kinds = "blogposts,queues,tunnels,services -n default";
         row("examples", format!("{kubectl} --context {} get {kinds}", names[0]));
     }
     row("shards", format!("{kubectl} --context home get shardmaps,members -A"));
