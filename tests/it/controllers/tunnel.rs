@@ -100,12 +100,20 @@ impl World {
         assert_eq!(found, writes, "something is written though nothing changes");
     }
 
+    /// What the client's Secret tells it.
+    async fn client_config(&self) -> String {
+        let secrets: Api<Secret> = self.env.api(NAMESPACE);
+        let mut data = secrets.get(CLIENT).await.unwrap().data.unwrap();
+        String::from_utf8(data.remove("client.toml").unwrap().0).unwrap()
+    }
+
     async fn gone(&self) {
         self.env.until_gone(&self.tunnels(), NAME).await;
         let clients: Api<Deployment> = self.env.api(NAMESPACE);
         self.env.until_gone(&clients, CLIENT).await;
         let secrets: Api<Secret> = self.env.api(NAMESPACE);
         self.env.until_gone(&secrets, "nginx-1-tunnel-credentials").await;
+        self.env.until_gone(&secrets, CLIENT).await;
     }
 }
 
@@ -148,11 +156,9 @@ async fn the_example_gets_an_address_at_either_provider_and_gives_it_back() {
         assert_eq!(status.host_status, Some(HostStatus::Active));
         assert_eq!(status.host_id, Some(hosts[0].to_string()));
         assert_eq!(hosts.len(), 1);
-        let clients: Api<Deployment> = world.env.api(NAMESPACE);
-        let client = clients.get(CLIENT).await.unwrap();
-        let container = client.spec.template.spec.unwrap().containers.remove(0);
-        let remote = container.args.unwrap().pop().unwrap();
-        assert_eq!(remote, "R:0.0.0.0:80:nginx-1.default.svc:80");
+        let config = world.client_config().await;
+        assert!(config.contains(&format!("remote_addr = \"{}:2333\"", status.host_ip.unwrap())));
+        assert!(config.contains("local_addr = \"nginx-1.default.svc:80\""), "{config}");
         world.rests().await;
 
         world.services().delete(SERVICE, &DeleteParams::default()).await.unwrap();
@@ -202,25 +208,38 @@ async fn a_host_that_is_lost_or_switched_off_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_ports_are_connected_to_the_same_host() {
+async fn other_ports_or_keys_are_another_host_and_it_is_said() {
     let world = World::running().await;
-    let before = world.example().await;
-    let ports = json!([{"port": 443, "name": "a"}, {"port": 53, "protocol": "UDP", "name": "b"}]);
-    merge(&world.services(), SERVICE, json!({"spec": {"ports": ports}})).await;
     let clients: Api<Deployment> = world.env.api(NAMESPACE);
-    world
-        .env
-        .until_object(&clients, CLIENT, |client| {
-            let pod = client.spec.template.spec.as_ref();
-            let args = pod.and_then(|pod| pod.containers[0].args.clone()).unwrap_or_default();
-            args.ends_with(&[
-                "R:0.0.0.0:53:nginx-1.default.svc:53/udp".to_owned(),
-                "R:0.0.0.0:443:nginx-1.default.svc:443".to_owned(),
-            ])
-        })
-        .await;
-    let after = world.served().await.status.unwrap().host_id;
-    assert_eq!(after, before.status.unwrap().host_id);
+    let pods = async || clients.get(CLIENT).await.unwrap().spec.template.metadata;
+    let (mut before, first) = (world.example().await, pods().await);
+    let secrets: Api<Secret> = world.env.api(NAMESPACE);
+    for lost in [false, true] {
+        if lost {
+            // Hosts cannot be told another key, so a key that is lost is another host as well.
+            secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
+        } else {
+            let ports =
+                json!([{"port": 443, "name": "a"}, {"port": 53, "protocol": "UDP", "name": "b"}]);
+            merge(&world.services(), SERVICE, json!({"spec": {"ports": ports}})).await;
+        }
+        // A host that runs is looked at every ten minutes or so.
+        for _ in 0..8 {
+            world.env.pass(Duration::from_secs(100)).await;
+        }
+        let after = world.served().await;
+        let (old, new) = (before.status.unwrap(), after.status.clone().unwrap());
+        assert_ne!(new.host_id, old.host_id);
+        assert_eq!(world.hosts(), [new.host_id.unwrap().parse::<u64>().unwrap()]);
+        before = after;
+    }
+    assert!(reasons(&world.env).await.contains(&"ExitChanged".to_owned()));
+    let config = world.client_config().await;
+    assert!(config.contains("[client.services.udp-53]"), "{config}");
+    assert!(config.contains("local_addr = \"nginx-1.default.svc:443\""), "{config}");
+    assert!(!config.contains("tcp-80"), "{config}");
+    assert_ne!(pods().await, first, "its Pods are replaced");
+    world.rests().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -517,7 +536,7 @@ async fn the_providers_are_asked_over_http() {
             name: "host".to_owned(),
             tags,
             placement: placement.clone(),
-            exit: controllers::tunnel::exit::Exit { credentials },
+            exit: controllers::tunnel::exit::Exit { credentials, ports: Vec::new() },
             now: env.now(),
         };
         let hosts = account("secret").provider;

@@ -8,6 +8,7 @@ use kube::api::Api;
 
 use super::api::Placement;
 use super::choice::{Defaults, TokenRef};
+use super::exit::Exit;
 use super::names::{CONFIG_MAP, SYSTEM_NAMESPACES, Tag};
 use super::provider::{self, Account, Failure, Host};
 use super::settings::Settings;
@@ -122,6 +123,16 @@ impl Way {
     pub async fn create(&self, wanted: provider::Wanted) -> Result<Host, ExternalError<Failure>> {
         let provider = self.account.provider.clone();
         self.external.write("CreateHost", move |_| provider.create(wanted)).await
+    }
+
+    /// Has a host run something else, one step at each call; `None` if it cannot.
+    pub async fn reconfigure(
+        &self,
+        id: &str,
+        exit: Exit,
+    ) -> Option<Result<(), ExternalError<Failure>>> {
+        let call = self.account.provider.reconfigure(id.to_owned(), exit)?;
+        Some(self.external.write("ConfigureHost", move |_| call).await)
     }
 
     /// Removes a host.

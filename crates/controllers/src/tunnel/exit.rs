@@ -1,59 +1,91 @@
-//! The tunnel itself: [chisel](https://github.com/jpillora/chisel), TCP and UDP over one SSH
-//! connection inside HTTP. What runs on the host, and what connects the cluster to it. Pure.
+//! The tunnel itself: [rathole](https://github.com/rapiz1/rathole), TCP and UDP over connections that
+//! the client opens. What runs on the host, and what connects the cluster to it. Pure.
 //!
-//! The client insists on the host's key and shows a password. The host lets it open ports and nothing
-//! else: a rule for addresses keeps it from being a proxy to elsewhere. Flags and the form of remotes
-//! are those of chisel 1.10, from its own README.
+//! The ends speak Noise NK: the client insists on the host's public key, and shows the host a token
+//! inside of what that key protects. rathole's TLS would want a certificate authority for hosts that
+//! have no names. Which ports the host opens is the host's own configuration, so a client that was
+//! taken over cannot open others; and other ports are another configuration, which has a digest.
+//!
+//! Options and configuration are those of rathole 0.5.0, from its own README and source.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use super::api::{Protocol, Tunnel, TunnelPort};
-use super::credentials::{AUTH, Credentials};
+use super::credentials::Credentials;
 use super::names;
 use crate::label::label_value;
 
-/// The chisel that hosts and clients run, unless the defaults name another client image.
-pub const VERSION: &str = "1.10.1";
+/// The rathole that hosts and clients run, unless the defaults name another client image.
+pub const VERSION: &str = "0.5.0";
 /// Where the host listens for its client.
-pub const CONTROL_PORT: i32 = 8443;
+pub const CONTROL_PORT: i32 = 2333;
 /// Ports of the host's own: SSH, and the client's.
 pub const RESERVED_PORTS: [i32; 2] = [22, CONTROL_PORT];
+
+/// How the ends encrypt, and the one key they know: the host's.
+const PATTERN: &str = "Noise_NK_25519_ChaChaPoly_BLAKE2s";
+/// The key of the client's Secret with its configuration, and the name of the file.
+const CLIENT_FILE: &str = "client.toml";
+/// Where the client's Pod has that file.
+const CLIENT_FOLDER: &str = "/etc/rathole";
+/// What changes with the client's configuration, so that its Pod is replaced.
+const CONFIG_ANNOTATION: &str = "leasehold.dev/tunnel-config";
 
 /// What a host runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// What it and its client know each other by.
     pub credentials: Credentials,
+    /// What it opens.
+    pub ports: Vec<TunnelPort>,
 }
 
 impl Exit {
-    /// Who may open which addresses: the client, ports of the host.
-    pub fn users(&self) -> String {
-        json!({&*self.credentials.auth: ["^R:[0-9.]+:[0-9]+(/udp)?$"]}).to_string()
+    /// The host's configuration, given the address of its own that it listens on.
+    pub fn config(&self, interface: &str) -> String {
+        let Credentials { private_key, token, .. } = &self.credentials;
+        let service = |port: &TunnelPort| json!({"type": word(port.protocol), "bind_addr": format!("{interface}:{}", port.port)});
+        toml(&json!({"server": {
+            "bind_addr": format!("{interface}:{CONTROL_PORT}"),
+            "default_token": token,
+            "transport": {
+                "type": "noise",
+                "noise": {"pattern": PATTERN, "local_private_key": private_key},
+            },
+            "services": services(&self.ports, service),
+        }}))
     }
 
-    /// chisel's arguments, given where it listens and where its files are.
-    pub fn arguments(host: &str, key_file: &str, users_file: &str) -> Vec<String> {
-        let port = CONTROL_PORT.to_string();
-        let words = ["server", "--reverse", "--host", host, "--port", &port];
-        let files = ["--keyfile", key_file, "--authfile", users_file];
-        words.into_iter().chain(files).map(str::to_owned).collect()
+    /// What tells this configuration from others, in a form that every provider takes for a tag.
+    pub fn digest(&self) -> String {
+        digest(&self.config("0.0.0.0"))
+    }
+
+    /// rathole's arguments, given where its configuration is.
+    pub fn arguments(file: &str) -> [&str; 2] {
+        ["--server", file]
     }
 
     /// What a new machine is told, for cloud-init
     /// (<https://cloudinit.readthedocs.io/en/latest/reference/modules.html>). JSON is YAML.
     pub fn user_data(&self) -> String {
-        const KEY: &str = "/etc/leasehold/host.key";
-        const USERS: &str = "/etc/leasehold/users.json";
-        let arguments = Self::arguments("0.0.0.0", KEY, USERS).join(" ");
+        // `%d` is where systemd shows the credential to a user that may read nothing else of it
+        // (<https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.html#Credentials>).
+        let arguments = Self::arguments("%d/server.toml").join(" ");
         let unit = format!(
             "[Unit]\nDescription=Tunnel of a Kubernetes Service\nWants=network-online.target\n\
-             After=network-online.target\n\n[Service]\nExecStartPre=/usr/local/sbin/leasehold-exit\n\
-             ExecStart=/usr/local/bin/chisel {arguments}\nRestart=always\nRestartSec=5\n\n\
+             After=network-online.target\n\n[Service]\nDynamicUser=yes\n\
+             AmbientCapabilities=CAP_NET_BIND_SERVICE\nLimitNOFILE=1048576\n\
+             LoadCredential=server.toml:/etc/leasehold/server.toml\n\
+             ExecStartPre=+/usr/local/sbin/leasehold-exit\n\
+             ExecStart=/usr/local/bin/rathole {arguments}\nRestart=always\nRestartSec=5\n\n\
              [Install]\nWantedBy=multi-user.target\n"
         );
         let file = |path: &str, mode: &str, content: &str| {
@@ -64,8 +96,7 @@ impl Exit {
         };
         let config = json!({
             "write_files": [
-                file(KEY, "0600", &self.credentials.host_key),
-                file(USERS, "0600", &self.users()),
+                file("/etc/leasehold/server.toml", "0600", &self.config("0.0.0.0")),
                 file("/usr/local/sbin/leasehold-exit", "0755", &install()),
                 file("/etc/systemd/system/leasehold-exit.service", "0644", &unit),
             ],
@@ -78,76 +109,100 @@ impl Exit {
     }
 }
 
-/// Fetches chisel once, and holds it against the checksums of its release.
+/// Fetches rathole's release once. It has no checksums to hold it against
+/// (<https://github.com/rapiz1/rathole/releases/tag/v0.5.0>), so the way there is what vouches for it.
+/// Python unpacks it: cloud-init is Python, and unzip may not be there.
 fn install() -> String {
     format!(
-        "#!/bin/sh\nset -eu\n[ -x /usr/local/bin/chisel ] && exit 0\n\
-         case $(uname -m) in aarch64) arch=arm64 ;; *) arch=amd64 ;; esac\n\
-         from=https://github.com/jpillora/chisel/releases/download/v{VERSION}\n\
-         file=chisel_{VERSION}_linux_$arch.gz\ncd \"$(mktemp -d)\"\n\
-         curl -fsSL --retry 5 -O \"$from/$file\" -O \"$from/chisel_{VERSION}_checksums.txt\"\n\
-         grep \" $file$\" chisel_{VERSION}_checksums.txt | sha256sum -c -\n\
-         gunzip \"$file\"\ninstall -m 0755 \"${{file%.gz}}\" /usr/local/bin/chisel\n"
+        "#!/bin/sh\nset -eu\n[ -x /usr/local/bin/rathole ] && exit 0\n\
+         case $(uname -m) in aarch64) target=aarch64-unknown-linux-musl ;;\n\
+         *) target=x86_64-unknown-linux-gnu ;; esac\ncd \"$(mktemp -d)\"\n\
+         curl -fsSL --proto '=https' --retry 5 -o rathole.zip \\\n  \
+         \"https://github.com/rapiz1/rathole/releases/download/v{VERSION}/rathole-$target.zip\"\n\
+         python3 -m zipfile -e rathole.zip .\ninstall -m 0755 rathole /usr/local/bin/rathole\n"
     )
 }
 
-/// chisel's arguments in the cluster. `address` is the host's, `interface` the one on which it is to
-/// open the ports.
-pub fn client_arguments(tunnel: &Tunnel, address: &str, fingerprint: &str) -> Vec<String> {
-    let namespace = tunnel.namespace().unwrap_or_default();
-    let service = format!("{}.{namespace}.svc", tunnel.spec.service_name);
-    // A host of this machine's own shares it with others, so each has an address to itself.
-    let interface = if address.starts_with("127.") { address } else { "0.0.0.0" };
-    let remote = |TunnelPort { port, protocol }: &TunnelPort| {
-        let suffix = if *protocol == Protocol::Udp { "/udp" } else { "" };
-        format!("R:{interface}:{port}:{service}:{port}{suffix}")
-    };
-    let server = format!("http://{address}:{CONTROL_PORT}");
-    let words = ["client", "--fingerprint", fingerprint, "--max-retry-interval", "10s", &server];
-    words.into_iter().map(str::to_owned).chain(tunnel.spec.ports.iter().map(remote)).collect()
+/// What one end says of each port, under the name by which both ends call it.
+fn services(ports: &[TunnelPort], of: impl Fn(&TunnelPort) -> Value) -> Map<String, Value> {
+    let name = |port: &TunnelPort| format!("{}-{}", word(port.protocol), port.port);
+    ports.iter().map(|port| (name(port), of(port))).collect()
 }
 
-/// The Deployment that connects the Service to a host.
+fn word(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+    }
+}
+
+fn toml(value: &Value) -> String {
+    toml::to_string(value).expect("a table of tables and strings is TOML")
+}
+
+/// A part of a hash that nobody can go back from: what is hashed holds a key that was drawn.
+fn digest(text: &str) -> String {
+    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The client's configuration for a host at an address.
+pub fn client_config(tunnel: &Tunnel, address: &str, credentials: &Credentials) -> String {
+    let namespace = tunnel.namespace().unwrap_or_default();
+    let service = |port: &TunnelPort| {
+        let service = format!("{}.{namespace}.svc:{}", tunnel.spec.service_name, port.port);
+        json!({"type": word(port.protocol), "local_addr": service})
+    };
+    toml(&json!({"client": {
+        "remote_addr": format!("{address}:{CONTROL_PORT}"),
+        "default_token": credentials.token,
+        "transport": {
+            "type": "noise",
+            "noise": {"pattern": PATTERN, "remote_public_key": credentials.public_key},
+        },
+        "services": services(&tunnel.spec.ports, service),
+    }}))
+}
+
+/// The Secret that the client's Pod has its configuration from.
+pub fn client_secret(tunnel: &Tunnel, config: &str) -> Secret {
+    let mut secret = Secret::default();
+    secret.metadata.name = Some(names::client(&tunnel.name_any()));
+    secret.metadata.namespace = tunnel.namespace();
+    let bytes = ByteString(config.as_bytes().to_vec());
+    secret.data = Some([(CLIENT_FILE.to_owned(), bytes)].into());
+    secret
+}
+
+/// The Deployment that connects the Service to a host, by that configuration.
 ///
 /// # Panics
 /// Never: it is written here.
-pub fn client(tunnel: &Tunnel, address: &str, fingerprint: &str) -> Deployment {
+pub fn client(tunnel: &Tunnel, config: &str) -> Deployment {
     let name = tunnel.name_any();
     let labels = json!({
         "app.kubernetes.io/name": "tunnel-client",
         "app.kubernetes.io/instance": label_value(&name),
         "app.kubernetes.io/managed-by": "leasehold",
     });
-    let image = tunnel.spec.client_image.clone();
-    let image = image.unwrap_or_else(|| format!("jpillora/chisel:{VERSION}"));
-    let container = json!({
-        "name": "client",
-        "image": image,
-        "args": client_arguments(tunnel, address, fingerprint),
-        // chisel reads the password from here, so that no list of processes shows it.
-        "env": [{"name": "AUTH", "valueFrom": {"secretKeyRef": {
-            "name": names::credentials(&name), "key": AUTH,
-        }}}],
-        "resources": {"requests": {"cpu": "10m", "memory": "24Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": false,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": true,
-            "runAsNonRoot": true,
-            "runAsUser": 65_532,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-    });
     let deployment: Value = json!({
         "metadata": {"name": names::client(&name), "labels": labels},
         "spec": {
             "replicas": 1,
             "selector": {"matchLabels": labels},
-            // Two clients would ask the host for the same ports.
+            // A host passes connections to one client only: the last that came.
             "strategy": {"type": "Recreate"},
             "template": {
-                "metadata": {"labels": labels},
-                "spec": {"automountServiceAccountToken": false, "containers": [container]},
+                "metadata": {
+                    "labels": labels,
+                    "annotations": {CONFIG_ANNOTATION: digest(config)},
+                },
+                "spec": {
+                    "automountServiceAccountToken": false,
+                    "containers": [container(tunnel)],
+                    "volumes": [
+                        {"name": "config", "secret": {"secretName": names::client(&name)}},
+                    ],
+                },
             },
         },
     });
@@ -156,3 +211,27 @@ pub fn client(tunnel: &Tunnel, address: &str, fingerprint: &str) -> Deployment {
     deployment.metadata.namespace = tunnel.namespace();
     deployment
 }
+
+/// The image's entry point is rathole.
+fn container(tunnel: &Tunnel) -> Value {
+    let image = tunnel.spec.client_image.clone();
+    json!({
+        "name": "client",
+        "image": image.unwrap_or_else(|| format!("rapiz1/rathole:v{VERSION}")),
+        "args": ["--client", format!("{CLIENT_FOLDER}/{CLIENT_FILE}")],
+        "volumeMounts": [{"name": "config", "mountPath": CLIENT_FOLDER, "readOnly": true}],
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": true,
+            "runAsNonRoot": true,
+            "runAsUser": 65_532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    })
+}
+
+#[cfg(test)]
+#[path = "exit_tests.rs"]
+mod tests;

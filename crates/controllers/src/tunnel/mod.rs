@@ -86,8 +86,8 @@ fn rbac() -> Vec<PolicyRule> {
         rule("", &["services/status"], &["update"]),
         // A list that selects one name by a field is a list of that name.
         named(names::CONFIG_MAP, rule("", &["configmaps"], &["list", "watch"])),
-        // The providers' tokens, and what host and client know each other by.
-        rule("", &["secrets"], &["create", "get"]),
+        // The providers' tokens, what host and client know each other by, the client's configuration.
+        rule("", &["secrets"], &["create", "get", "patch"]),
         named("kube-system", rule("", &["namespaces"], &["get"])),
         rule("apps", &["deployments"], &["create", "list", "patch", "watch"]),
         events(),

@@ -25,7 +25,7 @@ pub fn tunnel(service: &str) -> String {
     format!("{service}-tunnel")
 }
 
-/// The client of a Tunnel.
+/// The client of a Tunnel, and the Secret with its configuration.
 pub fn client(tunnel: &str) -> String {
     format!("{tunnel}-client")
 }
@@ -57,6 +57,14 @@ pub const TUNNEL_TAG: &str = "leasehold-tunnel";
 /// The key of the tag with the cluster's uid.
 pub const CLUSTER_TAG: &str = "leasehold-cluster";
 
+/// The key of the tag with the digest of what a host was told to run.
+pub const EXIT_TAG: &str = "leasehold-exit";
+
+/// The tag that tells what a host was told to run.
+pub fn exit_tag(digest: String) -> Tag {
+    Tag { key: EXIT_TAG, value: digest }
+}
+
 /// The tag that all hosts of one Tunnel have, and no others.
 pub fn tunnel_tag(uid: &str) -> Tag {
     Tag { key: TUNNEL_TAG, value: uid.to_owned() }
@@ -67,7 +75,7 @@ pub fn cluster_tag(uid: &str) -> Tag {
     Tag { key: CLUSTER_TAG, value: uid.to_owned() }
 }
 
-/// Every tag of a Tunnel's host: the two that decide, and two for people.
+/// The tags by which a Tunnel's host is found, and two for people.
 pub fn tags(cluster_uid: &str, tunnel_uid: &str, namespace: &str, name: &str) -> Vec<Tag> {
     vec![
         cluster_tag(cluster_uid),

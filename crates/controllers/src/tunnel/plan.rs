@@ -56,6 +56,8 @@ pub enum Step {
     },
     /// The host that was there is not there any more.
     Lost(String),
+    /// The host was told to run something else than is wanted: other ports, another key.
+    Outdated(Host),
     /// These hosts are not wanted: doubles, stopped ones, or all of them when the Tunnel asks for
     /// another place.
     Discard(Vec<Host>),
@@ -72,20 +74,31 @@ pub enum Farewell {
     Release,
 }
 
-/// The next step, given every host with the Tunnel's tag.
-pub fn next(tunnel: &Tunnel, wanted: &Placement, hosts: &[Host], now: Timestamp) -> Step {
+/// The next step, given what a host is to run, by its digest, and every host with the Tunnel's tag.
+pub fn next(
+    tunnel: &Tunnel,
+    wanted: &Placement,
+    exit: &str,
+    hosts: &[Host],
+    now: Timestamp,
+) -> Step {
     let status = &tunnel.status.clone().unwrap_or_default();
     let present: Vec<_> = hosts.iter().filter(|host| host.state != State::Leaving).collect();
     if status.placement.as_ref().is_some_and(|placement| placement != wanted) && !present.is_empty()
     {
         return Step::Discard(present.into_iter().cloned().collect());
     }
+    let outdated = |host: &Host| host.exit.as_deref() != Some(exit);
     let Some(kept) = keep(status, &present) else { return absent(tunnel, status, now) };
-    let stopped = |host: &&&Host| host.state == State::Stopped;
+    // One that stands still to be told something else is about to go on.
+    let stopped = |host: &Host| host.state == State::Stopped && !outdated(host);
     let unwanted = present.iter().filter(|host| host.id != kept.id || stopped(host));
     let unwanted: Vec<_> = unwanted.map(|host| (*host).clone()).collect();
     if !unwanted.is_empty() {
         return Step::Discard(unwanted);
+    }
+    if outdated(kept) {
+        return Step::Outdated(kept.clone());
     }
     match &kept.address {
         Some(address) if kept.state == State::Running => {

@@ -30,6 +30,7 @@ fn host(id: &str, state: State, address: Option<&str>) -> Host {
         address: address.map(str::to_owned),
         created: Some(now()),
         tunnel: Some("uid".to_owned()),
+        exit: Some("web".to_owned()),
     }
 }
 
@@ -64,6 +65,7 @@ fn word(step: &Step) -> String {
         Step::Follow(host) => format!("follow {}", host.id),
         Step::Connect { host, address } => format!("connect {} {address}", host.id),
         Step::Lost(id) => format!("lost {id}"),
+        Step::Outdated(host) => format!("outdated {}", host.id),
         Step::Discard(hosts) => {
             let ids: Vec<_> = hosts.iter().map(|host| &*host.id).collect();
             format!("discard {}", ids.join(" "))
@@ -104,7 +106,7 @@ fn the_next_step() {
             "discard 10",
         ),
     ] {
-        let found = next(&tunnel(status), &placement("fra1"), &hosts, now());
+        let found = next(&tunnel(status), &placement("fra1"), "web", &hosts, now());
         assert_eq!(word(&found), expect, "{case}");
     }
 }
@@ -113,18 +115,56 @@ fn the_next_step() {
 fn another_place_discards_the_host_and_then_asks_there() {
     let there = placement("ams3");
     let hosts = [host("1", State::Running, Some("1.2.3.4"))];
-    let found = next(&tunnel(recorded("1", 600)), &there, &hosts, now());
+    let found = next(&tunnel(recorded("1", 600)), &there, "web", &hosts, now());
     assert_eq!(word(&found), "discard 1");
-    let unseen = next(&tunnel(marked(5)), &there, &[], now());
+    let unseen = next(&tunnel(marked(5)), &there, "web", &[], now());
     assert_eq!(word(&unseen), "await 10", "one may still appear in the first place");
-    assert_eq!(word(&next(&tunnel(TunnelStatus::default()), &there, &[], now())), "create");
+    assert_eq!(word(&next(&tunnel(TunnelStatus::default()), &there, "web", &[], now())), "create");
+}
+
+#[test]
+fn a_host_that_runs_something_else_is_outdated() {
+    use State::{Leaving, Running, Starting, Stopped};
+    let ip = Some("1.2.3.4");
+    let host = |id: &str, state, exit: Option<&str>| Host {
+        exit: exit.map(str::to_owned),
+        ..host(id, state, ip)
+    };
+    for (case, status, hosts, expect) in [
+        ("the same", recorded("1", 9), vec![host("1", Running, Some("web"))], "connect 1 1.2.3.4"),
+        ("other ports", recorded("1", 9), vec![host("1", Running, Some("dns"))], "outdated 1"),
+        ("not known", recorded("1", 9), vec![host("1", Running, None)], "outdated 1"),
+        ("still being made", marked(5), vec![host("1", Starting, Some("dns"))], "outdated 1"),
+        (
+            "stopped meanwhile",
+            recorded("1", 9),
+            vec![host("1", Stopped, Some("dns"))],
+            "outdated 1",
+        ),
+        ("on its way out", recorded("1", 600), vec![host("1", Leaving, Some("dns"))], "lost 1"),
+        (
+            "a double first",
+            recorded("1", 9),
+            vec![host("1", Running, Some("dns")), host("2", Running, Some("web"))],
+            "discard 2",
+        ),
+        (
+            "a double that is outdated",
+            recorded("1", 9),
+            vec![host("1", Running, Some("web")), host("2", Running, Some("dns"))],
+            "discard 2",
+        ),
+    ] {
+        let found = next(&tunnel(status), &placement("fra1"), "web", &hosts, now());
+        assert_eq!(word(&found), expect, "{case}");
+    }
 }
 
 #[test]
 fn a_changed_spec_is_tried_at_once() {
     let mut tunnel = tunnel(TunnelStatus { retry_at: ago(-600), ..TunnelStatus::default() });
     tunnel.metadata.generation = Some(2);
-    assert_eq!(word(&next(&tunnel, &placement("fra1"), &[], now())), "create");
+    assert_eq!(word(&next(&tunnel, &placement("fra1"), "web", &[], now())), "create");
 }
 
 #[test]

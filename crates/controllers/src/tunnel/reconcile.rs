@@ -133,20 +133,32 @@ impl Turn<'_> {
             Ok(way) => way,
             Err(blocked) => return self.blocked(blocked, recheck).await,
         };
-        let hosts = match self.look(&way).await {
-            Ok(hosts) => hosts,
+        match self.look(&way).await {
+            Ok(hosts) => self.step(&way, wanted, &hosts, client).await,
             Err(error) => match error.failure().and_then(Blocked::by) {
-                Some(blocked) => return self.blocked(blocked, recheck).await,
-                None => return Err(error.into()),
+                Some(blocked) => self.blocked(blocked, recheck).await,
+                None => Err(error.into()),
             },
-        };
-        match next(&self.tunnel, &wanted, &hosts, self.ctx.now()) {
+        }
+    }
+
+    /// Takes the next step, given every host with the Tunnel's tag.
+    async fn step(
+        self,
+        way: &Way,
+        wanted: Placement,
+        hosts: &[Host],
+        client: Option<Deployment>,
+    ) -> Result<Action, ReconcileError> {
+        let ports = self.tunnel.spec.ports.clone();
+        let exit = Exit { credentials: self.credentials().await?, ports };
+        match next(&self.tunnel, &wanted, &exit.digest(), hosts, self.ctx.now()) {
             Step::Create if self.held().is_some_and(|held| held != wanted) => {
                 // Nothing came of what was asked for there: the next look is where it is asked for.
                 self.record(&Outcome::NotCreated { obstacle: None }, None).await?;
                 Ok(Action::RequeueAfter(SOON))
             }
-            Step::Create => self.create(&way, wanted).await,
+            Step::Create => self.create(way, wanted, exit).await,
             Step::Await(wait) => Ok(Action::RequeueAfter(wait)),
             Step::Follow(host) => {
                 self.record(&Outcome::Provisioning(host), None).await?;
@@ -157,7 +169,8 @@ impl Turn<'_> {
                 let message = format!("host {id} is gone from the provider: another is made");
                 self.gone("HostLost", message).await
             }
-            Step::Discard(hosts) => self.discard(&way, hosts, &wanted).await,
+            Step::Outdated(host) => self.outdated(way, host, exit).await,
+            Step::Discard(hosts) => self.discard(way, hosts, &wanted).await,
         }
     }
 
@@ -170,9 +183,15 @@ impl Turn<'_> {
     }
 
     async fn apply_client(&self, address: &str) -> Result<Deployment, ReconcileError> {
-        let credentials = self.credentials().await?;
-        let client = exit::client(&self.tunnel, address, &credentials.fingerprint);
-        self.ctx.apply_child(&self.tunnel, client).await
+        let config = exit::client_config(&self.tunnel, address, &self.credentials().await?);
+        let secret = exit::client_secret(&self.tunnel, &config);
+        let secrets = Api::<Secret>::namespaced(self.ctx.client(), &self.namespace());
+        let found = secrets.get_opt(&secret.name_any()).await?;
+        if found.is_none_or(|found| found.data != secret.data) {
+            self.ctx.apply_child(&self.tunnel, secret).await?;
+        }
+        // After the Secret: a new Pod is to find what it is made for.
+        self.ctx.apply_child(&self.tunnel, exit::client(&self.tunnel, &config)).await
     }
 
     async fn connect(
@@ -196,12 +215,19 @@ impl Turn<'_> {
 
     /// Asks for a host. The mark that says so is written first. By the way of the look: it has had its
     /// turn at the provider, and another would wait for one behind all who look.
-    async fn create(mut self, way: &Way, wanted: Placement) -> Result<Action, ReconcileError> {
+    async fn create(
+        mut self,
+        way: &Way,
+        wanted: Placement,
+        exit: Exit,
+    ) -> Result<Action, ReconcileError> {
         let (uid, namespace, name) = (self.uid(), self.namespace(), self.tunnel.name_any());
+        let mut tags = names::tags(&cluster_uid(self.ctx).await?, &uid, &namespace, &name);
+        tags.push(names::exit_tag(exit.digest()));
         let request = Wanted {
             name: names::host(&uid),
-            tags: names::tags(&cluster_uid(self.ctx).await?, &uid, &namespace, &name),
-            exit: Exit { credentials: self.credentials().await? },
+            tags,
+            exit,
             placement: wanted.clone(),
             now: self.ctx.now(),
         };
@@ -234,6 +260,24 @@ impl Turn<'_> {
         let Some(Blocked { reason, message }) = obstacle else { return Err(error.into()) };
         self.ctx.publish(Event::warning(&self.tunnel, reason, "CreateHost", message)).await;
         Ok(Action::RequeueAfter(spread(super::plan::RETRY, &self.tunnel)))
+    }
+
+    /// Has a host run what is wanted now; where it cannot, removes it.
+    async fn outdated(self, way: &Way, host: Host, exit: Exit) -> Result<Action, ReconcileError> {
+        if let Some(told) = way.reconfigure(&host.id, exit).await {
+            told?;
+            return Ok(Action::RequeueAfter(SOON));
+        }
+        way.delete(&host.id).await?;
+        if self.status().host_id.as_ref() != Some(&host.id) {
+            return Ok(Action::RequeueAfter(POLL));
+        }
+        let message = format!(
+            "host {} was made for other ports or keys, and cannot be told: another is made, at \
+             another address",
+            host.id
+        );
+        self.gone("ExitChanged", message).await
     }
 
     /// Removes hosts that are not wanted.

@@ -11,8 +11,8 @@ use super::provider::local::Local;
 const LOCAL: &str = "LEASEHOLD_TUNNEL_LOCAL";
 /// Where such processes keep their files, instead of a folder for temporary files.
 const FOLDER: &str = "LEASEHOLD_TUNNEL_DIR";
-/// The chisel that they run, instead of the one in `PATH`.
-const CHISEL: &str = "LEASEHOLD_CHISEL";
+/// The rathole that they run, instead of the one in `PATH`.
+const RATHOLE: &str = "LEASEHOLD_RATHOLE";
 
 /// What the controllers are made with.
 #[derive(Clone, Debug, Default)]
@@ -37,7 +37,7 @@ fn local() -> Local {
     let folder = folder.unwrap_or_else(|| env::temp_dir().join("leasehold-tunnels"));
     let in_path = || {
         let path = env::var_os("PATH")?;
-        env::split_paths(&path).map(|folder| folder.join("chisel")).find(|file| file.is_file())
+        env::split_paths(&path).map(|folder| folder.join("rathole")).find(|file| file.is_file())
     };
-    Local::Allowed { folder, chisel: env::var_os(CHISEL).map(PathBuf::from).or_else(in_path) }
+    Local::Allowed { folder, rathole: env::var_os(RATHOLE).map(PathBuf::from).or_else(in_path) }
 }

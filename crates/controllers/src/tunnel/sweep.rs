@@ -109,6 +109,7 @@ mod tests {
             address: None,
             created: Some(now - jiff::SignedDuration::from_mins(minutes)),
             tunnel: tunnel.map(str::to_owned),
+            exit: None,
         };
         let hosts = [
             host("orphan", 60, Some("gone"), State::Running),

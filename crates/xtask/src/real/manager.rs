@@ -50,6 +50,21 @@ impl Manager {
         clusters: &[&ControlPlane],
         more: &Value,
     ) -> Result<Self> {
+        Self::start_with(scene, identity, home, clusters, more, &[])
+    }
+
+    /// [`Self::start`] with more in its environment.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start_with(
+        scene: &Scene,
+        identity: &str,
+        home: &ControlPlane,
+        clusters: &[&ControlPlane],
+        more: &Value,
+        environment: &[(&str, &Path)],
+    ) -> Result<Self> {
         let kubeconfigs: Vec<Value> =
             clusters.iter().map(|cluster| json!({"path": cluster.kubeconfig})).collect();
         let mut config = json!({
@@ -64,7 +79,7 @@ impl Manager {
             config[key] = value.clone();
         }
         let mut command = Command::new(scene.tools().leasehold());
-        command.arg("run");
+        command.arg("run").envs(environment.iter().copied());
         Self::spawn(scene, identity, command, &config)
     }
 

@@ -1,5 +1,5 @@
-//! What the checks need besides Rust: built once by Go from the module proxy, or installed from
-//! Debian. Everything is kept under `target/real/bin`, in folders named after what went into them.
+//! What the checks need besides our own: built once by Go from the module proxy or by cargo from the
+//! crate registry, or installed from Debian. Everything is kept under `target/real/bin`, in folders named after what went into them.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,8 @@ const KUBERNETES: &str = "1.37.1";
 const CONTAINERD: &str = "2.4.2";
 const HELM: &str = "3.22.0";
 const MOTO: &str = "5.2.5";
+/// The one that hosts of Tunnels run.
+const RATHOLE: &str = leasehold::controllers::tunnel::exit::VERSION;
 
 /// Debian's packages for a real node, each with a file that shows it is there.
 const NODE_PACKAGES: &[Package] = &[
@@ -57,6 +59,8 @@ pub enum Need {
     Leasehold,
     /// The example controller whose reconciles take long, likewise.
     Slow,
+    /// rathole, which hosts of Tunnels and their clients run.
+    Rathole,
     /// The small controller that is compared, on each of what it is compared on.
     Peers,
 }
@@ -69,15 +73,24 @@ pub struct Tools {
     given: Option<PathBuf>,
 }
 
-/// One build by Go.
+/// What builds a tool.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Builder {
+    Go,
+    Cargo,
+}
+
+/// One build of somebody else's program.
 struct Build {
+    /// What does it.
+    builder: Builder,
     /// Name, version and why it takes long, for people.
     title: String,
     /// Below [`Tools::bin`]; changes with everything that went into it.
     folder: String,
     /// The module's folder for a build of our own, else where `go install` may run anywhere.
     module: PathBuf,
-    /// The arguments of each run of `go`; `{out}` is the folder to build into.
+    /// The arguments of each run of the builder; `{out}` is the folder to build into.
     commands: Vec<Vec<String>>,
 }
 
@@ -116,6 +129,11 @@ impl Tools {
     /// The Python environment of moto.
     pub fn moto(&self) -> PathBuf {
         self.bin.join(format!("moto-{MOTO}"))
+    }
+
+    /// rathole.
+    pub fn rathole(&self) -> PathBuf {
+        self.bin.join(rathole().folder).join("bin/rathole")
     }
 
     /// The folder of containerd, its shim and ctr.
@@ -182,6 +200,7 @@ impl Tools {
                 Need::Leasehold if self.given.is_some() => {}
                 Need::Leasehold => build_release(&["--package=leasehold", "--bin=leasehold"])?,
                 Need::Slow => build_release(&["--package=leasehold", "--example=slow"])?,
+                Need::Rathole => self.build(&rathole())?,
                 Need::Peers => {
                     self.build(&peer_controller_runtime())?;
                     build_release(PEERS)?;
@@ -217,12 +236,8 @@ impl Tools {
         if folder.exists() {
             return Ok(());
         }
-        let found = Command::new("go").arg("version").stdout(Stdio::null()).status();
-        if !found.is_ok_and(|status| status.success()) {
-            bail!(
-                "Go is needed to build {} and is not in PATH: get 1.26 or later from https://go.dev/dl",
-                build.title
-            );
+        if build.builder == Builder::Go {
+            require_go(&build.title)?;
         }
         println!("building {} ...", build.title);
         let watch = Stopwatch::start();
@@ -232,14 +247,18 @@ impl Tools {
         fs::create_dir_all(&partial)?;
         let out = partial.to_str().context("a path that is not UTF-8")?;
         for arguments in &build.commands {
-            let status = Command::new("go")
+            let mut command = match build.builder {
+                Builder::Go => Command::new("go"),
+                Builder::Cargo => xtask::cargo(),
+            };
+            let status = command
                 .args(arguments.iter().map(|word| word.replace("{out}", out)))
                 .current_dir(&build.module)
                 .env("CGO_ENABLED", "0")
                 .env("GOBIN", out)
                 .status()?;
             if !status.success() {
-                bail!("go {} failed in {}", arguments.join(" "), build.module.display());
+                bail!("{} failed in {}", arguments.join(" "), build.module.display());
             }
         }
         fs::rename(&partial, &folder)?;
@@ -263,13 +282,14 @@ fn kube() -> Build {
     .map(|setting| format!("-X k8s.io/component-base/version.{setting}"))
     .join(" ");
     Build {
+        builder: Builder::Go,
         title: format!(
             "Kubernetes {KUBERNETES} with etcd and kubectl (about 5 minutes on 2 cores)"
         ),
         folder: format!("kube-{KUBERNETES}-{}", digest(&module)),
         module,
         commands: vec![
-            go(&[
+            words(&[
                 "build",
                 "-trimpath",
                 &format!("-ldflags=-s -w {version}"),
@@ -277,7 +297,7 @@ fn kube() -> Build {
                 "{out}/kube",
                 ".",
             ]),
-            go(&["build", "-trimpath", "-ldflags=-s -w", "-o", "{out}/pause", "./pause"]),
+            words(&["build", "-trimpath", "-ldflags=-s -w", "-o", "{out}/pause", "./pause"]),
         ],
     }
 }
@@ -285,20 +305,29 @@ fn kube() -> Build {
 fn collector() -> Build {
     let module = real_dir().join("collector");
     Build {
+        builder: Builder::Go,
         title: "an OpenTelemetry collector (about 1 minute)".to_owned(),
         folder: format!("collector-{}", digest(&module)),
         module,
-        commands: vec![go(&["build", "-trimpath", "-ldflags=-s -w", "-o", "{out}/collector", "."])],
+        commands: vec![words(&[
+            "build",
+            "-trimpath",
+            "-ldflags=-s -w",
+            "-o",
+            "{out}/collector",
+            ".",
+        ])],
     }
 }
 
 fn peer_controller_runtime() -> Build {
     let module = xtask::root().join("loadtest/peers/controller-runtime");
     Build {
+        builder: Builder::Go,
         title: "the peer on controller-runtime (about 2 minutes)".to_owned(),
         folder: format!("peer-controller-runtime-{}", digest(&module)),
         module,
-        commands: vec![go(&["build", "-trimpath", "-ldflags=-s -w", "-o", "{out}/peer", "."])],
+        commands: vec![words(&["build", "-trimpath", "-ldflags=-s -w", "-o", "{out}/peer", "."])],
     }
 }
 
@@ -307,9 +336,10 @@ fn containerd() -> Build {
     let package = |name| format!("{module}/cmd/{name}@v{CONTAINERD}");
     let flags = format!("-ldflags=-s -w -X {module}/version.Version={CONTAINERD}");
     let packages = ["containerd", "containerd-shim-runc-v2", "ctr"].map(package);
-    let mut install = go(&["install", "-trimpath", &flags]);
+    let mut install = words(&["install", "-trimpath", &flags]);
     install.extend(packages);
     Build {
+        builder: Builder::Go,
         title: format!("containerd {CONTAINERD} (about 2 minutes)"),
         folder: format!("containerd-{CONTAINERD}"),
         module: real_dir(),
@@ -321,14 +351,41 @@ fn helm() -> Build {
     let package = format!("helm.sh/helm/v3/cmd/helm@v{HELM}");
     let version = format!("-ldflags=-s -w -X helm.sh/helm/v3/internal/version.version=v{HELM}");
     Build {
+        builder: Builder::Go,
         title: format!("helm {HELM} (about 1 minute)"),
         folder: format!("helm-{HELM}"),
         module: real_dir(),
-        commands: vec![go(&["install", "-trimpath", &version, &package])],
+        commands: vec![words(&["install", "-trimpath", &version, &package])],
     }
 }
 
-fn go(words: &[&str]) -> Vec<String> {
+/// Without the lock file of its release, which holds a crate that no compiler of today takes
+/// (<https://github.com/time-rs/time/issues/693>).
+fn rathole() -> Build {
+    let version = format!("--version={RATHOLE}");
+    let install = ["install", "rathole", &version, "--no-default-features", "--root={out}"];
+    let mut install = words(&install);
+    install.push("--features=server,client,noise".to_owned());
+    Build {
+        builder: Builder::Cargo,
+        title: format!("rathole {RATHOLE} (about 3 minutes)"),
+        folder: format!("rathole-{RATHOLE}"),
+        module: real_dir(),
+        commands: vec![install],
+    }
+}
+
+fn require_go(title: &str) -> Result<()> {
+    let found = Command::new("go").arg("version").stdout(Stdio::null()).status();
+    if !found.is_ok_and(|status| status.success()) {
+        bail!(
+            "Go is needed to build {title} and is not in PATH: get 1.26 or later from https://go.dev/dl"
+        );
+    }
+    Ok(())
+}
+
+fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::http::{Api, read, text};
 use super::{Call, Failure, Host, Kind, Provider, State, Wanted};
-use crate::tunnel::names::{TUNNEL_TAG, Tag};
+use crate::tunnel::names::{EXIT_TAG, TUNNEL_TAG, Tag};
 
 /// The API's own address.
 pub(super) const ENDPOINT: &str = "https://api.digitalocean.com/v2";
@@ -141,8 +141,10 @@ fn word(tag: &Tag) -> String {
 
 fn host(droplet: Droplet) -> Host {
     let mut public = droplet.networks.v4.into_iter().filter(|network| network.type_ == "public");
-    let prefix = format!("{TUNNEL_TAG}:");
-    let tunnel = droplet.tags.iter().find_map(|tag| tag.strip_prefix(&prefix));
+    let tagged = |key: &str| {
+        let mut values = droplet.tags.iter().filter_map(|tag| tag.strip_prefix(key));
+        values.find_map(|value| value.strip_prefix(':')).map(str::to_owned)
+    };
     Host {
         id: droplet.id.to_string(),
         // `new`, `active`, `off` or `archive`.
@@ -154,7 +156,8 @@ fn host(droplet: Droplet) -> Host {
         },
         address: public.next().map(|network| network.ip_address),
         created: droplet.created_at,
-        tunnel: tunnel.map(str::to_owned),
+        tunnel: tagged(TUNNEL_TAG),
+        exit: tagged(EXIT_TAG),
     }
 }
 

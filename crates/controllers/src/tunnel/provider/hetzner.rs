@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::http::{Api, read, text};
 use super::{Call, Failure, Host, Kind, Provider, State, Wanted};
-use crate::tunnel::names::{TUNNEL_TAG, Tag};
+use crate::tunnel::names::{EXIT_TAG, TUNNEL_TAG, Tag};
 
 /// The API's own address.
 pub(super) const ENDPOINT: &str = "https://api.hetzner.cloud/v1";
@@ -151,6 +151,7 @@ fn host(server: Server) -> Host {
         address: server.public_net.ipv4.map(|address| address.ip),
         created: server.created,
         tunnel: server.labels.get(TUNNEL_TAG).cloned(),
+        exit: server.labels.get(EXIT_TAG).cloned(),
     }
 }
 

@@ -1,10 +1,12 @@
-//! Hosts that are processes of this machine, for development and tests: chisel, on a loopback address
+//! Hosts that are processes of this machine, for development and tests: rathole, on a loopback address
 //! of its own. Off unless the manager is started with `LEASEHOLD_TUNNEL_LOCAL=1`.
 //!
 //! A host outlives the manager that made it, as one of a cloud does. What is known of it is a file in
-//! a folder, named after the host, so that a create which is made twice makes one. A process counts as
-//! ours only while its command line names that file's folder: a process id is soon another's.
+//! a folder, named after the host, so that a create which is made twice makes one. Its process is
+//! whichever one has that folder's configuration on its command line: a process id on record would
+//! soon be another's, and one that a crash kept off the record would be nobody's.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::net::Ipv4Addr;
@@ -19,10 +21,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Call, Failure, Host, Kind, Provider, State, Wanted};
 use crate::tunnel::exit::Exit;
-use crate::tunnel::names::{TUNNEL_TAG, Tag};
+use crate::tunnel::names::{EXIT_TAG, TUNNEL_TAG, Tag, exit_tag};
 
 const NAME: &str = "local";
 const FACTS: &str = "host.json";
+const CONFIG: &str = "server.toml";
 
 /// Whether hosts may be processes of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,8 +37,8 @@ pub enum Local {
     Allowed {
         /// Where what is known of them is kept.
         folder: PathBuf,
-        /// The chisel to run, if there is one.
-        chisel: Option<PathBuf>,
+        /// The rathole to run, if there is one.
+        rathole: Option<PathBuf>,
     },
 }
 
@@ -46,8 +49,8 @@ impl Local {
                 "provider local runs a process on the manager's machine, which this manager does not \
                  allow: start it with LEASEHOLD_TUNNEL_LOCAL=1, or choose another provider",
             )),
-            Self::Allowed { folder, chisel } => {
-                Ok(Processes { folder: folder.clone(), chisel: chisel.clone() })
+            Self::Allowed { folder, rathole } => {
+                Ok(Processes { folder: folder.clone(), rathole: rathole.clone() })
             }
         }
     }
@@ -56,15 +59,14 @@ impl Local {
 /// The hosts in one folder.
 pub(super) struct Processes {
     folder: PathBuf,
-    chisel: Option<PathBuf>,
+    rathole: Option<PathBuf>,
 }
 
 #[derive(Deserialize, Serialize)]
 struct Facts {
-    tags: Vec<(String, String)>,
+    tags: BTreeMap<String, String>,
     address: String,
     created: Timestamp,
-    pid: Option<i32>,
 }
 
 impl Provider for Processes {
@@ -78,7 +80,7 @@ impl Provider for Processes {
             };
             for entry in entries.flatten() {
                 let Some(facts) = read(&entry.path())? else { continue };
-                if facts.tags.iter().any(|(key, value)| key == tag.key && *value == tag.value) {
+                if facts.tags.get(tag.key) == Some(&tag.value) {
                     hosts.push(host(&entry.path(), facts));
                 }
             }
@@ -87,20 +89,8 @@ impl Provider for Processes {
     }
 
     fn create(&self, wanted: Wanted) -> Call<Host> {
-        let home = self.folder.join(&wanted.name);
-        let chisel = self.chisel.clone();
-        async move {
-            let Some(chisel) = chisel else {
-                return Err(unequipped(
-                    "provider local needs the program chisel: put it into PATH, or name it in \
-                     LEASEHOLD_CHISEL",
-                ));
-            };
-            tokio::task::spawn_blocking(move || create(&home, &chisel, &wanted))
-                .await
-                .map_err(|error| Failure::new(NAME, Kind::Unanswered, error.to_string()))?
-        }
-        .boxed()
+        let (home, rathole) = (self.folder.join(&wanted.name), self.rathole());
+        blocking(move || create(&home, &rathole?, &wanted))
     }
 
     fn get(&self, id: String) -> Call<Option<Host>> {
@@ -111,12 +101,27 @@ impl Provider for Processes {
     fn delete(&self, id: String) -> Call<()> {
         let home = self.folder.join(id);
         blocking(move || {
-            let Some(facts) = read(&home)? else { return Ok(()) };
-            if let Some(pid) = facts.pid.filter(|pid| runs(*pid, &home)).and_then(Pid::from_raw) {
-                // One that ended a moment ago is as good.
-                let _ = kill_process(pid, Signal::TERM);
+            if read(&home)?.is_none() {
+                return Ok(());
             }
+            stop(&home);
             fs::remove_dir_all(&home).map_err(|error| io("remove", &home, &error))
+        })
+    }
+
+    fn reconfigure(&self, id: String, exit: Exit) -> Option<Call<()>> {
+        let (home, rathole) = (self.folder.join(id), self.rathole());
+        Some(blocking(move || reconfigure(&home, &rathole?, &exit)))
+    }
+}
+
+impl Processes {
+    fn rathole(&self) -> Result<PathBuf, Failure> {
+        self.rathole.clone().ok_or_else(|| {
+            unequipped(
+                "provider local needs the program rathole: put it into PATH, or name it in \
+                 LEASEHOLD_RATHOLE",
+            )
         })
     }
 }
@@ -131,32 +136,55 @@ fn blocking<T: Send + 'static>(
     .boxed()
 }
 
-fn create(home: &Path, chisel: &Path, wanted: &Wanted) -> Result<Host, Failure> {
+/// Makes a host. The facts come before the process, so that no crash leaves one that no list shows.
+fn create(home: &Path, rathole: &Path, wanted: &Wanted) -> Result<Host, Failure> {
     if let Some(facts) = read(home)? {
         return Ok(host(home, facts));
     }
     fs::create_dir_all(home).map_err(|error| io("make", home, &error))?;
-    let (key, users) = (home.join("host.key"), home.join("users.json"));
-    write(&key, &wanted.exit.credentials.host_key)?;
-    write(&users, &wanted.exit.users())?;
     let address = address(&wanted.name);
-    let arguments = Exit::arguments(&address, &key.to_string_lossy(), &users.to_string_lossy());
-    let log = home.join("log");
+    write(&home.join(CONFIG), &wanted.exit.config(&address))?;
+    let tags = wanted.tags.iter().map(|tag| (tag.key.to_owned(), tag.value.clone())).collect();
+    let facts = Facts { tags, address, created: wanted.now };
+    record(home, &facts)?;
+    start(home, rathole)?;
+    // A process that was made a moment ago may not show its command line yet.
+    Ok(Host { state: State::Starting, ..host(home, facts) })
+}
+
+/// Stops a host that runs, else starts it with the new configuration and tags it: what the old one
+/// listened on is free only when it has ended.
+fn reconfigure(home: &Path, rathole: &Path, exit: &Exit) -> Result<(), Failure> {
+    let Some(mut facts) = read(home)? else { return Ok(()) };
+    if stop(home) {
+        return Ok(());
+    }
+    write(&home.join(CONFIG), &exit.config(&facts.address))?;
+    start(home, rathole)?;
+    let tag = exit_tag(exit.digest());
+    facts.tags.insert(tag.key.to_owned(), tag.value);
+    record(home, &facts)
+}
+
+fn record(home: &Path, facts: &Facts) -> Result<(), Failure> {
+    write(&home.join(FACTS), &serde_json::to_string(facts).unwrap_or_default())
+}
+
+/// Starts a host's process. What it says goes to a file beside its configuration.
+fn start(home: &Path, rathole: &Path) -> Result<(), Failure> {
+    let (config, log) = (home.join(CONFIG), home.join("log"));
     let log = fs::File::create(&log).map_err(|error| io("write", &log, &error))?;
-    let child = tokio::process::Command::new(chisel)
-        .args(arguments)
+    let errors = log.try_clone().map_err(|error| io("write", rathole, &error))?;
+    tokio::process::Command::new(rathole)
+        .args(Exit::arguments(&config.to_string_lossy()))
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log)
+        .stdout(log)
+        .stderr(errors)
         // A signal to the manager's group is not meant for its hosts.
         .process_group(0)
         .spawn()
-        .map_err(|error| io("run", chisel, &error))?;
-    let tags = wanted.tags.iter().map(|tag| (tag.key.to_owned(), tag.value.clone())).collect();
-    let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
-    let facts = Facts { tags, address, created: wanted.now, pid };
-    write(&home.join(FACTS), &serde_json::to_string(&facts).unwrap_or_default())?;
-    Ok(host(home, facts))
+        .map_err(|error| io("run", rathole, &error))?;
+    Ok(())
 }
 
 /// An address of 127.0.0.0/8 that follows from the host's name, and is none that others use.
@@ -178,21 +206,37 @@ fn read(home: &Path) -> Result<Option<Facts>, Failure> {
 }
 
 fn host(home: &Path, facts: Facts) -> Host {
-    let runs = facts.pid.is_some_and(|pid| runs(pid, home));
-    let tunnel = facts.tags.into_iter().find(|(key, _)| key == TUNNEL_TAG);
     Host {
         id: home.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        state: if runs { State::Running } else { State::Stopped },
+        state: if processes(home).is_empty() { State::Stopped } else { State::Running },
         address: Some(facts.address),
         created: Some(facts.created),
-        tunnel: tunnel.map(|(_, value)| value),
+        tunnel: facts.tags.get(TUNNEL_TAG).cloned(),
+        exit: facts.tags.get(EXIT_TAG).cloned(),
     }
 }
 
-/// Whether the process of that id is the one whose files are in `home`.
-fn runs(pid: i32, home: &Path) -> bool {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&line).contains(&*home.to_string_lossy())
+/// Asks the host's processes to end. Whether there were any.
+fn stop(home: &Path) -> bool {
+    let found = processes(home);
+    for pid in &found {
+        // One that ended a moment ago is as good.
+        let _ = kill_process(*pid, Signal::TERM);
+    }
+    !found.is_empty()
+}
+
+/// The processes with the configuration in `home` on their command lines. One that has ended has no
+/// command line, though it may not be reaped yet.
+fn processes(home: &Path) -> Vec<Pid> {
+    let config = home.join(CONFIG);
+    let has_it = |process: &Path| {
+        let line = fs::read(process.join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|word| word == config.as_os_str().as_encoded_bytes())
+    };
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ours = all.filter(|process| has_it(&process.path()));
+    ours.filter_map(|process| Pid::from_raw(process.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 /// Written beside and renamed, so that a file is there whole or not at all; for our eyes only.

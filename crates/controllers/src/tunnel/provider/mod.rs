@@ -36,6 +36,8 @@ pub struct Host {
     pub created: Option<Timestamp>,
     /// The uid of the Tunnel that it is tagged with.
     pub tunnel: Option<String>,
+    /// The digest of what it was told to run, which it is tagged with.
+    pub exit: Option<String>,
 }
 
 /// Whether a host runs.
@@ -77,6 +79,11 @@ pub trait Provider: Send + Sync + 'static {
     fn create(&self, wanted: Wanted) -> Call<Host>;
     /// The host with an id, if there is one.
     fn get(&self, id: String) -> Call<Option<Host>>;
+    /// Has the host with an id run something else, one step at each call: it does once it is tagged
+    /// with it. `None` where what a host runs is settled when it is made.
+    fn reconfigure(&self, _id: String, _exit: Exit) -> Option<Call<()>> {
+        None
+    }
     /// Removes the host with an id, if there is one.
     fn delete(&self, id: String) -> Call<()>;
 }

@@ -11,6 +11,8 @@ mod node;
 mod otlp;
 mod sharded_list;
 mod sqs;
+mod tunnel;
+mod tunnel_traffic;
 
 use anyhow::Result;
 use futures::future::LocalBoxFuture;
@@ -98,5 +100,11 @@ pub const CHECKS: &[Check] = &[
         about: "the real kubectl works with the embedded API server",
         needs: &[Need::Kube, Need::Leasehold],
         run: |scene| Box::pin(embedded_kubectl::run(scene)),
+    },
+    Check {
+        name: "tunnel",
+        about: "bytes come through a Service's tunnel, for its own client alone, and its host goes",
+        needs: &[Need::Kube, Need::Rathole, Need::Leasehold],
+        run: |scene| Box::pin(tunnel::run(scene)),
     },
 ];
