@@ -368,7 +368,7 @@ fn rathole() -> Build {
     install.push("--features=server,client,noise".to_owned());
     Build {
         builder: Builder::Cargo,
-        title: format!("rathole {RATHOLE} (about 3 minutes)"),
+        title: format!("rathole {RATHOLE} (about 4 minutes)"),
         folder: format!("rathole-{RATHOLE}"),
         module: real_dir(),
         commands: vec![install],
