@@ -48,6 +48,13 @@ impl ExternalMetrics {
         Ok(metrics)
     }
 
+    /// Has the series of a service be there before it is asked anything.
+    pub(super) fn begin(&self, service: &str) {
+        self.held.with_label_values(&[service]);
+        self.requests.with_label_values(&[service, "answered"]);
+        self.duration.with_label_values(&[service]);
+    }
+
     pub(super) fn observe(&self, service: &str, outcome: &Outcome, took: Duration) {
         let result = match outcome {
             Outcome::Answered => "answered",

@@ -71,6 +71,7 @@ impl Externals {
         if let Some(shared) = inner.known.get(name) {
             return Arc::clone(shared);
         }
+        self.metrics.begin(service);
         let name: Arc<str> = Arc::from(name);
         let gate_limits = UpstreamLimits {
             requests_per_second: UNBOUNDED,

@@ -72,7 +72,11 @@ pub const EXAMPLES: &[Example] = &[
             let ready = ready(queue)?;
             Some(format!("{}, {ready}", text(queue, "/status/arn")?))
         },
-        adapt: |queue, standins| queue["spec"]["endpoint"] = standins.sqs().into(),
+        adapt: |queue, standins| {
+            queue["spec"]["endpoint"] = standins.sqs().into();
+            // So that somebody who looks sees it looked at.
+            queue["spec"]["driftCheckIntervalSeconds"] = 30.into();
+        },
         besides: nothing,
     },
     Example {

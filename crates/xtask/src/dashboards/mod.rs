@@ -75,7 +75,8 @@ async fn ask_all(binary: &Path, seconds: u64, dashboard: &[Query], rules: &[Quer
     let dir = tempfile::Builder::new().prefix("leasehold-dashboards-").tempdir()?;
     let fleet = dir.path().join("demo");
     let mut command = Command::new(binary);
-    command.args(["demo", "--kill", "--port", "0", "--for", &format!("{seconds}s"), "--dir"]);
+    command.args(["demo", "--kill", "--examples", "all", "--port", "0"]);
+    command.args(["--for", &format!("{seconds}s"), "--dir"]);
     let mut demo = Process::spawn("demo", command.arg(&fleet), dir.path())?;
     let targets = wait::until(START_DEADLINE, "the demo's replicas", async || {
         demo.check_alive()?;

@@ -1,7 +1,7 @@
 //! A cloud that sells hosts, for tests and demonstrations: the APIs of DigitalOcean and Hetzner, as far
 //! as a controller of hosts needs them, with troubles on demand.
 //!
-//! [`state`] is the cloud: pure, it takes `now`. [`wire`] speaks the two APIs about it: pure too.
+//! [`state`] is the cloud: pure, it takes `now`. `wire` speaks the two APIs about it: pure too.
 //! [`Cloud`] is the shell: it answers in the same process, or over HTTP on a loopback address.
 
 pub mod state;
