@@ -1,5 +1,6 @@
-//! Container images without a builder: an OCI layout in a tarball, holding one static binary. The
-//! same image as `deploy/Dockerfile` describes, for machines that have no docker and can pull nothing.
+//! Container images without a builder: an OCI layout in a tarball, holding one static binary and
+//! files of this machine. The same image as `deploy/Dockerfile` describes, for machines that have no
+//! docker and can pull nothing.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,6 +14,9 @@ use sha2::{Digest, Sha256};
 /// The image that holds a Pod's namespaces.
 pub const PAUSE: &str = "leasehold.test/pause:1";
 
+/// Whom our controllers trust that speak to services outside of Kubernetes: Debian's selection.
+pub const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
 /// Who runs in our images: nobody in particular.
 const USER: &str = "65532:65532";
 
@@ -23,24 +27,35 @@ pub struct Image {
 }
 
 impl Image {
-    /// Packs `binary` as image `name` (with its tag) into folder `dir`. `variant` is recorded as a
-    /// label: two images that differ only in it are two images all the same.
+    /// Packs `binary` and `files` as image `name` (with its tag) into folder `dir`, the files where
+    /// they are on this machine. `variant` is recorded as a label: two images that differ only in it
+    /// are two images all the same.
     ///
     /// # Errors
-    /// If the binary cannot be read, needs libraries that the image has not, or the tarball cannot
-    /// be written.
-    pub fn pack(name: &str, binary: &Path, variant: &str, dir: &Path) -> Result<Self> {
+    /// If the binary or a file cannot be read, the binary needs libraries that the image has not, or
+    /// the tarball cannot be written.
+    pub fn pack(
+        name: &str,
+        binary: &Path,
+        files: &[&str],
+        variant: &str,
+        dir: &Path,
+    ) -> Result<Self> {
         fs::create_dir_all(dir)?;
         let program = binary.file_name().context("a program has a name")?.to_string_lossy();
         let content = fs::read(binary).with_context(|| format!("reading {}", binary.display()))?;
         ensure!(
             is_static(&content).with_context(|| format!("reading {}", binary.display()))?,
-            "{} is linked dynamically, and an image holds nothing but the binary: build it with \
+            "{} is linked dynamically, and an image holds no libraries: build it with \
              RUSTFLAGS=\"-C target-feature=+crt-static\" and an explicit --target, as .ci/run does",
             binary.display(),
         );
         let mut layer = tar::Builder::new(Vec::new());
         append(&mut layer, &program, &content, 0o755)?;
+        for file in files {
+            let content = fs::read(file).with_context(|| format!("reading {file}"))?;
+            append(&mut layer, file.trim_start_matches('/'), &content, 0o644)?;
+        }
         let layer = layer.into_inner()?;
         let (architecture, tag) = (architecture(), name.rsplit(':').next().unwrap_or("latest"));
         let config = serde_json::to_vec(&json!({
@@ -122,7 +137,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let binary = dir.path().join("program");
         fs::write(&binary, elf()).unwrap();
-        let image = Image::pack("example.test/program:2", &binary, "a", dir.path()).unwrap();
+        let file = dir.path().join("authorities");
+        fs::write(&file, "whom to trust").unwrap();
+        let file = file.to_str().unwrap();
+        let image =
+            Image::pack("example.test/program:2", &binary, &[file], "a", dir.path()).unwrap();
         let mut archive = tar::Archive::new(File::open(image.path()).unwrap());
         let mut files = BTreeMap::new();
         for entry in archive.entries().unwrap() {
@@ -144,8 +163,15 @@ mod tests {
         assert_eq!(config["rootfs"]["diff_ids"][0], manifest["layers"][0]["digest"]);
         let layer = blob(&manifest["layers"][0]);
         let mut layer = tar::Archive::new(layer.as_slice());
-        let entry = layer.entries().unwrap().next().unwrap().unwrap();
-        assert_eq!((entry.size(), entry.header().mode().unwrap()), (64, 0o755));
+        let entries = layer.entries().unwrap().map(|entry| {
+            let entry = entry.unwrap();
+            let path = format!("/{}", entry.path().unwrap().display());
+            (path, entry.size(), entry.header().mode().unwrap())
+        });
+        assert_eq!(
+            entries.collect::<Vec<_>>(),
+            [("/program".to_owned(), 64, 0o755), (file.to_owned(), 13, 0o644)]
+        );
     }
 
     #[test]
@@ -153,7 +179,8 @@ mod tests {
     fn a_program_that_needs_libraries_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let this = std::env::current_exe().unwrap();
-        let error = Image::pack("example.test/program:2", &this, "a", dir.path()).unwrap_err();
+        let error = Image::pack("example.test/program:2", &this, &[], "a", dir.path());
+        let error = error.unwrap_err();
         assert!(error.to_string().contains("is linked dynamically"), "{error}");
     }
 

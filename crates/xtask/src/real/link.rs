@@ -1,4 +1,4 @@
-//! A way from one process to one API server that can be disturbed: a TCP proxy.
+//! A way from one process to one server that can be disturbed: a TCP proxy.
 //!
 //! It passes bytes and knows nothing of TLS, so what it carries is what the process and the server
 //! agreed upon. Silence is that of a network whose packets get lost: connections stay open, nothing
@@ -6,6 +6,8 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -30,6 +32,15 @@ pub enum Passage {
     Silent,
     /// Connections are closed, and new ones too.
     Cut,
+    /// Connections are closed, and new ones get this for an answer, whatever they ask.
+    Answered(&'static [u8]),
+}
+
+impl Passage {
+    /// Whether a connection to the server can go on.
+    fn carries(self) -> bool {
+        !matches!(self, Self::Cut | Self::Answered(_))
+    }
 }
 
 /// A proxy in front of one server. Ends with its connections when dropped.
@@ -37,6 +48,7 @@ pub enum Passage {
 pub struct Link {
     address: SocketAddr,
     passage: watch::Sender<Passage>,
+    connections: Arc<AtomicUsize>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -49,8 +61,9 @@ impl Link {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no free port")?;
         let address = listener.local_addr()?;
         let (passage, followed) = watch::channel(Passage::Open);
-        let task = tokio::spawn(accept(listener, target, followed));
-        Ok(Self { address, passage, _task: AbortOnDropHandle::new(task) })
+        let connections = Arc::<AtomicUsize>::default();
+        let task = tokio::spawn(accept(listener, target, followed, Arc::clone(&connections)));
+        Ok(Self { address, passage, connections, _task: AbortOnDropHandle::new(task) })
     }
 
     /// Where the link begins.
@@ -62,15 +75,26 @@ impl Link {
     pub fn set(&self, passage: Passage) {
         self.passage.send_replace(passage);
     }
+
+    /// How many connections were opened so far.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
 }
 
-async fn accept(listener: TcpListener, target: SocketAddr, passage: watch::Receiver<Passage>) {
+async fn accept(
+    listener: TcpListener,
+    target: SocketAddr,
+    passage: watch::Receiver<Passage>,
+    count: Arc<AtomicUsize>,
+) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 // An error is that of one connection, which its other end gave up.
                 let Ok((near, _)) = accepted else { continue };
+                count.fetch_add(1, Ordering::Relaxed);
                 connections.spawn(connect(near, target, passage.clone()));
             }
             Some(_) = connections.join_next() => {}
@@ -80,6 +104,11 @@ async fn accept(listener: TcpListener, target: SocketAddr, passage: watch::Recei
 
 /// One connection. How it ends is seen by both ends; there is nobody else to tell.
 async fn connect(near: TcpStream, target: SocketAddr, mut passage: watch::Receiver<Passage>) {
+    let now = *passage.borrow();
+    if let Passage::Answered(answer) = now {
+        let _ = self::answer(near, answer).await;
+        return;
+    }
     let mut cut = passage.clone();
     let carry = async {
         pass(&mut passage).await;
@@ -95,8 +124,16 @@ async fn connect(near: TcpStream, target: SocketAddr, mut passage: watch::Receiv
     };
     tokio::select! {
         _ = carry => {}
-        _ = cut.wait_for(|passage| *passage == Passage::Cut) => {}
+        _ = cut.wait_for(|passage| !passage.carries()) => {}
     }
+}
+
+/// Answers what comes first, a small request that comes whole, and closes.
+async fn answer(mut near: TcpStream, answer: &[u8]) -> io::Result<()> {
+    let mut request = [0; BUFFER_BYTES];
+    let _ = near.read(&mut request).await?;
+    near.write_all(answer).await?;
+    near.shutdown().await
 }
 
 /// Carries one direction to its end.
@@ -160,6 +197,20 @@ mod tests {
         link.set(Passage::Slow(Duration::from_millis(1)));
         let mut again = TcpStream::connect(link.address()).await.unwrap();
         assert_eq!(exchange(&mut again).await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn a_link_that_answers_closes_what_was_open_and_asks_nobody() {
+        let link = Link::to(echo().await).await.unwrap();
+        let mut stream = TcpStream::connect(link.address()).await.unwrap();
+        assert_eq!(exchange(&mut stream).await.unwrap(), 7);
+        link.set(Passage::Answered(b"no"));
+        assert!(exchange(&mut stream).await.is_err());
+        let mut answered = TcpStream::connect(link.address()).await.unwrap();
+        answered.write_all(&[7]).await.unwrap();
+        let mut answer = String::new();
+        answered.read_to_string(&mut answer).await.unwrap();
+        assert_eq!((&*answer, link.connections()), ("no", 2));
     }
 
     #[tokio::test]

@@ -25,7 +25,6 @@ pub mod manager;
 mod node;
 mod pki;
 pub mod process;
-mod proxy;
 pub mod tools;
 mod traffic;
 pub mod wait;

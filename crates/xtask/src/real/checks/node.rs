@@ -2,16 +2,17 @@
 //! it finds in a Secret, under a steady stream of changes: Pods are killed, the release is
 //! upgraded, and nothing is lost. Then it is uninstalled, and nothing is left but CRDs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use kube::ResourceExt;
 use serde_json::Value;
 
 use crate::real::audit::{self, Event};
 use crate::real::control_plane::{ControlPlane, Spec};
 use crate::real::helm::{Helm, chart};
-use crate::real::image::{Image, PAUSE};
+use crate::real::image::{AUTHORITIES, Image, PAUSE};
 use crate::real::load::{self, Load, Target};
 use crate::real::manager::{self, NAMESPACE};
 use crate::real::node::Node;
@@ -75,8 +76,11 @@ pub async fn run(scene: &Scene) -> Result<()> {
 impl Stage {
     async fn set(scene: &Scene) -> Result<Self> {
         let (tools, dir) = (scene.tools(), scene.dir().join("images"));
-        let pause = Image::pack(PAUSE, &tools.pause(), "", &dir)?;
-        let pack = |tag| Image::pack(&format!("{REPOSITORY}:{tag}"), &tools.leasehold(), tag, &dir);
+        let pause = Image::pack(PAUSE, &tools.pause(), &[], "", &dir)?;
+        let pack = |tag| {
+            let name = format!("{REPOSITORY}:{tag}");
+            Image::pack(&name, &tools.leasehold(), &[AUTHORITIES], tag, &dir)
+        };
         let node = Node::start(scene, "local", &[&pause, &pack("one")?, &pack("two")?]).await?;
         let remote = Spec {
             name: "remote",
@@ -251,8 +255,13 @@ impl Stage {
         })
         .await;
         outcome.with_context(|| format!("left behind: {}", left.join(", ")))?;
-        let crds = kubectl.run(&["get", "crd", "-o", "name"]).await?;
-        ensure!(crds.lines().count() == 4, "CRDs should outlive the release: {crds}");
+        let answer =
+            kubectl.run(&["get", "crd", "-o", "jsonpath={.items[*].metadata.name}"]).await?;
+        let present: BTreeSet<&str> = answer.split_whitespace().collect();
+        let crds = leasehold::crds();
+        let missing = crds.iter().map(|crd| crd.name_any()).filter(|it| !present.contains(&**it));
+        let missing: Vec<String> = missing.collect();
+        ensure!(missing.is_empty(), "CRDs should outlive the release: {}", missing.join(", "));
         println!("helm uninstall: nothing left but CRDs and what users made after {watch}");
         Ok(())
     }

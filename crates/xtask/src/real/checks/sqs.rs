@@ -3,6 +3,7 @@
 //!
 //! What is done to queues outside, and what is seen of them, goes through boto3: not our client.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::real::control_plane::{ControlPlane, free_port};
+use crate::real::link::{Link, Passage};
 use crate::real::load::holds;
 use crate::real::manager::{self, Manager};
 use crate::real::process::{self, Process};
-use crate::real::proxy::{Mode, Proxy};
 use crate::real::wait::{self, Stopwatch};
 use crate::real::{Scene, kubectl};
 
@@ -22,6 +23,12 @@ use crate::real::{Scene, kubectl};
 const DEADLINE: Duration = Duration::from_secs(180);
 /// How long moto is throttling, and out of reach.
 const TROUBLE: Duration = Duration::from_secs(40);
+/// What a server answers to everything that throttles.
+const THROTTLED: Passage = Passage::Answered(
+    b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 2\r\n\
+      content-length: 0\r\nconnection: close\r\n\r\n",
+);
+
 const QUEUE: &str = "default-orders";
 const OBJECT: &str = "/apis/sqs.leasehold.dev/v1alpha1/namespaces/default/queues/orders";
 
@@ -32,13 +39,13 @@ pub async fn run(scene: &Scene) -> Result<()> {
     plane.kubectl.established().await?;
     plane.kubectl.run(&["create", "namespace", manager::NAMESPACE]).await?;
     let mut moto = Moto::start(scene).await?;
-    let proxy = Proxy::start(moto.port).await?;
+    let link = Link::to((Ipv4Addr::LOCALHOST, moto.port).into()).await?;
     let more = json!({"controllers": {"sqs": {"workers": 4}}});
     let mut manager = Manager::start(scene, "replica-0", &plane, &[&plane], &more)?;
     let watch = Stopwatch::start();
 
-    immutable_by_schema(&plane, proxy.port()).await?;
-    plane.kubectl.apply(&manifests(proxy.port())).await?;
+    immutable_by_schema(&plane, link.address().port()).await?;
+    plane.kubectl.apply(&manifests(link.address().port())).await?;
     synced(&plane).await?;
     ensure!(moto.attribute("VisibilityTimeout")? == "45", "it is not as the spec says");
     ensure!(moto.attribute("RedrivePolicy")?.contains("default-dead"), "it has no dead letters");
@@ -54,9 +61,9 @@ pub async fn run(scene: &Scene) -> Result<()> {
     told(&plane, "was deleted outside: made it anew").await?;
     println!("what was deleted outside is made anew after {watch}");
 
-    for mode in [Mode::Throttle, Mode::Cut] {
-        trouble(&plane, &proxy, &moto, mode).await?;
-        println!("{mode:?} for {} s, and all is well after {watch}", TROUBLE.as_secs());
+    for (name, trouble) in [("throttled", THROTTLED), ("cut off", Passage::Cut)] {
+        in_trouble(&plane, &link, &moto, trouble).await?;
+        println!("{name} for {} s, and all is well after {watch}", TROUBLE.as_secs());
     }
     manager.check_alive()?;
     moto.process.check_alive()?;
@@ -71,21 +78,23 @@ pub async fn run(scene: &Scene) -> Result<()> {
 
 /// While SQS is in trouble it is left alone and the object's status is not written; then what was
 /// changed meanwhile is put right.
-async fn trouble(plane: &ControlPlane, proxy: &Proxy, moto: &Moto, mode: Mode) -> Result<()> {
+async fn in_trouble(
+    plane: &ControlPlane,
+    link: &Link,
+    moto: &Moto,
+    trouble: Passage,
+) -> Result<()> {
     synced(plane).await?;
-    proxy.set(mode);
+    link.set(trouble);
     moto.edit("s.set_queue_attributes(QueueUrl=u, Attributes={'VisibilityTimeout': '9'})")?;
-    let (version, asked) = (version(plane).await?, proxy.connections());
+    let (version, asked) = (version(plane).await?, link.connections());
     tokio::time::sleep(TROUBLE).await;
-    let asked = proxy.connections() - asked;
+    let asked = link.connections() - asked;
     // A check each 30 s of two queues, retried with the pauses of the engine.
-    ensure!(asked > 0 && asked < 60, "{mode:?}: asked {asked} times in {} s", TROUBLE.as_secs());
-    ensure!(version == self::version(plane).await?, "{mode:?} is written into the status");
-    ensure!(
-        moto.attribute("VisibilityTimeout")? == "9",
-        "{mode:?}: the proxy let a change through"
-    );
-    proxy.set(Mode::Pass);
+    ensure!(asked > 0 && asked < 60, "asked {asked} times in {} s", TROUBLE.as_secs());
+    ensure!(version == self::version(plane).await?, "the trouble is written into the status");
+    ensure!(moto.attribute("VisibilityTimeout")? == "9", "the link let a change through");
+    link.set(Passage::Open);
     until_attribute(moto, "45").await
 }
 
