@@ -244,7 +244,7 @@ fn paths_in_code(text: &str) -> Vec<String> {
 fn every_built_in_controller_has_its_page() {
     let readme = read(&root().join("README.md"));
     for builtin in controllers::BUILTINS {
-        let folder = format!("crates/controllers/src/{}", builtin.name.replace('-', ""));
+        let folder = format!("crates/controllers/{}", builtin.name);
         let page = read(&root().join(&folder).join("README.md"));
         let example = format!("```yaml\n{}\n```", builtin.example.trim_end());
         assert!(page.contains(&example), "the page of {} shows its example", builtin.name);

@@ -27,7 +27,8 @@ impl Reconciler for Keeper {
             return Ok(Action::Done);
         };
         match ctx.finalizer(&*map, FINALIZER).await? {
-            Lifecycle::Live => {
+            Lifecycle::Live(map) => {
+                assert!(map.metadata.finalizers.iter().flatten().any(|found| found == FINALIZER));
                 let metadata =
                     ObjectMeta { name: Some(key.name.to_string()), ..Default::default() };
                 let string_data = map.data.clone();

@@ -3,6 +3,8 @@
 //!
 //! All of them go through the fenced client.
 
+use std::borrow::Cow;
+
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
@@ -18,10 +20,10 @@ use crate::owner::{named, set_controller};
 use crate::reconcile::{Context, ReconcileError};
 
 /// Where an object with a finalizer of ours stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lifecycle {
-    /// It lives, and has the finalizer.
-    Live,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lifecycle<'a, K: Clone> {
+    /// It lives, and has the finalizer: as it was read, or as the write left it that gave it one.
+    Live(Cow<'a, K>),
     /// It is being deleted and waits for us: clean up, then
     /// [`Context::remove_finalizer`].
     Ending,
@@ -144,9 +146,10 @@ impl Context {
     /// ```no_run
     /// # use engine::{Action, Context, Lifecycle, Object, ReconcileError};
     /// # async fn release_what_it_holds() {}
+    /// # async fn keep_up<K>(ctx: &Context, object: &K) -> Result<(), ReconcileError> { Ok(()) }
     /// # async fn reconcile<K: Object>(ctx: &Context, object: &K) -> Result<Action, ReconcileError> {
     /// match ctx.finalizer(object, "example.com/release").await? {
-    ///     Lifecycle::Live => {}
+    ///     Lifecycle::Live(object) => keep_up(ctx, &object).await?,
     ///     Lifecycle::Ending => {
     ///         release_what_it_holds().await;
     ///         ctx.remove_finalizer(object, "example.com/release").await?;
@@ -159,21 +162,21 @@ impl Context {
     ///
     /// # Errors
     /// What the server says; a conflict if the object changed since it was read.
-    pub async fn finalizer<K: Object>(
+    pub async fn finalizer<'a, K: Object>(
         &self,
-        object: &K,
+        object: &'a K,
         finalizer: &str,
-    ) -> Result<Lifecycle, ReconcileError> {
+    ) -> Result<Lifecycle<'a, K>, ReconcileError> {
         let has = object.finalizers().iter().any(|found| found == finalizer);
         match (object.meta().deletion_timestamp.is_some(), has) {
             (true, true) => Ok(Lifecycle::Ending),
             (true, false) => Ok(Lifecycle::Over),
-            (false, true) => Ok(Lifecycle::Live),
+            (false, true) => Ok(Lifecycle::Live(Cow::Borrowed(object))),
             (false, false) => {
                 let mut finalizers = object.finalizers().to_vec();
                 finalizers.push(finalizer.to_owned());
                 let found = self.set_finalizers(object, &finalizers).await?;
-                Ok(if found.is_some() { Lifecycle::Live } else { Lifecycle::Over })
+                Ok(found.map_or(Lifecycle::Over, |object| Lifecycle::Live(Cow::Owned(object))))
             }
         }
     }

@@ -3,6 +3,7 @@
 mod blogpost;
 mod configmonitor;
 mod crash;
+mod many;
 mod restartpods;
 mod sqs;
 mod tdset;

@@ -21,6 +21,9 @@ use model::ClusterName;
 
 use super::client::{Failure, LIMITS, Refusal, Sqs, failure, timeouts};
 use super::desired::Source;
+use super::environment::{
+    Environment, KEY, ROLE, SECRET_KEY, SESSION_TOKEN, STS_ENDPOINT, TOKEN_FILE,
+};
 use crate::refusal::refusal;
 
 /// How long a Secret is taken to be as it was read.
@@ -31,9 +34,6 @@ const RENEWED_BEFORE: Duration = Duration::from_secs(300);
 const MAX_KNOWN: usize = 1_000;
 
 const STS_LIMITS: ExternalLimits = ExternalLimits { requests: 10, burst: 10, ..LIMITS };
-/// Where the manager's service account's token is, as EKS says it.
-const TOKEN_FILE: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
-const ROLE: &str = "AWS_ROLE_ARN";
 const SESSION_NAME: &str = "leasehold";
 
 /// Where credentials come from, for the whole process.
@@ -47,6 +47,7 @@ pub(super) enum Origin {
 /// What is known of all credentials, and the connections of all clients.
 #[derive(Debug)]
 pub(super) struct Sessions {
+    environment: Environment,
     http: OnceLock<SharedHttpClient>,
     known: Mutex<HashMap<Origin, Known>>,
 }
@@ -90,8 +91,9 @@ impl<E: Into<ReconcileError>> From<E> for Unopened {
 
 impl Sessions {
     /// Speaks over `http`, or over connections of its own, which are made when they are needed.
-    pub(super) fn new(http: Option<SharedHttpClient>) -> Self {
-        Self { http: http.map_or_else(OnceLock::new, OnceLock::from), known: Mutex::default() }
+    pub(super) fn new(http: Option<SharedHttpClient>, environment: Environment) -> Self {
+        let http = http.map_or_else(OnceLock::new, OnceLock::from);
+        Self { environment, http, known: Mutex::default() }
     }
 
     /// The session for credentials from `source`.
@@ -103,7 +105,7 @@ impl Sessions {
         place: Place<'_>,
         requests: u32,
     ) -> Result<Session, Unopened> {
-        let origin = origin(ctx, namespace, source, place)?;
+        let origin = self.origin(ctx, namespace, source, place)?;
         let credentials = match self.known(&origin, ctx.now()) {
             Some(credentials) => credentials,
             None => {
@@ -122,6 +124,39 @@ impl Sessions {
         let upstream = ctx.external("sqs", &name, &LIMITS).expecting(requests);
         let sqs = Sqs::new(self.http(), credentials, place.region, place.endpoint);
         Ok(Session { sqs, upstream, origin })
+    }
+
+    fn origin(
+        &self,
+        ctx: &Context,
+        namespace: &str,
+        source: Source,
+        place: Place<'_>,
+    ) -> Result<Origin, Unopened> {
+        let own = |name| self.environment.get(name).map(str::to_owned);
+        let as_role = |role: String, file: String| Origin::Role {
+            role,
+            file,
+            region: place.region.to_owned(),
+        };
+        match source {
+            Source::Secret(name) => Ok(Origin::Secret {
+                cluster: ctx.cluster().clone(),
+                namespace: namespace.to_owned(),
+                name,
+            }),
+            Source::WebIdentity { role, file } => match file.or_else(|| own(TOKEN_FILE)) {
+                Some(file) => Ok(as_role(role, file)),
+                None => Err(Unopened::Missing(format!(
+                    "the manager's environment has no {TOKEN_FILE}: set \
+                     spec.credentials.webIdentity.serviceAccountTokenFile"
+                ))),
+            },
+            Source::Environment => match (own(ROLE), own(TOKEN_FILE)) {
+                (Some(role), Some(file)) if own(KEY).is_none() => Ok(as_role(role, file)),
+                _ => Ok(Origin::Environment),
+            },
+        }
     }
 
     /// Has credentials read anew that SQS refuses.
@@ -160,7 +195,7 @@ impl Sessions {
                 from_secret(ctx, namespace, name).await.map(for_a_while)
             }
             Origin::Role { role, file, region } => self.assume(ctx, role, file, region).await,
-            Origin::Environment => from_environment().map(for_a_while),
+            Origin::Environment => from_environment(&self.environment).map(for_a_while),
         }
     }
 
@@ -182,7 +217,7 @@ impl Sessions {
             .retry_config(RetryConfig::disabled())
             .timeout_config(timeouts());
         // Only who runs the manager may say where STS is: the token goes there.
-        config.set_endpoint_url(std::env::var("AWS_ENDPOINT_URL_STS").ok());
+        config.set_endpoint_url(self.environment.get(STS_ENDPOINT).map(str::to_owned));
         let request = aws_sdk_sts::Client::from_conf(config.build())
             .assume_role_with_web_identity()
             .role_arn(role)
@@ -207,39 +242,6 @@ impl Sessions {
     }
 }
 
-fn origin(
-    ctx: &Context,
-    namespace: &str,
-    source: Source,
-    place: Place<'_>,
-) -> Result<Origin, Unopened> {
-    let token_file = || std::env::var(TOKEN_FILE).ok();
-    let as_role =
-        |role: String, file: String| Origin::Role { role, file, region: place.region.to_owned() };
-    match source {
-        Source::Secret(name) => Ok(Origin::Secret {
-            cluster: ctx.cluster().clone(),
-            namespace: namespace.to_owned(),
-            name,
-        }),
-        Source::WebIdentity { role, file } => match file.or_else(token_file) {
-            Some(file) => Ok(as_role(role, file)),
-            None => Err(Unopened::Missing(format!(
-                "the manager's environment has no {TOKEN_FILE}: set \
-                 spec.credentials.webIdentity.serviceAccountTokenFile"
-            ))),
-        },
-        Source::Environment => match (std::env::var(ROLE).ok(), token_file()) {
-            (Some(role), Some(file)) if std::env::var(KEY).is_err() => Ok(as_role(role, file)),
-            _ => Ok(Origin::Environment),
-        },
-    }
-}
-
-const KEY: &str = "AWS_ACCESS_KEY_ID";
-const SECRET_KEY: &str = "AWS_SECRET_ACCESS_KEY";
-const TOKEN: &str = "AWS_SESSION_TOKEN";
-
 async fn from_secret(ctx: &Context, namespace: &str, name: &str) -> Result<Credentials, Unopened> {
     let secrets: Api<Secret> = Api::namespaced(ctx.client(), namespace);
     let secret = match secrets.get_opt(name).await {
@@ -259,14 +261,14 @@ async fn from_secret(ctx: &Context, namespace: &str, name: &str) -> Result<Crede
         let missing = || Unopened::Missing(format!("Secret {name} has no {key}: add it"));
         value(key).ok_or_else(missing)
     };
-    Ok(Credentials::new(must(KEY)?, must(SECRET_KEY)?, value(TOKEN), None, "secret"))
+    Ok(Credentials::new(must(KEY)?, must(SECRET_KEY)?, value(SESSION_TOKEN), None, "secret"))
 }
 
-fn from_environment() -> Result<Credentials, Unopened> {
-    let value = |key: &str| std::env::var(key).ok().filter(|value| !value.is_empty());
+fn from_environment(environment: &Environment) -> Result<Credentials, Unopened> {
+    let value = |name| environment.get(name).map(str::to_owned);
     match (value(KEY), value(SECRET_KEY)) {
         (Some(key), Some(secret)) => {
-            Ok(Credentials::new(key, secret, value(TOKEN), None, "environment"))
+            Ok(Credentials::new(key, secret, value(SESSION_TOKEN), None, "environment"))
         }
         _ => Err(Unopened::Missing(format!(
             "the manager's environment has neither {KEY} and {SECRET_KEY} nor {ROLE} and \

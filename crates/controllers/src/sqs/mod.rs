@@ -2,7 +2,7 @@
 //!
 //! In data order: [`api`] is what users write; [`desired`] is that as SQS says it, under a name by
 //! [`name`]; [`plan`] compares it with what is there; [`reconcile`] carries the plan out through
-//! [`client`], `turn` and `credentials`, and `ending` when the object goes; [`status`] says what came
+//! [`client`], `turn` and `credentials` (the manager's own are in its [`environment`]), and `ending` when the object goes; [`status`] says what came
 //! of it; [`schedule`] when to look again.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -13,6 +13,7 @@ pub mod client;
 mod credentials;
 pub mod desired;
 mod ending;
+pub mod environment;
 pub mod name;
 pub mod plan;
 pub mod reconcile;

@@ -20,6 +20,7 @@ use super::client::{TO_LOOK, TO_MAKE};
 use super::credentials::{Place, Sessions};
 use super::desired::{Desired, desired, source};
 use super::ending;
+use super::environment::Environment;
 use super::name::OWNER_TAG;
 use super::plan::{Observed, Step, plan};
 use super::status::{
@@ -41,15 +42,20 @@ pub struct QueueReconciler {
 
 /// The controller, with this many workers, over connections of its own.
 pub fn controller(workers: usize) -> ControllerSpec {
-    build(workers, None)
+    build(workers, Sessions::new(None, Environment::of_process()))
 }
 
-/// The controller, with this many workers, over a given way to AWS: for tests.
-pub fn controller_over(workers: usize, http: SharedHttpClient) -> ControllerSpec {
-    build(workers, Some(http))
+/// The controller, with this many workers, over a given way to AWS and with a given environment: for
+/// tests.
+pub fn controller_over(
+    workers: usize,
+    http: SharedHttpClient,
+    environment: Environment,
+) -> ControllerSpec {
+    build(workers, Sessions::new(Some(http), environment))
 }
 
-fn build(workers: usize, http: Option<SharedHttpClient>) -> ControllerSpec {
+fn build(workers: usize, sessions: Sessions) -> ControllerSpec {
     Controller::for_kind::<Queue>(super::BUILTIN.name)
         .index::<Queue>(REFERRERS, |queue| {
             let namespace = queue.namespace().unwrap_or_default();
@@ -64,7 +70,7 @@ fn build(workers: usize, http: Option<SharedHttpClient>) -> ControllerSpec {
         })
         .field_manager(FIELD_MANAGER)
         .workers(workers)
-        .reconciler(QueueReconciler { sessions: Sessions::new(http) })
+        .reconciler(QueueReconciler { sessions })
 }
 
 impl Reconciler for QueueReconciler {
@@ -74,13 +80,10 @@ impl Reconciler for QueueReconciler {
         let Some(queue) = ctx.get::<Queue>(key.namespace.as_deref(), &key.name)? else {
             return Ok(Action::Done);
         };
-        let had_it = queue.finalizers().iter().any(|found| found == FINALIZER);
         match ctx.finalizer(&*queue, FINALIZER).await? {
             Lifecycle::Over => Ok(Action::Done),
             Lifecycle::Ending => ending::end(self, ctx, &queue).await,
-            // The object that was read is outdated now; that change brings it back here.
-            Lifecycle::Live if !had_it => Ok(Action::Done),
-            Lifecycle::Live => self.look(ctx, &queue).await,
+            Lifecycle::Live(queue) => self.look(ctx, &queue).await,
         }
     }
 }

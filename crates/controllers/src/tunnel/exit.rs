@@ -28,6 +28,8 @@ pub const VERSION: &str = "0.5.0";
 pub const CONTROL_PORT: i32 = 2333;
 /// Ports of the host's own: SSH, and the client's.
 pub const RESERVED_PORTS: [i32; 2] = [22, CONTROL_PORT];
+/// Where a machine of Ubuntu resolves names for itself.
+const DNS: i32 = 53;
 
 /// How the ends encrypt, and the one key they know: the host's.
 const PATTERN: &str = "Noise_NK_25519_ChaChaPoly_BLAKE2s";
@@ -94,17 +96,25 @@ impl Exit {
                 "content": STANDARD.encode(content),
             })
         };
-        let config = json!({
-            "write_files": [
-                file("/etc/leasehold/server.toml", "0600", &self.config("0.0.0.0")),
-                file("/usr/local/sbin/leasehold-exit", "0755", &install()),
-                file("/etc/systemd/system/leasehold-exit.service", "0644", &unit),
-            ],
-            "runcmd": [
-                ["systemctl", "daemon-reload"],
-                ["systemctl", "enable", "--now", "leasehold-exit.service"],
-            ],
-        });
+        let mut files = vec![
+            file("/etc/leasehold/server.toml", "0600", &self.config("0.0.0.0")),
+            file("/usr/local/sbin/leasehold-exit", "0755", &install()),
+            file("/etc/systemd/system/leasehold-exit.service", "0644", &unit),
+        ];
+        let mut commands = vec![
+            json!(["systemctl", "daemon-reload"]),
+            json!(["systemctl", "enable", "--now", "leasehold-exit.service"]),
+        ];
+        if self.ports.iter().any(|port| port.port == DNS) {
+            // The machine's own resolver listens there
+            // (<https://www.freedesktop.org/software/systemd/man/latest/resolved.conf.html>).
+            let silent = "[Resolve]\nDNSStubListener=no\n";
+            files.push(file("/etc/systemd/resolved.conf.d/leasehold-exit.conf", "0644", silent));
+            let servers = ["/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"];
+            commands.insert(0, json!(["ln", "-sf", servers[0], servers[1]]));
+            commands.insert(1, json!(["systemctl", "restart", "systemd-resolved.service"]));
+        }
+        let config = json!({"write_files": files, "runcmd": commands});
         format!("#cloud-config\n{config}\n")
     }
 }

@@ -47,6 +47,13 @@ fn a_machine_is_told_its_configuration_and_how_to_run_it() {
 }
 
 #[test]
+fn a_machine_that_is_to_answer_on_53_gives_up_its_own_resolver_there() {
+    let resolver = |ports| exit(ports).user_data().contains("systemd-resolved.service");
+    assert!(resolver(&[(80, Protocol::Tcp), (53, Protocol::Udp)]));
+    assert!(!resolver(&[(80, Protocol::Tcp), (153, Protocol::Udp)]));
+}
+
+#[test]
 fn other_ports_or_keys_are_another_configuration() {
     use Protocol::{Tcp, Udp};
     let web = exit(&[(80, Tcp)]);

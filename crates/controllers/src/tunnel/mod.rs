@@ -11,7 +11,8 @@
 //! In data order: [`api`] is the Tunnel, [`names`] says what belongs together, [`choice`] who makes the
 //! host and where, [`service`] what a Service is owed. [`plan`] decides the next step of a Tunnel,
 //! [`reconcile`] takes it, by [`account`] at a [`provider`]; [`exit`] is the tunnel itself and
-//! [`credentials`] what its ends know each other by. [`sweep`] finds what was left behind.
+//! [`credentials`] what its ends know each other by. [`survey`] looks at all hosts at once, so that a
+//! thousand Tunnels ask no more than ten; [`sweep`] finds what was left behind.
 
 use engine::ControllerSpec;
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -29,6 +30,7 @@ pub mod reconcile;
 pub mod service;
 pub mod service_reconcile;
 pub mod settings;
+pub mod survey;
 pub mod sweep;
 
 pub use api::Tunnel;

@@ -25,14 +25,16 @@ use super::names;
 use super::plan::{CHECK, Farewell, Outcome, POLL, RECHECK, Step, farewell, next, spread, status};
 use super::provider::{Failure, Host, Kind, Wanted};
 use super::settings::Settings;
+use super::survey::Survey;
 
 /// When the next step follows from this one.
 const SOON: Duration = Duration::from_secs(1);
 
 /// Reconciles Tunnels.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct TunnelReconciler {
     settings: Settings,
+    survey: Survey,
 }
 
 /// The controller of Tunnels.
@@ -42,7 +44,7 @@ pub fn controller(workers: usize, settings: Settings) -> ControllerSpec {
         .group(super::GROUP)
         .field_manager(super::FIELD_MANAGER)
         .workers(workers)
-        .reconciler(TunnelReconciler { settings })
+        .reconciler(TunnelReconciler { settings, survey: Survey::default() })
 }
 
 impl Reconciler for TunnelReconciler {
@@ -54,21 +56,14 @@ impl Reconciler for TunnelReconciler {
             return Ok(Action::Done);
         }
         let tunnels = Api::<Tunnel>::namespaced(ctx.client(), namespace);
-        let Some(mut tunnel) = tunnels.get_opt(&key.name).await? else { return Ok(Action::Done) };
-        let held = tunnel.finalizers().iter().any(|found| found == names::FINALIZER);
-        let lifecycle = ctx.finalizer(&tunnel, names::FINALIZER).await?;
-        if lifecycle == Lifecycle::Over {
-            return Ok(Action::Done);
-        }
-        if !held {
-            let Some(found) = tunnels.get_opt(&key.name).await? else { return Ok(Action::Done) };
-            tunnel = found;
-        }
+        let Some(tunnel) = tunnels.get_opt(&key.name).await? else { return Ok(Action::Done) };
         let defaults = defaults(ctx, namespace)?;
-        let turn = Turn { ctx, settings: &self.settings, defaults, tunnel };
-        match lifecycle {
-            Lifecycle::Ending => turn.end().await,
-            _ => turn.live().await,
+        let Self { settings, survey } = self;
+        let turn = |tunnel| Turn { ctx, settings, survey, defaults, tunnel };
+        match ctx.finalizer(&tunnel, names::FINALIZER).await? {
+            Lifecycle::Over => Ok(Action::Done),
+            Lifecycle::Ending => turn(tunnel.clone()).end().await,
+            Lifecycle::Live(tunnel) => turn(tunnel.into_owned()).live().await,
         }
     }
 }
@@ -77,6 +72,7 @@ impl Reconciler for TunnelReconciler {
 struct Turn<'a> {
     ctx: &'a Context,
     settings: &'a Settings,
+    survey: &'a Survey,
     defaults: Defaults,
     tunnel: Tunnel,
 }
@@ -133,8 +129,19 @@ impl Turn<'_> {
             Ok(way) => way,
             Err(blocked) => return self.blocked(blocked, recheck).await,
         };
+        let exit =
+            Exit { credentials: self.credentials().await?, ports: self.tunnel.spec.ports.clone() };
+        let (now, told) = (self.ctx.now(), exit.digest());
+        if let Some(hosts) = self.surveyed(&way).await?
+            && let Step::Connect { host, address } = next(&self.tunnel, &wanted, &told, &hosts, now)
+        {
+            return self.connect(host, address, client).await;
+        }
         match self.look(&way).await {
-            Ok(hosts) => self.step(&way, wanted, &hosts, client).await,
+            Ok(hosts) => {
+                let step = next(&self.tunnel, &wanted, &told, &hosts, now);
+                self.take(step, &way, wanted, exit, client).await
+            }
             Err(error) => match error.failure().and_then(Blocked::by) {
                 Some(blocked) => self.blocked(blocked, recheck).await,
                 None => Err(error.into()),
@@ -142,17 +149,31 @@ impl Turn<'_> {
         }
     }
 
-    /// Takes the next step, given every host with the Tunnel's tag.
-    async fn step(
+    /// What the last list of all hosts shows of a host that is known to run; a list is taken if the
+    /// last is old. Where none can be had the Tunnel looks for itself.
+    async fn surveyed(&self, way: &Way) -> Result<Option<Vec<Host>>, ReconcileError> {
+        if self.status().host_status != Some(HostStatus::Active) {
+            return Ok(None);
+        }
+        let uid = self.uid();
+        if let Some(hosts) = self.survey.of(self.ctx, way, &uid) {
+            return Ok(Some(hosts));
+        }
+        let cluster = names::cluster_tag(&cluster_uid(self.ctx).await?);
+        let taken = self.survey.take(self.ctx, way, cluster).await;
+        Ok(taken.ok().and_then(|()| self.survey.of(self.ctx, way, &uid)))
+    }
+
+    /// Takes a step.
+    async fn take(
         self,
+        step: Step,
         way: &Way,
         wanted: Placement,
-        hosts: &[Host],
+        exit: Exit,
         client: Option<Deployment>,
     ) -> Result<Action, ReconcileError> {
-        let ports = self.tunnel.spec.ports.clone();
-        let exit = Exit { credentials: self.credentials().await?, ports };
-        match next(&self.tunnel, &wanted, &exit.digest(), hosts, self.ctx.now()) {
+        match step {
             Step::Create if self.held().is_some_and(|held| held != wanted) => {
                 // Nothing came of what was asked for there: the next look is where it is asked for.
                 self.record(&Outcome::NotCreated { obstacle: None }, None).await?;

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Sole, TokioClock};
 use crate::install::{self, InstallError};
 
-/// How long a condition may take to come true, in tokio's time.
+/// How long a condition may take to come true, in tokio's time, unless told otherwise.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// How often it is looked at.
 const POLL: Duration = Duration::from_millis(50);
@@ -38,6 +38,7 @@ const NOON: &str = "2026-01-01T12:00:00Z";
 #[must_use = "nothing runs until `start`"]
 pub struct Builder {
     wall: Timestamp,
+    deadline: Duration,
     crds: Vec<CustomResourceDefinition>,
     namespaces: Vec<String>,
 }
@@ -49,6 +50,7 @@ pub struct TestEnv {
     name: ClusterName,
     clusters: watch::Sender<Arc<ClusterSet>>,
     clock: Arc<dyn Clock>,
+    deadline: Duration,
     epoch: Epoch,
     engine: Option<Running>,
 }
@@ -87,12 +89,19 @@ impl Builder {
         self
     }
 
+    /// How long a condition that is waited for may take to come true, in tokio's time; 120 s unless
+    /// said.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
     /// Starts the cluster.
     ///
     /// # Panics
     /// If the server does not start or refuses a CRD or namespace.
     pub async fn start(self) -> TestEnv {
-        let Self { wall, crds, namespaces } = self;
+        let Self { wall, deadline, crds, namespaces } = self;
         let server = Server::builder()
             .name(CLUSTER)
             .workloads(true)
@@ -109,6 +118,7 @@ impl Builder {
             name,
             clusters: watch::Sender::new(Arc::new(ClusterSet { clusters: set })),
             clock: Arc::new(TokioClock::starting_at(wall)),
+            deadline,
             epoch: Epoch(0),
             engine: None,
         };
@@ -125,7 +135,7 @@ impl TestEnv {
     /// An environment with nothing in it yet.
     pub fn builder() -> Builder {
         let wall = NOON.parse().expect("a timestamp");
-        Builder { wall, crds: Vec::new(), namespaces: Vec::new() }
+        Builder { wall, deadline: DEADLINE, crds: Vec::new(), namespaces: Vec::new() }
     }
 
     /// An administrator's client.
@@ -233,9 +243,10 @@ impl TestEnv {
                 tokio::time::sleep(POLL).await;
             }
         };
-        match tokio::time::timeout(DEADLINE, search).await {
+        let deadline = self.deadline;
+        match tokio::time::timeout(deadline, search).await {
             Ok(found) => found,
-            Err(_) => panic!("waited {DEADLINE:?} in vain for {what}"),
+            Err(_) => panic!("waited {deadline:?} in vain for {what}"),
         }
     }
 
@@ -262,9 +273,10 @@ impl TestEnv {
                 tokio::time::sleep(POLL).await;
             }
         };
-        match tokio::time::timeout(DEADLINE, search).await {
+        let deadline = self.deadline;
+        match tokio::time::timeout(deadline, search).await {
             Ok(found) => found,
-            Err(_) => panic!("{name} is not as it should be after {DEADLINE:?}: {last:#?}"),
+            Err(_) => panic!("{name} is not as it should be after {deadline:?}: {last:#?}"),
         }
     }
 

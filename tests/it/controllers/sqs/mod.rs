@@ -3,6 +3,7 @@
 mod crash;
 mod ending;
 mod healing;
+mod identity;
 mod load;
 mod world;
 

@@ -1,6 +1,7 @@
 //! An embedded cluster and a stand-in for SQS that the real client of AWS's library talks to, without
 //! sockets, so that both keep the test's paused time.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
 use controllers::Queue;
+use controllers::sqs::environment::Environment;
 use engine::ControllerSpec;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -38,6 +40,7 @@ pub struct Aws(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     sqs: Mutex<Sqs>,
+    sts: Mutex<Sts>,
     clock: TokioClock,
     down: AtomicBool,
     crash: Mutex<Option<Crash>>,
@@ -46,8 +49,9 @@ struct Inner {
 impl Aws {
     fn new(wall: Timestamp) -> Self {
         let clock = TokioClock::starting_at(wall);
-        let (sqs, down, crash) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
-        Self(Arc::new(Inner { sqs, clock, down, crash }))
+        let (sqs, sts) = Default::default();
+        let (down, crash) = (AtomicBool::new(false), Mutex::default());
+        Self(Arc::new(Inner { sqs, sts, clock, down, crash }))
     }
 
     /// From now on, asks about every request that changes something.
@@ -69,6 +73,11 @@ impl Aws {
         look(&mut self.0.sqs.lock().unwrap())
     }
 
+    /// The same of STS.
+    pub fn sts<T>(&self, look: impl FnOnce(&mut Sts) -> T) -> T {
+        look(&mut self.0.sts.lock().unwrap())
+    }
+
     /// Asks as somebody else does.
     pub fn outside(&self, operation: &str, body: Value) {
         let now = self.now();
@@ -87,9 +96,14 @@ impl Aws {
     }
 
     pub fn controller(&self) -> ControllerSpec {
+        self.controller_in(Environment::default())
+    }
+
+    /// In a manager with this environment.
+    pub fn controller_in(&self, environment: Environment) -> ControllerSpec {
         let connector = SharedHttpConnector::new(self.clone());
         let client: SharedHttpClient = http_client_fn(move |_, _| connector.clone());
-        controllers::sqs::controller_over(4, client)
+        controllers::sqs::controller_over(4, client, environment)
     }
 
     fn answer(&self, request: &HttpRequest) -> Result<HttpResponse, ConnectorError> {
@@ -97,10 +111,14 @@ impl Aws {
         if self.0.down.load(Ordering::SeqCst) {
             return cut();
         }
+        let body = request.body().bytes().expect("a body in memory");
+        if request.uri().starts_with("https://sts.") {
+            return Ok(self.sts(|sts| sts.answer(body, self.now())));
+        }
         let target = request.headers().get("x-amz-target").expect("SQS's JSON protocol");
         let operation = target.strip_prefix("AmazonSQS.").expect("SQS's JSON protocol");
         assert!(request.headers().get("authorization").is_some(), "it is signed");
-        let body = request.body().bytes().expect("a body in memory");
+        let session = request.headers().get("x-amz-security-token");
         let body: Value = serde_json::from_slice(body).expect("JSON");
         let fate = match &*self.0.crash.lock().unwrap() {
             Some(crash) if changes(operation) => crash.fate(operation),
@@ -110,6 +128,7 @@ impl Aws {
             return cut();
         }
         let now = self.now();
+        self.sts(|sts| sts.last_used = session.map(str::to_owned));
         let answer = self.sqs(|sqs| sqs.answer(operation, &body, now));
         if fate == Fate::Unheard { cut() } else { Ok(response(&answer)) }
     }
@@ -131,6 +150,51 @@ fn response(answer: &Answer) -> HttpResponse {
         response.headers_mut().insert("retry-after", seconds.to_string());
     }
     response
+}
+
+/// The one operation of STS that exchanges a service account's token for a role's credentials, in the
+/// query protocol
+/// (<https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRoleWithWebIdentity.html>).
+#[derive(Debug, Default)]
+pub struct Sts {
+    /// Role and token of each request.
+    pub asked: Vec<(String, String)>,
+    /// Whether it refuses.
+    pub refuses: bool,
+    /// The session's token in the last request to SQS.
+    pub last_used: Option<String>,
+}
+
+impl Sts {
+    /// How long credentials are good for: the default of AWS's own.
+    pub const LIFETIME: Duration = Duration::from_secs(3_600);
+
+    fn answer(&mut self, body: &[u8], now: Timestamp) -> HttpResponse {
+        let form: BTreeMap<_, _> = form_urlencoded::parse(body).into_owned().collect();
+        assert_eq!(form["Action"], "AssumeRoleWithWebIdentity");
+        self.asked.push((form["RoleArn"].clone(), form["WebIdentityToken"].clone()));
+        let number = self.asked.len();
+        let expires = now + Self::LIFETIME;
+        let (status, body) = if self.refuses {
+            let error =
+                "<Type>Sender</Type><Code>AccessDenied</Code><Message>Not authorized</Message>";
+            (403, format!("<ErrorResponse><Error>{error}</Error></ErrorResponse>"))
+        } else {
+            let given = format!(
+                "<AccessKeyId>ASIAEXAMPLE</AccessKeyId><SecretAccessKey>s</SecretAccessKey>\
+                 <SessionToken>session-{number}</SessionToken><Expiration>{expires}</Expiration>"
+            );
+            let action = "AssumeRoleWithWebIdentity";
+            (
+                200,
+                format!(
+                    "<{action}Response><{action}Result><Credentials>{given}</Credentials>\
+                     </{action}Result></{action}Response>"
+                ),
+            )
+        };
+        HttpResponse::new(StatusCode::try_from(status).unwrap(), SdkBody::from(body))
+    }
 }
 
 /// A cluster, the stand-in, and a Secret `aws`; no engine yet.

@@ -3,8 +3,9 @@
 //!
 //! What is done to queues outside, and what is seen of them, goes through boto3: not our client.
 
+use std::fs;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -41,7 +42,12 @@ pub async fn run(scene: &Scene) -> Result<()> {
     let mut moto = Moto::start(scene).await?;
     let link = Link::to((Ipv4Addr::LOCALHOST, moto.port).into()).await?;
     let more = json!({"controllers": {"sqs": {"workers": 4}}});
-    let mut manager = Manager::start(scene, "replica-0", &plane, &[&plane], &more)?;
+    let (token, sts) = (scene.dir().join("token"), format!("http://127.0.0.1:{}", moto.port));
+    fs::write(&token, "a service account's")?;
+    let environment =
+        [("AWS_WEB_IDENTITY_TOKEN_FILE", &*token), ("AWS_ENDPOINT_URL_STS", Path::new(&sts))];
+    let mut manager =
+        Manager::start_with(scene, "replica-0", &plane, &[&plane], &more, &environment)?;
     let watch = Stopwatch::start();
 
     immutable_by_schema(&plane, link.address().port()).await?;
@@ -50,6 +56,16 @@ pub async fn run(scene: &Scene) -> Result<()> {
     ensure!(moto.attribute("VisibilityTimeout")? == "45", "it is not as the spec says");
     ensure!(moto.attribute("RedrivePolicy")?.contains("default-dead"), "it has no dead letters");
     println!("two queues are made after {watch}");
+
+    let role = json!({"webIdentity": {"roleArn": "arn:aws:iam::123456789012:role/queues"}});
+    let queue = one("by-role", link.address().port(), &json!({"credentials": role}));
+    plane.kubectl.apply(&queue).await?;
+    wait::until(DEADLINE, "a queue to be made on behalf of a role", async || {
+        Ok(moto.names()?.contains("default-by-role").then_some(()))
+    })
+    .await?;
+    plane.kubectl.run(&["delete", "queues.sqs.leasehold.dev", "by-role", "--timeout=120s"]).await?;
+    println!("one on behalf of a role that the manager assumes, after {watch}");
 
     moto.edit("s.set_queue_attributes(QueueUrl=u, Attributes={'VisibilityTimeout': '7'})")?;
     until_attribute(&moto, "45").await?;

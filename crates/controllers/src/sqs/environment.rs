@@ -1,0 +1,42 @@
+//! What the manager's environment says of AWS, under the names that AWS's own tools read
+//! (<https://docs.aws.amazon.com/sdkref/latest/guide/settings-reference.html>). Shell.
+
+use std::collections::BTreeMap;
+use std::env;
+
+/// An access key's id.
+pub const KEY: &str = "AWS_ACCESS_KEY_ID";
+/// Its secret.
+pub const SECRET_KEY: &str = "AWS_SECRET_ACCESS_KEY";
+/// The token of a session, of a key that is none of a user's own.
+pub const SESSION_TOKEN: &str = "AWS_SESSION_TOKEN";
+/// The role to assume with the service account's token.
+pub const ROLE: &str = "AWS_ROLE_ARN";
+/// The file of that token.
+pub const TOKEN_FILE: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
+/// Where STS is, if not at AWS's own address for the region.
+pub const STS_ENDPOINT: &str = "AWS_ENDPOINT_URL_STS";
+
+const ALL: [&str; 6] = [KEY, SECRET_KEY, SESSION_TOKEN, ROLE, TOKEN_FILE, STS_ENDPOINT];
+
+/// Variables and their values. What is empty is as if it were not there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    /// That of this process.
+    pub fn of_process() -> Self {
+        ALL.into_iter().filter_map(|name| Some((name, env::var(name).ok()?))).collect()
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+}
+
+impl<'a> FromIterator<(&'a str, String)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (&'a str, String)>>(variables: I) -> Self {
+        let given = variables.into_iter().filter(|(_, value)| !value.is_empty());
+        Self(given.map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+}

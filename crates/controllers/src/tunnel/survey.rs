@@ -1,0 +1,76 @@
+//! What accounts were last seen to hold, for all Tunnels of a cluster at once. Shell.
+//!
+//! Providers take a few thousand requests an hour, and a thousand Tunnels that each look for their own
+//! host would leave nothing for those that need one. So hosts that run are looked at together: one
+//! list of all hosts of the cluster serves every Tunnel for [`FRESH`]. It only ever confirms that a host
+//! is as it should be; whoever finds otherwise looks for itself before it acts.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use engine::{Context, ExternalError};
+use jiff::Timestamp;
+use model::ClusterName;
+
+use super::account::Way;
+use super::names::Tag;
+use super::provider::{Failure, Host};
+
+/// For how long a list is good.
+pub const FRESH: Duration = Duration::from_secs(300);
+
+/// The last list of each account, for each cluster.
+#[derive(Debug, Default)]
+pub struct Survey {
+    seen: Mutex<HashMap<(ClusterName, String), Seen>>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    at: Timestamp,
+    by_tunnel: HashMap<String, Vec<Host>>,
+}
+
+impl Seen {
+    fn is_fresh(&self, now: Timestamp) -> bool {
+        // A clock that went back makes it stale.
+        Duration::try_from(now.duration_since(self.at)).is_ok_and(|age| age < FRESH)
+    }
+}
+
+impl Survey {
+    /// The hosts of a Tunnel as a list shows them that is fresh, if there is one.
+    pub fn of(&self, ctx: &Context, way: &Way, tunnel: &str) -> Option<Vec<Host>> {
+        let seen = self.seen.lock().expect("no holder of this lock panics");
+        let seen = seen.get(&key(ctx, way)).filter(|seen| seen.is_fresh(ctx.now()))?;
+        Some(seen.by_tunnel.get(tunnel).cloned().unwrap_or_default())
+    }
+
+    /// Lists an account's hosts with the cluster's tag.
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub async fn take(
+        &self,
+        ctx: &Context,
+        way: &Way,
+        cluster: Tag,
+    ) -> Result<(), ExternalError<Failure>> {
+        let at = ctx.now();
+        let mut by_tunnel = HashMap::<_, Vec<_>>::new();
+        for host in way.look(cluster, None).await? {
+            if let Some(tunnel) = host.tunnel.clone() {
+                by_tunnel.entry(tunnel).or_default().push(host);
+            }
+        }
+        let mut seen = self.seen.lock().expect("no holder of this lock panics");
+        seen.retain(|_, seen| seen.is_fresh(at));
+        seen.insert(key(ctx, way), Seen { at, by_tunnel });
+        Ok(())
+    }
+}
+
+fn key(ctx: &Context, way: &Way) -> (ClusterName, String) {
+    (ctx.cluster().clone(), way.account.upstream.clone())
+}

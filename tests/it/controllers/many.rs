@@ -1,0 +1,130 @@
+//! A thousand objects of the smallest controllers: each costs what it must once, and then nothing.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use apiserver::faults::{Fault, Request};
+use controllers::BlogPost;
+use controllers::blogpost::api::BlogPostSpec;
+use controllers::restartpods::annotation::{RESTART_PODS, record};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use leasehold::testing::TestEnv;
+use serde_json::json;
+
+const MANY: usize = 1_000;
+/// Longer than a thousand of anything here take.
+const AMPLE: Duration = Duration::from_secs(120);
+
+/// Requests of the manager, as `verb resource/subresource`, without lists and watches.
+#[derive(Clone, Debug, Default)]
+struct Asked(Arc<Mutex<BTreeMap<String, usize>>>);
+
+impl Asked {
+    fn of(env: &TestEnv) -> Self {
+        let asked = Self::default();
+        let counted = asked.clone();
+        env.set_faults(move |request: &Request| {
+            let Request { verb, resource, subresource, user_agent, .. } = request;
+            if user_agent.starts_with("leasehold/") && !matches!(*verb, "list" | "watch") {
+                let what = format!("{verb} {resource}/{subresource}");
+                *counted.0.lock().unwrap().entry(what).or_default() += 1;
+            }
+            Fault::None
+        });
+        asked
+    }
+
+    /// What was asked since the last time.
+    fn taken(&self) -> BTreeMap<String, usize> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+/// Nothing is asked in an hour, nor by a manager that comes new.
+async fn rests(env: &mut TestEnv, name: &str, asked: &Asked) {
+    env.pass(Duration::from_secs(3_600)).await;
+    env.stop().await;
+    env.run(controllers::build(name, 4));
+    env.pass(Duration::from_secs(600)).await;
+    assert_eq!(asked.taken(), BTreeMap::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_posts_are_a_thousand_writes_and_events() {
+    let mut env = TestEnv::builder().crds(controllers::crds()).start().await;
+    let posts: Api<BlogPost> = env.api("default");
+    for number in 0..MANY {
+        let spec = BlogPostSpec { title: format!("Post {number}"), author: "A".to_owned() };
+        let post = BlogPost::new(&format!("post-{number}"), spec);
+        posts.create(&PostParams::default(), &post).await.unwrap();
+    }
+    let asked = Asked::of(&env);
+    env.run(controllers::build("blogpost", 4));
+    env.pass(AMPLE).await;
+    let published = |post: &BlogPost| post.status.as_ref()?.published_at.clone();
+    let posts = posts.list(&ListParams::default()).await.unwrap().items;
+    assert!(posts.iter().all(|post| published(post).is_some()));
+    let once = asked.taken();
+    let expected = [("create events/", MANY), ("update blogposts/status", MANY)];
+    assert_eq!(once, expected.map(|(what, count)| (what.to_owned(), count)).into());
+    rests(&mut env, "blogpost", &asked).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_annotated_config_maps_restart_what_they_name_once_each() {
+    const DEPLOYMENTS: usize = 100;
+    let mut env = TestEnv::builder().start().await;
+    let maps: Api<ConfigMap> = env.api("default");
+    for number in 0..DEPLOYMENTS {
+        let name = format!("app-{number}");
+        let template = json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": [
+            {"name": "app", "image": "app:1"},
+        ]}});
+        let deployment = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"app": name}}, "template": template},
+        });
+        env.apply(&deployment.to_string()).await;
+    }
+    for number in 0..MANY {
+        let selector = format!("app=app-{number}");
+        let map = serde_json::from_value(json!({
+            "metadata": {"name": format!("map-{number}"), "annotations": {RESTART_PODS: selector}},
+            "data": {"version": "1"},
+        }));
+        maps.create(&PostParams::default(), &map.unwrap()).await.unwrap();
+    }
+    let asked = Asked::of(&env);
+    env.run(controllers::build("restart-pods", 4));
+    let restarts = async |env: &TestEnv| {
+        env.pass(AMPLE).await;
+        let maps = maps.list(&ListParams::default()).await.unwrap().items;
+        let records: Vec<_> = maps.iter().map(record).collect();
+        assert!(records.iter().all(|record| record.hash.is_some() && record.pending.is_none()));
+        records.iter().map(|record| record.restarts).sum::<i64>()
+    };
+    assert_eq!(restarts(&env).await, 0);
+    let first = asked.taken();
+    assert_eq!(first["patch configmaps/"], MANY, "{first:?}");
+    assert!(first.values().sum::<usize>() <= 2 * MANY, "each is read once more: {first:?}");
+
+    for number in 0..MANY {
+        let change = Patch::Merge(json!({"data": {"version": "2"}}));
+        maps.patch(&format!("map-{number}"), &PatchParams::default(), &change).await.unwrap();
+    }
+    assert_eq!(restarts(&env).await, DEPLOYMENTS as i64);
+    let change = asked.taken();
+    println!("for a change of each of {MANY} ConfigMaps: {change:?}");
+    assert_eq!(change["patch deployments/"], DEPLOYMENTS, "the others name no Pods: {change:?}");
+    assert_eq!(change["patch configmaps/"], 2 * MANY, "decided and done: {change:?}");
+    let deployments: Api<Deployment> = env.api("default");
+    for deployment in deployments.list(&ListParams::default()).await.unwrap() {
+        assert_eq!(deployment.metadata.generation, Some(2), "changed once");
+    }
+    rests(&mut env, "restart-pods", &asked).await;
+}

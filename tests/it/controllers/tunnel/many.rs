@@ -1,0 +1,135 @@
+//! Many Tunnels: none is left over, and no provider is asked more than it takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use controllers::tunnel::names::{CLUSTER_TAG, TUNNEL_TAG};
+use kube::api::{DeleteParams, ListParams};
+use leasehold::testing::cloud::{Machines, Trouble};
+use serde_json::json;
+
+use super::{DIGITALOCEAN, HETZNER, NAMESPACE, World, ingress, lagging, world};
+
+impl World {
+    /// Services that ask for an address.
+    async fn make(&self, services: usize) {
+        for number in 0..services {
+            let service = json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": format!("web-{number}"), "namespace": NAMESPACE},
+                "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+            });
+            self.env.apply(&service.to_string()).await;
+        }
+    }
+
+    /// How many different ones Services have.
+    async fn addresses(&self) -> usize {
+        let services = self.services().list(&ListParams::default()).await.unwrap();
+        services.items.iter().filter_map(ingress).collect::<BTreeSet<_>>().len()
+    }
+}
+
+/// What a seed makes of one request: mostly nothing.
+fn drawn(rng: &mut fastrand::Rng) -> Trouble {
+    match rng.u32(0..40) {
+        0 => Trouble::Unsent,
+        1 => Trouble::Unheard,
+        2 => Trouble::Refuse(500),
+        3 => Trouble::Refuse(503),
+        4 => Trouble::Refuse(429),
+        5..10 => Trouble::Delay(Duration::from_millis(rng.u64(50..3_000))),
+        _ => Trouble::None,
+    }
+}
+
+/// Two hundred Services come and go while answers are late, lost and refused, lists lag, and the
+/// manager is replaced in between.
+#[tokio::test(start_paused = true)]
+async fn many_come_and_go_under_troubles_and_no_host_is_left_over() {
+    const SERVICES: usize = 200;
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    println!("SEED={seed}");
+    let lag = Duration::from_secs(10);
+    let mut world = world("hetzner", HETZNER, lagging(lag)).await;
+    let now = world.env.now();
+    let foreign =
+        [(CLUSTER_TAG.to_owned(), "other".to_owned()), (TUNNEL_TAG.to_owned(), "x".into())];
+    let foreign = world.cloud.machines(|machines| {
+        machines.create("foreign", "fsn1", foreign.into(), true, now).unwrap().id
+    });
+    let rng = Mutex::new(fastrand::Rng::with_seed(seed));
+    world.cloud.set_trouble(move |_| drawn(&mut rng.lock().unwrap()));
+    world.run();
+    world.make(SERVICES).await;
+    // Some are deleted while they are being made, the manager is replaced, the rest come to an end.
+    world.env.pass(Duration::from_secs(120)).await;
+    for number in 0..SERVICES / 4 {
+        let name = format!("web-{number}");
+        world.services().delete(&name, &DeleteParams::default()).await.unwrap();
+    }
+    world.env.stop().await;
+    world.run();
+    for _ in 0..240 {
+        if world.addresses().await == SERVICES - SERVICES / 4 {
+            break;
+        }
+        world.env.pass(Duration::from_secs(60)).await;
+    }
+    assert_eq!(world.addresses().await, SERVICES - SERVICES / 4, "each has an address of its own");
+    for number in SERVICES / 4..SERVICES {
+        let name = format!("web-{number}");
+        world.services().delete(&name, &DeleteParams::default()).await.unwrap();
+    }
+    for _ in 0..240 {
+        if world.tunnels().list(&ListParams::default()).await.unwrap().items.is_empty() {
+            break;
+        }
+        world.env.pass(Duration::from_secs(60)).await;
+    }
+    let left = world.tunnels().list(&ListParams::default()).await.unwrap().items;
+    assert!(left.is_empty(), "{left:#?}");
+    assert_eq!(world.hosts(), [foreign], "none is left over, and another's is untouched");
+}
+
+/// A thousand come at once: the provider makes them at the pace it allows, and those that run are
+/// looked at together, also by a manager that comes new.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_are_made_at_the_provider_s_pace_and_looked_at_together() {
+    const SERVICES: usize = 1_000;
+    // What DigitalOcean takes in an hour.
+    const HOURLY: usize = 5_000;
+    let mut machines = Machines::default();
+    machines.quota = SERVICES;
+    let mut world = world("digitalocean", DIGITALOCEAN, machines).await;
+    let asked = Arc::new(Mutex::new(BTreeMap::<i64, usize>::new()));
+    let (hours, clock) = (Arc::clone(&asked), world.env.clock());
+    world.cloud.set_trouble(move |_| {
+        *hours.lock().unwrap().entry(clock.wall().as_second() / 3_600).or_default() += 1;
+        Trouble::None
+    });
+    world.make(SERVICES).await;
+    world.run();
+    for _ in 0..24 {
+        if world.addresses().await == SERVICES {
+            break;
+        }
+        world.env.pass(Duration::from_secs(600)).await;
+    }
+    assert_eq!(world.addresses().await, SERVICES);
+    let made = std::mem::take(&mut *asked.lock().unwrap());
+    assert!(made.values().all(|hour| *hour <= HOURLY), "{made:?}");
+
+    // Those that came last are told that their client is up when they have had their turn.
+    world.env.pass(Duration::from_secs(1_800)).await;
+    let writes = world.env.server().history().len();
+    world.env.pass(Duration::from_secs(3_600)).await;
+    world.env.stop().await;
+    world.run();
+    world.env.pass(Duration::from_secs(1_200)).await;
+    let later = asked.lock().unwrap().clone();
+    println!("requests an hour while {SERVICES} are made: {made:?}, and then: {later:?}");
+    assert!(later.values().all(|hour| *hour < SERVICES / 4), "{later:?}");
+    assert_eq!(world.env.server().history().len(), writes, "nothing is written");
+}
