@@ -171,7 +171,7 @@ impl Reconciler for Sizer {
             return Ok(Action::Done);
         };
         let status = json!({"capacity": {"storage": "1Gi"}, "conditions": null});
-        ctx.patch_status(&*claim, status).await?.expect("it is not gone");
+        assert!(ctx.patch_status(&*claim, status).await?, "it is not gone");
         Ok(Action::Done)
     }
 }

@@ -35,13 +35,16 @@ pub enum Peer {
     ControllerRuntime,
     /// Rust's.
     KubeRs,
-    /// None: a loop that sends the patches.
+    /// None: a loop that sends the patches, over a connection of HTTP/1.1 for each that is under way.
     Bare,
+    /// The same, over the one connection of HTTP/2 that ours has: what is below ours in any case.
+    Shared,
 }
 
 impl Peer {
     /// All of them, in the order of the table.
-    pub const ALL: [Self; 4] = [Self::Leasehold, Self::ControllerRuntime, Self::KubeRs, Self::Bare];
+    pub const ALL: [Self; 5] =
+        [Self::Leasehold, Self::ControllerRuntime, Self::KubeRs, Self::Bare, Self::Shared];
     /// Those that watch.
     pub const CONTROLLERS: [Self; 3] = [Self::Leasehold, Self::ControllerRuntime, Self::KubeRs];
 
@@ -52,13 +55,19 @@ impl Peer {
             Self::ControllerRuntime => "controller-runtime",
             Self::KubeRs => "kube-rs",
             Self::Bare => "bare loop",
+            Self::Shared => "bare loop, HTTP/2",
         }
+    }
+
+    /// Whether it watches nothing.
+    fn is_bare(self) -> bool {
+        matches!(self, Self::Bare | Self::Shared)
     }
 
     /// Its program.
     pub fn program(self, tools: &Tools) -> PathBuf {
         match self {
-            Self::Leasehold => tools.peer_leasehold(),
+            Self::Leasehold | Self::Shared => tools.peer_leasehold(),
             Self::ControllerRuntime => tools.peer_controller_runtime(),
             Self::KubeRs | Self::Bare => tools.peer_kube_rs(),
         }
@@ -151,7 +160,7 @@ impl Running {
     /// If it does not come that far.
     pub async fn settled(arena: &Arena<'_>, peer: Peer, task: Task<'_>) -> Result<Self> {
         let mut this = Self::start(arena, peer, task).await?;
-        if peer != Peer::Bare {
+        if !peer.is_bare() {
             let what = format!("{} to cache {} objects", peer.name(), task.objects);
             wait::until(DEADLINE, &what, async || {
                 Ok((this.count().await? >= task.objects).then_some(()))
@@ -166,7 +175,7 @@ impl Running {
         fs::create_dir_all(arena.scene.logs())?;
         let log = arena.scene.logs().join(format!("{}.log", peer.name()));
         let log = File::options().create(true).append(true).open(log)?;
-        let mode = if peer == Peer::Bare { "bare" } else { task.mode };
+        let mode = if peer.is_bare() { "bare" } else { task.mode };
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .arg(peer.program(arena.scene.tools()))
@@ -248,7 +257,7 @@ impl Running {
     pub async fn reconcile_all(&mut self, arena: &Arena<'_>) -> Result<f64> {
         let number = arena.next_number();
         match self.peer {
-            Peer::Bare => self.ask(&format!("trigger {number}")).await?,
+            peer if peer.is_bare() => self.ask(&format!("trigger {number}")).await?,
             _ => arena.pull_trigger(number).await?,
         }
         let done = |line| match line {

@@ -1,18 +1,19 @@
 //! The small controller of `cargo xtask bench` on kube-rs's `Controller`; and, as mode `bare`, a
-//! loop that sends the same patches through `kube-client` and does nothing else.
+//! loop that sends the same patches through `kube-client`'s own connections and does nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use kube_runtime::controller::{Action, Config};
 use kube_runtime::reflector::{ObjectRef, store};
 use kube_runtime::{Controller, WatchStreamExt as _, predicates, watcher};
+use peer::bare;
 use peer::bench::{self, Bench};
 use peer::lines::{Line, Request, Requests, say};
 use peer::{Args, Mode, Tally, clock, heap_bytes};
@@ -44,7 +45,7 @@ async fn main() -> Result<()> {
         match request {
             Request::Count => say(Line::Counted { objects: count() }),
             Request::Heap => say(Line::Heap { bytes: heap_bytes(), cache_bytes: None }),
-            Request::Trigger(trigger) => bare(&client, &args, trigger).await?,
+            Request::Trigger(trigger) => bare::patch_all(&client, &args, trigger).await?,
         }
     }
     Ok(())
@@ -104,22 +105,4 @@ async fn reconcile(bench: Arc<Bench>, this: Arc<Reconcile>) -> kube::Result<Acti
         _ => {}
     }
     Ok(Action::await_change())
-}
-
-/// Patches every object, so many at once.
-async fn bare(client: &Client, args: &Args, trigger: u64) -> Result<()> {
-    let api = Api::<Bench>::namespaced(client.clone(), &args.namespace);
-    let tally = Arc::new(Tally::new(args.objects));
-    tally.begin(trigger);
-    let patches = stream::iter((0..args.objects).map(|index| {
-        let (api, tally, name) = (api.clone(), Arc::clone(&tally), bench::name(index));
-        // As tasks, like the reconciles of the others.
-        tokio::spawn(async move {
-            let patch = Patch::Merge(bench::patch(trigger));
-            api.patch_status(&name, &PatchParams::default(), &patch).await?;
-            tally.record(&name, trigger);
-            anyhow::Ok(())
-        })
-    }));
-    patches.buffer_unordered(args.workers).map(|joined| joined?).try_collect().await
 }

@@ -1,15 +1,21 @@
 //! The small controller of `cargo xtask bench` on Leasehold: the whole manager, as a user runs it,
-//! with the workload cluster as its home.
+//! with the workload cluster as its home; and, as mode `bare`, a loop that sends the same patches over
+//! the connection that the manager would use and does nothing else.
 
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
+use clusters::Access;
+use clusters::connect::{Connector, Role};
 use engine::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler, predicate};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::config::Kubeconfig;
+use leasehold::clock::SystemClock;
 use leasehold::config::{ClusterSources, Config, Home, KubeconfigSource};
 use leasehold::{Departure, Manager};
 use model::ObjectKey;
+use peer::bare;
 use peer::bench::{self, Bench};
 use peer::lines::{Line, Request, Requests, say};
 use peer::{Args, Mode, Tally, clock, heap_bytes};
@@ -82,6 +88,9 @@ fn reconciling(args: &Args) -> ControllerSpec {
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
+    if args.mode == Mode::Bare {
+        return bare(&args).await;
+    }
     let mut requests = Requests::listen();
     let home = Home::Kubeconfig {
         path: args.home.clone().unwrap_or_else(|| args.kubeconfig.clone()),
@@ -112,6 +121,24 @@ async fn main() -> Result<()> {
         Departure::HandedOver => Ok(()),
         Departure::Abandoned => anyhow::bail!("left without handing over"),
     }
+}
+
+/// The patches alone.
+async fn bare(args: &Args) -> Result<()> {
+    let mut requests = Requests::listen();
+    let kubeconfig = Arc::new(Kubeconfig::read_from(&args.kubeconfig)?);
+    let context = kubeconfig.current_context.clone().context("no current context")?;
+    let access = Access::Kubeconfig { kubeconfig, context: context.into() };
+    let connector = Connector::new(Role::Workload, Arc::new(SystemClock));
+    let client = connector.client(NAME, &access).await?;
+    while let Some(request) = requests.next().await? {
+        match request {
+            Request::Count => say(Line::Counted { objects: 0 }),
+            Request::Heap => say(Line::Heap { bytes: heap_bytes(), cache_bytes: None }),
+            Request::Trigger(trigger) => bare::patch_all(&client, args, trigger).await?,
+        }
+    }
+    Ok(())
 }
 
 /// A gauge, summed over its series.

@@ -19,6 +19,7 @@ use std::alloc::System;
 use cap::Cap;
 
 mod args;
+pub mod bare;
 pub mod bench;
 pub mod clock;
 pub mod lines;

@@ -1,0 +1,32 @@
+//! A loop that sends the patches of a reconcile and does nothing else: what they cost at least.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+
+use crate::bench::{self, Bench};
+use crate::{Args, Tally};
+
+/// Patches every object, so many at once.
+///
+/// # Errors
+/// If a patch is refused.
+pub async fn patch_all(client: &Client, args: &Args, trigger: u64) -> Result<()> {
+    let api = Api::<Bench>::namespaced(client.clone(), &args.namespace);
+    let tally = Arc::new(Tally::new(args.objects));
+    tally.begin(trigger);
+    let patches = stream::iter((0..args.objects).map(|index| {
+        let (api, tally, name) = (api.clone(), Arc::clone(&tally), bench::name(index));
+        // As tasks, like the reconciles of the others.
+        tokio::spawn(async move {
+            let patch = Patch::Merge(bench::patch(trigger));
+            api.patch_status(&name, &PatchParams::default(), &patch).await?;
+            tally.record(&name, trigger);
+            anyhow::Ok(())
+        })
+    }));
+    patches.buffer_unordered(args.workers).map(|joined| joined?).try_collect().await
+}
