@@ -6,9 +6,11 @@ use std::fmt::Write;
 
 /// The error and every cause below it, joined by `": "`.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let error = unwrapped(error);
     let mut text = one(error);
     let mut source = below(error);
     while let Some(cause) = source {
+        let cause = unwrapped(cause);
         let cause_text = one(cause);
         // Foreign errors often repeat their source; say it once.
         if !text.ends_with(&cause_text) {
@@ -17,6 +19,14 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
         source = below(cause);
     }
     text
+}
+
+/// The error, or the one in the client library's wrapper, which says nothing but "ServiceError".
+fn unwrapped<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
+    match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Service(inner)) => unwrapped(&**inner),
+        _ => error,
+    }
 }
 
 /// The error by itself. An API server's answer is told in its own words: the client library's
@@ -54,6 +64,13 @@ mod tests {
             kube::core::Status::failure("members is forbidden", "Forbidden").with_code(403);
         let error = Refused(kube::Error::Api(Box::new(status)));
         assert_eq!(chain(&error), "list members: the API server answers 403: members is forbidden");
+    }
+
+    #[test]
+    fn the_client_librarys_wrapper_is_left_out() {
+        let below = kube::Error::Service(Outer(std::io::Error::other("refused")).into());
+        assert_eq!(chain(&below), "list pods in east: refused");
+        assert_eq!(chain(&Refused(below)), "list members: list pods in east: refused");
     }
 
     #[derive(Debug, thiserror::Error)]

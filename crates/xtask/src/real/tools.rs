@@ -368,7 +368,6 @@ fn rathole() -> Build {
         "install",
         "rathole",
         "--debug",
-        "--locked",
         &version,
         "--no-default-features",
         "--features=server,client,noise",
