@@ -9,11 +9,11 @@ use kube::ResourceExt;
 use super::FINALIZER;
 use super::api::{DeletionPolicy, Queue};
 use super::client::TO_LOOK;
-use super::credentials::Place;
+use super::credentials::{Place, Sessions};
 use super::desired::source;
 use super::name::{OWNER_TAG, owner};
 use super::plan::{Ending, ending};
-use super::reconcile::{QueueReconciler, record};
+use super::record::record;
 use super::status::{Again, Outcome};
 use super::turn::{Stop, Turn, WAIT};
 
@@ -22,7 +22,7 @@ pub const ABANDON: &str = "leasehold.dev/abandon";
 
 /// Ends it, or says what is waited for.
 pub(super) async fn end(
-    reconciler: &QueueReconciler,
+    sessions: &Sessions,
     ctx: &Context,
     queue: &Queue,
 ) -> Result<Action, ReconcileError> {
@@ -39,7 +39,7 @@ pub(super) async fn end(
             let note = format!("queue {name} is kept, for spec.deletionPolicy is Retain");
             Some(Event::normal(queue, "Retained", "Delete", note))
         }
-        None => match delete(reconciler, ctx, queue, &name).await {
+        None => match delete(sessions, ctx, queue, &name).await {
             Ok(event) => event,
             Err(Stop::Error(error)) => return Err(error),
             Err(Stop::Outcome(outcome)) => return wait(ctx, queue, *outcome).await,
@@ -62,7 +62,7 @@ fn left(queue: &Queue) -> Option<Left> {
 }
 
 async fn delete<'a>(
-    reconciler: &QueueReconciler,
+    sessions: &Sessions,
     ctx: &Context,
     queue: &'a Queue,
     name: &str,
@@ -76,7 +76,7 @@ async fn delete<'a>(
     let namespace = queue.namespace().unwrap_or_default();
     let source = source(spec).map_err(invalid)?;
     // What the deletion takes beyond the look is not known before.
-    let session = reconciler.sessions.open(ctx, &namespace, source, place, TO_LOOK).await;
+    let session = sessions.open(ctx, &namespace, source, place, TO_LOOK).await;
     let session = session.map_err(|unopened| Stop::unopened(unopened, now))?;
     let turn = Turn { ctx, session, now };
 

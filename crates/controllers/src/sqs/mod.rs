@@ -2,8 +2,9 @@
 //!
 //! In data order: [`api`] is what users write; [`desired`] is that as SQS says it, under a name by
 //! [`name`]; [`plan`] compares it with what is there; [`reconcile`] carries the plan out through
-//! [`client`], `turn` and `credentials` (the manager's own are in its [`environment`]), and `ending` when the object goes; [`status`] says what came
-//! of it; [`schedule`] when to look again.
+//! [`client`], `turn` and `credentials` (the manager's own are in its [`environment`]), and `ending`
+//! when the object goes; [`status`] says what came of it, which `record` writes; [`schedule`] when to
+//! look again.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
@@ -17,6 +18,7 @@ pub mod environment;
 pub mod name;
 pub mod plan;
 pub mod reconcile;
+mod record;
 pub mod schedule;
 pub mod status;
 mod turn;

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use model::ObjectKey;
 
-use super::api::{Queue, QueueStatus};
+use super::api::Queue;
 use super::client::{TO_LOOK, TO_MAKE};
 use super::credentials::{Place, Sessions};
 use super::desired::{Desired, desired, source};
@@ -23,9 +23,8 @@ use super::ending;
 use super::environment::Environment;
 use super::name::OWNER_TAG;
 use super::plan::{Observed, Step, plan};
-use super::status::{
-    Again, Outcome, intent, interval, is_news, next_look, rests_until, says_something_new, status,
-};
+use super::record::record;
+use super::status::{Again, Outcome, intent, rests_until};
 use super::turn::{Stop, Turn, WAIT, announce};
 use super::{FIELD_MANAGER, FINALIZER};
 
@@ -37,7 +36,7 @@ const MAX_STEPS: usize = 4;
 /// Reconciles Queues.
 #[derive(Debug)]
 pub struct QueueReconciler {
-    pub(super) sessions: Sessions,
+    sessions: Sessions,
 }
 
 /// The controller, with this many workers, over connections of its own.
@@ -82,7 +81,7 @@ impl Reconciler for QueueReconciler {
         };
         match ctx.finalizer(&*queue, FINALIZER).await? {
             Lifecycle::Over => Ok(Action::Done),
-            Lifecycle::Ending => ending::end(self, ctx, &queue).await,
+            Lifecycle::Ending => ending::end(&self.sessions, ctx, &queue).await,
             Lifecycle::Live(queue) => self.look(ctx, &queue).await,
         }
     }
@@ -311,30 +310,4 @@ fn target(ctx: &Context, queue: &Queue) -> Result<Target, ReconcileError> {
             Ok(Target::Awaited(why))
         }
     }
-}
-
-/// Writes the status if it says something new, tells of it, and says when to look again.
-pub(super) async fn record(
-    ctx: &Context,
-    queue: &Queue,
-    desired: Option<&Desired>,
-    redrive: Option<&str>,
-    outcome: Outcome,
-) -> Result<Action, ReconcileError> {
-    let now = ctx.now();
-    let after = status(queue, desired, redrive, &outcome, now);
-    let before: Option<&QueueStatus> = queue.status.as_ref();
-    if is_news(before, &after, interval(queue)) {
-        let warning = match &outcome {
-            Outcome::Invalid(invalid) => Some(("Invalid", invalid.to_string())),
-            Outcome::Held { reason, message, .. } => Some((*reason, message.clone())),
-            Outcome::Synced { .. } => None,
-        };
-        if let Some((reason, note)) = warning.filter(|_| says_something_new(before, &after)) {
-            ctx.publish(Event::warning(queue, reason, "Reconcile", note)).await;
-        }
-        ctx.update_status(&Queue { status: Some(after), ..queue.clone() }).await?;
-    }
-    let after = |then: Timestamp| Action::RequeueAfter(then.duration_since(now).unsigned_abs());
-    Ok(next_look(queue, &outcome, now).map_or(Action::Done, after))
 }

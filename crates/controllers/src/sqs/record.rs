@@ -1,0 +1,34 @@
+//! What came of a reconcile, told: the status, an Event, and when to look again. Shell.
+
+use engine::{Action, Context, Event, ReconcileError};
+use jiff::Timestamp;
+
+use super::api::{Queue, QueueStatus};
+use super::desired::Desired;
+use super::status::{Outcome, interval, is_news, next_look, says_something_new, status};
+
+/// Writes the status if it says something new, tells of it, and says when to look again.
+pub(super) async fn record(
+    ctx: &Context,
+    queue: &Queue,
+    desired: Option<&Desired>,
+    redrive: Option<&str>,
+    outcome: Outcome,
+) -> Result<Action, ReconcileError> {
+    let now = ctx.now();
+    let after = status(queue, desired, redrive, &outcome, now);
+    let before: Option<&QueueStatus> = queue.status.as_ref();
+    if is_news(before, &after, interval(queue)) {
+        let warning = match &outcome {
+            Outcome::Invalid(invalid) => Some(("Invalid", invalid.to_string())),
+            Outcome::Held { reason, message, .. } => Some((*reason, message.clone())),
+            Outcome::Synced { .. } => None,
+        };
+        if let Some((reason, note)) = warning.filter(|_| says_something_new(before, &after)) {
+            ctx.publish(Event::warning(queue, reason, "Reconcile", note)).await;
+        }
+        ctx.update_status(&Queue { status: Some(after), ..queue.clone() }).await?;
+    }
+    let after = |then: Timestamp| Action::RequeueAfter(then.duration_since(now).unsigned_abs());
+    Ok(next_look(queue, &outcome, now).map_or(Action::Done, after))
+}
