@@ -37,7 +37,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("loadtest", &["apiserver"]),
     ("peer", &[]),
     ("peer-kube-rs", &["peer"]),
-    ("peer-leasehold", &["engine", "leasehold", "model", "peer", "telemetry"]),
+    ("peer-leasehold", &["clusters", "engine", "leasehold", "model", "peer", "telemetry"]),
 ];
 /// May import any of ours.
 const UNBOUND: &str = "tests";

@@ -119,9 +119,6 @@ impl ControlPlane {
                 "etcd",
                 &[
                     format!("--data-dir={}", parts.dir.join("etcd").display()),
-                    // Whatever is killed here, the machine is not: a disk that is busy with other
-                    // things must not be what is measured.
-                    "--unsafe-no-fsync".to_owned(),
                     format!("--listen-client-url={etcd}"),
                     format!("--listen-peer-url=http://127.0.0.1:{}", free_port()?),
                 ],

@@ -122,12 +122,12 @@ async fn a_thousand_are_made_at_the_provider_s_pace_and_looked_at_together() {
     assert!(made.values().all(|hour| *hour <= HOURLY), "{made:?}");
 
     // Those that came last are told that their client is up when they have had their turn.
-    world.env.pass(Duration::from_secs(1_800)).await;
+    world.env.pass(Duration::from_secs(1_500)).await;
     let writes = world.env.server().history().len();
-    world.env.pass(Duration::from_secs(3_600)).await;
+    world.env.pass(Duration::from_secs(1_800)).await;
     world.env.stop().await;
     world.run();
-    world.env.pass(Duration::from_secs(1_200)).await;
+    world.env.pass(Duration::from_secs(900)).await;
     let later = asked.lock().unwrap().clone();
     println!("requests an hour while {SERVICES} are made: {made:?}, and then: {later:?}");
     assert!(later.values().all(|hour| *hour < SERVICES / 4), "{later:?}");
