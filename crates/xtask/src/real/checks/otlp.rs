@@ -35,6 +35,14 @@ pub async fn run(scene: &Scene) -> Result<()> {
     let telemetry = json!({"telemetry": {"otlp": {"endpoint": endpoint, "sampleRatio": 1.0}}});
     let mut manager = Manager::start(scene, "replica-0", &plane, &[&plane], &telemetry)?;
     plane.kubectl.apply(&load::manifests(SETS, "example.test/web:1")).await?;
+    // What is there when a member begins is listed: only what changes later comes as watch events.
+    let outcome = wait::until(DEADLINE, "the first reconcile", async || {
+        manager.check_alive()?;
+        let spans = spans(&fs::read_to_string(&file).unwrap_or_default());
+        Ok(spans.values().any(|span| span.name == "reconcile").then_some(()))
+    });
+    outcome.await.with_context(|| format!("the collector received {}", names(&file)))?;
+    plane.kubectl.apply(&load::manifests(SETS, "example.test/web:2")).await?;
 
     let mut found = Vec::new();
     let outcome = wait::until(DEADLINE, "a trace of the whole way", async || {
