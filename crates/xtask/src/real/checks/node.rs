@@ -14,7 +14,7 @@ use crate::real::control_plane::{ControlPlane, Spec};
 use crate::real::helm::{Helm, chart};
 use crate::real::image::{AUTHORITIES, Image, PAUSE};
 use crate::real::load::{self, Load, Target};
-use crate::real::manager::{self, NAMESPACE};
+use crate::real::manager::{self, NAMESPACE, Shards};
 use crate::real::node::Node;
 use crate::real::process::Launcher;
 use crate::real::wait::{self, Stopwatch};
@@ -36,6 +36,12 @@ const RELEASE: &str = "leasehold";
 /// Who the replicas are in their own cluster, and in the other.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:leasehold-system:leasehold";
 const REMOTE_USER: &str = "fleet-manager";
+
+/// Whether these are all shards. On a machine that is busy with other things reconciles take long, and
+/// a cluster may weigh enough to be divided.
+fn are_all(shards: &Shards) -> bool {
+    shards.owners.len() >= SHARDS
+}
 
 /// The two clusters.
 struct Stage {
@@ -125,18 +131,20 @@ impl Stage {
     /// Waits until the replicas share all shards and every Pod is ready.
     async fn settled(&self) -> Result<BTreeMap<String, Value>> {
         let client = &self.node.control.client;
-        wait::until(DEADLINE, "every shard to be owned by a ready Pod", async || {
+        let mut last = String::new();
+        let outcome = wait::until(DEADLINE, "every shard to be owned by a ready Pod", async || {
             let shards = manager::shards(client).await?;
             let pods = self.pods().await?;
             let ready = pods.values().filter(|pod| load::holds(pod, "Ready")).count();
             let ours = |owner: &str| pods.keys().any(|pod| owner.starts_with(pod.as_str()));
             let settled = shards.unsettled == 0
-                && shards.owners.len() == SHARDS
+                && are_all(&shards)
                 && shards.owners.iter().all(|(_, owner)| ours(owner))
                 && (ready, pods.len()) == (REPLICAS, REPLICAS);
+            last = format!("{shards:?}; {ready} ready of {:?}", pods.keys());
             Ok(settled.then_some(pods))
-        })
-        .await
+        });
+        outcome.await.with_context(|| format!("at last: {last}"))
     }
 
     /// The replicas' Pods by name, those on their way out included.
@@ -188,7 +196,7 @@ impl Stage {
             wait::until(DEADLINE, &what, async || {
                 let shards = manager::shards(&self.node.control.client).await?;
                 let gone = shards.owners.iter().all(|(_, owner)| *owner != member);
-                Ok((gone && shards.owners.len() == SHARDS).then_some(()))
+                Ok((gone && are_all(&shards)).then_some(()))
             })
             .await?;
             println!("a Pod was killed with SIGKILL; its shards had new owners after {watch}");
