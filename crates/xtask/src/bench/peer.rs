@@ -55,7 +55,7 @@ impl Peer {
             Self::ControllerRuntime => "controller-runtime",
             Self::KubeRs => "kube-rs",
             Self::Bare => "bare loop",
-            Self::Shared => "bare loop, HTTP/2",
+            Self::Shared => "bare loop over h2",
         }
     }
 
