@@ -5,9 +5,8 @@ use std::time::Duration;
 use controllers::restartpods::annotation::{RECORD, RESTART_PODS, Record, record};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use leasehold::testing::TestEnv;
 use serde_json::{Value, json};
 
@@ -67,8 +66,7 @@ async fn generation(env: &TestEnv) -> i64 {
 }
 
 async fn warnings(env: &TestEnv) -> Vec<String> {
-    let events: Api<Event> = env.api("default");
-    let events = events.list(&ListParams::default()).await.unwrap().items.into_iter();
+    let events = super::events(env, "default").await.into_iter();
     let warnings = events.filter(|event| event.type_.as_deref() == Some("Warning"));
     warnings.filter_map(|event| event.note).collect()
 }

@@ -6,13 +6,13 @@ use apiserver::faults::{Fault, Request};
 use controllers::TDSet;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use leasehold::testing::TestEnv;
 use serde_json::json;
 
 use super::crash::at_every_write;
+use super::reasons;
 
 const NAME: &str = "tdset-hello-world";
 const NAMESPACE: &str = "temp";
@@ -55,14 +55,6 @@ async fn replicas(env: &TestEnv, expect: i32) -> Deployment {
     env.until_object(&deployments(env), NAME, |found| found.spec.replicas == Some(expect)).await
 }
 
-async fn reasons(env: &TestEnv) -> Vec<String> {
-    let events: Api<Event> = env.api(NAMESPACE);
-    let events = events.list(&ListParams::default()).await.unwrap();
-    let mut reasons: Vec<_> = events.items.into_iter().filter_map(|event| event.reason).collect();
-    reasons.sort();
-    reasons
-}
-
 async fn merge<K>(api: &Api<K>, patch: serde_json::Value)
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
@@ -88,7 +80,7 @@ async fn the_example_converges_and_follows_the_hour() {
     replicas(&env, 3).await;
     let late = env.now().duration_since(change).unsigned_abs();
     assert!(env.now() >= change && late < Duration::from_secs(2), "{late:?} late");
-    assert_eq!(reasons(&env).await, ["Created", "Scaled"]);
+    assert_eq!(reasons(&env, NAMESPACE).await, ["Created", "Scaled"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +94,7 @@ async fn a_foreign_scale_is_put_right_and_other_fields_are_left() {
     let found = replicas(&env, 5).await;
     let kept = found.spec.template.metadata.unwrap().annotations.unwrap();
     assert_eq!(kept["restarted"], "now");
-    assert_eq!(reasons(&env).await, ["Created", "ScaleRestored"]);
+    assert_eq!(reasons(&env, NAMESPACE).await, ["Created", "ScaleRestored"]);
 }
 
 /// The status goes from settled to rolling out and back while the cache still shows the first: the

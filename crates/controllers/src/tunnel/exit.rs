@@ -101,19 +101,18 @@ impl Exit {
             file("/usr/local/sbin/leasehold-exit", "0755", &install()),
             file("/etc/systemd/system/leasehold-exit.service", "0644", &unit),
         ];
-        let mut commands = vec![
-            json!(["systemctl", "daemon-reload"]),
-            json!(["systemctl", "enable", "--now", "leasehold-exit.service"]),
-        ];
+        let mut commands = Vec::new();
         if self.ports.iter().any(|port| port.port == DNS) {
             // The machine's own resolver listens there
             // (<https://www.freedesktop.org/software/systemd/man/latest/resolved.conf.html>).
             let silent = "[Resolve]\nDNSStubListener=no\n";
             files.push(file("/etc/systemd/resolved.conf.d/leasehold-exit.conf", "0644", silent));
-            let servers = ["/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"];
-            commands.insert(0, json!(["ln", "-sf", servers[0], servers[1]]));
-            commands.insert(1, json!(["systemctl", "restart", "systemd-resolved.service"]));
+            let servers = "/run/systemd/resolve/resolv.conf";
+            commands.push(json!(["ln", "-sf", servers, "/etc/resolv.conf"]));
+            commands.push(json!(["systemctl", "restart", "systemd-resolved.service"]));
         }
+        commands.push(json!(["systemctl", "daemon-reload"]));
+        commands.push(json!(["systemctl", "enable", "--now", "leasehold-exit.service"]));
         let config = json!({"write_files": files, "runcmd": commands});
         format!("#cloud-config\n{config}\n")
     }

@@ -1,5 +1,6 @@
 //! Replicas of the product as processes of this machine: `leasehold run`, the release binary.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use kube::Client;
+use model::{Range, ShardId};
 use serde_json::{Value, json};
 
 use super::control_plane::{ControlPlane, free_port};
@@ -176,6 +178,24 @@ pub async fn shards(home: &Client) -> Result<Shards> {
         }
     }
     Ok(shards)
+}
+
+impl Shards {
+    /// How many controller groups of a cluster have an owner for each of their objects, by one shard or
+    /// by several that divide them.
+    ///
+    /// # Errors
+    /// If a shard has no name of a shard.
+    pub fn whole(&self) -> Result<usize> {
+        let mut widths = BTreeMap::<_, u128>::new();
+        for (shard, _) in &self.owners {
+            let ShardId { cluster, group, range } = shard.parse()?;
+            let (first, end) = range.bounds();
+            *widths.entry((cluster, group)).or_default() += end - first;
+        }
+        let (first, end) = Range::WHOLE.bounds();
+        Ok(widths.into_values().filter(|width| *width == end - first).count())
+    }
 }
 
 /// Waits until exactly `count` shards are owned and settled, by living replicas of `managers`

@@ -19,9 +19,8 @@ use controllers::sqs::environment::Environment;
 use engine::ControllerSpec;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use leasehold::demo::standin::sqs::{Answer, Sqs, changes};
 use leasehold::testing::{TestEnv, TokioClock};
 use model::Clock;
@@ -262,8 +261,7 @@ pub async fn ready(env: &TestEnv, name: &str) -> Queue {
 
 /// The notes of all Events with this reason.
 pub async fn events(env: &TestEnv, reason: &str) -> Vec<String> {
-    let events: Api<Event> = env.api(NAMESPACE);
-    let found = events.list(&ListParams::default()).await.unwrap().items.into_iter();
+    let found = super::super::events(env, NAMESPACE).await.into_iter();
     let found = found.filter(|event| event.reason.as_deref() == Some(reason));
     found.filter_map(|event| event.note).collect()
 }

@@ -10,7 +10,6 @@ use controllers::tunnel::{Settings, controllers as parts};
 use http::{Method, Request};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
-use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use leasehold::testing::TestEnv;
@@ -18,6 +17,7 @@ use leasehold::testing::cloud::{Cloud, Machines, Trouble};
 use serde_json::{Value, json};
 
 use super::crash::{Crash, Fate, at_every_write};
+use super::reasons;
 
 mod many;
 
@@ -143,14 +143,6 @@ where
     api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
-async fn reasons(env: &TestEnv) -> Vec<String> {
-    let events: Api<Event> = env.api(NAMESPACE);
-    let events = events.list(&ListParams::default()).await.unwrap();
-    let mut reasons: Vec<_> = events.items.into_iter().filter_map(|event| event.reason).collect();
-    reasons.sort();
-    reasons
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_example_gets_an_address_at_either_provider_and_gives_it_back() {
     for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
@@ -208,7 +200,7 @@ async fn a_host_that_is_lost_or_switched_off_is_replaced() {
         let after = world.served().await.status.unwrap().host_id;
         assert_ne!(after, before, "{told}");
         assert_eq!(world.hosts().len(), 1);
-        assert!(reasons(&world.env).await.contains(&told.to_owned()));
+        assert!(reasons(&world.env, NAMESPACE).await.contains(&told.to_owned()));
         before = after;
     }
 }
@@ -239,7 +231,7 @@ async fn other_ports_or_keys_are_another_host_and_it_is_said() {
         assert_eq!(world.hosts(), [new.host_id.unwrap().parse::<u64>().unwrap()]);
         before = after;
     }
-    assert!(reasons(&world.env).await.contains(&"ExitChanged".to_owned()));
+    assert!(reasons(&world.env, NAMESPACE).await.contains(&"ExitChanged".to_owned()));
     let config = world.client_config().await;
     assert!(config.contains("[client.services.udp-53]"), "{config}");
     assert!(config.contains("local_addr = \"nginx-1.default.svc:443\""), "{config}");
@@ -360,7 +352,7 @@ async fn a_tunnel_that_cannot_be_cleaned_up_says_so_and_may_be_abandoned() {
     )
     .await;
     world.gone().await;
-    assert!(reasons(&world.env).await.contains(&"Abandoned".to_owned()));
+    assert!(reasons(&world.env, NAMESPACE).await.contains(&"Abandoned".to_owned()));
     assert_eq!(world.hosts().len(), 1, "left behind, as was said");
 
     // With a token that works again, the sweep finds it; another cluster's is none of ours.
