@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use memchr::memchr2;
 use serde::Deserialize;
 
+use super::brackets;
 use super::header::HeaderError;
 use super::recipe::Strip;
 use super::scan::Scan;
@@ -96,24 +97,14 @@ impl<'a> Pass<'a, '_> {
 
     /// Steps over an object or array, however deep.
     fn nested(&mut self) -> Result<(), HeaderError> {
-        let bytes = self.text.as_bytes();
-        let mut depth = 0_usize;
-        while let Some(byte) = bytes.get(self.at) {
-            match byte {
-                b'"' => {
-                    self.string()?;
-                    continue;
-                }
-                b'{' | b'[' => depth += 1,
-                b'}' | b']' => depth -= 1,
-                _ => {}
-            }
-            self.at += 1;
-            if depth == 0 {
-                return Ok(());
+        match brackets::end(&self.text.as_bytes()[self.at..]) {
+            Some(len) => self.at += len,
+            None => {
+                self.at = self.text.len();
+                return Err(self.expected("the end of an object or array"));
             }
         }
-        Err(self.expected("the end of an object or array"))
+        Ok(())
     }
 
     /// Goes through the members of an object, until `member` breaks off. It is called before each

@@ -1,9 +1,9 @@
 //! One pass over the text of an object: the fields of its header, and the spans to cut out.
 //!
-//! The text has been read as JSON before, as part of a watch line or a list page. So this pass looks
-//! at structure only where it must: it finds members and steps over values. Text that is not JSON
-//! may pass, is stored as it is, and fails when decoded; it never panics and never recurses deeper
-//! than [`MAX_STRIP_DEPTH`].
+//! Nobody has read the text as JSON before, unless it was part of a list page, and this pass looks at
+//! structure only where it must: it finds members and steps over values. Text that is not JSON may
+//! pass, is stored as it is, and fails when decoded; it never panics and never recurses deeper than
+//! [`MAX_STRIP_DEPTH`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -221,13 +221,13 @@ impl Task {
         }
         let verdict = match line {
             Line::Upsert(raw) => {
-                let entry = self.writer.parse(raw).map_err(|error| garbage(&error))?;
+                let entry = self.object(raw, bytes)?;
                 let verdict = self.change(&entry.header.resource_version.to_string());
                 self.upsert(entry, now).await;
                 verdict
             }
             Line::Delete(raw) => {
-                let entry = self.writer.parse(raw).map_err(|error| garbage(&error))?;
+                let entry = self.object(raw, bytes)?;
                 let verdict = self.change(&entry.header.resource_version.to_string());
                 if self.writer.remove(&entry.header.key).is_some() {
                     self.show();
@@ -255,6 +255,19 @@ impl Task {
             self.listed(now).await;
         }
         Ok(())
+    }
+
+    /// Reads the object of a line.
+    fn object(&mut self, raw: &str, line: &[u8]) -> Result<Arc<Entry>, (End, Option<String>)> {
+        self.writer.parse(raw).or_else(|error| {
+            // Whether it is the object at all was not looked at.
+            match wire::strict_line(line).map_err(|error| garbage(&error))? {
+                Line::Upsert(object) | Line::Delete(object) if object != raw => {
+                    self.writer.parse(object).map_err(|error| garbage(&error))
+                }
+                _ => Err(garbage(&error)),
+            }
+        })
     }
 
     /// Tells whoever waits for what it wrote that the store has changed, and up to where it shows

@@ -89,8 +89,29 @@ struct ShardInfo {
     selector: String,
 }
 
-/// Reads one line of a watch.
+/// Reads one line of a watch. What stands around an object is taken off the way API servers write
+/// it, and the object is not looked at; where that cannot be, this is [`strict_line`].
+///
+/// Whoever finds that the object cannot be read asks [`strict_line`] before it gives up: a server
+/// may add members to the line that nobody knows yet.
 pub(crate) fn line(bytes: &[u8]) -> Result<Line<'_>, serde_json::Error> {
+    as_usual(bytes).map_or_else(|| strict_line(bytes), Ok)
+}
+
+/// A line that begins and ends as those with objects usually do.
+fn as_usual(bytes: &[u8]) -> Option<Line<'_>> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let (kind, rest) = text.strip_prefix(r#"{"type":""#)?.split_once('"')?;
+    let object = rest.strip_prefix(r#","object":"#)?.strip_suffix('}')?;
+    match kind {
+        "ADDED" | "MODIFIED" => Some(Line::Upsert(object)),
+        "DELETED" => Some(Line::Delete(object)),
+        _ => None,
+    }
+}
+
+/// Reads one line of a watch as JSON, whatever it looks like.
+pub(crate) fn strict_line(bytes: &[u8]) -> Result<Line<'_>, serde_json::Error> {
     let raw: RawLine<'_> = match serde_json::from_slice(bytes) {
         Ok(raw) => raw,
         // Some proxies put a bare Status into the stream.
@@ -178,6 +199,16 @@ mod tests {
         {
             assert!(line(garbage.as_bytes()).is_err(), "{garbage}");
         }
+    }
+
+    #[test]
+    fn what_stands_around_an_object_may_be_more_than_usual() {
+        let more = br#"{"type":"ADDED","object":{"a":{}},"new":{}}"#;
+        assert_eq!(line(more).unwrap(), Line::Upsert(r#"{"a":{}},"new":{}"#), "taken off at sight");
+        assert_eq!(strict_line(more).unwrap(), Line::Upsert(r#"{"a":{}}"#));
+        let cut_off = br#"{"type":"ADDED","object":{"a":{}}"#;
+        assert_eq!(line(cut_off).unwrap(), Line::Upsert(r#"{"a":{}"#));
+        assert!(strict_line(cut_off).is_err());
     }
 
     #[test]

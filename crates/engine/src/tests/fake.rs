@@ -168,7 +168,7 @@ impl Watch {
     }
 
     pub(super) fn event(&self, kind: &str, object: &Value) {
-        self.text(&json!({"type": kind, "object": object}).to_string());
+        self.text(&format!(r#"{{"type":"{kind}","object":{object}}}"#));
     }
 
     pub(super) fn bookmark(&self, version: u64) {

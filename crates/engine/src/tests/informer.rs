@@ -142,18 +142,27 @@ async fn a_watch_resumes_where_it_was() {
     let second = server.expect(&watch(8)).await.watch();
     second.event("MODIFIED", &config_map("a", 9));
     told(&mut events, "~a@9").await;
-    // A line cut off in the middle, and garbage.
+    // A line that says more than lines do today.
+    let object = config_map("a", 10);
+    second.text(&format!(r#"{{"type":"MODIFIED","object":{object},"more":{{}}}}"#));
+    told(&mut events, "~a@10").await;
+    // Lines cut off in the middle, and garbage.
     second.text("{\"type\":\"MODI");
-    server.expect(&watch(9)).await.drop_connection();
-    server.expect(&watch(9)).await.refuse(500, "InternalError");
+    server
+        .expect(&watch(10))
+        .await
+        .watch()
+        .text(r#"{"type":"MODIFIED","object":{"kind":"ConfigMap"}"#);
+    server.expect(&watch(10)).await.drop_connection();
+    server.expect(&watch(10)).await.refuse(500, "InternalError");
     assert!(informer.shared().condition().error.is_some());
-    let fourth = server.expect(&watch(9)).await.watch();
+    let last = server.expect(&watch(10)).await.watch();
     settle().await;
     assert!(informer.shared().condition().error.is_none(), "it works again");
     // Silence is not trusted for long.
     server.quiet(IDLE_TIMEOUT - Duration::from_secs(5)).await;
-    server.expect(&watch(9)).await;
-    drop(fourth);
+    server.expect(&watch(10)).await;
+    drop(last);
 }
 
 #[tokio::test(start_paused = true)]
