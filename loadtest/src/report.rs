@@ -193,6 +193,7 @@ impl Report {
             writeln!(out, "Beside them, {when}: {dead} that never answer, {flooded} flooded.\n")?;
         }
         let seconds = |value: Option<f64>| value.map_or("none".into(), |v| format!("{v:.3} s"));
+        let millis = |v: Option<f64>| v.map_or("none".into(), |v| format!("{:.2} ms", v * 1e3));
         let Convergence { changes, p50_ms, p99_ms, max_ms } = self.convergence;
         writeln!(out, "| measure | value |\n|---|---|")?;
         writeln!(out, "| all initial objects converged after | {:.1} s |", self.initial_seconds)?;
@@ -211,7 +212,7 @@ impl Report {
         writeln!(
             out,
             "| time in queue, measured clusters | p99 {} |",
-            seconds(self.queue_p99_seconds)
+            millis(self.queue_p99_seconds)
         )?;
         if let Some(calm) = &self.calm {
             let Convergence { changes, p50_ms, p99_ms, max_ms } = calm.convergence;
@@ -219,7 +220,7 @@ impl Report {
                 out,
                 "| before other clusters made trouble, {changes} changes | p50 {p50_ms} ms, p99 {p99_ms} ms, max {max_ms} ms |"
             )?;
-            let queue = seconds(calm.queue_p99_seconds);
+            let queue = millis(calm.queue_p99_seconds);
             writeln!(out, "| time in queue before that | p99 {queue} |")?;
         }
         writeln!(out, "| time in reconcile | p99 {} |", seconds(self.reconcile_p99_seconds))?;

@@ -31,8 +31,11 @@ const RECONCILE_BUCKETS: &[f64] = &[
 ];
 const CLUSTER_RECONCILE_BUCKETS: &[f64] =
     &[0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-const CLUSTER_QUEUE_BUCKETS: &[f64] =
-    &[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+/// Fine at the beginning: there it shows whether one cluster holds up another.
+const CLUSTER_QUEUE_BUCKETS: &[f64] = &[
+    0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0,
+    10.0, 60.0,
+];
 const REST_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 const INFORMER_BUCKETS: &[f64] =
     &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];

@@ -19,8 +19,9 @@ pub(super) fn end(text: &[u8]) -> Option<usize> {
         let escaped = escapes.next(where_is(&block, |byte| byte == b'\\'));
         let within = strings.next(where_is(&block, |byte| byte == b'"') & !escaped);
         // Braces and square brackets differ in one bit.
-        let opened = where_is(&block, |byte| byte | 0x20 == b'{') & !within;
-        let closed = where_is(&block, |byte| byte | 0x20 == b'}') & !within;
+        let text = within | escaped;
+        let opened = where_is(&block, |byte| byte | 0x20 == b'{') & !text;
+        let closed = where_is(&block, |byte| byte | 0x20 == b'}') & !text;
         if closed.count_ones() < depth {
             // Not all are closed here, in whatever order they come.
             depth = depth + opened.count_ones() - closed.count_ones();
