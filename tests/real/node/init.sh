@@ -1,20 +1,20 @@
 #!/bin/bash
 # First process in the namespaces of a test node: gives it a mount tree, a /run and kernel settings
 # of its own, then becomes the program that reaps orphans. When it dies, everything inside dies.
-# Usage: init.sh FOLDER NODE_NAME NODE_ADDRESS SERVICE_CIDR REAPER
+# Usage: init.sh FOLDER LOGS_OF_PODS NODE_NAME NODE_ADDRESS SERVICE_CIDR REAPER
 set -euo pipefail
-folder=$1 node=$2 address=$3 services=$4 reaper=$5
+folder=$1 pods=$2 node=$3 address=$4 services=$5 reaper=$6
 
 hostname "$node"
 mount --make-rshared /
 mount -t tmpfs tmpfs /run
 mkdir -p /run/netns /run/lock
-mkdir -p "$folder"/{kubelet,pods,sysctl} /var/lib/kubelet
+mkdir -p "$folder"/{kubelet,sysctl} "$pods" /var/lib/kubelet
 mount --bind "$folder/kubelet" /var/lib/kubelet
 mount --make-rshared /var/lib/kubelet
 mount -t tmpfs tmpfs /var/log
 mkdir -p /var/log/pods
-mount --bind "$folder/pods" /var/log/pods
+mount --bind "$pods" /var/log/pods
 
 # The kubelet insists on these; let it see them without changing the machine's.
 pretend() {

@@ -231,6 +231,7 @@ impl Realm {
             .args(["--kill-child=KILL", "--propagation", "private", "bash"])
             .arg(real_dir().join("node/init.sh"))
             .arg(&folder)
+            .arg(scene.logs().join(name).join("pods"))
             .args([outside.name(), outside.inner_address().to_string(), outside.service_cidr()])
             .arg(scene.tools().pause());
         let init = Process::spawn("init", &command, &scene.logs().join(name))?;

@@ -78,7 +78,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
     println!("what was deleted outside is made anew after {watch}");
 
     for (name, trouble) in [("throttled", THROTTLED), ("cut off", Passage::Cut)] {
-        in_trouble(&plane, &link, &moto, trouble).await?;
+        in_trouble(&plane, &link, &moto, trouble).await.with_context(|| format!("while {name}"))?;
         println!("{name} for {} s, and all is well after {watch}", TROUBLE.as_secs());
     }
     manager.check_alive()?;
