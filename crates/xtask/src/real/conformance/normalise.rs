@@ -65,6 +65,10 @@ impl Normaliser {
                 "continue" => replace(value, "<token>"),
                 key if MOMENTS.contains(&key) => replace(value, "<moment>"),
                 key if ASSIGNED.contains(&key) => replace(value, "<assigned>"),
+                "managedFields" => {
+                    self.visit(value);
+                    sort_managers(value);
+                }
                 "message" if is_status => self.rewrite(value),
                 _ => self.visit(value),
             }
@@ -121,6 +125,15 @@ fn sort_causes(status: &mut Map<String, Value>) {
     {
         *message = format!("{before}is invalid: <the causes>");
     }
+}
+
+/// Entries are in the order of their times, which are whole seconds: it depends on whether a second
+/// ended between two requests.
+fn sort_managers(managed: &mut Value) {
+    let Some(entries) = managed.as_array_mut() else { return };
+    entries.sort_by_cached_key(|entry| {
+        ["operation", "manager", "subresource"].map(|key| entry[key].to_string())
+    });
 }
 
 /// A bookmark that says only where the watch stands: it comes when it comes.
