@@ -18,10 +18,10 @@ pub(super) fn end(text: &[u8]) -> Option<usize> {
         let block = padded(block);
         let escaped = escapes.next(where_is(&block, |byte| byte == b'\\'));
         let within = strings.next(where_is(&block, |byte| byte == b'"') & !escaped);
+        let structure = !(within | escaped);
         // Braces and square brackets differ in one bit.
-        let text = within | escaped;
-        let opened = where_is(&block, |byte| byte | 0x20 == b'{') & !text;
-        let closed = where_is(&block, |byte| byte | 0x20 == b'}') & !text;
+        let opened = where_is(&block, |byte| byte | 0x20 == b'{') & structure;
+        let closed = where_is(&block, |byte| byte | 0x20 == b'}') & structure;
         if closed.count_ones() < depth {
             // Not all are closed here, in whatever order they come.
             depth = depth + opened.count_ones() - closed.count_ones();
@@ -51,9 +51,6 @@ struct Escapes {
 impl Escapes {
     fn next(&mut self, backslashes: u64) -> u64 {
         let mut escaped = u64::from(std::mem::take(&mut self.open));
-        if backslashes == 0 {
-            return escaped;
-        }
         for place in places(backslashes) {
             if escaped >> place & 1 == 1 {
                 continue;

@@ -66,8 +66,8 @@ impl Normaliser {
                 key if MOMENTS.contains(&key) => replace(value, "<moment>"),
                 key if ASSIGNED.contains(&key) => replace(value, "<assigned>"),
                 "managedFields" => {
+                    order_without_time(value);
                     self.visit(value);
-                    sort_managers(value);
                 }
                 "message" if is_status => self.rewrite(value),
                 _ => self.visit(value),
@@ -127,13 +127,22 @@ fn sort_causes(status: &mut Map<String, Value>) {
     }
 }
 
-/// Entries are in the order of their times, which are whole seconds: it depends on whether a second
-/// ended between two requests.
-fn sort_managers(managed: &mut Value) {
+/// Entries stand in the order of operation, time, manager, version and subresource. Times are whole
+/// seconds, so whether a second ended between two requests shows in the order. Entries that stand as
+/// they should are put in the order they would have without it; others are marked.
+fn order_without_time(managed: &mut Value) {
+    const ORDER: [&str; 5] = ["operation", "time", "manager", "apiVersion", "subresource"];
+    let key = |entry: &Value, fields: &[&str]| -> Vec<String> {
+        fields.iter().map(|field| entry[field].as_str().unwrap_or_default().to_owned()).collect()
+    };
     let Some(entries) = managed.as_array_mut() else { return };
-    entries.sort_by_cached_key(|entry| {
-        ["operation", "manager", "subresource"].map(|key| entry[key].to_string())
-    });
+    if entries.is_sorted_by_key(|entry| key(entry, &ORDER)) {
+        let [operation, _, rest @ ..] = ORDER;
+        let others = [&[operation][..], &rest].concat();
+        entries.sort_by_cached_key(|entry| key(entry, &others));
+    } else {
+        entries.push(Value::from("<out of order>"));
+    }
 }
 
 /// A bookmark that says only where the watch stands: it comes when it comes.
@@ -219,5 +228,18 @@ mod tests {
         assert_eq!(bookmark(Value::Null), json!([]));
         let object = json!({"metadata": {"generateName": "a-", "name": "a-x7k2p"}});
         assert_eq!(normaliser.normalise(object)["metadata"]["name"], "a-<5 characters>");
+    }
+
+    #[test]
+    fn managers_are_compared_in_the_order_they_have_within_a_second() {
+        let entry = |manager: &str, second: u32| json!({"operation": "Apply", "manager": manager, "time": format!("2026-01-01T00:00:0{second}Z")});
+        let normalised = |entries: [Value; 2]| {
+            Normaliser::default().normalise(json!({"managedFields": entries}))
+        };
+        let right = normalised([entry("a", 1), entry("b", 1)]);
+        assert_eq!(right["managedFields"].as_array().unwrap().len(), 2);
+        assert_eq!(normalised([entry("b", 1), entry("a", 2)]), right, "a second has ended");
+        assert_ne!(normalised([entry("b", 1), entry("a", 1)]), right, "by the names of managers");
+        assert_ne!(normalised([entry("a", 2), entry("b", 1)]), right, "by time");
     }
 }
