@@ -6,7 +6,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use admin::{Admin, Readiness};
+use leasehold_admin::{Admin, Readiness};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -30,10 +30,10 @@ async fn get(address: SocketAddr, path: &str) -> String {
 
 #[tokio::test]
 async fn serves_until_told_to_stop_and_gives_the_port_back() {
-    let listener = admin::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let listener = leasehold_admin::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
     let shutdown = CancellationToken::new();
-    let server = tokio::spawn(admin::serve(listener, admin(), shutdown.clone()));
+    let server = tokio::spawn(leasehold_admin::serve(listener, admin(), shutdown.clone()));
 
     let metrics = get(address, "/metrics").await;
     assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n"), "{metrics}");
@@ -46,9 +46,9 @@ async fn serves_until_told_to_stop_and_gives_the_port_back() {
 
 #[tokio::test]
 async fn a_taken_port_is_named_with_a_way_out() {
-    let first = admin::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let first = leasehold_admin::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = first.local_addr().unwrap();
-    let error = admin::bind(address).await.unwrap_err();
+    let error = leasehold_admin::bind(address).await.unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with(&format!("listen on {address} for probes and metrics")), "{text}");
     assert!(text.contains("another process has this port"), "{text}");

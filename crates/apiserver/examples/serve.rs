@@ -1,4 +1,4 @@
-//! Runs a server by itself until Ctrl-C: `cargo run -p apiserver --example serve -- --port 6443`,
+//! Runs a server by itself until Ctrl-C: `cargo run -p leasehold-apiserver --example serve -- --port 6443`,
 //! then `kubectl --kubeconfig ./kubeconfig get namespaces`.
 
 use clap::Parser;
@@ -6,7 +6,7 @@ use clap::Parser;
 #[derive(Parser)]
 struct Cli {
     #[command(flatten)]
-    args: apiserver::Args,
+    args: leasehold_apiserver::Args,
 }
 
 #[tokio::main]

@@ -1,7 +1,7 @@
 //! Writes the table of built-in types from the Go sources that define them:
 //!
 //! ```sh
-//! cargo run -p apiserver --example type_table -- K8S_IO_API K8S_IO_APIMACHINERY \
+//! cargo run -p leasehold-apiserver --example type_table -- K8S_IO_API K8S_IO_APIMACHINERY \
 //!     > crates/apiserver/src/types/table.txt
 //! ```
 //!

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clusters::registry::RETRY_MIN;
-use clusters::{
+use leasehold_clusters::registry::RETRY_MIN;
+use leasehold_clusters::{
     ClusterProvider, Clusters, Directory, KubeconfigFile, Plugins, Probing, Registry, Snapshot,
     State,
 };

@@ -1,7 +1,7 @@
 //! Measures the engine's two hot structures: what a cached object costs, in bytes and in CPU time,
 //! and how fast the queue is.
 //!
-//! `cargo run --release -p engine --example measure`, or one of `pods`, `custom`, `queue` at its end.
+//! `cargo run --release -p leasehold-engine --example measure`, or one of `pods`, `custom`, `queue` at its end.
 //!
 //! Objects are synthetic (`objects`): Pods of 8 KB with 7 KB of `managedFields`, and custom resources
 //! of 2.3 KB, listed in the order of an API server. Bytes are what Rust's allocator was asked for and
@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use cap::Cap;
-use engine::Selector;
-use engine::cache::{Store, StoreWriter};
-use engine::queue::core::{Limits, Outcome, Priority, Queue};
+use leasehold_engine::Selector;
+use leasehold_engine::cache::{Store, StoreWriter};
+use leasehold_engine::queue::core::{Limits, Outcome, Priority, Queue};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use model::{Epoch, Moment, ObjectKey, Range, ShardId};
@@ -238,7 +238,7 @@ fn read<T: DeserializeOwned>(store: &Store) {
         assert!(entries.iter().all(|entry| black_box(entry.decode_dynamic::<T>()).is_ok()));
     });
     timed(&mut getting, || {
-        let get = |key: &engine::cache::LocalKey| store.get(key.namespace.as_deref(), &key.name);
+        let get = |key: &leasehold_engine::cache::LocalKey| store.get(key.namespace.as_deref(), &key.name);
         for _ in 0..REPEATS {
             assert!(entries.iter().all(|entry| black_box(get(&entry.header.key)).is_some()));
         }

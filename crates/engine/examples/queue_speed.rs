@@ -1,7 +1,7 @@
 //! Measures the work queue: how fast keys pass through it, what a waiting key takes, and that
 //! neither gets worse with the number of keys.
 //!
-//! `cargo run --release -p engine --example queue_speed`, or with `--only pass` the line of JSON that
+//! `cargo run --release -p leasehold-engine --example queue_speed`, or with `--only pass` the line of JSON that
 //! `cargo xtask bench` holds beside those of controller-runtime and client-go. One thread adds a
 //! million keys, no two alike, another takes and finishes them, as the feeds and the runner do: the
 //! queue is behind a lock, and who finds it empty waits to be notified. Bytes are what Rust's
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use cap::Cap;
-use engine::queue::core::{Limits, Outcome, Priority, Queue};
+use leasehold_engine::queue::core::{Limits, Outcome, Priority, Queue};
 use model::{Epoch, Moment, ObjectKey, Range, ShardId};
 use tracing::Span;
 

@@ -46,7 +46,7 @@ pub struct Scope {
 /// Builds a controller for one kind.
 ///
 /// ```
-/// use engine::{Action, Context, Controller, ReconcileError, Reconciler, Selector};
+/// use leasehold_engine::{Action, Context, Controller, ReconcileError, Reconciler, Selector};
 /// use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 /// use model::ObjectKey;
 ///
@@ -71,7 +71,7 @@ pub struct Scope {
 ///         let maps = lookup.list::<ConfigMap>(namespace, &Selector::all());
 ///         maps.iter().filter_map(|map| Some((map.metadata.namespace.clone(), map.metadata.name.clone()?))).collect()
 ///     })
-///     .predicate(engine::predicate::generation_changed())
+///     .predicate(leasehold_engine::predicate::generation_changed())
 ///     .workers(4)
 ///     .reconciler(CountPods);
 /// assert_eq!(spec.name().as_str(), "count-pods");

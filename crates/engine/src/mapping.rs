@@ -2,7 +2,7 @@
 //! concerns.
 //!
 //! ```
-//! # use engine::{Action, Context, Controller, ReconcileError, Reconciler, mapping};
+//! # use leasehold_engine::{Action, Context, Controller, ReconcileError, Reconciler, mapping};
 //! # use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Secret}};
 //! # struct Roll;
 //! # impl Reconciler for Roll {

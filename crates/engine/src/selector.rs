@@ -9,14 +9,14 @@ use kube::core::Expression;
 /// A parsed label selector. All its requirements must hold; without any it selects everything.
 ///
 /// ```
-/// use engine::Selector;
+/// use leasehold_engine::Selector;
 /// let selector: Selector = "app=web,tier in (front,edge),!legacy".parse()?;
 /// assert!(selector.matches(|key| match key {
 ///     "app" => Some("web"),
 ///     "tier" => Some("edge"),
 ///     _ => None,
 /// }));
-/// # Ok::<(), engine::SelectorError>(())
+/// # Ok::<(), leasehold_engine::SelectorError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Selector(Vec<Expression>);

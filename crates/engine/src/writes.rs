@@ -157,7 +157,7 @@ impl Context {
     /// Sees that `object` has `finalizer` while it lives, and says where it stands.
     ///
     /// ```no_run
-    /// # use engine::{Action, Context, Lifecycle, Object, ReconcileError};
+    /// # use leasehold_engine::{Action, Context, Lifecycle, Object, ReconcileError};
     /// # async fn release_what_it_holds() {}
     /// # async fn keep_up<K>(ctx: &Context, object: &K) -> Result<(), ReconcileError> { Ok(()) }
     /// # async fn reconcile<K: Object>(ctx: &Context, object: &K) -> Result<Action, ReconcileError> {

@@ -9,8 +9,8 @@ use std::alloc::System;
 use std::sync::{Arc, Mutex};
 
 use cap::Cap;
-use engine::Selector;
-use engine::cache::{DecodedCache, Index, Recipe, Store, StoreWriter};
+use leasehold_engine::Selector;
+use leasehold_engine::cache::{DecodedCache, Index, Recipe, Store, StoreWriter};
 use serde_json::Value;
 
 #[global_allocator]

@@ -1,6 +1,6 @@
 //! Measures how long a plan takes: the planner alone, and the coordinator's whole step.
 //!
-//! `cargo run --release -p sharding --example plan_speed`
+//! `cargo run --release -p leasehold-sharding --example plan_speed`
 //!
 //! 50 members run 10 groups in 1,000, 2,000 and 4,000 clusters. Each figure is first the time
 //! that passed, the least of several runs, then the time on a processor, the mean of them (nothing
@@ -13,14 +13,14 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use model::{ClusterName, Epoch, GroupName, MemberId, Moment, ShardId};
-use sharding::LeaseTimings;
-use sharding::api::{MemberSpec, ShardLoad, ShardPath};
-use sharding::coordinator::{Coordinator, View};
-use sharding::handover::Entry;
-use sharding::lease::{LeaseRecord, member_lease_name};
-use sharding::planner::{Limits, Place, PlanMember, Proposal, Role, Unit, plan};
-use sharding::record::{MapRecord, MemberRecord, Object, Version};
-use sharding::world::World;
+use leasehold_sharding::LeaseTimings;
+use leasehold_sharding::api::{MemberSpec, ShardLoad, ShardPath};
+use leasehold_sharding::coordinator::{Coordinator, View};
+use leasehold_sharding::handover::Entry;
+use leasehold_sharding::lease::{LeaseRecord, member_lease_name};
+use leasehold_sharding::planner::{Limits, Place, PlanMember, Proposal, Role, Unit, plan};
+use leasehold_sharding::record::{MapRecord, MemberRecord, Object, Version};
+use leasehold_sharding::world::World;
 
 const MEMBERS: usize = 50;
 const GROUPS: usize = 10;

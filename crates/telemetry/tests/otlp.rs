@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span};
-use telemetry::{LogConfig, OtlpConfig};
+use leasehold_telemetry::{LogConfig, OtlpConfig};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tonic::transport::server::TcpIncoming;
@@ -56,13 +56,13 @@ async fn receiver() -> (String, mpsc::Receiver<ResourceSpans>) {
     (endpoint, received)
 }
 
-fn subscriber(endpoint: &str, sample_ratio: f64) -> (Dispatch, telemetry::Guard) {
+fn subscriber(endpoint: &str, sample_ratio: f64) -> (Dispatch, leasehold_telemetry::Guard) {
     let otlp = OtlpConfig {
         endpoint: endpoint.to_owned(),
         sample_ratio,
         instance: "replica-0".to_owned(),
     };
-    telemetry::build(&LogConfig::default(), Some(&otlp), std::io::sink)
+    leasehold_telemetry::build(&LogConfig::default(), Some(&otlp), std::io::sink)
         .expect("a usable configuration")
 }
 
@@ -81,7 +81,7 @@ fn one_change() {
     });
 }
 
-async fn flush(guard: telemetry::Guard, timeout: Duration) {
+async fn flush(guard: leasehold_telemetry::Guard, timeout: Duration) {
     let ended = tokio::task::spawn_blocking(move || guard.shutdown(timeout));
     tokio::time::timeout(DEADLINE, ended)
         .await

@@ -20,7 +20,7 @@ pub struct Args {
 /// Cargo cannot be run, or a rule is broken.
 pub fn run(args: &Args) -> Result<()> {
     let status = xtask::cargo()
-        .args(["test", "--release", "--package", "sharding", "--test", "model", "--"])
+        .args(["test", "--release", "--package", "leasehold-sharding", "--test", "model", "--"])
         .args(["--nocapture", "every_rule_holds_in_every_state"])
         .env("LEASEHOLD_MODEL", &args.disturbances)
         .status()

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
 
-use apiserver::Server;
+use leasehold_apiserver::Server;
 use futures::TryStreamExt;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};

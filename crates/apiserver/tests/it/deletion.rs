@@ -89,7 +89,7 @@ async fn a_namespace_on_its_way_out_takes_nothing_new() {
 
 #[tokio::test]
 async fn the_garbage_collector_empties_a_namespace() {
-    use apiserver::Server;
+    use leasehold_apiserver::Server;
     let world = World::with(Server::builder().garbage_collector(true)).await;
     world.post("/api/v1/namespaces", json!({"metadata": {"name": "n"}})).await.expect(201);
     world.post("/api/v1/namespaces/n/configmaps", configmap("a", "1")).await.expect(201);

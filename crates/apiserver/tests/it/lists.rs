@@ -1,6 +1,6 @@
 //! Lists: pages, versions, selectors, forms.
 
-use apiserver::WindowLimits;
+use leasehold_apiserver::WindowLimits;
 use serde_json::{Value, json};
 
 use crate::world::{CONFIGMAPS, World, configmap, version};
@@ -112,7 +112,7 @@ async fn lists_come_as_metadata_and_as_tables() {
 #[tokio::test]
 async fn the_past_is_bounded() {
     let limits = WindowLimits { events: 2, bytes: usize::MAX };
-    let world = World::with(apiserver::Server::builder().window(limits)).await;
+    let world = World::with(leasehold_apiserver::Server::builder().window(limits)).await;
     for at in 0..5 {
         world.post(CONFIGMAPS, configmap(&format!("c{at}"), "1")).await.expect(201);
     }

@@ -1,6 +1,6 @@
 //! A server in process, asked by raw requests.
 
-use apiserver::{Builder, Server};
+use leasehold_apiserver::{Builder, Server};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};

@@ -35,7 +35,7 @@
 //!   out are the contexts for packing, one per thread that packs or unpacks, about 200 KB each.
 //!
 //! # Figures
-//! `cargo run --release -p engine --example measure` prints bytes and CPU time per object. For 5,000
+//! `cargo run --release -p leasehold-engine --example measure` prints bytes and CPU time per object. For 5,000
 //! synthetic objects of each kind, heap with everything in, dictionaries included:
 //!
 //! | object | JSON without `managedFields` | packed | heap |

@@ -16,9 +16,9 @@ use std::path::Path;
 use std::str::FromStr;
 
 use model::{GroupName, GroupScope, GroupTraits, MemberId};
-use sharding::planner::{Limits, Place, PlanMember, Reason, Role, Unit, plan};
-use sharding::ranges::{self, Reshape, Situation};
-use sharding::weight::BASE;
+use leasehold_sharding::planner::{Limits, Place, PlanMember, Reason, Role, Unit, plan};
+use leasehold_sharding::ranges::{self, Reshape, Situation};
+use leasehold_sharding::weight::BASE;
 
 const LINE: &str = "---\n";
 

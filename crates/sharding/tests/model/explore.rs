@@ -1,7 +1,7 @@
 //! The model, as the checker explores it: which actions each state allows, and what must hold.
 
 #[cfg(feature = "planted")]
-use sharding::planted::{self, Planted};
+use leasehold_sharding::planted::{self, Planted};
 use stateright::{Model, Property};
 
 use crate::oracle::{Milestone, Rule};

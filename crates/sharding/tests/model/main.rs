@@ -1,5 +1,5 @@
 //! The protocol as a model that a checker explores state by state: three members, two shards, one
-//! store. The members are production [`sharding::node::Node`]s (planner, coordinator, handover,
+//! store. The members are production [`leasehold_sharding::node::Node`]s (planner, coordinator, handover,
 //! membership and fence with them), not a copy; only the store, the network, the clocks and the
 //! engines are stood in for.
 //!

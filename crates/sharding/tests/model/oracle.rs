@@ -4,9 +4,9 @@
 use std::fmt;
 
 use model::MemberId;
-use sharding::handover::Entry;
-use sharding::lease::{self, LeaseRecord};
-use sharding::record::{MapRecord, MemberRecord, Object};
+use leasehold_sharding::handover::Entry;
+use leasehold_sharding::lease::{self, LeaseRecord};
+use leasehold_sharding::record::{MapRecord, MemberRecord, Object};
 
 use crate::process::Process;
 use crate::store::{Commit, Store};

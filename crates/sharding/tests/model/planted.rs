@@ -1,6 +1,6 @@
 //! The model finds each planted bug: which oracle sees it, and after how many states.
 
-use sharding::planted::Planted;
+use leasehold_sharding::planted::Planted;
 use stateright::{Checker, HasDiscoveries, Model};
 
 use crate::explore::Fleet;

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use model::{Epoch, Hold, MemberId, Moment, Purpose, ShardId};
-use sharding::node::{Input, Node};
-use sharding::record::{Event, Kind, Write};
-use sharding::{Config, LeaseTimings};
+use leasehold_sharding::node::{Input, Node};
+use leasehold_sharding::record::{Event, Kind, Write};
+use leasehold_sharding::{Config, LeaseTimings};
 #[cfg(feature = "planted")]
-use sharding::{
+use leasehold_sharding::{
     planted::{self, Planted},
     record::Object,
 };

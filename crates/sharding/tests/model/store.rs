@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use model::MemberId;
-use sharding::lease::{self, LeaseRecord};
-use sharding::record::{Event, Kind, Object, Outcome, Target, Version, Write};
+use leasehold_sharding::lease::{self, LeaseRecord};
+use leasehold_sharding::record::{Event, Kind, Object, Outcome, Target, Version, Write};
 
 /// The first resourceVersion. All have this many digits, by which the canonical form of a state
 /// tells them from other texts.

@@ -11,8 +11,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use model::{MemberId, ShardId};
-use sharding::node::Input;
-use sharding::record::{Event, Kind, Object, Outcome, Target, Write};
+use leasehold_sharding::node::Input;
+use leasehold_sharding::record::{Event, Kind, Object, Outcome, Target, Write};
 
 use crate::canonical::{Canonical, ORIGIN_S};
 use crate::oracle::{self, Milestone, Rule};

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use model::{ClusterName, Epoch, Hold, MemberId, Purpose, ShardId, Work};
-use sharding::node::{Input, Node};
-use sharding::protocol::Versions;
-use sharding::record::{Kind, Outcome, Target, Write};
-use sharding::{Config, LeaseTimings};
+use leasehold_sharding::node::{Input, Node};
+use leasehold_sharding::protocol::Versions;
+use leasehold_sharding::record::{Kind, Outcome, Target, Write};
+use leasehold_sharding::{Config, LeaseTimings};
 
 use self::clock::{DriftingClock, Heat};
 use crate::oracle::Oracle;
@@ -192,7 +192,7 @@ impl Fleet {
 
     /// Whether a replica that was asked to leave has done so in good order.
     pub fn has_departed(&self, replica: usize) -> bool {
-        self.replicas[replica].node.departed() == Some(sharding::Departure::HandedOver)
+        self.replicas[replica].node.departed() == Some(leasehold_sharding::Departure::HandedOver)
     }
 
     /// The next replica to start is of one of these releases.

@@ -57,7 +57,7 @@ fn a_coordinators_lease_made_anew_carries_what_others_have_seen() {
     for_each_seed("lease anew", |seed| {
         let mut fleet = shrunk(seed, 3, 1);
         let floor = fleet.server.floor();
-        fleet.delete_lease(sharding::lease::COORDINATOR);
+        fleet.delete_lease(leasehold_sharding::lease::COORDINATOR);
         fleet.run_for(5_000);
         assert_eq!(fleet.server.floor(), floor);
     });

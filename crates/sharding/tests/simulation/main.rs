@@ -1,5 +1,5 @@
 //! Several members against one store, in virtual time, under one seed: every delay, loss, crash,
-//! pause, partition and drift is drawn from it. Drives the production [`sharding::node::Node`].
+//! pause, partition and drift is drawn from it. Drives the production [`leasehold_sharding::node::Node`].
 //!
 //! The oracles look at what the store accepted and at what the members dispatched, never at what a
 //! member says of itself: see `oracle.rs`.

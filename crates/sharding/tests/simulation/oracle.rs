@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{ClusterName, Epoch, GroupName, MemberId, ShardId};
-use sharding::handover::Entry;
-use sharding::lease;
-use sharding::protocol::Versions;
-use sharding::record::{MapRecord, Object};
+use leasehold_sharding::handover::Entry;
+use leasehold_sharding::lease;
+use leasehold_sharding::protocol::Versions;
+use leasehold_sharding::record::{MapRecord, Object};
 
 use crate::server::Commit;
 
@@ -180,7 +180,7 @@ impl Oracle {
             let halves = path.range.halves().into_iter().flatten();
             let is_there = |range| {
                 let group = path.group.clone();
-                after.entries.contains_key(&sharding::api::ShardPath { group, range })
+                after.entries.contains_key(&leasehold_sharding::api::ShardPath { group, range })
             };
             self.splits += usize::from(halves.into_iter().all(is_there));
             // Of two halves that merge, one is counted.

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sharding::lease;
-use sharding::record::{Event, Kind, Object, Outcome, Target, Version, Write};
+use leasehold_sharding::lease;
+use leasehold_sharding::record::{Event, Kind, Object, Outcome, Target, Version, Write};
 
 /// The store.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! Fleets whose members speak different versions of the protocol. The next version is a name here:
 //! what it means is what the first does.
 
-use sharding::protocol::Versions;
+use leasehold_sharding::protocol::Versions;
 
 use crate::fleet::{Fault, Fleet, LONGEST_RECONCILE_MS, Network};
 use crate::for_each_seed;

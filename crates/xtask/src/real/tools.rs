@@ -38,7 +38,7 @@ const PEERS: &[&str] = &[
     "--bin=peer-kube-rs",
     "--package=peer-leasehold",
     "--bin=peer-leasehold",
-    "--package=engine",
+    "--package=leasehold-engine",
     "--example=queue_speed",
 ];
 

@@ -1,6 +1,6 @@
 //! What people see of a fleet, and what they do to its home cluster by hand.
 
-use sharding::record::{Kind, MapRecord, Object, Outcome, Target, Write};
+use leasehold_sharding::record::{Kind, MapRecord, Object, Outcome, Target, Write};
 
 use super::Fleet;
 
