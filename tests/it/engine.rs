@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use apiserver::faults::{Fault, Request};
 use apiserver::status::{ApiError, Reason};
-use engine::{Action, Context, Controller, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use leasehold::testing::TestEnv;
 use model::ObjectKey;
+use sdk::{Action, Context, Controller, ReconcileError, Reconciler};
 use serde_json::json;
 
 const NAMESPACE: &str = "maps";

@@ -7,13 +7,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use apiserver::Server;
-use engine::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use leasehold::config::{ClusterSources, Config, Home, KubeconfigSource};
 use leasehold::{Departure, Manager};
 use model::ObjectKey;
+use sdk::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler};
 use serde_json::json;
 use sharding::{Fleet, LeaseTimings};
 use tokio::task::JoinHandle;

@@ -6,10 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use apiserver::Server;
-use engine::{
-    Action, Context, Controller, Engine, EngineConfig, EngineStatus, Meter, ReconcileError,
-    Reconciler, Selector, Unobserved, status::ShardMode,
-};
+use engine::ShardMode;
+use engine::{Engine, EngineConfig, EngineStatus, Meter, Unobserved};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -19,6 +17,7 @@ use model::{
     uid_hash,
 };
 use prometheus::Registry;
+use sdk::{Action, Context, Controller, ReconcileError, Reconciler, Selector};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -119,8 +118,9 @@ impl Fleet {
             registry: &Registry::new(),
             observer: Arc::new(Unobserved),
             seed: 1,
-            cluster_labels: engine::metrics::DEFAULT_CLUSTER_LABELS,
-            upstream: engine::UpstreamLimits::default(),
+            cluster_labels: engine::DEFAULT_CLUSTER_LABELS,
+            upstream: upstream::UpstreamLimits::default(),
+            stamps: false,
         };
         let engine = Engine::new(config, vec![spec]).unwrap();
         let (status, shutdown) = (engine.status(), CancellationToken::new());

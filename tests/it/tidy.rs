@@ -17,9 +17,13 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("apiserver", &[]),
     ("sharding", &["model"]),
     ("clusters", &["model"]),
-    ("engine", &["model"]),
+    ("cache", &["model"]),
+    ("queue", &["model"]),
+    ("upstream", &["model"]),
+    ("engine", &["cache", "model", "queue", "upstream"]),
+    ("sdk", &["cache", "engine", "model", "upstream"]),
     ("admin", &["model", "telemetry"]),
-    ("controllers", &["model", "engine"]),
+    ("controllers", &["sdk"]),
     (
         "leasehold",
         &[
@@ -29,15 +33,20 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "controllers",
             "engine",
             "model",
+            "sdk",
             "sharding",
             "telemetry",
+            "upstream",
         ],
     ),
     ("xtask", &["leasehold", "model", "sharding"]),
     ("loadtest", &["apiserver"]),
     ("peer", &[]),
     ("peer-kube-rs", &["peer"]),
-    ("peer-leasehold", &["clusters", "engine", "leasehold", "model", "peer", "telemetry"]),
+    (
+        "peer-leasehold",
+        &["clusters", "engine", "leasehold", "model", "peer", "sdk", "telemetry", "upstream"],
+    ),
 ];
 /// May import any of ours.
 const UNBOUND: &str = "tests";

@@ -4,12 +4,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use engine::{Action, Context, Controller, Lifecycle, ReconcileError, Reconciler, mapping};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams};
 use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 use model::ObjectKey;
+use sdk::{Action, Context, Controller, Lifecycle, ReconcileError, Reconciler, mapping};
 use serde_json::json;
 
 const FINALIZER: &str = "example.com/notes";
@@ -46,7 +46,7 @@ impl Reconciler for Keeper {
     }
 }
 
-fn keeper() -> (engine::ControllerSpec, Arc<Mutex<Vec<String>>>) {
+fn keeper() -> (sdk::ControllerSpec, Arc<Mutex<Vec<String>>>) {
     let cleaned = Arc::new(Mutex::default());
     let reconciler = Keeper { cleaned: Arc::clone(&cleaned) };
     let spec = Controller::for_kind::<ConfigMap>("keeper").namespace("web").owns::<Secret>();

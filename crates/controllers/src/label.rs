@@ -1,6 +1,6 @@
 //! Label values out of object names: a name may have 253 characters, a label value 63.
 
-use model::uid_hash;
+use sdk::uid_hash;
 
 /// The longest label value, and the longest name part of an annotation key, in bytes.
 const MAX_BYTES: usize = 63;

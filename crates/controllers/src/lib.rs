@@ -10,9 +10,9 @@
 //! - [`Builtin::rbac`] lists every request a controller makes and nothing else; charts and tests
 //!   are made from it.
 
-use engine::ControllerSpec;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use sdk::ControllerSpec;
 
 pub mod blogpost;
 pub mod configmonitor;

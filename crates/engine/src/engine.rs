@@ -1,5 +1,5 @@
 //! The engine's assembly: makes the queues and runners, and starts the one task that owns the
-//! state (`conductor`).
+//! state (`supervisor`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,22 +14,20 @@ use prometheus::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{AGE_EVERY, DECODED_BYTES, DecodedCache, Recipes};
-use crate::conductor::{Conductor, Parts};
-use crate::controller::ControllerSpec;
+use crate::assignment::AssignmentQueue;
 use crate::dispatch::DispatchObserver;
-use crate::echo::Echoes;
-use crate::events::Recorder;
-use crate::external::{ExternalMetrics, Externals};
+use crate::expectations::Expectations;
 use crate::gauges::Gauges;
+use crate::informers::Informers;
 use crate::meter::Meter;
 use crate::metrics::Metrics;
-use crate::queue::WorkQueue;
-use crate::queue::core::Limits;
-use crate::registry::Informers;
 use crate::runner::{MAX_RUNNING, Runner};
+use crate::spec::ControllerSpec;
 use crate::status::{Board, EngineStatus};
-use crate::upstream::UpstreamLimits;
+use crate::supervisor::{Parts, Supervisor};
+use cache::{AGE_EVERY, DECODED_BYTES, DecodedCache, OptionsByKind};
+use queue::{Limits, WorkQueue};
+use upstream::{ServiceMetrics, Services, UpstreamLimits};
 
 /// Keys of one shard that may wait in one controller's queue. Its informers wait beyond it.
 pub const MAX_QUEUED_KEYS: usize = 1_000_000;
@@ -54,6 +52,9 @@ pub struct EngineConfig<'a> {
     pub seed: u64,
     /// What may be asked of each cluster.
     pub upstream: UpstreamLimits,
+    /// Whether every write carries the epoch it is made at, for clusters whose admission policy looks
+    /// at it: see [`crate::stamp`].
+    pub stamps: bool,
     /// How many clusters get metric labels of their own; see
     /// [`crate::metrics::DEFAULT_CLUSTER_LABELS`].
     pub cluster_labels: usize,
@@ -76,7 +77,7 @@ pub enum EngineError {
 /// Watches clusters and runs controllers for the shards this member holds.
 pub struct Engine {
     runners: Vec<Runner>,
-    conductor: Conductor,
+    supervisor: Supervisor,
     board: Arc<Board>,
     decoded: Arc<DecodedCache>,
 }
@@ -93,9 +94,8 @@ impl Engine {
         check(&controllers, &config.groups)?;
         let metrics = Metrics::new(config.registry, config.cluster_labels)?;
         let mut rng = fastrand::Rng::with_seed(config.seed);
-        let asked = ExternalMetrics::register(config.registry)?;
-        let externals = Externals::new(Arc::clone(&config.clock), rng.fork(), asked);
-        let recorder = Arc::new(Recorder::default());
+        let asked = ServiceMetrics::register(config.registry)?;
+        let services = Services::new(Arc::clone(&config.clock), rng.fork(), asked);
         let reconcile_ids = Arc::new(AtomicU64::new(1));
         let runners: Vec<_> = controllers
             .into_iter()
@@ -106,12 +106,10 @@ impl Engine {
                 ownership: Arc::clone(&config.ownership),
                 observer: Arc::clone(&config.observer),
                 clock: Arc::clone(&config.clock),
-                recorder: Arc::clone(&recorder),
-                externals: Arc::clone(&externals),
+                services: Arc::clone(&services),
                 fence_rejected: metrics.fence_rejected.clone(),
-                stamps: false,
                 reconcile_ids: Arc::clone(&reconcile_ids),
-                echoes: Echoes::default(),
+                expectations: Expectations::default(),
             })
             .collect();
         let queues = runners.iter().map(|runner| Arc::clone(&runner.queue)).collect();
@@ -126,14 +124,14 @@ impl Engine {
             metrics.clone(),
             Arc::clone(&board),
             rng.fork(),
-            recipes(&runners),
+            options(&runners),
             Arc::clone(&decoded),
         );
         let controllers = runners.iter().map(|runner| {
             let group = config.groups[&runner.spec.name].clone();
             (group, runner.spec.clone(), Arc::clone(&runner.queue), runner.metrics.clone())
         });
-        let conductor = Conductor::new(
+        let supervisor = Supervisor::new(
             controllers,
             Parts {
                 ownership: config.ownership,
@@ -145,19 +143,10 @@ impl Engine {
                 board: Arc::clone(&board),
                 upstream: config.upstream,
                 rng,
+                stamps: config.stamps,
             },
         );
-        Ok(Self { runners, conductor, board, decoded })
-    }
-
-    /// Has every write carry the epoch it is made at, for clusters whose admission policy looks at
-    /// it: see [`crate::stamp`].
-    #[must_use]
-    pub fn stamping(mut self) -> Self {
-        for runner in &mut self.runners {
-            runner.stamps = true;
-        }
-        self
+        Ok(Self { runners, supervisor, board, decoded })
     }
 
     /// A handle on its status.
@@ -170,10 +159,10 @@ impl Engine {
     /// To leave in an orderly way, have the shards drained first: that is the doing of whoever
     /// implements [`Ownership`].
     pub fn run(self, shutdown: CancellationToken) -> impl Future<Output = ()> + Send {
-        let Self { runners, conductor, decoded, .. } = self;
+        let Self { runners, supervisor, decoded, .. } = self;
         async move {
             let runs = runners.into_iter().map(|runner| runner.run(shutdown.clone()));
-            let all = future::join(conductor.run(shutdown.clone()), future::join_all(runs));
+            let all = future::join(supervisor.run(shutdown.clone()), future::join_all(runs));
             let ages = async {
                 loop {
                     tokio::time::sleep(AGE_EVERY).await;
@@ -209,18 +198,18 @@ fn check(
 }
 
 /// What the cache of each kind keeps: what any of its controllers needs.
-fn recipes(runners: &[Runner]) -> Recipes {
-    let mut recipes = Recipes::default();
+fn options(runners: &[Runner]) -> OptionsByKind {
+    let mut options = OptionsByKind::default();
     for spec in runners.iter().map(|runner| &runner.spec) {
         for kind in spec.kinds() {
-            let recipe = spec.recipes.get(&kind).cloned().unwrap_or_default();
-            recipes.declare(&kind, recipe);
+            let recipe = spec.options.get(&kind).cloned().unwrap_or_default();
+            options.declare(&kind, recipe);
         }
     }
-    recipes
+    options
 }
 
-fn queue(spec: &ControllerSpec, clock: &Arc<dyn Clock>, metrics: &Metrics) -> Arc<WorkQueue> {
+fn queue(spec: &ControllerSpec, clock: &Arc<dyn Clock>, metrics: &Metrics) -> Arc<AssignmentQueue> {
     let limits = Limits { per_cluster: spec.workers, total: MAX_RUNNING, keys: MAX_QUEUED_KEYS };
     let metrics = metrics.queue(&spec.name);
     Arc::new(WorkQueue::new(spec.name.clone(), limits, Arc::clone(clock), metrics))

@@ -3,18 +3,17 @@
 
 use std::sync::{Arc, Mutex};
 
-use model::ClusterName;
+use model::{ClusterLabels, ClusterName};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, IntGauge, IntGaugeVec, Opts};
 
-use crate::cache::DecodedCache;
-use crate::informer::Shared;
-use crate::metrics::ClusterLabels;
-use crate::queue::WorkQueue;
-use crate::queue::core::Priority;
+use crate::assignment::AssignmentQueue;
+use crate::informer::InformerState;
 use crate::status::Board;
-use crate::upstream::gate::Reading;
+use cache::DecodedCache;
+use queue::Priority;
+use upstream::Reading;
 
 /// Computes the gauges of one engine.
 pub(crate) struct Gauges {
@@ -184,7 +183,7 @@ impl Families {
         }
     }
 
-    fn queue(&self, queue: &WorkQueue, labels: &ClusterLabels) {
+    fn queue(&self, queue: &AssignmentQueue, labels: &ClusterLabels) {
         let name = queue.name().as_str();
         let (gauges, clusters) = queue.gauges();
         for (priority, depth) in Priority::ALL.into_iter().zip(gauges.depth) {
@@ -208,7 +207,7 @@ impl Families {
         self.concurrency.with_label_values(cluster).add(int(reading.limit));
     }
 
-    fn informer(&self, informer: &Shared, lag: Option<f64>, labels: &ClusterLabels) {
+    fn informer(&self, informer: &InformerState, lag: Option<f64>, labels: &ClusterLabels) {
         let kind = &informer.target.kind;
         let cluster = labels.of(&informer.target.cluster);
         let resource = &[cluster, &*kind.group, &*kind.version, &*kind.plural];

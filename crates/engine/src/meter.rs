@@ -25,9 +25,9 @@ use std::time::Duration;
 use model::range::MAX_BITS;
 use model::{Clock, ClusterName, GroupName, Moment, ShardId, Work, Workload};
 
-use crate::cache::Store;
 use crate::informer::Target;
-use crate::upstream::gates::Gates;
+use cache::Store;
+use upstream::Gates;
 
 /// The counters of one engine. Clones share them.
 #[derive(Clone, Debug)]
@@ -40,19 +40,19 @@ struct Counters {
     gates: Gates,
 }
 
-/// The shards of one group in one cluster that are held here. They share feeds and caches.
+/// The shards of one group in one cluster that are held here. They share handlers and caches.
 #[derive(Debug, Default)]
 pub(crate) struct Slices(RwLock<Held>);
 
 #[derive(Debug, Default)]
 struct Held {
-    accounts: Vec<Arc<Account>>,
+    shards: Vec<Arc<ShardMeter>>,
     stores: BTreeMap<Target, Store>,
 }
 
 /// What one shard has cost since it was started.
 #[derive(Debug)]
-pub(crate) struct Account {
+pub(crate) struct ShardMeter {
     shard: ShardId,
     busy: Mutex<Integral>,
     events: AtomicU64,
@@ -69,7 +69,7 @@ struct Integral {
 /// A reconcile that runs, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Busy<'a> {
-    account: &'a Account,
+    shard_meter: &'a ShardMeter,
     clock: &'a dyn Clock,
 }
 
@@ -88,21 +88,21 @@ impl Meter {
 
     /// Begins to count for a shard. What is counted for its group in its cluster is shared with the
     /// other ranges held here.
-    pub(crate) fn open(&self, shard: &ShardId) -> (Arc<Slices>, Arc<Account>) {
+    pub(crate) fn open(&self, shard: &ShardId) -> (Arc<Slices>, Arc<ShardMeter>) {
         let key = (shard.cluster.clone(), shard.group.clone());
         let mut all = self.0.slices.write().expect("no holder of this lock panics");
         let slices = Arc::clone(all.entry(key).or_default());
         drop(all);
-        let account = Arc::new(Account {
+        let shard_meter = Arc::new(ShardMeter {
             shard: shard.clone(),
             busy: Mutex::default(),
             events: AtomicU64::new(0),
         });
         slices.write(|held| {
-            held.accounts.retain(|open| open.shard != *shard);
-            held.accounts.push(Arc::clone(&account));
+            held.shards.retain(|open| open.shard != *shard);
+            held.shards.push(Arc::clone(&shard_meter));
         });
-        (slices, account)
+        (slices, shard_meter)
     }
 
     /// Ceases to count for a shard.
@@ -111,8 +111,8 @@ impl Meter {
         let mut all = self.0.slices.write().expect("no holder of this lock panics");
         let Some(slices) = all.get(&key).map(Arc::clone) else { return };
         let empty = slices.write(|held| {
-            held.accounts.retain(|open| open.shard != *shard);
-            held.accounts.is_empty()
+            held.shards.retain(|open| open.shard != *shard);
+            held.shards.is_empty()
         });
         if empty {
             all.remove(&key);
@@ -148,9 +148,9 @@ impl Slices {
     /// An event for the primary object with that hash; for all, if none is certain.
     pub(crate) fn event(&self, hash: Option<u64>) {
         let held = self.0.read().expect("no holder of this lock panics");
-        for account in &held.accounts {
-            if hash.is_none_or(|hash| account.shard.range.contains(hash)) {
-                account.events.fetch_add(1, Ordering::Relaxed);
+        for shard_meter in &held.shards {
+            if hash.is_none_or(|hash| shard_meter.shard.range.contains(hash)) {
+                shard_meter.events.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
@@ -158,28 +158,29 @@ impl Slices {
     fn measure(&self, now: Moment) -> Vec<(ShardId, Work)> {
         let held = self.0.read().expect("no holder of this lock panics");
         let bytes: usize = held.stores.values().map(Store::bytes).sum();
-        let width = |account: &Arc<Account>| 1 << (MAX_BITS - account.shard.range.bits());
-        let whole: u128 = held.accounts.iter().map(width).sum();
-        let work = |account: &Arc<Account>| {
-            let cached = bytes as u128 * width(account) / whole;
+        let width =
+            |shard_meter: &Arc<ShardMeter>| 1 << (MAX_BITS - shard_meter.shard.range.bits());
+        let whole: u128 = held.shards.iter().map(width).sum();
+        let work = |shard_meter: &Arc<ShardMeter>| {
+            let cached = bytes as u128 * width(shard_meter) / whole;
             let work = Work {
-                busy: account.busy_until(now),
-                events: account.events.load(Ordering::Relaxed),
+                busy: shard_meter.busy_until(now),
+                events: shard_meter.events.load(Ordering::Relaxed),
                 cached_bytes: u64::try_from(cached).unwrap_or(u64::MAX),
             };
-            (account.shard.clone(), work)
+            (shard_meter.shard.clone(), work)
         };
-        held.accounts.iter().map(work).collect()
+        held.shards.iter().map(work).collect()
     }
 }
 
-// === impl Account ===
+// === impl ShardMeter ===
 
-impl Account {
+impl ShardMeter {
     /// A reconcile begins.
     pub(crate) fn begin<'a>(&'a self, clock: &'a dyn Clock) -> Busy<'a> {
         self.integrate(clock.now(), |running| running + 1);
-        Busy { account: self, clock }
+        Busy { shard_meter: self, clock }
     }
 
     fn busy_until(&self, now: Moment) -> Duration {
@@ -198,7 +199,7 @@ impl Account {
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        self.account.integrate(self.clock.now(), |running| running - 1);
+        self.shard_meter.integrate(self.clock.now(), |running| running - 1);
     }
 }
 
@@ -208,9 +209,9 @@ mod tests {
     use model::ManualClock;
 
     use super::*;
-    use crate::cache::StoreWriter;
-    use crate::controller::Scope;
-    use crate::object::Kind;
+    use crate::scope::Scope;
+    use cache::StoreWriter;
+    use model::Kind;
 
     fn meter() -> (Arc<ManualClock>, Meter) {
         let clock = Arc::new(ManualClock::new(Timestamp::UNIX_EPOCH));
@@ -224,12 +225,12 @@ mod tests {
     #[test]
     fn busy_time_counts_while_it_passes_and_for_each_worker() {
         let (clock, meter) = meter();
-        let (_, account) = meter.open(&shard("east/g/0/1"));
+        let (_, shard_meter) = meter.open(&shard("east/g/0/1"));
         let busy = || meter.measure()[&shard("east/g/0/1")].busy.as_secs();
-        let first = account.begin(&*clock);
+        let first = shard_meter.begin(&*clock);
         clock.advance(Duration::from_secs(10));
         assert_eq!(busy(), 10, "a reconcile that runs counts");
-        let second = account.begin(&*clock);
+        let second = shard_meter.begin(&*clock);
         clock.advance(Duration::from_secs(5));
         drop(first);
         clock.advance(Duration::from_secs(1));
@@ -279,11 +280,11 @@ mod tests {
     #[test]
     fn what_is_closed_is_forgotten() {
         let (_, meter) = meter();
-        let (slices, account) = meter.open(&shard("east/g/0/1"));
+        let (slices, shard_meter) = meter.open(&shard("east/g/0/1"));
         meter.close(&shard("east/g/0/1"));
         slices.event(None);
         assert!(meter.measure().is_empty());
-        assert_eq!(account.events.load(Ordering::Relaxed), 0);
+        assert_eq!(shard_meter.events.load(Ordering::Relaxed), 0);
         meter.close(&shard("east/g/0/1"));
     }
 }

@@ -3,24 +3,22 @@
 //!
 //! # Invariants
 //! - Counters of a controller exist, as zeros, before its first reconcile.
-//! - At most `cap` clusters have label values of their own; the others share [`OTHER_CLUSTERS`].
+//! - At most `cap` clusters have label values of their own; the others share [`model::labels::OTHER_CLUSTERS`].
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use model::{ClusterName, ControllerName};
+use model::{ClusterLabels, ClusterName, ControllerName, Kind};
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry,
 };
 
-use crate::object::Kind;
+use queue::QueueMetrics;
 
-/// The label value of clusters past the cap.
-pub const OTHER_CLUSTERS: &str = "other";
 /// How many clusters get label values of their own, unless told otherwise.
 pub const DEFAULT_CLUSTER_LABELS: usize = 1000;
 
@@ -64,37 +62,6 @@ impl ReconcileResult {
             Self::Requeue => "requeue",
             Self::Error => "error",
         }
-    }
-}
-
-/// Gives clusters their label values, under the cap.
-#[derive(Debug)]
-pub(crate) struct ClusterLabels {
-    cap: usize,
-    named: Mutex<BTreeSet<ClusterName>>,
-}
-
-impl ClusterLabels {
-    fn new(cap: usize) -> Self {
-        Self { cap, named: Mutex::new(BTreeSet::new()) }
-    }
-
-    /// The label value of a cluster.
-    pub(crate) fn of<'a>(&self, cluster: &'a ClusterName) -> &'a str {
-        let mut named = self.named.lock().expect("no holder of this lock panics");
-        if named.contains(cluster) {
-            return cluster.as_str();
-        }
-        if named.len() >= self.cap {
-            return OTHER_CLUSTERS;
-        }
-        named.insert(cluster.clone());
-        cluster.as_str()
-    }
-
-    /// Frees the value of a cluster that is gone. Gives whether it had one.
-    fn release(&self, cluster: &ClusterName) -> bool {
-        self.named.lock().expect("no holder of this lock panics").remove(cluster)
     }
 }
 
@@ -305,16 +272,17 @@ impl Metrics {
     pub(crate) fn queue(&self, name: &ControllerName) -> QueueMetrics {
         let label = &[name.as_str(), name.as_str()];
         QueueMetrics {
+            controller: name.clone(),
             adds: self.adds.with_label_values(label),
             retries: self.retries.with_label_values(label),
-            queue_duration: self.queue_duration.with_label_values(label),
-            work_duration: self.work_duration.with_label_values(label),
-            name: name.clone(),
-            all: self.clone(),
+            waited: self.queue_duration.with_label_values(label),
+            worked: self.work_duration.with_label_values(label),
+            waited_by_cluster: self.cluster_queue.clone(),
+            labels: Arc::clone(&self.labels),
         }
     }
 
-    /// The series of one cluster's transport.
+    /// The series of one cluster's requests.
     pub(crate) fn rest(&self, cluster: &ClusterName) -> RestMetrics {
         RestMetrics { host: Arc::from(self.labels.of(cluster)), all: self.clone() }
     }
@@ -385,28 +353,7 @@ impl ControllerMetrics {
     }
 }
 
-/// The series of one queue.
-#[derive(Clone, Debug)]
-pub(crate) struct QueueMetrics {
-    pub(crate) adds: IntCounter,
-    pub(crate) retries: IntCounter,
-    queue_duration: Histogram,
-    pub(crate) work_duration: Histogram,
-    name: ControllerName,
-    all: Metrics,
-}
-
-impl QueueMetrics {
-    /// Counts one key given out.
-    pub(crate) fn popped(&self, cluster: &ClusterName, waited: Duration) {
-        let waited = waited.as_secs_f64();
-        self.queue_duration.observe(waited);
-        let labels = [self.all.labels.of(cluster), self.name.as_str()];
-        self.all.cluster_queue.with_label_values(&labels).observe(waited);
-    }
-}
-
-/// The series of one cluster's transport.
+/// The series of one cluster's requests.
 #[derive(Debug)]
 pub(crate) struct RestMetrics {
     host: Arc<str>,

@@ -2,7 +2,7 @@
 //! its own.
 //!
 //! # Invariants
-//! - A reconcile begins only after the fence allowed it for the tenure its key came with (S1). The
+//! - A reconcile begins only after the fence allowed it for the assignment its key came with (S1). The
 //!   key counts as running from before that question until everything of it has ended, so a drain
 //!   that closes the queue and then waits for running keys waits for it, whichever came first (S2).
 //! - A reconcile has ended when its future is gone *and* no write of it is under way.
@@ -24,18 +24,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use crate::controller::ControllerSpec;
+use crate::assignment::{Assignment, AssignmentQueue};
 use crate::dispatch::{Dispatch, DispatchObserver};
-use crate::echo::{Echo, Echoes};
-use crate::events::Recorder;
-use crate::external::Externals;
+use crate::error::{ReconcileError, RetryClass};
+use crate::expectations::{Expectation, Expectations};
 use crate::fence::Fence;
 use crate::metrics::{ControllerMetrics, ReconcileResult};
-use crate::queue::WorkQueue;
-use crate::queue::core::{Outcome, Popped};
-use crate::reconcile::{Action, Context, ReconcileError, RetryClass};
-use crate::tenure::Tenure;
-use crate::upstream::UpstreamError;
+use crate::reconcile::Action;
+use crate::run::Run;
+use crate::spec::ControllerSpec;
+use queue::{Outcome, Popped};
+use upstream::{Services, UpstreamError};
 
 /// Reconciles of one controller that may run at once over all clusters. Waiting for a server costs
 /// memory only, so this is high: clusters that hang shall not use it up.
@@ -44,31 +43,28 @@ pub const MAX_RUNNING: usize = 4096;
 /// What the runs of one controller share.
 pub(crate) struct Runner {
     pub(crate) spec: ControllerSpec,
-    pub(crate) queue: Arc<WorkQueue>,
+    pub(crate) queue: Arc<AssignmentQueue>,
     pub(crate) ownership: Arc<dyn Ownership>,
     pub(crate) observer: Arc<dyn DispatchObserver>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: ControllerMetrics,
-    pub(crate) recorder: Arc<Recorder>,
     pub(crate) fence_rejected: IntCounter,
-    /// Whether writes carry the epoch they are made at.
-    pub(crate) stamps: bool,
     pub(crate) reconcile_ids: Arc<AtomicU64>,
     /// What is asked outside of Kubernetes.
-    pub(crate) externals: Arc<Externals>,
+    pub(crate) services: Arc<Services>,
     /// What the reconciles wrote that the caches do not show yet.
-    pub(crate) echoes: Echoes,
+    pub(crate) expectations: Expectations,
 }
 
 /// A key that runs. Finishes it when dropped: whatever happens to its task, a drain never waits for
 /// a key that nobody runs.
-struct Run<'a> {
-    queue: &'a WorkQueue,
+struct Running<'a> {
+    queue: &'a AssignmentQueue,
     key: &'a ObjectKey,
     outcome: Outcome,
 }
 
-impl Drop for Run<'_> {
+impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.queue.finish(self.key, self.outcome);
     }
@@ -84,7 +80,7 @@ enum Ended {
 }
 
 impl Runner {
-    /// Runs until `stop`, then until the last reconcile has ended. Cancel the tenures to hurry it.
+    /// Runs until `stop`, then until the last reconcile has ended. Cancel the assignments to hurry it.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let runner = Arc::new(self);
         let mut runs = JoinSet::new();
@@ -102,14 +98,14 @@ impl Runner {
     }
 
     /// One key from dispatch to finish.
-    async fn one(self: Arc<Self>, popped: Popped<Arc<Tenure>>) {
-        let Popped { key, tenure, span: queued, .. } = popped;
-        let mut run = Run { queue: &self.queue, key: &key, outcome: Outcome::Failed };
-        if !self.caught_up(&key, &tenure).await {
+    async fn one(self: Arc<Self>, popped: Popped<Arc<Assignment>>) {
+        let Popped { key, tenure: assignment, span: queued, .. } = popped;
+        let mut run = Running { queue: &self.queue, key: &key, outcome: Outcome::Failed };
+        if !self.caught_up(&key, &assignment).await {
             run.outcome = Outcome::Refused;
             return;
         }
-        let Tenure { member, shard, epoch, .. } = &*tenure;
+        let Assignment { member, shard, epoch, .. } = &*assignment;
         let permit = self.ownership.permit(shard, *epoch, Purpose::Dispatch);
         if let Err(refusal) = permit {
             tracing::debug!(%key, error = %refusal, "not dispatched");
@@ -128,36 +124,36 @@ impl Runner {
         drop(queued);
         self.observer.started(&dispatch);
         self.metrics.active.inc();
-        run.outcome = self.reconcile(&dispatch, &tenure).instrument(span).await;
+        run.outcome = self.reconcile(&dispatch, &assignment).instrument(span).await;
         self.metrics.active.dec();
         self.observer.finished(&dispatch);
     }
 
     /// Waits until the cache shows what the last reconcile of the key wrote, within bounds. Gives
     /// whether the shard is still ours to begin anything in.
-    async fn caught_up(&self, key: &ObjectKey, tenure: &Tenure) -> bool {
-        let echoes = self.echoes.take(key);
-        if echoes.is_empty() {
+    async fn caught_up(&self, key: &ObjectKey, assignment: &Assignment) -> bool {
+        let expected = self.expectations.take(key);
+        if expected.is_empty() {
             return true;
         }
         let wait = async {
-            let mut come = true;
-            for echo in &echoes {
-                come &= echo.come(self.clock.now()).await;
+            let mut met = true;
+            for expectation in &expected {
+                met &= expectation.met(self.clock.now()).await;
             }
-            come
+            met
         };
         tokio::select! {
             biased;
-            come = wait => {
-                if !come {
+            met = wait => {
+                if !met {
                     self.metrics.stale.inc();
                     tracing::debug!(%key, "the cache does not show yet what was written last");
                 }
                 true
             }
-            () = self.queue.closed(tenure) => false,
-            () = tenure.cancel.cancelled() => false,
+            () = self.queue.closed(&assignment.shard, assignment.epoch) => false,
+            () = assignment.cancel.cancelled() => false,
         }
     }
 
@@ -176,43 +172,32 @@ impl Runner {
         )
     }
 
-    async fn reconcile(&self, dispatch: &Dispatch, tenure: &Tenure) -> Outcome {
-        let Tenure { site, cancel, account, .. } = tenure;
-        let _busy = account.begin(&*self.clock);
-        let fence = Fence::new(
-            site.transport.clone(),
-            Arc::clone(&self.ownership),
-            self.fence_rejected.clone(),
-            self.stamps,
-        );
-        let ctx = Context::new(
+    async fn reconcile(&self, dispatch: &Dispatch, assignment: &Assignment) -> Outcome {
+        let Assignment { context, cancel, meter, .. } = assignment;
+        let _busy = meter.begin(&*self.clock);
+        let (ownership, clock) = (Arc::clone(&self.ownership), Arc::clone(&self.clock));
+        let fence = Fence::new(ownership, clock, self.fence_rejected.clone());
+        let run = Run::new(
             dispatch.clone(),
-            Arc::clone(&site.view),
+            context,
             Arc::clone(&self.clock),
             fence.clone(),
-            Arc::clone(&self.recorder),
-            Arc::clone(&self.spec.field_manager),
-            Arc::clone(&self.externals),
+            Arc::clone(&self.services),
         );
         let started = self.clock.now();
-        let ended = self.guarded(&ctx, dispatch, cancel).await;
-        drop(ctx);
+        let ended = self.guarded(run, cancel).await;
         fence.settle().await;
         let now = self.clock.now();
         let written = fence.take_written();
-        let echoes = written.into_iter().flat_map(|one| Echo::of(one, &site.informers, now));
-        self.echoes.leave(&dispatch.key, echoes.collect(), now);
+        let unseen =
+            written.into_iter().flat_map(|one| Expectation::of(one, &context.informers, now));
+        self.expectations.expect(&dispatch.key, unseen.collect(), now);
         self.outcome(dispatch, ended, self.clock.now().since(started))
     }
 
     /// Runs the user's code so that nothing it does escapes.
-    async fn guarded(
-        &self,
-        ctx: &Context,
-        dispatch: &Dispatch,
-        cancel: &CancellationToken,
-    ) -> Ended {
-        let run = self.spec.reconciler.reconcile(ctx, &dispatch.key);
+    async fn guarded(&self, run: Run, cancel: &CancellationToken) -> Ended {
+        let run = self.spec.reconcile.reconcile(run);
         let run = AssertUnwindSafe(run).catch_unwind();
         tokio::select! {
             biased;

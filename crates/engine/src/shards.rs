@@ -133,10 +133,10 @@ impl Shards {
 
 /// Whether what runs can become what is wanted without being stopped in between.
 fn continues(running: &Running, wanted: &Running) -> bool {
-    let same_tenure = running.epoch == wanted.epoch && running.member == wanted.member;
+    let same_assignment = running.epoch == wanted.epoch && running.member == wanted.member;
     // A drain goes on even if its cluster goes meanwhile: what runs must still be waited for.
     let same_cluster = running.incarnation == wanted.incarnation || wanted.phase == Phase::Draining;
-    same_tenure && same_cluster && wanted.phase >= running.phase
+    same_assignment && same_cluster && wanted.phase >= running.phase
 }
 
 #[cfg(test)]

@@ -12,14 +12,13 @@ use std::time::Duration;
 use clusters::{
     ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Probing, Registry,
 };
-use engine::metrics::DEFAULT_CLUSTER_LABELS;
-use engine::{
-    ControllerSpec, DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, Unobserved,
-};
+use engine::DEFAULT_CLUSTER_LABELS;
+use engine::{DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, Unobserved};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use model::{Clock, ClusterSet, ClusterState, ControllerName, GroupName, GroupTraits};
+use sdk::ControllerSpec;
 use sharding::Sharding;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -92,12 +91,12 @@ pub(crate) async fn assemble(
             observer,
             seed: clock::seed(),
             upstream: config.upstream,
+            stamps: config.stamp_epochs,
             cluster_labels: DEFAULT_CLUSTER_LABELS,
         },
         specs,
     )
     .map_err(Error::Engine)?;
-    let engine = if config.stamp_epochs { engine.stamping() } else { engine };
     let status = engine.status();
     Ok(Parts { clusters, sharding, engine, status, liveness })
 }

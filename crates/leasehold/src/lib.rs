@@ -52,10 +52,10 @@ pub use crate::install::InstallError;
 pub use crate::local::Local;
 pub use crate::manager::Manager;
 pub use controllers;
-pub use engine::{
-    Action, Context, Controller, ControllerSpec, Event, GroupScope, Index, Lifecycle, Lookup,
-    Object, OwnerError, ReconcileError, Reconciler, RetryClass, Scope, Selector, Strip, condition,
-    mapping, predicate, set_controller,
-};
 pub use model::{ClusterName, ObjectKey};
+pub use sdk::{
+    Action, Context, Controller, ControllerSpec, Event, GroupScope, Index, Lifecycle, Lookup,
+    Object, OwnerError, ReconcileError, Reconciler, RetryClass, Scope, Selector, Transform,
+    condition, mapping, predicate, set_controller,
+};
 pub use sharding::Departure;

@@ -12,8 +12,8 @@ use anyhow::Context as _;
 use apiserver::Server;
 use clap::Parser;
 use clusters::Plugins;
-use engine::ControllerSpec;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use sdk::ControllerSpec;
 use telemetry::LogConfig;
 use tokio_util::sync::CancellationToken;
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admin::Admin;
-use engine::ControllerSpec;
-use engine::controller::DEFAULT_WORKERS;
 use model::Clock;
+use sdk::ControllerSpec;
+use sdk::DEFAULT_WORKERS;
 use sharding::{Departure, Sharding};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -24,7 +24,7 @@ use crate::liveness::Liveness;
 /// One replica of the manager.
 ///
 /// ```no_run
-/// use engine::{Action, Context, Controller, ReconcileError, Reconciler};
+/// use sdk::{Action, Context, Controller, ReconcileError, Reconciler};
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use leasehold::Manager;
 /// use leasehold::config::{ClusterSources, Config, Home};

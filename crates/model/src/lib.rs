@@ -15,20 +15,28 @@ pub mod cluster;
 pub mod error;
 pub mod group;
 pub mod key;
+pub mod kind;
+pub mod labels;
 pub mod load;
 pub mod name;
 pub mod ownership;
 pub mod range;
+pub mod selector;
 pub mod shard;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod wire;
 
 pub use clock::{Clock, ManualClock, Moment, Sleep};
 pub use cluster::{Cluster, ClusterSet, ClusterState};
 pub use group::{GroupScope, GroupTraits};
 pub use key::ObjectKey;
+pub use kind::{Kind, Object};
+pub use labels::ClusterLabels;
 pub use load::{Unmeasured, Work, Workload};
 pub use name::{ClusterName, ControllerName, GroupName, InvalidName, MemberId};
 pub use ownership::{FenceError, Hold, Holding, OwnedShards, Ownership, Permit, Purpose};
 pub use range::{Range, uid_hash};
+pub use selector::{Selector, SelectorError};
 pub use shard::{Epoch, ShardId};
 pub use wire::Wire;

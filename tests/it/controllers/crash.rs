@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use apiserver::faults::{Fault, Request};
-use engine::ControllerSpec;
 use leasehold::testing::TestEnv;
+use sdk::ControllerSpec;
 use tokio::sync::Notify;
 
 /// More writes than any story takes: one that never ends is a failure, not a long test.

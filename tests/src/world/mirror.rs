@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use engine::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler, Selector};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use model::ObjectKey;
+use sdk::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler, Selector};
 
 /// The label that tells sources and copies apart.
 pub const ROLE: &str = "sim.leasehold.dev/role";
@@ -40,7 +40,7 @@ pub fn controller(seed: u64) -> ControllerSpec {
     let role = |role: &str| -> Selector {
         format!("{ROLE}={role}").parse().expect("an equality is a selector")
     };
-    let copies = engine::controller::Scope { labels: role(COPY), ..Default::default() };
+    let copies = sdk::Scope { labels: role(COPY), ..Default::default() };
     Controller::for_kind::<ConfigMap>("mirror")
         .selector(role(SOURCE))
         .owns_with::<ConfigMap>(copies)

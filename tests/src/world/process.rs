@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use engine::metrics::DEFAULT_CLUSTER_LABELS;
-use engine::{ControllerSpec, Engine, EngineConfig, Meter};
+use engine::DEFAULT_CLUSTER_LABELS;
+use engine::{Engine, EngineConfig, Meter};
 use model::{Cluster, ClusterName, ClusterSet, ClusterState, ControllerName, GroupName};
+use sdk::ControllerSpec;
 use sharding::Sharding;
 use sharding::protocol::Versions;
 use tokio::sync::watch;
@@ -233,7 +234,8 @@ impl Parts {
             meter: self.meter,
             observer: Arc::new(observer),
             seed: birth.seed.wrapping_add(1),
-            upstream: engine::UpstreamLimits::default(),
+            upstream: upstream::UpstreamLimits::default(),
+            stamps: false,
             cluster_labels: DEFAULT_CLUSTER_LABELS,
         };
         Engine::new(config, self.specs).expect("the controllers fit together")

@@ -3,10 +3,10 @@
 //! The status is replaced by resourceVersion, so that a cache that lags can never give a post a second
 //! time of publication: the server refuses the write, and the next look finds the first.
 
-use engine::condition::{Finding, conditions, whole_seconds};
-use engine::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
 use jiff::Timestamp;
-use model::ObjectKey;
+use sdk::ObjectKey;
+use sdk::condition::{Finding, conditions, whole_seconds};
+use sdk::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
 
 use super::api::{BlogPost, BlogPostStatus};
 

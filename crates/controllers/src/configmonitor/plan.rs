@@ -15,11 +15,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::condition::{Finding, conditions, whole_seconds};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
+use sdk::condition::{Finding, conditions, whole_seconds};
 
 use super::api::{
     ConfigMonitor, ConfigMonitorSpec, ConfigMonitorStatus, Pending, PodRef, Workload, WorkloadKind,

@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use engine::{
-    Action, Context, Controller, ControllerSpec, Event, Lookup, ReconcileError, Reconciler,
-    Selector,
-};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{Resource, ResourceExt};
-use model::ObjectKey;
+use sdk::ObjectKey;
+use sdk::{
+    Action, Context, Controller, ControllerSpec, Event, Lookup, ReconcileError, Reconciler,
+    Selector,
+};
 
 use super::FIELD_MANAGER;
 use super::api::{ConfigMonitor, Pending};

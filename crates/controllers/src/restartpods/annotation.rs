@@ -4,12 +4,12 @@
 //! the Pods were last restarted for, `pending` a restart that is decided and perhaps not finished. It
 //! is no part of the content. Whoever removes it has the content seen for the first time.
 
-use engine::condition::whole_seconds;
-use engine::{Selector, SelectorError};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
+use sdk::condition::whole_seconds;
+use sdk::{Selector, SelectorError};
 use serde::{Deserialize, Serialize};
 
 use crate::configmonitor::api::Pending;

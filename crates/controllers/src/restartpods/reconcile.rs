@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use engine::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
-use model::ObjectKey;
+use sdk::ObjectKey;
+use sdk::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
 use serde_json::json;
 
 use super::FIELD_MANAGER;

@@ -13,7 +13,7 @@ use aws_sdk_sqs::config::{
 };
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::types::QueueAttributeName;
-use engine::{ExternalFailure, ExternalLimits, Verdict};
+use sdk::{ExternalFailure, ExternalLimits, Verdict};
 
 use super::desired::{Desired, REDRIVE_POLICY, normalised_redrive};
 use super::plan::Change;
@@ -145,8 +145,8 @@ where
             let refusal = if status < 400 { Refusal::Unavailable } else { refusal("", status) };
             (refusal, format!("an answer that is none of AWS's (HTTP {status})"), wait)
         }
-        SdkError::ConstructionFailure(_) => (Refusal::Rejected, model::error::chain(&error), None),
-        _ => (Refusal::Unanswered, model::error::chain(&error), None),
+        SdkError::ConstructionFailure(_) => (Refusal::Rejected, sdk::error::chain(&error), None),
+        _ => (Refusal::Unanswered, sdk::error::chain(&error), None),
     };
     Failure { refusal, message, retry_after: retry_after.map(Duration::from_secs) }
 }

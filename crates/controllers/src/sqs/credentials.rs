@@ -13,11 +13,11 @@ use aws_sdk_sts::config::retry::RetryConfig;
 use aws_sdk_sts::config::{BehaviorVersion, Region};
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
-use engine::{Context, External, ExternalError, ExternalLimits, ReconcileError};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
-use model::ClusterName;
+use sdk::ClusterName;
+use sdk::{Context, External, ExternalError, ExternalLimits, ReconcileError};
 
 use super::client::{Failure, LIMITS, Refusal, Sqs, failure, timeouts};
 use super::desired::Source;

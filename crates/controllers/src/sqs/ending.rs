@@ -3,8 +3,8 @@
 //! Nothing keeps the object for ever: what it waits for stands in its conditions, and the annotation
 //! [`ABANDON`] lets it go at once.
 
-use engine::{Action, Context, Event, ReconcileError};
 use kube::ResourceExt;
+use sdk::{Action, Context, Event, ReconcileError};
 
 use super::FINALIZER;
 use super::api::{DeletionPolicy, Queue};

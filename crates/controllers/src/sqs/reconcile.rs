@@ -8,12 +8,12 @@
 //! not yet as it should be.
 
 use aws_sdk_sqs::config::SharedHttpClient;
-use engine::{
-    Action, Context, Controller, ControllerSpec, Event, Lifecycle, ReconcileError, Reconciler,
-};
 use jiff::Timestamp;
 use kube::ResourceExt;
-use model::ObjectKey;
+use sdk::ObjectKey;
+use sdk::{
+    Action, Context, Controller, ControllerSpec, Event, Lifecycle, ReconcileError, Reconciler,
+};
 
 use super::api::Queue;
 use super::client::{TO_LOOK, TO_MAKE};

@@ -1,7 +1,7 @@
 //! What came of a reconcile, told: the status, an Event, and when to look again. Shell.
 
-use engine::{Action, Context, Event, ReconcileError};
 use jiff::Timestamp;
+use sdk::{Action, Context, Event, ReconcileError};
 
 use super::api::{Queue, QueueStatus};
 use super::desired::Desired;

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use model::uid_hash;
+use sdk::uid_hash;
 
 /// A period is the interval times 0.9 to 1.1.
 const LEAST: f64 = 0.9;

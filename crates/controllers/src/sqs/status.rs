@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use engine::condition::{Finding, conditions, whole_seconds};
 use jiff::Timestamp;
 use kube::ResourceExt;
+use sdk::condition::{Finding, conditions, whole_seconds};
 
 use super::api::{Messages, Queue, QueueStatus};
 use super::desired::{Desired, InvalidSpec};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use engine::{Context, Event, ExternalError, ReconcileError};
 use jiff::Timestamp;
+use sdk::{Context, Event, ExternalError, ReconcileError};
 
 use super::api::Queue;
 use super::client::{Failure, Refusal};

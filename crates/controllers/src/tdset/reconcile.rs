@@ -2,16 +2,16 @@
 
 use std::fmt::Debug;
 
-use engine::{
-    Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler, RetryClass,
-    mapping,
-};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Resource, ResourceExt};
-use model::ObjectKey;
+use sdk::ObjectKey;
+use sdk::{
+    Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler, RetryClass,
+    mapping,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

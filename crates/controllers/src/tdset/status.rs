@@ -1,9 +1,9 @@
 //! The status of a TDSet after a reconcile: what was found, as numbers and conditions. Pure.
 
-use engine::condition::{Finding, conditions, whole_seconds};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
+use sdk::condition::{Finding, conditions, whole_seconds};
 
 use super::api::{TDSet, TDSetStatus};
 use super::plan::{Plan, Step};

@@ -1,10 +1,8 @@
 //! The way from a Tunnel to an account at its provider, and the look for its hosts there. Shell.
 
-use engine::{
-    Context, Controller, External, ExternalError, Object, ReconcileError, Scope, Selector,
-};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::Api;
+use sdk::{Context, Controller, External, ExternalError, Object, ReconcileError, Scope, Selector};
 
 use super::api::Placement;
 use super::choice::{Defaults, TokenRef};

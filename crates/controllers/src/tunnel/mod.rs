@@ -14,9 +14,9 @@
 //! [`credentials`] what its ends know each other by. [`survey`] looks at all hosts at once, so that a
 //! thousand Tunnels ask no more than ten; [`sweep`] finds what was left behind.
 
-use engine::ControllerSpec;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
+use sdk::ControllerSpec;
 
 pub mod account;
 pub mod api;

@@ -15,11 +15,11 @@
 
 use std::time::Duration;
 
-use engine::condition::{Finding, conditions, whole_seconds};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
-use model::uid_hash;
+use sdk::condition::{Finding, conditions, whole_seconds};
+use sdk::uid_hash;
 
 use super::api::{HostStatus, Placement, Tunnel, TunnelStatus};
 use super::names::client;

@@ -6,15 +6,15 @@
 
 use std::time::Duration;
 
-use engine::{
-    Action, Context, Controller, ControllerSpec, Event, ExternalError, Lifecycle, ReconcileError,
-    Reconciler,
-};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{Api, PostParams};
-use model::ObjectKey;
+use sdk::ObjectKey;
+use sdk::{
+    Action, Context, Controller, ControllerSpec, Event, ExternalError, Lifecycle, ReconcileError,
+    Reconciler,
+};
 
 use super::account::{Blocked, Way, account, cluster_uid, defaults, watching_defaults};
 use super::api::{HostStatus, Placement, Tunnel, TunnelStatus};
@@ -427,8 +427,7 @@ impl Turn<'_> {
                 let drawn = Credentials::draw().map_err(ReconcileError::transient)?;
                 let mut secret = Secret { data: Some(drawn.data()), ..Secret::default() };
                 secret.metadata.name = Some(name);
-                engine::set_controller(&self.tunnel, &mut secret)
-                    .map_err(ReconcileError::terminal)?;
+                sdk::set_controller(&self.tunnel, &mut secret).map_err(ReconcileError::terminal)?;
                 secrets.create(&PostParams::default(), &secret).await?
             }
         };

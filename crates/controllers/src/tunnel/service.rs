@@ -1,10 +1,10 @@
 //! From a Service to its Tunnel and its address. Pure.
 
-use engine::condition::{Finding, conditions};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Service, ServiceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
+use sdk::condition::{Finding, conditions};
 
 use super::api::{HostStatus, Tunnel};
 use super::choice::{self, Defaults};

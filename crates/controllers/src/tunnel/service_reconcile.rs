@@ -1,9 +1,9 @@
 //! The shell of a Service: its Tunnel, and its address.
 
-use engine::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use model::ObjectKey;
+use sdk::ObjectKey;
+use sdk::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
 
 use super::account::{defaults, watching_defaults};
 use super::api::Tunnel;

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use engine::{Context, ExternalError};
 use jiff::Timestamp;
-use model::ClusterName;
+use sdk::ClusterName;
+use sdk::{Context, ExternalError};
 
 use super::account::Way;
 use super::names::Tag;

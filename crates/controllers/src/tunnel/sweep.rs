@@ -9,12 +9,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use engine::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use model::{ObjectKey, uid_hash};
+use sdk::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
+use sdk::{ObjectKey, uid_hash};
 
 use super::account::{Way, account, cluster_uid};
 use super::api::Tunnel;

@@ -9,33 +9,34 @@ use bytes::Bytes;
 use model::{Clock, Moment, uid_hash};
 use tokio::sync::mpsc;
 
-use super::claims::Claimants;
-use super::division::Division;
-use super::extent::Extent;
+use super::held::Held;
+use super::scopes::ScopeWatch;
+use super::sharded_list::ShardedList;
 use super::trainer::{self, Trainer};
-use super::{Change, Event, Shared, Target};
-use crate::cache::{Entry, ResourceVersion, Sketch, StoreWriter, Wanted, sketch};
+use super::{Change, Event, InformerState, Target};
 use crate::listwatch::connection::{Arrival, Connection};
 use crate::listwatch::intake::Intake;
-use crate::listwatch::machine::{End, Machine, Request, Signal, Verdict};
+use crate::listwatch::machine::{End, Machine, Progress, Request, Signal};
 use crate::listwatch::wire::{self, Line};
 use crate::metrics::InformerMetrics;
-#[cfg(feature = "planted")]
-use crate::planted::{self, Planted};
+use crate::request::ClusterClient;
+use cache::{
+    Entry, PartialFields, PartialMetadata, ResourceVersion, StoreWriter, partial_metadata,
+};
 
 /// Entries packed anew before the informer looks up: about a millisecond.
 const RECODED_AT_ONCE: usize = 32;
-/// Entries looked at, to be dropped if nobody claims them, before the informer looks up.
+/// Entries looked at, to be dropped if nobody scopes them, before the informer looks up.
 const SWEPT_AT_ONCE: usize = 256;
 
-/// See the file's text.
+/// The state of one informer, owned by its task.
 pub(super) struct Task {
-    shared: Arc<Shared>,
+    state: Arc<InformerState>,
     writer: StoreWriter,
     trainer: Trainer,
-    claims: Claimants,
-    extent: Extent,
-    division: Division,
+    scopes: ScopeWatch,
+    held: Held,
+    sharded_list: ShardedList,
     /// The number of the last [`Change::Synced`].
     told: u64,
     machine: Machine,
@@ -48,22 +49,22 @@ pub(super) struct Task {
 
 impl Task {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        state: Arc<InformerState>,
         writer: StoreWriter,
-        claims: Claimants,
-        client: kube::Client,
+        scopes: ScopeWatch,
+        client: ClusterClient,
         waiting: mpsc::Receiver<mpsc::Sender<Event>>,
         intake: Intake,
         (clock, metrics, rng): (Arc<dyn Clock>, InformerMetrics, fastrand::Rng),
     ) -> Self {
-        let Target { kind, scope, .. } = shared.target.clone();
+        let Target { kind, scope, .. } = state.target.clone();
         Self {
-            shared,
+            state,
             writer,
             trainer: Trainer::default(),
-            claims,
-            extent: Extent::default(),
-            division: Division::default(),
+            scopes,
+            held: Held::default(),
+            sharded_list: ShardedList::default(),
             told: 0,
             machine: Machine::new(rng),
             connection: Connection::new(client, kind, scope, intake),
@@ -75,18 +76,18 @@ impl Task {
     }
 
     pub(super) async fn run(mut self) {
-        while self.extent.wanted().is_empty() {
-            let (wanted, latest) = self.claims.wanted();
-            self.extent.want(wanted, latest);
-            if self.extent.wanted().is_empty() {
-                self.claims.changed().await;
+        while self.held.wanted().is_empty() {
+            let (wanted, latest) = self.scopes.wanted();
+            self.held.want(wanted, latest);
+            if self.held.wanted().is_empty() {
+                self.scopes.changed().await;
             }
         }
         self.request(Duration::ZERO);
         loop {
             tokio::select! {
                 biased;
-                () = self.claims.changed() => self.reclaim().await,
+                () = self.scopes.changed() => self.rescope().await,
                 Some(subscriber) = self.waiting.recv() => self.admit(subscriber).await,
                 trained = self.trainer.done() => self.trainer.adopt(trained, &mut self.writer),
                 turn = trainer::turn(), if self.trainer.may_train(&self.writer) => {
@@ -100,7 +101,7 @@ impl Task {
 
     /// Does a little of what need not be done at once.
     fn tidy(&mut self) {
-        let wanted = self.extent.wanted();
+        let wanted = self.held.wanted();
         self.writer.sweep(SWEPT_AT_ONCE, |header| wanted.holds(header));
         self.writer.recode(RECODED_AT_ONCE);
     }
@@ -112,24 +113,24 @@ impl Task {
 
     /// What to ask the server for, and for which part.
     fn next_request(&mut self, after: Duration) -> (Request, Option<String>) {
-        let wanted = self.extent.wanted();
-        if self.division.is_open(wanted) {
+        let wanted = self.held.wanted();
+        if self.sharded_list.is_open(wanted) {
             self.machine.page_next();
         }
         let (request, anew) = self.machine.begin(self.clock.now() + after);
-        let selector = self.division.ask(&request, wanted);
+        let selector = self.sharded_list.ask(&request, wanted);
         if anew {
             self.writer.begin_replace();
-            self.extent.list_begins(selector.is_some());
+            self.held.list_begins(selector.is_some());
         }
         self.publish();
         (request, selector)
     }
 
-    /// Takes in that other objects are claimed than before.
-    async fn reclaim(&mut self) {
-        let (wanted, latest) = self.claims.wanted();
-        let shift = self.extent.want(wanted, latest);
+    /// Takes in that other objects are required than before.
+    async fn rescope(&mut self) {
+        let (wanted, latest) = self.scopes.wanted();
+        let shift = self.held.want(wanted, latest);
         if shift.sweep {
             self.writer.begin_sweep();
         }
@@ -144,10 +145,10 @@ impl Task {
     }
 
     fn publish(&self) {
-        let wanted = self.extent.wanted();
-        let mode = self.division.mode(wanted);
-        self.shared.update(|condition| {
-            condition.coverage.clone_from(wanted);
+        let wanted = self.held.wanted();
+        let mode = self.sharded_list.mode(wanted);
+        self.state.update(|condition| {
+            condition.filter.clone_from(wanted);
             condition.mode = mode;
         });
     }
@@ -158,7 +159,7 @@ impl Task {
         let now = self.clock.now();
         let (end, why) = match arrival {
             Arrival::Opened => {
-                self.extent.answered();
+                self.held.answered();
                 return self.heard(now);
             }
             Arrival::Line(bytes) => {
@@ -178,12 +179,12 @@ impl Task {
     }
 
     fn heard(&self, now: Moment) {
-        let recovered = self.shared.update(|condition| {
+        let recovered = self.state.update(|condition| {
             condition.heard = Some(now);
             condition.error.take()
         });
         if recovered.is_some() {
-            let Target { cluster, kind, .. } = &self.shared.target;
+            let Target { cluster, kind, .. } = &self.state.target;
             tracing::info!(%cluster, %kind, "watch works again");
         }
     }
@@ -192,12 +193,12 @@ impl Task {
         if end != End::Page {
             self.metrics.restarted(end.reason());
         }
-        self.division.ended(end);
+        self.sharded_list.ended(end);
         let after = self.machine.end(end, self.clock.now());
         if let Some(error) = why {
-            let Target { cluster, kind, .. } = &self.shared.target;
+            let Target { cluster, kind, .. } = &self.state.target;
             let retry_ms = after.as_millis();
-            let first = self.shared.update(|c| c.error.replace(error.clone())).is_none();
+            let first = self.state.update(|c| c.error.replace(error.clone())).is_none();
             // Say it once, not with each attempt.
             if first {
                 tracing::warn!(%cluster, %kind, error, retry_ms, "watch failed, retrying");
@@ -219,39 +220,40 @@ impl Task {
             self.show();
             return Ok(());
         }
-        let verdict = match line {
+        let progress = match line {
             Line::Upsert(raw) => {
                 let entry = self.object(raw, bytes)?;
-                let verdict = self.change(&entry.header.resource_version.to_string());
+                let progress = self.change(&entry.header.resource_version.to_string());
                 self.upsert(entry, now).await;
-                verdict
+                progress
             }
             Line::Delete(raw) => {
                 let entry = self.object(raw, bytes)?;
-                let verdict = self.change(&entry.header.resource_version.to_string());
+                let progress = self.change(&entry.header.resource_version.to_string());
                 if self.writer.remove(&entry.header.key).is_some() {
                     self.show();
                     self.tell(Change::Delete { old: entry }, now).await;
                 }
-                verdict
+                progress
             }
             Line::Bookmark { resource_version, initial_end } => {
-                self.shared.update(|c| c.resource_version.clone_from(&resource_version));
+                self.state.update(|c| c.resource_version.clone_from(&resource_version));
                 let resource_version = &resource_version;
-                let verdict = self.machine.line(Signal::Bookmark { resource_version, initial_end });
-                if verdict == Verdict::Continue {
+                let progress =
+                    self.machine.line(Signal::Bookmark { resource_version, initial_end });
+                if progress == Progress::Continue {
                     self.show();
                 }
-                verdict
+                progress
             }
             Line::Error { code, reason, message } => {
-                let Verdict::Restart(end) = self.machine.line(Signal::Error { code }) else {
+                let Progress::Restart(end) = self.machine.line(Signal::Error { code }) else {
                     return Ok(());
                 };
                 return Err((end, Some(format!("{code} {reason}: {message}"))));
             }
         };
-        if verdict == Verdict::Synced {
+        if progress == Progress::Synced {
             self.listed(now).await;
         }
         Ok(())
@@ -274,44 +276,44 @@ impl Task {
     /// everything.
     fn show(&self) {
         let position = self.machine.position().map(ResourceVersion::new);
-        self.shared.seen.send_modify(|seen| *seen = position.or_else(|| seen.take()));
+        self.state.seen.send_modify(|seen| *seen = position.or_else(|| seen.take()));
     }
 
     /// Takes in the version of an object that came.
-    fn change(&mut self, version: &str) -> Verdict {
-        let verdict = self.machine.line(Signal::Change(version));
-        self.shared.update(|condition| {
+    fn change(&mut self, version: &str) -> Progress {
+        let progress = self.machine.line(Signal::Change(version));
+        self.state.update(|condition| {
             // The versions of a list come in no order.
             if condition.synced {
                 version.clone_into(&mut condition.resource_version);
             }
         });
-        verdict
+        progress
     }
 
-    /// The object, if it is none of those that are wanted. Only its sketch is read.
-    fn foreign<'r>(&self, raw: &'r str) -> Option<Sketch<'r>> {
-        let wanted = self.extent.wanted();
+    /// The object, if it is none of those that are wanted. Only its partial_metadata is read.
+    fn foreign<'r>(&self, raw: &'r str) -> Option<PartialMetadata<'r>> {
+        let wanted = self.held.wanted();
         if wanted.is_whole() {
             return None;
         }
-        let namespace = self.shared.target.kind.namespaced;
-        let fields = Wanted { namespace, owner: wanted.looks_at_owners() };
-        // Of one that has no sketch, the whole scan says why.
-        let found = sketch(raw, fields).ok()?;
+        let namespace = self.state.target.kind.namespaced;
+        let fields = PartialFields { namespace, owner: wanted.looks_at_owners() };
+        // Of one that has no partial_metadata, the whole scan says why.
+        let found = partial_metadata(raw, fields).ok()?;
         let owner = || found.owner.as_deref().map(uid_hash);
         (!wanted.contains(|| uid_hash(&found.uid), owner)).then_some(found)
     }
 
     /// An object lies outside. If one of its name was held, that one is gone or left.
-    async fn leave(&mut self, found: &Sketch<'_>, now: Moment) {
-        let Some(old) = self.shared.store.get(found.namespace.as_deref(), &found.name) else {
+    async fn leave(&mut self, found: &PartialMetadata<'_>, now: Moment) {
+        let Some(old) = self.state.store.get(found.namespace.as_deref(), &found.name) else {
             return;
         };
         self.writer.remove(&old.header.key);
         self.show();
         // Else it was about to be swept.
-        if self.extent.wanted().holds(&old.header) {
+        if self.held.wanted().holds(&old.header) {
             self.tell(Change::Delete { old }, now).await;
         }
     }
@@ -322,8 +324,8 @@ impl Task {
             Ok(page) => page,
             Err(error) => return garbage(&error),
         };
-        self.division.answered(page.shard_info.as_deref());
-        self.extent.answered();
+        self.sharded_list.answered(page.shard_info.as_deref());
+        self.held.answered();
         for raw in page.items {
             if let Some(found) = self.foreign(raw) {
                 self.leave(&found, now).await;
@@ -334,9 +336,9 @@ impl Task {
                 Err(error) => return garbage(&error),
             }
         }
-        let verdict = self.machine.page(&page.resource_version, page.continue_token);
-        if verdict == Verdict::Synced {
-            self.shared.update(|c| c.resource_version.clone_from(&page.resource_version));
+        let progress = self.machine.page(&page.resource_version, page.continue_token);
+        if progress == Progress::Synced {
+            self.state.update(|c| c.resource_version.clone_from(&page.resource_version));
             self.listed(now).await;
         }
         (End::Page, None)
@@ -344,20 +346,16 @@ impl Task {
 
     /// A list is complete: what it did not mention was deleted while we did not look.
     async fn listed(&mut self, now: Moment) {
-        #[cfg(feature = "planted")]
-        if planted::is(Planted::RelistDropsDeletes) {
-            drop(self.writer.finish_replace());
-        }
         let missing = self.writer.finish_replace();
         self.connection.listed();
         self.show();
         for old in missing {
             self.tell(Change::Delete { old }, now).await;
         }
-        self.extent.list_ends();
-        if self.shared.update(|c| !std::mem::replace(&mut c.synced, true)) {
-            let Target { cluster, kind, .. } = &self.shared.target;
-            tracing::debug!(%cluster, %kind, objects = self.shared.store.len(), "synced");
+        self.held.list_ends();
+        if self.state.update(|c| !std::mem::replace(&mut c.synced, true)) {
+            let Target { cluster, kind, .. } = &self.state.target;
+            tracing::debug!(%cluster, %kind, objects = self.state.store.len(), "synced");
         }
         self.synced(now).await;
     }

@@ -7,7 +7,7 @@
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::cache::{StoreWriter, Trained};
+use cache::{StoreWriter, Trained};
 
 /// Dictionaries trained at once in this process. A training takes a core for a tenth of a second.
 static TRAININGS: Semaphore = Semaphore::const_new(1);

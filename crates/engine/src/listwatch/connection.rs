@@ -5,25 +5,26 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::header::{ACCEPT_ENCODING, HeaderValue};
 use http::{Response, StatusCode};
 use http_body::Body as _;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use kube::api::{ListParams, WatchParams};
-use kube::client::Body;
 use kube::core::Request as UrlBuilder;
+use model::Kind;
+use model::wire::Answer as Body;
 use tokio::time::Sleep;
+use upstream::Caller;
 
 use super::intake::{Intake, PAGE_KIB, STREAM_KIB, Share};
 use super::lines::{LineTooLong, Lines};
 use super::machine::{End, Request};
 use super::wire;
-use crate::controller::Scope;
-use crate::object::Kind;
-use crate::transport::Follows;
+use crate::request::ClusterClient;
+use crate::scope::Scope;
 
 /// A watch on which nothing is heard for this long, not even a bookmark, is given up: servers send
 /// one about each minute.
@@ -50,7 +51,7 @@ pub(crate) enum Arrival {
 
 /// One list-and-watch's way to the server: at most one request at a time.
 pub(crate) struct Connection {
-    client: kube::Client,
+    client: ClusterClient,
     kind: Kind,
     scope: Scope,
     intake: Intake,
@@ -84,7 +85,7 @@ enum Answer {
 }
 
 impl Connection {
-    pub(crate) fn new(client: kube::Client, kind: Kind, scope: Scope, intake: Intake) -> Self {
+    pub(crate) fn new(client: ClusterClient, kind: Kind, scope: Scope, intake: Intake) -> Self {
         Self { client, kind, scope, intake, share: None, state: State::Over }
     }
 
@@ -177,12 +178,11 @@ impl Connection {
             }
         };
         let client = self.client.clone();
-        let mut request = request.map(Body::from);
-        request.extensions_mut().insert(Follows);
+        let request = request.map(kube::client::Body::from);
         let answer = async move {
-            let response = match client.send(request).await {
+            let response = match client.read(request, Caller::Informer).await {
                 Ok(response) => response,
-                Err(error) => return Answer::Failed(End::Lost, model::error::chain(&error)),
+                Err(error) => return Answer::Failed(End::Lost, model::error::chain(&*error)),
             };
             match response.status() {
                 status if !status.is_success() => refused(status, response).await,
@@ -247,9 +247,9 @@ fn uncompressed(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
 }
 
 async fn refused(status: StatusCode, response: Response<Body>) -> Answer {
-    let body = Limited::new(response.into_body(), MAX_REFUSAL_BYTES).collect();
+    let body = whole(response.into_body(), MAX_REFUSAL_BYTES);
     let body = match tokio::time::timeout(PAGE_TIMEOUT, body).await {
-        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Ok(body)) => body,
         _ => Bytes::new(),
     };
     let wire::Refusal { code, reason, message } = wire::refusal(status.as_u16(), &body);
@@ -258,12 +258,26 @@ async fn refused(status: StatusCode, response: Response<Body>) -> Answer {
 }
 
 async fn page(response: Response<Body>) -> Answer {
-    let body = Limited::new(response.into_body(), MAX_PAGE_BYTES).collect();
+    let body = whole(response.into_body(), MAX_PAGE_BYTES);
     match tokio::time::timeout(PAGE_TIMEOUT, body).await {
-        Ok(Ok(body)) => Answer::Page(body.to_bytes()),
-        Ok(Err(error)) => Answer::Failed(End::Lost, model::error::chain(&*error)),
+        Ok(Ok(body)) => Answer::Page(body),
+        Ok(Err(why)) => Answer::Failed(End::Lost, why),
         Err(_) => Answer::Failed(End::Idle, "reading a page took too long".into()),
     }
+}
+
+/// The whole of a body, if it has at most this many bytes; otherwise why not, for people.
+async fn whole(mut body: Body, max_bytes: usize) -> Result<Bytes, String> {
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| model::error::chain(&*error))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > max_bytes {
+            return Err(format!("the answer is longer than {max_bytes} bytes"));
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes.freeze())
 }
 
 async fn hold(share: &mut Option<Share>) {
@@ -306,7 +320,7 @@ async fn read(
         };
         match frame {
             None => return Err((End::Closed, None)),
-            Some(Err(error)) => return Err((End::Lost, Some(model::error::chain(&error)))),
+            Some(Err(error)) => return Err((End::Lost, Some(model::error::chain(&*error)))),
             Some(Ok(frame)) => {
                 idle.set(tokio::time::sleep(IDLE_TIMEOUT));
                 if let Ok(chunk) = frame.into_data() {

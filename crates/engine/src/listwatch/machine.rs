@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //! - [`Machine::begin`] says when a list begins anew; everything the keeper of the objects held
-//!   before and is not told again by the time of [`Verdict::Synced`] is gone. So a delete in a gap
+//!   before and is not told again by the time of [`Progress::Synced`] is gone. So a delete in a gap
 //!   surfaces (L2).
 //! - The resourceVersion to resume from is only ever one the server sent.
 //! - Attempts that bring nothing are spaced by a jittered, doubling wait; those after progress are
@@ -64,7 +64,7 @@ pub(crate) enum Signal<'a> {
 
 /// What follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Progress {
     /// Go on reading.
     Continue,
     /// The list is complete: what it did not mention is gone. Go on reading (a stream) or begin
@@ -186,41 +186,41 @@ impl Machine {
     }
 
     /// Takes in one line of a watch.
-    pub(crate) fn line(&mut self, signal: Signal<'_>) -> Verdict {
+    pub(crate) fn line(&mut self, signal: Signal<'_>) -> Progress {
         match signal {
             Signal::Change(version) => {
                 self.progress();
                 if let State::Watching { resource_version } = &mut self.state {
                     version.clone_into(resource_version);
                 }
-                Verdict::Continue
+                Progress::Continue
             }
             Signal::Bookmark { resource_version: version, initial_end } => {
                 self.progress();
                 let first = self.state == State::Streaming;
                 if first && !initial_end {
-                    return Verdict::Continue;
+                    return Progress::Continue;
                 }
                 self.stream_breaks = 0;
                 self.state = State::Watching { resource_version: version.to_owned() };
-                if first { Verdict::Synced } else { Verdict::Continue }
+                if first { Progress::Synced } else { Progress::Continue }
             }
-            Signal::Error { code: 410 } => Verdict::Restart(End::Expired),
-            Signal::Error { code } => Verdict::Restart(End::Refused(code)),
+            Signal::Error { code: 410 } => Progress::Restart(End::Expired),
+            Signal::Error { code } => Progress::Restart(End::Refused(code)),
         }
     }
 
     /// Takes in one page of a list. The connection ends with it: report [`End::Page`].
-    pub(crate) fn page(&mut self, version: &str, next: Option<String>) -> Verdict {
+    pub(crate) fn page(&mut self, version: &str, next: Option<String>) -> Progress {
         self.progress();
         match (&mut self.state, next) {
             (State::Paging { continue_token, .. }, Some(next)) => {
                 *continue_token = Some(next);
-                Verdict::Continue
+                Progress::Continue
             }
             (state, _) => {
                 *state = State::Watching { resource_version: version.to_owned() };
-                Verdict::Synced
+                Progress::Synced
             }
         }
     }
@@ -365,24 +365,24 @@ mod tests {
                     machine.line(Signal::Bookmark { resource_version: arg, initial_end: true })
                 }
                 "error" => machine.line(Signal::Error { code: arg.parse().unwrap() }),
-                "garbage" => Verdict::Restart(End::Garbage),
+                "garbage" => Progress::Restart(End::Garbage),
                 "page" => {
                     let verdict = machine.page(arg, words.next().map(str::to_owned));
-                    if verdict == Verdict::Synced {
+                    if verdict == Progress::Synced {
                         log.push("synced".into());
                     }
-                    Verdict::Restart(End::Page)
+                    Progress::Restart(End::Page)
                 }
-                "closed" => Verdict::Restart(End::Closed),
-                "lost" => Verdict::Restart(End::Lost),
-                "idle" => Verdict::Restart(End::Idle),
-                "status" => Verdict::Restart(End::Refused(arg.parse().unwrap())),
+                "closed" => Progress::Restart(End::Closed),
+                "lost" => Progress::Restart(End::Lost),
+                "idle" => Progress::Restart(End::Idle),
+                "status" => Progress::Restart(End::Refused(arg.parse().unwrap())),
                 other => panic!("{other}"),
             };
             match verdict {
-                Verdict::Continue => {}
-                Verdict::Synced => log.push("synced".into()),
-                Verdict::Restart(end) => {
+                Progress::Continue => {}
+                Progress::Synced => log.push("synced".into()),
+                Progress::Restart(end) => {
                     let wait = machine.end(end, at(now));
                     if !wait.is_zero() {
                         log.push("wait".into());

@@ -1,4 +1,4 @@
-//! List and watch over a cluster's raw transport.
+//! List and watch over a cluster's raw cluster_client.
 //!
 //! - [`machine`]: the protocol, pure: what to request next, when a list is complete, when to start
 //!   over, how long to wait.

@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use clusters::Plugins;
-use engine::UpstreamLimits;
 use model::{ClusterName, ControllerName};
 use sharding::LeaseTimings;
 use telemetry::{LogConfig, OtlpConfig};
+use upstream::UpstreamLimits;
 
 pub use parse::{MAX_IDENTITY_CHARS, parse};
 pub use problem::{Problem, Problems};

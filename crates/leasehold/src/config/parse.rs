@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clusters::Plugins;
-use engine::UpstreamLimits;
 use model::ControllerName;
 use serde_json::Value;
 use sharding::LeaseTimings;
 use telemetry::{LogConfig, OtlpConfig};
+use upstream::UpstreamLimits;
 
 use super::problem::Problem;
 use super::reader::{Notes, Section, unknown};

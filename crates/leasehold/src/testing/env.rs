@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use apiserver::Server;
 use apiserver::faults::{Fault, Request};
-use engine::{ControllerSpec, Engine, EngineConfig, Meter, Unobserved};
+use engine::{Engine, EngineConfig, Meter, Unobserved};
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -16,6 +16,7 @@ use kube::{Client, Resource};
 use model::group::groups;
 use model::{Clock, Cluster, ClusterName, ClusterSet, ClusterState, Epoch, Range, ShardId};
 use prometheus::Registry;
+use sdk::ControllerSpec;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -205,8 +206,9 @@ impl TestEnv {
             registry: &Registry::new(),
             observer: Arc::new(Unobserved),
             seed: 1,
-            upstream: engine::UpstreamLimits::default(),
-            cluster_labels: engine::metrics::DEFAULT_CLUSTER_LABELS,
+            upstream: upstream::UpstreamLimits::default(),
+            stamps: false,
+            cluster_labels: engine::DEFAULT_CLUSTER_LABELS,
         };
         let engine = Engine::new(config, controllers).expect("controllers of different names");
         let shutdown = CancellationToken::new();

@@ -1,7 +1,7 @@
 //! The objects that peers cache and reconcile: those that the engine's own measurements use, as an
 //! API server takes them.
 
-#[path = "../../../engine/examples/objects/mod.rs"]
+#[path = "../../../cache/examples/objects/mod.rs"]
 mod synthetic;
 
 use serde_json::{Value, json};

@@ -38,7 +38,7 @@ const PEERS: &[&str] = &[
     "--bin=peer-kube-rs",
     "--package=peer-leasehold",
     "--bin=peer-leasehold",
-    "--package=leasehold-engine",
+    "--package=leasehold-queue",
     "--example=queue_speed",
 ];
 

@@ -1,7 +1,6 @@
 //! Controllers that watch and cache and have nothing to reconcile: their own kind is one of which
 //! there are no objects, and what else they watch is owned by none of them.
 
-use engine::{Action, Context, Controller, ControllerSpec, Object, ReconcileError, Reconciler};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{
@@ -13,6 +12,7 @@ use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use model::ObjectKey;
+use sdk::{Action, Context, Controller, ControllerSpec, Object, ReconcileError, Reconciler};
 
 use super::NAME;
 

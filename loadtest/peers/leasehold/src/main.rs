@@ -8,7 +8,6 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use clusters::Access;
 use clusters::connect::{Connector, Role};
-use engine::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler, predicate};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::config::Kubeconfig;
 use leasehold::clock::SystemClock;
@@ -20,6 +19,7 @@ use peer::bench::{self, Bench};
 use peer::lines::{Line, Request, Requests, say};
 use peer::{Args, Mode, Tally, clock, heap_bytes};
 use prometheus::Registry;
+use sdk::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler, predicate};
 use tokio_util::sync::CancellationToken;
 
 mod idle;

@@ -16,7 +16,6 @@ use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
 use controllers::Queue;
 use controllers::sqs::environment::Environment;
-use engine::ControllerSpec;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -24,6 +23,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use leasehold::demo::standin::sqs::{Answer, Sqs, changes};
 use leasehold::testing::{TestEnv, TokioClock};
 use model::Clock;
+use sdk::ControllerSpec;
 use serde_json::{Value, json};
 
 use super::super::crash::{Crash, Fate};

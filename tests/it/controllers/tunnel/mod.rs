@@ -60,7 +60,7 @@ impl World {
         world
     }
 
-    fn parts(&self) -> Vec<engine::ControllerSpec> {
+    fn parts(&self) -> Vec<sdk::ControllerSpec> {
         parts(2, &Settings { http: self.cloud.http(), ..Settings::default() })
     }
 

@@ -127,7 +127,7 @@ impl Api {
             Failure::new(provider, Kind::Token, format!("the request cannot be written: {error}"))
         })?;
         let answer = (self.http.0)(request).await;
-        let answer = answer.map_err(|error| unanswered(model::error::chain(&*error)))?;
+        let answer = answer.map_err(|error| unanswered(sdk::error::chain(&*error)))?;
         if answer.status().is_success() {
             return Ok(answer.into_body());
         }

@@ -15,8 +15,8 @@ use std::process::Stdio;
 
 use futures::FutureExt;
 use jiff::Timestamp;
-use model::uid_hash;
 use rustix::process::{Pid, Signal, kill_process};
+use sdk::uid_hash;
 use serde::{Deserialize, Serialize};
 
 use super::{Call, Failure, Host, Kind, Provider, State, Wanted};

@@ -12,9 +12,9 @@ pub mod local;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{ExternalFailure, ExternalLimits, Verdict};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use sdk::{ExternalFailure, ExternalLimits, Verdict};
 use sha2::{Digest, Sha256};
 
 use self::http::Http;

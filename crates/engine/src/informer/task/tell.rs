@@ -7,10 +7,10 @@ use model::Moment;
 use tokio::sync::mpsc;
 use tracing::Span;
 
+use super::super::{Change, Event, InformerState, Target};
 use super::Task;
-use crate::cache::Entry;
-use crate::informer::{Change, Event, Target};
-use crate::queue::core::Priority;
+use cache::Entry;
+use queue::Priority;
 
 impl Task {
     /// Tells a new subscriber what there is already.
@@ -18,22 +18,22 @@ impl Task {
         let received = self.clock.now();
         let event =
             |change| Event { change, priority: Priority::Initial, received, span: Span::none() };
-        for new in self.shared.store.list(None, &crate::Selector::all()) {
+        for new in self.state.store.list(None, &model::Selector::all()) {
             let change = Change::Upsert { old: None, new };
-            if !self.shared.send(&subscriber, event(change)).await {
+            if !self.state.send(&subscriber, event(change)).await {
                 return;
             }
         }
-        if self.told > 0 && !self.shared.send(&subscriber, event(Change::Synced(self.told))).await {
+        if self.told > 0 && !self.state.send(&subscriber, event(Change::Synced(self.told))).await {
             return;
         }
         self.subscribers.push(subscriber);
-        self.shared.subscribers.store(self.subscribers.len(), Ordering::Relaxed);
+        self.state.subscribers.store(self.subscribers.len(), Ordering::Relaxed);
     }
 
-    /// Tells which claims are met, if it is more than before.
+    /// Tells which scopes are met, if it is more than before.
     pub(super) async fn synced(&mut self, received: Moment) {
-        let Some(met) = self.extent.met().filter(|met| *met > self.told) else { return };
+        let Some(met) = self.held.met().filter(|met| *met > self.told) else { return };
         self.told = met;
         let (priority, span) = (Priority::Initial, Span::none());
         self.send(Event { change: Change::Synced(met), priority, received, span }).await;
@@ -41,7 +41,7 @@ impl Task {
 
     /// Tells of a change of an object.
     pub(super) async fn tell(&mut self, change: Change, received: Moment) {
-        let is_settled = |entry: &Arc<Entry>| self.extent.is_settled(&entry.header);
+        let is_settled = |entry: &Arc<Entry>| self.held.is_settled(&entry.header);
         let live = match &change {
             // Of two owners one may be looked after already.
             Change::Upsert { old, new } => is_settled(new) || old.as_ref().is_some_and(is_settled),
@@ -56,12 +56,12 @@ impl Task {
     async fn send(&mut self, event: Event) {
         let mut open = Vec::with_capacity(self.subscribers.len());
         for subscriber in std::mem::take(&mut self.subscribers) {
-            if self.shared.send(&subscriber, event.clone()).await {
+            if self.state.send(&subscriber, event.clone()).await {
                 open.push(subscriber);
             }
         }
         self.subscribers = open;
-        self.shared.subscribers.store(self.subscribers.len(), Ordering::Relaxed);
+        self.state.subscribers.store(self.subscribers.len(), Ordering::Relaxed);
     }
 
     fn event_span(&self, change: &Change) -> Span {
@@ -71,7 +71,7 @@ impl Task {
             Change::Delete { old } => (old, "deleted"),
             Change::Synced(_) => return Span::none(),
         };
-        let Target { cluster, kind, .. } = &self.shared.target;
+        let Target { cluster, kind, .. } = &self.state.target;
         let key = &entry.header.key;
         tracing::info_span!(
             parent: None,
@@ -84,5 +84,17 @@ impl Task {
             change = what,
             otel.kind = "consumer",
         )
+    }
+}
+
+impl InformerState {
+    /// Sends one event, waiting for room. Gives whether the subscriber is still there.
+    async fn send(&self, subscriber: &mpsc::Sender<Event>, event: Event) -> bool {
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        let sent = subscriber.send(event).await.is_ok();
+        if !sent {
+            self.queued.fetch_sub(1, Ordering::Relaxed);
+        }
+        sent
     }
 }

@@ -1,0 +1,135 @@
+//! One object in the cache: its header, and its bytes, packed or raw.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use super::codec::{Decoder, Encoder, UnpackError};
+use super::header::{Header, LocalKey};
+use super::intern::ARC_COUNTS;
+use model::{Kind, Object};
+
+/// Objects smaller than this stay raw, in bytes: there is nothing to win.
+pub(super) const MIN_PACKED: usize = 128;
+
+/// One object in the cache.
+#[derive(Debug)]
+pub struct Entry {
+    /// What routing and selection need.
+    pub header: Header,
+    body: Body,
+}
+
+#[derive(Debug)]
+struct Body {
+    bytes: Box<[u8]>,
+    /// What unpacks the bytes; absent if they are raw.
+    decoder: Option<Arc<Decoder>>,
+    /// The bytes of JSON.
+    len: u32,
+}
+
+/// A cached object that does not fit the Rust type it is asked for as.
+#[derive(Debug, thiserror::Error)]
+#[error("decode {kind} {key}")]
+pub struct DecodeError {
+    kind: String,
+    key: LocalKey,
+    #[source]
+    source: Problem,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error(transparent)]
+    Shape(#[from] serde_json::Error),
+    #[error(transparent)]
+    Bytes(#[from] UnpackError),
+}
+
+impl Entry {
+    pub(super) fn new(header: Header, json: &[u8], encoder: Option<&Encoder>) -> Self {
+        let len = u32::try_from(json.len()).expect("larger objects are refused when they are read");
+        let encoder = encoder.filter(|_| json.len() >= MIN_PACKED);
+        let packed = encoder.and_then(|encoder| Some((encoder.pack(json)?, encoder.decoder())));
+        let body = match packed {
+            Some((bytes, decoder)) => Body { bytes, decoder: Some(Arc::clone(decoder)), len },
+            None => Body { bytes: json.into(), decoder: None, len },
+        };
+        Self { header, body }
+    }
+
+    /// The same object packed anew; `None` if its bytes do not unpack.
+    pub(super) fn packed_anew(&self, encoder: &Encoder) -> Option<Self> {
+        self.read(|json| Self::new(self.header.clone(), json, Some(encoder))).ok()
+    }
+
+    /// Whether it is packed the way `encoder` packs.
+    pub(super) fn is_packed_by(&self, encoder: &Encoder) -> bool {
+        self.body.decoder.as_ref().is_some_and(|decoder| Arc::ptr_eq(decoder, encoder.decoder()))
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&[u8]) -> T) -> Result<T, UnpackError> {
+        match &self.body.decoder {
+            Some(decoder) => decoder.unpack(&self.body.bytes, self.json_len(), read),
+            None => Ok(read(&self.body.bytes)),
+        }
+    }
+
+    fn error(&self, kind: String, source: impl Into<Problem>) -> DecodeError {
+        DecodeError { kind, key: self.header.key.clone(), source: source.into() }
+    }
+
+    /// Decodes the object.
+    ///
+    /// # Errors
+    /// When it does not fit `K`.
+    pub fn decode<K: Object>(&self) -> Result<K, DecodeError> {
+        self.decode_as(|| Kind::of::<K>().to_string())
+    }
+
+    /// Decodes the object as any type, as `serde_json::Value` or `kube::core::DynamicObject`.
+    ///
+    /// # Errors
+    /// When it does not fit `T`.
+    pub fn decode_dynamic<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
+        self.decode_as(|| "an object".to_owned())
+    }
+
+    fn decode_as<T: DeserializeOwned>(&self, kind: impl Fn() -> String) -> Result<T, DecodeError> {
+        // Checked as a whole, it need not be checked string by string.
+        let read = |json: &[u8]| match std::str::from_utf8(json) {
+            Ok(text) => serde_json::from_str(text),
+            Err(_) => serde_json::from_slice(json),
+        };
+        match self.read(read) {
+            Ok(Ok(object)) => Ok(object),
+            Ok(Err(error)) => Err(self.error(kind(), error)),
+            Err(error) => Err(self.error(kind(), error)),
+        }
+    }
+
+    /// The object's JSON as it is stored: as it came, without `managedFields` and what the kind's
+    /// options drops.
+    ///
+    /// # Errors
+    /// When the bytes do not unpack.
+    pub fn json(&self) -> Result<Vec<u8>, DecodeError> {
+        self.read(<[u8]>::to_vec).map_err(|error| self.error("the JSON of".to_owned(), error))
+    }
+
+    /// The length of the JSON, in bytes.
+    pub fn json_len(&self) -> usize {
+        self.body.len as usize
+    }
+
+    /// Bytes that the object's JSON takes, packed or not.
+    pub(super) fn packed_len(&self) -> usize {
+        self.body.bytes.len()
+    }
+
+    /// Bytes this object takes, without shared parts and what the store's tables take for it.
+    pub(super) fn bytes(&self) -> usize {
+        ARC_COUNTS + size_of::<Self>() + self.header.heap_bytes() + self.body.bytes.len()
+    }
+}

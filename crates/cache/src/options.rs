@@ -1,0 +1,211 @@
+//! What the store of a kind keeps: which parts of an object, and which indexes. Declared before the
+//! store starts, for it cannot change afterwards.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use model::Kind;
+
+/// Members deeper than this are not asked about, and kept.
+pub(super) const MAX_TRANSFORM_DEPTH: usize = 16;
+/// The most indexes of one kind.
+pub const MAX_INDEXES: usize = 64;
+/// Values of one object in one index; what is beyond is left out.
+pub const MAX_VALUES: usize = 256;
+
+/// Says whether the member of an object at a path is dropped before the object is stored.
+///
+/// A path is the names from the top, with `*` for any element of an array, as in `["spec",
+/// "containers", "*", "env"]`. What is below a dropped member is not asked about, nor is what makes
+/// an object what it is: `apiVersion`, `kind` and, in `metadata`, what its header is read from.
+#[derive(Clone)]
+pub struct Transform(Arc<Rule>);
+
+type Rule = dyn Fn(&[String]) -> bool + Send + Sync;
+
+impl Transform {
+    /// Drops the members for which `drops` holds.
+    pub fn new(drops: impl Fn(&[String]) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(drops))
+    }
+
+    /// Drops everything but the metadata.
+    pub fn all_but_metadata() -> Self {
+        Self::new(|path| path.first().is_some_and(|first| first != "metadata"))
+    }
+
+    /// Drops what both drop.
+    fn and(self, other: Self) -> Self {
+        Self::new(move |path| self.drops(path) && other.drops(path))
+    }
+
+    pub(super) fn drops(&self, path: &[String]) -> bool {
+        // The rule is the user's: what it panics about is kept.
+        catch_unwind(AssertUnwindSafe(|| (self.0)(path))).unwrap_or_else(|_| {
+            tracing::error!(?path, "a transform panicked; the member is kept");
+            false
+        })
+    }
+}
+
+impl fmt::Debug for Transform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Transform")
+    }
+}
+
+type Values = dyn Fn(&[u8]) -> Result<Vec<String>, serde_json::Error> + Send + Sync;
+
+/// An index of a kind: a name, and a function that gives an object's values in it.
+///
+/// The function sees the object as it came, before anything is dropped. It must depend on nothing
+/// else.
+#[derive(Clone)]
+pub struct Index {
+    pub(super) name: Arc<str>,
+    values: Arc<Values>,
+}
+
+impl Index {
+    /// An index over objects decoded as `K`, which may be a part of the object: the smaller, the
+    /// quicker. One that does not fit `K` has no values.
+    pub fn new<K: DeserializeOwned>(
+        name: &str,
+        values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        let values = move |json: &[u8]| serde_json::from_slice(json).map(|object| values(&object));
+        Self { name: name.into(), values: Arc::new(values) }
+    }
+
+    pub(super) fn values(&self, json: &[u8]) -> Vec<String> {
+        let name = &self.name;
+        // The function is the user's: a panic in it must not end the informer.
+        let mut values = match catch_unwind(AssertUnwindSafe(|| (self.values)(json))) {
+            Ok(Ok(values)) => values,
+            Ok(Err(error)) => {
+                let error = model::error::chain(&error);
+                tracing::warn!(%name, error, "an object that does not fit its type is not indexed");
+                Vec::new()
+            }
+            Err(_) => {
+                tracing::error!(%name, "an index function panicked; the object is not indexed");
+                Vec::new()
+            }
+        };
+        if values.len() > MAX_VALUES {
+            tracing::warn!(%name, values = values.len(), "an object has too many index values");
+            values.truncate(MAX_VALUES);
+        }
+        values
+    }
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Index").field(&self.name).finish()
+    }
+}
+
+/// What the store of a kind keeps. By default whole objects, and no index but the built-in ones.
+#[derive(Clone, Debug, Default)]
+pub struct StoreOptions {
+    pub(super) transform: Option<Transform>,
+    pub(super) indexes: Vec<Index>,
+}
+
+impl StoreOptions {
+    /// Strips objects before they are stored.
+    #[must_use]
+    pub fn transform(mut self, transform: Transform) -> Self {
+        self.transform = Some(transform);
+        self
+    }
+
+    /// Adds an index; one of the same name is replaced.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_INDEXES`]: indexes are written in the program.
+    #[must_use]
+    pub fn index(mut self, index: Index) -> Self {
+        self.indexes.retain(|other| other.name != index.name);
+        self.indexes.push(index);
+        assert!(self.indexes.len() <= MAX_INDEXES, "a kind has at most {MAX_INDEXES} indexes");
+        self
+    }
+
+    /// Serves two users of one store: drops only what both drop, and has the indexes of both.
+    fn join(self, other: Self) -> Self {
+        let transform = match (self.transform, other.transform) {
+            (Some(one), Some(two)) => Some(one.and(two)),
+            _ => None,
+        };
+        other.indexes.into_iter().fold(Self { transform, ..self }, Self::index)
+    }
+}
+
+/// The options of every kind, joined from what each controller declares.
+#[derive(Clone, Debug, Default)]
+pub struct OptionsByKind(BTreeMap<Kind, StoreOptions>);
+
+impl OptionsByKind {
+    /// Adds what one user of a kind declares; who declares nothing wants whole objects.
+    pub fn declare(&mut self, kind: &Kind, options: StoreOptions) {
+        let joined = match self.0.remove(kind) {
+            Some(present) => present.join(options),
+            None => options,
+        };
+        self.0.insert(kind.clone(), joined);
+    }
+
+    /// The options of a kind; the default ones if nobody declared any.
+    pub fn of(&self, kind: &Kind) -> StoreOptions {
+        self.0.get(kind).cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+
+    use super::*;
+
+    fn path(text: &str) -> Vec<String> {
+        text.split('/').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn users_of_one_store_get_what_each_needs() {
+        let (pods, maps) = (Kind::of::<Pod>(), Kind::of::<ConfigMap>());
+        let status = || Transform::new(|path| path[0] == "status");
+        let index = |name| Index::new::<Pod>(name, |_| Vec::new());
+        let mut options = OptionsByKind::default();
+        options.declare(
+            &pods,
+            StoreOptions::default().transform(Transform::all_but_metadata()).index(index("a")),
+        );
+        options.declare(&pods, StoreOptions::default().transform(status()).index(index("b")));
+        options.declare(&maps, StoreOptions::default().transform(Transform::all_but_metadata()));
+        let joined = options.of(&pods);
+        let transform = joined.transform.unwrap();
+        assert!(transform.drops(&path("status")) && !transform.drops(&path("spec")));
+        assert_eq!(joined.indexes.iter().map(|index| &*index.name).collect::<Vec<_>>(), ["a", "b"]);
+        options.declare(&maps, StoreOptions::default());
+        assert!(options.of(&maps).transform.is_none(), "somebody wants whole objects");
+    }
+
+    #[test]
+    fn functions_that_fail_do_no_harm() {
+        let transform = Transform::new(|path| path[7] == "out of bounds");
+        assert!(!transform.drops(&path("spec")));
+        let panics = Index::new::<serde_json::Value>("panics", |_| panic!("on purpose"));
+        assert!(panics.values(b"{}").is_empty());
+        let unfit = Index::new::<u8>("unfit", |_| vec!["x".into()]);
+        assert!(unfit.values(b"{}").is_empty());
+        let many = Index::new::<u8>("many", |_| vec!["x".into(); 1000]);
+        assert_eq!(many.values(b"7").len(), MAX_VALUES);
+    }
+}

@@ -1,0 +1,295 @@
+//! One pass over the text of an object: the fields of its header, and the spans to cut out.
+//!
+//! Nobody has read the text as JSON before, unless it was part of a list page, and this pass looks at
+//! structure only where it must: it finds members and steps over values. Text that is not JSON may
+//! pass, is stored as it is, and fails when decoded; it never panics and never recurses deeper than
+//! [`MAX_TRANSFORM_DEPTH`].
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::header::HeaderError;
+use super::options::{MAX_TRANSFORM_DEPTH, Transform};
+use super::pass::{Pass, json, unquoted};
+
+/// The largest object that is cached, in bytes of JSON. etcd takes a tenth of it by default.
+pub const MAX_OBJECT_BYTES: usize = 16 << 20;
+
+/// The fields that decide what an object is. They are never dropped and must not come twice.
+const FIELDS: [&str; 8] = [
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "deletionTimestamp",
+    "labels",
+    "ownerReferences",
+];
+
+/// What one pass finds.
+#[derive(Debug, Default)]
+pub(super) struct Scan<'a> {
+    pub(super) name: Cow<'a, str>,
+    pub(super) namespace: Option<Cow<'a, str>>,
+    pub(super) uid: Cow<'a, str>,
+    pub(super) resource_version: Cow<'a, str>,
+    pub(super) generation: i64,
+    pub(super) deleting: bool,
+    /// Ordered by key.
+    pub(super) labels: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
+    pub(super) controller: Option<OwnerReference<'a>>,
+    /// What is cut out, in order, without overlap: from and to, in bytes.
+    pub(super) cuts: Vec<(usize, usize)>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct OwnerReference<'a> {
+    #[serde(borrow)]
+    pub(super) api_version: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) kind: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) name: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) uid: Cow<'a, str>,
+    #[serde(default)]
+    controller: Option<bool>,
+}
+
+/// Scans one object.
+pub(super) fn scan<'a>(
+    text: &'a str,
+    transform: Option<&Transform>,
+) -> Result<Scan<'a>, HeaderError> {
+    if text.len() > MAX_OBJECT_BYTES {
+        return Err(HeaderError::TooLarge(text.len()));
+    }
+    let mut pass = Pass { transform, ..Pass::new(text) };
+    let mut metadata = false;
+    pass.object(|pass, key| match key {
+        "metadata" if std::mem::replace(&mut metadata, true) => Err(HeaderError::TwoMetadata),
+        "metadata" => pass.metadata().map(|()| true),
+        "apiVersion" | "kind" => pass.value().map(|_| true),
+        key => pass.dropped_at(&[key]),
+    })?;
+    pass.space();
+    if pass.at < text.len() {
+        return Err(pass.expected("the end of the object"));
+    }
+    let scan = pass.scan;
+    for (field, value) in
+        [("name", &scan.name), ("uid", &scan.uid), ("resourceVersion", &scan.resource_version)]
+    {
+        if value.is_empty() {
+            return Err(HeaderError::Missing(field));
+        }
+    }
+    Ok(scan)
+}
+
+impl Scan<'_> {
+    /// Appends the text without what is cut out.
+    pub(super) fn kept(&self, text: &str, into: &mut Vec<u8>) {
+        let mut from = 0;
+        for (start, end) in &self.cuts {
+            into.extend_from_slice(&text.as_bytes()[from..*start]);
+            from = *end;
+        }
+        into.extend_from_slice(&text.as_bytes()[from..]);
+    }
+}
+
+impl<'a> Pass<'a, '_> {
+    /// Notes the value of a field.
+    pub(super) fn read(&mut self, field: &'static str, value: &'a str) -> Result<(), HeaderError> {
+        self.scan.read(field, value)
+    }
+
+    /// Goes through the members of an object. `member` is called before each value, steps over it,
+    /// and says whether it is kept.
+    fn object(
+        &mut self,
+        mut member: impl FnMut(&mut Self, &str) -> Result<bool, HeaderError>,
+    ) -> Result<(), HeaderError> {
+        self.take(b'{', "an object")?;
+        // The end of the last member kept, where the next begins, and whether the last one goes.
+        let (mut kept_end, mut first, mut dropping) = (None, None, None);
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            self.space();
+            let start = self.at;
+            first.get_or_insert(start);
+            if let Some(from) = dropping.take() {
+                self.scan.cuts.push((from, start));
+            }
+            let key = unquoted(self.string()?, "a member's name")?;
+            self.take(b':', "a colon")?;
+            let cuts = self.scan.cuts.len();
+            if member(self, &key)? {
+                kept_end = Some(self.at);
+            } else {
+                self.scan.cuts.truncate(cuts);
+                dropping = Some(start);
+            }
+            let end = self.at;
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => {
+                    if dropping.is_some() {
+                        // The last member goes, and the comma before it.
+                        let from = kept_end.or(first).unwrap_or(start);
+                        self.scan.cuts.retain(|(start, _)| *start < from);
+                        self.scan.cuts.push((from, end));
+                    }
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(self.expected("a comma or the end of an object")),
+            }
+        }
+    }
+
+    fn metadata(&mut self) -> Result<(), HeaderError> {
+        let mut seen = [false; FIELDS.len()];
+        self.object(|pass, key| {
+            if key == "managedFields" {
+                // `null` says as little as none.
+                return pass.value().map(|_| false);
+            }
+            let Some(field) = FIELDS.iter().position(|field| *field == key) else {
+                return pass.dropped_at(&["metadata", key]);
+            };
+            if std::mem::replace(&mut seen[field], true) {
+                return Err(HeaderError::Twice(FIELDS[field]));
+            }
+            let value = pass.value()?;
+            if value != "null" {
+                pass.scan.read(FIELDS[field], value)?;
+            }
+            Ok(true)
+        })
+    }
+
+    /// Steps over the value of the member at `path`; says whether the transform, if there is one,
+    /// keeps it.
+    fn dropped_at(&mut self, path: &[&str]) -> Result<bool, HeaderError> {
+        match self.transform {
+            Some(transform) => {
+                self.dropped(transform, &mut path.iter().map(ToString::to_string).collect())
+            }
+            None => self.value().map(|_| true),
+        }
+    }
+
+    fn dropped(
+        &mut self,
+        transform: &Transform,
+        path: &mut Vec<String>,
+    ) -> Result<bool, HeaderError> {
+        if transform.drops(path) {
+            return self.value().map(|_| false);
+        }
+        match self.peek() {
+            Some(b'{') if path.len() < MAX_TRANSFORM_DEPTH => {
+                self.strip_members(transform, path)?
+            }
+            Some(b'[') if path.len() < MAX_TRANSFORM_DEPTH => {
+                path.push("*".to_owned());
+                self.elements(transform, path)?;
+                path.pop();
+            }
+            _ => drop(self.value()?),
+        }
+        Ok(true)
+    }
+
+    /// Goes through the members of the object at `path`.
+    fn strip_members(
+        &mut self,
+        transform: &Transform,
+        path: &mut Vec<String>,
+    ) -> Result<(), HeaderError> {
+        self.object(|pass, key| {
+            path.push(key.to_owned());
+            let kept = pass.dropped(transform, path);
+            path.pop();
+            kept
+        })
+    }
+
+    /// Goes through the elements of an array, which are all kept, and their members.
+    fn elements(
+        &mut self,
+        transform: &Transform,
+        path: &mut Vec<String>,
+    ) -> Result<(), HeaderError> {
+        self.take(b'[', "an array")?;
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            if self.peek() == Some(b'{') {
+                self.strip_members(transform, path)?;
+            } else {
+                self.value()?;
+            }
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b']') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(self.expected("a comma or the end of an array")),
+            }
+        }
+    }
+}
+
+impl<'a> Scan<'a> {
+    fn read(&mut self, field: &'static str, value: &'a str) -> Result<(), HeaderError> {
+        let text = |value| unquoted(value, field);
+        match field {
+            "name" => self.name = text(value)?,
+            "namespace" => self.namespace = Some(text(value)?),
+            "uid" => self.uid = text(value)?,
+            "resourceVersion" => self.resource_version = text(value)?,
+            "generation" => self.generation = json(value, field)?,
+            "labels" => self.labels = labels(value)?,
+            "ownerReferences" => {
+                let owners: Vec<OwnerReference<'a>> = json(value, field)?;
+                self.controller = owners.into_iter().find(|owner| owner.controller == Some(true));
+            }
+            _ => self.deleting = true,
+        }
+        Ok(())
+    }
+}
+
+/// The members of `metadata.labels`. Of a key that comes twice the last counts, as everywhere.
+fn labels(value: &str) -> Result<BTreeMap<Cow<'_, str>, Cow<'_, str>>, HeaderError> {
+    let mut labels = BTreeMap::new();
+    let mut pass = Pass::new(value);
+    pass.take(b'{', "labels")?;
+    while pass.peek() != Some(b'}') {
+        pass.space();
+        let key = unquoted(pass.string()?, "labels")?;
+        pass.take(b':', "a colon")?;
+        let value = unquoted(pass.value()?, "labels")?;
+        if key.contains('\0') || value.contains('\0') {
+            return Err(HeaderError::Label);
+        }
+        labels.insert(key, value);
+        if pass.peek() == Some(b',') {
+            pass.at += 1;
+        }
+    }
+    Ok(labels)
+}

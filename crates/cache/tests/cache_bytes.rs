@@ -1,0 +1,99 @@
+//! What a store says it takes, against what Rust's allocator was asked for; and that churn does not
+//! make it grow. A binary of its own, for the allocator counts everything in the process.
+
+#[path = "../examples/objects/mod.rs"]
+#[allow(dead_code, reason = "each user takes what it needs")]
+mod objects;
+
+use std::alloc::System;
+use std::sync::{Arc, Mutex};
+
+use cap::Cap;
+use leasehold_cache::{DecodedCache, Index, Store, StoreOptions, StoreWriter};
+use model::Selector;
+use serde_json::Value;
+
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+/// One test at a time: they look at the same allocator.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn put(writer: &mut StoreWriter, raw: &str) {
+    let entry = writer.parse(raw).expect("a synthetic object");
+    writer.upsert(&entry);
+}
+
+fn check(when: &str, store: &Store, before: usize) {
+    let bytes = store.bytes_by_part();
+    let says = (bytes.total() - bytes.dictionaries) as f64;
+    let takes = (ALLOCATOR.allocated() - before) as f64;
+    assert!(
+        (0.95..1.05).contains(&(says / takes)),
+        "{when}: says {says}, takes {takes}: {bytes:?}"
+    );
+}
+
+#[test]
+fn the_bytes_are_those_of_the_allocator() {
+    const COUNT: usize = 1500;
+    let _turn = TURN.lock();
+    // What a thread needs for packing, once, and what the runtime allocates at first use.
+    let mut other = StoreWriter::default();
+    (0..COUNT).for_each(|index| put(&mut other, &objects::pod(index)));
+    other.settle();
+    drop(other);
+
+    let texts: Vec<String> = (0..COUNT).map(objects::pod).collect();
+    let before = ALLOCATOR.allocated();
+    let by_node = Index::new::<Value>("node", |pod| {
+        pod["spec"]["nodeName"].as_str().map(str::to_owned).into_iter().collect()
+    });
+    let options = StoreOptions::default().index(by_node);
+    let mut writer = StoreWriter::new(options, Arc::new(DecodedCache::new(0)));
+    let store = writer.store();
+    texts.iter().for_each(|text| put(&mut writer, text));
+    check("raw", &store, before);
+    writer.finish_replace();
+    writer.settle();
+    assert!(store.packed_bytes() * 5 < COUNT * 8000, "it is packed: {}", store.packed_bytes());
+    check("packed", &store, before);
+    for text in texts.iter().step_by(3) {
+        put(&mut writer, &text.replace(r#""resourceVersion":""#, r#""resourceVersion":"1"#));
+    }
+    check("changed", &store, before);
+    for entry in store.list(None, &Selector::all()).iter().step_by(2) {
+        writer.remove(&entry.header.key);
+    }
+    check("half gone", &store, before);
+}
+
+#[test]
+fn churn_does_not_make_a_store_grow() {
+    const COUNT: usize = 1000;
+    let _turn = TURN.lock();
+    let mut writer = StoreWriter::default();
+    let store = writer.store();
+    let mut takes = Vec::new();
+    let before = ALLOCATOR.allocated();
+    for round in 0..24 {
+        // Each round lists other objects, of other namespaces, owners and labels, and changes some.
+        writer.begin_replace();
+        for index in 0..COUNT {
+            put(&mut writer, &objects::custom(round * COUNT + index));
+        }
+        let gone = writer.finish_replace();
+        assert_eq!(gone.len(), if round == 0 { 0 } else { COUNT });
+        drop(gone);
+        writer.settle();
+        for entry in store.list(None, &Selector::all()).iter().step_by(3) {
+            let json = String::from_utf8(entry.json().unwrap()).unwrap();
+            let changed = json.replace(r#""resourceVersion":""#, r#""resourceVersion":"1"#);
+            put(&mut writer, &changed);
+        }
+        assert_eq!(store.len(), COUNT);
+        takes.push(ALLOCATOR.allocated() - before + store.bytes_by_part().dictionaries);
+    }
+    let most = |rounds: &[usize]| rounds.iter().copied().max().unwrap();
+    let (early, late) = (most(&takes[4..12]), most(&takes[12..]));
+    assert!(late <= early + early / 20, "{takes:?}");
+}

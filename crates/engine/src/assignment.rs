@@ -1,0 +1,91 @@
+//! An assignment: one shard, held by this member at one epoch, as one controller sees it.
+
+use std::sync::Arc;
+
+use model::{Epoch, MemberId, Range, ShardId};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::informer::{Informer, ScopeGuard};
+use crate::meter::ShardMeter;
+use crate::request::ClusterClient;
+use crate::spec::{Role, Source};
+use crate::view::CacheView;
+use cache::Store;
+use queue::WorkQueue;
+
+/// A controller's presence in one cluster: its caches and its way there. Shared by the assignments of
+/// every shard the controller has in that cluster.
+#[derive(Debug)]
+pub(crate) struct ClusterContext {
+    /// The caches of every kind it watches there.
+    pub(crate) view: Arc<CacheView>,
+    /// The informers behind them, one for each source, held as long as somebody reads.
+    pub(crate) informers: Vec<Arc<Informer>>,
+    /// The way to the cluster, without fence.
+    pub(crate) client: ClusterClient,
+    /// The caches of the kind that is reconciled.
+    primary: Arc<[Store]>,
+    /// Stops the handlers.
+    stop: CancellationToken,
+    _stop: DropGuard,
+}
+
+impl ClusterContext {
+    /// The presence of a controller that has these sources, with an informer for each.
+    pub(crate) fn new(
+        sources: &[Source],
+        informers: Vec<Arc<Informer>>,
+        client: ClusterClient,
+    ) -> Self {
+        let stores = || sources.iter().zip(informers.iter().map(|informer| informer.store()));
+        let view = CacheView::new(
+            stores().map(|(source, store)| (source.kind.clone(), store.clone())).collect(),
+        );
+        let is_primary = |source: &Source| matches!(source.role, Role::Primary);
+        let primary = stores().filter(|(source, _)| is_primary(source));
+        let primary = primary.map(|(_, store)| store.clone()).collect();
+        let stop = CancellationToken::new();
+        let guard = stop.clone().drop_guard();
+        let view = Arc::new(view);
+        Self { view, informers, client, primary, stop, _stop: guard }
+    }
+
+    /// Has the objects of a range be cached, of every source.
+    pub(crate) fn require(&self, sources: &[Source], range: Range) -> Arc<[ScopeGuard]> {
+        let sources = sources.iter().zip(&self.informers);
+        sources.map(|(source, informer)| informer.require(source.role.range_scope(range))).collect()
+    }
+
+    /// The caches of the kind that is reconciled; several, if several namespaces are watched.
+    pub(crate) fn primary(&self) -> &[Store] {
+        &self.primary
+    }
+
+    /// Cancelled when the controller leaves the cluster.
+    pub(crate) fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
+}
+
+/// One shard held at one epoch. Handed out with every key of the shard.
+#[derive(Clone, Debug)]
+pub(crate) struct Assignment {
+    /// Who holds it.
+    pub(crate) member: MemberId,
+    /// The shard.
+    pub(crate) shard: ShardId,
+    /// The epoch.
+    pub(crate) epoch: Epoch,
+    /// Where its keys are reconciled.
+    pub(crate) context: Arc<ClusterContext>,
+    /// What keeps its objects cached, one for each source of the controller: from before its keys are
+    /// gathered until its last run has ended.
+    pub(crate) scopes: Arc<[ScopeGuard]>,
+    /// Where its cost is counted.
+    pub(crate) meter: Arc<ShardMeter>,
+    /// Cancels what runs under it.
+    pub(crate) cancel: CancellationToken,
+}
+
+/// A controller's queue: each key is handed out with its assignment.
+pub(crate) type AssignmentQueue = WorkQueue<Arc<Assignment>>;

@@ -1,0 +1,325 @@
+//! Calls to services outside of Kubernetes: the API of a cloud, a queue service. What a controller asks of
+//! one is paced, protected and fenced as what it asks of a cluster is.
+//!
+//! ```text
+//!   reconcile ── External ──▶ pace: is it this key's turn? ──▶ gate ──▶ fence (writes) ──▶ the call
+//!                               │ no: its moment                 │ fails, overloaded: left alone
+//!                               ▼                                ▼
+//!                             the key runs again then, and holds no worker meanwhile
+//! ```
+//!
+//! An upstream is named by its controller, by what its owner counts requests by: `sqs 123456789012
+//! eu-west-1`, an account's token. All reconciles of a process that name it so share its pace and its
+//! gate. The budget is the fleet's: each member takes its part of it, and a part more when another
+//! member goes.
+//!
+//! # What a write to such an upstream can rely on
+//! As with clusters: it is sent only while the shard is ours, given up when the Lease ends, awaited to
+//! its end by whoever drains, and it goes on if its reconcile is dropped. What no upstream of this
+//! kind does is refuse a stale writer, so a call that hangs in the network can land late. A write must
+//! be one that does no harm then: idempotent, by a deterministic name or [`Token`].
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::Future;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use model::{Epoch, ShardId};
+use tower::BoxError;
+use tracing::Instrument;
+
+use crate::dispatch::Dispatch;
+use crate::error::ReconcileError;
+use crate::fence::{Fence, FencedError};
+use upstream::{Caller, MAX_RETRY_AFTER, Outcome, Service, Ticket, Upstream, UpstreamError};
+
+/// How long a call that changes nothing may take.
+pub const READ_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the end of a call says of its upstream, apart from what it says to whoever asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is there: it answered, if only with a refusal of this one request.
+    Answered,
+    /// It has too much to do, or the account asks too much: HTTP 429, throttling.
+    Overloaded {
+        /// When it wants to be asked again; honoured up to a minute.
+        retry_after: Option<Duration>,
+    },
+    /// It is not there, or not ready: HTTP 502, 503, 504.
+    Unavailable {
+        /// When it wants to be asked again; honoured up to a minute.
+        retry_after: Option<Duration>,
+    },
+    /// No answer came.
+    Unanswered,
+}
+
+/// An error of a call to an upstream.
+pub trait ExternalFailure: StdError + Send + Sync + 'static {
+    /// What it says of the upstream.
+    fn verdict(&self) -> Verdict;
+}
+
+/// Tells writers of one shard apart in time: the later, the higher the epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// The shard that the write is made for.
+    pub shard: ShardId,
+    /// Its epoch: one owner's, and never again another's.
+    pub epoch: Epoch,
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.shard, self.epoch)
+    }
+}
+
+/// A call that came to nothing. As a [`ReconcileError`] it is transient; where the call was held
+/// back, the key runs again when its turn comes or the upstream is asked again, without a step of its
+/// backoff and without counting as an error.
+#[derive(Debug, thiserror::Error)]
+pub enum ExternalError<E: ExternalFailure> {
+    /// Not made: it is not the key's turn, or the upstream is left alone.
+    #[error("{what} was held back")]
+    HeldBack {
+        /// What was to be done.
+        what: &'static str,
+        /// Why, and until when.
+        #[source]
+        source: UpstreamError,
+    },
+    /// Not made, or cut off: the shard is not ours any more.
+    #[error(transparent)]
+    Fenced(FencedError),
+    /// No answer came in time. What it was to change may have changed.
+    #[error("{what} was not answered within {}s", .limit.as_secs())]
+    TimedOut {
+        /// What was to be done.
+        what: &'static str,
+        /// The time it had.
+        limit: Duration,
+    },
+    /// What the upstream, or the way there, says.
+    #[error("{what} failed")]
+    Failed {
+        /// What was to be done.
+        what: &'static str,
+        /// The error.
+        #[source]
+        source: E,
+    },
+}
+
+impl<E: ExternalFailure> ExternalError<E> {
+    /// What the upstream says, if it was asked and answered; else the error as it is.
+    ///
+    /// # Errors
+    /// What is no answer of the upstream's.
+    pub fn into_failure(self) -> Result<E, Self> {
+        match self {
+            Self::Failed { source, .. } => Ok(source),
+            other => Err(other),
+        }
+    }
+
+    /// What the upstream says, if it was asked and answered.
+    pub fn failure(&self) -> Option<&E> {
+        match self {
+            Self::Failed { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+
+    fn unsent(what: &'static str, error: BoxError) -> Self {
+        match error.downcast::<UpstreamError>() {
+            Ok(source) => Self::HeldBack { what, source: *source },
+            Err(error) => match error.downcast::<FencedError>() {
+                Ok(fenced) => Self::Fenced(*fenced),
+                Err(_) => unreachable!("a permit is refused by gate or fence"),
+            },
+        }
+    }
+}
+
+impl<E: ExternalFailure> From<ExternalError<E>> for ReconcileError {
+    fn from(error: ExternalError<E>) -> Self {
+        Self::transient(error)
+    }
+}
+
+/// The way to one upstream, for one reconcile. Clones share its turn.
+#[derive(Clone)]
+pub struct External {
+    fence: Fence,
+    dispatch: Dispatch,
+    turn: Arc<Turn>,
+}
+
+/// A reconcile's turn at one upstream.
+pub(crate) struct Turn {
+    service: Arc<Service>,
+    members: NonZeroU32,
+    state: Mutex<TurnState>,
+}
+
+#[derive(Clone, Copy)]
+enum TurnState {
+    /// Not taken yet; for so many requests.
+    Ahead(u32),
+    /// Taken; so many of its requests are left.
+    Taken(u32),
+}
+
+impl External {
+    pub(crate) fn new(fence: Fence, dispatch: Dispatch, turn: Arc<Turn>) -> Self {
+        Self { fence, dispatch, turn }
+    }
+
+    /// Says how many requests this reconcile will make there, so that its turn is for as many. To be
+    /// said before the first; 1 unless said. What is not used is given back.
+    #[must_use]
+    pub fn expecting(self, requests: u32) -> Self {
+        let mut state = self.turn.state();
+        if let TurnState::Ahead(expected) = &mut *state {
+            *expected = requests.max(1);
+        }
+        drop(state);
+        self
+    }
+
+    /// Makes a call that changes nothing.
+    ///
+    /// # Errors
+    /// See [`ExternalError`].
+    pub async fn read<T, E: ExternalFailure>(
+        &self,
+        what: &'static str,
+        call: impl Future<Output = Result<T, E>> + Send,
+    ) -> Result<T, ExternalError<E>> {
+        self.take_turn(what)?;
+        let ticket = self.turn.service.gate().admit(Caller::Reconcile).await;
+        let ticket = ticket.map_err(|source| ExternalError::HeldBack { what, source })?;
+        let timed = tokio::time::timeout(READ_TIMEOUT, call.instrument(self.span(what)));
+        self.judged(what, ticket, READ_TIMEOUT, timed.await.ok())
+    }
+
+    /// Makes a call that may change something: only while the shard is ours, and to its end even if
+    /// the reconcile is dropped. `call` gets a token by which an upstream that can may refuse a late
+    /// writer.
+    ///
+    /// # Errors
+    /// See [`ExternalError`].
+    pub async fn write<T, E, F>(
+        &self,
+        what: &'static str,
+        call: impl FnOnce(Token) -> F,
+    ) -> Result<T, ExternalError<E>>
+    where
+        T: Send + 'static,
+        E: ExternalFailure,
+        F: Future<Output = Result<T, E>> + Send + 'static,
+    {
+        self.take_turn(what)?;
+        let permit = self.fence.admit(&self.dispatch, self.turn.service.gate(), &what).await;
+        let (ticket, permit) = permit.map_err(|error| ExternalError::unsent(what, error))?;
+        let Dispatch { shard, epoch, .. } = &self.dispatch;
+        let call = call(Token { shard: shard.clone(), epoch: *epoch });
+        let limit = permit.limit();
+        let answer = permit.act(call.instrument(self.span(what))).await;
+        self.judged(what, ticket, limit, answer)
+    }
+
+    fn take_turn<E: ExternalFailure>(&self, what: &'static str) -> Result<(), ExternalError<E>> {
+        let Turn { service, members, .. } = &*self.turn;
+        let mut state = self.turn.state();
+        match *state {
+            TurnState::Ahead(requests) => {
+                let turn = service.turn(&self.dispatch.key, requests, *members);
+                turn.map_err(|source| ExternalError::HeldBack { what, source })?;
+                *state = TurnState::Taken(requests - 1);
+            }
+            TurnState::Taken(0) => service.spend(*members),
+            TurnState::Taken(left) => *state = TurnState::Taken(left - 1),
+        }
+        Ok(())
+    }
+
+    fn judged<T, E: ExternalFailure>(
+        &self,
+        what: &'static str,
+        ticket: Ticket,
+        limit: Duration,
+        answer: Option<Result<T, E>>,
+    ) -> Result<T, ExternalError<E>> {
+        let outcome = match &answer {
+            Some(Ok(_)) => Outcome::Answered,
+            Some(Err(error)) => outcome(error),
+            None => Outcome::Unanswered { cause: format!("no answer to {what}") },
+        };
+        self.turn.service.count(&outcome, &ticket);
+        ticket.ended(outcome);
+        match answer {
+            Some(answer) => answer.map_err(|source| ExternalError::Failed { what, source }),
+            None => Err(ExternalError::TimedOut { what, limit }),
+        }
+    }
+
+    fn span(&self, what: &'static str) -> tracing::Span {
+        let upstream = self.turn.service.gate().upstream();
+        tracing::info_span!("external", %upstream, what, otel.kind = "client")
+    }
+}
+
+impl Turn {
+    pub(crate) fn new(service: Arc<Service>, members: NonZeroU32) -> Self {
+        Self { service, members, state: Mutex::new(TurnState::Ahead(1)) }
+    }
+
+    /// At whom.
+    pub(crate) fn is_at(&self, name: &str) -> bool {
+        matches!(self.service.gate().upstream(), Upstream::External(found) if **found == *name)
+    }
+
+    fn state(&self) -> MutexGuard<'_, TurnState> {
+        self.state.lock().expect("no holder of this lock panics")
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let TurnState::Taken(left @ 1..) = *self.state() {
+            self.service.give_back(left, self.members);
+        }
+    }
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").field("gate", self.service.gate()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for External {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("External").field("gate", self.turn.service.gate()).finish_non_exhaustive()
+    }
+}
+
+fn outcome(error: &impl ExternalFailure) -> Outcome {
+    let cause = || model::error::chain(error);
+    let bounded = |retry_after: Option<Duration>| retry_after.map(|d| d.min(MAX_RETRY_AFTER));
+    match error.verdict() {
+        Verdict::Answered => Outcome::Answered,
+        Verdict::Overloaded { retry_after } => {
+            Outcome::Overloaded { cause: cause(), retry_after: bounded(retry_after) }
+        }
+        Verdict::Unavailable { retry_after } => {
+            Outcome::Unavailable { cause: cause(), retry_after: bounded(retry_after) }
+        }
+        Verdict::Unanswered => Outcome::Unanswered { cause: cause() },
+    }
+}

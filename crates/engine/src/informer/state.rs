@@ -1,0 +1,110 @@
+//! What an informer watches, and what others may see of it.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use cache::{ResourceVersion, Store};
+use model::{ClusterName, Kind, Moment};
+use tokio::sync::watch;
+
+use super::sharded_list::ShardMode;
+use super::status::InformerStatus;
+use crate::range_filter::RangeFilter;
+use crate::scope::Scope;
+
+/// What an informer watches.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Target {
+    pub(crate) cluster: ClusterName,
+    /// The incarnation of the cluster: another kubeconfig, another informer.
+    pub(crate) incarnation: u64,
+    pub(crate) kind: Kind,
+    pub(crate) scope: Scope,
+}
+
+/// What others may see of an informer.
+#[derive(Debug)]
+pub(crate) struct InformerState {
+    pub(crate) target: Target,
+    pub(crate) store: Store,
+    pub(super) condition: Mutex<Condition>,
+    /// The version up to which the store shows everything; changes with each change of the store.
+    pub(super) seen: watch::Sender<Option<ResourceVersion>>,
+    pub(super) queued: AtomicUsize,
+    pub(super) subscribers: AtomicUsize,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Condition {
+    pub(crate) synced: bool,
+    pub(crate) resource_version: String,
+    pub(crate) heard: Option<Moment>,
+    pub(crate) error: Option<String>,
+    /// What is wanted of the kind, and who divides it.
+    pub(crate) filter: RangeFilter,
+    pub(crate) mode: ShardMode,
+}
+
+impl InformerState {
+    pub(super) fn new(target: Target, store: Store) -> Self {
+        Self {
+            target,
+            store,
+            condition: Mutex::default(),
+            seen: watch::Sender::default(),
+            queued: AtomicUsize::new(0),
+            subscribers: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn condition(&self) -> Condition {
+        self.condition.lock().expect("no holder of this lock panics").clone()
+    }
+
+    /// The version up to which the store shows everything, once a list is complete.
+    pub(crate) fn seen(&self) -> Option<ResourceVersion> {
+        self.seen.borrow().clone()
+    }
+
+    /// Changes with each change of the store and of [`Self::seen`].
+    pub(crate) fn follow(&self) -> watch::Receiver<Option<ResourceVersion>> {
+        self.seen.subscribe()
+    }
+
+    pub(super) fn update<T>(&self, change: impl FnOnce(&mut Condition) -> T) -> T {
+        change(&mut self.condition.lock().expect("no holder of this lock panics"))
+    }
+
+    /// Events that wait in subscribers' buffers.
+    pub(crate) fn queued(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    /// Time since the server was last heard.
+    pub(crate) fn lag(&self, now: Moment) -> Option<Duration> {
+        self.update(|condition| condition.heard).map(|heard| now.since(heard))
+    }
+
+    pub(crate) fn status(&self, now: Moment) -> InformerStatus {
+        let Condition { synced, resource_version, heard, error, filter, mode } = self.condition();
+        let Target { cluster, kind, scope, .. } = &self.target;
+        let labels = scope.labels.to_string();
+        let selector = [labels.as_str(), scope.fields.as_str()];
+        InformerStatus {
+            cluster: cluster.clone(),
+            kind: kind.to_string(),
+            namespace: scope.namespace.clone(),
+            selector: selector.into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join(";"),
+            ranges: filter.to_string(),
+            mode,
+            synced,
+            objects: self.store.len(),
+            bytes: self.store.bytes(),
+            resource_version,
+            lag_seconds: heard.map(|heard| now.since(heard).as_secs_f64()),
+            subscribers: self.subscribers.load(Ordering::Relaxed),
+            error,
+        }
+    }
+}

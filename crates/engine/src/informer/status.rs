@@ -1,0 +1,44 @@
+//! What an informer tells about itself.
+
+use model::ClusterName;
+use serde::Serialize;
+
+use super::sharded_list::ShardMode;
+
+/// One informer at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InformerStatus {
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// The kind, as `group/Kind`.
+    pub kind: String,
+    /// The namespace it is restricted to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The label and field selectors it is restricted to.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub selector: String,
+    /// Of which objects it holds: ranges of their uids, as `0/2,5/8`, and of their owners', as
+    /// `owner:0/2`. `0/1` are all.
+    pub ranges: String,
+    /// Who leaves the others out.
+    pub mode: ShardMode,
+    /// Whether the first list is complete.
+    pub synced: bool,
+    /// Objects in the cache.
+    pub objects: usize,
+    /// Bytes of the cache: objects, tables, dictionaries.
+    pub bytes: usize,
+    /// The newest resourceVersion seen.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
+    /// Seconds since the server was last heard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag_seconds: Option<f64>,
+    /// Subscribers.
+    pub subscribers: usize,
+    /// Why the last attempt failed; absent once the server answers again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}

@@ -1,0 +1,243 @@
+//! Informers: what subscribers are told, through lists, gaps and refusals.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cache::StoreWriter;
+use k8s_openapi::api::core::v1::ConfigMap;
+use model::testing::PausedClock;
+use model::{Clock, Cluster, Kind};
+use prometheus::Registry;
+use queue::Priority;
+use upstream::{Gate, Upstream, UpstreamLimits};
+
+use super::{Change, Informer, SUBSCRIBER_BUFFER, Subscription, Target};
+use crate::listwatch::connection::IDLE_TIMEOUT;
+use crate::listwatch::intake::Intake;
+use crate::metrics::Metrics;
+use crate::range_filter::RangeScope;
+use crate::request::ClusterClient;
+use crate::scope::Scope;
+use crate::testing::{PATIENCE, Server, config_map, server};
+
+const STREAM: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
+const PAGED: &str = "GET /api/v1/configmaps limit=500";
+
+fn watch(version: u64) -> String {
+    format!("GET /api/v1/configmaps watch=true&resourceVersion={version}")
+}
+
+fn informer_without_scope() -> (Arc<Informer>, Server) {
+    let (client, server) = server();
+    let target = Target {
+        cluster: "east".parse().unwrap(),
+        incarnation: 1,
+        kind: Kind::of::<ConfigMap>(),
+        scope: Scope::default(),
+    };
+    let clock: Arc<dyn Clock> = PausedClock::new();
+    let metrics = Metrics::new(&Registry::new(), 10).unwrap();
+    let mut rng = fastrand::Rng::with_seed(1);
+    let cluster = Cluster::new(target.cluster.clone(), client, 1);
+    let upstream = Upstream::Cluster(target.cluster.clone());
+    let gate = Gate::new(upstream, &UpstreamLimits::default(), Arc::clone(&clock), rng.fork());
+    let rest = metrics.rest(&target.cluster);
+    let client = ClusterClient::new(&cluster, gate, rest, Arc::clone(&clock), false);
+    let metrics = metrics.informer(&target.cluster, &target.kind);
+    let writer = StoreWriter::default();
+    (Informer::start(target, client, Intake::default(), clock, metrics, rng, writer), server)
+}
+
+/// Lets everything that can run do so.
+async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+/// An informer of everything.
+fn informer() -> (Arc<Informer>, Server) {
+    let (informer, server) = informer_without_scope();
+    // For as long as it runs.
+    std::mem::forget(informer.require(RangeScope::Whole));
+    (informer, server)
+}
+
+/// The next event: `+name@version`, `~name@version`, `-name@version` or `synced`, with `!` before
+/// those of the first list.
+async fn next(subscription: &mut Subscription) -> String {
+    let event = tokio::time::timeout(PATIENCE, subscription.next()).await;
+    let event = event.expect("an event").expect("a running informer");
+    let (sign, entry) = match &event.change {
+        Change::Synced(_) => return "synced".to_owned(),
+        Change::Upsert { old: None, new } => ('+', new),
+        Change::Upsert { new, .. } => ('~', new),
+        Change::Delete { old } => ('-', old),
+    };
+    let first = if event.priority == Priority::Initial { "!" } else { "" };
+    let header = &entry.header;
+    format!("{first}{sign}{}@{}", header.key.name, header.resource_version)
+}
+
+async fn told(subscription: &mut Subscription, expect: &str) {
+    for expect in expect.split(' ') {
+        assert_eq!(next(subscription).await, expect);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_streamed_and_changes_follow() {
+    let (informer, mut server) = informer();
+    let mut early = informer.subscribe().await;
+    let asked = server.expect(STREAM).await;
+    assert_eq!(asked.request.headers["accept-encoding"], "identity");
+    let list = asked.list(5, &[config_map("a", 3), config_map("b", 4)]);
+    told(&mut early, "!+a@3 !+b@4 synced").await;
+    list.event("MODIFIED", &config_map("a", 6));
+    list.event("DELETED", &config_map("b", 7));
+    list.event("DELETED", &config_map("never-seen", 8));
+    list.event("ADDED", &config_map("c", 9));
+    told(&mut early, "~a@6 -b@7 +c@9").await;
+
+    let mut late = informer.subscribe().await;
+    told(&mut late, "!+a@6 !+c@9 synced").await;
+    list.event("DELETED", &config_map("a", 10));
+    told(&mut late, "-a@10").await;
+    told(&mut early, "-a@10").await;
+    let status = informer.state().status(model::Moment::default());
+    assert_eq!(
+        (status.objects, status.subscribers, status.resource_version.as_str()),
+        (1, 2, "10")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_vanished_in_a_gap_is_told_as_last_known() {
+    let (informer, mut server) = informer();
+    let mut events = informer.subscribe().await;
+    let names = ["kept", "changed", "gone", "reborn"];
+    let list = server.expect(STREAM).await.list(5, &names.map(|name| config_map(name, 2)));
+    told(&mut events, "!+kept@2 !+changed@2 !+gone@2 !+reborn@2 synced").await;
+    list.expired();
+    let mut reborn = config_map("reborn", 8);
+    reborn["metadata"]["uid"] = "another".into();
+    let again = server.expect(STREAM).await;
+    again.list(9, &[config_map("kept", 2), config_map("changed", 7), reborn]);
+    told(&mut events, "~changed@7 -reborn@2 +reborn@8 -gone@2").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_to_stream_is_paged() {
+    let (informer, mut server) = informer();
+    let mut events = informer.subscribe().await;
+    server.expect(STREAM).await.refuse(422, "Invalid");
+    server.expect(PAGED).await.page(6, "token", &[config_map("a", 1)]);
+    let second = server.expect(&format!("{PAGED}&continue=token")).await;
+    second.page(6, "", &[config_map("b", 2)]);
+    told(&mut events, "!+a@1 !+b@2 synced").await;
+    let live = server.expect(&watch(6)).await.watch();
+    live.event("MODIFIED", &config_map("a", 7));
+    told(&mut events, "~a@7").await;
+    live.expired();
+    server.expect(PAGED).await.page(9, "", &[config_map("b", 2)]);
+    told(&mut events, "-a@7").await;
+    server.expect(&watch(9)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_resumes_where_it_was() {
+    let (informer, mut server) = informer();
+    let mut events = informer.subscribe().await;
+    let list = server.expect(STREAM).await.list(5, &[config_map("a", 3)]);
+    told(&mut events, "!+a@3 synced").await;
+    list.bookmark(8);
+    settle().await;
+    list.broken();
+    let second = server.expect(&watch(8)).await.watch();
+    second.event("MODIFIED", &config_map("a", 9));
+    told(&mut events, "~a@9").await;
+    // A line that says more than lines do today.
+    let object = config_map("a", 10);
+    second.text(&format!(r#"{{"type":"MODIFIED","object":{object},"more":{{}}}}"#));
+    told(&mut events, "~a@10").await;
+    // A line cut off in the middle of its object.
+    second.text(r#"{"type":"MODIFIED","object":{"kind":"ConfigMap"}"#);
+    server.expect(&watch(10)).await.drop_connection();
+    server.expect(&watch(10)).await.refuse(500, "InternalError");
+    assert!(informer.state().condition().error.is_some());
+    let last = server.expect(&watch(10)).await.watch();
+    settle().await;
+    assert!(informer.state().condition().error.is_none(), "it works again");
+    // Silence is not trusted for long.
+    server.quiet(IDLE_TIMEOUT - Duration::from_secs(5)).await;
+    server.expect(&watch(10)).await;
+    drop(last);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_subscriber_loses_nothing() {
+    let (informer, mut server) = informer();
+    let mut slow = informer.subscribe().await;
+    let mut quick = informer.subscribe().await;
+    let list = server.expect(STREAM).await.list(1, &[]);
+    told(&mut slow, "synced").await;
+    told(&mut quick, "synced").await;
+    let count = SUBSCRIBER_BUFFER as u64 * 2 + 10;
+    for version in 2..2 + count {
+        list.event("ADDED", &config_map("a", version));
+    }
+    settle().await;
+    assert_eq!(informer.state().queued(), 2 * SUBSCRIBER_BUFFER + 1, "both full, one offered");
+    let mut versions = Vec::new();
+    while versions.len() < count as usize {
+        tokio::select! {
+            event = next(&mut slow) => versions.push(event),
+            _ = next(&mut quick) => {}
+        }
+    }
+    assert_eq!(versions.first().map(String::as_str), Some("+a@2"));
+    let last = format!("~a@{}", 1 + count);
+    assert_eq!(versions.last(), Some(&last));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_ends_with_its_last_holder() {
+    let (informer, mut server) = informer();
+    let mut events = informer.subscribe().await;
+    let list = server.expect(STREAM).await.list(1, &[]);
+    told(&mut events, "synced").await;
+    let other = Arc::clone(&informer);
+    drop(informer);
+    list.event("ADDED", &config_map("a", 2));
+    told(&mut events, "+a@2").await;
+    drop(other);
+    list.hung_up().await;
+    assert!(events.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_store_is_packed_while_it_is_watched() {
+    let (informer, mut server) = informer();
+    let maps: Vec<_> = (0..800_u64)
+        .map(|version| {
+            let mut map = config_map(&format!("map-{version:03}"), version + 1);
+            let text = format!("the text of map {version}, which is much like the others; ");
+            map["data"]["text"] = text.repeat(16).into();
+            map
+        })
+        .collect();
+    let list = server.expect(STREAM).await.list(900, &maps);
+    settle().await;
+    let store = informer.store();
+    assert_eq!(store.len(), maps.len());
+    // The training runs on another thread; the paused clock waits for it.
+    settle().await;
+    let raw: usize = maps.iter().map(|map| map.to_string().len()).sum();
+    assert!(store.packed_bytes() * 4 < raw, "{} of {raw}", store.packed_bytes());
+    let mut events = informer.subscribe().await;
+    list.event("MODIFIED", &config_map("map-000", 901));
+    for _ in 0..maps.len() {
+        next(&mut events).await;
+    }
+    told(&mut events, "synced").await;
+    let map: ConfigMap = store.get(Some("ns"), "map-799").unwrap().decode().unwrap();
+    assert!(map.data.unwrap()["text"].starts_with("the text of map 799,"));
+}

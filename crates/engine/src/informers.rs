@@ -1,0 +1,60 @@
+//! Shares informers: one per target, for as long as somebody holds it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use model::Clock;
+
+use crate::informer::{Informer, Target};
+use crate::listwatch::intake::Intake;
+use crate::metrics::Metrics;
+use crate::request::ClusterClient;
+use crate::status::Board;
+use cache::{DecodedCache, OptionsByKind, StoreWriter};
+
+/// The running informers. Holds none of them alive.
+#[derive(Debug)]
+pub(crate) struct Informers {
+    running: BTreeMap<Target, Weak<Informer>>,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+    board: Arc<Board>,
+    rng: fastrand::Rng,
+    options: OptionsByKind,
+    decoded: Arc<DecodedCache>,
+    intake: Intake,
+}
+
+impl Informers {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        metrics: Metrics,
+        board: Arc<Board>,
+        rng: fastrand::Rng,
+        options: OptionsByKind,
+        decoded: Arc<DecodedCache>,
+    ) -> Self {
+        let (running, intake) = (BTreeMap::new(), Intake::default());
+        Self { running, clock, metrics, board, rng, options, decoded, intake }
+    }
+
+    /// The informer of a target: one that runs, or a new one. It stops when the last handle goes.
+    pub(crate) fn acquire(&mut self, target: Target, client: &ClusterClient) -> Arc<Informer> {
+        if let Some(informer) = self.running.get(&target).and_then(Weak::upgrade) {
+            return informer;
+        }
+        let informer = Informer::start(
+            target.clone(),
+            client.clone(),
+            self.intake.clone(),
+            Arc::clone(&self.clock),
+            self.metrics.informer(&target.cluster, &target.kind),
+            self.rng.fork(),
+            StoreWriter::new(self.options.of(&target.kind), Arc::clone(&self.decoded)),
+        );
+        self.running.retain(|_, informer| informer.strong_count() > 0);
+        self.running.insert(target, Arc::downgrade(&informer));
+        self.board.watch_informer(&informer);
+        informer
+    }
+}

@@ -1,0 +1,303 @@
+//! The one path of every request to a cluster, of informers and reconciles, reads and writes:
+//!
+//! ```text
+//!  admission          fence                 deadline             send        account
+//!  gate: its turn ──▶ writes: still ours? ─▶ ?timeout=, timers ─▶ wire ─▶ metrics, gate,
+//!                                                                          what was written
+//! ```
+//!
+//! The functions below stand in that order. Nothing is retried here:
+//! `rest_client_request_retries_total` exists for dashboards that ask for it, and stays without
+//! series.
+
+use std::fmt::{self, Display};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::{Method, Request, Response, Uri};
+use http_body_util::{BodyExt, Full};
+use kube::client::Body;
+use kube::core::Status;
+use model::wire::Answer;
+use model::{Clock, Cluster, Epoch, GroupName, Wire};
+use serde::de::DeserializeOwned;
+use tower::{BoxError, Service};
+use tracing::Instrument;
+use tracing::field::Empty;
+use upstream::{Caller, Gate, Outcome, Ticket};
+
+use crate::dispatch::Dispatch;
+use crate::fence::{Fence, FencedError};
+use crate::metrics::RestMetrics;
+use crate::stamp;
+use crate::written::Written;
+
+/// How long a server may take until the head of its answer.
+pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long, where others wait to see whether it answers at all.
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
+/// How much of a refusal that is no API server's is shown, in bytes.
+const MAX_REFUSAL_BYTES: usize = 200;
+
+/// A server that did not begin to answer.
+#[derive(Debug, thiserror::Error)]
+#[error("the server did not begin to answer within {}s", .limit.as_secs())]
+pub struct ResponseTimeout {
+    limit: Duration,
+}
+
+/// An answer to come, once its head is there.
+type Answering = BoxFuture<'static, Result<Response<Answer>, BoxError>>;
+
+/// The way to one cluster, without fence. Clones share it.
+#[derive(Clone)]
+pub(crate) struct ClusterClient(Arc<Inner>);
+
+struct Inner {
+    wire: Wire,
+    default_namespace: String,
+    gate: Arc<Gate>,
+    metrics: RestMetrics,
+    clock: Arc<dyn Clock>,
+    /// Whether writes carry the epoch they are made at.
+    stamps: bool,
+}
+
+/// What sends the requests of one dispatch: reads as they are, writes through the fence.
+#[derive(Clone)]
+pub struct FencedClient {
+    cluster: ClusterClient,
+    fence: Fence,
+    dispatch: Dispatch,
+    user_agent: HeaderValue,
+}
+
+/// A request, for people.
+struct Asked {
+    method: Method,
+    path: String,
+}
+
+impl Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.path)
+    }
+}
+
+impl ClusterClient {
+    pub(crate) fn new(
+        cluster: &Cluster,
+        gate: Arc<Gate>,
+        metrics: RestMetrics,
+        clock: Arc<dyn Clock>,
+        stamps: bool,
+    ) -> Self {
+        let (wire, namespace) = (cluster.wire.clone(), cluster.client.default_namespace());
+        let default_namespace = namespace.to_owned();
+        Self(Arc::new(Inner { wire, default_namespace, gate, metrics, clock, stamps }))
+    }
+
+    /// Sends a request that changes nothing, when it is its turn.
+    pub(crate) fn read(&self, request: Request<Body>, caller: Caller) -> Answering {
+        let (cluster, span) = (self.clone(), api_span(&request));
+        let exchange = async move {
+            let ticket = cluster.0.gate.admit(caller).await?;
+            cluster.send(ticket, request).await
+        };
+        exchange.instrument(span).boxed()
+    }
+
+    /// Sends a write of `dispatch`, when it is its turn and while the fence allows it. Reads the
+    /// whole answer, so that its end is the end of the exchange.
+    async fn write(
+        self,
+        fence: Fence,
+        dispatch: Dispatch,
+        request: Request<Body>,
+    ) -> Result<Response<Answer>, BoxError> {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let asked = Asked { method, path };
+        let (ticket, permit) = fence.admit(&dispatch, &self.0.gate, &asked).await?;
+        let limit = permit.limit();
+        let request = with_server_timeout(request, limit);
+        let written = fence.clone();
+        let exchange = async move {
+            let request = match self.0.stamps {
+                true => with_stamp(request, &dispatch.shard.group, dispatch.epoch).await?,
+                false => request,
+            };
+            let (method, uri) = (request.method().clone(), request.uri().clone());
+            let (parts, body) = self.send(ticket, request).await?.into_parts();
+            let answer = body.collect().await?.to_bytes();
+            let query = uri.query().unwrap_or_default();
+            if parts.status.is_success()
+                && let Some(one) = Written::read(&method, uri.path(), query, &answer)
+            {
+                written.record(one);
+            }
+            let whole = Full::from(answer).map_err(|never| match never {});
+            Ok(Response::from_parts(parts, whole.boxed_unsync()))
+        };
+        let late = || FencedError::TimedOut { what: asked.to_string(), limit };
+        permit.act(exchange).await.unwrap_or_else(|| Err(late().into()))
+    }
+
+    /// Sends a request whose turn it is. Returns the answer once its head has come, and accounts for
+    /// it: to the gate, in the metrics and in the `api` span.
+    async fn send(
+        self,
+        ticket: Ticket,
+        request: Request<Body>,
+    ) -> Result<Response<Answer>, BoxError> {
+        let limit = if ticket.is_probe() { PROBE_TIMEOUT } else { RESPONSE_TIMEOUT };
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        self.0.metrics.waited(&method, ticket.waited());
+        let started = self.0.clock.now();
+        let answer = tokio::time::timeout(limit, self.0.wire.send(request)).await;
+        let answer = answer.unwrap_or_else(|_| Err(ResponseTimeout { limit }.into()));
+        ticket.ended(match &answer {
+            Ok(response) => Outcome::of(&path, response.status(), response.headers()),
+            Err(error) => Outcome::unanswered(&**error),
+        });
+        let status = answer.as_ref().ok().map(|response| response.status().as_u16());
+        if let Some(status) = status {
+            tracing::Span::current().record("status", status);
+        }
+        self.0.metrics.observe(&method, status, self.0.clock.now().since(started));
+        answer
+    }
+}
+
+impl FencedClient {
+    pub(crate) fn new(cluster: ClusterClient, fence: Fence, dispatch: Dispatch) -> Self {
+        let user_agent = user_agent(&dispatch);
+        Self { cluster, fence, dispatch, user_agent }
+    }
+
+    /// The same as a [`kube::Client`], which has a task of its own.
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.clone(), &*self.cluster.0.default_namespace)
+    }
+
+    /// Sends one request and reads its answer.
+    ///
+    /// # Errors
+    /// What the server says, or why it was not asked or did not answer.
+    pub async fn request<T: DeserializeOwned>(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> Result<T, kube::Error> {
+        let answer = self.send(request.map(Body::from)).await;
+        let unanswered = |error: BoxError| match error.downcast::<kube::Error>() {
+            Ok(error) => *error,
+            Err(error) => kube::Error::Service(error),
+        };
+        let (parts, body) = answer.map_err(unanswered)?.into_parts();
+        let bytes = body.collect().await.map_err(kube::Error::Service)?.to_bytes();
+        if parts.status.is_success() {
+            return serde_json::from_slice(&bytes).map_err(kube::Error::SerdeError);
+        }
+        let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_else(|_| {
+            // Not the API server's words: a proxy's, say.
+            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_REFUSAL_BYTES)]);
+            let reason = parts.status.canonical_reason().unwrap_or_default();
+            Status::failure(&text, reason).with_code(parts.status.as_u16())
+        });
+        Err(kube::Error::Api(status.boxed()))
+    }
+
+    /// Sends one request.
+    fn send(&self, mut request: Request<Body>) -> Answering {
+        request.headers_mut().insert(USER_AGENT, self.user_agent.clone());
+        if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
+            return self.cluster.read(request, Caller::Reconcile);
+        }
+        let (cluster, span) = (self.cluster.clone(), api_span(&request));
+        let (fence, dispatch) = (self.fence.clone(), self.dispatch.clone());
+        cluster.write(fence, dispatch, request).instrument(span).boxed()
+    }
+}
+
+impl Service<Request<Body>> for FencedClient {
+    type Response = Response<Answer>;
+    type Error = BoxError;
+    type Future = Answering;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        // The sender waits at the cluster's gate.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        self.send(request)
+    }
+}
+
+/// The span of a request.
+fn api_span(request: &Request<Body>) -> tracing::Span {
+    tracing::info_span!(
+        "api",
+        method = %request.method(),
+        path = request.uri().path(),
+        status = Empty,
+        otel.kind = "client",
+    )
+}
+
+/// Adds the epoch to what the request writes, if that can carry it.
+async fn with_stamp(
+    request: Request<Body>,
+    group: &GroupName,
+    epoch: Epoch,
+) -> Result<Request<Body>, BoxError> {
+    let (mut parts, body) = request.into_parts();
+    let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if !stamp::is_stamped(&parts.method, parts.uri.path(), content_type.unwrap_or_default()) {
+        return Ok(Request::from_parts(parts, body));
+    }
+    let bytes = body.collect().await?.to_bytes();
+    let Some(stamped) = stamp::stamped(&bytes, group, epoch) else {
+        return Ok(Request::from_parts(parts, Body::from(bytes)));
+    };
+    // It was the length of what came in.
+    parts.headers.remove(CONTENT_LENGTH);
+    Ok(Request::from_parts(parts, Body::from(stamped)))
+}
+
+/// Sets `?timeout=`, in whole milliseconds rounded down, replacing one that is there.
+fn with_server_timeout(mut request: Request<Body>, limit: Duration) -> Request<Body> {
+    let uri = request.uri();
+    let kept = uri.query().unwrap_or_default().split('&');
+    let kept = kept.filter(|pair| !pair.is_empty() && !pair.starts_with("timeout="));
+    let timeout = format!("timeout={}ms", limit.as_millis());
+    let query = kept.chain([timeout.as_str()]).collect::<Vec<_>>().join("&");
+    let mut parts = uri.clone().into_parts();
+    let path_and_query = format!("{}?{query}", uri.path()).parse();
+    parts.path_and_query = Some(path_and_query.expect("a valid query with one more pair is valid"));
+    *request.uri_mut() = Uri::from_parts(parts).expect("only the query changed");
+    request
+}
+
+/// `leasehold/<version> (member=...; shard=...; epoch=...; key=<ns/name>)`, which audit logs keep.
+fn user_agent(dispatch: &Dispatch) -> HeaderValue {
+    let Dispatch { member, shard, epoch, key, .. } = dispatch;
+    let key = match &key.namespace {
+        Some(namespace) => format!("{namespace}/{}", key.name),
+        None => key.name.to_string(),
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    let text =
+        format!("leasehold/{version} (member={member}; shard={shard}; epoch={epoch}; key={key})");
+    HeaderValue::from_str(&text)
+        .unwrap_or(HeaderValue::from_static(concat!("leasehold/", env!("CARGO_PKG_VERSION"))))
+}
+
+impl fmt::Debug for ClusterClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterClient").field("gate", &self.0.gate).finish_non_exhaustive()
+    }
+}

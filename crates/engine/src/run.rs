@@ -1,0 +1,90 @@
+//! What one reconcile is given: its key and shard, the caches, and the fenced ways to its cluster
+//! and to services outside.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use model::Clock;
+use upstream::{ExternalLimits, Services};
+
+use crate::assignment::ClusterContext;
+use crate::dispatch::Dispatch;
+use crate::external::{External, Turn};
+use crate::fence::Fence;
+use crate::request::FencedClient;
+use crate::view::CacheView;
+
+/// One reconcile's means, made anew for each.
+pub struct Run {
+    dispatch: Dispatch,
+    context: Arc<ClusterContext>,
+    clock: Arc<dyn Clock>,
+    fence: Fence,
+    services: Arc<Services>,
+    /// The turns at services outside that were asked for.
+    turns: Mutex<Vec<Arc<Turn>>>,
+}
+
+impl Run {
+    pub(crate) fn new(
+        dispatch: Dispatch,
+        context: &Arc<ClusterContext>,
+        clock: Arc<dyn Clock>,
+        fence: Fence,
+        services: Arc<Services>,
+    ) -> Self {
+        Self {
+            dispatch,
+            context: Arc::clone(context),
+            clock,
+            fence,
+            services,
+            turns: Mutex::default(),
+        }
+    }
+
+    /// Who runs what, under which shard and epoch.
+    pub fn dispatch(&self) -> &Dispatch {
+        &self.dispatch
+    }
+
+    /// The caches of the kinds that the controller watches, in the key's cluster.
+    pub fn caches(&self) -> &CacheView {
+        &self.context.view
+    }
+
+    /// Time.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// The fenced way to the key's cluster.
+    pub fn fenced(&self) -> FencedClient {
+        FencedClient::new(self.context.client.clone(), self.fence.clone(), self.dispatch.clone())
+    }
+
+    /// The fenced way to a service outside of Kubernetes: see [`External`].
+    pub fn external(&self, service: &'static str, name: &str, limits: &ExternalLimits) -> External {
+        let turn = self.turn_at(name, || {
+            Turn::new(self.services.get(service, name, limits), self.fence.members())
+        });
+        External::new(self.fence.clone(), self.dispatch.clone(), turn)
+    }
+
+    /// The turn at the service of that name, made if none was asked for yet.
+    fn turn_at(&self, name: &str, make: impl FnOnce() -> Turn) -> Arc<Turn> {
+        let mut turns = self.turns.lock().expect("no holder of this lock panics");
+        if let Some(turn) = turns.iter().find(|turn| turn.is_at(name)) {
+            return Arc::clone(turn);
+        }
+        let turn = Arc::new(make());
+        turns.push(Arc::clone(&turn));
+        turn
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("dispatch", &self.dispatch).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,444 @@
+//! The supervisor: the one task that owns what runs where. It follows ownership and clusters, lets
+//! [`Shards`] decide, and carries the steps out.
+//!
+//! # Invariants
+//! - S1, S2: a shard's keys enter the queue only under an assignment made from a holding, leave it only
+//!   while the queue's route for that assignment is open, and are run only under a permit for it.
+//! - A shard's keys are given out to a controller only after each of its kinds holds all that the
+//!   shard needs of it, and has told of it: a range gained later is listed first, too.
+//! - What a shard needs stays cached until the last run of it has ended, and longer than until its
+//!   successors here are started: a split, or a merge, lists nothing that was held.
+//! - Everything of a shard is cancelled in the same step in which it is found to be lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::{
+    Clock, ClusterName, ClusterSet, ControllerName, Epoch, GroupName, MemberId, Moment, ObjectKey,
+    OwnedShards, Ownership, Selector, ShardId,
+};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::Span;
+
+use crate::assignment::{Assignment, AssignmentQueue, ClusterContext};
+use crate::drain::Drain;
+use crate::handler::EventHandler;
+use crate::informer::{Informer, Target};
+use crate::informers::Informers;
+use crate::meter::{Meter, Slices};
+use crate::metrics::{ControllerMetrics, Metrics};
+use crate::request::ClusterClient;
+use crate::shards::{Shards, Step};
+use crate::spec::ControllerSpec;
+use crate::status::Board;
+use cache::{Entry, LocalKey};
+use queue::{HashedKey, Priority};
+use upstream::{Gate, Upstream, UpstreamLimits};
+
+/// Reports of handlers that may be outstanding; handlers wait beyond it.
+const REPORTS: usize = 256;
+
+/// Owns what runs where.
+pub(crate) struct Supervisor {
+    controllers: BTreeMap<ControllerName, Supervised>,
+    groups: BTreeMap<GroupName, Vec<ControllerName>>,
+    ownership: Arc<dyn Ownership>,
+    clusters: watch::Receiver<Arc<ClusterSet>>,
+    clock: Arc<dyn Clock>,
+    informers: Informers,
+    meter: Meter,
+    metrics: Metrics,
+    board: Arc<Board>,
+    upstream: UpstreamLimits,
+    rng: fastrand::Rng,
+    stamps: bool,
+    shards: Shards,
+    engaged: BTreeMap<ClusterName, Engaged>,
+    contexts: BTreeMap<(ControllerName, ClusterName), ContextState>,
+    assignments: BTreeMap<(ShardId, ControllerName), Arc<Assignment>>,
+    reports: mpsc::Sender<Synced>,
+    reported: mpsc::Receiver<Synced>,
+    /// Assignments that ended in this step. Their scopes go when those of others have been made.
+    ended: Vec<Arc<Assignment>>,
+    /// Drains under way.
+    drains: TaskTracker,
+    next_context: u64,
+}
+
+/// What the supervisor works with.
+pub(crate) struct Parts {
+    pub(crate) ownership: Arc<dyn Ownership>,
+    pub(crate) clusters: watch::Receiver<Arc<ClusterSet>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) informers: Informers,
+    pub(crate) meter: Meter,
+    pub(crate) metrics: Metrics,
+    pub(crate) board: Arc<Board>,
+    pub(crate) upstream: UpstreamLimits,
+    pub(crate) rng: fastrand::Rng,
+    /// Whether writes carry the epoch they are made at.
+    pub(crate) stamps: bool,
+}
+
+struct Supervised {
+    spec: ControllerSpec,
+    queue: Arc<AssignmentQueue>,
+    metrics: ControllerMetrics,
+}
+
+struct Engaged {
+    incarnation: u64,
+    client: ClusterClient,
+}
+
+struct ContextState {
+    id: u64,
+    context: Arc<ClusterContext>,
+    /// For each source, the number of the last scope that is met.
+    met: Vec<u64>,
+}
+
+impl ContextState {
+    /// Whether everything that an assignment scopes is there.
+    fn is_met(&self, assignment: &Assignment) -> bool {
+        self.met
+            .iter()
+            .zip(assignment.scopes.iter())
+            .all(|(met, required)| *met >= required.number())
+    }
+}
+
+/// A handler has queued everything that the scopes up to a number cover.
+struct Synced {
+    controller: ControllerName,
+    cluster: ClusterName,
+    context: u64,
+    source: usize,
+    met: u64,
+}
+
+impl std::fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supervisor").field("shards", &self.shards).finish_non_exhaustive()
+    }
+}
+
+impl Supervisor {
+    pub(crate) fn new(
+        controllers: impl Iterator<
+            Item = (GroupName, ControllerSpec, Arc<AssignmentQueue>, ControllerMetrics),
+        >,
+        parts: Parts,
+    ) -> Self {
+        let Parts { ownership, clusters, clock, informers, meter, metrics, board, .. } = parts;
+        let mut groups: BTreeMap<GroupName, Vec<ControllerName>> = BTreeMap::new();
+        let mut by_name = BTreeMap::new();
+        for (group, spec, queue, metrics) in controllers {
+            groups.entry(group).or_default().push(spec.name.clone());
+            by_name.insert(spec.name.clone(), Supervised { spec, queue, metrics });
+        }
+        let (reports, reported) = mpsc::channel(REPORTS);
+        Self {
+            controllers: by_name,
+            groups,
+            ownership,
+            clusters,
+            clock,
+            informers,
+            meter,
+            metrics,
+            board,
+            upstream: parts.upstream,
+            rng: parts.rng,
+            stamps: parts.stamps,
+            shards: Shards::default(),
+            engaged: BTreeMap::new(),
+            contexts: BTreeMap::new(),
+            assignments: BTreeMap::new(),
+            reports,
+            reported,
+            ended: Vec::new(),
+            drains: TaskTracker::new(),
+            next_context: 0,
+        }
+    }
+
+    /// Follows ownership and clusters until `shutdown`, then stops everything.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+        let mut owned = self.ownership.watch();
+        loop {
+            let holdings = Arc::clone(&owned.borrow_and_update());
+            let clusters = Arc::clone(&self.clusters.borrow_and_update());
+            self.follow(&holdings, &clusters);
+            self.board.set_running(true);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => return self.shut_down().await,
+                    Ok(()) = owned.changed() => break,
+                    Ok(()) = self.clusters.changed() => break,
+                    Some(synced) = self.reported.recv() => self.synced(&synced),
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, owned: &OwnedShards, clusters: &ClusterSet) {
+        let incarnations = clusters.engaged().map(|c| (c.name.clone(), c.incarnation)).collect();
+        let groups: BTreeSet<_> = self.groups.keys().cloned().collect();
+        let steps = self.shards.plan(owned, &incarnations, &groups);
+        // Stops come first and still belong to the clusters as they were.
+        let (stops, others): (Vec<_>, Vec<_>) =
+            steps.into_iter().partition(|step| matches!(step, Step::Stop { .. }));
+        self.carry_out(stops);
+        self.engage(clusters);
+        self.carry_out(others);
+        self.ended.clear();
+        for (name, controller) in &self.controllers {
+            let contexts = self.contexts.keys().filter(|(context, _)| context == name).count();
+            let running = contexts * controller.spec.workers;
+            controller.metrics.max_concurrent.set(i64::try_from(running).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Makes the clients of newly engaged clusters and drops those of clusters that are gone.
+    fn engage(&mut self, clusters: &ClusterSet) {
+        let metrics = &self.metrics;
+        self.engaged.retain(|name, engaged| {
+            let present = clusters.get(name);
+            if !clusters.clusters.contains_key(name) {
+                metrics.forget_cluster(name);
+            }
+            present.is_some_and(|cluster| cluster.incarnation == engaged.incarnation)
+        });
+        for cluster in clusters.engaged() {
+            self.engaged.entry(cluster.name.clone()).or_insert_with(|| {
+                let (clock, rng) = (Arc::clone(&self.clock), self.rng.fork());
+                let upstream = Upstream::Cluster(cluster.name.clone());
+                let gate = Gate::new(upstream, &self.upstream, clock, rng);
+                self.board.watch_gate(&cluster.name, &gate);
+                let metrics = self.metrics.rest(&cluster.name);
+                let clock = Arc::clone(&self.clock);
+                let client = ClusterClient::new(cluster, gate, metrics, clock, self.stamps);
+                Engaged { incarnation: cluster.incarnation, client }
+            });
+        }
+    }
+
+    fn carry_out(&mut self, steps: Vec<Step>) {
+        for step in steps {
+            tracing::debug!(?step, "shard step");
+            match step {
+                Step::Start { shard, epoch, member } => self.start(&shard, epoch, &member),
+                Step::Open { shard } => self.open(&shard),
+                Step::Drain { shard, epoch, deadline } => self.drain(&shard, epoch, deadline),
+                Step::Stop { shard } => self.stop(&shard),
+            }
+        }
+    }
+
+    fn start(&mut self, shard: &ShardId, epoch: Epoch, member: &MemberId) {
+        let (slices, meter) = self.meter.open(shard);
+        for name in self.groups.get(&shard.group).cloned().unwrap_or_default() {
+            let existing = self.contexts.get(&(name.clone(), shard.cluster.clone()));
+            let existing = existing.map(|state| Arc::clone(&state.context));
+            let (context, begun) = match existing {
+                Some(context) => (context, false),
+                None => match self.make_context(&name, &shard.cluster) {
+                    Some(context) => (context, true),
+                    None => continue,
+                },
+            };
+            let scopes = context.require(&self.controllers[&name].spec.sources, shard.range);
+            let assignment = Assignment {
+                member: member.clone(),
+                shard: shard.clone(),
+                epoch,
+                context,
+                scopes,
+                meter: Arc::clone(&meter),
+                cancel: CancellationToken::new(),
+            };
+            let assignment = Arc::new(assignment);
+            let queue = Arc::clone(&self.controllers[&name].queue);
+            queue.warm(shard, epoch, Arc::clone(&assignment));
+            if begun {
+                // The handlers will queue everything, now that there is a route for it.
+                self.start_handlers(&name, &shard.cluster, &slices);
+            } else {
+                tokio::spawn(enqueue_all(queue, Arc::clone(&assignment)));
+            }
+            self.assignments.insert((shard.clone(), name), assignment);
+        }
+    }
+
+    /// Acquires the informers of a controller in a cluster.
+    fn make_context(
+        &mut self,
+        name: &ControllerName,
+        cluster: &ClusterName,
+    ) -> Option<Arc<ClusterContext>> {
+        let engaged = self.engaged.get(cluster)?;
+        let sources = &self.controllers[name].spec.sources;
+        let informers: Vec<Arc<Informer>> = sources
+            .iter()
+            .map(|source| {
+                let target = Target {
+                    cluster: cluster.clone(),
+                    incarnation: engaged.incarnation,
+                    kind: source.kind.clone(),
+                    scope: source.scope.clone(),
+                };
+                self.informers.acquire(target, &engaged.client)
+            })
+            .collect();
+        let context = Arc::new(ClusterContext::new(sources, informers, engaged.client.clone()));
+        self.next_context += 1;
+        let met = vec![0; sources.len()];
+        let state = ContextState { id: self.next_context, context: Arc::clone(&context), met };
+        self.contexts.insert((name.clone(), cluster.clone()), state);
+        Some(context)
+    }
+
+    fn start_handlers(&self, name: &ControllerName, cluster: &ClusterName, slices: &Arc<Slices>) {
+        let Some(state) = self.contexts.get(&(name.clone(), cluster.clone())) else { return };
+        let states = state.context.informers.iter().map(|informer| informer.state());
+        slices.read_from(states.map(|state| (state.target.clone(), state.store.clone())));
+        let controller = &self.controllers[name];
+        let sources = controller.spec.sources.iter().zip(&state.context.informers);
+        for (index, (source, informer)) in sources.enumerate() {
+            let handler = EventHandler {
+                cluster: cluster.clone(),
+                informer: Arc::clone(informer),
+                source: source.clone(),
+                view: Arc::clone(&state.context.view),
+                primary: state.context.primary().into(),
+                queue: Arc::clone(&controller.queue),
+                slices: Arc::clone(slices),
+                clock: Arc::clone(&self.clock),
+                latency: self.metrics.informer(cluster, &source.kind).latency,
+            };
+            let (context, reports) = (state.id, self.reports.clone());
+            let (controller, cluster) = (name.clone(), cluster.clone());
+            let report = async move |met| {
+                let (controller, cluster) = (controller.clone(), cluster.clone());
+                let synced = Synced { controller, cluster, context, source: index, met };
+                // Fails only if the supervisor is gone, and then nobody waits for it.
+                drop(reports.send(synced).await);
+            };
+            let stop = state.context.stop().clone();
+            tokio::spawn(async move { stop.run_until_cancelled_owned(handler.run(report)).await });
+        }
+    }
+
+    fn synced(&mut self, synced: &Synced) {
+        let context = (synced.controller.clone(), synced.cluster.clone());
+        let Some(state) = self.contexts.get_mut(&context) else { return };
+        if state.id != synced.context {
+            return;
+        }
+        state.met[synced.source] = synced.met;
+        let queue = &self.controllers[&synced.controller].queue;
+        for ((shard, name), assignment) in &self.assignments {
+            if *name == synced.controller
+                && shard.cluster == synced.cluster
+                && self.shards.is_active(shard)
+                && state.is_met(assignment)
+            {
+                queue.open(&assignment.shard, assignment.epoch);
+            }
+        }
+    }
+
+    fn open(&self, shard: &ShardId) {
+        for (name, assignment) in self.assignments_of(shard) {
+            let context = self.contexts.get(&(name.clone(), shard.cluster.clone()));
+            if context.is_some_and(|state| state.is_met(assignment)) {
+                self.controllers[name].queue.open(&assignment.shard, assignment.epoch);
+            }
+        }
+    }
+
+    fn assignments_of(
+        &self,
+        shard: &ShardId,
+    ) -> impl Iterator<Item = (&ControllerName, &Arc<Assignment>)> {
+        let controllers = self.controllers.keys();
+        let of_shard = move |name| {
+            Some((name, self.assignments.get(&(shard.clone(), ControllerName::clone(name)))?))
+        };
+        controllers.filter_map(of_shard)
+    }
+
+    /// Closes dispatch and purges at once; the waiting happens on a task of its own.
+    fn drain(&self, shard: &ShardId, epoch: Epoch, deadline: Moment) {
+        let queues: Vec<_> = self.controllers.values().map(|c| Arc::clone(&c.queue)).collect();
+        for queue in &queues {
+            queue.close(shard);
+        }
+        let cancels =
+            self.assignments_of(shard).map(|(_, assignment)| assignment.cancel.clone()).collect();
+        let drain = Drain {
+            shard: shard.clone(),
+            epoch,
+            deadline,
+            clock: Arc::clone(&self.clock),
+            queues,
+            cancels,
+            ownership: Arc::clone(&self.ownership),
+        };
+        self.drains.spawn(drain.run());
+    }
+
+    /// Cancels everything of a shard, and lets go of what only it needed.
+    fn stop(&mut self, shard: &ShardId) {
+        self.meter.close(shard);
+        for (name, controller) in &self.controllers {
+            controller.queue.close(shard);
+            if let Some(assignment) = self.assignments.remove(&(shard.clone(), name.clone())) {
+                assignment.cancel.cancel();
+                self.ended.push(assignment);
+            }
+        }
+        let used: BTreeSet<_> =
+            self.assignments.keys().map(|(s, name)| (name, &s.cluster)).collect();
+        self.contexts.retain(|(name, cluster), state| {
+            let stays = used.contains(&(name, cluster));
+            if !stays {
+                state.context.stop().cancel();
+            }
+            stays
+        });
+    }
+
+    async fn shut_down(mut self) {
+        self.board.set_running(false);
+        for shard in
+            self.assignments.keys().map(|(shard, _)| shard.clone()).collect::<BTreeSet<_>>()
+        {
+            self.stop(&shard);
+        }
+        self.ended.clear();
+        self.drains.close();
+        self.drains.wait().await;
+    }
+}
+
+/// Queues every primary object of a shard whose handlers run already.
+async fn enqueue_all(queue: Arc<AssignmentQueue>, assignment: Arc<Assignment>) {
+    let cluster = &assignment.shard.cluster;
+    for store in assignment.context.primary() {
+        let all: Vec<Arc<Entry>> = store.list(None, &Selector::all());
+        let ours = all.iter().filter(|e| assignment.shard.range.contains(e.header.hash()));
+        let keys: Vec<HashedKey> = ours
+            .map(|entry| {
+                let LocalKey { namespace, name } = &entry.header.key;
+                let key = ObjectKey::new(cluster.clone(), namespace.as_deref(), name);
+                (key, Some(entry.header.hash()))
+            })
+            .collect();
+        queue.add(&keys, Priority::Initial, &Span::none()).await;
+    }
+}

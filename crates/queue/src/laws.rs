@@ -1,0 +1,418 @@
+//! The queue's laws: tables for single rules, and random histories checked against a model.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use model::{ClusterName, Epoch, Moment, ObjectKey, Range, ShardId};
+use proptest::prelude::*;
+use tracing::Span;
+
+use super::core::{Added, Limits, Outcome, Popped, Queue};
+use super::priority::Priority;
+
+const LIMITS: Limits = Limits { per_cluster: 2, total: 3, keys: 100 };
+
+/// A queue whose tenures are the shards and epochs they stand for.
+type Keys = Queue<(ShardId, Epoch)>;
+
+fn warm(queue: &mut Keys, shard: &ShardId, epoch: Epoch) {
+    queue.warm(shard, epoch, (shard.clone(), epoch));
+}
+
+fn at(millis: u64) -> Moment {
+    Moment::from_origin(Duration::from_millis(millis))
+}
+
+fn key(cluster: &str, name: &str) -> ObjectKey {
+    ObjectKey::new(cluster.parse().unwrap(), Some("ns"), name)
+}
+
+fn shard(cluster: &str) -> ShardId {
+    ShardId { cluster: cluster.parse().unwrap(), group: "g".parse().unwrap(), range: Range::WHOLE }
+}
+
+fn half(index: u32) -> ShardId {
+    ShardId { range: Range::new(index, 1).unwrap(), ..shard("east") }
+}
+
+fn opened(limits: Limits, clusters: &[&str]) -> Keys {
+    let mut queue = Queue::new(limits);
+    for cluster in clusters {
+        warm(&mut queue, &shard(cluster), Epoch(1));
+        queue.open(&shard(cluster), Epoch(1), at(0));
+    }
+    queue
+}
+
+fn add(queue: &mut Keys, key: &ObjectKey, priority: Priority, now: u64) -> Added {
+    queue.add(key, None, priority, &Span::none(), at(now))
+}
+
+fn pop(queue: &mut Keys, now: u64) -> Option<String> {
+    queue.pop(at(now)).map(|popped| popped.key.name.to_string())
+}
+
+/// Pops and finishes until nothing is ready.
+fn drain(queue: &mut Keys, now: u64) -> String {
+    let mut names = Vec::new();
+    while let Some(Popped { key, .. }) = queue.pop(at(now)) {
+        names.push(key.name.to_string());
+        queue.finish(&key, Outcome::Done, at(now));
+    }
+    names.join(" ")
+}
+
+#[test]
+fn urgent_keys_come_first_and_equals_in_order() {
+    let mut queue = opened(LIMITS, &["east"]);
+    for (name, priority) in [
+        ("i1", Priority::Initial),
+        ("c1", Priority::Change),
+        ("s1", Priority::Resync),
+        ("i2", Priority::Initial),
+        ("r1", Priority::Retry),
+        ("c2", Priority::Change),
+        // Rises, and does not come twice.
+        ("i2", Priority::Change),
+        // Does not fall.
+        ("c1", Priority::Initial),
+    ] {
+        assert_eq!(add(&mut queue, &key("east", name), priority, 1), Added::Queued);
+    }
+    assert_eq!(queue.depth(), [3, 1, 1, 1]);
+    assert_eq!(drain(&mut queue, 2), "c1 c2 i2 r1 s1 i1");
+    assert_eq!(queue.depth(), [0; 4]);
+}
+
+#[test]
+fn clusters_take_turns_and_a_stuck_one_delays_nobody() {
+    let mut queue = opened(LIMITS, &["east", "west"]);
+    for name in ["e1", "e2", "e3", "e4"] {
+        add(&mut queue, &key("east", name), Priority::Change, 0);
+    }
+    add(&mut queue, &key("west", "w1"), Priority::Initial, 0);
+    let order: Vec<_> = (0..3).map(|_| pop(&mut queue, 1).unwrap()).collect();
+    assert_eq!(order, ["e1", "w1", "e2"]);
+    assert_eq!(pop(&mut queue, 1), None, "three run, which is the limit in all");
+    queue.finish(&key("west", "w1"), Outcome::Done, at(2));
+    assert_eq!(pop(&mut queue, 2), None, "two of east run, which is its limit");
+    add(&mut queue, &key("west", "w2"), Priority::Initial, 2);
+    assert_eq!(pop(&mut queue, 2).as_deref(), Some("w2"), "west goes on");
+    queue.finish(&key("east", "e1"), Outcome::Done, at(3));
+    assert_eq!(pop(&mut queue, 3).as_deref(), Some("e3"));
+}
+
+#[test]
+fn a_change_during_a_run_runs_again_after_it() {
+    let mut queue = opened(LIMITS, &["east"]);
+    let a = key("east", "a");
+    add(&mut queue, &a, Priority::Initial, 0);
+    assert!(pop(&mut queue, 0).is_some());
+    add(&mut queue, &a, Priority::Change, 1);
+    add(&mut queue, &a, Priority::Change, 1);
+    assert_eq!(pop(&mut queue, 1), None);
+    queue.finish(&a, Outcome::Done, at(2));
+    assert_eq!(drain(&mut queue, 2), "a");
+    assert!(queue.finish(&a, Outcome::Done, at(2)).is_none(), "it does not run");
+}
+
+#[test]
+fn failures_back_off_and_changes_in_between_do_not_escalate() {
+    let mut queue = opened(LIMITS, &["east"]);
+    let a = key("east", "a");
+    let fail = |queue: &mut Keys, now: u64| {
+        assert_eq!(pop(queue, now).as_deref(), Some("a"), "at {now}");
+        queue.finish(&a, Outcome::Failed, at(now));
+        queue.next_due().unwrap().since(at(now)).as_millis()
+    };
+    add(&mut queue, &a, Priority::Change, 0);
+    assert_eq!(fail(&mut queue, 0), 5);
+    assert_eq!(pop(&mut queue, 4), None);
+    assert_eq!(fail(&mut queue, 5), 10);
+    assert_eq!(fail(&mut queue, 15), 20);
+    // Changes while it waits: it runs at once, fails again, and the wait stays as long.
+    for now in [16, 17, 18] {
+        add(&mut queue, &a, Priority::Change, now);
+        assert_eq!(fail(&mut queue, now), 20);
+    }
+    assert_eq!(fail(&mut queue, 38), 40, "a retry that fails escalates");
+    assert_eq!(queue.delayed(), 1);
+    // Success forgets the failures.
+    pop(&mut queue, 78).unwrap();
+    queue.finish(&a, Outcome::Done, at(78));
+    add(&mut queue, &a, Priority::Change, 79);
+    assert_eq!(fail(&mut queue, 79), 5);
+}
+
+#[test]
+fn the_latest_run_decides_when_to_wake_up() {
+    let mut queue = opened(LIMITS, &["east"]);
+    let a = key("east", "a");
+    add(&mut queue, &a, Priority::Change, 0);
+    pop(&mut queue, 0).unwrap();
+    queue.finish(&a, Outcome::After(Duration::from_secs(9)), at(0));
+    add(&mut queue, &a, Priority::Change, 1);
+    pop(&mut queue, 1).unwrap();
+    queue.finish(&a, Outcome::After(Duration::from_secs(5)), at(1));
+    assert_eq!((queue.delayed(), queue.next_due()), (1, Some(at(5001))));
+    pop(&mut queue, 5001).unwrap();
+    queue.finish(&a, Outcome::Done, at(5001));
+    assert_eq!((queue.delayed(), queue.next_due()), (0, None));
+}
+
+#[test]
+fn keys_are_held_until_their_shard_is_open_and_wait_from_then() {
+    let mut queue = Keys::new(LIMITS);
+    assert_eq!(add(&mut queue, &key("east", "a"), Priority::Change, 0), Added::NoRoute);
+    warm(&mut queue, &shard("east"), Epoch(7));
+    add(&mut queue, &key("east", "a"), Priority::Initial, 0);
+    assert_eq!((pop(&mut queue, 1), queue.oldest(), queue.take_counts()), (None, None, (0, 0)));
+    queue.open(&shard("east"), Epoch(6), at(10));
+    assert_eq!(pop(&mut queue, 10), None, "another epoch");
+    queue.open(&shard("east"), Epoch(7), at(10));
+    assert_eq!((queue.oldest(), queue.take_counts()), (Some(at(10)), (1, 0)));
+    let popped = queue.pop(at(12)).unwrap();
+    assert_eq!((popped.waited.as_millis(), popped.tenure.1), (2, Epoch(7)));
+}
+
+#[test]
+fn a_closed_shard_leaves_nothing_and_what_runs_is_counted() {
+    let mut queue = opened(LIMITS, &["east", "west"]);
+    for name in ["a", "b", "c"] {
+        add(&mut queue, &key("east", name), Priority::Change, 0);
+    }
+    add(&mut queue, &key("west", "w"), Priority::Change, 0);
+    let first = queue.pop(at(0)).unwrap().key;
+    queue.pop(at(0)).unwrap();
+    let second = queue.pop(at(0)).unwrap().key;
+    queue.finish(&second, Outcome::Failed, at(0));
+    add(&mut queue, &first, Priority::Change, 0);
+    queue.close(&shard("east"));
+    assert_eq!((queue.delayed(), queue.running_of(&shard("east"))), (0, 1));
+    assert_eq!(pop(&mut queue, 1000), None);
+    queue.finish(&first, Outcome::Failed, at(1000));
+    assert_eq!((queue.delayed(), queue.running_of(&shard("east"))), (0, 0));
+    assert_eq!(pop(&mut queue, 9999), None, "neither the retry nor the change survives");
+}
+
+#[test]
+fn a_shard_regained_during_a_run_waits_for_that_run() {
+    let mut queue = opened(LIMITS, &["east"]);
+    let a = key("east", "a");
+    add(&mut queue, &a, Priority::Change, 0);
+    pop(&mut queue, 0).unwrap();
+    queue.close(&shard("east"));
+    warm(&mut queue, &shard("east"), Epoch(3));
+    queue.open(&shard("east"), Epoch(3), at(1));
+    add(&mut queue, &a, Priority::Initial, 1);
+    assert_eq!(pop(&mut queue, 1), None, "the old run has not ended");
+    queue.finish(&a, Outcome::Failed, at(2));
+    assert_eq!(queue.delayed(), 0, "the retry belonged to the old epoch");
+    assert_eq!(queue.pop(at(2)).unwrap().tenure.1, Epoch(3));
+}
+
+#[test]
+fn ranges_take_their_own_hashes() {
+    let mut queue = Queue::new(LIMITS);
+    for index in [0, 1] {
+        warm(&mut queue, &half(index), Epoch(1));
+        queue.open(&half(index), Epoch(1), at(0));
+    }
+    let a = key("east", "a");
+    let add = |queue: &mut Keys, hash| queue.add(&a, hash, Priority::Change, &Span::none(), at(0));
+    assert_eq!(add(&mut queue, None), Added::NoRoute, "nobody can say whose it is");
+    add(&mut queue, Some(u64::MAX));
+    // Deleted and created anew, with a uid that falls into the other half: never both at once.
+    add(&mut queue, Some(0));
+    let popped = queue.pop(at(0)).unwrap();
+    assert!(queue.pop(at(0)).is_none());
+    queue.finish(&popped.key, Outcome::Done, at(1));
+    let second = queue.pop(at(1)).unwrap();
+    assert_ne!(popped.tenure.0, second.tenure.0);
+    queue.finish(&second.key, Outcome::Done, at(1));
+    assert!(queue.pop(at(1)).is_none());
+}
+
+#[test]
+fn a_full_queue_refuses_new_keys_only() {
+    let mut queue = opened(Limits { keys: 2, ..LIMITS }, &["east", "west"]);
+    add(&mut queue, &key("east", "a"), Priority::Change, 0);
+    add(&mut queue, &key("east", "b"), Priority::Change, 0);
+    assert_eq!(add(&mut queue, &key("east", "c"), Priority::Change, 0), Added::Full);
+    assert_eq!(add(&mut queue, &key("east", "a"), Priority::Change, 0), Added::Queued);
+    assert_eq!(add(&mut queue, &key("west", "c"), Priority::Change, 0), Added::Queued);
+    pop(&mut queue, 0).unwrap();
+    assert_eq!(add(&mut queue, &key("east", "c"), Priority::Change, 0), Added::Queued);
+}
+
+#[test]
+fn a_shard_that_is_not_open_holds_everything() {
+    let mut queue = Queue::new(Limits { keys: 1, ..LIMITS });
+    warm(&mut queue, &shard("east"), Epoch(1));
+    for name in ["a", "b", "c"] {
+        assert_eq!(add(&mut queue, &key("east", name), Priority::Initial, 0), Added::Queued);
+    }
+    queue.open(&shard("east"), Epoch(1), at(0));
+    assert_eq!(add(&mut queue, &key("east", "d"), Priority::Change, 0), Added::Full);
+    assert_eq!(drain(&mut queue, 0), "a b c");
+}
+
+#[test]
+fn a_refused_key_comes_back_if_the_shard_stays() {
+    let mut queue = opened(LIMITS, &["east"]);
+    let a = key("east", "a");
+    add(&mut queue, &a, Priority::Change, 0);
+    pop(&mut queue, 0).unwrap();
+    queue.finish(&a, Outcome::Refused, at(0));
+    assert_eq!(pop(&mut queue, 999), None);
+    assert_eq!(pop(&mut queue, 1000).as_deref(), Some("a"));
+}
+
+#[test]
+fn a_key_that_is_held_back_comes_back_then_and_loses_no_step_of_its_backoff() {
+    let mut queue = opened(LIMITS, &["east"]);
+    let a = key("east", "a");
+    add(&mut queue, &a, Priority::Change, 0);
+    pop(&mut queue, 0).unwrap();
+    queue.finish(&a, Outcome::Failed, at(0));
+    for now in [5, 3005, 6005] {
+        assert_eq!(pop(&mut queue, now - 1), None);
+        assert_eq!(pop(&mut queue, now).as_deref(), Some("a"));
+        queue.finish(&a, Outcome::Held(Duration::from_secs(3)), at(now));
+    }
+    assert_eq!(pop(&mut queue, 9005).as_deref(), Some("a"));
+    queue.finish(&a, Outcome::Failed, at(9005));
+    assert_eq!(pop(&mut queue, 9014), None);
+    assert_eq!(pop(&mut queue, 9015).as_deref(), Some("a"), "the second failure, not the fifth");
+}
+
+// === Random histories ===
+
+#[derive(Clone, Debug)]
+enum Op {
+    Add(usize, usize, Priority),
+    Pop,
+    Finish(usize, Outcome),
+    Close(usize),
+    Reopen(usize),
+    Pass(u64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let priority = prop::sample::select(Priority::ALL.to_vec());
+    let outcome = prop_oneof![
+        Just(Outcome::Done),
+        Just(Outcome::Failed),
+        Just(Outcome::Refused),
+        (0..50_u64).prop_map(|millis| Outcome::Held(Duration::from_millis(millis))),
+        (0..50_u64).prop_map(|millis| Outcome::After(Duration::from_millis(millis))),
+    ];
+    prop_oneof![
+        6 => (0..2_usize, 0..5_usize, priority).prop_map(|(c, k, p)| Op::Add(c, k, p)),
+        6 => Just(Op::Pop),
+        5 => (0..3_usize, outcome).prop_map(|(index, outcome)| Op::Finish(index, outcome)),
+        1 => (0..2_usize).prop_map(Op::Close),
+        1 => (0..2_usize).prop_map(Op::Reopen),
+        2 => (0..40_u64).prop_map(Op::Pass),
+    ]
+}
+
+const CLUSTERS: [&str; 2] = ["east", "west"];
+
+/// What must be true of every history, kept beside the queue.
+#[derive(Default)]
+struct History {
+    now: u64,
+    epoch: u64,
+    held: BTreeMap<ClusterName, Epoch>,
+    running: BTreeSet<ObjectKey>,
+    /// Keys that must still come out: changed, or asked to come again, and not dropped since.
+    owed: BTreeSet<ObjectKey>,
+    began: BTreeMap<ObjectKey, Epoch>,
+}
+
+impl History {
+    fn reopen(&mut self, queue: &mut Keys, cluster: &str) {
+        self.epoch += 1;
+        let name: ClusterName = cluster.parse().unwrap();
+        self.owed.retain(|key| key.cluster != name);
+        self.held.insert(name, Epoch(self.epoch));
+        warm(queue, &shard(cluster), Epoch(self.epoch));
+        queue.open(&shard(cluster), Epoch(self.epoch), at(self.now));
+    }
+
+    fn popped(&mut self, popped: &Popped<(ShardId, Epoch)>) -> Result<(), TestCaseError> {
+        let Popped { key, tenure: (_, epoch), .. } = popped;
+        prop_assert!(self.running.insert(key.clone()), "S6: {key} runs twice");
+        prop_assert_eq!(self.held.get(&key.cluster), Some(epoch), "given out unheld: {}", key);
+        prop_assert!(self.owed.remove(key), "{} came out without cause", key);
+        let of_cluster = self.running.iter().filter(|k| k.cluster == key.cluster).count();
+        prop_assert!(of_cluster <= LIMITS.per_cluster && self.running.len() <= LIMITS.total);
+        self.began.insert(key.clone(), *epoch);
+        Ok(())
+    }
+
+    fn apply(&mut self, queue: &mut Keys, op: Op) -> Result<(), TestCaseError> {
+        match op {
+            Op::Add(cluster, name, priority) => {
+                let key = key(CLUSTERS[cluster], &format!("k{name}"));
+                let added = add(queue, &key, priority, self.now);
+                let held = self.held.contains_key(&key.cluster);
+                prop_assert_eq!(added, if held { Added::Queued } else { Added::NoRoute });
+                if held {
+                    self.owed.insert(key);
+                }
+            }
+            Op::Pop => {
+                if let Some(popped) = queue.pop(at(self.now)) {
+                    self.popped(&popped)?;
+                }
+            }
+            Op::Finish(index, outcome) => {
+                if let Some(key) = self.running.iter().nth(index).cloned() {
+                    self.running.remove(&key);
+                    queue.finish(&key, outcome, at(self.now));
+                    let kept = self.held.get(&key.cluster) == self.began.get(&key);
+                    if outcome != Outcome::Done && kept {
+                        self.owed.insert(key);
+                    }
+                }
+            }
+            Op::Close(cluster) => {
+                queue.close(&shard(CLUSTERS[cluster]));
+                let name: ClusterName = CLUSTERS[cluster].parse().unwrap();
+                self.held.remove(&name);
+                self.owed.retain(|key| key.cluster != name);
+                let running = self.running.iter().filter(|key| key.cluster == name).count();
+                prop_assert_eq!(queue.running_of(&shard(CLUSTERS[cluster])), running);
+            }
+            Op::Reopen(cluster) => self.reopen(queue, CLUSTERS[cluster]),
+            Op::Pass(millis) => self.now += millis,
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_history_keeps_the_laws(ops in prop::collection::vec(op(), 1..200)) {
+        let mut queue = Queue::new(LIMITS);
+        let mut history = History::default();
+        history.reopen(&mut queue, "east");
+        for op in ops {
+            history.apply(&mut queue, op)?;
+        }
+        // L2: once things calm down, everything owed comes out, and then nothing more.
+        for key in std::mem::take(&mut history.running) {
+            queue.finish(&key, Outcome::Done, at(history.now));
+        }
+        history.now += 10_000_000;
+        while let Some(popped) = queue.pop(at(history.now)) {
+            history.popped(&popped)?;
+            history.running.remove(&popped.key);
+            queue.finish(&popped.key, Outcome::Done, at(history.now));
+        }
+        prop_assert!(history.owed.is_empty(), "never came out: {:?}", history.owed);
+        prop_assert_eq!((queue.delayed(), queue.running(), queue.depth()), (0, 0, [0; 4]));
+    }
+}

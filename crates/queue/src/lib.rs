@@ -1,0 +1,217 @@
+//! Work queues, one per controller. The decisions are in [`core`], pure; `WorkQueue` adds the
+//! clock, the lock and the waiting.
+
+pub mod backoff;
+pub mod core;
+mod lane;
+#[cfg(test)]
+mod laws;
+mod metrics;
+mod priority;
+mod route;
+mod status;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use model::{Clock, ClusterName, ControllerName, Epoch, Moment, ObjectKey, ShardId};
+use tokio::sync::Notify;
+use tracing::Span;
+
+use self::core::{Added, Queue};
+pub use self::core::{Limits, Outcome, Popped};
+pub use self::metrics::QueueMetrics;
+pub use self::priority::Priority;
+pub use self::status::{QueueGauges, QueueStatus};
+
+/// The longest nap of the runner: timers stop while a machine sleeps, the clock that decides does
+/// not.
+const MAX_NAP: Duration = Duration::from_secs(10);
+/// The shortest, so that two clocks that differ a little never make it spin.
+const MIN_NAP: Duration = Duration::from_millis(1);
+
+/// Keys added without letting others have the queue in between.
+const ADDED_AT_ONCE: usize = 64;
+
+/// A key and the hash of its primary object's uid, as far as known.
+pub type HashedKey = (ObjectKey, Option<u64>);
+
+/// One controller's queue, shared by those who add and the runner.
+#[derive(Debug)]
+pub struct WorkQueue<T> {
+    name: ControllerName,
+    clock: Arc<dyn Clock>,
+    state: Mutex<Queue<T>>,
+    metrics: QueueMetrics,
+    /// Something may be ready. One waiter, the runner.
+    ready: Notify,
+    /// A run ended or a shard was closed.
+    settled: Notify,
+    /// There may be room.
+    room: Notify,
+}
+
+impl<T: Clone> WorkQueue<T> {
+    /// An empty queue of the controller of that name.
+    pub fn new(
+        name: ControllerName,
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+        metrics: QueueMetrics,
+    ) -> Self {
+        Self {
+            name,
+            clock,
+            state: Mutex::new(Queue::new(limits)),
+            metrics,
+            ready: Notify::new(),
+            settled: Notify::new(),
+            room: Notify::new(),
+        }
+    }
+
+    /// The name of its controller.
+    pub fn name(&self) -> &ControllerName {
+        &self.name
+    }
+
+    /// Acts on the state, then counts what became ready.
+    fn with<R>(&self, act: impl FnOnce(&mut Queue<T>, Moment) -> R) -> R {
+        let now = self.clock.now();
+        let mut state = self.state.lock().expect("no holder of this lock panics");
+        let result = act(&mut state, now);
+        let (adds, retries) = state.take_counts();
+        drop(state);
+        self.metrics.adds.inc_by(adds);
+        self.metrics.retries.inc_by(retries);
+        result
+    }
+
+    /// Begins to gather keys for a shard held at an epoch. `carried` is handed out with each key.
+    pub fn warm(&self, shard: &ShardId, epoch: Epoch, carried: T) {
+        self.with(|queue, _| queue.warm(shard, epoch, carried));
+    }
+
+    /// Lets the keys of a shard be given out, if it is still held at this epoch.
+    pub fn open(&self, shard: &ShardId, epoch: Epoch) {
+        self.with(|queue, now| queue.open(shard, epoch, now));
+        self.ready.notify_one();
+    }
+
+    /// Drops whatever waits for a shard.
+    pub fn close(&self, shard: &ShardId) {
+        self.with(|queue, _| queue.close(shard));
+        self.room.notify_waiters();
+        self.settled.notify_waiters();
+    }
+
+    /// Waits until the keys of a shard held at this epoch are not given out any more.
+    pub async fn closed(&self, shard: &ShardId, epoch: Epoch) {
+        loop {
+            let mut settled = std::pin::pin!(self.settled.notified());
+            settled.as_mut().enable();
+            if !self.with(|queue, _| queue.is_open(shard, epoch)) {
+                return;
+            }
+            settled.await;
+        }
+    }
+
+    /// Waits until no key of a shard runs. Close the shard first, or it may never be.
+    pub async fn idle(&self, shard: &ShardId) {
+        loop {
+            let mut settled = std::pin::pin!(self.settled.notified());
+            settled.as_mut().enable();
+            if self.with(|queue, _| queue.running_of(shard)) == 0 {
+                return;
+            }
+            settled.await;
+        }
+    }
+
+    /// Adds keys, in order; waits while the queue is full. A key of no shard held here is dropped.
+    pub async fn add(&self, keys: &[HashedKey], priority: Priority, cause: &Span) {
+        let mut left = keys;
+        while !left.is_empty() {
+            let mut room = std::pin::pin!(self.room.notified());
+            room.as_mut().enable();
+            let next = &left[..left.len().min(ADDED_AT_ONCE)];
+            let (added, queued) = self.with(|queue, now| {
+                let mut queued = false;
+                for (index, (key, hash)) in next.iter().enumerate() {
+                    match queue.add(key, *hash, priority, cause, now) {
+                        Added::Queued => queued = true,
+                        Added::NoRoute => {}
+                        Added::Full => return (index, queued),
+                    }
+                }
+                (next.len(), queued)
+            });
+            if queued {
+                self.ready.notify_one();
+            }
+            left = &left[added..];
+            if added < next.len() {
+                room.await;
+            }
+        }
+    }
+
+    /// The next key; waits until there is one. Only the runner calls this.
+    pub async fn next(&self) -> Popped<T> {
+        loop {
+            let (popped, due) = self.with(|queue, now| {
+                let popped = queue.pop(now);
+                (popped, queue.next_due().map(|at| now.until(at)))
+            });
+            if let Some(popped) = popped {
+                self.metrics.popped(&popped.key.cluster, popped.waited);
+                self.room.notify_waiters();
+                return popped;
+            }
+            let nap = due.map_or(MAX_NAP, |wait| wait.clamp(MIN_NAP, MAX_NAP));
+            // Woken or not, the loop looks again.
+            let _ = tokio::time::timeout(nap, self.ready.notified()).await;
+        }
+    }
+
+    /// Ends a run.
+    pub fn finish(&self, key: &ObjectKey, outcome: Outcome) {
+        if let Some(took) = self.with(|queue, now| queue.finish(key, outcome, now)) {
+            self.metrics.worked.observe(took.as_secs_f64());
+        }
+        self.ready.notify_one();
+        self.settled.notify_waiters();
+    }
+
+    /// What there is to tell of it.
+    pub fn status(&self) -> QueueStatus {
+        self.with(|queue, now| QueueStatus {
+            controller: self.name.clone(),
+            depth: queue.depth().iter().sum(),
+            delayed: queue.delayed(),
+            running: queue.running(),
+            oldest_seconds: queue.oldest().map_or(0.0, |since| now.since(since).as_secs_f64()),
+            clusters: queue.depth_by_cluster().map(|(c, depth)| (c.clone(), depth)).collect(),
+        })
+    }
+
+    /// What is scraped of it.
+    pub fn gauges(&self) -> (QueueGauges, BTreeMap<ClusterName, usize>) {
+        self.with(|queue, now| {
+            let gauges = QueueGauges {
+                depth: queue.depth(),
+                oldest: queue.oldest().map_or(Duration::ZERO, |since| now.since(since)),
+                unfinished: queue.running_since().map(|since| now.since(since)).sum(),
+                longest_running: queue
+                    .running_since()
+                    .map(|since| now.since(since))
+                    .max()
+                    .unwrap_or_default(),
+            };
+            let clusters = queue.depth_by_cluster().map(|(c, depth)| (c.clone(), depth)).collect();
+            (gauges, clusters)
+        })
+    }
+}

@@ -1,0 +1,189 @@
+//! The [`Context`] of one reconcile: what a reconciler may use.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use cache::Entry;
+use engine::{CacheView, External, FencedClient, ReconcileError, Run};
+use jiff::Timestamp;
+use model::{ClusterName, Epoch, Kind, Object, ObjectKey, Selector, ShardId};
+use serde::de::DeserializeOwned;
+use upstream::ExternalLimits;
+
+use crate::events::{Event, Recorder};
+
+/// What a reconciler may use, made anew for each reconcile.
+pub struct Context {
+    run: Run,
+    fenced: OnceLock<FencedClient>,
+    client: OnceLock<kube::Client>,
+    field_manager: Arc<str>,
+    recorder: Arc<Recorder>,
+}
+
+impl Context {
+    pub(crate) fn new(run: Run, field_manager: Arc<str>, recorder: Arc<Recorder>) -> Self {
+        let (fenced, client) = (OnceLock::new(), OnceLock::new());
+        Self { run, fenced, client, field_manager, recorder }
+    }
+
+    /// Made when it is first needed: most reconciles write nothing.
+    pub(crate) fn fenced(&self) -> &FencedClient {
+        self.fenced.get_or_init(|| self.run.fenced())
+    }
+
+    pub(crate) fn caches(&self) -> &CacheView {
+        self.run.caches()
+    }
+
+    /// The key that is reconciled.
+    pub fn key(&self) -> &ObjectKey {
+        &self.run.dispatch().key
+    }
+
+    /// The name under which servers record what this controller writes: the controller's, unless
+    /// [`crate::Controller::field_manager`] says otherwise.
+    pub fn field_manager(&self) -> &str {
+        &self.field_manager
+    }
+
+    /// The cluster of the key.
+    pub fn cluster(&self) -> &ClusterName {
+        &self.key().cluster
+    }
+
+    /// The shard this reconcile runs under. With [`Self::epoch`], a token that external systems can
+    /// use to refuse a late writer.
+    pub fn shard(&self) -> &ShardId {
+        &self.run.dispatch().shard
+    }
+
+    /// The epoch of the shard when this reconcile began.
+    pub fn epoch(&self) -> Epoch {
+        self.run.dispatch().epoch
+    }
+
+    /// The fenced client of the key's cluster.
+    ///
+    /// Each write asks the fence again when it is sent, and fails with
+    /// [`crate::FencedError`] in its source chain if the shard is not ours any more; it is bounded by
+    /// what is left of the Lease. Reads pass unfenced. Prefer the cache for reads.
+    ///
+    /// Every request waits for its turn at the cluster; while the cluster is left alone because it
+    /// fails, requests fail at once with [`crate::UpstreamError`] in the source chain. Passed on as
+    /// a [`ReconcileError`], that has the key run again when the cluster is asked again.
+    pub fn client(&self) -> kube::Client {
+        self.client.get_or_init(|| self.fenced().client()).clone()
+    }
+
+    /// One object from the shared cache. `namespace` is `None` for kinds without namespaces. What
+    /// was decoded lately is not decoded again.
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind or the object does not fit the type.
+    pub fn get<K: Object>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Arc<K>>, ReconcileError> {
+        Ok(self.caches().get_decoded(&Kind::of::<K>(), namespace, name)??)
+    }
+
+    /// One object of kind `K`, read as another type: `PartialObjectMeta<K>` where only the metadata
+    /// is kept, `DynamicObject` or `serde_json::Value`, or a struct with the fields of interest.
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind or the object does not fit the type.
+    pub fn get_as<K: Object, T: DeserializeOwned>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<T>, ReconcileError> {
+        let entry = self.caches().get(&Kind::of::<K>(), namespace, name)?;
+        Ok(entry.map(|entry| entry.decode_dynamic()).transpose()?)
+    }
+
+    /// Objects from the shared cache: those of a namespace (`None`: of all) that the selector
+    /// selects, ordered by namespace and name.
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind or an object does not fit the type.
+    pub fn list<K: Object>(
+        &self,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> Result<Vec<Arc<K>>, ReconcileError> {
+        let entries = self.caches().list(&Kind::of::<K>(), namespace, selector)?;
+        decoded(&entries)
+    }
+
+    /// [`Self::list`], with each object of kind `K` read as another type: see [`Self::get_as`].
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind or an object does not fit the type.
+    pub fn list_as<K: Object, T: DeserializeOwned>(
+        &self,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> Result<Vec<T>, ReconcileError> {
+        let entries = self.caches().list(&Kind::of::<K>(), namespace, selector)?;
+        entries.iter().map(|entry| Ok(entry.decode_dynamic()?)).collect()
+    }
+
+    /// Objects from the shared cache that have a value in an index which the controller declares
+    /// with [`crate::Controller::index`], ordered by namespace and name.
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind, the index is not declared, or an object
+    /// does not fit the type.
+    pub fn indexed<K: Object>(
+        &self,
+        index: &str,
+        value: &str,
+    ) -> Result<Vec<Arc<K>>, ReconcileError> {
+        let entries = self.caches().indexed(&Kind::of::<K>(), index, value)??;
+        decoded(&entries)
+    }
+
+    /// Objects from the shared cache whose controlling owner has this uid, ordered by namespace
+    /// and name. Served from an index.
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind or an object does not fit the type.
+    pub fn owned_by<K: Object>(&self, uid: &str) -> Result<Vec<Arc<K>>, ReconcileError> {
+        let entries = self.caches().owned_by(&Kind::of::<K>(), uid)?;
+        decoded(&entries)
+    }
+
+    /// The way to a service outside of Kubernetes, by the service, such as `sqs`, by which metrics
+    /// tell services apart, and a name: what its owner counts requests by, as an account's token.
+    /// The limits are those of the first to name it.
+    ///
+    /// The first call waits for the key's turn: where that has not come yet it fails at once, held
+    /// back, and the key runs again when it has. A reconcile has one turn at a service, however
+    /// often it asks for the way to it.
+    pub fn external(&self, service: &'static str, name: &str, limits: &ExternalLimits) -> External {
+        self.run.external(service, name, limits)
+    }
+
+    /// The wall clock's time.
+    pub fn now(&self) -> Timestamp {
+        self.run.clock().wall()
+    }
+
+    /// Publishes an Event about an object, best effort: repeats within a few minutes become a
+    /// series, failures are logged and never fail the reconcile.
+    pub async fn publish(&self, event: Event<'_>) {
+        self.recorder.publish(&self.client(), self.run.dispatch(), event, self.now()).await;
+    }
+}
+
+fn decoded<K: Object>(entries: &[Arc<Entry>]) -> Result<Vec<Arc<K>>, ReconcileError> {
+    entries.iter().map(|entry| Ok(Arc::new(entry.decode()?))).collect()
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("run", &self.run).finish_non_exhaustive()
+    }
+}

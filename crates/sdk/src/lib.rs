@@ -1,0 +1,47 @@
+//! What an author of controllers uses: [`Controller`], [`Reconciler`] and [`Context`], with
+//! predicates, mappings, errors, finalizers, Events and conditions. Built-in controllers and users
+//! see this face and nothing else.
+//!
+//! ```text
+//!  watched objects ─▶ predicate ─▶ mapping ─▶ keys ─▶ Reconciler::reconcile(ctx, key)
+//!                                                       │ reads: ctx.get, list, indexed (cache)
+//!                                                       │ writes: ctx.apply, patch_status, ... (fenced)
+//!                                                       ▼
+//!                                              Ok(Action) or Err(ReconcileError)
+//! ```
+//!
+//! What runs a controller is the crate `engine`; whoever assembles a manager gives it the
+//! [`ControllerSpec`] that [`Controller::reconciler`] returns.
+
+mod applied;
+pub mod condition;
+mod context;
+mod controller;
+mod events;
+mod field;
+mod lookup;
+pub mod mapping;
+mod owner;
+pub mod predicate;
+mod reconciler;
+#[cfg(test)]
+mod tests;
+mod writes;
+
+pub use cache::{Index, Transform};
+pub use context::Context;
+pub use controller::{Controller, DEFAULT_TIMEOUT, DEFAULT_WORKERS};
+pub use engine::{
+    Action, ControllerSpec, External, ExternalError, ExternalFailure, FencedError, ReconcileError,
+    RetryClass, Scope, Token, Verdict,
+};
+pub use events::Event;
+pub use lookup::Lookup;
+pub use model::{
+    ClusterName, ControllerName, Epoch, GroupName, GroupScope, Kind, Object, ObjectKey, Selector,
+    SelectorError, ShardId, error, uid_hash,
+};
+pub use owner::{OwnerError, set_controller};
+pub use reconciler::Reconciler;
+pub use upstream::{ExternalLimits, Upstream, UpstreamError};
+pub use writes::Lifecycle;

@@ -1,0 +1,61 @@
+//! What a mapping may look at.
+
+use std::sync::Arc;
+
+use cache::{DecodeError, Entry};
+use engine::CacheView;
+use model::{Kind, Object, Selector};
+
+/// What a mapping may look at: the cached objects of every kind its controller watches, in the
+/// cluster the mapped object lives in.
+///
+/// A kind may not have been listed yet when a mapping runs. That loses nothing: each primary object
+/// is reconciled when it appears.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup<'a> {
+    view: &'a CacheView,
+}
+
+impl<'a> Lookup<'a> {
+    pub(crate) fn new(view: &'a CacheView) -> Self {
+        Self { view }
+    }
+
+    /// One cached object; `None` too if its kind is not watched or it does not fit the type.
+    pub fn get<K: Object>(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
+        self.view.get_decoded(&Kind::of::<K>(), namespace, name).ok()?.inspect_err(unfit).ok()?
+    }
+
+    /// Cached objects of a namespace (`None`: of all) that a selector selects, ordered by namespace
+    /// and name. Those that do not fit the type are left out, with a warning in the log.
+    pub fn list<K: Object>(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Arc<K>> {
+        match self.view.list(&Kind::of::<K>(), namespace, selector) {
+            Ok(entries) => decoded(&entries),
+            Err(error) => refused(&error),
+        }
+    }
+
+    /// Cached objects that have a value in an index, ordered by namespace and name. Those that do
+    /// not fit the type are left out, with a warning in the log.
+    pub fn indexed<K: Object>(&self, index: &str, value: &str) -> Vec<Arc<K>> {
+        match self.view.indexed(&Kind::of::<K>(), index, value) {
+            Ok(Ok(entries)) => decoded(&entries),
+            Ok(Err(error)) => refused(&error),
+            Err(error) => refused(&error),
+        }
+    }
+}
+
+fn refused<K>(error: &dyn std::error::Error) -> Vec<Arc<K>> {
+    tracing::warn!(%error, "a mapping looked at what its controller has not declared");
+    Vec::new()
+}
+
+fn decoded<K: Object>(entries: &[Arc<Entry>]) -> Vec<Arc<K>> {
+    let decoded = entries.iter().map(|entry| entry.decode().map(Arc::new));
+    decoded.filter_map(|object| object.inspect_err(unfit).ok()).collect()
+}
+
+fn unfit(error: &DecodeError) {
+    tracing::warn!(error = model::error::chain(error), "an object does not fit its type");
+}

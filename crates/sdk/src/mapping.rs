@@ -1,0 +1,86 @@
+//! Mappings for [`crate::Controller::watches`]: which primary objects a change of another kind
+//! concerns.
+//!
+//! ```
+//! # use leasehold_sdk::{Action, Context, Controller, ReconcileError, Reconciler, mapping};
+//! # use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Secret}};
+//! # struct Roll;
+//! # impl Reconciler for Roll {
+//! #     type Kind = Deployment;
+//! #     async fn reconcile(&self, _: &Context, _: &leasehold_sdk::ObjectKey) -> Result<Action, ReconcileError> {
+//! #         Ok(Action::Done)
+//! #     }
+//! # }
+//! let spec = Controller::for_kind::<Deployment>("roll")
+//!     .watches::<ConfigMap>(mapping::named_by_label("example.com/deployment"))
+//!     .watches::<Secret>(mapping::namesake())
+//!     .reconciler(Roll);
+//! ```
+
+use kube::ResourceExt;
+
+use crate::lookup::Lookup;
+use model::Object;
+use model::Selector;
+
+/// A primary object: its namespace, if its kind has them, and name.
+pub type Name = (Option<String>, String);
+
+/// The primary object of the same namespace and name.
+pub fn namesake<C: Object>() -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
+    |object, _| vec![(object.namespace(), object.name_any())]
+}
+
+/// The primary object of the same namespace whose name a label has.
+pub fn named_by_label<C: Object>(
+    key: &str,
+) -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
+    let key = key.to_owned();
+    move |object, _| named(object, object.labels().get(&key))
+}
+
+/// The primary object of the same namespace whose name an annotation has.
+pub fn named_by_annotation<C: Object>(
+    key: &str,
+) -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
+    let key = key.to_owned();
+    move |object, _| named(object, object.annotations().get(&key))
+}
+
+/// Every primary object of kind `K` in the same namespace; all of the cluster, if the changed object
+/// has none.
+pub fn all_in_namespace<C: Object, K: Object>()
+-> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
+    |object, lookup| {
+        let found = lookup.list::<K>(object.namespace().as_deref(), &Selector::all());
+        found.iter().map(|found| (found.namespace(), found.name_any())).collect()
+    }
+}
+
+fn named<C: Object>(object: &C, name: Option<&String>) -> Vec<Name> {
+    name.map(|name| (object.namespace(), name.clone())).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+
+    use super::*;
+    use engine::CacheView;
+
+    #[test]
+    fn what_is_named_is_found_in_the_namespace_of_who_names_it() {
+        let map: ConfigMap = serde_json::from_value(json!({"metadata": {
+            "name": "m", "namespace": "web", "labels": {"for": "a"}, "annotations": {"for": "b"},
+        }}))
+        .unwrap();
+        let view = CacheView::default();
+        let lookup = Lookup::new(&view);
+        let name = |name: &str| vec![(Some("web".to_owned()), name.to_owned())];
+        assert_eq!(namesake()(&map, &lookup), name("m"));
+        assert_eq!(named_by_label("for")(&map, &lookup), name("a"));
+        assert_eq!(named_by_annotation("for")(&map, &lookup), name("b"));
+        assert_eq!(named_by_label("other")(&map, &lookup), []);
+    }
+}

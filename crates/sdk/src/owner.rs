@@ -1,0 +1,116 @@
+//! Owner references: which object controls which.
+
+use kube::ResourceExt;
+
+use model::{Kind, Object};
+
+/// An object that cannot be another's controlling owner.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnerError {
+    /// It was not read from a server.
+    #[error("{owner} has no uid: only an object that a server holds can own another")]
+    NoUid {
+        /// The owner.
+        owner: String,
+    },
+    /// A server's garbage collector would delete such a child at once.
+    #[error("{owner} cannot own {child}: an owner lives in its child's namespace or in none")]
+    Elsewhere {
+        /// The owner.
+        owner: String,
+        /// The child.
+        child: String,
+    },
+    /// Another object controls the child.
+    #[error("{child} is controlled by {by} already")]
+    Taken {
+        /// The child.
+        child: String,
+        /// Who controls it.
+        by: String,
+    },
+}
+
+/// Makes `owner` the controlling owner of `child`, which goes with it when it is deleted. A child
+/// of a kind with namespaces that names none gets its owner's.
+///
+/// # Errors
+/// If the owner cannot be one, or the child has another.
+pub fn set_controller<O: Object, C: Object>(owner: &O, child: &mut C) -> Result<(), OwnerError> {
+    let namespaced = Kind::of::<C>().namespaced;
+    if namespaced && child.meta().namespace.is_none() {
+        child.meta_mut().namespace = owner.namespace();
+    }
+    let Some(reference) = owner.controller_owner_ref(&()).filter(|found| !found.uid.is_empty())
+    else {
+        return Err(OwnerError::NoUid { owner: named(owner) });
+    };
+    if owner.namespace().is_some() && owner.namespace() != child.namespace() {
+        return Err(OwnerError::Elsewhere { owner: named(owner), child: named(child) });
+    }
+    let references = child.owner_references_mut();
+    let mut controllers = references.iter().filter(|found| found.controller == Some(true));
+    if let Some(other) = controllers.find(|found| found.uid != reference.uid) {
+        let by = format!("{} {}", other.kind, other.name);
+        return Err(OwnerError::Taken { child: named(child), by });
+    }
+    references.retain(|found| found.uid != reference.uid);
+    references.push(reference);
+    Ok(())
+}
+
+/// An object as errors call it: `apps/Deployment web/cache`.
+pub(crate) fn named<K: Object>(object: &K) -> String {
+    let kind = Kind::of::<K>();
+    match object.namespace() {
+        Some(namespace) => format!("{kind} {namespace}/{}", object.name_any()),
+        None => format!("{kind} {}", object.name_any()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object<K: DeserializeOwned>(metadata: Value) -> K {
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    }
+
+    fn owned(mut child: Pod) -> Result<Pod, String> {
+        let owner: ConfigMap = object(json!({"name": "map", "namespace": "web", "uid": "u-1"}));
+        set_controller(&owner, &mut child).map(|()| child).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_child_gets_its_owners_namespace_and_a_controlling_reference_once() {
+        let child = owned(owned(object(json!({"name": "pod"}))).unwrap()).unwrap();
+        assert_eq!(child.namespace().as_deref(), Some("web"));
+        let [reference] = child.owner_references() else { panic!("{child:?}") };
+        assert_eq!((reference.kind.as_str(), reference.controller), ("ConfigMap", Some(true)));
+    }
+
+    #[test]
+    fn what_cannot_own_says_why() {
+        let elsewhere = owned(object(json!({"name": "pod", "namespace": "other"})));
+        let expect = "ConfigMap web/map cannot own Pod other/pod: an owner lives in its child's namespace or in none";
+        assert_eq!(elsewhere.unwrap_err(), expect);
+        let taken = owned(object(json!({"name": "pod", "ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": "u-2", "controller": true},
+        ]})));
+        assert_eq!(taken.unwrap_err(), "Pod web/pod is controlled by ReplicaSet set already");
+        let unread: ConfigMap = object(json!({"name": "map", "namespace": "web"}));
+        let error = set_controller(&unread, &mut object::<Pod>(json!({"name": "pod"})));
+        assert!(error.unwrap_err().to_string().starts_with("ConfigMap web/map has no uid"));
+    }
+
+    #[test]
+    fn an_owner_without_a_namespace_owns_everywhere() {
+        let owner: Namespace = object(json!({"name": "n", "uid": "u-1"}));
+        let mut child: Pod = object(json!({"name": "pod", "namespace": "web"}));
+        set_controller(&owner, &mut child).unwrap();
+    }
+}

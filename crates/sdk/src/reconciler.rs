@@ -1,0 +1,50 @@
+//! [`Reconciler`]: what an author writes.
+
+use std::sync::Arc;
+
+use engine::{Action, ReconcileError, Run};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use model::{Object, ObjectKey};
+
+use crate::context::Context;
+use crate::events::Recorder;
+
+/// Brings one object closer to what it asks for.
+///
+/// Runs once per key at a time, on the one member that owns the key's shard. It must be idempotent:
+/// it runs again after failures, after handovers, and without cause.
+pub trait Reconciler: Send + Sync + 'static {
+    /// The kind whose keys are reconciled.
+    type Kind: Object;
+
+    /// Reconciles one object. The object may be gone: then `ctx.get` gives `None`.
+    ///
+    /// The future may be dropped at any await when the shard is lost, so what must happen together
+    /// belongs into one write.
+    fn reconcile(
+        &self,
+        ctx: &Context,
+        key: &ObjectKey,
+    ) -> impl Future<Output = Result<Action, ReconcileError>> + Send;
+}
+
+/// A reconciler as the engine runs it: gives each run its context.
+pub(crate) struct Erased<R> {
+    pub(crate) reconciler: R,
+    pub(crate) field_manager: Arc<str>,
+    pub(crate) recorder: Arc<Recorder>,
+}
+
+impl<R: Reconciler> engine::Reconcile for Erased<R> {
+    fn reconcile(&self, run: Run) -> BoxFuture<'_, Result<Action, ReconcileError>> {
+        let (field_manager, recorder) =
+            (Arc::clone(&self.field_manager), Arc::clone(&self.recorder));
+        async move {
+            let ctx = Context::new(run, field_manager, recorder);
+            let key = ctx.key().clone();
+            self.reconciler.reconcile(&ctx, &key).await
+        }
+        .boxed()
+    }
+}

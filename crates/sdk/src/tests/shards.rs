@@ -1,0 +1,182 @@
+//! Gaining, draining and losing shards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use model::{Hold, Work, Workload};
+use tokio::sync::Semaphore;
+
+use super::world::{World, idle, maps, run, settle};
+use crate::{Action, Controller, ControllerSpec};
+use engine::testing::config_map;
+
+const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
+
+/// A controller whose reconciles wait for leave to end.
+fn gated() -> (ControllerSpec, Arc<Semaphore>) {
+    let gate = Arc::new(Semaphore::new(0));
+    let leave = Arc::clone(&gate);
+    let reconciler = run(move |_, _| {
+        let gate = Arc::clone(&leave);
+        async move {
+            gate.acquire().await.expect("the gate is never closed").forget();
+            Ok(Action::Done)
+        }
+        .boxed()
+    });
+    let spec = Controller::for_kind::<ConfigMap>("maps")
+        .workers(1)
+        .timeout(Duration::from_secs(3600))
+        .reconciler(reconciler);
+    (spec, gate)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_what_runs_and_drops_what_waits() {
+    let (spec, gate) = gated();
+    let world = World::start(vec![spec]);
+    let mut server = world.engage("east", 1);
+    world.hold_active("east", 3);
+    let list = server.expect(MAPS).await.list(5, &["a", "b"].map(|name| config_map(name, 1)));
+    world.wait_entries(1).await;
+    world.drain("east", 3, Duration::from_secs(600));
+    settle().await;
+    list.event("MODIFIED", &config_map("a", 6));
+    list.event("MODIFIED", &config_map("b", 7));
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!((world.journal().len(), world.acknowledged().len()), (1, 0), "it runs still");
+    gate.add_permits(9);
+    world.wait_acknowledged("east/g/0/1@3").await;
+    assert_eq!(world.journal(), ["start east/ns/a@3", "end east/ns/a@3"]);
+    world.hold("east", None);
+    list.hung_up().await;
+    tokio::time::sleep(Duration::from_secs(5000)).await;
+    assert_eq!(world.journal().len(), 2, "nothing was left to run");
+
+    // Gained again: everything is looked at anew, at the new epoch.
+    world.hold_active("east", 5);
+    let _list = server.expect(MAPS).await.list(9, &["a", "b"].map(|name| config_map(name, 1)));
+    world.wait_journal("end east/ns/b@5").await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_shard_costs_is_measured_while_it_is_held() {
+    let (spec, gate) = gated();
+    let world = World::start(vec![spec]);
+    let work = || -> Option<Work> { world.meter.measure().into_values().next() };
+    let mut server = world.engage("east", 1);
+    assert_eq!(work(), None);
+    world.hold_active("east", 3);
+    let list = server.expect(MAPS).await.list(5, &["a", "b"].map(|name| config_map(name, 1)));
+    world.wait_entries(1).await;
+    list.event("MODIFIED", &config_map("b", 6));
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let measured = work().unwrap();
+    assert_eq!((measured.busy, measured.events), (Duration::from_secs(100), 3));
+    let cached: usize = world.status.informers().iter().map(|informer| informer.bytes).sum();
+    assert_eq!(measured.cached_bytes, cached as u64);
+    gate.add_permits(9);
+    world.wait_journal("end east/ns/b@3").await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(work().unwrap().busy, Duration::from_secs(100), "nothing ran");
+    world.hold("east", None);
+    settle().await;
+    assert_eq!(work(), None);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_past_its_deadline_cancels() {
+    let (spec, _gate) = gated();
+    let world = World::start(vec![spec]);
+    let mut server = world.engage("east", 1);
+    world.hold_active("east", 3);
+    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    world.wait_entries(1).await;
+    world.drain("east", 3, Duration::from_secs(30));
+    tokio::time::sleep(Duration::from_secs(29)).await;
+    assert!(world.acknowledged().is_empty());
+    world.wait_acknowledged("east/g/0/1@3").await;
+    assert_eq!(world.journal(), ["start east/ns/a@3", "end east/ns/a@3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_of_what_never_ran_is_acknowledged() {
+    let world = World::start(vec![maps(idle)]);
+    world.drain("nowhere", 8, Duration::from_secs(30));
+    world.wait_acknowledged("nowhere/g/0/1@8").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_shard_is_cancelled_at_once_and_a_regained_one_never_overlaps() {
+    let (spec, gate) = gated();
+    let world = World::start(vec![spec]);
+    let mut server = world.engage("east", 1);
+    world.hold_active("east", 3);
+    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    world.wait_entries(1).await;
+    world.hold("east", None);
+    world.wait_journal("end east/ns/a@3").await;
+    // Lost and regained so quickly that only the epoch tells.
+    world.hold_active("east", 5);
+    let _second = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    world.wait_journal("start east/ns/a@5").await;
+    world.hold_active("east", 7);
+    world.wait_journal("end east/ns/a@5").await;
+    // What was cancelled held the cache until its end, so nothing had to be listed again.
+    world.wait_journal("start east/ns/a@7").await;
+    gate.add_permits(1);
+    world.wait_journal("end east/ns/a@7").await;
+    let expect = [3, 5, 7].map(|e| [format!("start east/ns/a@{e}"), format!("end east/ns/a@{e}")]);
+    assert_eq!(world.journal(), expect.concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_valid_lease_nothing_is_dispatched() {
+    let world = World::start(vec![maps(idle)]);
+    let mut server = world.engage("east", 1);
+    world.hold_active("east", 3);
+    world.lease(Duration::ZERO);
+    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(world.journal().is_empty(), "the holding says should, the fence says may not");
+    world.lease(Duration::from_secs(8));
+    world.wait_journal("end east/ns/a@3").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_kubeconfig_means_another_connection() {
+    let world = World::start(vec![maps(idle)]);
+    let mut old = world.engage("east", 1);
+    world.hold_active("east", 3);
+    let first = old.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    world.wait_entries(2).await;
+    let mut new = world.engage("east", 2);
+    first.hung_up().await;
+    let second = new.expect(MAPS).await.list(5, &[config_map("a", 2)]);
+    world.wait_entries(4).await;
+    old.quiet(Duration::from_secs(60)).await;
+    world.disengage("east");
+    second.hung_up().await;
+    let mut back = world.engage("east", 3);
+    let _third = back.expect(MAPS).await.list(5, &[config_map("a", 2)]);
+    world.wait_entries(6).await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_stops_leaves_nothing_running() {
+    let (spec, _gate) = gated();
+    let world = World::start(vec![spec]);
+    let mut server = world.engage("east", 1);
+    world.hold("east", Some((3, Hold::Active)));
+    let list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    world.wait_entries(1).await;
+    let status = world.status.clone();
+    world.stop().await;
+    list.hung_up().await;
+    assert_eq!((status.queues()[0].running, status.readiness().ready), (0, false));
+}

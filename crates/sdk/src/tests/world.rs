@@ -1,0 +1,322 @@
+//! An engine with everything it needs, in the test's hands: clock, ownership, clusters, dispatches.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::ConfigMap;
+use model::{
+    Clock, Cluster, ClusterSet, ClusterState, Epoch, FenceError, GroupName, Hold, Holding, Moment,
+    ObjectKey, OwnedShards, Ownership, Permit, Purpose, ShardId,
+};
+use prometheus::{Registry, TextEncoder};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler};
+use engine::testing::{PATIENCE, Server, server};
+use engine::{Dispatch, DispatchObserver};
+use engine::{Engine, EngineConfig, EngineStatus, Meter};
+use model::testing::PausedClock;
+use upstream::UpstreamLimits;
+
+/// Ownership as the test says it is.
+#[derive(Debug)]
+pub(super) struct Owner {
+    clock: Arc<PausedClock>,
+    shards: watch::Sender<Arc<OwnedShards>>,
+    valid_until: Mutex<Moment>,
+    members: Mutex<NonZeroU32>,
+    acknowledged: watch::Sender<Vec<String>>,
+}
+
+impl Ownership for Owner {
+    fn watch(&self) -> watch::Receiver<Arc<OwnedShards>> {
+        self.shards.subscribe()
+    }
+
+    fn permit(
+        &self,
+        shard: &ShardId,
+        epoch: Epoch,
+        purpose: Purpose,
+    ) -> Result<Permit, FenceError> {
+        let valid_until = *self.valid_until.lock().unwrap();
+        self.shards.borrow().permit(shard, epoch, purpose, valid_until, self.clock.now())
+    }
+
+    fn members(&self) -> NonZeroU32 {
+        *self.members.lock().unwrap()
+    }
+
+    fn acknowledge_drain(&self, shard: &ShardId, epoch: Epoch) {
+        self.acknowledged.send_modify(|all| all.push(format!("{shard}@{epoch}")));
+    }
+}
+
+/// Writes dispatches down.
+#[derive(Debug, Default)]
+pub(super) struct Journal(watch::Sender<Vec<String>>);
+
+impl Journal {
+    fn note(&self, what: &str, dispatch: &Dispatch) {
+        let Dispatch { epoch, key, .. } = dispatch;
+        self.0.send_modify(|all| all.push(format!("{what} {key}@{epoch}")));
+    }
+}
+
+impl DispatchObserver for Journal {
+    fn started(&self, dispatch: &Dispatch) {
+        self.note("start", dispatch);
+    }
+
+    fn finished(&self, dispatch: &Dispatch) {
+        self.note("end", dispatch);
+    }
+}
+
+pub(super) struct World {
+    pub(super) owner: Arc<Owner>,
+    pub(super) status: EngineStatus,
+    pub(super) clock: Arc<PausedClock>,
+    pub(super) meter: Meter,
+    journal: Arc<Journal>,
+    clusters: watch::Sender<Arc<ClusterSet>>,
+    registry: Registry,
+    stop: CancellationToken,
+    engine: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl World {
+    /// Starts an engine. Controllers that name no group are in group `g`.
+    pub(super) fn start(controllers: Vec<ControllerSpec>) -> Self {
+        Self::start_with(UpstreamLimits::default(), controllers)
+    }
+
+    /// [`Self::start`], with other limits on what each cluster is asked.
+    pub(super) fn start_with(upstream: UpstreamLimits, controllers: Vec<ControllerSpec>) -> Self {
+        let clock = PausedClock::new();
+        let owner = Arc::new(Owner {
+            clock: Arc::clone(&clock),
+            shards: watch::Sender::new(Arc::new(OwnedShards::none("m-1".parse().unwrap()))),
+            valid_until: Mutex::new(Moment::from_origin(Duration::from_secs(1_000_000))),
+            members: Mutex::new(NonZeroU32::MIN),
+            acknowledged: watch::Sender::default(),
+        });
+        let journal = Arc::new(Journal::default());
+        let meter = Meter::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        let (clusters, watched) = watch::channel(Arc::default());
+        let registry = Registry::new();
+        let groups: BTreeMap<_, _> =
+            controllers.iter().map(|c| (c.name().clone(), group(c))).collect();
+        let engine = Engine::new(
+            EngineConfig {
+                clock: Arc::clone(&clock) as Arc<dyn Clock>,
+                ownership: Arc::clone(&owner) as Arc<dyn Ownership>,
+                meter: meter.clone(),
+                clusters: watched,
+                groups,
+                registry: &registry,
+                observer: Arc::clone(&journal) as Arc<dyn DispatchObserver>,
+                seed: 7,
+                upstream,
+                stamps: false,
+                cluster_labels: 10,
+            },
+            controllers,
+        )
+        .unwrap();
+        let status = engine.status();
+        let stop = CancellationToken::new();
+        let engine = Some(tokio::spawn(engine.run(stop.clone())));
+        Self { owner, status, clock, meter, journal, clusters, registry, stop, engine }
+    }
+
+    /// Engages a cluster; anew, if it is engaged already.
+    pub(super) fn engage(&self, name: &str, incarnation: u64) -> Server {
+        let (client, server) = server();
+        let name: model::ClusterName = name.parse().unwrap();
+        let cluster = Cluster::new(name.clone(), client, incarnation);
+        self.clusters.send_modify(|set| {
+            Arc::make_mut(set).clusters.insert(name, ClusterState::Engaged(cluster));
+        });
+        server
+    }
+
+    pub(super) fn disengage(&self, name: &str) {
+        let name: model::ClusterName = name.parse().unwrap();
+        self.clusters.send_modify(|set| {
+            Arc::make_mut(set).clusters.remove(&name);
+        });
+    }
+
+    /// Holds the shard of a cluster, or no more.
+    pub(super) fn hold(&self, cluster: &str, holding: Option<(u64, Hold)>) {
+        self.hold_shards(&[(&format!("{cluster}/g/0/1"), holding)]);
+    }
+
+    /// Holds several shards, or no more, from one moment on.
+    pub(super) fn hold_shards(&self, shards: &[(&str, Option<(u64, Hold)>)]) {
+        self.owner.shards.send_modify(|owned| {
+            let holdings = &mut Arc::make_mut(owned).holdings;
+            for (shard, holding) in shards {
+                let shard: ShardId = shard.parse().unwrap();
+                match *holding {
+                    Some((epoch, hold)) => {
+                        holdings.insert(shard, Holding { epoch: Epoch(epoch), hold });
+                    }
+                    None => {
+                        holdings.remove(&shard);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Drains a shard, with more patience than any test has. Gives how it is held then.
+    pub(super) fn drain_shard(&self, shard: &str, epoch: u64) -> Hold {
+        let hold = Hold::Draining { deadline: self.clock.now() + PATIENCE };
+        self.hold_shards(&[(shard, Some((epoch, hold)))]);
+        hold
+    }
+
+    pub(super) fn hold_active(&self, cluster: &str, epoch: u64) {
+        self.hold(cluster, Some((epoch, Hold::Active)));
+    }
+
+    pub(super) fn drain(&self, cluster: &str, epoch: u64, patience: Duration) {
+        let deadline = self.clock.now() + patience;
+        self.hold(cluster, Some((epoch, Hold::Draining { deadline })));
+    }
+
+    /// Lets the Lease run out after this long.
+    pub(super) fn lease(&self, valid_for: Duration) {
+        *self.owner.valid_until.lock().unwrap() = self.clock.now() + valid_for;
+    }
+
+    /// Makes it one of so many members.
+    pub(super) fn of_members(&self, count: u32) {
+        *self.owner.members.lock().unwrap() = NonZeroU32::new(count).unwrap();
+    }
+
+    pub(super) fn acknowledged(&self) -> Vec<String> {
+        self.owner.acknowledged.borrow().clone()
+    }
+
+    pub(super) async fn wait_acknowledged(&self, expect: &str) {
+        wait(&self.owner.acknowledged, |all| all.iter().any(|one| one == expect)).await;
+    }
+
+    pub(super) fn journal(&self) -> Vec<String> {
+        self.journal.0.borrow().clone()
+    }
+
+    /// Waits until something is in the journal.
+    pub(super) async fn wait_journal(&self, expect: &str) {
+        wait(&self.journal.0, |all| all.iter().any(|one| one == expect)).await;
+    }
+
+    /// Waits until the journal has this many entries.
+    pub(super) async fn wait_entries(&self, count: usize) {
+        wait(&self.journal.0, |all| all.len() >= count).await;
+    }
+
+    /// One series of what is scraped, as text.
+    pub(super) fn metric(&self, series: &str) -> String {
+        let text = TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap();
+        let line =
+            text.lines().find(|line| line.strip_prefix(series).is_some_and(|l| l.starts_with(' ')));
+        line.map_or_else(|| "absent".to_owned(), |line| line[series.len() + 1..].to_owned())
+    }
+
+    /// Stops the engine and waits until nothing runs.
+    pub(super) async fn stop(mut self) {
+        self.stop.cancel();
+        let engine = self.engine.take().unwrap();
+        tokio::time::timeout(PATIENCE, engine).await.expect("the engine ends").unwrap();
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn wait(state: &watch::Sender<Vec<String>>, until: impl FnMut(&Vec<String>) -> bool) {
+    let mut receiver = state.subscribe();
+    let found = tokio::time::timeout(PATIENCE, receiver.wait_for(until)).await;
+    let outcome = found.map(|_| ());
+    assert!(outcome.is_ok(), "never came: {:?}", state.borrow());
+}
+
+fn group(controller: &ControllerSpec) -> GroupName {
+    controller.group().cloned().unwrap_or_else(|| "g".parse().unwrap())
+}
+
+/// Lets everything that can run do so.
+pub(super) async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+/// A reconciler made of a function.
+pub(super) struct Run<F>(F);
+
+impl<F> Reconciler for Run<F>
+where
+    F: for<'a> Fn(&'a Context, &'a ObjectKey) -> BoxFuture<'a, Result<Action, ReconcileError>>
+        + Send
+        + Sync
+        + 'static,
+{
+    type Kind = ConfigMap;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        (self.0)(ctx, key).await
+    }
+}
+
+/// A reconciler made of a function. Says what kind of function, which inference needs.
+pub(super) fn run<F>(run: F) -> Run<F>
+where
+    F: for<'a> Fn(&'a Context, &'a ObjectKey) -> BoxFuture<'a, Result<Action, ReconcileError>>
+        + Send
+        + Sync
+        + 'static,
+{
+    Run(run)
+}
+
+/// A controller of ConfigMaps called `maps`.
+pub(super) fn maps<F>(run: F) -> ControllerSpec
+where
+    F: for<'a> Fn(&'a Context, &'a ObjectKey) -> BoxFuture<'a, Result<Action, ReconcileError>>
+        + Send
+        + Sync
+        + 'static,
+{
+    Controller::for_kind::<ConfigMap>("maps").reconciler(Run(run))
+}
+
+/// Does nothing, successfully.
+pub(super) fn idle<'a>(
+    _: &'a Context,
+    _: &'a ObjectKey,
+) -> BoxFuture<'a, Result<Action, ReconcileError>> {
+    std::future::ready(Ok(Action::Done)).boxed()
+}
+
+/// A reconciler of any kind that does nothing.
+#[derive(Default)]
+pub(super) struct Idle<K>(std::marker::PhantomData<fn() -> K>);
+
+impl<K: crate::Object> Reconciler for Idle<K> {
+    type Kind = K;
+
+    async fn reconcile(&self, _: &Context, _: &ObjectKey) -> Result<Action, ReconcileError> {
+        Ok(Action::Done)
+    }
+}

@@ -1,0 +1,252 @@
+//! The gate before one upstream: a request waits here for its turn. What is decided is decided in
+//! `guard` and `line`; this adds the clock, the lock and the waiting.
+//!
+//! # Invariants
+//! - A waiter that is dropped leaves its place at once; a [`Ticket`] that is dropped counts as a
+//!   request given up by its sender.
+//! - Whoever is first in turn is told of every change; nobody else needs to be woken, except
+//!   reconciles, all of them, when the cluster is to be left alone.
+//! - There is one gate per upstream, for a cluster one per incarnation, and nothing is shared between
+//!   two: a cluster that does not answer delays its own requests only.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use model::{Clock, ClusterName, Moment};
+use tokio::sync::Notify;
+
+use super::guard::{Admit, Guard, Pass, Reading, Transition};
+use super::outcome::Outcome;
+use super::status::UpstreamStatus;
+use super::waiting::{Caller, WaitQueues, WaiterId};
+use super::{Upstream, UpstreamError, UpstreamLimits};
+
+/// See the file's text.
+#[derive(Debug)]
+pub struct Gate {
+    upstream: Upstream,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    guard: Guard,
+    waiting: WaitQueues<Arc<Notify>>,
+}
+
+/// A request's leave to be sent, until the head of its answer has come.
+#[derive(Debug)]
+pub struct Ticket {
+    gate: Arc<Gate>,
+    caller: Caller,
+    waited: Duration,
+    /// Taken when the request ends.
+    pass: Option<Pass>,
+}
+
+/// A place in a line, given up when dropped.
+struct Waiter<'a> {
+    gate: &'a Gate,
+    caller: Caller,
+    id: WaiterId,
+    woken: Arc<Notify>,
+}
+
+enum Step {
+    Pass(Pass),
+    Refused(UpstreamError),
+    /// Until told, or until then.
+    Wait(Option<Moment>),
+}
+
+// === impl Gate ===
+
+impl Gate {
+    /// A gate before an upstream of which nothing is known yet.
+    pub fn new(
+        upstream: Upstream,
+        limits: &UpstreamLimits,
+        clock: Arc<dyn Clock>,
+        rng: fastrand::Rng,
+    ) -> Arc<Self> {
+        let state = State { guard: Guard::new(limits, rng), waiting: WaitQueues::new() };
+        Arc::new(Self { upstream, clock, state: Mutex::new(state) })
+    }
+
+    /// Before whom it stands.
+    pub fn upstream(&self) -> &Upstream {
+        &self.upstream
+    }
+
+    /// Waits for a turn. Cancel-safe.
+    ///
+    /// # Errors
+    /// For a call, if the cluster is left alone for now. An informer waits instead.
+    pub async fn admit(self: &Arc<Self>, caller: Caller) -> Result<Ticket, UpstreamError> {
+        let began = self.clock.now();
+        let waiter = self.join(caller)?;
+        loop {
+            let now = self.clock.now();
+            match self.step(&waiter, now) {
+                Step::Pass(pass) => {
+                    let (gate, waited) = (Arc::clone(self), now.since(began));
+                    return Ok(Ticket { gate, caller, waited, pass: Some(pass) });
+                }
+                Step::Refused(error) => return Err(error),
+                Step::Wait(None) => waiter.woken.notified().await,
+                Step::Wait(Some(moment)) => tokio::select! {
+                    biased;
+                    () = waiter.woken.notified() => {}
+                    () = self.clock.sleep_until(moment) => {}
+                },
+            }
+        }
+    }
+
+    /// Where it stands.
+    pub fn reading(&self, now: Moment) -> Reading {
+        self.state().guard.reading(now)
+    }
+
+    /// The same as what is told of `cluster`.
+    pub fn status(&self, cluster: ClusterName, now: Moment) -> UpstreamStatus {
+        let state = self.state();
+        let Reading { phase, limit, in_flight, closed_for } = state.guard.reading(now);
+        let (cause, retry_seconds) = closed_for.map_or((None, None), |refusal| {
+            let seconds = now.until(refusal.until).as_secs_f64();
+            (Some(refusal.cause.to_string()), Some(seconds))
+        });
+        UpstreamStatus {
+            cluster,
+            breaker: phase,
+            cause,
+            retry_seconds,
+            concurrency_limit: limit,
+            in_flight,
+            waiting: state.waiting.len(),
+        }
+    }
+
+    fn join(&self, caller: Caller) -> Result<Waiter<'_>, UpstreamError> {
+        let woken = Arc::new(Notify::new());
+        let id = self.state().waiting.join(caller, Arc::clone(&woken));
+        let id = id.ok_or_else(|| UpstreamError::Crowded { upstream: self.upstream.clone() })?;
+        Ok(Waiter { gate: self, caller, id, woken })
+    }
+
+    fn step(&self, waiter: &Waiter<'_>, now: Moment) -> Step {
+        let mut state = self.state();
+        if waiter.caller == Caller::Reconcile
+            && let Some(refusal) = state.guard.refusal(now)
+        {
+            return Step::Refused(UpstreamError::LeftAlone {
+                upstream: self.upstream.clone(),
+                again_in: now.until(refusal.until),
+                cause: refusal.cause,
+            });
+        }
+        if state.waiting.first().is_none_or(|(id, _)| id != waiter.id) {
+            return Step::Wait(None);
+        }
+        match state.guard.admit(now) {
+            Admit::Now(pass) => {
+                state.waiting.passed(waiter.caller, waiter.id);
+                state.wake(now);
+                Step::Pass(pass)
+            }
+            Admit::At(moment) => Step::Wait(Some(moment)),
+            Admit::Later => Step::Wait(None),
+        }
+    }
+
+    fn ended(&self, pass: Pass, outcome: Outcome, timed: bool) {
+        let now = self.clock.now();
+        let mut state = self.state();
+        let turn = state.guard.ended(pass, outcome, timed, now);
+        let refusal = state.guard.refusal(now);
+        state.wake(now);
+        drop(state);
+        let upstream = &self.upstream;
+        match (turn, refusal) {
+            (Some(Transition::Opened), Some(refusal)) => {
+                let retry_ms = now.until(refusal.until).as_millis();
+                let error = &*refusal.cause;
+                tracing::warn!(%upstream, error, retry_ms, "upstream fails, leaving it alone for now");
+            }
+            (Some(Transition::Closed), _) => tracing::info!(%upstream, "upstream answers again"),
+            (None, Some(refusal)) => {
+                let retry_ms = now.until(refusal.until).as_millis();
+                tracing::debug!(%upstream, error = &*refusal.cause, retry_ms, "upstream left alone");
+            }
+            _ => {}
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of this lock panics")
+    }
+}
+
+impl State {
+    /// Tells whoever may go on, or has to be refused.
+    fn wake(&self, now: Moment) {
+        if self.guard.refusal(now).is_some() {
+            self.waiting.reconciles().for_each(|woken| woken.notify_one());
+        }
+        if let Some((_, woken)) = self.waiting.first() {
+            woken.notify_one();
+        }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let now = self.gate.clock.now();
+        let mut state = self.gate.state();
+        state.waiting.leave(self.caller, self.id);
+        state.wake(now);
+    }
+}
+
+// === impl Ticket ===
+
+impl Ticket {
+    /// How long the request waited for its turn.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// How long ago it was given.
+    pub fn age(&self) -> Duration {
+        let now = self.gate.clock.now();
+        self.pass.as_ref().map_or(Duration::ZERO, |pass| now.since(pass.sent()))
+    }
+
+    /// Whether others wait for this one to show that the cluster answers.
+    pub fn is_probe(&self) -> bool {
+        self.pass.as_ref().is_some_and(Pass::is_probe)
+    }
+
+    /// The request has ended so, as far as its place among others is concerned.
+    pub fn ended(mut self, outcome: Outcome) {
+        self.end(outcome);
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        if let Some(pass) = self.pass.take() {
+            // A list or watch takes as long as there is to tell.
+            self.gate.ended(pass, outcome, self.caller == Caller::Reconcile);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.end(Outcome::Dropped);
+    }
+}
+
+#[cfg(test)]
+#[path = "gate_tests.rs"]
+mod tests;

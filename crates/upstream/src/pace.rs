@@ -1,0 +1,229 @@
+//! The pace at which one external upstream is asked: a budget that all members share, and turns for
+//! the keys that find it spent. Without clock or lock.
+//!
+//! A key that finds no token does not wait: it gets the moment of its turn, for which its reconcile
+//! is run again, and no worker is held meanwhile. Turns are handed out in the order in which keys
+//! first ask, one token apart, so that thousands of keys that come at once leave as an even stream.
+//!
+//! A turn is for so many requests as its reconcile says it will make, so that the stream is even in
+//! requests too. It comes as soon as there is a token for the first of them: a turn for more than the
+//! burst would never come otherwise.
+//!
+//! Turns that are promised are taken from the bucket when they are promised.
+//!
+//! # Invariants
+//! - In any stretch of time, the requests of turns that come in it are at most the burst, the rate's
+//!   share for its length, and those of the last turn. What a reconcile asks beyond what it said it
+//!   would is taken from those who come later; what it does not ask is given back.
+//! - A key has at most one turn, and keeps it however often it asks before.
+//! - At most [`MAX_PROMISED`] turns are promised; who finds as many waits as long as the last of them
+//!   and asks again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use model::{Moment, ObjectKey};
+
+use super::bucket::{Bucket, Rate};
+use super::limits::ExternalLimits;
+
+/// Turns promised at once, of one upstream.
+pub const MAX_PROMISED: usize = 100_000;
+/// A turn that nobody has taken for so long after it came is lost: its key is reconciled elsewhere,
+/// or has nothing to ask any more.
+const LOST_AFTER: Duration = Duration::from_secs(120);
+
+/// See the file's text.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    limits: ExternalLimits,
+    bucket: Bucket,
+    promised: HashMap<ObjectKey, Turn>,
+    by_moment: BTreeMap<Turn, ObjectKey>,
+    next: u64,
+}
+
+/// When, and which of those of that moment.
+type Turn = (Moment, u64);
+
+impl Pace {
+    pub(crate) fn new(limits: ExternalLimits) -> Self {
+        let bucket = Bucket::new(share(&limits, NonZeroU32::MIN));
+        Self { limits, bucket, promised: HashMap::new(), by_moment: BTreeMap::new(), next: 0 }
+    }
+
+    /// Takes the key's turn, if it has come or there is a token to spare. Otherwise: when it comes.
+    pub(crate) fn turn(
+        &mut self,
+        key: &ObjectKey,
+        requests: u32,
+        members: NonZeroU32,
+        now: Moment,
+    ) -> Result<(), Moment> {
+        self.forget_lost(now);
+        if let Some(turn) = self.promised.get(key).copied() {
+            if turn.0 > now {
+                return Err(turn.0);
+            }
+            self.promised.remove(key);
+            self.by_moment.remove(&turn);
+            return Ok(());
+        }
+        let at = self.shared_among(members).ready_at(now);
+        if at <= now {
+            self.spend(requests, members, now);
+            return Ok(());
+        }
+        if self.promised.len() < MAX_PROMISED {
+            self.spend(requests, members, now);
+            self.next += 1;
+            let turn = (at, self.next);
+            self.promised.insert(key.clone(), turn);
+            self.by_moment.insert(turn, key.clone());
+        }
+        Err(at)
+    }
+
+    /// Takes tokens that may not be there yet: a reconcile that has begun is not held up.
+    pub(crate) fn spend(&mut self, requests: u32, members: NonZeroU32, now: Moment) {
+        self.shared_among(members).take(requests, now);
+    }
+
+    /// Gives tokens back that were taken and not used.
+    pub(crate) fn give_back(&mut self, requests: u32, members: NonZeroU32) {
+        self.shared_among(members).give_back(requests);
+    }
+
+    /// The bucket, at this member's share of the rate.
+    fn shared_among(&mut self, members: NonZeroU32) -> &mut Bucket {
+        self.bucket.set_rate(share(&self.limits, members));
+        &mut self.bucket
+    }
+
+    fn forget_lost(&mut self, now: Moment) {
+        while let Some(first) = self.by_moment.first_entry()
+            && now.since(first.key().0) >= LOST_AFTER
+        {
+            let key = first.remove();
+            self.promised.remove(&key);
+        }
+    }
+}
+
+/// One member's share of what the fleet may ask.
+fn share(limits: &ExternalLimits, members: NonZeroU32) -> Rate {
+    let interval = limits.per.saturating_mul(members.get()) / limits.requests.max(1);
+    Rate { interval, burst: (limits.burst / members).max(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ALONE: NonZeroU32 = NonZeroU32::MIN;
+
+    fn limits(requests: u32, burst: u32) -> ExternalLimits {
+        ExternalLimits { requests, per: Duration::from_secs(1), burst, ..ExternalLimits::default() }
+    }
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_origin(Duration::from_millis(millis))
+    }
+
+    fn key(number: usize) -> ObjectKey {
+        ObjectKey::new("east".parse().unwrap(), Some("ns"), &format!("queue-{number}"))
+    }
+
+    #[test]
+    fn those_who_find_no_token_get_turns_one_token_apart_and_keep_them() {
+        let mut pace = Pace::new(limits(10, 2));
+        for (number, now, expect) in [
+            (0, 0, Ok(())),
+            (1, 0, Ok(())),
+            (2, 0, Err(at(100))),
+            (3, 0, Err(at(200))),
+            // Asking again neither loses the turn nor takes another.
+            (2, 50, Err(at(100))),
+            // One who comes later comes later.
+            (4, 150, Err(at(300))),
+            // The turn waits for whoever has it.
+            (3, 250, Ok(())),
+            (2, 250, Ok(())),
+            (2, 250, Err(at(400))),
+        ] {
+            assert_eq!(pace.turn(&key(number), 1, ALONE, at(now)), expect, "{number} at {now}");
+        }
+    }
+
+    #[test]
+    fn members_share_the_rate() {
+        let four = NonZeroU32::new(4).unwrap();
+        let mut pace = Pace::new(limits(10, 8));
+        let taken = (0..100).filter(|n| pace.turn(&key(*n), 1, four, at(0)).is_ok()).count();
+        assert_eq!(taken, 2, "its share of the burst");
+        assert_eq!(pace.turn(&key(100), 1, four, at(0)), Err(at(99 * 400)));
+    }
+
+    #[test]
+    fn what_a_reconcile_asks_beyond_its_first_request_is_taken_from_the_next() {
+        let mut pace = Pace::new(limits(10, 1));
+        assert_eq!(pace.turn(&key(0), 1, ALONE, at(0)), Ok(()));
+        pace.spend(3, ALONE, at(0));
+        assert_eq!(pace.turn(&key(1), 1, ALONE, at(0)), Err(at(400)));
+    }
+
+    #[test]
+    fn a_turn_is_for_as_many_requests_as_it_says_and_what_is_left_is_given_back() {
+        let mut pace = Pace::new(limits(10, 2));
+        assert_eq!(pace.turn(&key(0), 4, ALONE, at(0)), Ok(()));
+        assert_eq!(pace.turn(&key(1), 3, ALONE, at(0)), Err(at(300)));
+        assert_eq!(pace.turn(&key(2), 1, ALONE, at(0)), Err(at(600)));
+        pace.give_back(2, ALONE);
+        assert_eq!(pace.turn(&key(3), 1, ALONE, at(0)), Err(at(500)));
+    }
+
+    #[test]
+    fn a_turn_nobody_takes_is_forgotten() {
+        let mut pace = Pace::new(limits(1, 1));
+        pace.turn(&key(0), 1, ALONE, at(0)).unwrap();
+        assert_eq!(pace.turn(&key(1), 1, ALONE, at(0)), Err(at(1_000)));
+        pace.turn(&key(2), 1, ALONE, at(200_000)).unwrap();
+        assert!(pace.promised.is_empty() && pace.by_moment.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn turns_never_come_faster_than_the_rate(
+            requests in 1_u32..50, burst in 1_u32..10,
+            asks in prop::collection::vec((0_usize..40, 0_u64..300), 1..200),
+        ) {
+            let mut pace = Pace::new(limits(requests, burst));
+            let mut now = 0;
+            // When each turn came, whether it was taken then or later.
+            let mut came: Vec<Moment> = Vec::new();
+            let mut waiting: HashMap<usize, Moment> = HashMap::new();
+            for (number, step) in asks {
+                now += step;
+                match pace.turn(&key(number), 1, ALONE, at(now)) {
+                    Ok(()) => came.push(waiting.remove(&number).unwrap_or(at(now))),
+                    Err(turn) => {
+                        prop_assert!(turn > at(now));
+                        prop_assert_eq!(*waiting.entry(number).or_insert(turn), turn);
+                    }
+                }
+            }
+            came.extend(waiting.into_values());
+            came.sort();
+            for (first, from) in came.iter().enumerate() {
+                for (last, until) in came.iter().enumerate().skip(first) {
+                    let allowed = f64::from(burst)
+                        + until.since(*from).as_secs_f64() * f64::from(requests);
+                    prop_assert!((last - first + 1) as f64 <= allowed + 1e-6);
+                }
+            }
+        }
+    }
+}
