@@ -14,7 +14,7 @@ mod objects;
 use std::alloc::System;
 use std::hint::black_box;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{env, fs};
 
 use cap::Cap;

@@ -419,7 +419,7 @@ mod tests {
         let name = |text: &str| text.parse::<ClusterName>().unwrap();
         assert_eq!(labels.of(&name("a")), "a");
         assert_eq!(labels.of(&name("b")), "b");
-        assert_eq!(labels.of(&name("c")), OTHER_CLUSTERS);
+        assert_eq!(labels.of(&name("c")), model::labels::OTHER_CLUSTERS);
         assert!(labels.release(&name("a")));
         assert_eq!(labels.of(&name("c")), "c");
     }

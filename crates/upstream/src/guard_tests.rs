@@ -100,7 +100,10 @@ fn a_cluster_that_is_back_is_asked_by_one_and_then_by_more() {
     let probe = pass(&mut guard, due);
     assert!(matches!(guard.admit(due), Admit::Later));
     assert_eq!(&*guard.refusal(due).unwrap().cause, "connection refused");
-    assert_eq!(guard.ended(probe, Outcome::Answered, false, due + ms(10)), Some(Turn::Closed));
+    assert_eq!(
+        guard.ended(probe, Outcome::Answered, false, due + ms(10)),
+        Some(Transition::Closed)
+    );
     let one = pass(&mut guard, due + ms(10));
     let two = pass(&mut guard, due + ms(10));
     assert!(matches!(guard.admit(due + ms(10)), Admit::Later), "two, not all at once");
@@ -128,7 +131,7 @@ fn what_its_sender_gave_up_counts_only_if_nothing_else_was_heard() {
             let outcome = if other_answered { Outcome::Answered } else { Outcome::Dropped };
             guard.ended(other, outcome, false, now + ms(1));
             now = now + ms(took);
-            opened |= guard.ended(hung, Outcome::Dropped, false, now) == Some(Turn::Opened);
+            opened |= guard.ended(hung, Outcome::Dropped, false, now) == Some(Transition::Opened);
         }
         assert_eq!(opened, expect, "{took} ms, another answered: {other_answered}");
         assert_eq!(guard.reading(now).in_flight, 0);
@@ -196,7 +199,7 @@ proptest! {
                     }
                     probes -= usize::from(pass.probe);
                     recent -= usize::from(pass.openings == guard.openings);
-                    if guard.ended(pass, outcome, true, now) == Some(Turn::Opened) {
+                    if guard.ended(pass, outcome, true, now) == Some(Transition::Opened) {
                         recent = 0;
                     }
                 }
