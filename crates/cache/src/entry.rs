@@ -15,7 +15,7 @@ pub(super) const MIN_PACKED: usize = 128;
 /// One object in the cache.
 #[derive(Debug)]
 pub struct Entry {
-    /// What routing and selection need.
+    /// What ranges, selectors and indexes need.
     pub header: Header,
     body: Body,
 }
@@ -110,7 +110,7 @@ impl Entry {
     }
 
     /// The object's JSON as it is stored: as it came, without `managedFields` and what the kind's
-    /// options drops.
+    /// transform drops.
     ///
     /// # Errors
     /// When the bytes do not unpack.

@@ -1,11 +1,12 @@
-//! The shared cache of one informer: every object compressed, beside a small header.
+//! The cache of one informer, shared by all who read: every object compressed, beside a small
+//! header. Pure: no network, no task, no clock.
 //!
 //! ```text
-//!  raw JSON ─▶ scan ─▶ header ──────────────┐                         ┌─▶ get, list, owned_by
-//!               │  (managedFields cut out)  ├─▶ Entry ─▶ sorted ──────┤
-//!               └─▶ transform ─▶ index ─▶ codec ┘            tables       └─▶ decode ◀─▶ decoded values
-//!                                      ▲
-//!            samples ─▶ training ─▶ dictionary, then old entries are packed anew
+//!  raw JSON ─▶ scan ─▶ header ──────────────────┐                      ┌─▶ get, list, owned_by
+//!               │  (managedFields cut out)      ├─▶ Entry ─▶ sorted ───┤
+//!               └─▶ transform ─▶ index ─▶ codec ┘            tables    └─▶ decode ◀─▶ decoded values
+//!                                          ▲
+//!                samples ─▶ training ─▶ dictionary, then old entries are packed anew
 //! ```
 //!
 //! | file | owns |

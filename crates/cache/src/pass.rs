@@ -55,7 +55,7 @@ impl<'a> Pass<'a, '_> {
         Ok(())
     }
 
-    /// Steps over a string whose opening quote is next. Gives it with its quotes.
+    /// Steps over a string whose opening quote is next. Returns it with its quotes.
     pub(super) fn string(&mut self) -> Result<&'a str, HeaderError> {
         let start = self.at;
         self.take(b'"', "a string")?;
@@ -75,7 +75,7 @@ impl<'a> Pass<'a, '_> {
         }
     }
 
-    /// Steps over a value of any type. Gives its text.
+    /// Steps over a value of any type. Returns its text.
     pub(super) fn value(&mut self) -> Result<&'a str, HeaderError> {
         let first = self.peek();
         let start = self.at;

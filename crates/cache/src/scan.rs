@@ -1,8 +1,8 @@
 //! One pass over the text of an object: the fields of its header, and the spans to cut out.
 //!
-//! Nobody has read the text as JSON before, unless it was part of a list page, and this pass looks at
+//! Unless the text was part of a list page, nothing has read it as JSON before. This pass looks at
 //! structure only where it must: it finds members and steps over values. Text that is not JSON may
-//! pass, is stored as it is, and fails when decoded; it never panics and never recurses deeper than
+//! pass; it is stored as it is and fails when decoded. The pass never panics and never recurses deeper than
 //! [`MAX_TRANSFORM_DEPTH`].
 
 use std::borrow::Cow;
