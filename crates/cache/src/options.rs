@@ -150,6 +150,17 @@ impl StoreOptions {
         self
     }
 
+    /// Strips objects of everything but their metadata, and of what is dropped of that already.
+    #[must_use]
+    pub fn metadata_only(mut self) -> Self {
+        let metadata = Transform::all_but_metadata();
+        self.transform = Some(match self.transform {
+            None => metadata,
+            Some(present) => Transform::new(move |path| metadata.drops(path) || present.drops(path)),
+        });
+        self
+    }
+
     /// Serves two users of one store: drops only what both drop, and has the indexes of both.
     fn join(self, other: Self) -> Self {
         let transform = match (self.transform, other.transform) {
@@ -208,6 +219,10 @@ mod tests {
         assert_eq!(joined.indexes.iter().map(|index| &*index.name).collect::<Vec<_>>(), ["a", "b"]);
         options.declare(&maps, StoreOptions::default());
         assert!(options.of(&maps).transform.is_none(), "somebody wants whole objects");
+        let annotations = Transform::new(|path| path == ["metadata", "annotations"]);
+        let less = StoreOptions::default().transform(annotations).metadata_only().transform.unwrap();
+        assert!(less.drops(&path("spec")) && less.drops(&path("metadata/annotations")));
+        assert!(!less.drops(&path("metadata")) && !less.drops(&path("metadata/finalizers")));
     }
 
     #[test]
