@@ -35,6 +35,11 @@ impl<'a> Wanted<'a> {
     pub fn by<K: AnyObject>(kind: &'a Kind) -> Self {
         Self { kind, form: Form::of::<K>() }
     }
+
+    /// The metadata of a kind's objects.
+    pub fn metadata(kind: &'a Kind) -> Self {
+        Self { kind, form: Form::Metadata }
+    }
 }
 
 /// Whole objects.
