@@ -358,14 +358,14 @@ fn paths_in_code(text: &str) -> Vec<String> {
 
 #[test]
 fn every_built_in_controller_has_its_page() {
-    let readme = read(&root().join("README.md"));
+    let folder = Path::new("crates/controllers");
+    let list = read(&folder.join("README.md"));
     for builtin in controllers::BUILTINS {
-        let folder = format!("crates/controllers/{}", builtin.name);
-        let page = read(&root().join(&folder).join("README.md"));
+        let page = read(&folder.join(builtin.name).join("README.md"));
         let example = format!("```yaml\n{}\n```", builtin.example.trim_end());
         assert!(page.contains(&example), "the page of {} shows its example", builtin.name);
-        let row = format!("| [`{}`]({folder}/README.md) |", builtin.name);
-        assert!(readme.contains(&row), "README.md lists {}", builtin.name);
+        let row = format!("| [`{0}`]({0}/README.md) |", builtin.name);
+        assert!(list.contains(&row), "crates/controllers/README.md lists {}", builtin.name);
     }
 }
 
