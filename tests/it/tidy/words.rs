@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use regex::Regex;
 
@@ -117,13 +118,17 @@ fn is_form(part: &str, word: &str) -> bool {
     is_verb || ending(word).is_some_and(|end| ["", "s", "es", "d", "ed", "ing"].contains(&&*end))
 }
 
+static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+    let pattern = |riddle: &str| Regex::new(riddle).expect("a pattern");
+    RIDDLES.iter().map(|(riddle, instead)| (pattern(riddle), *instead)).collect()
+});
+
 /// The riddles in a text: line and what to do.
 pub(super) fn riddles(text: &str) -> Vec<String> {
     let (text, starts) = prose(text);
     let line = |at: usize| starts.partition_point(|start| *start <= at);
     let mut found = Vec::new();
-    for (pattern, instead) in RIDDLES {
-        let pattern = Regex::new(pattern).expect("a pattern");
+    for (pattern, instead) in PATTERNS.iter() {
         for hit in pattern.find_iter(&text) {
             found.push((line(hit.start()), format!("{:?}: {instead}", hit.as_str())));
         }
