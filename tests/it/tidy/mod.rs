@@ -1,14 +1,37 @@
-//! The rules the tree keeps: who imports whom, what is generated, what documents point at.
+//! The rules the tree keeps: who imports whom, how long things are, what is public, what names and
+//! texts say, what is generated, what documents point at.
+//!
+//! - `circles`: files that import each other
+//! - `publics`: public items that nobody uses, types of one name
+//! - `sizes`: crates that are long
+//! - `words`: retired names, riddles, the glossary
+//! - `source`, `reader`: what the sources say, read with `syn`
+
+mod circles;
+mod publics;
+mod reader;
+mod sizes;
+mod source;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use source::{Sources, Top};
+
 /// The longest source file, in lines.
 const MAX_LINES: usize = 600;
+/// The longest crate, in lines, tests aside.
+const MAX_CRATE_LINES: usize = 8_000;
+/// May be longer: a whole API server, and the checks of everything.
+const LONG_CRATES: &[&str] = &["apiserver", "xtask"];
+/// What authors of controllers see. Their code is elsewhere, so nobody here need use all of it.
+const FACES: &[&str] = &["sdk", "leasehold", "apiserver"];
 
 /// Who may import whom among our crates; the same table is in `crates/README.md`.
 const IMPORTS: &[(&str, &[&str])] = &[
@@ -82,7 +105,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-fn metadata() -> Value {
+static METADATA: LazyLock<Value> = LazyLock::new(|| {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
         .current_dir(root())
@@ -90,6 +113,10 @@ fn metadata() -> Value {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
+});
+
+fn packages() -> &'static [Value] {
+    METADATA["packages"].as_array().unwrap()
 }
 
 /// The folder of a package: its name without what all names on a registry begin with.
@@ -98,13 +125,45 @@ fn room(package: &Value) -> &str {
     name.strip_prefix("leasehold-").unwrap_or(name)
 }
 
+/// Every target of every package, read once.
+static SOURCES: LazyLock<Sources> = LazyLock::new(|| {
+    let below = |path: &Value| {
+        let path = Path::new(path.as_str().unwrap());
+        path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned()
+    };
+    let mut tops = Vec::new();
+    for package in packages() {
+        for target in package["targets"].as_array().unwrap() {
+            let is_library = target["kind"][0] == "lib";
+            let names = [room(&package["name"]), target["name"].as_str().unwrap()];
+            tops.push(Top {
+                package: room(&package["name"]).to_owned(),
+                library: names.iter().filter(|_| is_library).map(|n| n.replace('-', "_")).collect(),
+                file: below(&target["src_path"]),
+            });
+        }
+    }
+    Sources::read(&tops, &|file| fs::read_to_string(root().join(file)).ok())
+});
+
+/// Libraries and programs of the product: where each begins, and its package.
+fn products() -> impl Iterator<Item = (usize, &'static str)> {
+    let tops = SOURCES.modules.iter().enumerate().filter(|(_, module)| module.parent.is_none());
+    tops.filter(|(_, module)| module.file.starts_with("crates/") && module.file.contains("/src/"))
+        .map(|(at, module)| (at, module.package.as_str()))
+}
+
+/// Fails with a list of what is wrong, if anything is.
+fn none(rule: &str, wrong: impl IntoIterator<Item = String>) {
+    let wrong: Vec<String> = wrong.into_iter().collect();
+    assert!(wrong.is_empty(), "{rule}; {} are not so:\n{}", wrong.len(), wrong.join("\n"));
+}
+
 #[test]
 fn crates_import_what_the_table_allows() {
-    let metadata = metadata();
-    let packages = metadata["packages"].as_array().unwrap();
-    let ours: BTreeSet<_> = packages.iter().map(|p| room(&p["name"])).collect();
+    let ours: BTreeSet<_> = packages().iter().map(|p| room(&p["name"])).collect();
     let table: BTreeMap<_, _> = IMPORTS.iter().copied().collect();
-    for package in packages {
+    for package in packages() {
         let name = room(&package["name"]);
         if name == UNBOUND {
             continue;
@@ -137,7 +196,7 @@ fn one_version_of_the_kubernetes_types() {
 
 #[test]
 fn every_crate_has_the_workspace_lints() {
-    for package in metadata()["packages"].as_array().unwrap() {
+    for package in packages() {
         let manifest = fs::read_to_string(package["manifest_path"].as_str().unwrap()).unwrap();
         assert!(manifest.contains("[lints]\nworkspace = true\n"), "{}", package["name"]);
     }
@@ -150,8 +209,7 @@ fn every_crate_has_the_workspace_lints() {
 #[test]
 fn nothing_asks_for_planted_bugs() {
     const FEATURE: &str = "planted";
-    let metadata = metadata();
-    for package in metadata["packages"].as_array().unwrap() {
+    for package in packages() {
         let dependencies = package["dependencies"].as_array().unwrap();
         for dependency in dependencies.iter().filter(|dependency| dependency["kind"] != "dev") {
             let features = dependency["features"].as_array().unwrap();
@@ -179,6 +237,58 @@ fn no_source_file_is_long() {
         .filter(|(lines, _)| *lines > MAX_LINES)
         .collect();
     assert!(long.is_empty(), "more than {MAX_LINES} lines: {long:#?}");
+}
+
+#[test]
+fn no_crate_is_long() {
+    let bound = products().filter(|(_, package)| !LONG_CRATES.contains(package));
+    let found = sizes::long(&SOURCES, bound.map(|(top, _)| top), MAX_CRATE_LINES);
+    none(&format!("a crate has at most {MAX_CRATE_LINES} lines, tests aside"), found);
+}
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    let found = products().flat_map(|(top, _)| circles::circles(&SOURCES, top));
+    none("files import in one direction, a module and its own parts aside", found);
+}
+
+#[test]
+fn what_is_public_is_used_by_others() {
+    let ours = SOURCES.libraries.keys().filter(|name| !FACES.contains(&name.as_str()));
+    let rooms = ours.filter(|name| root().join("crates").join(name).is_dir());
+    let found = rooms.flat_map(|name| publics::unused(&SOURCES, name, FACES));
+    none("another crate names every public item, or one whose signature has it", found);
+}
+
+#[test]
+fn a_type_has_its_name_to_itself() {
+    let found = products().flat_map(|(top, _)| publics::namesakes(&SOURCES, top));
+    none("types that a whole crate sees have different names", found);
+}
+
+#[test]
+fn no_name_is_a_retired_word() {
+    let found = products().flat_map(|(top, _)| words::retired(&SOURCES, top));
+    none("names use the words of the glossary", found);
+}
+
+#[test]
+fn no_text_is_a_riddle() {
+    let ours = |path: &PathBuf| !path.starts_with("tests/it/tidy");
+    let found = files(&["rs", "md", "go", "yaml", "tpl", "txt", "toml"]).into_iter().filter(ours);
+    none(
+        "texts are plain English",
+        found.flat_map(|path| {
+            let riddles = words::riddles(&read(&path)).into_iter();
+            riddles.map(move |riddle| format!("{}:{riddle}", path.display()))
+        }),
+    );
+}
+
+#[test]
+fn the_glossary_is_whole_and_true() {
+    let document = read(Path::new("crates/README.md"));
+    none("the glossary of crates/README.md", words::glossary(&document, &SOURCES));
 }
 
 #[test]
@@ -257,14 +367,14 @@ fn paths_in_code(text: &str) -> Vec<String> {
 
 #[test]
 fn every_built_in_controller_has_its_page() {
-    let readme = read(&root().join("README.md"));
+    let folder = Path::new("crates/controllers");
+    let list = read(&folder.join("README.md"));
     for builtin in controllers::BUILTINS {
-        let folder = format!("crates/controllers/{}", builtin.name);
-        let page = read(&root().join(&folder).join("README.md"));
+        let page = read(&folder.join(builtin.name).join("README.md"));
         let example = format!("```yaml\n{}\n```", builtin.example.trim_end());
         assert!(page.contains(&example), "the page of {} shows its example", builtin.name);
-        let row = format!("| [`{}`]({folder}/README.md) |", builtin.name);
-        assert!(readme.contains(&row), "README.md lists {}", builtin.name);
+        let row = format!("| [`{0}`]({0}/README.md) |", builtin.name);
+        assert!(list.contains(&row), "crates/controllers/README.md lists {}", builtin.name);
     }
 }
 
