@@ -1,10 +1,9 @@
-//! An event handler: one task per (controller, cluster, watched kind) that turns an informer's events into
-//! keys in the controller's queue.
+//! An event handler: one task per (controller, cluster, source) that turns an informer's events
+//! into keys in the controller's queue.
 //!
 //! Predicates and mappings run here, before anything is queued. A first look, at everything or at a
-//! range that was gained, handlers primary objects, and children whose owner is not there: nobody else
-//! would see that they are left over. What other children and kinds say adds nothing, for the
-//! primary objects are reconciled anyway.
+//! range that was gained, queues primary objects, and the missing owners of children that are left
+//! over. Other children and other kinds add nothing then, because all primary objects are queued.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
