@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use cap::Cap;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use leasehold_engine::Selector;
 use leasehold_engine::cache::{Store, StoreWriter};
 use leasehold_engine::queue::core::{Limits, Outcome, Priority, Queue};
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use model::{Epoch, Moment, ObjectKey, Range, ShardId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -238,7 +238,9 @@ fn read<T: DeserializeOwned>(store: &Store) {
         assert!(entries.iter().all(|entry| black_box(entry.decode_dynamic::<T>()).is_ok()));
     });
     timed(&mut getting, || {
-        let get = |key: &leasehold_engine::cache::LocalKey| store.get(key.namespace.as_deref(), &key.name);
+        let get = |key: &leasehold_engine::cache::LocalKey| {
+            store.get(key.namespace.as_deref(), &key.name)
+        };
         for _ in 0..REPEATS {
             assert!(entries.iter().all(|entry| black_box(get(&entry.header.key)).is_some()));
         }

@@ -11,13 +11,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
-use engine::{Action, Context, Controller, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::ConfigMap;
-use leasehold::config::Config;
-use leasehold::{Departure, Manager};
-use model::ObjectKey;
+use leasehold::prelude::*;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 const NAME: &str = "slow";
 /// Where the ConfigMaps are that are reconciled.

@@ -6,7 +6,6 @@ use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
 
-use leasehold_apiserver::Server;
 use futures::TryStreamExt;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
@@ -16,6 +15,7 @@ use kube::api::{
 };
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
+use leasehold_apiserver::Server;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
 //! A server in process, asked by raw requests.
 
-use leasehold_apiserver::{Builder, Server};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
+use leasehold_apiserver::{Builder, Server};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 

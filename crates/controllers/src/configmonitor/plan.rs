@@ -13,22 +13,14 @@
 //! Pods that replace deleted ones are never taken for them. Content that changes while a restart
 //! is pending is the next change, also when it changes back.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use engine::condition::{Finding, conditions, whole_seconds};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::ConfigMap;
 
-use super::api::{
-    ConfigMonitor, ConfigMonitorSpec, ConfigMonitorStatus, Pending, PodRef, Workload, WorkloadKind,
-};
-use super::content;
-
-/// The most owners and Pods restarted for one change: what a status can name without growing
-/// beyond what an API server stores.
-pub const MAX_TARGETS: usize = 1_000;
+use super::api::{ConfigMonitor, ConfigMonitorSpec, ConfigMonitorStatus};
+use crate::restarts::{Change, MAX_TARGETS, Pending, change, hash};
 
 /// A spec that names no ConfigMap, or two.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -125,7 +117,7 @@ pub fn decide(monitor: &ConfigMonitor, config_map: Option<&ConfigMap>) -> Decisi
         Err(invalid) => return Decision::Invalid(invalid),
     };
     let Some(found) = config_map else { return Decision::Missing { config_map: name } };
-    let hash = content::hash(found);
+    let hash = hash(found);
     // What is on record about another ConfigMap says nothing about this one.
     let record = monitor.status.as_ref().filter(|status| status.config_map.as_ref() == Some(&name));
     let pending = record.and_then(|status| status.pending.as_ref());
@@ -134,84 +126,6 @@ pub fn decide(monitor: &ConfigMonitor, config_map: Option<&ConfigMap>) -> Decisi
         Change::Resume(pending) => Decision::Resume(pending.clone()),
         Change::None => Decision::Current { config_map: name, hash },
         Change::Restart => Decision::Restart { config_map: name, hash },
-    }
-}
-
-/// What the content asks for, beside what is on record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<'a> {
-    /// It is the one recorded, or is seen for the first time.
-    None,
-    /// It is another: restart for it.
-    Restart,
-    /// A restart for it is on record and not known to be finished.
-    Resume(&'a Pending),
-}
-
-/// What content `hash` asks for where `recorded` is the last and `pending` a restart that is decided.
-pub fn change<'a>(recorded: Option<&str>, pending: Option<&'a Pending>, hash: &str) -> Change<'a> {
-    match (pending, recorded) {
-        (Some(pending), _) if pending.hash == hash => Change::Resume(pending),
-        (None, None) => Change::None,
-        (None, Some(recorded)) if recorded == hash => Change::None,
-        _ => Change::Restart,
-    }
-}
-
-/// Whether a Pod is one to restart: alive, and not a kubelet's own.
-pub fn restartable(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let mirror = controller(pod).is_some_and(|owner| owner.kind == "Node");
-    pod.metadata.deletion_timestamp.is_none()
-        && !matches!(phase, Some("Succeeded" | "Failed"))
-        && !mirror
-}
-
-/// The names of the ReplicaSets that stand between these Pods and their Deployments.
-pub fn replica_sets<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> BTreeSet<String> {
-    pods.into_iter()
-        .filter_map(controller)
-        .filter(|owner| is_apps(owner) && owner.kind == "ReplicaSet")
-        .map(|owner| owner.name.clone())
-        .collect()
-}
-
-/// The restart of `pods` for content `hash`. `deployments` holds the Deployment of each ReplicaSet
-/// that has one.
-///
-/// Pods whose controller rolls nothing out (a ReplicaSet by itself, a Job, a controller unknown
-/// here) are deleted like those without one: their controller makes new ones.
-pub fn pending<'a>(
-    hash: String,
-    pods: impl IntoIterator<Item = &'a Pod>,
-    deployments: &BTreeMap<String, String>,
-) -> Pending {
-    let mut workloads = BTreeSet::new();
-    let mut bare = BTreeSet::new();
-    for pod in pods {
-        if let Some(workload) = controller(pod).and_then(|owner| workload(owner, deployments)) {
-            workloads.insert(workload);
-        } else if let Some(uid) = pod.uid() {
-            bare.insert(PodRef { name: pod.name_any(), uid });
-        }
-    }
-    Pending { hash, workloads: workloads.into_iter().collect(), pods: bare.into_iter().collect() }
-}
-
-impl Pending {
-    /// How many owners and Pods it names.
-    pub fn targets(&self) -> usize {
-        self.workloads.len() + self.pods.len()
-    }
-
-    /// Whom it restarts, for people.
-    pub fn summary(&self) -> String {
-        let workloads = self.workloads.iter().map(|w| format!("{:?} {}", w.kind, w.name));
-        let pods = (!self.pods.is_empty()).then(|| match self.pods.as_slice() {
-            [one] => format!("Pod {}", one.name),
-            many => format!("{} Pods", many.len()),
-        });
-        workloads.chain(pods).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -285,36 +199,6 @@ fn findings(monitor: &ConfigMonitor, outcome: &Outcome) -> Vec<Finding> {
             message: if invalid { message } else { "the spec can be acted on".to_owned() },
         },
     ]
-}
-
-fn workload(owner: &OwnerReference, deployments: &BTreeMap<String, String>) -> Option<Workload> {
-    if !is_apps(owner) {
-        return None;
-    }
-    let (kind, name) = match owner.kind.as_str() {
-        "ReplicaSet" => (WorkloadKind::Deployment, deployments.get(&owner.name)?),
-        "StatefulSet" => (WorkloadKind::StatefulSet, &owner.name),
-        "DaemonSet" => (WorkloadKind::DaemonSet, &owner.name),
-        _ => return None,
-    };
-    Some(Workload { kind, name: name.clone() })
-}
-
-/// The Deployment that controls a ReplicaSet with these owners.
-pub fn deployment_of(owners: &[OwnerReference]) -> Option<&str> {
-    owners
-        .iter()
-        .find(|owner| owner.controller == Some(true))
-        .filter(|owner| is_apps(owner) && owner.kind == "Deployment")
-        .map(|owner| owner.name.as_str())
-}
-
-fn controller(pod: &Pod) -> Option<&OwnerReference> {
-    pod.owner_references().iter().find(|owner| owner.controller == Some(true))
-}
-
-fn is_apps(owner: &OwnerReference) -> bool {
-    owner.api_version.split_once('/').is_some_and(|(group, _)| group == "apps")
 }
 
 #[cfg(test)]

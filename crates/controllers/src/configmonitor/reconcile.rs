@@ -16,13 +16,11 @@ use kube::{Resource, ResourceExt};
 use model::ObjectKey;
 
 use super::FIELD_MANAGER;
-use super::api::{ConfigMonitor, Pending};
-use super::plan::{
-    Decision, MAX_TARGETS, Outcome, config_map_name, decide, restartable, selects, status,
-};
-use super::restart::Restarts;
+use super::api::ConfigMonitor;
+use super::plan::{Decision, Outcome, config_map_name, decide, selects, status};
 use crate::label::label_value;
 use crate::refusal::refusal;
+use crate::restarts::{MAX_TARGETS, Pending, Restarts, restartable};
 
 /// Reconciles ConfigMonitors.
 #[derive(Clone, Copy, Debug, Default)]

@@ -88,7 +88,8 @@ pub fn log_format(value: &Value) -> Result<LogFormat, String> {
 /// A filter for log lines, as telemetry will read it.
 pub fn log_filter(value: &Value) -> Result<String, String> {
     let allowed = || {
-        "a level (error, warn, info, debug, trace) or directives like info,engine=debug".to_owned()
+        "a level (error, warn, info, debug, trace) or directives like info,leasehold_engine=debug"
+            .to_owned()
     };
     let filter = text(value).map_err(|_| allowed())?;
     let log = telemetry::LogConfig { filter: filter.clone(), ..Default::default() };

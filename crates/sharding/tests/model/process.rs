@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use model::{Epoch, Hold, MemberId, Moment, Purpose, ShardId};
 use leasehold_sharding::node::{Input, Node};
 use leasehold_sharding::record::{Event, Kind, Write};
 use leasehold_sharding::{Config, LeaseTimings};
@@ -13,6 +12,7 @@ use leasehold_sharding::{
     planted::{self, Planted},
     record::Object,
 };
+use model::{Epoch, Hold, MemberId, Moment, Purpose, ShardId};
 
 use crate::canonical::ORIGIN_S;
 

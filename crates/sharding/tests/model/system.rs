@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use model::{MemberId, ShardId};
 use leasehold_sharding::node::Input;
 use leasehold_sharding::record::{Event, Kind, Object, Outcome, Target, Write};
+use model::{MemberId, ShardId};
 
 use crate::canonical::{Canonical, ORIGIN_S};
 use crate::oracle::{self, Milestone, Rule};
