@@ -11,6 +11,8 @@
 //! - [`Builtin::rbac`] lists every request a controller makes and nothing else; charts and tests
 //!   are made from it.
 
+#![deny(unreachable_pub)]
+
 use engine::ControllerSpec;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

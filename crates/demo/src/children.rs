@@ -30,7 +30,7 @@ const LOG_LINES: usize = 8;
 
 /// Why a replica could not be run.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum ChildError {
     /// Its files cannot be written.
     #[error("prepare {replica}")]
     Files {
@@ -38,7 +38,7 @@ pub enum Error {
         replica: String,
         /// Which file, and why.
         #[source]
-        source: layout::Error,
+        source: layout::LayoutError,
     },
     /// Its process cannot be started or waited for.
     #[error("{what} the process of {replica}")]
@@ -67,7 +67,7 @@ pub enum Error {
 
 /// All replicas.
 #[derive(Debug)]
-pub struct Children {
+pub(crate) struct Children {
     replicas: Vec<Replica>,
     executable: PathBuf,
     /// What the environment of each says beside ours.
@@ -77,7 +77,7 @@ pub struct Children {
 
 /// One replica, running or not.
 #[derive(Debug)]
-pub struct Replica {
+pub(crate) struct Replica {
     name: String,
     admin: SocketAddr,
     folder: PathBuf,
@@ -105,7 +105,7 @@ struct JournalFile {
 impl Children {
     /// The replicas, none of which runs yet, with probes and metrics at these addresses. They run
     /// what is run by default and these `further` controllers; their environment says this beside ours.
-    pub fn new(
+    pub(crate) fn new(
         executable: PathBuf,
         layout: &Layout,
         admin: &[SocketAddr],
@@ -132,7 +132,7 @@ impl Children {
     }
 
     /// The replicas, in order.
-    pub fn replicas(&self) -> &[Replica] {
+    pub(crate) fn replicas(&self) -> &[Replica] {
         &self.replicas
     }
 
@@ -140,7 +140,7 @@ impl Children {
     ///
     /// # Errors
     /// The first that cannot be started.
-    pub fn start_all(&mut self) -> Result<(), Error> {
+    pub(crate) fn start_all(&mut self) -> Result<(), ChildError> {
         (0..self.replicas.len()).try_for_each(|index| self.start(index))
     }
 
@@ -148,7 +148,7 @@ impl Children {
     ///
     /// # Errors
     /// Its files cannot be written or its process not be started.
-    pub fn start(&mut self, index: usize) -> Result<(), Error> {
+    pub(crate) fn start(&mut self, index: usize) -> Result<(), ChildError> {
         let replica = &mut self.replicas[index];
         let process = replica.spawn(&self.executable, &self.environment)?;
         replica.process = Some(process);
@@ -159,12 +159,15 @@ impl Children {
     ///
     /// # Errors
     /// The system refuses.
-    pub async fn kill(&mut self, index: usize) -> Result<Moment, Error> {
+    pub(crate) async fn kill(&mut self, index: usize) -> Result<Moment, ChildError> {
         let killed_at = self.clock.now();
         let replica = &mut self.replicas[index];
         if let Some(mut process) = replica.process.take() {
-            let failed =
-                |source| Error::Process { what: "kill", replica: replica.name.clone(), source };
+            let failed = |source| ChildError::Process {
+                what: "kill",
+                replica: replica.name.clone(),
+                source,
+            };
             process.child.kill().await.map_err(failed)?;
         }
         replica.ended(self.clock.now());
@@ -175,14 +178,14 @@ impl Children {
     ///
     /// # Errors
     /// One has; the error shows the end of its log.
-    pub fn check(&mut self) -> Result<(), Error> {
+    pub(crate) fn check(&mut self) -> Result<(), ChildError> {
         let now = self.clock.now();
         self.replicas.iter_mut().try_for_each(|replica| replica.check(now))
     }
 
     /// Asks every replica to hand over and exit, waits for that, and kills those that do not.
     /// Returns the names of those.
-    pub async fn stop(&mut self) -> Vec<String> {
+    pub(crate) async fn stop(&mut self) -> Vec<String> {
         for replica in &self.replicas {
             replica.terminate();
         }
@@ -211,7 +214,7 @@ impl Children {
     ///
     /// # Errors
     /// A journal cannot be read; the text says which and why.
-    pub fn evidence(&self) -> Result<overlap::Verdict, String> {
+    pub(crate) fn evidence(&self) -> Result<overlap::Verdict, String> {
         let now = self.clock.now();
         let mut texts = Vec::new();
         for file in self.replicas.iter().flat_map(|replica| &replica.journals) {
@@ -237,27 +240,32 @@ impl Children {
 
 impl Replica {
     /// Its name, which is also its identity.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Where its probes and metrics are.
-    pub fn admin(&self) -> SocketAddr {
+    pub(crate) fn admin(&self) -> SocketAddr {
         self.admin
     }
 
     /// Whether its process runs, as far as the demo knows.
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.process.is_some()
     }
 
-    fn spawn(&mut self, executable: &Path, environment: &[(&str, &str)]) -> Result<Process, Error> {
+    fn spawn(
+        &mut self,
+        executable: &Path,
+        environment: &[(&str, &str)],
+    ) -> Result<Process, ChildError> {
         let number = self.journals.len() + 1;
         let journal = self.folder.join(format!("journal-{number}.jsonl"));
         let config = self.folder.join("config.yaml");
-        let files = |source| Error::Files { replica: self.name.clone(), source };
+        let files = |source| ChildError::Files { replica: self.name.clone(), source };
         write_private(&config, &self.config(&journal)).map_err(files)?;
-        let process = |source| Error::Process { what: "start", replica: self.name.clone(), source };
+        let process =
+            |source| ChildError::Process { what: "start", replica: self.name.clone(), source };
         let log = File::options().create(true).append(true).open(self.log()).map_err(process)?;
         let mut child = Command::new(executable)
             .args(["run", "--exit-with-stdin", "--config"])
@@ -303,9 +311,9 @@ impl Replica {
         let _ = kill_process(pid, Signal::TERM);
     }
 
-    fn check(&mut self, now: Moment) -> Result<(), Error> {
+    fn check(&mut self, now: Moment) -> Result<(), ChildError> {
         let Some(process) = &mut self.process else { return Ok(()) };
-        let status = process.child.try_wait().map_err(|source| Error::Process {
+        let status = process.child.try_wait().map_err(|source| ChildError::Process {
             what: "watch",
             replica: self.name.clone(),
             source,
@@ -315,7 +323,7 @@ impl Replica {
         self.ended(now);
         let log = self.log();
         let tail = last_lines(&log, LOG_LINES);
-        Err(Error::Ended { replica: self.name.clone(), status, log, tail })
+        Err(ChildError::Ended { replica: self.name.clone(), status, log, tail })
     }
 
     fn ended(&mut self, now: Moment) {
@@ -326,7 +334,7 @@ impl Replica {
 }
 
 /// Microseconds on the clock that journals are stamped with.
-pub fn micros(moment: Moment) -> u64 {
+pub(crate) fn micros(moment: Moment) -> u64 {
     u64::try_from(moment.since_origin().as_micros()).unwrap_or(u64::MAX)
 }
 

@@ -18,7 +18,7 @@ use crate::world::Clients;
 
 /// One example.
 #[derive(Clone, Copy, Debug)]
-pub struct Example {
+pub(crate) struct Example {
     /// The controller it is of.
     pub controller: &'static str,
     /// Group, version and kind of the object that shows what came of it.
@@ -42,7 +42,7 @@ fn nothing(_: &StandIns) -> Vec<Value> {
 }
 
 /// Those that are not among the generated objects anyway, by their controllers' names.
-pub const EXAMPLES: &[Example] = &[
+pub(crate) const EXAMPLES: &[Example] = &[
     Example {
         controller: "blogpost",
         kind: ("iximiuz.com", "v1alpha1", "BlogPost"),
@@ -108,33 +108,33 @@ pub const EXAMPLES: &[Example] = &[
 
 /// What each example has come to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Progress(BTreeMap<&'static str, Option<String>>);
+pub(crate) struct Progress(BTreeMap<&'static str, Option<String>>);
 
 impl Progress {
     /// These examples, none of which has come to anything yet.
-    pub fn of(examples: &[Example]) -> Self {
+    pub(crate) fn of(examples: &[Example]) -> Self {
         Self(examples.iter().map(|example| (example.controller, None)).collect())
     }
 
     /// Notes what one shows. Gives whether it is the first of it.
-    pub fn note(&mut self, controller: &'static str, shown: String) -> bool {
+    pub(crate) fn note(&mut self, controller: &'static str, shown: String) -> bool {
         self.0.insert(controller, Some(shown)).flatten().is_none()
     }
 
     /// Whether each has come to something.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.0.values().all(Option::is_some)
     }
 
     /// Each example's controller and what it shows.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, Option<&str>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, Option<&str>)> {
         self.0.iter().map(|(controller, shown)| (*controller, shown.as_deref()))
     }
 }
 
 impl Example {
     /// What is applied for it.
-    pub fn manifests(&self, standins: &StandIns) -> Vec<DynamicObject> {
+    pub(crate) fn manifests(&self, standins: &StandIns) -> Vec<DynamicObject> {
         let builtin = controllers::get(self.controller).expect("each example is of a built-in");
         let manifests: Vec<Value> =
             serde_saphyr::from_multiple(builtin.example).expect("a test reads the examples");
@@ -164,14 +164,14 @@ impl Example {
 }
 
 /// Watches what the examples come to in a cluster.
-pub fn watch(
+pub(crate) fn watch(
     clients: &Clients,
     cluster: &ClusterName,
     examples: &[Example],
     events: &mpsc::Sender<Event>,
     watches: &mut JoinSet<()>,
 ) {
-    for example in examples.iter().copied() {
+    for &example in examples {
         let Some(api) = clients.all(cluster, &example.resource()) else { continue };
         let read = move |delivered| match delivered {
             Delivered::Present(object) => example.read(&object),

@@ -25,7 +25,7 @@ const PAGE: u32 = 500;
 
 /// An object as it came from a cluster.
 #[derive(Debug)]
-pub enum Delivered<K> {
+pub(crate) enum Delivered<K> {
     /// It is there, perhaps unchanged.
     Present(K),
     /// It was deleted; its last state.
@@ -35,7 +35,7 @@ pub enum Delivered<K> {
 /// Delivers every object that `api` shows, and each change, until the receiver is gone.
 ///
 /// Objects deleted while a watch was broken are not told: the demo deletes none.
-pub async fn follow<K, T>(
+pub(crate) async fn follow<K, T>(
     api: Api<K>,
     read: impl Fn(Delivered<K>) -> Option<T> + Send,
     out: mpsc::Sender<T>,
@@ -105,7 +105,7 @@ async fn deliver<K, T>(
 }
 
 /// Reads a TDSet or ConfigMonitor of `cluster`.
-pub fn object(
+pub(crate) fn object(
     cluster: ClusterName,
     kind: Kind,
 ) -> impl Fn(Delivered<DynamicObject>) -> Option<Seen> {
@@ -123,7 +123,9 @@ pub fn object(
 }
 
 /// Reads a Deployment of `cluster`.
-pub fn deployment(cluster: ClusterName) -> impl Fn(Delivered<DynamicObject>) -> Option<Seen> {
+pub(crate) fn deployment(
+    cluster: ClusterName,
+) -> impl Fn(Delivered<DynamicObject>) -> Option<Seen> {
     move |delivered| {
         Some(match delivered {
             Delivered::Present(object) => {

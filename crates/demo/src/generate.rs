@@ -17,13 +17,13 @@ const EXAMPLES: [(Kind, &str); 2] =
     [(Kind::TdSet, "tdset"), (Kind::ConfigMonitor, "configmonitor")];
 
 /// Namespaces the objects live in; made in every workload cluster.
-pub const NAMESPACES: [&str; 3] = ["default", "temp", "demo"];
+pub(crate) const NAMESPACES: [&str; 3] = ["default", "temp", "demo"];
 
 /// Where generated objects go.
 const NAMESPACE: &str = "demo";
 
 /// Counts the changes of an object, so that a watch event tells which change it shows.
-pub const CHANGE: &str = "demo.leasehold.dev/change";
+pub(crate) const CHANGE: &str = "demo.leasehold.dev/change";
 
 /// One object in this many is a ConfigMonitor.
 const MONITOR_EVERY: usize = 20;
@@ -39,7 +39,7 @@ const TIME_ZONES: [&str; 5] =
 
 /// The kinds that are counted as objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// `schedule.rs/v1` TDSet.
     TdSet,
     /// `magalix.com/v1` ConfigMonitor.
@@ -48,7 +48,7 @@ pub enum Kind {
 
 /// Names one object of the demo.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Target {
+pub(crate) struct Target {
     /// Its kind.
     pub kind: Kind,
     /// Its cluster, namespace and name.
@@ -57,7 +57,7 @@ pub struct Target {
 
 /// One object with all that must be applied for it, in order.
 #[derive(Clone, Debug)]
-pub struct Planned {
+pub(crate) struct Planned {
     /// Which object.
     pub target: Target,
     /// The manifests: the object itself and what it refers to.
@@ -68,7 +68,7 @@ pub struct Planned {
 
 /// What an object should come to.
 #[derive(Clone, Debug)]
-pub enum Want {
+pub(crate) enum Want {
     /// A Deployment of this image, with replicas by the hour.
     TdSet {
         /// The container's image.
@@ -88,7 +88,7 @@ pub enum Want {
 /// A schedule as the resource means it, read anew here so that the demo does not take the
 /// controller's word for it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     windows: Vec<(i64, i64, i64)>,
     default: i64,
     zone: TimeZone,
@@ -96,7 +96,7 @@ pub struct Schedule {
 
 /// One change to one object: a merge patch.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub(crate) struct Change {
     /// The object that must converge anew.
     pub target: Target,
     /// Counts the changes of that object.
@@ -112,7 +112,7 @@ pub struct Change {
 }
 
 /// Every object of the demo, spread over the clusters: the examples first.
-pub fn objects(count: u32, clusters: &[ClusterName], rng: &mut Rng) -> Vec<Planned> {
+pub(crate) fn objects(count: u32, clusters: &[ClusterName], rng: &mut Rng) -> Vec<Planned> {
     let count = usize::try_from(count).expect("a count of objects fits into memory");
     let examples = EXAMPLES.iter().map(|(kind, controller)| (*kind, example(controller)));
     let generated = (1..).map(|number: usize| {
@@ -128,7 +128,7 @@ pub fn objects(count: u32, clusters: &[ClusterName], rng: &mut Rng) -> Vec<Plann
 }
 
 /// The next change to an object that has had `number - 1` of them.
-pub fn change(target: &Target, want: &Want, number: u64, rng: &mut Rng) -> Change {
+pub(crate) fn change(target: &Target, want: &Want, number: u64, rng: &mut Rng) -> Change {
     match want {
         Want::TdSet { image, .. } => {
             let spec = if rng.bool() { image_change(image, number) } else { schedule_change(rng) };
@@ -154,7 +154,7 @@ pub fn change(target: &Target, want: &Want, number: u64, rng: &mut Rng) -> Chang
 }
 
 /// The namespaces' manifests.
-pub fn namespaces() -> Vec<DynamicObject> {
+pub(crate) fn namespaces() -> Vec<DynamicObject> {
     NAMESPACES
         .iter()
         .map(|name| DynamicObject::new(name, &resource("", "v1", "Namespace")))
@@ -162,7 +162,7 @@ pub fn namespaces() -> Vec<DynamicObject> {
 }
 
 /// A kind by its group and version.
-pub fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
+pub(crate) fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
@@ -170,7 +170,7 @@ pub fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
 
 impl Kind {
     /// The kind as clients name it.
-    pub fn resource(self) -> ApiResource {
+    pub(crate) fn resource(self) -> ApiResource {
         match self {
             Self::TdSet => resource("schedule.rs", "v1", "TDSet"),
             Self::ConfigMonitor => resource("magalix.com", "v1", "ConfigMonitor"),
@@ -178,7 +178,7 @@ impl Kind {
     }
 
     /// The kind's own word.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::TdSet => "TDSet",
             Self::ConfigMonitor => "ConfigMonitor",
@@ -204,7 +204,7 @@ impl Schedule {
     }
 
     /// Replicas at this time: of the first window that holds the hour.
-    pub fn replicas(&self, at: jiff::Timestamp) -> i64 {
+    pub(crate) fn replicas(&self, at: jiff::Timestamp) -> i64 {
         let hour = i64::from(at.to_zoned(self.zone.clone()).hour());
         let holds = |&&(start, end, _): &&(i64, i64, i64)| {
             if start < end { (start..end).contains(&hour) } else { hour >= start || hour < end }

@@ -11,7 +11,7 @@ use sharding::api::{Phase, ShardMap};
 
 /// One shard as its ShardMap shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub(crate) struct Held {
     /// Counts its owners.
     pub epoch: Epoch,
     /// Its phase.
@@ -22,7 +22,7 @@ pub struct Held {
 
 /// Every shard, and the gap a killed replica left.
 #[derive(Debug, Default)]
-pub struct Holdings {
+pub(crate) struct Holdings {
     shards: BTreeMap<ShardId, Held>,
     gaps: BTreeMap<ShardId, Gap>,
     moves: u64,
@@ -30,7 +30,7 @@ pub struct Holdings {
 
 /// One shard whose owner was killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gap {
+pub(crate) struct Gap {
     /// The epoch of the owner that was killed.
     epoch: Epoch,
     killed_at: Moment,
@@ -39,7 +39,7 @@ pub struct Gap {
 
 impl Holdings {
     /// Takes in the ShardMap of one cluster.
-    pub fn apply(&mut self, cluster: &ClusterName, map: &ShardMap, now: Moment) {
+    pub(crate) fn apply(&mut self, cluster: &ClusterName, map: &ShardMap, now: Moment) {
         for entry in &map.spec.shards {
             let shard = entry.shard.in_cluster(cluster);
             let held = Held { epoch: entry.epoch, phase: entry.phase, owner: entry.owner.clone() };
@@ -58,7 +58,7 @@ impl Holdings {
     }
 
     /// Notes that the replica `identity` was killed; returns the clusters that lost their owner.
-    pub fn killed(&mut self, identity: &str, now: Moment) -> BTreeSet<ClusterName> {
+    pub(crate) fn killed(&mut self, identity: &str, now: Moment) -> BTreeSet<ClusterName> {
         let lost = self.shards.iter().filter(|(_, held)| is_of(held.owner.as_ref(), identity));
         for (shard, held) in lost {
             let gap = Gap { epoch: held.epoch, killed_at: now, owned_again: None };
@@ -68,7 +68,7 @@ impl Holdings {
     }
 
     /// The shards a replica holds, as `cluster/group`, with the range where there is more than one.
-    pub fn of(&self, identity: &str) -> Vec<String> {
+    pub(crate) fn of(&self, identity: &str) -> Vec<String> {
         self.shards
             .iter()
             .filter(|(_, held)| is_of(held.owner.as_ref(), identity))
@@ -80,29 +80,29 @@ impl Holdings {
     }
 
     /// How many shards a replica holds.
-    pub fn count(&self, identity: &str) -> usize {
+    pub(crate) fn count(&self, identity: &str) -> usize {
         self.shards.values().filter(|held| is_of(held.owner.as_ref(), identity)).count()
     }
 
     /// Shards in all.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.shards.len()
     }
 
     /// Shards that nobody owns, those of a killed replica included until another has them.
-    pub fn unowned(&self) -> usize {
+    pub(crate) fn unowned(&self) -> usize {
         let orphaned =
             |shard: &ShardId| self.gaps.get(shard).is_some_and(|gap| gap.owned_again.is_none());
         self.shards.iter().filter(|(shard, held)| held.owner.is_none() || orphaned(shard)).count()
     }
 
     /// Changes of a shard's owner seen so far.
-    pub fn moves(&self) -> u64 {
+    pub(crate) fn moves(&self) -> u64 {
         self.moves
     }
 
     /// When the last shard of the killed replica had an owner again, if all of them have.
-    pub fn whole_again(&self) -> Option<Moment> {
+    pub(crate) fn whole_again(&self) -> Option<Moment> {
         let mut last = None;
         for gap in self.gaps.values() {
             last = last.max(Some(gap.owned_again.as_ref()?.0));
@@ -112,7 +112,7 @@ impl Holdings {
 
     /// The shards the killed replica left: each with how long it was without an owner and who has
     /// it then; `None` while nobody has.
-    pub fn gaps(&self) -> Vec<(String, Option<(Duration, MemberId)>)> {
+    pub(crate) fn gaps(&self) -> Vec<(String, Option<(Duration, MemberId)>)> {
         let closed = |gap: &Gap| {
             let (at, owner) = gap.owned_again.clone()?;
             Some((at.since(gap.killed_at), owner))
@@ -122,7 +122,7 @@ impl Holdings {
 }
 
 /// Whether a member is an incarnation of the replica `identity`: the identity and a random suffix.
-pub fn is_of(member: Option<&MemberId>, identity: &str) -> bool {
+pub(crate) fn is_of(member: Option<&MemberId>, identity: &str) -> bool {
     let suffix = member
         .and_then(|member| member.as_str().strip_prefix(identity))
         .and_then(|rest| rest.strip_prefix('-'));

@@ -23,7 +23,7 @@ const LEFT: [&str; 4] = ["kubeconfig", "home.yaml", "kubeconfigs", "replicas"];
 
 /// The directory cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum LayoutError {
     /// Another demo runs there.
     #[error("another demo (process {pid}) is using {}: stop it, or give this one another --dir and --port", dir.display())]
     InUse {
@@ -55,7 +55,7 @@ pub enum Error {
 
 /// The directory, held for as long as this lives.
 #[derive(Debug)]
-pub struct Layout {
+pub(crate) struct Layout {
     dir: PathBuf,
     /// Whether a dead demo's files were cleared away.
     pub cleared: bool,
@@ -67,10 +67,10 @@ impl Layout {
     ///
     /// # Errors
     /// It is in use, it is somebody else's, or the system refuses.
-    pub fn claim(dir: &Path) -> Result<Self, Error> {
+    pub(crate) fn claim(dir: &Path) -> Result<Self, LayoutError> {
         let io = |what, path: &Path| {
             let path = path.to_owned();
-            move |source| Error::Io { what, path, source }
+            move |source| LayoutError::Io { what, path, source }
         };
         fs::create_dir_all(dir).map_err(io("create directory", dir))?;
         refuse_foreign(dir)?;
@@ -87,7 +87,7 @@ impl Layout {
             Err(TryLockError::WouldBlock) => {
                 let mut pid = String::new();
                 lock.read_to_string(&mut pid).map_err(io("read", &path))?;
-                return Err(Error::InUse { dir: dir.to_owned(), pid: pid.trim().to_owned() });
+                return Err(LayoutError::InUse { dir: dir.to_owned(), pid: pid.trim().to_owned() });
             }
             Err(TryLockError::Error(source)) => return Err(io("lock", &path)(source)),
         }
@@ -101,22 +101,22 @@ impl Layout {
     }
 
     /// The kubeconfig with every cluster.
-    pub fn kubeconfig(&self) -> PathBuf {
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.dir.join("kubeconfig")
     }
 
     /// The kubeconfig of the home cluster.
-    pub fn home(&self) -> PathBuf {
+    pub(crate) fn home(&self) -> PathBuf {
         self.dir.join("home.yaml")
     }
 
     /// The folder with the kubeconfigs of the workload clusters.
-    pub fn kubeconfigs(&self) -> PathBuf {
+    pub(crate) fn kubeconfigs(&self) -> PathBuf {
         self.dir.join("kubeconfigs")
     }
 
     /// The folder of one replica.
-    pub fn replica(&self, name: &str) -> PathBuf {
+    pub(crate) fn replica(&self, name: &str) -> PathBuf {
         self.dir.join("replicas").join(name)
     }
 }
@@ -125,8 +125,8 @@ impl Layout {
 ///
 /// # Errors
 /// The system refuses.
-pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
-    let io = |source| Error::Io { what: "write", path: path.to_owned(), source };
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), LayoutError> {
+    let io = |source| LayoutError::Io { what: "write", path: path.to_owned(), source };
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(io)?;
     }
@@ -137,25 +137,25 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
     options.open(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(io)
 }
 
-fn refuse_foreign(dir: &Path) -> Result<(), Error> {
-    let io = |source| Error::Io { what: "list directory", path: dir.to_owned(), source };
+fn refuse_foreign(dir: &Path) -> Result<(), LayoutError> {
+    let io = |source| LayoutError::Io { what: "list directory", path: dir.to_owned(), source };
     for entry in fs::read_dir(dir).map_err(io)? {
         let found = entry.map_err(io)?.file_name().to_string_lossy().into_owned();
         if found != LOCK && !LEFT.contains(&found.as_str()) {
-            return Err(Error::Foreign { dir: dir.to_owned(), found });
+            return Err(LayoutError::Foreign { dir: dir.to_owned(), found });
         }
     }
     Ok(())
 }
 
-fn clear(dir: &Path) -> Result<bool, Error> {
+fn clear(dir: &Path) -> Result<bool, LayoutError> {
     let mut cleared = false;
     for name in LEFT {
         let path = dir.join(name);
         let Ok(found) = path.symlink_metadata() else { continue };
         let removed =
             if found.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        removed.map_err(|source| Error::Io { what: "remove", path, source })?;
+        removed.map_err(|source| LayoutError::Io { what: "remove", path, source })?;
         cleared = true;
     }
     Ok(cleared)

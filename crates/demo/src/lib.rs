@@ -24,6 +24,8 @@
 //!
 //! [`standin`] and [`cloud`] stand in for services outside of Kubernetes. Tests use them too.
 
+#![deny(unreachable_pub)]
+
 mod args;
 mod children;
 pub mod cloud;

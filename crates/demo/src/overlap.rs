@@ -17,7 +17,7 @@ const TOLD: usize = 20;
 
 /// One journal and when its process was seen to have ended, in microseconds.
 #[derive(Clone, Debug)]
-pub struct Journal<'a> {
+pub(crate) struct Journal<'a> {
     /// Names the journal in messages.
     pub name: String,
     /// Its lines.
@@ -28,7 +28,7 @@ pub struct Journal<'a> {
 
 /// What the journals say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     /// Reconciles begun.
     pub dispatches: u64,
     /// Keys they were for, per controller.
@@ -45,7 +45,7 @@ pub struct Verdict {
 
 /// Two dispatches of one key that ran at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Overlap {
+pub(crate) struct Overlap {
     controller: String,
     key: String,
     first: Interval,
@@ -54,7 +54,7 @@ pub struct Overlap {
 
 /// A line that no journal holds.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum JournalError {
     /// It does not parse, and it is not a last line that its process died writing.
     #[error("read line {line} of journal {journal}: {text:?}")]
     Malformed {
@@ -128,7 +128,7 @@ type Subject = (String, String);
 ///
 /// # Errors
 /// A line that no journal holds: nothing is concluded from evidence that cannot be read.
-pub fn check(journals: &[Journal<'_>]) -> Result<Verdict, Error> {
+pub(crate) fn check(journals: &[Journal<'_>]) -> Result<Verdict, JournalError> {
     let mut verdict = Verdict::default();
     let mut members = BTreeSet::new();
     let mut intervals: BTreeMap<Subject, Vec<Interval>> = BTreeMap::new();
@@ -160,7 +160,7 @@ pub fn check(journals: &[Journal<'_>]) -> Result<Verdict, Error> {
 fn dispatches(
     journal: &Journal<'_>,
     first_end_us: &mut Option<u64>,
-) -> Result<Vec<(Subject, Interval)>, Error> {
+) -> Result<Vec<(Subject, Interval)>, JournalError> {
     let mut ended = Vec::new();
     let mut open: BTreeMap<Subject, Vec<Interval>> = BTreeMap::new();
     let torn = !journal.text.ends_with('\n');
@@ -172,7 +172,7 @@ fn dispatches(
             Err(_) if torn && index + 1 == count => break,
             Err(source) => {
                 let (journal, text) = (journal.name.clone(), text.to_owned());
-                return Err(Error::Malformed { journal, line: index + 1, text, source });
+                return Err(JournalError::Malformed { journal, line: index + 1, text, source });
             }
         };
         match line {
@@ -185,14 +185,14 @@ fn dispatches(
                 let (subject, _) = end.opened(t);
                 let Some(begun) = open.get_mut(&subject).and_then(Vec::pop) else {
                     let (journal, key) = (journal.name.clone(), subject.1);
-                    return Err(Error::Unbegun { journal, line: index + 1, key });
+                    return Err(JournalError::Unbegun { journal, line: index + 1, key });
                 };
                 ended.push((subject, Interval { end_us: t, ..begun }));
                 *first_end_us = Some(first_end_us.map_or(t, |first| first.min(t)));
             }
             Line::Lost { count } => {
                 let journal = journal.name.clone();
-                return Err(Error::Lost { journal, line: index + 1, count });
+                return Err(JournalError::Lost { journal, line: index + 1, count });
             }
         }
     }
@@ -263,7 +263,7 @@ mod tests {
         (member.to_owned(), text, ended_us)
     }
 
-    fn verdict(journals: &[(String, String, u64)]) -> Result<Verdict, Error> {
+    fn verdict(journals: &[(String, String, u64)]) -> Result<Verdict, JournalError> {
         let journals: Vec<_> = journals
             .iter()
             .map(|(name, text, ended_us)| Journal { name: name.clone(), text, ended_us: *ended_us })

@@ -9,7 +9,7 @@ const ADMIN_PORT_OFFSET: u16 = 100;
 
 /// Where everything listens, on loopback.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ports {
+pub(crate) struct Ports {
     /// The home cluster's API server.
     pub home: SocketAddr,
     /// The workload clusters' API servers, in order.
@@ -23,7 +23,7 @@ pub struct Ports {
 #[error(
     "listen on {address} for {user}: is another demo running? stop what uses the port, or give --port another first port (0 takes any free ones)"
 )]
-pub struct Error {
+pub(crate) struct PortError {
     address: SocketAddr,
     user: String,
     #[source]
@@ -36,13 +36,17 @@ impl Ports {
     ///
     /// # Errors
     /// The first port that is in use, and whose it was to be.
-    pub fn find(first: u16, clusters: &[ClusterName], replicas: u16) -> Result<Self, Error> {
+    pub(crate) fn find(
+        first: u16,
+        clusters: &[ClusterName],
+        replicas: u16,
+    ) -> Result<Self, PortError> {
         // All are held until the last is found, so that no free port is found twice.
         let mut held = Vec::new();
         let mut take = |offset: u16, user: &dyn Fn() -> String| {
             let port = if first == 0 { 0 } else { first.saturating_add(offset) };
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-            let failed = |source| Error { address, user: user(), source };
+            let failed = |source| PortError { address, user: user(), source };
             let listener = TcpListener::bind(address).map_err(failed)?;
             let found = listener.local_addr().map_err(failed)?;
             held.push(listener);

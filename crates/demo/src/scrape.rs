@@ -19,7 +19,7 @@ const MAX_BYTES: usize = 16 << 20;
 
 /// What the demo shows of a replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// Reconciles since the process began.
     pub reconciles: f64,
     /// Of those, the failed ones.
@@ -30,7 +30,7 @@ pub struct Figures {
 
 /// A replica could not be scraped.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum ScrapeError {
     /// The address is none that a URI can hold.
     #[error("form the address of the metrics of {0}")]
     Address(SocketAddr, #[source] http::uri::InvalidUri),
@@ -47,11 +47,11 @@ pub enum Error {
 
 /// A client that keeps its connections.
 #[derive(Clone, Debug)]
-pub struct Scraper(Client<HttpConnector, Empty<bytes::Bytes>>);
+pub(crate) struct Scraper(Client<HttpConnector, Empty<bytes::Bytes>>);
 
 impl Scraper {
     /// A client without connections yet.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Client::builder(TokioExecutor::new()).build_http())
     }
 
@@ -59,20 +59,21 @@ impl Scraper {
     ///
     /// # Errors
     /// Nobody answers there in time.
-    pub async fn figures(&self, address: SocketAddr) -> Result<Figures, Error> {
+    pub(crate) async fn figures(&self, address: SocketAddr) -> Result<Figures, ScrapeError> {
         let text = tokio::time::timeout(TIMEOUT, self.text(address))
             .await
-            .map_err(|elapsed| Error::Timeout(address, elapsed))??;
+            .map_err(|elapsed| ScrapeError::Timeout(address, elapsed))??;
         Ok(figures(&text))
     }
 
-    async fn text(&self, address: SocketAddr) -> Result<String, Error> {
+    async fn text(&self, address: SocketAddr) -> Result<String, ScrapeError> {
         let uri = format!("http://{address}/metrics")
             .parse()
-            .map_err(|source| Error::Address(address, source))?;
-        let response = self.0.get(uri).await.map_err(|source| Error::Request(address, source))?;
+            .map_err(|source| ScrapeError::Address(address, source))?;
+        let response =
+            self.0.get(uri).await.map_err(|source| ScrapeError::Request(address, source))?;
         let body = Limited::new(response.into_body(), MAX_BYTES).collect().await;
-        let bytes = body.map_err(|source| Error::Body(address, source))?.to_bytes();
+        let bytes = body.map_err(|source| ScrapeError::Body(address, source))?.to_bytes();
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }

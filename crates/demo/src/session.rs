@@ -50,7 +50,7 @@ const SETTLE: Duration = Duration::from_secs(15);
 
 /// All that a demo is started with.
 #[derive(Debug)]
-pub struct Fleet {
+pub(crate) struct Fleet {
     /// The command line.
     pub args: Args,
     /// What happens when.
@@ -114,7 +114,11 @@ pub(super) enum Ending {
 ///
 /// # Errors
 /// When the fleet cannot be started.
-pub async fn run(fleet: Fleet, clock: Arc<dyn Clock>, started: Moment) -> anyhow::Result<Summary> {
+pub(crate) async fn run(
+    fleet: Fleet,
+    clock: Arc<dyn Clock>,
+    started: Moment,
+) -> anyhow::Result<Summary> {
     let mut interrupts = Interrupts::new()?;
     let mut screen = Screen::stdout();
     if fleet.layout.cleared {

@@ -14,7 +14,7 @@ use crate::track::Seen;
 use crate::world::{Clients, HOME_NAMESPACE};
 
 /// What the loop is told.
-pub enum Event {
+pub(crate) enum Event {
     /// A watch of a workload cluster delivered this.
     Seen(Seen),
     /// A ShardMap is new or has changed.
@@ -34,7 +34,7 @@ pub enum Event {
 }
 
 /// Applies the objects and tells how that goes.
-pub async fn apply(clients: Clients, planned: Vec<Planned>, events: mpsc::Sender<Event>) {
+pub(crate) async fn apply(clients: Clients, planned: Vec<Planned>, events: mpsc::Sender<Event>) {
     let mut applied = std::pin::pin!(clients.apply_all(planned));
     while let Some(result) = applied.next().await {
         let event = match result {
@@ -47,7 +47,7 @@ pub async fn apply(clients: Clients, planned: Vec<Planned>, events: mpsc::Sender
 }
 
 /// Watches every cluster.
-pub fn watch(
+pub(crate) fn watch(
     clients: &Clients,
     names: &[ClusterName],
     events: &mpsc::Sender<Event>,

@@ -9,11 +9,11 @@ use crate::track::Latency;
 use crate::view::time;
 
 /// From the start of the demo to its first reconcile, at most.
-pub const FIRST_RECONCILE_GOAL: Duration = Duration::from_secs(5);
+pub(crate) const FIRST_RECONCILE_GOAL: Duration = Duration::from_secs(5);
 
 /// How the demo ended.
 #[derive(Clone, Debug, Default)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// How long it ran.
     pub ran: Duration,
     /// Clusters, home not counted, and replicas.
@@ -58,7 +58,7 @@ pub struct Summary {
 
 /// A killed replica and what became of its shards.
 #[derive(Clone, Debug, Default)]
-pub struct Kill {
+pub(crate) struct Kill {
     /// Its name.
     pub replica: String,
     /// Each of its shards: how long it was without an owner and who took it, if anybody.
@@ -69,7 +69,7 @@ pub struct Kill {
 
 impl Summary {
     /// Everything that makes the demo a failure; nothing if it is a success.
-    pub fn failures(&self) -> Vec<String> {
+    pub(crate) fn failures(&self) -> Vec<String> {
         let mut failures: Vec<String> = self.failure.iter().cloned().collect();
         if self.complete && self.converged < self.objects {
             let missing = self.objects - self.converged;

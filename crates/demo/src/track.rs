@@ -22,7 +22,7 @@ const DIGITS: u8 = 3;
 
 /// What a watch delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub(crate) enum Seen {
     /// A TDSet or ConfigMonitor.
     Object(Target, ObjectState),
     /// A Deployment.
@@ -35,7 +35,7 @@ pub enum Seen {
 
 /// A TDSet or ConfigMonitor as its cluster shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ObjectState {
+pub(crate) struct ObjectState {
     /// The number of the last change that is in it.
     pub change: u64,
     /// Whether its status describes its present spec and calls it ready.
@@ -44,7 +44,7 @@ pub struct ObjectState {
 
 /// A Deployment as its cluster shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeploymentState {
+pub(crate) struct DeploymentState {
     /// Rises with each change of its spec.
     pub generation: i64,
     /// Replicas asked for.
@@ -57,7 +57,7 @@ pub struct DeploymentState {
 
 /// Everything known of the demo's objects.
 #[derive(Debug)]
-pub struct Tracker {
+pub(crate) struct Tracker {
     objects: BTreeMap<Target, Tracked>,
     deployments: BTreeMap<ObjectKey, DeploymentState>,
     converged: BTreeSet<Target>,
@@ -93,7 +93,7 @@ struct Disturbance {
 
 /// How long changes took to converge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Latency {
+pub(crate) struct Latency {
     /// Changes measured.
     pub count: u64,
     /// Half of them took at most this long, in microseconds.
@@ -106,7 +106,7 @@ pub struct Latency {
 
 impl Tracker {
     /// Tracks these objects, none of which exists yet.
-    pub fn new(planned: &[Planned]) -> Self {
+    pub(crate) fn new(planned: &[Planned]) -> Self {
         let tracked = |planned: &Planned| {
             let key = &planned.target.key;
             let deployment = match &planned.want {
@@ -142,7 +142,7 @@ impl Tracker {
     }
 
     /// Takes in what a watch delivered.
-    pub fn apply(&mut self, seen: Seen, now: Moment, wall: Timestamp) {
+    pub(crate) fn apply(&mut self, seen: Seen, now: Moment, wall: Timestamp) {
         match seen {
             Seen::Object(target, state) => {
                 if let Some(tracked) = self.objects.get_mut(&target) {
@@ -168,7 +168,7 @@ impl Tracker {
     }
 
     /// An object to change next: a random one that has converged.
-    pub fn pick(&self, rng: &mut fastrand::Rng) -> Option<(Target, Want, u64)> {
+    pub(crate) fn pick(&self, rng: &mut fastrand::Rng) -> Option<(Target, Want, u64)> {
         let nth = rng.usize(0..self.converged.len().max(1));
         let target = self.converged.iter().nth(nth)?;
         let tracked = self.objects.get(target)?;
@@ -176,7 +176,7 @@ impl Tracker {
     }
 
     /// Notes that a change is about to be sent.
-    pub fn sent(&mut self, change: &Change, now: Moment) {
+    pub(crate) fn sent(&mut self, change: &Change, now: Moment) {
         let Some(tracked) = self.objects.get_mut(&change.target) else { return };
         let deployment = self.deployments.get(&tracked.deployment);
         tracked.beyond_generation = deployment.map_or(0, |deployment| deployment.generation);
@@ -188,49 +188,49 @@ impl Tracker {
     }
 
     /// Judges every object anew: at the turn of an hour replicas change without any event.
-    pub fn judge_all(&mut self, now: Moment, wall: Timestamp) {
+    pub(crate) fn judge_all(&mut self, now: Moment, wall: Timestamp) {
         let targets: Vec<_> = self.objects.keys().cloned().collect();
         targets.iter().for_each(|target| self.judge(target, now, wall));
     }
 
     /// From `from` on, the shards of these clusters are without an owner: what converges late there
     /// is the takeover's doing.
-    pub fn disturbed(&mut self, clusters: BTreeSet<ClusterName>, from: Moment) {
+    pub(crate) fn disturbed(&mut self, clusters: BTreeSet<ClusterName>, from: Moment) {
         self.disturbance = Disturbance { clusters, from: Some(from), until: None };
     }
 
     /// Every shard has its owner again.
-    pub fn undisturbed_again(&mut self, until: Moment) {
+    pub(crate) fn undisturbed_again(&mut self, until: Moment) {
         self.disturbance.until.get_or_insert(until);
     }
 
     /// Objects that have converged.
-    pub fn converged(&self) -> usize {
+    pub(crate) fn converged(&self) -> usize {
         self.converged.len()
     }
 
     /// Objects in all.
-    pub fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.objects.len()
     }
 
     /// Changes made so far, the creation of objects not counted.
-    pub fn changes(&self) -> u64 {
+    pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
     /// When the last object converged for the first time.
-    pub fn settled_at(&self) -> Option<Moment> {
+    pub(crate) fn settled_at(&self) -> Option<Moment> {
         self.settled_at
     }
 
     /// From change to converged: of every change, and of those no takeover delayed.
-    pub fn latency(&self) -> (Option<Latency>, Option<Latency>) {
+    pub(crate) fn latency(&self) -> (Option<Latency>, Option<Latency>) {
         (Latency::of(&self.all), Latency::of(&self.undisturbed))
     }
 
     /// Up to `limit` objects that have not converged, and why.
-    pub fn lagging(&self, limit: usize, wall: Timestamp) -> Vec<String> {
+    pub(crate) fn lagging(&self, limit: usize, wall: Timestamp) -> Vec<String> {
         let lagging = self.objects.iter().filter(|(target, _)| !self.converged.contains(*target));
         lagging
             .take(limit)

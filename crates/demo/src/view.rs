@@ -13,7 +13,7 @@ const BAR: usize = 32;
 
 /// The demo at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// Since the start.
     pub elapsed: Duration,
     /// When it ends by itself.
@@ -38,7 +38,7 @@ pub struct Snapshot {
 
 /// One replica at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct ReplicaView {
+pub(crate) struct ReplicaView {
     /// Its name.
     pub name: String,
     /// How its process does.
@@ -56,7 +56,7 @@ pub struct ReplicaView {
 }
 
 /// One line, for pipes and files.
-pub fn line(snapshot: &Snapshot) -> String {
+pub(crate) fn line(snapshot: &Snapshot) -> String {
     let Snapshot { shards, unowned, objects, converged, changes, .. } = snapshot;
     let held: Vec<_> = snapshot
         .replicas
@@ -78,7 +78,7 @@ pub fn line(snapshot: &Snapshot) -> String {
 }
 
 /// The table, at most `width` columns wide.
-pub fn table(snapshot: &Snapshot, width: usize) -> Vec<String> {
+pub(crate) fn table(snapshot: &Snapshot, width: usize) -> Vec<String> {
     let of = snapshot.end.map(|end| format!(" of {}", clock_time(end))).unwrap_or_default();
     let mut lines = vec![
         String::new(),
@@ -156,7 +156,7 @@ fn percentiles(latency: Latency) -> String {
 }
 
 /// Microseconds as people say them: `850 us`, `38 ms`, `1.24 s`.
-pub fn time(us: u64) -> String {
+pub(crate) fn time(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} us"),
         1_000..1_000_000 => format!("{} ms", us / 1_000),
@@ -165,31 +165,31 @@ pub fn time(us: u64) -> String {
 }
 
 /// Minutes and seconds.
-pub fn clock_time(elapsed: Duration) -> String {
+pub(crate) fn clock_time(elapsed: Duration) -> String {
     let seconds = elapsed.as_secs();
     format!("{}:{:02}", seconds / 60, seconds % 60)
 }
 
 /// Where the demo shows itself: a terminal whose last lines are redrawn, or plain output.
 #[derive(Debug)]
-pub struct Screen {
+pub(crate) struct Screen {
     term: Term,
     drawn: usize,
 }
 
 impl Screen {
     /// Standard output.
-    pub fn stdout() -> Self {
+    pub(crate) fn stdout() -> Self {
         Self { term: Term::stdout(), drawn: 0 }
     }
 
     /// Whether it redraws.
-    pub fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         self.term.is_term()
     }
 
     /// Shows the demo at one moment: the table in place of the one before, or one more line.
-    pub fn show(&mut self, snapshot: &Snapshot) {
+    pub(crate) fn show(&mut self, snapshot: &Snapshot) {
         if !self.is_live() {
             return self.write(&line(snapshot));
         }
@@ -205,7 +205,7 @@ impl Screen {
     }
 
     /// Prints lines that stay; the table goes on below them.
-    pub fn say(&mut self, text: &str) {
+    pub(crate) fn say(&mut self, text: &str) {
         self.erase();
         self.write(text);
     }

@@ -20,10 +20,10 @@ use crate::layout::{self, Layout, write_private};
 use crate::ports::Ports;
 
 /// The namespace of Leases, Members and ShardMaps: the replicas' default.
-pub const HOME_NAMESPACE: &str = "leasehold-system";
+pub(crate) const HOME_NAMESPACE: &str = "leasehold-system";
 
 /// The home cluster's name and context.
-pub const HOME: &str = "home";
+pub(crate) const HOME: &str = "home";
 
 /// The first workload clusters; further ones are numbered.
 const NAMES: [&str; 8] = ["east", "west", "north", "south", "central", "coast", "island", "valley"];
@@ -41,7 +41,7 @@ const APPLY_AT_ONCE: usize = 16;
 
 /// Why the clusters could not be started or prepared.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum WorldError {
     /// An API server does not start.
     #[error("start the API server of cluster {cluster}")]
     Server {
@@ -53,7 +53,7 @@ pub enum Error {
     },
     /// A kubeconfig cannot be written.
     #[error("write kubeconfigs")]
-    Files(#[source] layout::Error),
+    Files(#[source] layout::LayoutError),
     /// A kubeconfig of ours cannot be used.
     #[error("connect to cluster {cluster} with its own kubeconfig")]
     Connect {
@@ -87,14 +87,14 @@ pub enum Error {
 
 /// Every cluster, running.
 #[derive(Debug)]
-pub struct World {
+pub(crate) struct World {
     home: apiserver::Server,
     workload: Vec<apiserver::Server>,
 }
 
 /// Ordinary clients, made from the kubeconfigs that users get.
 #[derive(Clone)]
-pub struct Clients {
+pub(crate) struct Clients {
     /// The home cluster.
     pub home: Client,
     /// The workload clusters.
@@ -102,7 +102,7 @@ pub struct Clients {
 }
 
 /// The names of the workload clusters.
-pub fn names(count: u16) -> Vec<ClusterName> {
+pub(crate) fn names(count: u16) -> Vec<ClusterName> {
     let numbered = (NAMES.len() + 1..).map(|number| format!("cluster-{number}"));
     NAMES
         .iter()
@@ -118,7 +118,7 @@ impl World {
     ///
     /// # Errors
     /// A server does not start.
-    pub async fn start(names: &[ClusterName], ports: &Ports) -> Result<Self, Error> {
+    pub(crate) async fn start(names: &[ClusterName], ports: &Ports) -> Result<Self, WorldError> {
         let home = server(HOME, ports.home, false);
         let workload = names
             .iter()
@@ -132,14 +132,18 @@ impl World {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn write_kubeconfigs(&self, names: &[ClusterName], layout: &Layout) -> Result<(), Error> {
+    pub(crate) fn write_kubeconfigs(
+        &self,
+        names: &[ClusterName],
+        layout: &Layout,
+    ) -> Result<(), WorldError> {
         let all: Vec<_> = std::iter::once(&self.home).chain(&self.workload).collect();
         let merged = apiserver::merge_kubeconfigs(&all);
-        write_private(&layout.kubeconfig(), &merged).map_err(Error::Files)?;
-        write_private(&layout.home(), &self.home.kubeconfig()).map_err(Error::Files)?;
+        write_private(&layout.kubeconfig(), &merged).map_err(WorldError::Files)?;
+        write_private(&layout.home(), &self.home.kubeconfig()).map_err(WorldError::Files)?;
         for (name, server) in names.iter().zip(&self.workload) {
             let path = layout.kubeconfigs().join(format!("{name}.yaml"));
-            write_private(&path, &server.kubeconfig()).map_err(Error::Files)?;
+            write_private(&path, &server.kubeconfig()).map_err(WorldError::Files)?;
         }
         Ok(())
     }
@@ -148,7 +152,7 @@ impl World {
     ///
     /// # Errors
     /// A kubeconfig of ours cannot be used.
-    pub async fn clients(&self, names: &[ClusterName]) -> Result<Clients, Error> {
+    pub(crate) async fn clients(&self, names: &[ClusterName]) -> Result<Clients, WorldError> {
         let home = connect(HOME, &self.home.kubeconfig()).await?;
         let mut workload = BTreeMap::new();
         for (name, server) in names.iter().zip(&self.workload) {
@@ -158,7 +162,7 @@ impl World {
     }
 
     /// Stops every server and gives the ports back.
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         let servers = self.workload.into_iter().chain([self.home]);
         futures::future::join_all(servers.map(apiserver::Server::shutdown)).await;
     }
@@ -169,7 +173,7 @@ impl Clients {
     ///
     /// # Errors
     /// A cluster refuses, or does not serve a CRD in time.
-    pub async fn prepare(&self) -> Result<(), Error> {
+    pub(crate) async fn prepare(&self) -> Result<(), WorldError> {
         let home = async {
             install(HOME, &self.home, sharding::api::crds()).await?;
             let namespace = DynamicObject::new(HOME_NAMESPACE, &resource("", "v1", "Namespace"));
@@ -186,7 +190,10 @@ impl Clients {
     }
 
     /// Applies every object, [`APPLY_AT_ONCE`] at a time; yields once for each.
-    pub fn apply_all(self, planned: Vec<Planned>) -> impl Stream<Item = Result<(), Error>> + Send {
+    pub(crate) fn apply_all(
+        self,
+        planned: Vec<Planned>,
+    ) -> impl Stream<Item = Result<(), WorldError>> + Send {
         stream::iter(planned)
             .map(move |planned| {
                 let clients = self.clone();
@@ -199,12 +206,16 @@ impl Clients {
     ///
     /// # Errors
     /// The cluster refuses it.
-    pub async fn create(&self, cluster: &ClusterName, object: DynamicObject) -> Result<(), Error> {
+    pub(crate) async fn create(
+        &self,
+        cluster: &ClusterName,
+        object: DynamicObject,
+    ) -> Result<(), WorldError> {
         let Some(client) = self.workload.get(cluster) else { return Ok(()) };
         create(cluster.as_str(), client, object).await
     }
 
-    async fn apply(&self, planned: Planned) -> Result<(), Error> {
+    async fn apply(&self, planned: Planned) -> Result<(), WorldError> {
         for manifest in planned.manifests {
             self.create(&planned.target.key.cluster, manifest).await?;
         }
@@ -215,14 +226,14 @@ impl Clients {
     ///
     /// # Errors
     /// It is refused, or not answered for several attempts.
-    pub async fn change(&self, change: &Change) -> Result<(), Error> {
+    pub(crate) async fn change(&self, change: &Change) -> Result<(), WorldError> {
         let key = &change.target.key;
         let Some(client) = self.workload.get(&key.cluster) else { return Ok(()) };
         let api = namespaced(client, key.namespace.as_deref(), &change.resource);
         let patch = Patch::Merge(&change.patch);
         let params = PatchParams::default();
         attempt(|| api.patch(&change.name, &params, &patch)).await.map(|_| ()).map_err(|source| {
-            Error::Request {
+            WorldError::Request {
                 what: format!("patch {} {}", change.resource.kind, change.name),
                 cluster: key.cluster.to_string(),
                 source: Box::new(source),
@@ -231,7 +242,11 @@ impl Clients {
     }
 
     /// Every object of one kind in a workload cluster.
-    pub fn all(&self, cluster: &ClusterName, kind: &ApiResource) -> Option<Api<DynamicObject>> {
+    pub(crate) fn all(
+        &self,
+        cluster: &ClusterName,
+        kind: &ApiResource,
+    ) -> Option<Api<DynamicObject>> {
         Some(Api::all_with(self.workload.get(cluster)?.clone(), kind))
     }
 }
@@ -240,7 +255,7 @@ async fn server(
     name: &str,
     address: std::net::SocketAddr,
     workloads: bool,
-) -> Result<apiserver::Server, Error> {
+) -> Result<apiserver::Server, WorldError> {
     apiserver::Server::builder()
         .name(name)
         .bind(address)
@@ -249,11 +264,11 @@ async fn server(
         .window(WINDOW)
         .start()
         .await
-        .map_err(|source| Error::Server { cluster: name.to_owned(), source })
+        .map_err(|source| WorldError::Server { cluster: name.to_owned(), source })
 }
 
-async fn connect(cluster: &str, kubeconfig: &str) -> Result<Client, Error> {
-    let failed = |source| Error::Connect { cluster: cluster.to_owned(), source };
+async fn connect(cluster: &str, kubeconfig: &str) -> Result<Client, WorldError> {
+    let failed = |source| WorldError::Connect { cluster: cluster.to_owned(), source };
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).map_err(|e| failed(Box::new(e)))?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
@@ -265,13 +280,13 @@ async fn install(
     cluster: &str,
     client: &Client,
     crds: Vec<CustomResourceDefinition>,
-) -> Result<(), Error> {
+) -> Result<(), WorldError> {
     let installed = install::definitions(client, &crds).await;
-    installed.map_err(|source| Error::Install { cluster: cluster.to_owned(), source })
+    installed.map_err(|source| WorldError::Install { cluster: cluster.to_owned(), source })
 }
 
 /// Creates an object; one that exists already counts as created.
-async fn create(cluster: &str, client: &Client, object: DynamicObject) -> Result<(), Error> {
+async fn create(cluster: &str, client: &Client, object: DynamicObject) -> Result<(), WorldError> {
     let kind = object.types.clone().unwrap_or_default();
     let (group, version) = kind.api_version.split_once('/').unwrap_or(("", &kind.api_version));
     let resource = resource(group, version, &kind.kind);
@@ -280,7 +295,7 @@ async fn create(cluster: &str, client: &Client, object: DynamicObject) -> Result
     match attempt(|| api.create(&params, &object)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        Err(source) => Err(Error::Request {
+        Err(source) => Err(WorldError::Request {
             what: format!("create {} {}", kind.kind, object.name_any()),
             cluster: cluster.to_owned(),
             source: Box::new(source),

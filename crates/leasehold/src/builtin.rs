@@ -3,7 +3,7 @@
 use engine::ControllerSpec;
 
 /// Their names, as a configuration may list them.
-#[cfg(feature = "builtin")]
+#[cfg(all(feature = "cli", feature = "builtin"))]
 pub(crate) fn names() -> Vec<&'static str> {
     controllers::all().collect()
 }
@@ -16,7 +16,7 @@ pub(crate) fn specs(listed: bool) -> Vec<ControllerSpec> {
 }
 
 /// There are none.
-#[cfg(not(feature = "builtin"))]
+#[cfg(all(feature = "cli", not(feature = "builtin")))]
 pub(crate) fn names() -> Vec<&'static str> {
     Vec::new()
 }

@@ -29,6 +29,8 @@
 //! - Clusters, sharding and engine meet in `assemble` and nowhere else.
 //! - Only [`clock`] reads clocks and draws randomness.
 
+#![deny(unreachable_pub)]
+
 mod alarms;
 mod assemble;
 mod builtin;

@@ -7,8 +7,8 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
 
 pub mod api;
-pub mod plan;
-pub mod reconcile;
+mod plan;
+mod reconcile;
 
 pub use api::ConfigMonitor;
 

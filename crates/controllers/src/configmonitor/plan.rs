@@ -24,7 +24,7 @@ use crate::restarts::{Change, MAX_TARGETS, Pending, change, hash};
 
 /// A spec that names no ConfigMap, or two.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidSpec {
+pub(super) enum InvalidSpec {
     /// Neither spelling is given.
     #[error("spec.configMap is missing: name the ConfigMap to watch")]
     Nameless,
@@ -40,7 +40,7 @@ pub enum InvalidSpec {
 
 /// What is to be done about a monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub(super) enum Decision {
     /// Its spec cannot be acted on.
     Invalid(InvalidSpec),
     /// The ConfigMap is absent.
@@ -68,7 +68,7 @@ pub enum Decision {
 
 /// How far a reconcile came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(super) enum Outcome {
     /// The decision was not to restart.
     Undisturbed(Decision),
     /// A restart is decided and about to be carried out.
@@ -90,7 +90,7 @@ pub enum Outcome {
 ///
 /// # Errors
 /// [`InvalidSpec`] when there is none, or more than one.
-pub fn config_map_name(spec: &ConfigMonitorSpec) -> Result<&str, InvalidSpec> {
+pub(super) fn config_map_name(spec: &ConfigMonitorSpec) -> Result<&str, InvalidSpec> {
     match (&spec.config_map, &spec.config_map_lowercase) {
         (Some(one), Some(other)) if one != other => {
             Err(InvalidSpec::Ambiguous { config_map: one.clone(), lowercase: other.clone() })
@@ -101,7 +101,7 @@ pub fn config_map_name(spec: &ConfigMonitorSpec) -> Result<&str, InvalidSpec> {
 }
 
 /// Whether the selector holds for these labels.
-pub fn selects(spec: &ConfigMonitorSpec, labels: Option<&BTreeMap<String, String>>) -> bool {
+pub(super) fn selects(spec: &ConfigMonitorSpec, labels: Option<&BTreeMap<String, String>>) -> bool {
     // An empty selector would restart a whole namespace; the schema refuses it, and so do we.
     !spec.pod_selector.is_empty()
         && spec
@@ -111,7 +111,7 @@ pub fn selects(spec: &ConfigMonitorSpec, labels: Option<&BTreeMap<String, String
 }
 
 /// The decision for a monitor and its ConfigMap.
-pub fn decide(monitor: &ConfigMonitor, config_map: Option<&ConfigMap>) -> Decision {
+pub(super) fn decide(monitor: &ConfigMonitor, config_map: Option<&ConfigMap>) -> Decision {
     let name = match config_map_name(&monitor.spec) {
         Ok(name) => name.to_owned(),
         Err(invalid) => return Decision::Invalid(invalid),
@@ -130,7 +130,7 @@ pub fn decide(monitor: &ConfigMonitor, config_map: Option<&ConfigMap>) -> Decisi
 }
 
 /// The status after `outcome`, with `selected` Pods.
-pub fn status(
+pub(super) fn status(
     monitor: &ConfigMonitor,
     outcome: &Outcome,
     selected: usize,

@@ -1,10 +1,7 @@
 //! Decisions over the whole life of a change.
 
-use k8s_openapi::api::core::v1::Pod;
-use serde_json::json;
-
 use super::*;
-use crate::restarts::pending::pending;
+use crate::restarts::PodRef;
 
 fn spec(config_map: Option<&str>, lowercase: Option<&str>) -> ConfigMonitorSpec {
     ConfigMonitorSpec {
@@ -31,11 +28,10 @@ fn now(second: i64) -> Timestamp {
 
 /// Decides, carries the decision to its end or breaks off after recording it, and returns a word.
 fn turn(monitor: &mut ConfigMonitor, config_map: Option<&ConfigMap>, crash: bool) -> &'static str {
-    let bare = json!({"metadata": {"name": "bare", "uid": "uid-bare"}});
-    let bare: Pod = serde_json::from_value(bare).unwrap();
+    let bare = PodRef { name: "bare".to_owned(), uid: "uid-bare".to_owned() };
     let (word, outcome) = match decide(monitor, config_map) {
         Decision::Restart { config_map, hash } => {
-            let pending = pending(hash, [&bare], &BTreeMap::new());
+            let pending = Pending { hash, pods: vec![bare], workloads: Vec::new() };
             ("restart", Outcome::Decided { config_map, pending })
         }
         Decision::Resume(pending) => ("resume", Outcome::Restarted(pending)),

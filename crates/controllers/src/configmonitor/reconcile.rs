@@ -24,10 +24,10 @@ use crate::restarts::{MAX_TARGETS, Pending, Restarts, restartable};
 
 /// Reconciles ConfigMonitors.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ConfigMonitorReconciler;
+pub(super) struct ConfigMonitorReconciler;
 
 /// The controller, with this many workers.
-pub fn controller(workers: usize) -> ControllerSpec {
+pub(super) fn controller(workers: usize) -> ControllerSpec {
     Controller::for_kind::<ConfigMonitor>(super::BUILTIN.name)
         .watches::<ConfigMap>(|config_map, lookup| {
             let name = config_map.name_any();

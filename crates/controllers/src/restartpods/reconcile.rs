@@ -21,10 +21,10 @@ use crate::restarts::{Change, MAX_TARGETS, Restarts, change, hash, restartable};
 
 /// Reconciles ConfigMaps that are annotated.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RestartPodsReconciler;
+pub(super) struct RestartPodsReconciler;
 
 /// The controller, with this many workers.
-pub fn controller(workers: usize) -> ControllerSpec {
+pub(super) fn controller(workers: usize) -> ControllerSpec {
     Controller::for_kind::<ConfigMap>(super::BUILTIN.name)
         .predicate(|_: Option<&ConfigMap>, now: Option<&ConfigMap>| {
             now.is_some_and(|map| map.annotations().contains_key(RESTART_PODS))

@@ -6,9 +6,11 @@
 //! each in its own place.
 
 pub mod content;
-pub mod pending;
+mod pending;
 mod shell;
 
+pub use pending::{Pending, PodRef, Workload, WorkloadKind};
+
 pub(crate) use content::hash;
-pub(crate) use pending::{Change, MAX_TARGETS, Pending, change, restartable};
+pub(crate) use pending::{Change, MAX_TARGETS, change, restartable};
 pub(crate) use shell::Restarts;

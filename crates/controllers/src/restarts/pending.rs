@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// The most owners and Pods restarted for one change: what a status can name without growing
 /// beyond what an API server stores.
-pub const MAX_TARGETS: usize = 1_000;
+pub(crate) const MAX_TARGETS: usize = 1_000;
 
 /// A restart that is decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -58,7 +58,7 @@ pub struct PodRef {
 
 /// What the content asks for, beside what is on record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<'a> {
+pub(crate) enum Change<'a> {
     /// It is the one recorded, or is seen for the first time.
     None,
     /// It is another: restart for it.
@@ -68,7 +68,11 @@ pub enum Change<'a> {
 }
 
 /// What content `hash` asks for where `recorded` is the last and `pending` a restart that is decided.
-pub fn change<'a>(recorded: Option<&str>, pending: Option<&'a Pending>, hash: &str) -> Change<'a> {
+pub(crate) fn change<'a>(
+    recorded: Option<&str>,
+    pending: Option<&'a Pending>,
+    hash: &str,
+) -> Change<'a> {
     match (pending, recorded) {
         (Some(pending), _) if pending.hash == hash => Change::Resume(pending),
         (None, None) => Change::None,
@@ -78,7 +82,7 @@ pub fn change<'a>(recorded: Option<&str>, pending: Option<&'a Pending>, hash: &s
 }
 
 /// Whether a Pod is one to restart: alive, and not a kubelet's own.
-pub fn restartable(pod: &Pod) -> bool {
+pub(crate) fn restartable(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let mirror = controller(pod).is_some_and(|owner| owner.kind == "Node");
     pod.metadata.deletion_timestamp.is_none()
@@ -87,7 +91,7 @@ pub fn restartable(pod: &Pod) -> bool {
 }
 
 /// The names of the ReplicaSets that stand between these Pods and their Deployments.
-pub fn replica_sets<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> BTreeSet<String> {
+pub(super) fn replica_sets<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> BTreeSet<String> {
     pods.into_iter()
         .filter_map(controller)
         .filter(|owner| is_apps(owner) && owner.kind == "ReplicaSet")
@@ -100,7 +104,7 @@ pub fn replica_sets<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> BTreeSet<Str
 ///
 /// Pods whose controller rolls nothing out (a ReplicaSet by itself, a Job, a controller unknown
 /// here) are deleted like those without one: their controller makes new ones.
-pub fn pending<'a>(
+pub(super) fn pending<'a>(
     hash: String,
     pods: impl IntoIterator<Item = &'a Pod>,
     deployments: &BTreeMap<String, String>,
@@ -148,7 +152,7 @@ fn workload(owner: &OwnerReference, deployments: &BTreeMap<String, String>) -> O
 }
 
 /// The Deployment that controls a ReplicaSet with these owners.
-pub fn deployment_of(owners: &[OwnerReference]) -> Option<&str> {
+pub(super) fn deployment_of(owners: &[OwnerReference]) -> Option<&str> {
     owners
         .iter()
         .find(|owner| owner.controller == Some(true))

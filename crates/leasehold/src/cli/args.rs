@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 /// A multi-cluster sharded controller manager for Kubernetes.
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, max_term_width = 100)]
-pub struct Args {
+pub(super) struct Args {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -15,7 +15,7 @@ pub struct Args {
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(super) enum Command {
     #[cfg(feature = "demo")]
     /// Start a whole fleet on this machine and show what it does.
     Demo(demo::Args),
@@ -38,7 +38,7 @@ pub enum Command {
 
 /// Arguments of `leasehold run`.
 #[derive(Debug, clap::Args)]
-pub struct RunArgs {
+pub(super) struct RunArgs {
     /// The configuration file; every key is in deploy/leasehold.example.yaml.
     #[arg(long, short, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
     pub config: PathBuf,
@@ -52,7 +52,7 @@ pub struct RunArgs {
 
 /// Which home cluster.
 #[derive(Debug, clap::Args)]
-pub struct HomeArgs {
+pub(super) struct HomeArgs {
     /// Take home cluster and namespace from a manager's configuration file.
     #[arg(long, short, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
     pub config: Option<PathBuf>,
@@ -70,7 +70,7 @@ pub struct HomeArgs {
 
 /// Arguments of `leasehold status`.
 #[derive(Debug, clap::Args)]
-pub struct StatusArgs {
+pub(super) struct StatusArgs {
     /// Which fleet.
     #[command(flatten)]
     pub home: HomeArgs,
@@ -81,7 +81,7 @@ pub struct StatusArgs {
 
 /// Arguments of `leasehold drain`.
 #[derive(Debug, clap::Args)]
-pub struct DrainArgs {
+pub(super) struct DrainArgs {
     /// Which member: its id as `leasehold status` shows it, or its identity (the pod's name).
     #[arg(value_name = "MEMBER")]
     pub member: String,
@@ -98,7 +98,7 @@ pub struct DrainArgs {
 
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
+pub(super) enum Output {
     /// For people.
     Table,
     /// For programs.
@@ -107,7 +107,7 @@ pub enum Output {
 
 /// Arguments of `leasehold crds`.
 #[derive(Debug, clap::Args)]
-pub struct CrdsArgs {
+pub(super) struct CrdsArgs {
     /// Which ones: those of the home cluster, those of workload clusters, or all.
     #[arg(long = "for", value_enum, default_value_t = CrdSet::All, value_name = "CLUSTERS")]
     pub set: CrdSet,
@@ -115,7 +115,7 @@ pub struct CrdsArgs {
 
 /// Which CustomResourceDefinitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CrdSet {
+pub(super) enum CrdSet {
     /// All of them.
     All,
     /// ShardMap and Member.
@@ -127,7 +127,7 @@ pub enum CrdSet {
 #[cfg(feature = "embedded")]
 /// Arguments of `leasehold apiserver`.
 #[derive(Debug, clap::Args)]
-pub struct ApiserverArgs {
+pub(super) struct ApiserverArgs {
     /// The server's own.
     #[command(flatten)]
     pub server: apiserver::Args,

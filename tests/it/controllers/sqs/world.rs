@@ -15,7 +15,7 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
 use controllers::Queue;
-use controllers::sqs::environment::Environment;
+use controllers::sqs::environment::AwsEnvironment;
 use demo::standin::sqs::{Answer, Sqs, changes};
 use engine::ControllerSpec;
 use jiff::Timestamp;
@@ -95,11 +95,11 @@ impl Aws {
     }
 
     pub fn controller(&self) -> ControllerSpec {
-        self.controller_in(Environment::default())
+        self.controller_in(AwsEnvironment::default())
     }
 
     /// In a manager with this environment.
-    pub fn controller_in(&self, environment: Environment) -> ControllerSpec {
+    pub fn controller_in(&self, environment: AwsEnvironment) -> ControllerSpec {
         let connector = SharedHttpConnector::new(self.clone());
         let client: SharedHttpClient = http_client_fn(move |_, _| connector.clone());
         controllers::sqs::controller_over(4, client, environment)

@@ -30,7 +30,7 @@ Examples:
 /// Arguments of `leasehold simulate`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HOW_TO_READ)]
-pub struct SimulateArgs {
+pub(crate) struct SimulateArgs {
     /// Members of the invented fleet, 1 to 1000.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = |text: &str| number(text, 1000))]
     pub members: u16,
@@ -68,7 +68,7 @@ pub struct SimulateArgs {
 
 /// The form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// For people.
     Text,
     /// For programs.
@@ -77,7 +77,7 @@ pub enum Format {
 
 /// Arguments that do not go together.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Contradiction {
+pub(crate) enum Contradiction {
     /// Members leave and join.
     #[error("--leave {leave} and --join {join} are two events; fix: simulate one at a time")]
     TwoEvents {
@@ -98,7 +98,7 @@ impl SimulateArgs {
     ///
     /// # Errors
     /// When they do not.
-    pub fn check(&self) -> Result<(), Contradiction> {
+    pub(crate) fn check(&self) -> Result<(), Contradiction> {
         match (self.leave, self.join, &self.from_live, &self.namespace) {
             (Some(leave), Some(join), ..) => Err(Contradiction::TwoEvents { leave, join }),
             (.., None, Some(name)) => Err(Contradiction::NowhereToLook(name.clone())),
@@ -107,13 +107,13 @@ impl SimulateArgs {
     }
 
     /// The fleet to invent.
-    pub fn shape(&self) -> Shape {
+    pub(crate) fn shape(&self) -> Shape {
         let Self { members, clusters, groups, load, .. } = *self;
         Shape { members, clusters, groups, load }
     }
 
     /// What happens to it.
-    pub fn change(&self) -> Change {
+    pub(crate) fn change(&self) -> Change {
         match (self.leave, self.join) {
             (Some(members), _) => Change::Leave(members),
             (None, Some(members)) => Change::Join(members),

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(100_000);
 
 /// A simulation that leads nowhere.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub(crate) enum SimulationError {
     /// All members would leave.
     #[error(
         "{leave} members cannot leave: the fleet has {members}, and one must stay; fix: --leave {} at most, or more --members",
@@ -57,7 +57,7 @@ pub enum Error {
 
 /// The fleet and its coordinator.
 #[derive(Debug)]
-pub struct Fleet {
+pub(crate) struct Fleet {
     world: World,
     coordinator: Coordinator,
     clusters: BTreeSet<ClusterName>,
@@ -83,7 +83,7 @@ struct Held {
 
 impl Fleet {
     /// A fleet whose members have all joined.
-    pub fn new(scenario: Scenario) -> Self {
+    pub(crate) fn new(scenario: Scenario) -> Self {
         let now = Moment::from_origin(Duration::from_secs(60));
         let mut fleet = Self {
             world: World::default(),
@@ -120,11 +120,11 @@ impl Fleet {
     ///
     /// # Errors
     /// When there is nobody to decide for, or no end of it.
-    pub fn settle(&mut self) -> Result<Duration, Error> {
+    pub(crate) fn settle(&mut self) -> Result<Duration, SimulationError> {
         let (started, mut decided) = (self.now, self.now);
         while self.now < decided + QUIET {
             if self.now > started + PATIENCE {
-                return Err(Error::Restless);
+                return Err(SimulationError::Restless);
             }
             if self.round()? {
                 decided = self.now;
@@ -137,14 +137,14 @@ impl Fleet {
     ///
     /// # Errors
     /// When nobody would be left.
-    pub fn change(&mut self, change: Change, seed: u64) -> Result<(), Error> {
+    pub(crate) fn change(&mut self, change: Change, seed: u64) -> Result<(), SimulationError> {
         match change {
             Change::Nothing => {}
             Change::Leave(leave) => {
                 let mut members: Vec<MemberId> = self.world.members().keys().cloned().collect();
                 // With nobody there, settling said so before.
                 if members.len() <= usize::from(leave) {
-                    return Err(Error::NobodyLeft { members: members.len(), leave });
+                    return Err(SimulationError::NobodyLeft { members: members.len(), leave });
                 }
                 fastrand::Rng::with_seed(seed).shuffle(&mut members);
                 self.leavers.extend(members.into_iter().take(leave.into()));
@@ -163,7 +163,7 @@ impl Fleet {
     }
 
     /// How it stands.
-    pub fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> Standing {
         let mut busy: BTreeMap<&MemberId, u64> =
             self.world.members().keys().map(|member| (member, 0)).collect();
         let mut caches = BTreeSet::new();
@@ -188,15 +188,15 @@ impl Fleet {
     }
 
     /// What was counted since it began.
-    pub fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         self.counts
     }
 
     /// One round of decisions, carried out. Says whether there were any.
-    fn round(&mut self) -> Result<bool, Error> {
+    fn round(&mut self) -> Result<bool, SimulationError> {
         self.now = self.now + ROUND;
         let leaving = self.play_members();
-        let me = self.world.members().keys().next().cloned().ok_or(Error::NoMembers)?;
+        let me = self.world.members().keys().next().cloned().ok_or(SimulationError::NoMembers)?;
         let view = View {
             me: &me,
             world: &self.world,

@@ -7,11 +7,11 @@
 //!
 //! Nothing is written to a live fleet: the objects read are changed in memory only.
 
-pub mod args;
-pub mod fleet;
+pub(super) mod args;
+pub(super) mod fleet;
 mod live;
-pub mod report;
-pub mod scenario;
+pub(super) mod report;
+pub(super) mod scenario;
 
 use std::process::ExitCode;
 
@@ -25,7 +25,7 @@ use self::scenario::{Change, Scenario};
 ///
 /// # Errors
 /// When the arguments do not go together, the fleet is no possible one, or the home cluster of a live one cannot be read.
-pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     args.check()?;
     let scenario = match &args.from_live {
         Some(kubeconfig) => {
@@ -46,7 +46,11 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 /// When it does not settle, or would be left without members.
-pub fn play(scenario: Scenario, change: Change, seed: u64) -> Result<Report, fleet::Error> {
+pub(super) fn play(
+    scenario: Scenario,
+    change: Change,
+    seed: u64,
+) -> Result<Report, fleet::SimulationError> {
     let title = scenario.title.clone();
     let mut fleet = Fleet::new(scenario);
     fleet.settle()?;

@@ -9,7 +9,7 @@ use super::scenario::Change;
 /// A fleet, counted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Standing {
+pub(crate) struct Standing {
     /// How many members.
     pub members: usize,
     /// How many clusters.
@@ -26,7 +26,7 @@ pub struct Standing {
 /// What happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Shards that got another owner, each time counted.
     pub moves: u32,
     /// Those that were neither a leaver's nor went to a newcomer: they relieved a member that
@@ -41,7 +41,7 @@ pub struct Counts {
 /// A simulation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub(crate) struct Report {
     /// What fleet it is.
     pub fleet: String,
     /// Draws what was left to chance.
@@ -65,7 +65,7 @@ pub struct Report {
 impl Counts {
     /// What happened after `earlier` was counted.
     #[must_use]
-    pub fn since(self, earlier: Self) -> Self {
+    pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             moves: self.moves - earlier.moves,
             excess: self.excess - earlier.excess,
@@ -77,7 +77,7 @@ impl Counts {
 
 impl Report {
     /// A fleet to which nothing has happened yet.
-    pub fn new(fleet: String, change: Change, seed: u64, before: Standing) -> Self {
+    pub(crate) fn new(fleet: String, change: Change, seed: u64, before: Standing) -> Self {
         let (leave, join) = match change {
             Change::Nothing => (0, 0),
             Change::Leave(members) => (members, 0),

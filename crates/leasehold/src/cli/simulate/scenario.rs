@@ -15,7 +15,7 @@ const HOT_PART: f64 = 0.6;
 
 /// A fleet before anything happens to it.
 #[derive(Clone, Debug, Default)]
-pub struct Scenario {
+pub(crate) struct Scenario {
     /// What it is, for people.
     pub title: String,
     /// Its members.
@@ -28,7 +28,7 @@ pub struct Scenario {
 
 /// What an invented fleet is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub(crate) struct Shape {
     /// How many members, all alike.
     pub members: u16,
     /// How many clusters.
@@ -41,7 +41,7 @@ pub struct Shape {
 
 /// How load is spread over clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Load {
+pub(crate) enum Load {
     /// All alike.
     Uniform,
     /// The second has half of what the first has, the third a third, and so on.
@@ -52,7 +52,7 @@ pub enum Load {
 
 /// What happens to a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub(crate) enum Change {
     /// Nothing: it is only put together.
     Nothing,
     /// So many members leave.
@@ -63,7 +63,7 @@ pub enum Change {
 
 impl Scenario {
     /// Invents a fleet that has just been configured.
-    pub fn invent(shape: &Shape, seed: u64) -> Self {
+    pub(crate) fn invent(shape: &Shape, seed: u64) -> Self {
         let Shape { members, clusters, groups, load } = *shape;
         let groups: Vec<GroupName> = (0..groups).map(|n| name(format!("group-{n}"))).collect();
         let clusters: Vec<ClusterName> =

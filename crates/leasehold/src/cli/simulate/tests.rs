@@ -169,5 +169,5 @@ fn somebody_must_stay() {
         "2 members cannot leave: the fleet has 2, and one must stay; fix: --leave 1 at most, or more --members"
     );
     let nobody = play(Scenario::default(), Change::Nothing, 1).unwrap_err();
-    assert_eq!(nobody, fleet::Error::NoMembers);
+    assert_eq!(nobody, fleet::SimulationError::NoMembers);
 }
