@@ -21,11 +21,15 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 pub mod blogpost;
 #[cfg(feature = "configmonitor")]
 pub mod configmonitor;
+// What several of them share: some of it is idle in a build with few of them.
+#[cfg_attr(not(feature = "default"), allow(dead_code))]
 mod label;
+#[cfg_attr(not(feature = "default"), allow(dead_code))]
 mod refusal;
 #[cfg(feature = "restart-pods")]
 pub mod restartpods;
 #[cfg(any(feature = "configmonitor", feature = "restart-pods"))]
+#[cfg_attr(not(feature = "default"), allow(dead_code))]
 pub mod restarts;
 mod rights;
 #[cfg(feature = "sqs")]

@@ -31,7 +31,6 @@
 
 #![deny(unreachable_pub)]
 
-mod alarms;
 mod assemble;
 mod builtin;
 #[cfg(feature = "cli")]

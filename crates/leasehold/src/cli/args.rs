@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use super::home::HomeArgs;
+
 /// A multi-cluster sharded controller manager for Kubernetes.
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, max_term_width = 100)]
@@ -48,24 +50,6 @@ pub(super) struct RunArgs {
     /// Exit at once when standard input closes: a child must not outlive a parent that was killed.
     #[arg(long, hide = true)]
     pub exit_with_stdin: bool,
-}
-
-/// Which home cluster.
-#[derive(Debug, clap::Args)]
-pub(super) struct HomeArgs {
-    /// Take home cluster and namespace from a manager's configuration file.
-    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
-    pub config: Option<PathBuf>,
-    /// The home cluster's kubeconfig. Default: $KUBECONFIG, else ~/.kube/config.
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// The home cluster's context. Default: the kubeconfig's current one.
-    #[arg(long, value_name = "NAME")]
-    pub context: Option<String>,
-    /// The namespace of Leases, Members and ShardMaps. Default: the configuration file's, else
-    /// leasehold-system.
-    #[arg(long, short, value_name = "NAME")]
-    pub namespace: Option<String>,
 }
 
 /// Arguments of `leasehold status`.

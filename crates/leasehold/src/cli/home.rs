@@ -10,7 +10,6 @@ use kube::Client;
 use sharding::Fleet;
 use sharding::fleet::{self, Objects, assemble};
 
-use super::args::HomeArgs;
 use crate::builtin;
 use crate::clock::SystemClock;
 use crate::config::{Config, Home};
@@ -20,6 +19,24 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 const DEFAULT_NAMESPACE: &str = "leasehold-system";
 const INSTALL: &str =
     "are the definitions installed? `leasehold crds --for home | kubectl apply -f -`";
+
+/// Which home cluster.
+#[derive(Debug, clap::Args)]
+pub(super) struct HomeArgs {
+    /// Take home cluster and namespace from a manager's configuration file.
+    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
+    pub config: Option<PathBuf>,
+    /// The home cluster's kubeconfig. Default: $KUBECONFIG, else ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The home cluster's context. Default: the kubeconfig's current one.
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+    /// The namespace of Leases, Members and ShardMaps. Default: the configuration file's, else
+    /// leasehold-system.
+    #[arg(long, short, value_name = "NAME")]
+    pub namespace: Option<String>,
+}
 
 /// A home cluster and the namespace that one installation uses there.
 pub(super) struct HomeCluster {

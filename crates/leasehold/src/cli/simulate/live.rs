@@ -8,8 +8,7 @@ use sharding::fleet::{LeaseStanding, Objects, assemble};
 use sharding::record::{MapRecord, MemberRecord};
 
 use super::scenario::Scenario;
-use crate::cli::args::HomeArgs;
-use crate::cli::home::HomeCluster;
+use crate::cli::home::{HomeArgs, HomeCluster};
 
 /// Reads the members that live, who has what, and what they say it costs.
 pub(super) async fn read(kubeconfig: &Path, namespace: Option<&str>) -> anyhow::Result<Scenario> {

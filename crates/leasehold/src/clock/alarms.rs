@@ -24,7 +24,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::clock::boottime;
+use super::boottime;
 
 /// All that sleep; an error if the kernel has no timer for us.
 static ALARMS: LazyLock<io::Result<Alarms>> = LazyLock::new(Alarms::start);
@@ -44,7 +44,7 @@ struct Sleepers {
 }
 
 /// Ends when a moment of `CLOCK_BOOTTIME` has come.
-pub(crate) struct Sleeper {
+pub(super) struct Sleeper {
     alarms: &'static Alarms,
     moment: Moment,
     /// Its number, once it is registered.
@@ -56,7 +56,7 @@ impl Sleeper {
     ///
     /// # Errors
     /// If the kernel has given this process no timer.
-    pub(crate) fn until(moment: Moment) -> Result<Self, &'static io::Error> {
+    pub(super) fn until(moment: Moment) -> Result<Self, &'static io::Error> {
         let alarms = ALARMS.as_ref()?;
         Ok(Self { alarms, moment, number: None })
     }
