@@ -26,6 +26,7 @@ use model::range::MAX_BITS;
 use model::{Clock, ClusterName, GroupName, Moment, ShardId, Work, Workload};
 
 use crate::informer::Target;
+use crate::sources::Sources;
 use cache::Store;
 use upstream::Gates;
 
@@ -38,6 +39,7 @@ struct Counters {
     clock: Arc<dyn Clock>,
     slices: RwLock<BTreeMap<(ClusterName, GroupName), Arc<Slices>>>,
     gates: Gates,
+    sources: Sources,
 }
 
 /// The shards of one group in one cluster that are held here. They share handlers and caches.
@@ -78,12 +80,18 @@ pub(crate) struct Busy<'a> {
 impl Meter {
     /// Counters at zero.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(Counters { clock, slices: RwLock::default(), gates: Gates::default() }))
+        let (slices, gates) = (RwLock::default(), Gates::default());
+        Self(Arc::new(Counters { clock, slices, gates, sources: Sources::default() }))
     }
 
     /// The gates before the clusters, which know the clusters that fail.
     pub(crate) fn gates(&self) -> &Gates {
         &self.0.gates
+    }
+
+    /// What the controllers watch, where it is seen what clusters lack.
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.0.sources
     }
 
     /// Begins to count for a shard. What is counted for its group in its cluster is shared with the
@@ -129,7 +137,10 @@ impl Workload for Meter {
     }
 
     fn failing(&self) -> BTreeMap<ClusterName, Arc<str>> {
-        self.0.gates.left_alone(self.0.clock.now()).collect()
+        let mut failing = self.0.sources.lacking();
+        // One that does not answer says nothing of what it has.
+        failing.extend(self.0.gates.left_alone(self.0.clock.now()));
+        failing
     }
 }
 
@@ -266,6 +277,7 @@ mod tests {
             incarnation: 1,
             kind: Kind::of::<k8s_openapi::api::core::v1::ConfigMap>(),
             scope: Scope::default(),
+            form: crate::scope::Form::Whole,
         };
         let (slices, _) = meter.open(&shard("east/g/0/4"));
         for _controller in 0..2 {

@@ -52,6 +52,11 @@ impl Held {
         &self.wanted
     }
 
+    /// The number of the last scope that is wanted.
+    pub(super) fn latest(&self) -> u64 {
+        self.latest
+    }
+
     /// Takes in what is wanted from now on.
     pub(super) fn want(&mut self, filter: RangeFilter, latest: u64) -> Shift {
         let before = std::mem::replace(&mut self.wanted, filter);
