@@ -1,13 +1,12 @@
-//! An event handler: one task per (controller, cluster, watched kind) that turns an informer's events into
-//! keys in the controller's queue.
+//! An event handler: one task per (controller, cluster, source) that turns an informer's events
+//! into keys in the controller's queue.
 //!
 //! Predicates and mappings run here, before anything is queued. A first look, at everything or at a
-//! range that was gained, handlers primary objects, and children whose owner is not there: nobody else
-//! would see that they are left over. What other children and kinds say adds nothing, for the
-//! primary objects are reconciled anyway.
+//! range that was gained, queues primary objects, and the missing owners of children that are left
+//! over. Other children and other kinds add nothing then, because all primary objects are queued.
 //!
-//! A kind that the controller does without is not waited for while the cluster does not have it. When
-//! it comes, everything of it is followed up: the primary objects were reconciled without it.
+//! The controller does not wait for an optional kind while the cluster lacks it. When the kind comes,
+//! all its objects are followed up, because the primary objects were reconciled without it.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

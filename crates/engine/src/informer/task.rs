@@ -329,7 +329,7 @@ impl Task {
         }
     }
 
-    /// Takes in one page. Gives how its request ended.
+    /// Takes in one page. Returns how its request ended.
     async fn page(&mut self, bytes: &Bytes, now: Moment) -> (End, Option<String>) {
         let page = match wire::page(bytes) {
             Ok(page) => page,

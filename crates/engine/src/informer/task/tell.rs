@@ -105,7 +105,7 @@ impl Task {
 }
 
 impl InformerState {
-    /// Sends one event, waiting for room. Gives whether the subscriber is still there.
+    /// Sends one event, waiting for room. Returns whether the subscriber is still there.
     async fn send(&self, subscriber: &mpsc::Sender<Event>, event: Event) -> bool {
         self.queued.fetch_add(1, Ordering::Relaxed);
         let sent = subscriber.send(event).await.is_ok();
