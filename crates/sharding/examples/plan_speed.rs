@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use model::{ClusterName, Epoch, GroupName, MemberId, Moment, ShardId};
 use leasehold_sharding::LeaseTimings;
 use leasehold_sharding::api::{MemberSpec, ShardLoad, ShardPath};
 use leasehold_sharding::coordinator::{Coordinator, View};
@@ -21,6 +20,7 @@ use leasehold_sharding::lease::{LeaseRecord, member_lease_name};
 use leasehold_sharding::planner::{Limits, Place, PlanMember, Proposal, Role, Unit, plan};
 use leasehold_sharding::record::{MapRecord, MemberRecord, Object, Version};
 use leasehold_sharding::world::World;
+use model::{ClusterName, Epoch, GroupName, MemberId, Moment, ShardId};
 
 const MEMBERS: usize = 50;
 const GROUPS: usize = 10;

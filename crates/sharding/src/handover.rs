@@ -30,8 +30,6 @@
 use model::{Epoch, MemberId};
 
 use crate::api::{Phase, ShardEntry, ShardPath};
-#[cfg(feature = "planted")]
-use crate::planted::{self, Planted};
 
 /// One shard of a ShardMap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -126,8 +124,6 @@ impl Entry {
     pub fn assign(&self, to: &MemberId) -> Entry {
         match self {
             Self::Unowned { epoch } => Self::owned_next(to, *epoch),
-            #[cfg(feature = "planted")]
-            _ if planted::is(Planted::SkipDrain) => Self::owned_next(to, self.epoch()),
             _ => self.drain(Some(to)),
         }
     }
@@ -162,10 +158,6 @@ impl Entry {
 
     /// Owned by `owner` after an owner at `epoch`: the only way to an owner.
     fn owned_next(owner: &MemberId, epoch: Epoch) -> Self {
-        #[cfg(feature = "planted")]
-        if planted::is(Planted::KeepEpoch) {
-            return Self::Owned { owner: owner.clone(), epoch };
-        }
         Self::Owned { owner: owner.clone(), epoch: epoch.next() }
     }
 

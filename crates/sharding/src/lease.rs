@@ -23,8 +23,6 @@ use model::{MemberId, Moment};
 use crate::api::MANAGED_BY;
 use crate::config::LeaseTimings;
 use crate::floor::Floor;
-#[cfg(feature = "planted")]
-use crate::planted::{self, Planted};
 use crate::record::Version;
 
 /// The name of the coordinator's Lease.
@@ -98,10 +96,6 @@ pub fn selector() -> String {
 impl LeaseState {
     /// Whether its member can never act again.
     pub fn is_gone(self) -> bool {
-        #[cfg(feature = "planted")]
-        if planted::is(Planted::SkipTakeover) {
-            return self <= Self::Expired;
-        }
         self <= Self::Released
     }
 
@@ -133,13 +127,6 @@ impl LeaseRecord {
     #[must_use]
     pub fn taken_by(&self, holder: &MemberId, duration: Duration) -> Self {
         Self {
-            #[cfg(feature = "planted")]
-            version: if planted::is(Planted::TakeWithoutVersion) {
-                Version::default()
-            } else {
-                self.version.clone()
-            },
-            #[cfg(not(feature = "planted"))]
             version: self.version.clone(),
             transitions: self.transitions.saturating_add(1),
             floor: self.floor.clone(),
@@ -201,10 +188,6 @@ impl ObservedLease {
 
     /// When it may be taken if it stays silent.
     pub fn expires(&self, margin: Duration) -> Moment {
-        #[cfg(feature = "planted")]
-        if planted::is(Planted::NoMargin) {
-            return self.changed + self.record.duration;
-        }
         self.changed + self.record.duration + margin
     }
 

@@ -33,8 +33,8 @@
 //! - by the tests named with it;
 //! - by a model (`tests/model`), in which a checker explores every state that three [`node::Node`]s
 //!   can reach within stated bounds (`every_rule_holds_in_every_state`), with oracles for S1 to S5.
-//!   `cargo xtask model` explores further. That the oracles see what they should is shown by bugs
-//!   planted in this crate, each of which the model finds (`each_planted_bug_is_caught`);
+//!   `cargo xtask model` explores further. `each_planted_bug_is_caught` shows that the oracles
+//!   see what they should: the model finds each bug that it plants around the nodes;
 //! - by simulation (`tests/simulation`) under crashes, pauses, partitions, frozen watches, lost
 //!   answers and drifting clocks, with oracles for S1, S3 and S5 (`chaos`); `tests/it/sharding.rs`
 //!   of the workspace does so over an API server, and `tests/sim` with whole replicas, engine
@@ -120,8 +120,6 @@ pub mod node;
 pub mod outbox;
 pub mod ownership;
 pub mod planner;
-#[cfg(feature = "planted")]
-pub mod planted;
 pub mod problem;
 pub mod protocol;
 pub mod ranges;

@@ -21,8 +21,6 @@ use model::{ClusterName, Epoch, Hold, Holding, MemberId, Moment, OwnedShards, Sh
 
 use crate::api::{AcknowledgedDrain, ShardPath};
 use crate::handover::Entry;
-#[cfg(feature = "planted")]
-use crate::planted::{self, Planted};
 use crate::record::MapRecord;
 
 /// Follows the ShardMaps on behalf of one member.
@@ -179,10 +177,6 @@ impl Drain {
 
     /// Whether the map waits to be told that the drain has ended.
     fn is_to_be_told(self) -> bool {
-        #[cfg(feature = "planted")]
-        if planted::is(Planted::AcknowledgeEarly) && matches!(self, Self::Asked { .. }) {
-            return true;
-        }
         self == Self::Acknowledged { pending: true }
     }
 }

@@ -12,8 +12,6 @@ use model::{ClusterName, Epoch, MemberId, Moment};
 
 use crate::config::LeaseTimings;
 use crate::lease::{self, LeaseState, ObservedLease};
-#[cfg(feature = "planted")]
-use crate::planted::{self, Planted};
 use crate::record::{Event, Kind, MapRecord, MemberRecord, Object, Target};
 
 /// How many deleted ShardMaps are remembered, to be put back as they were.
@@ -194,8 +192,6 @@ impl World {
         self.revision += u64::from(known.is_none() || passed_on.is_some() || floor_changes);
         self.highest_floor = self.highest_floor.max(record.floor.known().unwrap_or_default());
         let alive = passed_on.map_or(now, |known| known.alive);
-        #[cfg(feature = "planted")]
-        let now = if planted::is(Planted::TrustWallClock) { written(&record, now) } else { now };
         self.leases.insert(record.name.clone(), ObservedLease { record, changed: now, alive });
     }
 
@@ -269,13 +265,6 @@ impl Hash for World {
         let Self { changed_maps, highest_floor, listed, revision: _, .. } = self;
         (leases, members, maps, deleted_maps, changed_maps, highest_floor, listed).hash(state);
     }
-}
-
-/// When a Lease says that it was written, as if that were a time on this clock.
-#[cfg(feature = "planted")]
-fn written(record: &lease::LeaseRecord, now: Moment) -> Moment {
-    let seconds = record.acquired.and_then(|time| u64::try_from(time.as_second()).ok());
-    seconds.map_or(now, |s| Moment::from_origin(std::time::Duration::from_secs(s)))
 }
 
 #[cfg(test)]

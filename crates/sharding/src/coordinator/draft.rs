@@ -10,8 +10,6 @@ use super::peers::{Peers, Speech};
 use crate::api::{MAX_SHARDS, ShardPath};
 use crate::handover::{Entry, Facts};
 use crate::planner::Place;
-#[cfg(feature = "planted")]
-use crate::planted::{self, Planted};
 use crate::ranges::Reshape;
 use crate::record::{Kind, MapRecord, Object, Target, Write};
 use crate::world::World;
@@ -299,11 +297,6 @@ impl Draft<'_> {
         }
         match self.base {
             Some(base) if *base == *self.record => None,
-            #[cfg(feature = "planted")]
-            Some(_) if planted::is(Planted::OverwriteMap) => {
-                let version = crate::record::Version::default();
-                Some(Write::Replace(Object::Map(MapRecord { version, ..self.record.into_owned() })))
-            }
             Some(_) => Some(Write::Replace(Object::Map(self.record.into_owned()))),
             None if self.record.entries.is_empty() => None,
             None => Some(Write::Create(Object::Map(self.record.into_owned()))),

@@ -15,10 +15,10 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-use model::{GroupName, GroupScope, GroupTraits, MemberId};
 use leasehold_sharding::planner::{Limits, Place, PlanMember, Reason, Role, Unit, plan};
 use leasehold_sharding::ranges::{self, Reshape, Situation};
 use leasehold_sharding::weight::BASE;
+use model::{GroupName, GroupScope, GroupTraits, MemberId};
 
 const LINE: &str = "---\n";
 

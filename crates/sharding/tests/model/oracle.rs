@@ -3,10 +3,10 @@
 
 use std::fmt;
 
-use model::MemberId;
 use leasehold_sharding::handover::Entry;
 use leasehold_sharding::lease::{self, LeaseRecord};
 use leasehold_sharding::record::{MapRecord, MemberRecord, Object};
+use model::MemberId;
 
 use crate::process::Process;
 use crate::store::{Commit, Store};

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use model::MemberId;
 use leasehold_sharding::lease::{self, LeaseRecord};
 use leasehold_sharding::record::{Event, Kind, Object, Outcome, Target, Version, Write};
+use model::MemberId;
 
 /// The first resourceVersion. All have this many digits, by which the canonical form of a state
 /// tells them from other texts.

@@ -10,12 +10,13 @@ use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use model::{MemberId, ShardId};
 use leasehold_sharding::node::Input;
 use leasehold_sharding::record::{Event, Kind, Object, Outcome, Target, Write};
+use model::{MemberId, ShardId};
 
 use crate::canonical::{Canonical, ORIGIN_S};
 use crate::oracle::{self, Milestone, Rule};
+use crate::planted::Wrapper;
 use crate::process::{KINDS, LONGEST, Process, Watch};
 use crate::store::{self, Commit, Store};
 
@@ -28,6 +29,7 @@ pub const MEMBERS: usize = 3;
 #[derive(Clone, Debug)]
 pub struct State {
     pub store: Arc<Store>,
+    pub wrapper: Wrapper,
     pub seats: [Seat; MEMBERS],
     /// Members whose clocks have yet to show the next tick, the next one first.
     pub round: VecDeque<usize>,
@@ -121,9 +123,10 @@ pub enum Action {
 
 impl State {
     /// A state to begin from, and how much may still happen to it.
-    pub fn new(beginning: Beginning, disturbances: u8) -> Self {
+    pub fn new(beginning: Beginning, disturbances: u8, wrapper: Wrapper) -> Self {
         let mut state = Self {
             store: Arc::default(),
+            wrapper,
             seats: [Seat::Empty, Seat::Empty, Seat::Empty],
             round: VecDeque::new(),
             prompt: VecDeque::new(),
@@ -227,7 +230,7 @@ impl State {
     fn start(&mut self) {
         let ticks = self.processes().map(|process| process.ticks).min().unwrap_or_default();
         let number = self.seats.iter().take_while(|seat| !matches!(seat, Seat::Empty)).count();
-        self.seats[number] = Seat::Taken(Arc::new(Process::start(number, ticks)));
+        self.seats[number] = Seat::Taken(Arc::new(Process::start(number, ticks, self.wrapper)));
         let lists = KINDS.map(|kind| Input::Event(self.store.list(kind)));
         self.tell(number, lists);
     }
@@ -351,7 +354,7 @@ impl State {
 
     /// The store carries out a write, the oracles look at it, the watches tell of it.
     fn write(&mut self, write: Write) -> Outcome {
-        let (outcome, commit) = Arc::make_mut(&mut self.store).write(write);
+        let (outcome, commit) = self.wrapper.write(Arc::make_mut(&mut self.store), write);
         if let Some(commit) = commit {
             self.judge(&commit);
             let kind = commit.before.as_ref().or(commit.after.as_ref()).map(Object::target);
@@ -422,14 +425,15 @@ impl State {
 
     /// What tells this state from others.
     pub fn canonical(&self) -> Vec<u64> {
-        let Self { store, seats, round, prompt, delayed, answers, disturbances, broken, reached } =
-            self;
+        let Self { store, seats, round, prompt, delayed, answers, disturbances, .. } = self;
+        let Self { wrapper: _, broken, reached, .. } = self;
         let mut form = Canonical::default();
         let slowest = self.processes().map(|process| process.ticks).min().unwrap_or_default();
         for seat in seats {
             std::mem::discriminant(seat).hash(&mut form);
             if let Some(process) = seat.process() {
-                let Process { node, ticks, pause, born, running, watches, missed } = process;
+                let Process { node, ticks, pause, born, running, watches, missed, wrapper: _ } =
+                    process;
                 form.set_now(ORIGIN_S + ticks);
                 (node, ticks - slowest, pause, born, running, watches, missed).hash(&mut form);
             }

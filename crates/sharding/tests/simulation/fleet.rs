@@ -8,11 +8,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
-use model::{ClusterName, Epoch, Hold, MemberId, Purpose, ShardId, Work};
 use leasehold_sharding::node::{Input, Node};
 use leasehold_sharding::protocol::Versions;
 use leasehold_sharding::record::{Kind, Outcome, Target, Write};
 use leasehold_sharding::{Config, LeaseTimings};
+use model::{ClusterName, Epoch, Hold, MemberId, Purpose, ShardId, Work};
 
 use self::clock::{DriftingClock, Heat};
 use crate::oracle::Oracle;

@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ClusterName, Epoch, GroupName, MemberId, ShardId};
 use leasehold_sharding::handover::Entry;
 use leasehold_sharding::lease;
 use leasehold_sharding::protocol::Versions;
 use leasehold_sharding::record::{MapRecord, Object};
+use model::{ClusterName, Epoch, GroupName, MemberId, ShardId};
 
 use crate::server::Commit;
 
