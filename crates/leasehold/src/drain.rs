@@ -12,11 +12,10 @@ use anyhow::Context as _;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use sharding::Fleet;
 use sharding::api::{Member, MemberState};
-use sharding::fleet::{FleetMember, LeaseStanding};
 
 use crate::args::DrainArgs;
+use crate::fleet::{Fleet, FleetMember, LeaseStanding};
 use crate::home::{self, HomeCluster};
 
 /// How often the fleet is looked at while a drain is awaited.

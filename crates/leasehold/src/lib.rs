@@ -26,6 +26,7 @@ pub mod crds;
 pub mod demo;
 pub mod drain;
 mod error;
+pub mod fleet;
 mod home;
 mod inside;
 #[cfg(feature = "embedded")]

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use model::{MemberId, ShardId};
-use sharding::fleet::{LeaseStanding, Objects, assemble};
 use sharding::record::{MapRecord, MemberRecord};
 
 use super::scenario::Scenario;
 use crate::args::HomeArgs;
+use crate::fleet::{LeaseStanding, Objects, assemble};
 use crate::home::HomeCluster;
 
 /// Reads the members that live, who has what, and what they say it costs.

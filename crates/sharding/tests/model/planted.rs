@@ -7,10 +7,11 @@
 use std::time::Duration;
 
 use leasehold_sharding::LeaseTimings;
+use leasehold_sharding::api::ObjectVersion;
 use leasehold_sharding::handover::Entry;
 use leasehold_sharding::lease::{self, LeaseRecord};
 use leasehold_sharding::node::Input;
-use leasehold_sharding::record::{Event, MapRecord, Object, Outcome, Version, Write};
+use leasehold_sharding::record::{MapRecord, Object, Observation, Write, WriteOutcome};
 use model::{Epoch, Moment};
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -64,7 +65,9 @@ impl Wrapper {
     /// When the member takes an input to have happened.
     pub fn time_of(self, input: &Input, now: Moment) -> Moment {
         match input {
-            Input::Event(Event::Applied(Object::Lease(lease))) if self.has(Bug::TrustWallClock) => {
+            Input::Observed(Observation::Applied(Object::Lease(lease)))
+                if self.has(Bug::TrustWallClock) =>
+            {
                 written(lease).unwrap_or(now)
             }
             _ => now,
@@ -79,23 +82,23 @@ impl Wrapper {
                 lease.acquired = jiff::Timestamp::from_second(wall_s).ok();
             }
             (Some(Bug::TakeWithoutVersion), Object::Lease(lease)) if is_takeover(lease) => {
-                lease.version = Version::default();
+                lease.version = ObjectVersion::default();
             }
-            (Some(Bug::OverwriteMap), Object::Map(map)) => map.version = Version::default(),
+            (Some(Bug::OverwriteMap), Object::Map(map)) => map.version = ObjectVersion::default(),
             (Some(Bug::SkipDrain), Object::Map(map)) => skip_drains(map),
             _ => {}
         }
     }
 
     /// What the store makes of a write.
-    pub fn write(self, store: &mut Store, mut write: Write) -> (Outcome, Option<Commit>) {
+    pub fn write(self, store: &mut Store, mut write: Write) -> (WriteOutcome, Option<Commit>) {
         let before = store.objects.get(&write.target());
         match (&mut write, before) {
             (Write::Replace(Object::Lease(lease)), Some(held))
                 if self.has(Bug::SkipTakeover) && is_takeover(lease) =>
             {
                 lease.version = after(held.version());
-                return (Outcome::Done(Some(Object::Lease(lease.clone()))), None);
+                return (WriteOutcome::Done(Some(Object::Lease(lease.clone()))), None);
             }
             (Write::Replace(Object::Map(map)), Some(Object::Map(held)))
                 if self.has(Bug::KeepEpoch) =>
@@ -126,9 +129,9 @@ fn is_takeover(lease: &LeaseRecord) -> bool {
 }
 
 /// The version that follows.
-fn after(version: &Version) -> Version {
+fn after(version: &ObjectVersion) -> ObjectVersion {
     let resource = version.resource.parse::<u64>().expect("the store counts versions") + 1;
-    Version { uid: version.uid.clone(), resource: resource.to_string() }
+    ObjectVersion { uid: version.uid.clone(), resource: resource.to_string() }
 }
 
 /// When a Lease says that it was written, as if that were a time on the reader's clock.

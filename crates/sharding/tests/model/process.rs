@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use leasehold_sharding::node::{Input, Node};
-use leasehold_sharding::record::{Event, Kind, Write};
+use leasehold_sharding::record::{Kind, Observation, Write};
 use leasehold_sharding::{Config, LeaseTimings};
 use model::{Epoch, Hold, MemberId, Moment, Purpose, ShardId};
 
@@ -42,7 +42,7 @@ pub struct Process {
     pub running: BTreeMap<ShardId, Epoch>,
     pub watches: BTreeMap<Kind, Watch>,
     /// What was told while it was paused.
-    pub missed: BTreeMap<Kind, VecDeque<Event>>,
+    pub missed: BTreeMap<Kind, VecDeque<Observation>>,
 }
 
 /// A stream of events.
@@ -51,7 +51,7 @@ pub enum Watch {
     /// Each event is told at once.
     Live,
     /// Events wait, and are told in order, at any time within that many ticks.
-    Stalled(u8, VecDeque<Event>),
+    Stalled(u8, VecDeque<Observation>),
 }
 
 impl Process {
@@ -132,7 +132,7 @@ impl Process {
 
     /// Puts an event into a stalled watch, or gives it back for a live one. A paused process reads
     /// no watch.
-    pub fn queue(&mut self, kind: Kind, event: Event) -> Option<Event> {
+    pub fn queue(&mut self, kind: Kind, event: Observation) -> Option<Observation> {
         let watch = self.watches.get_mut(&kind).expect("every kind is watched");
         let queue = match watch {
             Watch::Stalled(_, queue) => queue,
@@ -148,7 +148,7 @@ impl Process {
 
     /// Its clock shows the next tick. Says whether a pause ends with it, and gives the events of
     /// watches whose stall does.
-    pub fn tick(&mut self) -> (bool, Vec<(Kind, Event)>) {
+    pub fn tick(&mut self) -> (bool, Vec<(Kind, Observation)>) {
         self.ticks += 1;
         let mut overdue = Vec::new();
         for (kind, watch) in &mut self.watches {
@@ -199,12 +199,12 @@ fn moment(ticks: u64) -> Moment {
 }
 
 /// Keeps the last event of each object, in the order of names, as a list would tell it.
-fn merge(queue: &mut VecDeque<Event>) {
-    let subject = |event: &Event| match event {
-        Event::Applied(object) | Event::Deleted(object) => Some(object.target()),
-        Event::Listed(..) => None,
+fn merge(queue: &mut VecDeque<Observation>) {
+    let subject = |event: &Observation| match event {
+        Observation::Applied(object) | Observation::Deleted(object) => Some(object.target()),
+        Observation::Listed(..) => None,
     };
-    let mut events: Vec<Event> = std::mem::take(queue).into();
+    let mut events: Vec<Observation> = std::mem::take(queue).into();
     events.reverse();
     events.sort_by_key(subject);
     events.dedup_by_key(|event| subject(event));
