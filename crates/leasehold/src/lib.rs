@@ -39,6 +39,8 @@ pub mod clock;
 pub mod config;
 pub mod crds;
 mod error;
+#[cfg(feature = "cli")]
+pub mod fleet;
 mod inside;
 pub mod journal;
 #[cfg(feature = "embedded")]

@@ -7,9 +7,9 @@ mod skew;
 use model::Epoch;
 
 use super::*;
-use crate::api::{AcknowledgedDrain, MemberSpec, MemberState};
+use crate::api::{AcknowledgedDrain, MemberSpec, MemberState, ObjectVersion};
 use crate::handover::Entry;
-use crate::record::{Kind, MemberRecord, Target, Version};
+use crate::record::{Kind, MemberRecord, Target};
 
 /// A world under construction, and the coordinator `m-0` that looks at it.
 struct Scene {
@@ -67,7 +67,7 @@ impl Scene {
 
     fn apply(&mut self, mut object: Object) {
         self.revision += 1;
-        let version = Version { uid: "u".into(), resource: self.revision.to_string() };
+        let version = ObjectVersion { uid: "u".into(), resource: self.revision.to_string() };
         object.set_version(version);
         self.world.apply(object, self.now);
     }
@@ -87,7 +87,7 @@ impl Scene {
     fn member(&mut self, member: &str, change: impl Fn(&mut MemberSpec)) {
         let mut spec = MemberSpec::new(member, vec!["g".parse().unwrap()]);
         change(&mut spec);
-        let version = Version::default();
+        let version = ObjectVersion::default();
         self.apply(Object::Member(MemberRecord { id: id(member), version, spec }));
     }
 
@@ -168,8 +168,8 @@ fn a_fleet_that_begins_waits_a_moment_for_its_members() {
     scene.now = Moment::from_origin(Duration::from_secs(1));
     scene.renew("m-0");
     let plan = scene.plan();
-    assert_eq!((plan.writes.len(), plan.wake), (0, Some(scene.now + SETTLE)));
-    scene.pass(SETTLE);
+    assert_eq!((plan.writes.len(), plan.wake), (0, Some(scene.now + START_WAIT)));
+    scene.pass(START_WAIT);
     scene.check(&["create east v: g/0/1 m-0@1"]);
 }
 

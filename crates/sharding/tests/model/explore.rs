@@ -1,10 +1,9 @@
 //! The model, as the checker explores it: which actions each state allows, and what must hold.
 
-#[cfg(feature = "planted")]
-use leasehold_sharding::planted::{self, Planted};
 use stateright::{Model, Property};
 
 use crate::oracle::{Milestone, Rule};
+use crate::planted::{Bug, Wrapper};
 use crate::process::{KINDS, Watch};
 use crate::system::{Action, Beginning, MEMBERS, Seat, State};
 
@@ -15,20 +14,14 @@ pub struct Fleet {
     /// How many disturbances there may be in all: starts, departures, crashes, pauses, stalled
     /// watches, delayed writes, delayed answers.
     pub disturbances: u8,
-    /// A bug in what the members run.
-    #[cfg(feature = "planted")]
-    pub bug: Option<Planted>,
+    /// A bug around each member.
+    pub bug: Option<Bug>,
 }
 
 impl Fleet {
     /// A fleet without bugs.
     pub fn new(beginning: Beginning, disturbances: u8) -> Self {
-        Self {
-            beginning,
-            disturbances,
-            #[cfg(feature = "planted")]
-            bug: None,
-        }
+        Self { beginning, disturbances, bug: None }
     }
 }
 
@@ -37,9 +30,7 @@ impl Model for Fleet {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        #[cfg(feature = "planted")]
-        planted::plant(self.bug);
-        vec![State::new(self.beginning, self.disturbances)]
+        vec![State::new(self.beginning, self.disturbances, Wrapper(self.bug))]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -59,8 +50,6 @@ impl Model for Fleet {
     }
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
-        #[cfg(feature = "planted")]
-        planted::plant(self.bug);
         let mut next = state.clone();
         next.apply(action);
         Some(next)

@@ -25,7 +25,6 @@
 mod canonical;
 mod explore;
 mod oracle;
-#[cfg(feature = "planted")]
 mod planted;
 mod process;
 mod store;

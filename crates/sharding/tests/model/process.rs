@@ -5,16 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use leasehold_sharding::node::{Input, Node};
-use leasehold_sharding::record::{Event, Kind, Write};
+use leasehold_sharding::record::{Kind, Observation, Write};
 use leasehold_sharding::{Config, LeaseTimings};
-#[cfg(feature = "planted")]
-use leasehold_sharding::{
-    planted::{self, Planted},
-    record::Object,
-};
 use model::{Epoch, Hold, MemberId, Moment, Purpose, ShardId};
 
 use crate::canonical::ORIGIN_S;
+use crate::planted::Wrapper;
 
 /// The timings, a tick being a second: a member may act for 4 ticks after it sent its last renewal,
 /// its Lease may be taken 6 ticks after that was seen, and counts as late after 2 and a half.
@@ -35,6 +31,7 @@ const GROUPS: [&str; 2] = ["g", "h"];
 #[derive(Clone, Debug)]
 pub struct Process {
     pub node: Node,
+    pub wrapper: Wrapper,
     /// How its clock stands.
     pub ticks: u64,
     /// It does nothing, for that many ticks at most, and its clock runs on.
@@ -45,7 +42,7 @@ pub struct Process {
     pub running: BTreeMap<ShardId, Epoch>,
     pub watches: BTreeMap<Kind, Watch>,
     /// What was told while it was paused.
-    pub missed: BTreeMap<Kind, VecDeque<Event>>,
+    pub missed: BTreeMap<Kind, VecDeque<Observation>>,
 }
 
 /// A stream of events.
@@ -54,15 +51,15 @@ pub enum Watch {
     /// Each event is told at once.
     Live,
     /// Events wait, and are told in order, at any time within that many ticks.
-    Stalled(u8, VecDeque<Event>),
+    Stalled(u8, VecDeque<Observation>),
 }
 
 impl Process {
     /// The member of that number, as its process starts.
-    pub fn start(number: usize, ticks: u64) -> Self {
+    pub fn start(number: usize, ticks: u64, wrapper: Wrapper) -> Self {
         let groups = GROUPS.iter().map(|group| group.parse().expect("a name")).collect();
         let config = Config {
-            lease: TIMINGS,
+            lease: wrapper.timings(),
             drain_timeout: Duration::from_secs(2),
             ..Config::new(&format!("m{number}"), groups, number as u64)
         };
@@ -73,6 +70,7 @@ impl Process {
         Self {
             born: node.id().clone(),
             node,
+            wrapper,
             ticks,
             pause: None,
             running: BTreeMap::new(),
@@ -90,13 +88,17 @@ impl Process {
     pub fn take_in(&mut self, inputs: impl IntoIterator<Item = Input>) -> Vec<Write> {
         let now = self.now();
         for input in inputs {
-            self.node.handle(input, now);
+            let time = self.wrapper.time_of(&input, now);
+            self.node.handle(input, time);
         }
         let mut writes = Vec::new();
         loop {
-            writes.extend(self.node.step(now).writes);
-            #[cfg(feature = "planted")]
-            self.stamp(&mut writes);
+            let wall_s = self.wall_s();
+            let sent = self.node.step(now).writes.into_iter().map(|mut write| {
+                self.wrapper.send(&mut write, wall_s);
+                write
+            });
+            writes.extend(sent);
             let drained = self.run_engine();
             if drained.is_empty() {
                 return writes;
@@ -110,11 +112,7 @@ impl Process {
     /// Whether something of the shard may take effect now. A paused process acts on by what is
     /// under way, until its validity ends: no request outlives that.
     pub fn acts_on(&self, shard: &ShardId) -> bool {
-        #[cfg(feature = "planted")]
-        if planted::is(Planted::FenceAtDispatchOnly) {
-            return self.running.contains_key(shard);
-        }
-        self.running.contains_key(shard) && self.is_valid()
+        self.running.contains_key(shard) && (self.wrapper.writes_unfenced() || self.is_valid())
     }
 
     /// Whether it may act at all, by its own clock.
@@ -134,7 +132,7 @@ impl Process {
 
     /// Puts an event into a stalled watch, or gives it back for a live one. A paused process reads
     /// no watch.
-    pub fn queue(&mut self, kind: Kind, event: Event) -> Option<Event> {
+    pub fn queue(&mut self, kind: Kind, event: Observation) -> Option<Observation> {
         let watch = self.watches.get_mut(&kind).expect("every kind is watched");
         let queue = match watch {
             Watch::Stalled(_, queue) => queue,
@@ -150,7 +148,7 @@ impl Process {
 
     /// Its clock shows the next tick. Says whether a pause ends with it, and gives the events of
     /// watches whose stall does.
-    pub fn tick(&mut self) -> (bool, Vec<(Kind, Event)>) {
+    pub fn tick(&mut self) -> (bool, Vec<(Kind, Observation)>) {
         self.ticks += 1;
         let mut overdue = Vec::new();
         for (kind, watch) in &mut self.watches {
@@ -165,19 +163,10 @@ impl Process {
         (self.pause == Some(0), overdue)
     }
 
-    /// Writes the time into Leases, as the shell does, for a bug that reads it: each member's wall
-    /// clock goes ten seconds after that of the one before.
-    #[cfg(feature = "planted")]
-    fn stamp(&self, writes: &mut [Write]) {
+    /// The time by its wall clock, in seconds: ten behind that of the member before it.
+    fn wall_s(&self) -> i64 {
         let behind = self.born.as_str()[1..2].parse::<u64>().expect("a number") * 10;
-        let wall_s = (ORIGIN_S + self.ticks - behind).cast_signed();
-        for write in writes.iter_mut().filter(|_| planted::is(Planted::TrustWallClock)) {
-            if let Write::Create(Object::Lease(lease)) | Write::Replace(Object::Lease(lease)) =
-                write
-            {
-                lease.acquired = jiff::Timestamp::from_second(wall_s).ok();
-            }
-        }
+        (ORIGIN_S + self.ticks - behind).cast_signed()
     }
 
     /// Cancels what may not run, starts all that may, and says which drains are done.
@@ -187,19 +176,17 @@ impl Process {
         let may = |shard: &ShardId, epoch, purpose| {
             owned.permit(shard, epoch, purpose, published.valid_until, now).is_ok()
         };
-        #[cfg(feature = "planted")]
-        let may = |shard: &ShardId, epoch, purpose| {
-            let late = planted::is(Planted::FenceAtDispatchOnly) && purpose == Purpose::Write;
-            late || may(shard, epoch, purpose)
-        };
-        self.running.retain(|shard, epoch| may(shard, *epoch, Purpose::Write));
+        let wrapper = self.wrapper;
+        let runs_on = wrapper.writes_unfenced() || wrapper.acknowledges_early();
+        self.running.retain(|shard, epoch| runs_on || may(shard, *epoch, Purpose::Write));
         let mut drained = Vec::new();
         for (shard, held) in &owned.holdings {
             if may(shard, held.epoch, Purpose::Dispatch) {
                 self.running.insert(shard.clone(), held.epoch);
             }
             let drains = matches!(held.hold, Hold::Draining { .. });
-            if drains && !self.running.contains_key(shard) {
+            let runs = self.running.contains_key(shard) && !wrapper.acknowledges_early();
+            if drains && !runs {
                 drained.push((shard.clone(), held.epoch));
             }
         }
@@ -212,12 +199,12 @@ fn moment(ticks: u64) -> Moment {
 }
 
 /// Keeps the last event of each object, in the order of names, as a list would tell it.
-fn merge(queue: &mut VecDeque<Event>) {
-    let subject = |event: &Event| match event {
-        Event::Applied(object) | Event::Deleted(object) => Some(object.target()),
-        Event::Listed(..) => None,
+fn merge(queue: &mut VecDeque<Observation>) {
+    let subject = |event: &Observation| match event {
+        Observation::Applied(object) | Observation::Deleted(object) => Some(object.target()),
+        Observation::Listed(..) => None,
     };
-    let mut events: Vec<Event> = std::mem::take(queue).into();
+    let mut events: Vec<Observation> = std::mem::take(queue).into();
     events.reverse();
     events.sort_by_key(subject);
     events.dedup_by_key(|event| subject(event));

@@ -11,11 +11,12 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use leasehold_sharding::node::Input;
-use leasehold_sharding::record::{Event, Kind, Object, Outcome, Target, Write};
+use leasehold_sharding::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
 use model::{MemberId, ShardId};
 
 use crate::canonical::{Canonical, ORIGIN_S};
 use crate::oracle::{self, Milestone, Rule};
+use crate::planted::Wrapper;
 use crate::process::{KINDS, LONGEST, Process, Watch};
 use crate::store::{self, Commit, Store};
 
@@ -28,6 +29,7 @@ pub const MEMBERS: usize = 3;
 #[derive(Clone, Debug)]
 pub struct State {
     pub store: Arc<Store>,
+    pub wrapper: Wrapper,
     pub seats: [Seat; MEMBERS],
     /// Members whose clocks have yet to show the next tick, the next one first.
     pub round: VecDeque<usize>,
@@ -36,7 +38,7 @@ pub struct State {
     /// Writes that may reach the store at any time.
     pub delayed: Vec<Delayed>,
     /// Answers that may arrive at any time before their member's next tick.
-    pub answers: Vec<(usize, Target, Outcome)>,
+    pub answers: Vec<(usize, Target, WriteOutcome)>,
     /// Disturbances that may still happen.
     pub disturbances: u8,
     pub broken: Option<Rule>,
@@ -68,8 +70,8 @@ pub enum Seat {
 #[derive(Clone, Debug, Hash)]
 pub enum Message {
     Request(usize, Write),
-    Answer(usize, Target, Outcome),
-    Event(usize, Kind, Event),
+    Answer(usize, Target, WriteOutcome),
+    Observation(usize, Kind, Observation),
 }
 
 /// A write in the network.
@@ -121,9 +123,10 @@ pub enum Action {
 
 impl State {
     /// A state to begin from, and how much may still happen to it.
-    pub fn new(beginning: Beginning, disturbances: u8) -> Self {
+    pub fn new(beginning: Beginning, disturbances: u8, wrapper: Wrapper) -> Self {
         let mut state = Self {
             store: Arc::default(),
+            wrapper,
             seats: [Seat::Empty, Seat::Empty, Seat::Empty],
             round: VecDeque::new(),
             prompt: VecDeque::new(),
@@ -219,7 +222,7 @@ impl State {
                 None => self.next_tick(),
             }
         }
-        // Versions never return: what cannot be carried out now never will be.
+        // ProtocolVersions never return: what cannot be carried out now never will be.
         let store = &self.store;
         self.delayed.retain(|write| write.is_awaited || store.may_accept(&write.write));
     }
@@ -227,8 +230,8 @@ impl State {
     fn start(&mut self) {
         let ticks = self.processes().map(|process| process.ticks).min().unwrap_or_default();
         let number = self.seats.iter().take_while(|seat| !matches!(seat, Seat::Empty)).count();
-        self.seats[number] = Seat::Taken(Arc::new(Process::start(number, ticks)));
-        let lists = KINDS.map(|kind| Input::Event(self.store.list(kind)));
+        self.seats[number] = Seat::Taken(Arc::new(Process::start(number, ticks, self.wrapper)));
+        let lists = KINDS.map(|kind| Input::Observed(self.store.list(kind)));
         self.tell(number, lists);
     }
 
@@ -255,7 +258,8 @@ impl State {
         }
         let process = self.process_mut(member);
         let (pause_ends, overdue) = process.tick();
-        let overdue = overdue.into_iter().map(|(kind, event)| Message::Event(member, kind, event));
+        let overdue =
+            overdue.into_iter().map(|(kind, event)| Message::Observation(member, kind, event));
         self.prompt.extend(overdue);
         if pause_ends {
             self.resume(member, None);
@@ -278,7 +282,7 @@ impl State {
         let process = self.process_mut(member);
         let now = process.now();
         for target in failed {
-            process.node.handle(Input::Completed(target, Outcome::Failed), now);
+            process.node.handle(Input::Completed(target, WriteOutcome::Failed), now);
         }
     }
 
@@ -292,7 +296,7 @@ impl State {
             Some(Message::Answer(to, target, outcome)) => {
                 self.tell(to, [Input::Completed(target, outcome)]);
             }
-            Some(Message::Event(to, kind, event)) => self.tell_event(to, kind, event),
+            Some(Message::Observation(to, kind, event)) => self.tell_event(to, kind, event),
             None => {}
         }
     }
@@ -333,7 +337,8 @@ impl State {
         let missed = std::mem::take(&mut process.missed);
         self.tell(member, first);
         for (kind, events) in missed {
-            self.prompt.extend(events.into_iter().map(|event| Message::Event(member, kind, event)));
+            self.prompt
+                .extend(events.into_iter().map(|event| Message::Observation(member, kind, event)));
         }
     }
 
@@ -342,22 +347,22 @@ impl State {
         let Some(watch @ Watch::Stalled(..)) = watch else { return };
         let Watch::Stalled(_, queue) = watch else { return };
         let told = if kind == Kind::Map { 1 } else { queue.len() };
-        let events: Vec<Event> = queue.drain(..told).collect();
+        let events: Vec<Observation> = queue.drain(..told).collect();
         if queue.is_empty() {
             *watch = Watch::Live;
         }
-        self.tell(member, events.into_iter().map(Input::Event));
+        self.tell(member, events.into_iter().map(Input::Observed));
     }
 
     /// The store carries out a write, the oracles look at it, the watches tell of it.
-    fn write(&mut self, write: Write) -> Outcome {
-        let (outcome, commit) = Arc::make_mut(&mut self.store).write(write);
+    fn write(&mut self, write: Write) -> WriteOutcome {
+        let (outcome, commit) = self.wrapper.write(Arc::make_mut(&mut self.store), write);
         if let Some(commit) = commit {
             self.judge(&commit);
             let kind = commit.before.as_ref().or(commit.after.as_ref()).map(Object::target);
             for to in 0..MEMBERS {
                 if let (Some(target), Some(event)) = (&kind, store::event(&commit)) {
-                    self.prompt.push_back(Message::Event(to, target.kind, event));
+                    self.prompt.push_back(Message::Observation(to, target.kind, event));
                 }
             }
         }
@@ -372,11 +377,11 @@ impl State {
         self.reached = self.reached.or(reached);
     }
 
-    fn tell_event(&mut self, to: usize, kind: Kind, event: Event) {
+    fn tell_event(&mut self, to: usize, kind: Kind, event: Observation) {
         if self.seats[to].process().is_some()
             && let Some(event) = self.process_mut(to).queue(kind, event)
         {
-            self.tell(to, [Input::Event(event)]);
+            self.tell(to, [Input::Observed(event)]);
         }
     }
 
@@ -422,14 +427,15 @@ impl State {
 
     /// What tells this state from others.
     pub fn canonical(&self) -> Vec<u64> {
-        let Self { store, seats, round, prompt, delayed, answers, disturbances, broken, reached } =
-            self;
+        let Self { store, seats, round, prompt, delayed, answers, disturbances, .. } = self;
+        let Self { wrapper: _, broken, reached, .. } = self;
         let mut form = Canonical::default();
         let slowest = self.processes().map(|process| process.ticks).min().unwrap_or_default();
         for seat in seats {
             std::mem::discriminant(seat).hash(&mut form);
             if let Some(process) = seat.process() {
-                let Process { node, ticks, pause, born, running, watches, missed } = process;
+                let Process { node, ticks, pause, born, running, watches, missed, wrapper: _ } =
+                    process;
                 form.set_now(ORIGIN_S + ticks);
                 (node, ticks - slowest, pause, born, running, watches, missed).hash(&mut form);
             }

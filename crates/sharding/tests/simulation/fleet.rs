@@ -8,9 +8,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
+use leasehold_sharding::ProtocolVersions;
 use leasehold_sharding::node::{Input, Node};
-use leasehold_sharding::protocol::Versions;
-use leasehold_sharding::record::{Kind, Outcome, Target, Write};
+use leasehold_sharding::record::{Kind, Target, Write, WriteOutcome};
 use leasehold_sharding::{Config, LeaseTimings};
 use model::{ClusterName, Epoch, Hold, MemberId, Purpose, ShardId, Work};
 
@@ -64,7 +64,7 @@ pub struct Fleet {
     pub server: Server,
     pub oracle: Oracle,
     /// What the next replica to start speaks.
-    pub speaks: Versions,
+    pub speaks: ProtocolVersions,
     network: Network,
     rng: fastrand::Rng,
     now_us: u64,
@@ -79,13 +79,13 @@ pub struct Fleet {
 struct Replica {
     node: Node,
     clock: DriftingClock,
-    speaks: Versions,
+    speaks: ProtocolVersions,
     gone: bool,
     paused_until: u64,
     cut_off_until: u64,
     frozen_until: u64,
     watched: usize,
-    requests: BTreeMap<u64, (Target, Outcome)>,
+    requests: BTreeMap<u64, (Target, WriteOutcome)>,
     running: BTreeMap<ShardId, Run>,
     planned_step: u64,
 }
@@ -103,7 +103,7 @@ impl Fleet {
         let mut fleet = Self {
             server: Server::default(),
             oracle: Oracle::default(),
-            speaks: Versions::SPOKEN,
+            speaks: ProtocolVersions::SPOKEN,
             network,
             rng: fastrand::Rng::with_seed(seed),
             now_us: 0,
@@ -196,7 +196,7 @@ impl Fleet {
     }
 
     /// The next replica to start is of one of these releases.
-    pub fn draw_release(&mut self, releases: &[Versions]) {
+    pub fn draw_release(&mut self, releases: &[ProtocolVersions]) {
         self.speaks = releases[self.rng.usize(..releases.len())];
     }
 
@@ -379,7 +379,7 @@ impl Fleet {
         let now = watcher.clock.read(self.now_us);
         if upto == usize::MAX || watcher.watched == usize::MAX {
             for kind in [Kind::Lease, Kind::Member, Kind::Map] {
-                watcher.node.handle(Input::Event(self.server.list(kind)), now);
+                watcher.node.handle(Input::Observed(self.server.list(kind)), now);
             }
             watcher.watched = self.server.end();
             return;
@@ -387,7 +387,7 @@ impl Fleet {
         let (events, _) = self.server.since(watcher.watched.min(upto));
         let fresh = upto.saturating_sub(watcher.watched);
         for event in events.into_iter().take(fresh) {
-            watcher.node.handle(Input::Event(event), now);
+            watcher.node.handle(Input::Observed(event), now);
         }
         watcher.watched = watcher.watched.max(upto);
     }
@@ -439,7 +439,7 @@ impl Fleet {
         self.sequence += 1;
         let request = self.sequence;
         // Unless an answer comes, this is what the member makes of it.
-        self.replicas[replica].requests.insert(request, (write.target(), Outcome::Failed));
+        self.replicas[replica].requests.insert(request, (write.target(), WriteOutcome::Failed));
         self.schedule(WRITE_TIMEOUT_US, replica, Happening::Answer { request });
         if !self.is_lost(replica) {
             let at = self.now_us + self.delay();

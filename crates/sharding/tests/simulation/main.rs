@@ -145,14 +145,14 @@ fn ranges_split_and_merge_under_faults() {
             let pause = fleet.draw(0..12_000);
             fleet.run_for(pause);
         }
-        let (splits, _) = fleet.oracle.reshapes();
+        let (splits, _) = fleet.oracle.range_changes();
         assert!(splits > 0, "the hot cluster is split");
         fleet.heat(0, 0);
         fleet.heal();
-        // Its crest is forgotten, what was told of it too, and a coordinator that is new waits as
+        // Its peak is forgotten, what was told of it too, and a coordinator that is new waits as
         // long.
         fleet.run_for(1_060_000);
-        let (splits, merges) = fleet.oracle.reshapes();
+        let (splits, merges) = fleet.oracle.range_changes();
         assert_eq!(splits, merges, "all that was split is whole again");
         assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 5, "all owned");
     });

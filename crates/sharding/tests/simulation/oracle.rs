@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use leasehold_sharding::ProtocolVersions;
 use leasehold_sharding::handover::Entry;
 use leasehold_sharding::lease;
-use leasehold_sharding::protocol::Versions;
 use leasehold_sharding::record::{MapRecord, Object};
 use model::{ClusterName, Epoch, GroupName, MemberId, ShardId};
 
@@ -102,8 +102,8 @@ impl Oracle {
     /// lives is left behind. `speaks` tells of the living.
     pub fn understood(
         commit: &Commit,
-        writer: Versions,
-        speaks: impl Fn(&MemberId) -> Option<Versions>,
+        writer: ProtocolVersions,
+        speaks: impl Fn(&MemberId) -> Option<ProtocolVersions>,
     ) {
         if let Some(Object::Map(before)) = &commit.before {
             assert!(writer.speaks(before.protocol), "who speaks {writer} replaces {before:?}");
@@ -135,7 +135,7 @@ impl Oracle {
     }
 
     /// How often a shard was split, and halves were merged.
-    pub fn reshapes(&self) -> (usize, usize) {
+    pub fn range_changes(&self) -> (usize, usize) {
         (self.splits, self.merges)
     }
 

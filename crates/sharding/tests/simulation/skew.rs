@@ -1,17 +1,17 @@
 //! Fleets whose members speak different versions of the protocol. The next version is a name here:
 //! what it means is what the first does.
 
-use leasehold_sharding::protocol::Versions;
+use leasehold_sharding::ProtocolVersions;
 
 use crate::fleet::{Fault, Fleet, LONGEST_RECONCILE_MS, Network};
 use crate::for_each_seed;
 
-const OLD: Versions = Versions { oldest: 1, newest: 1 };
-const BOTH: Versions = Versions { oldest: 1, newest: 2 };
-const NEW: Versions = Versions { oldest: 2, newest: 2 };
+const OLD: ProtocolVersions = ProtocolVersions { oldest: 1, newest: 1 };
+const BOTH: ProtocolVersions = ProtocolVersions { oldest: 1, newest: 2 };
+const NEW: ProtocolVersions = ProtocolVersions { oldest: 2, newest: 2 };
 
 /// Three that speak `from` are replaced by three that speak `to`, one after the other.
-fn roll(seed: u64, network: Network, from: Versions, to: Versions) -> Fleet {
+fn roll(seed: u64, network: Network, from: ProtocolVersions, to: ProtocolVersions) -> Fleet {
     let mut fleet = Fleet::new(seed, 9, network);
     fleet.speaks = from;
     fleet.start_all(3);

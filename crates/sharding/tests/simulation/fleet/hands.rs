@@ -1,6 +1,6 @@
 //! What people see of a fleet, and what they do to its home cluster by hand.
 
-use leasehold_sharding::record::{Kind, MapRecord, Object, Outcome, Target, Write};
+use leasehold_sharding::record::{Kind, MapRecord, Object, Target, Write, WriteOutcome};
 
 use super::Fleet;
 
@@ -23,7 +23,7 @@ impl Fleet {
         };
         let map = MapRecord { protocol, ..map.clone() };
         let (outcome, _) = self.server.write(Write::Replace(Object::Map(map)));
-        assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
+        assert!(matches!(outcome, WriteOutcome::Done(_)), "{outcome:?}");
         self.tell_watches();
     }
 

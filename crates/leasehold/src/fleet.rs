@@ -8,13 +8,12 @@ use kube::api::{DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
 use model::{Epoch, MemberId, Moment, ShardId};
 use serde::Serialize;
-
-use crate::api::{DownCluster, Member, MemberState, Phase, ShardMap};
-use crate::lease::{self, LeaseRecord};
-use crate::protocol;
-use crate::read::{self, Unreadable};
-use crate::record::{Kind, MapRecord, MemberRecord, Object};
-use crate::world::World;
+use sharding::api::{DownCluster, Member, MemberState, Phase, ShardMap};
+use sharding::lease::{self, LeaseRecord};
+use sharding::protocol;
+use sharding::read::{self, Unreadable};
+use sharding::record::{Kind, MapRecord, MemberRecord, Object};
+use sharding::world::World;
 
 /// Everything `leasehold status` shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -280,9 +279,9 @@ fn standing(member: &MemberId, lease: Option<&Lease>) -> LeaseStanding {
 mod tests {
     use k8s_openapi::api::coordination::v1::LeaseSpec;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use sharding::api::MemberSpec;
 
     use super::*;
-    use crate::api::MemberSpec;
 
     #[test]
     fn who_does_not_speak_the_version_in_use_is_listed_with_cause_and_fix() {
