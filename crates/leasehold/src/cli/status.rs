@@ -8,7 +8,6 @@ use model::Clock;
 use sharding::api::{MemberState, Phase};
 
 use super::args::{Output, StatusArgs};
-use super::home::HomeCluster;
 use crate::clock::SystemClock;
 use super::home::HomeCluster;
 use crate::fleet::{Fleet, FleetMember, FleetShard, Refused};
