@@ -7,11 +7,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use apiserver::Server;
+use fleet::{self, Fleet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use leasehold::config::{ClusterSources, Config, Home, KubeconfigSource};
-use leasehold::fleet::{self, Fleet};
 use leasehold::{Departure, Manager};
 use model::ObjectKey;
 use sdk::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler};

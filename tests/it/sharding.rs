@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use apiserver::Server;
 use apiserver::faults::{Fault, Request};
+use fleet::{self, LeaseStanding};
 use futures::future::select_all;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -16,7 +17,6 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
 };
-use leasehold::fleet::{self, LeaseStanding};
 use model::{
     Clock, ClusterSet, ClusterState, Hold, MemberId, Moment, Ownership, Purpose, ShardId,
     Unmeasured,

@@ -39,8 +39,6 @@ pub mod clock;
 pub mod config;
 pub mod crds;
 mod error;
-#[cfg(feature = "cli")]
-pub mod fleet;
 mod inside;
 pub mod journal;
 #[cfg(feature = "embedded")]

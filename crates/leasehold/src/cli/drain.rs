@@ -16,7 +16,7 @@ use sharding::api::{Member, MemberState};
 
 use super::args::DrainArgs;
 use super::home::{self, HomeCluster};
-use crate::fleet::{Fleet, FleetMember, LeaseStanding};
+use fleet::{Fleet, FleetMember, LeaseStanding};
 
 /// How often the fleet is looked at while a drain is awaited.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);

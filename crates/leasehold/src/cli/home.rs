@@ -11,7 +11,7 @@ use kube::Client;
 use crate::builtin;
 use crate::clock::SystemClock;
 use crate::config::{Config, Home};
-use crate::fleet::{self, Fleet, Objects, assemble};
+use fleet::{self, Fleet, Objects, assemble};
 
 /// How long the home cluster may take to answer.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);

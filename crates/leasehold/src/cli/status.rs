@@ -8,9 +8,9 @@ use model::Clock;
 use sharding::api::{MemberState, Phase};
 
 use super::args::{Output, StatusArgs};
-use crate::clock::SystemClock;
 use super::home::HomeCluster;
-use crate::fleet::{Fleet, FleetMember, FleetShard, Refused};
+use crate::clock::SystemClock;
+use fleet::{Fleet, FleetMember, FleetShard, Refused};
 
 /// Prints the fleet.
 ///
@@ -153,7 +153,7 @@ mod tests {
     use sharding::api::DownCluster;
 
     use super::*;
-    use crate::fleet::LeaseStanding;
+    use fleet::LeaseStanding;
 
     #[test]
     fn the_table() {

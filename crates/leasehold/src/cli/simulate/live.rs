@@ -8,7 +8,7 @@ use sharding::record::{MapRecord, MemberRecord};
 
 use super::scenario::Scenario;
 use crate::cli::home::{HomeArgs, HomeCluster};
-use crate::fleet::{LeaseStanding, Objects, assemble};
+use fleet::{LeaseStanding, Objects, assemble};
 
 /// Reads the members that live, who has what, and what they say it costs.
 pub(super) async fn read(kubeconfig: &Path, namespace: Option<&str>) -> anyhow::Result<Scenario> {
