@@ -11,7 +11,7 @@ use serde::Serialize;
 use sharding::api::{DownCluster, Member, MemberState, Phase, ShardMap};
 use sharding::lease::{self, LeaseRecord};
 use sharding::protocol;
-use sharding::read::{self, Unreadable};
+use sharding::read::Unreadable;
 use sharding::record::{Kind, MapRecord, MemberRecord, Object};
 use sharding::world::World;
 
@@ -161,9 +161,9 @@ pub async fn read(client: Client, namespace: &str) -> Result<Fleet, ReadError> {
 /// A list that the home cluster refused or did not answer, or an object that cannot be read.
 pub async fn list(client: Client, namespace: &str) -> Result<Objects, ReadError> {
     let (leases, members, maps) = tokio::try_join!(
-        list_kind(&client, namespace, Kind::Lease, read::lease),
-        list_kind(&client, namespace, Kind::Member, read::member),
-        list_kind(&client, namespace, Kind::Map, read::shard_map),
+        list_kind(&client, namespace, Kind::Lease, sharding::read::lease),
+        list_kind(&client, namespace, Kind::Member, sharding::read::member),
+        list_kind(&client, namespace, Kind::Map, sharding::read::shard_map),
     )?;
     Ok(Objects { leases, members, maps })
 }
@@ -179,7 +179,7 @@ async fn list_kind<T>(
         Kind::Member | Kind::Map => ListParams::default(),
     };
     let namespace = || namespace.to_owned();
-    let listed = read::api(client, &namespace(), kind).list(&params).await;
+    let listed = sharding::read::api(client, &namespace(), kind).list(&params).await;
     let listed = listed.map_err(|source| ReadError::List {
         what: kind.resource(),
         namespace: namespace(),

@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release -p leasehold-sharding --example plan_speed`
 //!
-//! 50 members run 10 groups in 1,000, 2,000 and 4,000 clusters. Each figure is first the time
-//! that passed, the least of several runs, then the time on a processor, the mean of them (nothing
-//! where the system does not tell it), which is steadier on a busy machine. The ratio is that of the
-//! last column to the first, of the time on a processor, where shards have a ratio of 4.
+//! 50 members run 10 groups in 1,000, 2,000 and 4,000 clusters. Each figure is the elapsed time, the
+//! least of several runs, and then the processor time, their mean, which is steadier on a busy machine
+//! (missing where the system does not report it). The ratio compares the processor time of the last
+//! column with the first, where shards have a ratio of 4.
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,7 +59,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Of several runs: a processor's time is told in steps longer than one of them.
+    /// Over several runs, because processor time is counted in steps longer than one run.
     fn by_one_of_many(mut run: impl FnMut()) -> Self {
         let before = on_processor();
         let passed = (0..RUNS).map(|_| {
@@ -126,7 +126,7 @@ fn settled(clusters: usize) -> Vec<PlanShard> {
     shards
 }
 
-/// The first member has come only now: what it had is with all others.
+/// The first member has just joined: the others have its shards.
 fn without_first(mut shards: Vec<PlanShard>) -> Vec<PlanShard> {
     for (n, shard) in shards.iter_mut().enumerate() {
         if shard.placement == Placement::Settled(member(0)) {
@@ -136,7 +136,7 @@ fn without_first(mut shards: Vec<PlanShard>) -> Vec<PlanShard> {
     shards
 }
 
-/// What the first member has weighs twice as much.
+/// The shards of the first member weigh twice as much.
 fn overloaded(mut shards: Vec<PlanShard>) -> Vec<PlanShard> {
     for shard in shards.iter_mut().filter(|shard| shard.placement == Placement::Settled(member(0)))
     {
@@ -152,9 +152,9 @@ fn plan_in(shards: &[PlanShard], first: Role) -> Taken {
     })
 }
 
-/// A step of a coordinator that has stepped before.
-fn step(shards: &[PlanShard], told: bool) -> Taken {
-    let world = world(shards, told);
+/// A step of a coordinator that has run a step before.
+fn step(shards: &[PlanShard], reported: bool) -> Taken {
+    let world = world(shards, reported);
     let clusters: BTreeSet<ClusterName> =
         shards.iter().map(|shard| shard.id.cluster.clone()).collect();
     let me = member(0);
@@ -173,7 +173,7 @@ fn step(shards: &[PlanShard], told: bool) -> Taken {
     })
 }
 
-fn world(shards: &[PlanShard], told: bool) -> World {
+fn world(shards: &[PlanShard], reported: bool) -> World {
     let mut world = World::default();
     let mut revision = 0;
     let mut apply = |mut object: Object| {
@@ -185,7 +185,7 @@ fn world(shards: &[PlanShard], told: bool) -> World {
         let lease = LeaseTimings::default().duration;
         apply(Object::Lease(LeaseRecord::new(member_lease_name(&id), &id, lease)));
         let mut spec = MemberSpec::new(id.as_str(), groups().into_iter().collect());
-        let its = shards.iter().filter(|shard| told && shard.placement.owner() == Some(&id));
+        let its = shards.iter().filter(|shard| reported && shard.placement.owner() == Some(&id));
         let load = |shard: &PlanShard| ShardLoad {
             shard: shard.id.clone(),
             busy: shard.weight / 10,

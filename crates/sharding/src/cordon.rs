@@ -23,7 +23,6 @@ pub(crate) struct Cordon {
 }
 
 impl Cordon {
-    /// Whether the process is cordoned.
     pub(crate) fn is_cordoned(&self) -> bool {
         self.is_cordoned
     }

@@ -33,7 +33,6 @@ pub(crate) enum ElectionStep {
 }
 
 impl Election {
-    /// Since when this member coordinates, if it does.
     pub(crate) fn leading_since(&self, now: Moment) -> Option<Moment> {
         self.lead.filter(|lead| now < lead.valid_until).map(|lead| lead.since)
     }

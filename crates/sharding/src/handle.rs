@@ -1,6 +1,5 @@
 //! The public handle of a member: starts it, implements the fence, makes it leave.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -73,19 +72,9 @@ impl Sharding {
             owner: config.owner.clone(),
         };
         let node = Node::new(config, clock.now());
-        let published = node.published();
-        let (owned_sender, owned) = watch::channel(Arc::clone(&published.owned));
-        let (snapshot_sender, snapshot) = watch::channel(Arc::new(Snapshot {
-            published,
-            renewed: None,
-            state: node.state(),
-            synced: false,
-            coordinator: None,
-            is_coordinator: false,
-            unowned: 0,
-            problems: Arc::default(),
-            found: Vec::new(),
-        }));
+        let first = Snapshot::of(&node, Arc::default(), 0, clock.now());
+        let (owned_sender, owned) = watch::channel(Arc::clone(&first.published.owned));
+        let (snapshot_sender, snapshot) = watch::channel(Arc::new(first));
         let (departed_sender, departed) = watch::channel(None);
         let (leave, leave_receiver) = watch::channel(false);
         let acknowledged = Arc::new(Acknowledged::default());
@@ -105,7 +94,7 @@ impl Sharding {
             snapshot: snapshot_sender,
             departed: departed_sender,
             rng: fastrand::Rng::with_seed(seed.wrapping_add(1)),
-            problems: Arc::new(BTreeMap::new()),
+            problems: Arc::default(),
             unowned: (0, 0),
         };
         tokio::spawn(run.run(stop.clone()));

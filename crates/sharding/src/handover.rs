@@ -94,7 +94,6 @@ impl Entry {
         }
     }
 
-    /// The next owner, if one is named.
     pub(crate) fn target(&self) -> Option<&MemberId> {
         match self {
             Self::Draining { target, .. } => target.as_ref(),

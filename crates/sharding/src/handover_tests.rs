@@ -1,4 +1,4 @@
-//! How an entry changes, case by case and by laws.
+//! The changes of an entry, as cases and as laws.
 
 use std::collections::BTreeMap;
 
@@ -141,7 +141,7 @@ proptest! {
 /// All shards of one group in one cluster.
 type Slices = BTreeMap<Range, Entry>;
 
-/// Something that may happen to one of several shards, named by a uid's hash that falls into it.
+/// A change of one of several shards, named by the hash of a uid in it.
 #[derive(Clone, Debug)]
 enum Observation {
     Entry(u64, Change),
@@ -192,9 +192,8 @@ fn happen(slices: &mut Slices, event: &Observation) {
 }
 
 proptest! {
-    /// S3 and the handover half of S1 for a key, whatever becomes of the shards it lies in: it has
-    /// one owner at a time, each at a higher epoch than the one before, and an owner gives way only
-    /// by settling.
+    /// S3 and the handover half of S1 for a key, whatever happens to its shards: it has one owner at a
+    /// time, each at a higher epoch than the one before, and only settling takes it from an owner.
     #[test]
     fn a_keys_epochs_rise_with_each_owner_through_splits_and_merges(
         events in vec(event(), 0..120),

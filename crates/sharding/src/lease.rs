@@ -50,7 +50,7 @@ pub struct LeaseRecord {
 
 /// The state of a Lease as an observer sees it. A better state is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LeaseState {
+pub(crate) enum LeaseState {
     /// Another member took it after it ran out: its member is fenced for good.
     Taken,
     /// Its member gave it back and runs nothing any more.

@@ -98,7 +98,6 @@ impl Membership {
         }
     }
 
-    /// The present incarnation.
     pub(crate) fn id(&self) -> &MemberId {
         &self.id
     }
@@ -116,7 +115,6 @@ impl Membership {
         }
     }
 
-    /// Whether it may act now.
     pub(crate) fn is_valid(&self, now: Moment) -> bool {
         now < self.valid_until()
     }

@@ -30,7 +30,6 @@ pub(crate) struct Outbox {
 /// A write under way.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct InFlight {
-    /// The write.
     pub(crate) write: Write,
     /// A moment not after its sending.
     pub(crate) sent: Moment,
@@ -66,7 +65,6 @@ impl Outbox {
         true
     }
 
-    /// The writes to send now.
     pub(crate) fn take(&mut self) -> Vec<Write> {
         std::mem::take(&mut self.ready)
     }
@@ -79,30 +77,22 @@ impl Outbox {
         jitter: f64,
         now: Moment,
     ) -> Option<InFlight> {
-        let write_under_way = self.in_flight.remove(target)?;
+        let ended = self.in_flight.remove(target)?;
         let failures = self.retries.get(target).map_or(0, |retry| retry.failures);
-        match outcome {
+        let pause = match outcome {
             WriteOutcome::Done(_) => {
                 self.retries.remove(target);
+                return Some(ended);
             }
-            WriteOutcome::Conflict(_) => {
-                // No pause after the first conflict: its answer shows what to write now.
-                let pause = if failures == 0 { Duration::ZERO } else { pause(failures - 1) };
-                let at = now + pause.min(MAX_CONFLICT_PAUSE).mul_f64(jitter);
-                self.retries.insert(
-                    target.clone(),
-                    Retry { at, failures: failures.saturating_add(1).min(MOST_FAILURES) },
-                );
-            }
-            WriteOutcome::Failed => {
-                let at = now + pause(failures).mul_f64(jitter);
-                self.retries.insert(
-                    target.clone(),
-                    Retry { at, failures: failures.saturating_add(1).min(MOST_FAILURES) },
-                );
-            }
-        }
-        Some(write_under_way)
+            // No pause after the first conflict: its answer shows what to write now.
+            WriteOutcome::Conflict(_) if failures == 0 => Duration::ZERO,
+            WriteOutcome::Conflict(_) => pause(failures - 1).min(MAX_CONFLICT_PAUSE),
+            WriteOutcome::Failed => pause(failures),
+        };
+        let failures = failures.saturating_add(1).min(MOST_FAILURES);
+        let at = now + pause.mul_f64(jitter);
+        self.retries.insert(target.clone(), Retry { at, failures });
+        Some(ended)
     }
 
     /// Whether a write to that object is under way.
@@ -118,7 +108,7 @@ impl Outbox {
 
     /// The objects of that kind as the creates and replaces under way will leave them.
     pub(crate) fn pending(&self, kind: Kind) -> impl Iterator<Item = &Object> {
-        self.in_flight.values().filter_map(move |write_under_way| match &write_under_way.write {
+        self.in_flight.values().filter_map(move |write| match &write.write {
             Write::Create(object) | Write::Replace(object) => {
                 (object.target().kind == kind).then_some(object)
             }
@@ -126,7 +116,6 @@ impl Outbox {
         })
     }
 
-    /// When the next pause ends.
     pub(crate) fn next_retry(&self, now: Moment) -> Option<Moment> {
         self.retries.values().map(|retry| retry.at).filter(|&at| at > now).min()
     }

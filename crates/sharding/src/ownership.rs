@@ -68,7 +68,6 @@ impl Tracker {
         Self { drain_timeout, owned: Arc::new(OwnedShards::none(member)), memory: BTreeMap::new() }
     }
 
-    /// What is held.
     pub(crate) fn owned(&self) -> &Arc<OwnedShards> {
         &self.owned
     }

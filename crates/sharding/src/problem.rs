@@ -17,7 +17,6 @@ pub(crate) struct Operation {
     pub(crate) verb: &'static str,
     /// The resource with its API group.
     pub(crate) resource: &'static str,
-    /// The namespace.
     pub(crate) namespace: String,
 }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::planner::{Limits, PlanMember, Role, plan};
 
-/// A fleet whose drains end at once. Load lies evenly on uids.
+/// A fleet whose drains end at once, and whose load is even over uids.
 struct Pool {
     members: BTreeMap<MemberId, PlanMember>,
     groups: BTreeMap<GroupName, GroupTraits>,
@@ -59,7 +59,7 @@ impl Pool {
         self.shards.iter().map(|shard| load(&shard.id)).collect()
     }
 
-    /// One round; says whether anything changed.
+    /// One round. Returns whether anything changed.
     fn round(&mut self) -> bool {
         let points = self.points();
         for (shard, points) in self.shards.iter_mut().zip(&points) {
@@ -111,7 +111,7 @@ impl Pool {
         panic!("it never settles");
     }
 
-    /// The most that a member carries over what they carry in the mean, in load alone.
+    /// The highest load of a member divided by the mean load.
     fn imbalance(&self) -> f64 {
         let mut loads: BTreeMap<&MemberId, u32> = self.members.keys().map(|id| (id, 0)).collect();
         for (shard, points) in self.shards.iter().zip(self.points()) {
@@ -169,7 +169,7 @@ fn what_may_not_be_split_is_not_and_what_was_is_put_together() {
         pool.settle();
         assert!(pool.splits > 0 && pool.merges == 0);
         pool.scope(scope);
-        // Also by a coordinator that is new.
+        // Also with a new coordinator.
         pool.measured = false;
         pool.settle();
         assert_eq!(pool.shards.len(), 3);
@@ -226,7 +226,7 @@ fn a_map_that_is_full_splits_no_further() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever the loads: as long as shards may be split, everybody ends within a tenth.
+    /// With any loads: while shards can be split, every member ends within a tenth of the mean.
     #[test]
     fn what_may_be_split_is_balanced(
         members in 1..8usize, loads in vec(50_000..1_000_000u32, 1..16),
@@ -238,8 +238,8 @@ proptest! {
         prop_assert!(imbalance <= 1.11, "{imbalance} in {} shards", pool.shards.len());
     }
 
-    /// A load that swings by a third may be split, or merged while it first does so; it is never
-    /// merged again, and so never split again where it was merged.
+    /// A load that swings by a third may cause splits and merges in its first period. After that nothing
+    /// merges again, and nothing that merged splits again.
     #[test]
     fn a_swing_by_a_third_never_flaps(
         members in 2..7usize,
@@ -250,11 +250,11 @@ proptest! {
     ) {
         let mut pool = Pool::new(members, &loads);
         if cooled {
-            // It was much more once: now it may swing about the bound below which halves merge.
+            // The load was much higher before: now it may swing about the bound below which halves merge.
             pool.loads[0] = 2_000_000;
             pool.settle();
         }
-        // The swing goes through the same loads in each period, its extremes among them.
+        // Each period of the swing has the same loads, including its extremes.
         let swing: Vec<u32> = [0, 100].into_iter().chain(steps).collect();
         let mut merges = Vec::new();
         for _ in 0..6 {

@@ -46,9 +46,7 @@ const DIGITS: u32 = 4;
 /// A shard and its present owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnedShard<'a> {
-    /// The shard.
     pub(crate) shard: ShardId,
-    /// Its owner.
     pub(crate) owner: Option<&'a MemberId>,
     /// Whether the owner could report the load of the shard by now: its Lease is fresh.
     pub(crate) can_report: bool,

@@ -37,7 +37,6 @@ pub struct World {
 /// A ShardMap that was deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DeletedMap {
-    /// As it was last seen.
     pub(crate) map: MapRecord,
     /// Whether the map was exactly so when it was deleted, and was not seen to return since. A map that
     /// a list no longer shows may have changed unseen before its deletion.
@@ -79,30 +78,16 @@ impl World {
     /// Takes in that an object is gone. `last` is its last state, if known: the deletion of an earlier
     /// object of that name is ignored.
     pub fn remove(&mut self, target: &Target, last: Option<&Object>) {
-        let other = |held: &ObjectVersion| {
-            last.is_some_and(|last| !held.uid.is_empty() && last.version().uid != held.uid)
-        };
-        match target.kind {
-            Kind::Lease => {
-                if self.leases.get(&target.name).is_some_and(|held| !other(&held.record.version)) {
-                    self.leases.remove(&target.name);
-                    self.revision += 1;
-                }
-            }
-            Kind::Member => {
-                let Ok(id) = target.name.parse() else { return };
-                if self.members.get(&id).is_some_and(|held| !other(&held.version)) {
-                    self.members.remove(&id);
-                    self.revision += 1;
-                }
-            }
-            Kind::Map => {
-                let Ok(cluster) = target.name.parse() else { return };
-                if self.maps.get(&cluster).is_some_and(|held| !other(&held.version)) {
-                    self.forget_map(cluster, last);
-                }
-            }
+        let Some(held) = self.version_of(target) else { return };
+        if last.is_some_and(|last| !held.uid.is_empty() && last.version().uid != held.uid) {
+            return;
         }
+        match target.kind {
+            Kind::Lease => drop(self.leases.remove(&target.name)),
+            Kind::Member => self.members.retain(|id, _| id.as_str() != target.name),
+            Kind::Map => self.forget_map(&target.name, last),
+        }
+        self.revision += 1;
     }
 
     /// All Leases, by name.
@@ -158,7 +143,6 @@ impl World {
         &self.maps
     }
 
-    /// A ShardMap that was deleted.
     pub(crate) fn deleted_map(&self, cluster: &ClusterName) -> Option<&DeletedMap> {
         self.deleted_maps.get(cluster)
     }
@@ -226,8 +210,9 @@ impl World {
         self.revision += u64::from(self.listed.insert(kind));
     }
 
-    fn forget_map(&mut self, cluster: ClusterName, last: Option<&Object>) {
-        let Some(held) = self.maps.remove(&cluster) else { return };
+    fn forget_map(&mut self, name: &str, last: Option<&Object>) {
+        let removed = name.parse().ok().and_then(|cluster| self.maps.remove_entry(&cluster));
+        let Some((cluster, held)) = removed else { return };
         let (mut map, is_exact) = match last {
             Some(Object::Map(last)) if !last.version.older_than(&held.version.resource) => {
                 (last.clone(), true)
@@ -239,7 +224,6 @@ impl World {
             self.deleted_maps.insert(cluster.clone(), DeletedMap { map, is_exact });
         }
         self.changed_maps.insert(cluster);
-        self.revision += 1;
     }
 
     fn targets(&self, kind: Kind) -> Vec<Target> {

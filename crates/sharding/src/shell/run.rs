@@ -74,6 +74,30 @@ pub(crate) struct Loop {
     pub(crate) unowned: (u64, u32),
 }
 
+impl Snapshot {
+    pub(crate) fn of(
+        node: &Node,
+        problems: Arc<BTreeMap<Operation, String>>,
+        unowned: u32,
+        now: Moment,
+    ) -> Self {
+        Self {
+            published: node.published(),
+            renewed: match node.standing() {
+                Standing::Holding { renewed, .. } => Some(renewed),
+                Standing::Joining | Standing::Gone => None,
+            },
+            state: node.state(),
+            synced: node.world().is_synced(),
+            coordinator: node.coordinator(),
+            is_coordinator: node.is_coordinator(now),
+            unowned,
+            problems,
+            found: node.problems().to_vec(),
+        }
+    }
+}
+
 impl Acknowledged {
     pub(crate) fn add(&self, shard: &ShardId, epoch: Epoch) {
         self.drains.lock().unwrap_or_else(PoisonError::into_inner).insert((shard.clone(), epoch));
@@ -203,22 +227,8 @@ impl Loop {
         if self.unowned.0 != world.revision() {
             self.unowned = (world.revision(), world.unowned_shards());
         }
-        let published = self.node.published();
-        let renewed = match self.node.standing() {
-            Standing::Holding { renewed, .. } => Some(renewed),
-            Standing::Joining | Standing::Gone => None,
-        };
-        let snapshot = Snapshot {
-            published: published.clone(),
-            renewed,
-            state: self.node.state(),
-            synced: world.is_synced(),
-            coordinator: self.node.coordinator(),
-            is_coordinator: self.node.is_coordinator(now),
-            unowned: self.unowned.1,
-            problems: Arc::clone(&self.problems),
-            found: self.node.problems().to_vec(),
-        };
+        let snapshot = Snapshot::of(&self.node, Arc::clone(&self.problems), self.unowned.1, now);
+        let Snapshot { published, renewed, .. } = snapshot.clone();
         self.metrics.set_owned(&published.owned);
         self.metrics.set_unowned(snapshot.unowned);
         self.metrics.set_coordinator(snapshot.is_coordinator);

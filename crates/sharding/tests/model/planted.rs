@@ -1,8 +1,7 @@
 //! Bugs planted on purpose around the members, to show that the oracles see what they should.
 //!
-//! The members run production code, which has no switch for any of these. A bug sits in a
-//! [`Wrapper`] around a member: around what it is told, what it sends, its engine, its settings, or
-//! the store.
+//! The members run production code, which has no switch for any of these. A bug sits in a [`Wrapper`]
+//! around a member: around its inputs, its writes, its engine, its settings, or the store.
 
 use std::time::Duration;
 
@@ -62,7 +61,7 @@ impl Wrapper {
         LeaseTimings { margin, ..TIMINGS }
     }
 
-    /// When the member takes an input to have happened.
+    /// The time that the member takes for that of an input.
     pub fn time_of(self, input: &Input, now: Moment) -> Moment {
         match input {
             Input::Observed(Observation::Applied(Object::Lease(lease)))

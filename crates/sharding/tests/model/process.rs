@@ -12,17 +12,17 @@ use model::{Epoch, Hold, MemberId, Moment, Purpose, ShardId};
 use crate::canonical::ORIGIN_S;
 use crate::planted::Wrapper;
 
-/// The timings, a tick being a second: a member may act for 4 ticks after it sent its last renewal,
-/// its Lease may be taken 6 ticks after that was seen, and counts as late after 2 and a half.
+/// The timings, with a second for a tick: a member may act for 4 ticks after it sent its last renewal.
+/// Others may take its Lease 6 ticks after they saw that renewal, and suspect it after 2 and a half.
 pub const TIMINGS: LeaseTimings = LeaseTimings {
     duration: Duration::from_secs(5),
     renew_interval: Duration::from_secs(1),
     margin: Duration::from_secs(1),
 };
-/// The longest pause, and the longest stall of a watch, in ticks: all that can run out meanwhile
-/// has run out, and a watch that tells nothing for longer is cut off and opened anew.
+/// The longest pause and the longest stall of a watch, in ticks. Everything that can run out does so
+/// within this time, and a member opens a watch again that is silent for longer.
 pub const LONGEST: u8 = 9;
-/// The kinds that are watched, each by a stream of its own.
+/// The watched kinds, each with a stream of its own.
 pub const KINDS: [Kind; 3] = [Kind::Lease, Kind::Member, Kind::Map];
 /// Two shards of one cluster: one ShardMap holds both.
 const GROUPS: [&str; 2] = ["g", "h"];
@@ -34,28 +34,28 @@ pub struct Process {
     pub wrapper: Wrapper,
     /// How its clock stands.
     pub ticks: u64,
-    /// It does nothing, for that many ticks at most, and its clock runs on.
+    /// It does nothing for at most that many ticks, while its clock runs on.
     pub pause: Option<u8>,
-    /// Its first id: another one means that it fenced itself.
+    /// Its first id. If it has another one, it fenced itself.
     pub born: MemberId,
-    /// What its engine runs, at which epoch.
+    /// The shards that its engine runs, with their epochs.
     pub running: BTreeMap<ShardId, Epoch>,
     pub watches: BTreeMap<Kind, Watch>,
-    /// What was told while it was paused.
+    /// The events that arrived while it was paused.
     pub missed: BTreeMap<Kind, VecDeque<Observation>>,
 }
 
 /// A stream of events.
 #[derive(Clone, Debug, Hash)]
 pub enum Watch {
-    /// Each event is told at once.
+    /// It delivers each event at once.
     Live,
-    /// Events wait, and are told in order, at any time within that many ticks.
+    /// Events wait. It delivers them in order, at any time within that many ticks.
     Stalled(u8, VecDeque<Observation>),
 }
 
 impl Process {
-    /// The member of that number, as its process starts.
+    /// The member with that number, when its process starts.
     pub fn start(number: usize, ticks: u64, wrapper: Wrapper) -> Self {
         let groups = GROUPS.iter().map(|group| group.parse().expect("a name")).collect();
         let config = Config {
@@ -84,7 +84,7 @@ impl Process {
         moment(self.ticks)
     }
 
-    /// Takes in inputs and draws the conclusions, the engine's included. Gives the writes to send.
+    /// Takes in inputs and draws the conclusions, including the engine's. Returns the writes to send.
     pub fn take_in(&mut self, inputs: impl IntoIterator<Item = Input>) -> Vec<Write> {
         let now = self.now();
         for input in inputs {
@@ -109,8 +109,8 @@ impl Process {
         }
     }
 
-    /// Whether something of the shard may take effect now. A paused process acts on by what is
-    /// under way, until its validity ends: no request outlives that.
+    /// Whether work of the shard may take effect now. Requests of a paused process may take effect until
+    /// its validity ends: no request outlives that.
     pub fn acts_on(&self, shard: &ShardId) -> bool {
         self.running.contains_key(shard) && (self.wrapper.writes_unfenced() || self.is_valid())
     }
@@ -120,7 +120,7 @@ impl Process {
         self.now() < self.node.published().valid_until
     }
 
-    /// The shards whose runs only have to end.
+    /// The draining shards that still have runs.
     pub fn draining(&self) -> impl Iterator<Item = ShardId> {
         let owned = self.node.published().owned;
         let drains = move |shard: &ShardId| {
@@ -130,8 +130,7 @@ impl Process {
         self.running.keys().filter(move |&shard| drains(shard)).cloned()
     }
 
-    /// Puts an event into a stalled watch, or gives it back for a live one. A paused process reads
-    /// no watch.
+    /// Puts an event into a stalled watch, or returns it for a live one. A paused process reads no watch.
     pub fn queue(&mut self, kind: Kind, event: Observation) -> Option<Observation> {
         let watch = self.watches.get_mut(&kind).expect("every kind is watched");
         let queue = match watch {
@@ -146,8 +145,8 @@ impl Process {
         None
     }
 
-    /// Its clock shows the next tick. Says whether a pause ends with it, and gives the events of
-    /// watches whose stall does.
+    /// Its clock advances by a tick. Returns whether a pause ends with it, and the events of watches
+    /// whose stall ends with it.
     pub fn tick(&mut self) -> (bool, Vec<(Kind, Observation)>) {
         self.ticks += 1;
         let mut overdue = Vec::new();
@@ -169,7 +168,7 @@ impl Process {
         (ORIGIN_S + self.ticks - behind).cast_signed()
     }
 
-    /// Cancels what may not run, starts all that may, and says which drains are done.
+    /// Cancels runs that are not allowed, starts all that are, and returns the drains that are done.
     fn run_engine(&mut self) -> Vec<(ShardId, Epoch)> {
         let (published, now) = (self.node.published(), self.now());
         let owned = published.owned;
@@ -198,7 +197,7 @@ fn moment(ticks: u64) -> Moment {
     Moment::from_origin(Duration::from_secs(ORIGIN_S + ticks))
 }
 
-/// Keeps the last event of each object, in the order of names, as a list would tell it.
+/// Keeps the last event of each object, in the order of names, as a list would show it.
 fn merge(queue: &mut VecDeque<Observation>) {
     let subject = |event: &Observation| match event {
         Observation::Applied(object) | Observation::Deleted(object) => Some(object.target()),

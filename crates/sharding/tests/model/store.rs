@@ -1,6 +1,6 @@
-//! The home cluster: objects with versions, each write bound to one, as a Kubernetes API server
-//! has it. A replacement that names no version goes through, there as here: that nobody sends one
-//! is for the oracles to see.
+//! The home cluster: objects with versions, and writes bound to them, as in a Kubernetes API server.
+//! Like there, a replacement that names no version succeeds. The oracles check that no member sends
+//! one.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use leasehold_sharding::record::{Kind, Object, Observation, Target, Write, Write
 use model::MemberId;
 
 /// The first resourceVersion. All have this many digits, by which the canonical form of a state
-/// tells them from other texts.
+/// recognises them.
 pub const FIRST_VERSION: u64 = 1_000_000_000_000;
-/// ProtocolVersions of one object; those of the next begin beyond.
+/// The most versions of one object. Those of the next begin after them.
 pub const VERSIONS: u64 = 1_000_000;
 
 /// The store.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     pub objects: BTreeMap<Target, Object>,
-    /// Per object ever written: its number, and how often it was written. ProtocolVersions are only ever
-    /// compared for one object, so each counts for itself, and orders of writes to different
-    /// objects lead to one state.
+    /// For each object ever written: its number, and how often it was written. Only versions of the same
+    /// object are compared, so each object has its own count, and writes to different objects lead to
+    /// the same state in any order.
     written: BTreeMap<Target, (u64, u64)>,
 }
 
 /// What a write changed.
 #[derive(Debug)]
 pub struct Commit {
-    /// The version the write was bound to; nothing for a creation.
+    /// The version to which the write was bound; `None` for a creation.
     pub expected: Option<ObjectVersion>,
     pub before: Option<Object>,
     pub after: Option<Object>,
@@ -57,7 +57,7 @@ impl Store {
         (outcome, Some(Commit { expected, before, after }))
     }
 
-    /// Whether a write could still be carried out: versions never return.
+    /// Whether a write could still succeed: versions never return.
     pub fn may_accept(&self, write: &Write) -> bool {
         is_met(expected(write).as_ref(), self.objects.get(&write.target()))
     }
@@ -91,7 +91,7 @@ impl Store {
     }
 }
 
-/// The event of a commit, as watches tell it.
+/// The event of a commit in the watches.
 pub fn event(commit: &Commit) -> Option<Observation> {
     match (&commit.before, &commit.after) {
         (_, Some(object)) => Some(Observation::Applied(object.clone())),
@@ -118,7 +118,7 @@ fn is_met(expected: Option<&ObjectVersion>, found: Option<&Object>) -> bool {
     }
 }
 
-/// The object as stored. How often a Lease changed hands is for people, and only counts up.
+/// The object as stored. Without the transitions of a Lease, which are for people and only count up.
 fn stored(mut object: Object, version: ObjectVersion) -> Object {
     object.set_version(version);
     if let Object::Lease(lease) = &mut object {

@@ -1,4 +1,4 @@
-//! The home cluster: one store of records with versions, and the log that watches read.
+//! The home cluster: a store of records with versions, and the log that watches read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,7 +65,7 @@ impl Server {
         (WriteOutcome::Done(after.clone()), Some(Commit { before, after }))
     }
 
-    /// A complete list of one kind, and where in the log it stands.
+    /// A complete list of one kind, and its position in the log.
     pub fn list(&self, kind: Kind) -> Observation {
         let objects = self.objects.iter().filter(|(target, _)| target.kind == kind);
         let objects = objects.map(|(_, object)| object.clone()).collect();
@@ -87,7 +87,7 @@ impl Server {
         self.objects.keys().filter(|target| target.kind == Kind::Map).count()
     }
 
-    /// The versions of the protocol that ShardMaps are written in.
+    /// The versions of the protocol in which ShardMaps are written.
     pub fn protocols(&self) -> Vec<u32> {
         let maps = self.objects.values().filter_map(|object| match object {
             Object::Map(map) => Some(map.protocol),
@@ -105,12 +105,12 @@ impl Server {
         }
     }
 
-    /// An object as it is.
+    /// The present state of an object.
     pub fn get(&self, kind: Kind, name: &str) -> Option<&Object> {
         self.objects.get(&Target { kind, name: name.to_owned() })
     }
 
-    /// All that was ever accepted, in order.
+    /// All accepted writes, in order.
     pub fn history(&self) -> String {
         format!("{:?}", self.log)
     }

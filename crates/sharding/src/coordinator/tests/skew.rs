@@ -26,7 +26,7 @@ impl Scene {
         self.apply(Object::Map(MapRecord { protocol, ..map }));
     }
 
-    /// The maps written next, and in which version.
+    /// The maps of the next writes, with their versions.
     fn versions_written(&mut self) -> Vec<String> {
         let written = self.plan().writes.into_iter().filter_map(|write| match write {
             Write::Create(Object::Map(map)) | Write::Replace(Object::Map(map)) => {
@@ -50,7 +50,7 @@ fn a_map_changes_its_version_when_all_owners_speak_the_next() {
     scene.map_in(2, "east", "m-0@4");
     scene.map_in(2, "west", "m-1@4");
     assert_eq!(scene.versions_written(), [""; 0]);
-    // Of an owner without a Member, nothing is known.
+    // Nothing is known about an owner without a Member.
     scene.map("west", "m-9@4");
     scene.renew("m-9");
     assert_eq!(scene.versions_written(), [""; 0]);
@@ -74,7 +74,7 @@ fn an_owner_that_does_not_speak_the_version_in_use_drains_first() {
     scene.speaks("m-2", ProtocolVersions { oldest: 2, newest: 2 });
     scene.map("east", "m-1@4");
     scene.map_in(2, "west", "m-2@4");
-    // What two coordinators that overlapped can leave behind. The map keeps its version meanwhile.
+    // Two coordinators that overlapped can cause this. The map keeps its version meanwhile.
     assert_eq!(scene.versions_written(), ["east in 1: m-1>m-0@4"]);
 }
 
