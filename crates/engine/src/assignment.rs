@@ -37,13 +37,10 @@ impl ClusterContext {
         informers: Vec<Arc<Informer>>,
         client: ClusterClient,
     ) -> Self {
-        let stores = || sources.iter().zip(informers.iter().map(|informer| informer.store()));
-        let view = CacheView::new(
-            stores().map(|(source, store)| (source.kind.clone(), store.clone())).collect(),
-        );
-        let is_primary = |source: &Source| matches!(source.role, Role::Primary);
-        let primary = stores().filter(|(source, _)| is_primary(source));
-        let primary = primary.map(|(_, store)| store.clone()).collect();
+        let states = || sources.iter().zip(informers.iter().map(|informer| informer.state()));
+        let view = CacheView::of_sources(states());
+        let primary = states().filter(|(source, _)| matches!(source.role, Role::Primary));
+        let primary = primary.map(|(_, state)| state.store.clone()).collect();
         let stop = CancellationToken::new();
         let guard = stop.clone().drop_guard();
         let view = Arc::new(view);

@@ -20,19 +20,19 @@
 use kube::ResourceExt;
 
 use crate::lookup::Lookup;
-use model::Object;
 use model::Selector;
+use model::{AnyObject, Object};
 
 /// A primary object: its namespace, if its kind has them, and name.
 pub type Name = (Option<String>, String);
 
 /// The primary object of the same namespace and name.
-pub fn namesake<C: Object>() -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
+pub fn namesake<C: AnyObject>() -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
     |object, _| vec![(object.namespace(), object.name_any())]
 }
 
 /// The primary object of the same namespace whose name a label has.
-pub fn named_by_label<C: Object>(
+pub fn named_by_label<C: AnyObject>(
     key: &str,
 ) -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
     let key = key.to_owned();
@@ -40,7 +40,7 @@ pub fn named_by_label<C: Object>(
 }
 
 /// The primary object of the same namespace whose name an annotation has.
-pub fn named_by_annotation<C: Object>(
+pub fn named_by_annotation<C: AnyObject>(
     key: &str,
 ) -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
     let key = key.to_owned();
@@ -49,7 +49,7 @@ pub fn named_by_annotation<C: Object>(
 
 /// Every primary object of kind `K` in the same namespace; all of the cluster, if the changed object
 /// has none.
-pub fn all_in_namespace<C: Object, K: Object>()
+pub fn all_in_namespace<C: AnyObject, K: Object>()
 -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
     |object, lookup| {
         let found = lookup.list::<K>(object.namespace().as_deref(), &Selector::all());
@@ -57,7 +57,7 @@ pub fn all_in_namespace<C: Object, K: Object>()
     }
 }
 
-fn named<C: Object>(object: &C, name: Option<&String>) -> Vec<Name> {
+fn named<C: AnyObject>(object: &C, name: Option<&String>) -> Vec<Name> {
     name.map(|name| (object.namespace(), name.clone())).into_iter().collect()
 }
 
