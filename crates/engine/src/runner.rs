@@ -99,7 +99,7 @@ impl Runner {
 
     /// One key from dispatch to finish.
     async fn one(self: Arc<Self>, popped: Popped<Arc<Assignment>>) {
-        let Popped { key, tenure: assignment, span: queued, .. } = popped;
+        let Popped { key, assignment, span: queued, .. } = popped;
         let mut run = Running { queue: &self.queue, key: &key, outcome: Outcome::Failed };
         if !self.caught_up(&key, &assignment).await {
             run.outcome = Outcome::Refused;
@@ -216,7 +216,8 @@ impl Runner {
         let (result, outcome) = match ended {
             Ended::Ok(Action::Done) => (ReconcileResult::Success, Outcome::Done),
             Ended::Ok(Action::RequeueAfter(delay)) => {
-                (ReconcileResult::RequeueAfter, Outcome::After(delay))
+                let priority = self.spec.requeue_priority;
+                (ReconcileResult::RequeueAfter, Outcome::Requeue { after: delay, priority })
             }
             Ended::Failed(error) => self.failed(&error),
             Ended::Panicked(panic) => {
@@ -246,6 +247,7 @@ impl Runner {
 
     fn failed(&self, error: &ReconcileError) -> (ReconcileResult, Outcome) {
         let text = model::error::chain(error);
+        let retry = error.retry_delay().map_or(Outcome::Failed, Outcome::RetryAfter);
         match error.class() {
             RetryClass::Transient => {
                 if let Some(held) = UpstreamError::among(error) {
@@ -254,7 +256,7 @@ impl Runner {
                     return (ReconcileResult::RequeueAfter, Outcome::Held(held.again_in()));
                 }
                 tracing::warn!(error = text, "reconcile failed, retrying");
-                (ReconcileResult::Error, Outcome::Failed)
+                (ReconcileResult::Error, retry)
             }
             RetryClass::Terminal => {
                 self.metrics.terminal_errors.inc();
@@ -263,7 +265,7 @@ impl Runner {
             }
             RetryClass::Conflict => {
                 tracing::debug!(error = text, "reconcile met a conflict, retrying");
-                (ReconcileResult::Requeue, Outcome::Failed)
+                (ReconcileResult::Requeue, retry)
             }
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! # Invariants
 //! - S1, S2: a shard's keys enter the queue only under an assignment made from a holding, leave it only
-//!   while the queue's route for that assignment is open, and are run only under a permit for it.
+//!   while the shard is open there under that assignment, and are run only under a permit for it.
 //! - A shard's keys are given out to a controller only after each of its kinds holds all that the
 //!   shard needs of it, and has told of it: a range gained later is listed first, too. Kinds that it
 //!   does without are no exception, unless the server says that they are not there.
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::{
-    Clock, ClusterName, ClusterSet, ControllerName, Epoch, GroupName, MemberId, Moment, ObjectKey,
+    Clock, ClusterName, ClusterSet, ControllerName, Epoch, GroupName, MemberId, Moment,
     OwnedShards, Ownership, Selector, ShardId,
 };
 use tokio::sync::{mpsc, watch};
@@ -31,11 +31,11 @@ use crate::informers::Informers;
 use crate::meter::{Meter, Slices};
 use crate::metrics::{ControllerMetrics, Metrics};
 use crate::request::ClusterClient;
+use crate::resync::Resync;
 use crate::shards::{Shards, Step};
 use crate::spec::ControllerSpec;
 use crate::status::Board;
-use cache::{Entry, LocalKey};
-use queue::{HashedKey, Priority};
+use queue::Priority;
 use upstream::{Gate, Upstream, UpstreamLimits};
 
 /// Reports of handlers that may be outstanding; handlers wait beyond it.
@@ -265,8 +265,13 @@ impl Supervisor {
             let assignment = Arc::new(assignment);
             let queue = Arc::clone(&self.controllers[&name].queue);
             queue.warm(shard, epoch, Arc::clone(&assignment));
+            if let Some(interval) = self.controllers[&name].spec.resync_every {
+                let (queue, assignment) = (Arc::clone(&queue), Arc::clone(&assignment));
+                let (clock, rng) = (Arc::clone(&self.clock), self.rng.fork());
+                Resync { queue, assignment, interval, clock, rng }.start();
+            }
             if begun {
-                // The handlers will queue everything, now that there is a route for it.
+                // The handlers queue everything, now that the queue takes keys of the shard.
                 self.start_handlers(&name, &shard.cluster, &slices);
             } else {
                 tokio::spawn(enqueue_all(queue, Arc::clone(&assignment)));
@@ -431,17 +436,8 @@ impl Supervisor {
 
 /// Queues every primary object of a shard whose handlers run already.
 async fn enqueue_all(queue: Arc<AssignmentQueue>, assignment: Arc<Assignment>) {
-    let cluster = &assignment.shard.cluster;
     for store in assignment.context.primary() {
-        let all: Vec<Arc<Entry>> = store.list(None, &Selector::all());
-        let ours = all.iter().filter(|e| assignment.shard.range.contains(e.header.hash()));
-        let keys: Vec<HashedKey> = ours
-            .map(|entry| {
-                let LocalKey { namespace, name } = &entry.header.key;
-                let key = ObjectKey::new(cluster.clone(), namespace.as_deref(), name);
-                (key, Some(entry.header.hash()))
-            })
-            .collect();
+        let keys = assignment.keys(&store.list(None, &Selector::all()));
         queue.add(&keys, Priority::Initial, &Span::none()).await;
     }
 }

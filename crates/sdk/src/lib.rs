@@ -32,10 +32,10 @@ mod writes;
 
 pub use cache::{Index, Transform};
 pub use context::Context;
-pub use controller::{Controller, DEFAULT_TIMEOUT, DEFAULT_WORKERS};
+pub use controller::{Controller, DEFAULT_TIMEOUT, DEFAULT_WORKERS, MIN_RESYNC};
 pub use engine::{
-    Action, ControllerSpec, External, ExternalError, ExternalFailure, FencedError, ReconcileError,
-    RetryClass, Scope, Token, Verdict,
+    Action, ControllerSpec, External, ExternalError, ExternalFailure, FencedError, Priority,
+    RateLimiter, ReconcileError, RetryClass, Scope, Token, Verdict,
 };
 pub use events::Event;
 pub use lookup::Lookup;

@@ -13,6 +13,7 @@ mod optional;
 mod playing;
 mod ranges;
 mod reads;
+mod retries;
 mod shards;
 mod sources;
 mod upstream;
