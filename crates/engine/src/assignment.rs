@@ -10,6 +10,7 @@ use crate::meter::ShardMeter;
 use crate::request::ClusterClient;
 use crate::spec::{Role, Source};
 use crate::view::CacheView;
+use crate::visitors::Visitors;
 use cache::Store;
 use queue::WorkQueue;
 
@@ -38,8 +39,13 @@ impl ClusterContext {
         client: ClusterClient,
     ) -> Self {
         let stores = || sources.iter().zip(informers.iter().map(|informer| informer.store()));
+        // Two sources of one kind and scope share an informer, whose store is read once.
+        let first = |index: usize| {
+            !informers[..index].iter().any(|other| Arc::ptr_eq(other, &informers[index]))
+        };
+        let distinct = stores().enumerate().filter(|(index, _)| first(*index));
         let view = CacheView::new(
-            stores().map(|(source, store)| (source.kind.clone(), store.clone())).collect(),
+            distinct.map(|(_, (source, store))| (source.kind.clone(), store.clone())).collect(),
         );
         let is_primary = |source: &Source| matches!(source.role, Role::Primary);
         let primary = stores().filter(|(source, _)| is_primary(source));
@@ -85,6 +91,16 @@ pub(crate) struct Assignment {
     pub(crate) meter: Arc<ShardMeter>,
     /// Cancels what runs under it.
     pub(crate) cancel: CancellationToken,
+    /// Reconciles of other clusters' keys that work in this one.
+    pub(crate) visitors: Visitors,
+}
+
+impl Assignment {
+    /// Cancels what runs under it, and lets its visitors write no more.
+    pub(crate) fn cancel(&self) {
+        self.cancel.cancel();
+        self.visitors.stop();
+    }
 }
 
 /// A controller's queue: each key is handed out with its assignment.

@@ -4,7 +4,7 @@
 //! Predicates and mappings run here, before anything is queued. A first look, at everything or at a
 //! range that was gained, handlers primary objects, and children whose owner is not there: nobody else
 //! would see that they are left over. What other children and kinds say adds nothing, for the
-//! primary objects are reconciled anyway.
+//! primary objects are reconciled anyway. What a first look leads to in other clusters is in [`crate::across`].
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,6 +13,8 @@ use std::sync::Arc;
 use model::{Clock, ClusterName, ObjectKey};
 use prometheus::Histogram;
 
+use crate::across;
+use crate::assigned::Assigned;
 use crate::assignment::AssignmentQueue;
 use crate::informer::{Change, Event, Informer};
 use crate::meter::Slices;
@@ -30,6 +32,8 @@ pub(crate) struct EventHandler {
     pub(crate) view: Arc<CacheView>,
     /// The stores of the primary kind.
     pub(crate) primary: Arc<[Store]>,
+    /// The controller's assignments, for keys of other clusters.
+    pub(crate) assigned: Arc<Assigned>,
     pub(crate) queue: Arc<AssignmentQueue>,
     /// Where events are counted.
     pub(crate) slices: Arc<Slices>,
@@ -62,7 +66,7 @@ impl EventHandler {
         match &self.source.role {
             Role::Primary => Some(entry.header.hash()),
             Role::Owned { .. } => entry.header.owner.as_deref().map(|owner| owner.uid.hash()),
-            Role::Mapped(_) => None,
+            Role::Mapped(_) | Role::Across(_) => None,
         }
     }
 
@@ -83,7 +87,10 @@ impl EventHandler {
                 key.filter(|owner| !first || !self.is_cached(owner)).into_iter().collect()
             }),
             Role::Mapped(mapping) if !first => both(old, new, |entry| self.mapped(mapping, entry)),
-            _ => Vec::new(),
+            Role::Across(mapping) if !first => {
+                both(old, new, |entry| across::keys(mapping, entry, &self.cluster, &self.assigned))
+            }
+            Role::Mapped(_) | Role::Across(_) => Vec::new(),
         }
     }
 

@@ -14,14 +14,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::{
-    Clock, ClusterName, ClusterSet, ControllerName, Epoch, GroupName, MemberId, Moment, ObjectKey,
-    OwnedShards, Ownership, Selector, ShardId,
+    Clock, ClusterName, ClusterSet, ControllerName, Epoch, GroupName, MemberId, Moment,
+    OwnedShards, Ownership, ShardId,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::Span;
 
+use crate::across::Across;
+use crate::assigned::{Assigned, enqueue_all};
 use crate::assignment::{Assignment, AssignmentQueue, ClusterContext};
 use crate::drain::Drain;
 use crate::handler::EventHandler;
@@ -33,8 +34,8 @@ use crate::request::ClusterClient;
 use crate::shards::{Shards, Step};
 use crate::spec::ControllerSpec;
 use crate::status::Board;
-use cache::{Entry, LocalKey};
-use queue::{HashedKey, Priority};
+use crate::visitors::Visitors;
+use queue::Priority;
 use upstream::{Gate, Upstream, UpstreamLimits};
 
 /// Reports of handlers that may be outstanding; handlers wait beyond it.
@@ -82,10 +83,44 @@ pub(crate) struct Parts {
     pub(crate) stamps: bool,
 }
 
-struct Supervised {
+/// A controller that is supervised.
+pub(crate) struct Supervised {
     spec: ControllerSpec,
     queue: Arc<AssignmentQueue>,
     metrics: ControllerMetrics,
+    assigned: Arc<Assigned>,
+    across: Option<Across>,
+    /// The clusters gained in this step, for mappings across clusters.
+    gained: BTreeSet<ClusterName>,
+}
+
+impl Supervised {
+    pub(crate) fn new(
+        spec: ControllerSpec,
+        queue: &Arc<AssignmentQueue>,
+        metrics: ControllerMetrics,
+        assigned: &Arc<Assigned>,
+    ) -> Self {
+        let across = Across::of(&spec.sources, assigned, queue);
+        let (queue, assigned) = (Arc::clone(queue), Arc::clone(assigned));
+        Self { spec, queue, metrics, assigned, across, gained: BTreeSet::new() }
+    }
+
+    /// Lets the keys of an assignment be given out.
+    fn open(&self, assignment: &Arc<Assignment>) {
+        let opened = self.queue.open(&assignment.shard, assignment.epoch);
+        if let Some(across) = self.across.clone().filter(|_| opened) {
+            tokio::spawn(across.opened(Arc::clone(assignment)));
+        }
+    }
+
+    /// Looks at what is cached, for the clusters gained.
+    fn look_across(&mut self) {
+        let gained = std::mem::take(&mut self.gained);
+        if let Some(across) = self.across.clone().filter(|_| !gained.is_empty()) {
+            tokio::spawn(across.gained(gained));
+        }
+    }
 }
 
 struct Engaged {
@@ -127,17 +162,16 @@ impl std::fmt::Debug for Supervisor {
 
 impl Supervisor {
     pub(crate) fn new(
-        controllers: impl Iterator<
-            Item = (GroupName, ControllerSpec, Arc<AssignmentQueue>, ControllerMetrics),
-        >,
+        controllers: impl Iterator<Item = (GroupName, Supervised)>,
         parts: Parts,
     ) -> Self {
         let Parts { ownership, clusters, clock, informers, meter, metrics, board, .. } = parts;
         let mut groups: BTreeMap<GroupName, Vec<ControllerName>> = BTreeMap::new();
         let mut by_name = BTreeMap::new();
-        for (group, spec, queue, metrics) in controllers {
-            groups.entry(group).or_default().push(spec.name.clone());
-            by_name.insert(spec.name.clone(), Supervised { spec, queue, metrics });
+        for (group, supervised) in controllers {
+            let name = supervised.spec.name.clone();
+            groups.entry(group).or_default().push(name.clone());
+            by_name.insert(name, supervised);
         }
         let (reports, reported) = mpsc::channel(REPORTS);
         Self {
@@ -196,7 +230,8 @@ impl Supervisor {
         self.engage(clusters);
         self.carry_out(others);
         self.ended.clear();
-        for (name, controller) in &self.controllers {
+        for (name, controller) in &mut self.controllers {
+            controller.look_across();
             let contexts = self.contexts.keys().filter(|(context, _)| context == name).count();
             let running = contexts * controller.spec.workers;
             controller.metrics.max_concurrent.set(i64::try_from(running).unwrap_or(i64::MAX));
@@ -260,15 +295,19 @@ impl Supervisor {
                 scopes,
                 meter: Arc::clone(&meter),
                 cancel: CancellationToken::new(),
+                visitors: Visitors::default(),
             };
             let assignment = Arc::new(assignment);
-            let queue = Arc::clone(&self.controllers[&name].queue);
+            let Some(controller) = self.controllers.get_mut(&name) else { continue };
+            let queue = Arc::clone(&controller.queue);
             queue.warm(shard, epoch, Arc::clone(&assignment));
+            controller.assigned.begin(&assignment);
+            controller.gained.insert(shard.cluster.clone());
             if begun {
                 // The handlers will queue everything, now that there is a route for it.
                 self.start_handlers(&name, &shard.cluster, &slices);
             } else {
-                tokio::spawn(enqueue_all(queue, Arc::clone(&assignment)));
+                tokio::spawn(enqueue_all(queue, Arc::clone(&assignment), Priority::Initial));
             }
             self.assignments.insert((shard.clone(), name), assignment);
         }
@@ -315,6 +354,7 @@ impl Supervisor {
                 source: source.clone(),
                 view: Arc::clone(&state.context.view),
                 primary: state.context.primary().into(),
+                assigned: Arc::clone(&controller.assigned),
                 queue: Arc::clone(&controller.queue),
                 slices: Arc::clone(slices),
                 clock: Arc::clone(&self.clock),
@@ -340,14 +380,14 @@ impl Supervisor {
             return;
         }
         state.met[synced.source] = synced.met;
-        let queue = &self.controllers[&synced.controller].queue;
+        let controller = &self.controllers[&synced.controller];
         for ((shard, name), assignment) in &self.assignments {
             if *name == synced.controller
                 && shard.cluster == synced.cluster
                 && self.shards.is_active(shard)
                 && state.is_met(assignment)
             {
-                queue.open(&assignment.shard, assignment.epoch);
+                controller.open(assignment);
             }
         }
     }
@@ -356,7 +396,7 @@ impl Supervisor {
         for (name, assignment) in self.assignments_of(shard) {
             let context = self.contexts.get(&(name.clone(), shard.cluster.clone()));
             if context.is_some_and(|state| state.is_met(assignment)) {
-                self.controllers[name].queue.open(&assignment.shard, assignment.epoch);
+                self.controllers[name].open(assignment);
             }
         }
     }
@@ -378,15 +418,15 @@ impl Supervisor {
         for queue in &queues {
             queue.close(shard);
         }
-        let cancels =
-            self.assignments_of(shard).map(|(_, assignment)| assignment.cancel.clone()).collect();
+        let assignments =
+            self.assignments_of(shard).map(|(_, assignment)| Arc::clone(assignment)).collect();
         let drain = Drain {
             shard: shard.clone(),
             epoch,
             deadline,
             clock: Arc::clone(&self.clock),
             queues,
-            cancels,
+            assignments,
             ownership: Arc::clone(&self.ownership),
         };
         self.drains.spawn(drain.run());
@@ -397,8 +437,9 @@ impl Supervisor {
         self.meter.close(shard);
         for (name, controller) in &self.controllers {
             controller.queue.close(shard);
+            controller.assigned.end(shard);
             if let Some(assignment) = self.assignments.remove(&(shard.clone(), name.clone())) {
-                assignment.cancel.cancel();
+                assignment.cancel();
                 self.ended.push(assignment);
             }
         }
@@ -423,22 +464,5 @@ impl Supervisor {
         self.ended.clear();
         self.drains.close();
         self.drains.wait().await;
-    }
-}
-
-/// Queues every primary object of a shard whose handlers run already.
-async fn enqueue_all(queue: Arc<AssignmentQueue>, assignment: Arc<Assignment>) {
-    let cluster = &assignment.shard.cluster;
-    for store in assignment.context.primary() {
-        let all: Vec<Arc<Entry>> = store.list(None, &Selector::all());
-        let ours = all.iter().filter(|e| assignment.shard.range.contains(e.header.hash()));
-        let keys: Vec<HashedKey> = ours
-            .map(|entry| {
-                let LocalKey { namespace, name } = &entry.header.key;
-                let key = ObjectKey::new(cluster.clone(), namespace.as_deref(), name);
-                (key, Some(entry.header.hash()))
-            })
-            .collect();
-        queue.add(&keys, Priority::Initial, &Span::none()).await;
     }
 }

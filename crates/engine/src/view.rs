@@ -1,14 +1,32 @@
 //! Reading the caches of one controller in one cluster.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use cache::{DecodeError, Entry, NoIndex, Store};
-use model::{Kind, Object, Selector};
+use model::{ClusterName, Kind, Object, Selector};
 
 /// A kind was asked for that the controller does not watch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("read {0} from the cache: the controller neither reconciles, owns nor watches it")]
 pub struct NotWatched(pub Kind);
+
+/// The caches of one controller in each cluster that it has shards of here.
+pub trait FleetCaches: Send + Sync {
+    /// The clusters, in order of their names.
+    fn clusters(&self) -> Vec<ClusterName>;
+
+    /// The caches in one of them.
+    fn caches(&self, cluster: &ClusterName) -> Option<Arc<CacheView>>;
+}
+
+/// What a mapping across clusters may look at.
+#[derive(Clone, Copy)]
+pub struct FleetView<'a> {
+    cluster: &'a ClusterName,
+    caches: &'a dyn FleetCaches,
+}
 
 /// The stores of every kind one controller watches in one cluster.
 #[derive(Debug, Default)]
@@ -91,6 +109,44 @@ impl CacheView {
     ) -> Result<Result<Vec<Arc<Entry>>, NoIndex>, NotWatched> {
         let lists = self.of(kind)?.map(|store| store.indexed(index, value));
         Ok(lists.collect::<Result<Vec<_>, _>>().map(|lists| merge(lists.into_iter())))
+    }
+}
+
+impl<'a> FleetView<'a> {
+    /// A view for an object of `cluster`.
+    pub fn new(cluster: &'a ClusterName, caches: &'a dyn FleetCaches) -> Self {
+        Self { cluster, caches }
+    }
+
+    /// The cluster that the mapped object lives in.
+    pub fn cluster(&self) -> &'a ClusterName {
+        self.cluster
+    }
+
+    /// The clusters that the controller has shards of here, in order of their names.
+    pub fn clusters(&self) -> Vec<ClusterName> {
+        self.caches.clusters()
+    }
+
+    /// The controller's caches in a cluster; `None` if it has no shard of it here.
+    pub fn caches(&self, cluster: &ClusterName) -> Option<Arc<CacheView>> {
+        self.caches.caches(cluster)
+    }
+}
+
+impl fmt::Debug for FleetView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FleetView").field("cluster", self.cluster).finish_non_exhaustive()
+    }
+}
+
+impl FleetCaches for BTreeMap<ClusterName, Arc<CacheView>> {
+    fn clusters(&self) -> Vec<ClusterName> {
+        self.keys().cloned().collect()
+    }
+
+    fn caches(&self, cluster: &ClusterName) -> Option<Arc<CacheView>> {
+        self.get(cluster).cloned()
     }
 }
 

@@ -152,14 +152,16 @@ impl<T: Clone> Queue<T> {
         self.lanes[lane].routes.push(Route::new(id, shard.clone(), epoch, tenure));
     }
 
-    /// Lets the keys of a shard be given out. Nothing happens if it is not held at this epoch.
-    pub fn open(&mut self, shard: &ShardId, epoch: Epoch, now: Moment) {
-        let Some(lane) = self.lane(&shard.cluster) else { return };
+    /// Lets the keys of a shard be given out. Nothing happens if it is not held at this epoch. Gives
+    /// whether they were not given out before.
+    pub fn open(&mut self, shard: &ShardId, epoch: Epoch, now: Moment) -> bool {
+        let Some(lane) = self.lane(&shard.cluster) else { return false };
         let held = |route: &&mut Route<T>| route.shard == *shard && route.epoch == epoch;
-        if let Some(route) = self.lanes[lane].routes.iter_mut().find(held) {
-            self.adds += route.open(now);
-            self.enlist(lane);
-        }
+        let Some(route) = self.lanes[lane].routes.iter_mut().find(held) else { return false };
+        let opened = route.opened().is_none();
+        self.adds += route.open(now);
+        self.enlist(lane);
+        opened
     }
 
     /// Drops whatever waits for a shard. What runs goes on; see [`Self::running_of`].

@@ -93,10 +93,12 @@ impl<T: Clone> WorkQueue<T> {
         self.with(|queue, _| queue.warm(shard, epoch, carried));
     }
 
-    /// Lets the keys of a shard be given out, if it is still held at this epoch.
-    pub fn open(&self, shard: &ShardId, epoch: Epoch) {
-        self.with(|queue, now| queue.open(shard, epoch, now));
+    /// Lets the keys of a shard be given out, if it is still held at this epoch. Gives whether they
+    /// were not before.
+    pub fn open(&self, shard: &ShardId, epoch: Epoch) -> bool {
+        let opened = self.with(|queue, now| queue.open(shard, epoch, now));
         self.ready.notify_one();
+        opened
     }
 
     /// Drops whatever waits for a shard.
@@ -106,12 +108,17 @@ impl<T: Clone> WorkQueue<T> {
         self.settled.notify_waiters();
     }
 
+    /// Whether keys of a shard held at this epoch are given out.
+    pub fn is_open(&self, shard: &ShardId, epoch: Epoch) -> bool {
+        self.with(|queue, _| queue.is_open(shard, epoch))
+    }
+
     /// Waits until the keys of a shard held at this epoch are not given out any more.
     pub async fn closed(&self, shard: &ShardId, epoch: Epoch) {
         loop {
             let mut settled = std::pin::pin!(self.settled.notified());
             settled.as_mut().enable();
-            if !self.with(|queue, _| queue.is_open(shard, epoch)) {
+            if !self.is_open(shard, epoch) {
                 return;
             }
             settled.await;

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cache::{Index, StoreOptions, Transform};
-use engine::{ControllerSpec, MAX_WORKERS, Mapping, Role, Scope, Source};
+use engine::{ControllerSpec, MAX_WORKERS, Mapping, Role, Scope, Source, Trigger, TriggerSources};
 use model::{ControllerName, GroupName, GroupScope, Kind, Object, Selector};
 
+use crate::across;
 use crate::lookup::Lookup;
 use crate::predicate;
 use crate::reconciler::{Erased, Reconciler};
@@ -57,13 +58,15 @@ pub struct Controller<K> {
     part_of: Option<ControllerName>,
     field_manager: Arc<str>,
     group: Option<GroupName>,
-    group_scope: GroupScope,
+    pub(crate) group_scope: GroupScope,
     namespace: Option<String>,
     workers: usize,
     timeout: Duration,
     primary: Source,
-    others: Vec<Source>,
+    pub(crate) others: Vec<Source>,
     options: BTreeMap<Kind, StoreOptions>,
+    pub(crate) triggers: Vec<Trigger>,
+    pub(crate) trigger_sources: TriggerSources,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -90,6 +93,8 @@ impl Controller<()> {
             },
             others: Vec::new(),
             options: BTreeMap::new(),
+            triggers: Vec::new(),
+            trigger_sources: TriggerSources::default(),
             kind: PhantomData,
         }
     }
@@ -265,7 +270,8 @@ impl<K: Object> Controller<K> {
     /// How far its work may be divided; by object unless said otherwise: then a replica that holds
     /// some ranges of a cluster caches only those objects that it reconciles. A controller that looks at
     /// all objects of a cluster together needs [`GroupScope::Cluster`], one that looks at several
-    /// clusters together [`GroupScope::Fleet`].
+    /// clusters together [`GroupScope::Fleet`]: then one replica holds the shards of all clusters, and
+    /// [`crate::Context::in_cluster`] leads from one to another.
     pub fn group_scope(mut self, scope: GroupScope) -> Self {
         self.group_scope = scope;
         self
@@ -273,6 +279,7 @@ impl<K: Object> Controller<K> {
 
     /// Completes the controller with what it runs.
     pub fn reconciler<R: Reconciler<Kind = K>>(self, reconciler: R) -> ControllerSpec {
+        across::check(&self.name, self.group_scope, &self.others);
         let mut sources = vec![self.primary];
         sources.extend(self.others);
         if let Some(namespace) = &self.namespace {
@@ -294,6 +301,8 @@ impl<K: Object> Controller<K> {
                 field_manager: self.field_manager,
                 recorder: Arc::default(),
             }),
+            triggers: self.triggers,
+            trigger_sources: self.trigger_sources,
         }
     }
 }
