@@ -309,7 +309,7 @@ async fn nothing_visits_a_shard_that_drains() {
 #[tokio::test(start_paused = true)]
 async fn controllers_that_work_in_one_cluster_have_that_one() {
     let spec = maps(|ctx, key| {
-        assert_eq!(ctx.clusters(), [key.cluster.clone()]);
+        assert_eq!(ctx.clusters(), std::slice::from_ref(&key.cluster));
         let same = ctx.in_cluster(&key.cluster).map(|same| assert_eq!(same.shard(), ctx.shard()));
         std::future::ready(same.map(|()| Action::Done)).boxed()
     });

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ClusterName, Epoch, GroupName, MemberId, ShardId};
+use model::{ClusterName, Epoch, GroupName, MemberId, ShardId, single};
 
 use super::View;
 use super::peers::{Peers, Speech};
@@ -75,6 +75,11 @@ fn begin<'a>(
     let reached = deleted.map(|deleted| deleted.map.highest_epoch()).unwrap_or_default();
     let epoch_floor = floor?.max(reached);
     Some(Cow::Owned(MapRecord { epoch_floor, ..MapRecord::new(cluster.clone()) }))
+}
+
+/// Whether a group is to have shards in a cluster.
+fn is_placed(group: &GroupName, cluster: &ClusterName, peers: &Peers<'_>) -> bool {
+    peers.groups.contains_key(group) && single::lies_in(group, cluster)
 }
 
 /// Whether the shards of a split or merge still drain for it.
@@ -171,9 +176,11 @@ impl Draft<'_> {
         true
     }
 
-    /// Drains the shards of groups that nobody runs any more, and removes those that are drained.
+    /// Drains the shards of groups that nobody runs any more, or that have no place here, and removes
+    /// those that are drained.
     fn remove_lost_groups(&mut self, peers: &Peers<'_>) {
-        let is_lost = |path: &ShardPath| !peers.groups.contains_key(&path.group);
+        let cluster = self.record.cluster.clone();
+        let is_lost = |path: &ShardPath| !is_placed(&path.group, &cluster, peers);
         if !peers.groups_known || !self.record.entries.keys().any(is_lost) {
             return;
         }
@@ -195,8 +202,10 @@ impl Draft<'_> {
     fn add_missing(&mut self, peers: &Peers<'_>) {
         let known: BTreeSet<&GroupName> =
             self.record.entries.keys().map(|path| &path.group).collect();
+        let cluster = &self.record.cluster;
+        let wanted = peers.groups.keys().filter(|group| single::lies_in(group, cluster));
         let missing: Vec<GroupName> =
-            peers.groups.keys().filter(|group| !known.contains(group)).cloned().collect();
+            wanted.filter(|group| !known.contains(group)).cloned().collect();
         for group in missing {
             if self.record.entries.len() < MAX_SHARDS {
                 let epoch = self.record.epoch_floor;
@@ -249,7 +258,8 @@ impl Draft<'_> {
         &'b self,
         peers: &'b Peers<'_>,
     ) -> impl Iterator<Item = (ShardId, Place, Option<&'b MemberId>)> + 'b {
-        let planned = |path: &ShardPath| self.wanted && peers.groups.contains_key(&path.group);
+        let cluster = &self.record.cluster;
+        let planned = |path: &ShardPath| self.wanted && is_placed(&path.group, cluster, peers);
         let entries = self.record.entries.iter().filter(move |(path, _)| planned(path));
         entries.map(|(path, entry)| {
             (path.in_cluster(&self.record.cluster), self.place(path, entry), entry.owner())
