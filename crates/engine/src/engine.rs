@@ -24,6 +24,7 @@ use crate::informers::Informers;
 use crate::meter::Meter;
 use crate::metrics::Metrics;
 use crate::runner::{MAX_RUNNING, Runner};
+use crate::single::{SingleSpec, Singles};
 use crate::spec::ControllerSpec;
 use crate::status::{Board, EngineStatus};
 use crate::supervisor::{Parts, Supervised, Supervisor};
@@ -131,6 +132,12 @@ impl Engine {
             options(&runners),
             Arc::clone(&decoded),
         );
+        let singles = Singles::new(
+            Arc::clone(&config.ownership),
+            Arc::clone(&config.observer),
+            Arc::clone(&config.clock),
+            metrics.fence_rejected.clone(),
+        );
         let controllers = runners.iter().map(|runner| {
             let group = config.groups[&runner.spec.name].clone();
             let (spec, metrics) = (runner.spec.clone(), runner.metrics.clone());
@@ -149,9 +156,18 @@ impl Engine {
                 upstream: config.upstream,
                 rng,
                 stamps: config.stamps,
+                singles,
             },
         );
         Ok(Self { runners, supervisor, board, decoded })
+    }
+
+    /// Adds work that is one for the fleet. Its group must be among those that this member tells the
+    /// fleet of.
+    #[must_use]
+    pub fn single(mut self, spec: SingleSpec) -> Self {
+        self.supervisor.add_single(spec);
+        self
     }
 
     /// A handle on its status.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use model::{
     Clock, ClusterName, ClusterSet, ControllerName, Epoch, GroupName, MemberId, Moment,
-    OwnedShards, Ownership, ShardId,
+    OwnedShards, Ownership, ShardId, single,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -32,6 +32,7 @@ use crate::meter::{Meter, Slices};
 use crate::metrics::{ControllerMetrics, Metrics};
 use crate::request::ClusterClient;
 use crate::shards::{Shards, Step};
+use crate::single::{SingleSpec, Singles};
 use crate::spec::ControllerSpec;
 use crate::status::Board;
 use crate::visitors::Visitors;
@@ -65,6 +66,7 @@ pub(crate) struct Supervisor {
     ended: Vec<Arc<Assignment>>,
     /// Drains under way.
     drains: TaskTracker,
+    singles: Singles,
     next_context: u64,
 }
 
@@ -81,6 +83,7 @@ pub(crate) struct Parts {
     pub(crate) rng: fastrand::Rng,
     /// Whether writes carry the epoch they are made at.
     pub(crate) stamps: bool,
+    pub(crate) singles: Singles,
 }
 
 /// A controller that is supervised.
@@ -195,6 +198,7 @@ impl Supervisor {
             reported,
             ended: Vec::new(),
             drains: TaskTracker::new(),
+            singles: parts.singles,
             next_context: 0,
         }
     }
@@ -219,9 +223,17 @@ impl Supervisor {
         }
     }
 
+    /// Adds work that is one for the fleet.
+    pub(crate) fn add_single(&mut self, spec: SingleSpec) {
+        self.singles.add(spec);
+    }
+
     fn follow(&mut self, owned: &OwnedShards, clusters: &ClusterSet) {
-        let incarnations = clusters.engaged().map(|c| (c.name.clone(), c.incarnation)).collect();
-        let groups: BTreeSet<_> = self.groups.keys().cloned().collect();
+        let engaged = clusters.engaged().map(|c| (c.name.clone(), c.incarnation));
+        // The fleet is always there.
+        let incarnations = engaged.chain([(single::fleet_cluster(), 0)]).collect();
+        let groups: BTreeSet<_> =
+            self.groups.keys().chain(self.singles.groups()).cloned().collect();
         let steps = self.shards.plan(owned, &incarnations, &groups);
         // Stops come first and still belong to the clusters as they were.
         let (stops, others): (Vec<_>, Vec<_>) =
@@ -260,6 +272,8 @@ impl Supervisor {
                 Engaged { incarnation: cluster.incarnation, client }
             });
         }
+        let engaged = self.engaged.iter();
+        self.singles.engage(engaged.map(|(name, engaged)| (name.clone(), engaged.client.clone())));
     }
 
     fn carry_out(&mut self, steps: Vec<Step>) {
@@ -275,6 +289,9 @@ impl Supervisor {
     }
 
     fn start(&mut self, shard: &ShardId, epoch: Epoch, member: &MemberId) {
+        if self.singles.start(shard, epoch, member) {
+            return;
+        }
         let (slices, meter) = self.meter.open(shard);
         for name in self.groups.get(&shard.group).cloned().unwrap_or_default() {
             let existing = self.contexts.get(&(name.clone(), shard.cluster.clone()));
@@ -393,6 +410,7 @@ impl Supervisor {
     }
 
     fn open(&self, shard: &ShardId) {
+        self.singles.open(shard);
         for (name, assignment) in self.assignments_of(shard) {
             let context = self.contexts.get(&(name.clone(), shard.cluster.clone()));
             if context.is_some_and(|state| state.is_met(assignment)) {
@@ -427,6 +445,7 @@ impl Supervisor {
             clock: Arc::clone(&self.clock),
             queues,
             assignments,
+            single: self.singles.drain(shard),
             ownership: Arc::clone(&self.ownership),
         };
         self.drains.spawn(drain.run());
@@ -435,6 +454,7 @@ impl Supervisor {
     /// Cancels everything of a shard, and lets go of what only it needed.
     fn stop(&mut self, shard: &ShardId) {
         self.meter.close(shard);
+        self.singles.stop(shard);
         for (name, controller) in &self.controllers {
             controller.queue.close(shard);
             controller.assigned.end(shard);
@@ -462,6 +482,7 @@ impl Supervisor {
             self.stop(&shard);
         }
         self.ended.clear();
+        self.singles.shut_down().await;
         self.drains.close();
         self.drains.wait().await;
     }

@@ -14,6 +14,7 @@ mod playing;
 mod ranges;
 mod reads;
 mod shards;
+mod singles;
 mod triggers;
 mod upstream;
 pub(crate) mod world;
