@@ -1,16 +1,16 @@
 //! Where an object or array ends, found 64 bytes at a time.
 //!
-//! Most of an object's text lies in values that a pass steps over. Of each block it is asked where
-//! quotes, backslashes and brackets are, a bit for each byte; what lies within strings follows from
-//! that by a few operations on whole words, without a branch for every string. (The idea is that of
+//! Most of an object's text lies in values that a pass steps over. For each block, a bit for
+//! each byte says where quotes, backslashes and brackets are. What lies within strings follows from
+//! these bits by a few operations on whole words, without a branch for every string. (The idea is that of
 //! Langdale and Lemire, "Parsing Gigabytes of JSON per Second", 2019, <https://arxiv.org/abs/1902.08318>.)
 
 /// Bytes looked at together: one for each bit of a word.
 const BLOCK: usize = 64;
 
-/// How many bytes the object or array takes that `text` begins with; `None` if it does not end.
+/// The length in bytes of the object or array at the beginning of `text`; `None` if it does not end.
 ///
-/// Whether brackets match in kind is not looked at.
+/// Does not check that brackets match in kind.
 pub(super) fn end(text: &[u8]) -> Option<usize> {
     let (mut escapes, mut strings) = (Escapes::default(), Strings::default());
     let mut depth = 0_u32;
@@ -23,7 +23,7 @@ pub(super) fn end(text: &[u8]) -> Option<usize> {
         let opened = where_is(&block, |byte| byte | 0x20 == b'{') & structure;
         let closed = where_is(&block, |byte| byte | 0x20 == b'}') & structure;
         if closed.count_ones() < depth {
-            // Not all are closed here, in whatever order they come.
+            // Fewer close here than are open, so the end is not in this block.
             depth = depth + opened.count_ones() - closed.count_ones();
             continue;
         }

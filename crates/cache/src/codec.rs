@@ -11,8 +11,8 @@ use zstd_safe::{CCtx, CDict, DCtx, DDict};
 const LEVEL: i32 = 1;
 /// The most that a thread's buffer keeps between uses, in bytes.
 const KEPT_BUFFER: usize = 1 << 20;
-/// Where a dictionary holds its id. It is set to zero, which takes four bytes less in each object;
-/// that an object meets its own dictionary is seen to by its pointer.
+/// Where a dictionary holds its id. It is set to zero, which saves four bytes in each object.
+/// Each object holds a pointer to its own dictionary instead.
 const DICTIONARY_ID: std::ops::Range<usize> = 4..8;
 
 /// Bytes that do not unpack. The cache wrote them itself, so this is memory gone bad or a bug.
@@ -47,14 +47,14 @@ thread_local! {
 }
 
 impl Decoder {
-    /// Has `read` look at the bytes that were packed. They are `len` bytes.
+    /// Calls `read` with the unpacked bytes, which are `len` bytes.
     pub(super) fn unpack<T>(
         &self,
         packed: &[u8],
         len: usize,
         read: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, UnpackError> {
-        // Taken out while it is read: what reads may unpack another entry.
+        // Taken out while it is read, because `read` may unpack another entry.
         let mut buffer = CONTEXTS.with_borrow_mut(|contexts| std::mem::take(&mut contexts.buffer));
         buffer.clear();
         buffer.reserve(len);

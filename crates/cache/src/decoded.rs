@@ -1,80 +1,85 @@
 //! A cache of decoded values, shared by all stores of a process, capped in bytes and emptied of what is
 //! not used.
 //!
-//! ```text
-//!   decoded ──▶ young ──── age, twice a minute ───▶ old ──── age ───▶ gone
-//!                 ▲                                  │ │
-//!                 └────────────── found ─────────────┘ └── the cap is met: one of it goes, any
-//! ```
-//!
-//! What is worked on stays: what is read again within half a minute is not decoded again, up to the cap;
-//! what is not is gone after a minute, so that the memory follows the work. Where more is read in turn
-//! than the cap holds, a part of it stays, for what goes is drawn and not the oldest. Lists do not come
-//! here: one of them would push out everything else.
+//! Values in use stay: one that is read again within half a minute is not decoded again, up to the
+//! cap. One that is not read for a minute is dropped, so that the memory follows the work. Where more
+//! is read in turn than the cap holds, a part of it stays (`quick_cache` evicts by S3-FIFO). Lists do
+//! not come here: one of them would push out everything else.
 //!
 //! # Invariants
 //! - At most the cap is held, by an estimate: [`WEIGHT`] bytes a byte of JSON, which is what
 //!   `k8s-openapi`'s Pod takes; most types take less.
 //! - A value is found only for the entry it was decoded from. The address of an entry names it: a
 //!   slot holds a weak pointer, so no other entry can get that address.
-//! - The lock is held for look-ups, never while something is decoded or dropped.
 
 use std::any::{Any, TypeId};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use indexmap::IndexMap;
+use model::Object;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 use super::entry::{DecodeError, Entry};
-use model::Object;
 
 /// What a cache of decoded values may hold, unless told otherwise, in bytes: some thousand objects that
 /// are worked on at once. Beside the packed objects of a large fleet this is little.
 pub const DECODED_BYTES: usize = 64 << 20;
-/// How often what is not used grows older: after twice that it is gone.
+/// How often values grow older: one that was not read between two calls of [`DecodedCache::age`] is
+/// dropped.
 pub const AGE_EVERY: Duration = Duration::from_secs(30);
 /// Bytes a decoded value is taken to have for each byte of JSON.
 const WEIGHT: usize = 4;
 /// What a slot takes beside the value, the allocation of an entry that is gone included.
 const SLOT: usize = 256;
-/// No value gets more than this part of the cap.
-const LARGEST: usize = 8;
-/// Spreads what is drawn over all there is: 2^64 divided by the golden ratio, as in Fibonacci hashing.
-const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Parts of the cache with a lock each. No value gets more than one part's share of the cap.
+const PARTS: usize = 8;
+/// A value's usual size, in bytes: says how many slots to expect.
+const USUAL_BYTES: usize = 16 << 10;
 
-/// See the file's text.
-#[derive(Debug)]
+/// Keeps decoded values while they are used.
 pub struct DecodedCache {
     cap: usize,
-    generations: Mutex<Generations>,
+    slots: Cache<Key, Slot, ByBytes>,
+    /// Counts the calls of [`Self::age`].
+    age: AtomicU32,
 }
 
-type Slots = IndexMap<(usize, TypeId), Slot>;
+/// The address of an entry, and the type it was decoded as.
+type Key = (usize, TypeId);
 
-#[derive(Debug, Default)]
-struct Generations {
-    young: Slots,
-    old: Slots,
-    bytes: usize,
-    /// Counts what was drawn.
-    drawn: u64,
-}
-
-#[derive(Debug)]
+#[derive(Clone)]
 struct Slot {
     entry: Weak<Entry>,
     value: Arc<dyn Any + Send + Sync>,
     bytes: usize,
+    /// The age at which it was read last.
+    read_at: Arc<AtomicU32>,
+}
+
+#[derive(Clone)]
+struct ByBytes;
+
+impl Weighter<Key, Slot> for ByBytes {
+    fn weight(&self, _: &Key, slot: &Slot) -> u64 {
+        slot.bytes as u64
+    }
 }
 
 impl DecodedCache {
     /// A cache that holds at most `cap` bytes, by its estimate. Zero holds nothing.
     pub fn new(cap: usize) -> Self {
-        Self { cap, generations: Mutex::default() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Generations> {
-        self.generations.lock().expect("no holder of this lock panics")
+        let options = OptionsBuilder::new()
+            .shards(PARTS)
+            .estimated_items_capacity(cap / USUAL_BYTES)
+            .weight_capacity(cap as u64)
+            .build()
+            .expect("both capacities are set");
+        let (hasher, lifecycle) = (DefaultHashBuilder::default(), DefaultLifecycle::default());
+        let slots = Cache::with_options(options, ByBytes, hasher, lifecycle);
+        Self { cap, slots, age: AtomicU32::new(0) }
     }
 
     /// The entry's object, decoded now or before.
@@ -83,84 +88,40 @@ impl DecodedCache {
     /// When it does not fit `K`.
     pub fn get<K: Object>(&self, entry: &Arc<Entry>) -> Result<Arc<K>, DecodeError> {
         let key = (Arc::as_ptr(entry).addr(), TypeId::of::<K>());
-        if let Some(value) = self.find(key).and_then(|value| value.downcast::<K>().ok()) {
-            return Ok(value);
+        let now = self.age.load(Ordering::Relaxed);
+        if let Some(slot) = self.slots.get(&key) {
+            slot.read_at.store(now, Ordering::Relaxed);
+            if let Ok(value) = slot.value.downcast::<K>() {
+                return Ok(value);
+            }
         }
         let value: Arc<K> = Arc::new(entry.decode()?);
         let bytes = SLOT + WEIGHT * entry.json_len();
-        if bytes <= self.cap / LARGEST {
-            let slot = Slot { entry: Arc::downgrade(entry), value: Arc::clone(&value) as _, bytes };
-            self.insert(key, slot);
+        if bytes <= self.cap / PARTS {
+            let (entry, read_at) = (Arc::downgrade(entry), Arc::new(AtomicU32::new(now)));
+            self.slots.insert(key, Slot { entry, value: Arc::clone(&value) as _, bytes, read_at });
         }
         Ok(value)
     }
 
-    fn find(&self, key: (usize, TypeId)) -> Option<Arc<dyn Any + Send + Sync>> {
-        let mut generations = self.lock();
-        if let Some(slot) = generations.young.get(&key) {
-            return Some(Arc::clone(&slot.value));
-        }
-        let slot = generations.old.swap_remove(&key)?;
-        let value = Arc::clone(&slot.value);
-        generations.young.insert(key, slot);
-        Some(value)
-    }
-
-    fn insert(&self, key: (usize, TypeId), slot: Slot) {
-        let mut gone = Vec::new();
-        let mut generations = self.lock();
-        while generations.bytes + slot.bytes > self.cap {
-            match generations.draw() {
-                Some(slot) => gone.push(slot),
-                None => break,
-            }
-        }
-        gone.extend(generations.insert(key, slot));
-        drop(generations);
-        drop(gone);
-    }
-
-    /// What was not used since the last time goes. To be called every [`AGE_EVERY`].
+    /// Drops what was not read since the call before, and what no store holds any more. To be called
+    /// every [`AGE_EVERY`].
     pub fn age(&self) {
-        let mut generations = self.lock();
-        let gone = generations.age();
-        drop(generations);
-        drop(gone);
+        let before = self.age.fetch_add(1, Ordering::Relaxed);
+        self.slots.retain(|_, slot| {
+            slot.entry.strong_count() > 0 && slot.read_at.load(Ordering::Relaxed) == before
+        });
     }
 
     /// Bytes held, by the estimate.
     pub fn bytes(&self) -> usize {
-        self.lock().bytes
+        usize::try_from(self.slots.weight()).unwrap_or(usize::MAX)
     }
 }
 
-impl Generations {
-    /// Gives what it replaces, as when two have decoded the same.
-    fn insert(&mut self, key: (usize, TypeId), slot: Slot) -> Option<Slot> {
-        self.bytes += slot.bytes;
-        let replaced = self.young.insert(key, slot);
-        self.bytes -= replaced.as_ref().map_or(0, |slot| slot.bytes);
-        replaced
-    }
-
-    /// Takes one out, of what was not used lately if there is any.
-    fn draw(&mut self) -> Option<Slot> {
-        let from = if self.old.is_empty() { &mut self.young } else { &mut self.old };
-        let spread = (self.drawn.wrapping_mul(SPREAD) >> 32) as usize;
-        let index = spread.checked_rem(from.len())?;
-        self.drawn = self.drawn.wrapping_add(1);
-        let (_, slot) = from.swap_remove_index(index)?;
-        self.bytes -= slot.bytes;
-        Some(slot)
-    }
-
-    /// The old are gone, and the young are old unless no store holds them any more.
-    fn age(&mut self) -> (Slots, Vec<Slot>) {
-        let mut aged = std::mem::take(&mut self.young);
-        let dead = aged.extract_if(.., |_, slot| slot.entry.strong_count() == 0);
-        let dead = dead.map(|(_, slot)| slot).collect();
-        self.bytes = aged.values().map(|slot| slot.bytes).sum();
-        (std::mem::replace(&mut self.old, aged), dead)
+impl fmt::Debug for DecodedCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DecodedCache").field("bytes", &self.bytes()).finish_non_exhaustive()
     }
 }
 

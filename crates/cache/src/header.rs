@@ -1,4 +1,4 @@
-//! The header of an object: what routing, selection and indexing need without unpacking it.
+//! The header of an object: what ranges, selectors and indexes need without unpacking it.
 //!
 //! It is kept small: uids and resourceVersions that have their usual form take 16 and 8 bytes and no
 //! heap; labels are one text, shared by all objects with the same labels, and so are owners.

@@ -1,11 +1,12 @@
-//! The shared cache of one informer: every object compressed, beside a small header.
+//! The cache of one informer, shared by all who read: every object compressed, beside a small
+//! header. Pure: no network, no task, no clock.
 //!
 //! ```text
-//!  raw JSON ─▶ scan ─▶ header ──────────────┐                         ┌─▶ get, list, owned_by
-//!               │  (managedFields cut out)  ├─▶ Entry ─▶ sorted ──────┤
-//!               └─▶ transform ─▶ index ─▶ codec ┘            tables       └─▶ decode ◀─▶ decoded values
-//!                                      ▲
-//!            samples ─▶ training ─▶ dictionary, then old entries are packed anew
+//!  raw JSON ─▶ scan ─▶ header ──────────────────┐                      ┌─▶ get, list, owned_by
+//!               │  (managedFields cut out)      ├─▶ Entry ─▶ sorted ───┤
+//!               └─▶ transform ─▶ index ─▶ codec ┘            tables    └─▶ decode ◀─▶ decoded values
+//!                                          ▲
+//!                samples ─▶ training ─▶ dictionary, then old entries are packed anew
 //! ```
 //!
 //! | file | owns |
@@ -67,7 +68,7 @@ mod tests;
 pub use decoded::{AGE_EVERY, DECODED_BYTES, DecodedCache};
 pub use entry::{DecodeError, Entry};
 pub use header::{Header, HeaderError, Labels, LocalKey, Owner, ResourceVersion, Uid};
-pub use options::{Index, MAX_INDEXES, MAX_VALUES, OptionsByKind, StoreOptions, Transform};
+pub use options::{Index, MAX_INDEXES, MAX_VALUES, OWNERS, OptionsByKind, StoreOptions, Transform};
 pub use partial::{PartialFields, PartialMetadata, partial_metadata};
 pub use scan::MAX_OBJECT_BYTES;
 pub use store::{CacheBytes, NoIndex, Store};

@@ -1,8 +1,8 @@
 //! When to train a dictionary, how large, and whether to use it: pure decisions.
 //!
 //! A dictionary costs about three times its size (once to pack, once to unpack, with tables) and the
-//! time to train it, and needs ten times its size in samples. So small stores have none, and it is
-//! trained anew only when the objects have become others.
+//! time to train it, and needs ten times its size in samples. So small stores have none, and a
+//! dictionary is trained anew only when the objects have changed much.
 
 /// Objects below which a kind stays raw: too few to learn from.
 pub(super) const MIN_OBJECTS: usize = 64;
@@ -94,7 +94,7 @@ pub(super) fn due(now: &Payload, listing: bool, last: Option<&Basis>) -> Option<
     if let Some(last) = last {
         let (json, packed) = last.holdout;
         let was = &last.payload;
-        // By a fifth: the objects have become others.
+        // By a fifth: the objects have changed much.
         let larger = now.mean() * 5 >= was.mean() * 6;
         // Samples of the beginning of a list may not be like the rest; then packing gets worse.
         let worse = ratio(now.packed, now.bytes) > ratio(packed, json) * WORSE;

@@ -171,7 +171,7 @@ impl Store {
     /// The objects that have a value in an index, ordered by namespace and name.
     ///
     /// # Errors
-    /// When the store's options has no such index.
+    /// When the store has no such index.
     pub fn indexed(&self, index: &str, value: &str) -> Result<Vec<Arc<Entry>>, NoIndex> {
         let at = self.0.options.indexes.iter().position(|declared| &*declared.name == index);
         let index =
@@ -245,7 +245,7 @@ fn owner(entry: &Arc<Entry>) -> Option<&Uid> {
 }
 
 impl Objects {
-    /// Puts an entry in; gives the one it replaced.
+    /// Puts an entry in; returns the one it replaced.
     pub(super) fn insert(&mut self, entry: &Arc<Entry>) -> Option<Arc<Entry>> {
         let header = &entry.header;
         let old = self.by_key.insert(Arc::clone(entry), |other| other.header.key.cmp(&header.key));

@@ -18,7 +18,7 @@ pub(super) const CHUNK: usize = 128;
 /// Room that a chunk grows by.
 const SLACK: usize = 8;
 
-/// See the file's text.
+/// A sorted table of pointers.
 #[derive(Clone, Debug)]
 pub(super) struct Table<T> {
     chunks: Vec<Arc<Vec<T>>>,
@@ -54,7 +54,7 @@ impl<T: Clone> Table<T> {
         found.ok().map(|at| &self.chunks[chunk][at])
     }
 
-    /// Puts an item in its place; gives the equal one it replaced.
+    /// Puts an item in its place; returns the equal one it replaced.
     pub(super) fn insert(&mut self, item: T, order: impl Fn(&T) -> Ordering) -> Option<T> {
         let (chunk, found) = self.locate(&order);
         match found {

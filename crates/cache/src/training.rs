@@ -1,5 +1,4 @@
-//! Training a dictionary: samples in, a way to pack out. May run on any thread; nobody waits for it
-//! but who asked.
+//! Training a dictionary: samples in, a way to pack out. It may run on any thread.
 //!
 //! Its work is bounded by [`super::plan::Budget`]: at most 4 MiB of samples, mostly 700 KB. zstd takes
 //! some MB of its own meanwhile, and the CPU time that the example `measure` prints. The engine runs
@@ -19,16 +18,16 @@ pub struct Training {
     pub(super) payload: Payload,
 }
 
-/// What came of a training.
+/// The result of a training.
 #[derive(Debug)]
 pub struct Trained {
-    /// How to pack from now on; absent if as before.
+    /// How to pack from now on; absent if nothing changes.
     pub(super) encoder: Option<Encoder>,
     pub(super) basis: Basis,
 }
 
 impl Training {
-    /// Trains, and tries the result on objects held out: one that does not help is not used.
+    /// Trains a dictionary and tries it on objects held out. One that does not help is not used.
     pub fn run(self) -> Trained {
         let Self { samples, budget, payload } = self;
         let (held_out, learned): (Vec<_>, Vec<_>) =

@@ -9,8 +9,9 @@ use super::entry::Entry;
 use super::header::{Header, HeaderError, Indexed, Labels, LocalKey, ResourceVersion, Uid};
 use super::intern::Interner;
 use super::options::StoreOptions;
+use super::pass::Scan;
 use super::plan::{self, Basis, Budget};
-use super::scan::{Scan, scan};
+use super::scan::scan;
 use super::store::Store;
 use super::table::Table;
 use super::training::{Trained, Training};
@@ -51,7 +52,7 @@ impl Default for StoreWriter {
 }
 
 impl StoreWriter {
-    /// A new, empty store that keeps what the options says.
+    /// A new, empty store that keeps what the options say.
     pub fn new(options: StoreOptions, decoded: Arc<DecodedCache>) -> Self {
         Self {
             store: Store::new(options, decoded),
@@ -71,8 +72,8 @@ impl StoreWriter {
         self.store.clone()
     }
 
-    /// Reads an object from its JSON text, sharing parts with those in the store. One that the
-    /// store has at the same version is given as it is there.
+    /// Reads an object from its JSON text, sharing parts with those in the store. If the
+    /// store has it at the same version, returns the stored entry.
     ///
     /// # Errors
     /// When the text is no object with name, uid and resourceVersion, or larger than
@@ -108,7 +109,7 @@ impl StoreWriter {
         Ok(Arc::new(entry))
     }
 
-    /// Puts an object in; gives the one it replaced.
+    /// Puts an object in; returns the one it replaced.
     pub fn upsert(&mut self, entry: &Arc<Entry>) -> Option<Arc<Entry>> {
         self.seen(&entry.header.key);
         let shared_bytes = self.interner.bytes();
@@ -118,7 +119,7 @@ impl StoreWriter {
         })
     }
 
-    /// Takes an object out; gives it as it was last known.
+    /// Takes an object out; returns it as it was last known.
     pub fn remove(&mut self, key: &LocalKey) -> Option<Arc<Entry>> {
         self.seen(key);
         self.store.edit(|objects| objects.take(key))
@@ -130,8 +131,8 @@ impl StoreWriter {
         }
     }
 
-    /// Begins a replacement of everything: objects not put in until [`Self::finish_replace`] are
-    /// gone then. Beginning anew forgets an unfinished one.
+    /// Begins a replacement of everything: [`Self::finish_replace`] removes the objects that were not
+    /// put in until then. A new beginning forgets an unfinished replacement.
     pub fn begin_replace(&mut self) {
         self.unseen = Some(self.store.snapshot().by_key.clone());
     }
@@ -146,7 +147,7 @@ impl StoreWriter {
 
     // === Sweeping ===
 
-    /// Has all entries looked at by [`Self::sweep`], from the beginning.
+    /// Begins a sweep of all entries by [`Self::sweep`].
     pub fn begin_sweep(&mut self) {
         self.sweep = Progress::Begins;
     }
@@ -193,8 +194,7 @@ impl StoreWriter {
         }
     }
 
-    /// Packs as the training found best from now on. What is packed otherwise is left to
-    /// [`Self::recode`].
+    /// Packs from now on as the training found best. [`Self::recode`] packs older entries anew.
     pub fn adopt(&mut self, trained: Trained) {
         self.basis = Some(trained.basis);
         let Some(encoder) = trained.encoder else { return };
@@ -207,8 +207,8 @@ impl StoreWriter {
         self.recode = Progress::Begins;
     }
 
-    /// Goes on as if the training had found nothing better: one is due when the objects have become
-    /// others.
+    /// Goes on as if the training had found nothing better: the next is due when the objects have
+    /// changed much.
     pub fn give_up_training(&mut self) {
         let payload = self.store.payload();
         self.basis = Some(Basis { payload, holdout: (payload.bytes, payload.packed) });

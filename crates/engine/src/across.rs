@@ -71,7 +71,7 @@ impl Across {
     async fn look(&self, assignment: &Assignment, wanted: impl Fn(&ObjectKey) -> bool) {
         let cluster = &assignment.shard.cluster;
         for (index, mapping) in self.mappings.iter() {
-            let store = assignment.context.informers[*index].store();
+            let store = assignment.context.informers[*index].state().store.clone();
             for entry in store.list(None, &Selector::all()) {
                 let mut keys = keys(mapping, &entry, cluster, &self.assigned);
                 keys.retain(|(key, _)| wanted(key));

@@ -38,18 +38,10 @@ impl ClusterContext {
         informers: Vec<Arc<Informer>>,
         client: ClusterClient,
     ) -> Self {
-        let stores = || sources.iter().zip(informers.iter().map(|informer| informer.store()));
-        // Two sources of one kind and scope share an informer, whose store is read once.
-        let first = |index: usize| {
-            !informers[..index].iter().any(|other| Arc::ptr_eq(other, &informers[index]))
-        };
-        let distinct = stores().enumerate().filter(|(index, _)| first(*index));
-        let view = CacheView::new(
-            distinct.map(|(_, (source, store))| (source.kind.clone(), store.clone())).collect(),
-        );
-        let is_primary = |source: &Source| matches!(source.role, Role::Primary);
-        let primary = stores().filter(|(source, _)| is_primary(source));
-        let primary = primary.map(|(_, store)| store.clone()).collect();
+        let states = || sources.iter().zip(informers.iter().map(|informer| informer.state()));
+        let view = CacheView::of_sources(states());
+        let primary = states().filter(|(source, _)| matches!(source.role, Role::Primary));
+        let primary = primary.map(|(_, state)| state.store.clone()).collect();
         let stop = CancellationToken::new();
         let guard = stop.clone().drop_guard();
         let view = Arc::new(view);

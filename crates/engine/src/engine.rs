@@ -24,6 +24,7 @@ use crate::informers::Informers;
 use crate::meter::Meter;
 use crate::metrics::Metrics;
 use crate::runner::{MAX_RUNNING, Runner};
+use crate::scope::Form;
 use crate::single::{SingleSpec, Singles};
 use crate::spec::ControllerSpec;
 use crate::status::{Board, EngineStatus};
@@ -118,8 +119,8 @@ impl Engine {
             })
             .collect();
         let queues = runners.iter().map(|runner| Arc::clone(&runner.queue)).collect();
-        let board =
-            Arc::new(Board::new(Arc::clone(&config.clock), queues, config.meter.gates().clone()));
+        let (gates, sources) = (config.meter.gates().clone(), config.meter.sources().clone());
+        let board = Arc::new(Board::new(Arc::clone(&config.clock), queues, gates, sources));
         let decoded = Arc::new(DecodedCache::new(DECODED_BYTES));
         let (labels, cache) = (Arc::clone(&metrics.labels), Arc::clone(&decoded));
         let gauges = Gauges::new(Arc::clone(&board), labels, cache)?;
@@ -233,13 +234,15 @@ fn check(
     Ok(())
 }
 
-/// What the cache of each kind keeps: what any of its controllers needs.
-fn options(runners: &[Runner]) -> OptionsByKind {
-    let mut options = OptionsByKind::default();
+/// What the cache of each kind keeps, of whole objects and of their metadata: what any of its
+/// controllers needs.
+fn options(runners: &[Runner]) -> BTreeMap<Form, OptionsByKind> {
+    let mut options: BTreeMap<_, OptionsByKind> = BTreeMap::new();
     for spec in runners.iter().map(|runner| &runner.spec) {
-        for kind in spec.kinds() {
-            let recipe = spec.options.get(&kind).cloned().unwrap_or_default();
-            options.declare(&kind, recipe);
+        let watched = spec.sources.iter().map(|source| (source.kind.clone(), source.form));
+        for (kind, form) in watched.collect::<BTreeSet<_>>() {
+            let declared = spec.options.get(&(kind.clone(), form)).cloned().unwrap_or_default();
+            options.entry(form).or_default().declare(&kind, declared);
         }
     }
     options

@@ -7,7 +7,7 @@
 //!   that closes the queue and then waits for running keys waits for it, whichever came first (S2).
 //! - A reconcile has ended when its future is gone *and* no write of it is under way.
 //! - A reconcile begins only when the cache shows what the last one of its key wrote, or has not
-//!   for long (`echo`). A drain does not wait for that.
+//!   for long (`expectations`). A drain does not wait for that.
 //! - A panic, a timeout or a lost shard ends the one reconcile and nothing else.
 
 use std::any::Any;
@@ -39,7 +39,7 @@ use queue::{Outcome, Popped};
 use upstream::{Services, UpstreamError};
 
 /// Reconciles of one controller that may run at once over all clusters. Waiting for a server costs
-/// memory only, so this is high: clusters that hang shall not use it up.
+/// memory only, so this is high: clusters that hang must not use it up.
 pub const MAX_RUNNING: usize = 4096;
 
 /// What the runs of one controller share.
@@ -60,8 +60,8 @@ pub(crate) struct Runner {
     pub(crate) assigned: Arc<Assigned>,
 }
 
-/// A key that runs. Finishes it when dropped: whatever happens to its task, a drain never waits for
-/// a key that nobody runs.
+/// A key that runs. Dropping this finishes the key: whatever happens to its task, a drain never waits
+/// for a key that nothing runs.
 struct Running<'a> {
     queue: &'a AssignmentQueue,
     key: &'a ObjectKey,
@@ -133,8 +133,8 @@ impl Runner {
         self.observer.finished(&dispatch);
     }
 
-    /// Waits until the cache shows what the last reconcile of the key wrote, within bounds. Gives
-    /// whether the shard is still ours to begin anything in.
+    /// Waits until the cache shows what the last reconcile of the key wrote, within bounds. Returns
+    /// whether the shard is still ours.
     async fn caught_up(&self, key: &ObjectKey, assignment: &Assignment) -> bool {
         let expected = self.expectations.take(key);
         if expected.is_empty() {
@@ -235,7 +235,7 @@ impl Runner {
         }
     }
 
-    /// Counts and logs how a reconcile ended, and says what the queue shall do.
+    /// Counts and logs how a reconcile ended. Returns what the queue does next.
     fn outcome(&self, dispatch: &Dispatch, ended: Ended, took: Duration) -> Outcome {
         let (result, outcome) = match ended {
             Ended::Ok(Action::Done) => (ReconcileResult::Success, Outcome::Done),

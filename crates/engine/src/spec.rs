@@ -12,7 +12,7 @@ use model::{ControllerName, GroupName, GroupScope, Kind, ObjectKey, Range};
 
 use crate::range_filter::RangeScope;
 use crate::reconcile::Reconcile;
-use crate::scope::Scope;
+use crate::scope::{Form, Scope};
 use crate::trigger::{Trigger, TriggerSources};
 use crate::view::{CacheView, FleetView};
 
@@ -41,8 +41,8 @@ pub struct ControllerSpec {
     pub timeout: Duration,
     /// What it watches. Sources of the role [`Role::Primary`] come first; there is at least one.
     pub sources: Vec<Source>,
-    /// What the caches of its kinds keep, where that is not whole objects.
-    pub options: BTreeMap<Kind, StoreOptions>,
+    /// What the caches of its kinds keep, where that is not all that is watched.
+    pub options: BTreeMap<(Kind, Form), StoreOptions>,
     /// What it runs.
     pub reconcile: Arc<dyn Reconcile>,
     /// What triggers it from outside.
@@ -56,12 +56,17 @@ pub struct ControllerSpec {
 pub struct Source {
     /// The kind.
     pub kind: Kind,
+    /// How much of its objects.
+    pub form: Form,
     /// Which of its objects.
     pub scope: Scope,
     /// How its events become keys.
     pub role: Role,
     /// Which changes count: those for which all hold.
     pub predicates: Vec<Predicate>,
+    /// Whether the controller does without the kind in a cluster that does not have it, or does not
+    /// let it be watched.
+    pub optional: bool,
 }
 
 /// How events of a source become keys of the primary kind.
@@ -74,6 +79,11 @@ pub enum Role {
         /// The primary kind.
         owner: Kind,
     },
+    /// Every owner of this kind is a key, whether it controls the object or not.
+    Dependent {
+        /// The primary kind.
+        owner: Kind,
+    },
     /// A function says.
     Mapped(Mapping),
     /// A function says, and may name objects of other clusters. Only for controllers of scope
@@ -83,12 +93,14 @@ pub enum Role {
 
 impl Role {
     /// Which objects of its kind are needed where a range is held. A mapping may lead from any
-    /// object to any key, and reconciles look other objects up, so it needs all.
+    /// object to any key, and reconciles look other objects up, so it needs all. So does what has
+    /// several owners, of which each may lie in another range: only the one that controls an object
+    /// is seen before the object is decoded.
     pub(crate) fn range_scope(&self, range: Range) -> RangeScope {
         match self {
             Self::Primary => RangeScope::Own(range),
             Self::Owned { .. } => RangeScope::Owner(range),
-            Self::Mapped(_) | Self::Across(_) => RangeScope::Whole,
+            Self::Dependent { .. } | Self::Mapped(_) | Self::Across(_) => RangeScope::Whole,
         }
     }
 }

@@ -5,7 +5,8 @@
 //! - S1, S2: a shard's keys enter the queue only under an assignment made from a holding, leave it only
 //!   while the queue's route for that assignment is open, and are run only under a permit for it.
 //! - A shard's keys are given out to a controller only after each of its kinds holds all that the
-//!   shard needs of it, and has told of it: a range gained later is listed first, too.
+//!   shard needs of it, and has told of it: a range gained later is listed first, too. Kinds that it
+//!   does without are no exception, unless the server says that they are not there.
 //! - What a shard needs stays cached until the last run of it has ended, and longer than until its
 //!   successors here are started: a split, or a merge, lists nothing that was held.
 //! - Everything of a shard is cancelled in the same step in which it is found to be lost.
@@ -346,11 +347,13 @@ impl Supervisor {
                     incarnation: engaged.incarnation,
                     kind: source.kind.clone(),
                     scope: source.scope.clone(),
+                    form: source.form,
                 };
                 self.informers.acquire(target, &engaged.client)
             })
             .collect();
         let context = Arc::new(ClusterContext::new(sources, informers, engaged.client.clone()));
+        self.meter.sources().watch(name, cluster, &context.view);
         self.next_context += 1;
         let met = vec![0; sources.len()];
         let state = ContextState { id: self.next_context, context: Arc::clone(&context), met };

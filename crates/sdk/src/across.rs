@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use engine::{CacheView, FleetMapping, FleetView, Role, Scope, Source};
-use model::{ClusterName, ControllerName, GroupScope, Kind, Object, ObjectKey};
+use engine::{CacheView, FleetMapping, FleetView, Role, Source};
+use model::{AnyObject, ClusterName, ControllerName, GroupScope, Object, ObjectKey};
 
 use crate::controller::Controller;
 use crate::lookup::Lookup;
+use crate::watch::Watch;
 
 /// What a mapping across clusters may look at: the cached objects of every kind its controller
 /// watches, in every cluster whose shard this replica holds. One replica holds all.
@@ -53,7 +54,7 @@ impl fmt::Debug for ClusterLookup {
     }
 }
 
-impl<K: Object> Controller<K> {
+impl<K: AnyObject> Controller<K> {
     /// Watches `C` in every cluster and reconciles the objects of kind `K` that `map` names, in whatever
     /// cluster. They need not exist: a key whose object is not there is reconciled all the same, so that
     /// a reconciler may create it. [`crate::mapping`] has the usual mappings.
@@ -83,25 +84,33 @@ impl<K: Object> Controller<K> {
         self,
         map: impl Fn(&C, &FleetLookup<'_>) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.watches_across_with::<C>(Scope::default(), map)
+        self.watches_across_with(Watch::<C>::all(), map)
     }
 
-    /// [`Self::watches_across`], restricted to some objects of `C`.
-    pub fn watches_across_with<C: Object>(
+    /// [`Self::watches_across`], with more to say about how `C` is watched: a [`Watch`], or the
+    /// [`crate::Scope`] that restricts it.
+    ///
+    /// # Panics
+    /// If the watch follows owners: it is written in the program.
+    pub fn watches_across_with<C: AnyObject>(
         mut self,
-        scope: Scope,
+        watch: impl Into<Watch<C>>,
         map: impl Fn(&C, &FleetLookup<'_>) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
+        let watch = self.declared(watch.into());
+        let (kind, _) = watch.key();
         let erased: FleetMapping = Arc::new(move |entry, view| match entry.decode::<C>() {
-            Ok(object) => map(&object, &FleetLookup::new(view)),
+            Ok(mut object) => {
+                object.set_kind(&kind);
+                map(&object, &FleetLookup::new(view))
+            }
             Err(error) => {
                 let error = model::error::chain(&error);
                 tracing::warn!(error, "an object that does not fit its type is mapped to nothing");
                 Vec::new()
             }
         });
-        let (kind, role) = (Kind::of::<C>(), Role::Across(erased));
-        self.others.push(Source { kind, scope, role, predicates: Vec::new() });
+        self.others.push(watch.source(Role::Across(erased)));
         self.group_scope = GroupScope::Fleet;
         self
     }

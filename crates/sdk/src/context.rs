@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use cache::Entry;
-use engine::{CacheView, External, FencedClient, ReconcileError, Run};
+use cache::{Entry, OWNERS};
+use engine::{CacheView, External, FencedClient, ReconcileError, Run, Wanted};
 use jiff::Timestamp;
 use model::{ClusterName, Epoch, Kind, Object, ObjectKey, Selector, ShardId};
 use serde::de::DeserializeOwned;
@@ -89,8 +89,8 @@ impl Context {
         Ok(self.caches().get_decoded(&Kind::of::<K>(), namespace, name)??)
     }
 
-    /// One object of kind `K`, read as another type: `PartialObjectMeta<K>` where only the metadata
-    /// is kept, `DynamicObject` or `serde_json::Value`, or a struct with the fields of interest.
+    /// One object of kind `K`, read as another type: `DynamicObject` or `serde_json::Value`, or a
+    /// struct with the fields of interest.
     ///
     /// # Errors
     /// Terminal, if the controller does not watch the kind or the object does not fit the type.
@@ -99,7 +99,7 @@ impl Context {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<T>, ReconcileError> {
-        let entry = self.caches().get(&Kind::of::<K>(), namespace, name)?;
+        let entry = self.caches().get(Wanted::by::<K>(&Kind::of::<K>()), namespace, name)?;
         Ok(entry.map(|entry| entry.decode_dynamic()).transpose()?)
     }
 
@@ -113,7 +113,8 @@ impl Context {
         namespace: Option<&str>,
         selector: &Selector,
     ) -> Result<Vec<Arc<K>>, ReconcileError> {
-        let entries = self.caches().list(&Kind::of::<K>(), namespace, selector)?;
+        let kind = Kind::of::<K>();
+        let entries = self.caches().list(Wanted::by::<K>(&kind), namespace, selector)?;
         decoded(&entries)
     }
 
@@ -126,7 +127,8 @@ impl Context {
         namespace: Option<&str>,
         selector: &Selector,
     ) -> Result<Vec<T>, ReconcileError> {
-        let entries = self.caches().list(&Kind::of::<K>(), namespace, selector)?;
+        let kind = Kind::of::<K>();
+        let entries = self.caches().list(Wanted::by::<K>(&kind), namespace, selector)?;
         entries.iter().map(|entry| Ok(entry.decode_dynamic()?)).collect()
     }
 
@@ -141,7 +143,8 @@ impl Context {
         index: &str,
         value: &str,
     ) -> Result<Vec<Arc<K>>, ReconcileError> {
-        let entries = self.caches().indexed(&Kind::of::<K>(), index, value)??;
+        let kind = Kind::of::<K>();
+        let entries = self.caches().indexed(Wanted::by::<K>(&kind), index, value)??;
         decoded(&entries)
     }
 
@@ -151,8 +154,27 @@ impl Context {
     /// # Errors
     /// Terminal, if the controller does not watch the kind or an object does not fit the type.
     pub fn owned_by<K: Object>(&self, uid: &str) -> Result<Vec<Arc<K>>, ReconcileError> {
-        let entries = self.caches().owned_by(&Kind::of::<K>(), uid)?;
+        let entries = self.caches().owned_by(Wanted::by::<K>(&Kind::of::<K>()), uid)?;
         decoded(&entries)
+    }
+
+    /// Objects from the shared cache that name an owner with this uid, whether it controls them or
+    /// not, ordered by namespace and name. Served from an index, which [`crate::Watch::every_owner`]
+    /// declares.
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind so, or an object does not fit the type.
+    pub fn dependents<K: Object>(&self, uid: &str) -> Result<Vec<Arc<K>>, ReconcileError> {
+        self.indexed(OWNERS, uid)
+    }
+
+    /// Whether the key's cluster has kind `K` and lets it be watched, as far as is known: see
+    /// [`crate::Watch::optional`].
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind.
+    pub fn available<K: Object>(&self) -> Result<bool, ReconcileError> {
+        Ok(self.caches().is_available(Wanted::by::<K>(&Kind::of::<K>()))?)
     }
 
     /// The way to a service outside of Kubernetes, by the service, such as `sqs`, by which metrics

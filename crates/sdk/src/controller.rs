@@ -1,19 +1,21 @@
 //! The controller builder: gives a [`ControllerSpec`], a controller with its types erased, ready for
 //! the engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cache::{Index, StoreOptions, Transform};
-use engine::{ControllerSpec, MAX_WORKERS, Mapping, Role, Scope, Source, Trigger, TriggerSources};
-use model::{ControllerName, GroupName, GroupScope, Kind, Object, Selector};
+use engine::{ControllerSpec, Form, MAX_WORKERS, Mapping, Role, Source, Trigger, TriggerSources};
+use kube::core::DynamicObject;
+use model::{AnyObject, ControllerName, GroupName, GroupScope, Kind, Object, Selector};
 
 use crate::across;
 use crate::lookup::Lookup;
 use crate::predicate;
 use crate::reconciler::{Erased, Reconciler};
+use crate::watch::Watch;
 
 /// Reconciles of one controller at once in one cluster, unless told otherwise.
 pub const DEFAULT_WORKERS: usize = 2;
@@ -59,12 +61,12 @@ pub struct Controller<K> {
     field_manager: Arc<str>,
     group: Option<GroupName>,
     pub(crate) group_scope: GroupScope,
-    namespace: Option<String>,
+    namespaces: BTreeSet<String>,
     workers: usize,
     timeout: Duration,
     primary: Source,
     pub(crate) others: Vec<Source>,
-    options: BTreeMap<Kind, StoreOptions>,
+    options: BTreeMap<(Kind, Form), StoreOptions>,
     pub(crate) triggers: Vec<Trigger>,
     pub(crate) trigger_sources: TriggerSources,
     kind: PhantomData<fn() -> K>,
@@ -76,23 +78,37 @@ impl Controller<()> {
     /// # Panics
     /// If `name` is no valid [`ControllerName`]: names are written in the program.
     pub fn for_kind<K: Object>(name: &str) -> Controller<K> {
+        Self::for_watch(name, Watch::all())
+    }
+
+    /// A controller that reconciles objects of a kind that is known at run time: see
+    /// [`crate::Context::get_dynamic`], which has an example.
+    ///
+    /// # Panics
+    /// If `name` is no valid [`ControllerName`]: names are written in the program.
+    pub fn for_dynamic(name: &str, kind: Kind) -> Controller<DynamicObject> {
+        Self::for_watch(name, Watch::dynamic(kind))
+    }
+
+    /// [`Self::for_kind`], with more to say about how the kind is watched.
+    ///
+    /// # Panics
+    /// If `name` is no valid [`ControllerName`], or the watch follows owners: both are written in the
+    /// program.
+    pub fn for_watch<K: AnyObject>(name: &str, mut watch: Watch<K>) -> Controller<K> {
+        let options = BTreeMap::from([watch.declare(StoreOptions::default())]);
         Controller {
             name: name.parse().unwrap_or_else(|error| panic!("{error}")),
             part_of: None,
             field_manager: name.into(),
             group: None,
             group_scope: GroupScope::default(),
-            namespace: None,
+            namespaces: BTreeSet::new(),
             workers: DEFAULT_WORKERS,
             timeout: DEFAULT_TIMEOUT,
-            primary: Source {
-                kind: Kind::of::<K>(),
-                scope: Scope::default(),
-                role: Role::Primary,
-                predicates: Vec::new(),
-            },
+            primary: watch.source(Role::Primary),
             others: Vec::new(),
-            options: BTreeMap::new(),
+            options,
             triggers: Vec::new(),
             trigger_sources: TriggerSources::default(),
             kind: PhantomData,
@@ -100,20 +116,22 @@ impl Controller<()> {
     }
 }
 
-impl<K: Object> Controller<K> {
+impl<K: AnyObject> Controller<K> {
     /// Watches `C` and reconciles the object that its controlling ownerReference names.
     ///
     /// Where a replica holds only a range of a cluster, it caches the children of the objects it
     /// reconciles and no others: neither other owners' children nor objects that nobody controls.
     /// [`Self::watches`] shows all.
     pub fn owns<C: Object>(self) -> Self {
-        self.owns_with::<C>(Scope::default())
+        self.owns_with(Watch::<C>::all())
     }
 
-    /// [`Self::owns`], restricted to some objects of `C`.
-    pub fn owns_with<C: Object>(mut self, scope: Scope) -> Self {
-        let role = Role::Owned { owner: self.primary.kind.clone() };
-        self.others.push(Source { kind: Kind::of::<C>(), scope, role, predicates: Vec::new() });
+    /// [`Self::owns`], with more to say about how `C` is watched: a [`Watch`], or the
+    /// [`engine::Scope`] that restricts it.
+    pub fn owns_with<C: AnyObject>(mut self, watch: impl Into<Watch<C>>) -> Self {
+        let watch = self.declared(watch.into());
+        let owner = self.primary.kind.clone();
+        self.others.push(watch.owned(owner));
         self
     }
 
@@ -128,30 +146,42 @@ impl<K: Object> Controller<K> {
         self,
         map: impl Fn(&C, &Lookup<'_>) -> Vec<(Option<String>, String)> + Send + Sync + 'static,
     ) -> Self {
-        self.watches_with::<C>(Scope::default(), map)
+        self.watches_with(Watch::<C>::all(), map)
     }
 
-    /// [`Self::watches`], restricted to some objects of `C`.
-    pub fn watches_with<C: Object>(
+    /// [`Self::watches`], with more to say about how `C` is watched: a [`Watch`], or the
+    /// [`engine::Scope`] that restricts it.
+    ///
+    /// # Panics
+    /// If the watch follows owners: it is written in the program.
+    pub fn watches_with<C: AnyObject>(
         mut self,
-        scope: Scope,
+        watch: impl Into<Watch<C>>,
         map: impl Fn(&C, &Lookup<'_>) -> Vec<(Option<String>, String)> + Send + Sync + 'static,
     ) -> Self {
+        let watch = self.declared(watch.into());
+        let (kind, _) = watch.key();
         let erased: Mapping = Arc::new(move |entry, view| match entry.decode::<C>() {
-            Ok(object) => map(&object, &Lookup::new(view)),
+            Ok(mut object) => {
+                object.set_kind(&kind);
+                map(&object, &Lookup::new(view))
+            }
             Err(error) => {
                 let error = model::error::chain(&error);
                 tracing::warn!(error, "an object that does not fit its type is mapped to nothing");
                 Vec::new()
             }
         });
-        self.others.push(Source {
-            kind: Kind::of::<C>(),
-            scope,
-            role: Role::Mapped(erased),
-            predicates: Vec::new(),
-        });
+        self.others.push(watch.source(Role::Mapped(erased)));
         self
+    }
+
+    /// Takes in what the caches are to keep for a watch.
+    pub(crate) fn declared<C: AnyObject>(&mut self, mut watch: Watch<C>) -> Watch<C> {
+        let present = self.options.remove(&watch.key()).unwrap_or_default();
+        let (key, options) = watch.declare(present);
+        self.options.insert(key, options);
+        watch
     }
 
     /// Keeps an index of the cached objects of kind `C`, read with [`crate::Context::indexed`]: `values`
@@ -169,14 +199,14 @@ impl<K: Object> Controller<K> {
     }
 
     /// Drops parts of the objects of kind `C` before they are cached. A part that another controller
-    /// of the same manager wants stays. With [`Transform::all_but_metadata`] read them as
-    /// `PartialObjectMeta`, through [`crate::Context::get_as`].
+    /// of the same manager wants stays. Where only the metadata is wanted there is
+    /// [`Watch::metadata_only`], which has it alone transferred.
     pub fn transform<C: Object>(self, transform: Transform) -> Self {
         self.options::<C>(|options| options.transform(transform))
     }
 
     fn options<C: Object>(mut self, change: impl FnOnce(StoreOptions) -> StoreOptions) -> Self {
-        let options = self.options.entry(Kind::of::<C>()).or_default();
+        let options = self.options.entry((Kind::of::<C>(), Form::of::<C>())).or_default();
         *options = change(std::mem::take(options));
         self
     }
@@ -193,9 +223,18 @@ impl<K: Object> Controller<K> {
         self
     }
 
-    /// Restricts everything this controller watches to one namespace.
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = Some(namespace.into());
+    /// Restricts everything this controller watches to one namespace: see [`Self::namespaces`].
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        self.namespaces([namespace])
+    }
+
+    /// Restricts everything this controller watches to these namespaces; to none if there are none.
+    /// Kinds without namespaces are watched as ever, and a [`Watch`] whose scope names a namespace
+    /// keeps to that.
+    ///
+    /// Each namespace is watched by itself, so rights in those namespaces are enough.
+    pub fn namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
+        self.namespaces = namespaces.into_iter().map(Into::into).collect();
         self
     }
 
@@ -280,13 +319,8 @@ impl<K: Object> Controller<K> {
     /// Completes the controller with what it runs.
     pub fn reconciler<R: Reconciler<Kind = K>>(self, reconciler: R) -> ControllerSpec {
         across::check(&self.name, self.group_scope, &self.others);
-        let mut sources = vec![self.primary];
-        sources.extend(self.others);
-        if let Some(namespace) = &self.namespace {
-            for source in sources.iter_mut().filter(|source| source.kind.namespaced) {
-                source.scope.namespace = Some(namespace.clone());
-            }
-        }
+        let sources = std::iter::once(self.primary).chain(self.others);
+        let sources = sources.flat_map(|source| in_namespaces(source, &self.namespaces)).collect();
         ControllerSpec {
             name: self.name,
             part_of: self.part_of,
@@ -305,4 +339,18 @@ impl<K: Object> Controller<K> {
             trigger_sources: self.trigger_sources,
         }
     }
+}
+
+/// A source, once for each namespace that it is restricted to.
+fn in_namespaces(source: Source, namespaces: &BTreeSet<String>) -> Vec<Source> {
+    let named = source.scope.namespace.is_some();
+    if namespaces.is_empty() || named || !source.kind.namespaced {
+        return vec![source];
+    }
+    let within = |namespace: &String| {
+        let mut source = source.clone();
+        source.scope.namespace = Some(namespace.clone());
+        source
+    };
+    namespaces.iter().map(within).collect()
 }

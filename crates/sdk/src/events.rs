@@ -19,7 +19,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use engine::Dispatch;
-use model::Object;
+use model::{AnyObject, Kind};
 
 /// A repeat within this long extends the series; later, a new Event begins.
 pub const SERIES_WINDOW: Duration = Duration::from_secs(6 * 60);
@@ -47,18 +47,18 @@ pub struct Event<'a> {
 impl<'a> Event<'a> {
     /// Something that went as it should. `reason` and `action` are words in CamelCase, `note` is a
     /// sentence.
-    pub fn normal<K: Object>(
+    pub fn normal<K: AnyObject>(
         regarding: &K,
         reason: &'a str,
         action: &'a str,
         note: impl Into<Cow<'a, str>>,
     ) -> Self {
-        let regarding = regarding.object_ref(&());
+        let regarding = reference(regarding);
         Self { warning: false, regarding, reason, action, note: note.into() }
     }
 
     /// Something that needs attention.
-    pub fn warning<K: Object>(
+    pub fn warning<K: AnyObject>(
         regarding: &K,
         reason: &'a str,
         action: &'a str,
@@ -168,6 +168,15 @@ impl Series {
             self.0.remove(&oldest);
         }
     }
+}
+
+/// An object as Events refer to it.
+fn reference<K: AnyObject>(object: &K) -> ObjectReference {
+    let of_type = K::static_kind().as_ref().map(Kind::type_meta);
+    let types = of_type.or_else(|| object.type_meta().cloned());
+    let (api_version, kind) = types.map(|types| (types.api_version, types.kind)).unzip();
+    let ObjectMeta { name, namespace, uid, .. } = object.meta().clone();
+    ObjectReference { api_version, kind, name, namespace, uid, ..ObjectReference::default() }
 }
 
 fn identity(dispatch: &Dispatch, event: &Event<'_>) -> u64 {

@@ -18,6 +18,7 @@ mod applied;
 pub mod condition;
 mod context;
 mod controller;
+mod dynamic;
 mod events;
 mod field;
 mod lookup;
@@ -28,6 +29,7 @@ mod reconciler;
 #[cfg(test)]
 mod tests;
 mod trigger;
+mod watch;
 mod writes;
 
 pub use across::{ClusterLookup, FleetLookup};
@@ -41,10 +43,11 @@ pub use engine::{
 pub use events::Event;
 pub use lookup::Lookup;
 pub use model::{
-    ClusterName, ControllerName, Epoch, GroupName, GroupScope, Kind, Object, ObjectKey, Selector,
-    SelectorError, ShardId, error, uid_hash,
+    AnyObject, ClusterName, ControllerName, Epoch, GroupName, GroupScope, Kind, Object, ObjectKey,
+    Selector, SelectorError, ShardId, error, uid_hash,
 };
 pub use owner::{OwnerError, set_controller};
 pub use reconciler::Reconciler;
 pub use upstream::{ExternalLimits, Upstream, UpstreamError};
+pub use watch::Watch;
 pub use writes::Lifecycle;

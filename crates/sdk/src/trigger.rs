@@ -2,14 +2,14 @@
 
 use engine::Trigger;
 use futures::Stream;
-use model::{Object, ObjectKey};
+use model::{AnyObject, ObjectKey};
 
 use crate::controller::Controller;
 
 /// Keys of a stream that may be outstanding before the next is asked for.
 const STREAMED: usize = 64;
 
-impl<K: Object> Controller<K> {
+impl<K: AnyObject> Controller<K> {
     /// Reconciles what `trigger` says, beside what changes. The trigger may be cloned, may trigger other
     /// controllers too, and is there before and after the manager runs.
     ///

@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use crate::applied::Applied;
 use crate::context::Context;
 use crate::field::field;
-use crate::owner::{named, set_controller};
+use crate::owner::{control, named};
 use cache::DecodeError;
-use engine::ReconcileError;
-use model::{Kind, Object};
+use engine::{ReconcileError, Wanted};
+use model::{AnyObject, Kind};
 
 /// Of an object, its metadata
 /// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#alternate-representations-of-resources>).
@@ -46,6 +46,10 @@ enum Unwritable {
     Nameless(Kind),
     #[error("write {0} as JSON")]
     Json(Kind, #[source] serde_json::Error),
+    #[error("write an object that has neither apiVersion nor kind")]
+    Untyped,
+    #[error("write {api_version} {kind}: only a kind that the controller watches is known by name")]
+    Unknown { api_version: String, kind: String },
     #[error("write {0} without its resourceVersion: only an object that was read can be replaced")]
     Unread(String),
 }
@@ -68,18 +72,20 @@ impl Context {
     ///
     /// # Errors
     /// What the server says; terminal if the object has no name.
-    pub async fn apply<K: Object>(&self, object: &K) -> Result<K, ReconcileError> {
-        let json = json(object)?;
+    pub async fn apply<K: AnyObject>(&self, object: &K) -> Result<K, ReconcileError> {
+        let kind = self.kind_of(object)?;
+        let json = json(&kind, object)?;
         let applied = Applied::new(json, self.field_manager());
-        let (namespace, name) = (object.namespace(), name(object)?);
-        if let Some(found) = self.cached::<K, Value>(namespace.as_deref(), &name)?
+        let (namespace, name) = (object.namespace(), name(&kind, object)?);
+        if let Some(found) = self.cached::<K>(&kind, namespace.as_deref(), &name)?
             && applied.is_shown_by(&found)
             && let Ok(found) = serde_json::from_value(found)
         {
             return Ok(found);
         }
         let params = PatchParams::apply(self.field_manager()).force();
-        let request = requests(object).patch(&name, &params, &Patch::Apply(applied.object()));
+        let request = requests(&kind, object);
+        let request = request.patch(&name, &params, &Patch::Apply(applied.object()));
         Ok(self.send(request).await?)
     }
 
@@ -88,12 +94,13 @@ impl Context {
     ///
     /// # Errors
     /// As [`Self::apply`]; terminal if `owner` cannot own it.
-    pub async fn apply_child<O: Object, K: Object>(
+    pub async fn apply_child<O: AnyObject, K: AnyObject>(
         &self,
         owner: &O,
         mut child: K,
     ) -> Result<K, ReconcileError> {
-        set_controller(owner, &mut child).map_err(ReconcileError::terminal)?;
+        let (owner_kind, kind) = (self.kind_of(owner)?, self.kind_of(&child)?);
+        control((owner, &owner_kind), (&mut child, &kind)).map_err(ReconcileError::terminal)?;
         self.apply(&child).await
     }
 
@@ -104,20 +111,24 @@ impl Context {
     ///
     /// # Errors
     /// What the server says; a conflict if the object changed since it was read.
-    pub async fn update_status<K: Object>(&self, object: &K) -> Result<Option<K>, ReconcileError> {
-        let json = json(object)?;
-        let name = name(object)?;
+    pub async fn update_status<K: AnyObject>(
+        &self,
+        object: &K,
+    ) -> Result<Option<K>, ReconcileError> {
+        let kind = self.kind_of(object)?;
+        let json = json(&kind, object)?;
+        let name = name(&kind, object)?;
         if object.resource_version().is_none() {
-            return Err(Unwritable::Unread(named(object)).into());
+            return Err(Unwritable::Unread(named(&kind, object)).into());
         }
-        let found = self.cached::<K, Value>(object.namespace().as_deref(), &name)?;
+        let found = self.cached::<K>(&kind, object.namespace().as_deref(), &name)?;
         if found.is_some_and(|found| says_the_same(&found, &json)) {
             return Ok(Some(object.clone()));
         }
         let params =
             PostParams { field_manager: Some(self.field_manager().into()), dry_run: false };
         let body = json.to_string().into_bytes();
-        let request = requests(object).replace_subresource("status", &name, &params, body);
+        let request = requests(&kind, object).replace_subresource("status", &name, &params, body);
         unless_gone(self.send(request).await)
     }
 
@@ -133,21 +144,21 @@ impl Context {
     ///
     /// # Errors
     /// What the server says; terminal if the object has no name.
-    pub async fn patch_status<K: Object>(
+    pub async fn patch_status<K: AnyObject>(
         &self,
         object: &K,
         status: impl Serialize,
     ) -> Result<bool, ReconcileError> {
-        let status = serde_json::to_value(status);
-        let status = status.map_err(|error| Unwritable::Json(Kind::of::<K>(), error))?;
-        let found = field(object, "status");
-        let found = found.map_err(|error| Unwritable::Json(Kind::of::<K>(), error))?;
+        let kind = self.kind_of(object)?;
+        let unfit = |error| Unwritable::Json(kind.clone(), error);
+        let status = serde_json::to_value(status).map_err(unfit)?;
+        let found = field(object, "status").map_err(unfit)?;
         if found.is_some_and(|found| has_merged(&found, &status)) {
             return Ok(true);
         }
         let patch = Patch::Merge(json!({"status": status}));
-        let (name, params) = (name(object)?, self.merging());
-        let request = requests(object).patch_subresource("status", &name, &params, &patch);
+        let (name, params) = (name(&kind, object)?, self.merging());
+        let request = requests(&kind, object).patch_subresource("status", &name, &params, &patch);
         let request = request.map(|mut request| {
             request.headers_mut().insert(ACCEPT, METADATA);
             request
@@ -158,10 +169,10 @@ impl Context {
     /// Sees that `object` has `finalizer` while it lives, and says where it stands.
     ///
     /// ```no_run
-    /// # use leasehold_sdk::{Action, Context, Lifecycle, Object, ReconcileError};
+    /// # use leasehold_sdk::{Action, AnyObject, Context, Lifecycle, ReconcileError};
     /// # async fn release_what_it_holds() {}
     /// # async fn keep_up<K>(ctx: &Context, object: &K) -> Result<(), ReconcileError> { Ok(()) }
-    /// # async fn reconcile<K: Object>(ctx: &Context, object: &K) -> Result<Action, ReconcileError> {
+    /// # async fn reconcile<K: AnyObject>(ctx: &Context, object: &K) -> Result<Action, ReconcileError> {
     /// match ctx.finalizer(object, "example.com/release").await? {
     ///     Lifecycle::Live(object) => keep_up(ctx, &object).await?,
     ///     Lifecycle::Ending => {
@@ -176,7 +187,7 @@ impl Context {
     ///
     /// # Errors
     /// What the server says; a conflict if the object changed since it was read.
-    pub async fn finalizer<'a, K: Object>(
+    pub async fn finalizer<'a, K: AnyObject>(
         &self,
         object: &'a K,
         finalizer: &str,
@@ -200,7 +211,7 @@ impl Context {
     ///
     /// # Errors
     /// What the server says; a conflict if the object changed since it was read.
-    pub async fn remove_finalizer<K: Object>(
+    pub async fn remove_finalizer<K: AnyObject>(
         &self,
         object: &K,
         finalizer: &str,
@@ -218,10 +229,11 @@ impl Context {
     ///
     /// # Errors
     /// What the server says.
-    pub async fn delete<K: Object>(&self, object: &K) -> Result<(), ReconcileError> {
+    pub async fn delete<K: AnyObject>(&self, object: &K) -> Result<(), ReconcileError> {
         let pinned = Preconditions { uid: object.uid(), resource_version: None };
         let params = DeleteParams::background().preconditions(pinned);
-        let request = requests(object).delete(&name(object)?, &params);
+        let kind = self.kind_of(object)?;
+        let request = requests(&kind, object).delete(&name(&kind, object)?, &params);
         match self.send::<Value>(request).await {
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             answer => Ok(answer.map(drop)?),
@@ -229,16 +241,18 @@ impl Context {
     }
 
     /// The list as a whole, so it goes with the resourceVersion it was read at.
-    async fn set_finalizers<K: Object>(
+    async fn set_finalizers<K: AnyObject>(
         &self,
         object: &K,
         finalizers: &[String],
     ) -> Result<Option<K>, ReconcileError> {
+        let kind = self.kind_of(object)?;
         let Some(version) = object.resource_version() else {
-            return Err(Unwritable::Unread(named(object)).into());
+            return Err(Unwritable::Unread(named(&kind, object)).into());
         };
         let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
-        let request = requests(object).patch(&name(object)?, &self.merging(), &Patch::Merge(patch));
+        let (name, params) = (name(&kind, object)?, self.merging());
+        let request = requests(&kind, object).patch(&name, &params, &Patch::Merge(patch));
         unless_gone(self.send(request).await)
     }
 
@@ -255,14 +269,40 @@ impl Context {
     }
 
     /// What the cache has of an object; nothing if its kind is not watched.
-    fn cached<K: Object, T: DeserializeOwned>(
+    fn cached<K: AnyObject>(
         &self,
+        kind: &Kind,
         namespace: Option<&str>,
         name: &str,
-    ) -> Result<Option<T>, DecodeError> {
-        let entry = self.caches().get(&Kind::of::<K>(), namespace, name).ok().flatten();
-        entry.map(|entry| entry.decode_dynamic()).transpose()
+    ) -> Result<Option<Value>, DecodeError> {
+        let entry = self.caches().get(Wanted::by::<K>(kind), namespace, name).ok().flatten();
+        let found = entry.map(|entry| entry.decode_dynamic()).transpose()?;
+        Ok(found.map(|found| of_kind::<K>(kind, found)))
     }
+
+    /// The kind of an object that is to be written.
+    fn kind_of<K: AnyObject>(&self, object: &K) -> Result<Kind, Unwritable> {
+        if let Some(kind) = K::static_kind() {
+            return Ok(kind);
+        }
+        let Some(types) = object.type_meta() else { return Err(Unwritable::Untyped) };
+        let known = self.caches().kinds().find(|kind| kind.type_meta() == *types);
+        known.cloned().ok_or_else(|| Unwritable::Unknown {
+            api_version: types.api_version.clone(),
+            kind: types.kind.clone(),
+        })
+    }
+}
+
+/// An object as it is read and written: metadata alone says that it is of another kind.
+fn of_kind<K: AnyObject>(kind: &Kind, mut object: Value) -> Value {
+    if K::metadata_api()
+        && let Some(fields) = object.as_object_mut()
+    {
+        fields.insert("apiVersion".to_owned(), kind.api_version().into());
+        fields.insert("kind".to_owned(), (*kind.kind).into());
+    }
+    object
 }
 
 /// Whether both are the same version of an object with the same status.
@@ -284,17 +324,19 @@ fn has_merged(found: &Value, patch: &Value) -> bool {
     }
 }
 
-fn json<K: Object>(object: &K) -> Result<Value, Unwritable> {
-    serde_json::to_value(object).map_err(|error| Unwritable::Json(Kind::of::<K>(), error))
+fn json<K: AnyObject>(kind: &Kind, object: &K) -> Result<Value, Unwritable> {
+    let json = serde_json::to_value(object);
+    let json = json.map_err(|error| Unwritable::Json(kind.clone(), error))?;
+    Ok(of_kind::<K>(kind, json))
 }
 
-fn name<K: Object>(object: &K) -> Result<String, Unwritable> {
-    object.meta().name.clone().ok_or_else(|| Unwritable::Nameless(Kind::of::<K>()))
+fn name<K: AnyObject>(kind: &Kind, object: &K) -> Result<String, Unwritable> {
+    object.meta().name.clone().ok_or_else(|| Unwritable::Nameless(kind.clone()))
 }
 
 /// What makes requests for objects beside this one.
-fn requests<K: Object>(object: &K) -> Request {
-    Request::new(Kind::of::<K>().collection_path(object.namespace().as_deref()))
+fn requests<K: AnyObject>(kind: &Kind, object: &K) -> Request {
+    Request::new(kind.collection_path(object.namespace().as_deref()))
 }
 
 fn unless_gone<K>(answer: Result<K, kube::Error>) -> Result<Option<K>, ReconcileError> {

@@ -23,10 +23,10 @@ use std::time::Duration;
 use model::Moment;
 use serde::Serialize;
 
-/// Rounds of failures in a row that open it.
+/// The breaker opens after this many rounds of failures in a row.
 pub const FAILURES: u32 = 5;
 
-/// See the file's text.
+/// A circuit breaker.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     state: State,
@@ -55,7 +55,7 @@ pub enum BreakerPhase {
     Open,
 }
 
-/// What a breaker says to a request.
+/// Whether a request may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// Pass.
@@ -69,14 +69,14 @@ pub(crate) enum Standing {
 }
 
 impl BreakerPhase {
-    /// The number for it in metrics: 0 closed, 1 half-open, 2 open.
+    /// Its number in metrics: 0 closed, 1 half-open, 2 open.
     pub fn number(self) -> i64 {
         self as i64
     }
 }
 
 impl Breaker {
-    /// A closed one, which pauses this long at first and at most.
+    /// A closed breaker. Its first pause takes `first_pause`, none takes longer than `max_pause`.
     pub(crate) fn new(first_pause: Duration, max_pause: Duration, rng: fastrand::Rng) -> Self {
         let state = State::CLOSED;
         Self { state, first_pause, max_pause, cause: Arc::from("nothing has failed"), rng }
@@ -111,7 +111,7 @@ impl Breaker {
         }
     }
 
-    /// A request was answered. Gives whether that closed the breaker.
+    /// A request was answered. Returns whether that closed the breaker.
     pub(crate) fn answered(&mut self, probe: bool) -> bool {
         match self.state {
             State::Closed { .. } => self.state = State::CLOSED,
@@ -124,7 +124,7 @@ impl Breaker {
         false
     }
 
-    /// A request sent then failed. Gives whether that opened the breaker, which was closed.
+    /// A request that was sent at `sent` failed. Returns whether that opened the closed breaker.
     pub(crate) fn failed(&mut self, sent: Moment, probe: bool, cause: &str, now: Moment) -> bool {
         match self.state {
             State::Closed { failures, counted } if sent >= counted => {
@@ -146,7 +146,7 @@ impl Breaker {
         }
     }
 
-    /// A request was dropped by whoever sent it, before it could tell anything.
+    /// The sender dropped a request before its outcome was known.
     pub(crate) fn dropped(&mut self, probe: bool, now: Moment) {
         if let State::HalfOpen { pause } = self.state
             && probe

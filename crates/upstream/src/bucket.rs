@@ -2,12 +2,12 @@
 //!
 //! Kept as one moment, that at which the bucket will be full again (the generic cell rate
 //! algorithm of ATM, ITU-T I.371, which is a token bucket without its rounding): exact, and nothing
-//! has to refill it. `now` comes in, the rate may change, and tokens can be given back, which is
-//! why no rate limiter that reads a clock by itself does.
+//! has to refill it. The bucket takes `now` as an argument, its rate may change, and tokens can be
+//! given back; rate limiters on the registry read a clock themselves and cannot do the latter two.
 //!
 //! # Invariants
-//! - Who takes a token only when [`Bucket::ready_at`] has come takes at most `burst` tokens in any
-//!   stretch of time, and one more for each `interval` of it.
+//! - A user that takes tokens only when [`Bucket::ready_at`] has come takes at most `burst` tokens in
+//!   any stretch of time, and one more for each `interval` of it.
 //! - There are never more than `burst` tokens, however long nothing was taken.
 
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Bucket {
         self.full_at = self.full_at.max(now) + self.rate.interval.saturating_mul(tokens);
     }
 
-    /// Gives back tokens that were taken and not used.
+    /// Returns back tokens that were taken and not used.
     pub(crate) fn give_back(&mut self, tokens: u32) {
         self.full_at = self.full_at - self.rate.interval.saturating_mul(tokens);
     }

@@ -1,4 +1,4 @@
-//! Whom requests go to, and why one was not sent.
+//! Upstreams, and why a request to one was not sent.
 
 use std::error::Error;
 use std::fmt;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use model::ClusterName;
 
-/// How long a key waits whose request got no turn in time.
+/// A key whose request got no turn in time runs again after this long.
 const CROWDED_DELAY: Duration = Duration::from_secs(1);
 
-/// Whom requests go to.
+/// The receiver of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upstream {
     /// The API server of a cluster.
@@ -28,38 +28,38 @@ impl fmt::Display for Upstream {
     }
 }
 
-/// A request that was not sent, to spare whom it would have gone to. Found in the source chain of the
+/// A request that was not sent, to protect its upstream. Found in the source chain of the
 /// `kube::Error` that a context's client returns, and of an `ExternalError`.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum UpstreamError {
     /// The upstream fails or asked for a pause.
-    #[error("{upstream} is asked again in {}ms, since it failed: {cause}", .again_in.as_millis())]
+    #[error("{upstream} is not asked for another {}ms because it failed: {cause}", .again_in.as_millis())]
     LeftAlone {
-        /// Whom it would have gone to.
+        /// The upstream.
         upstream: Upstream,
         /// How it failed last.
         cause: Arc<str>,
         /// When it is tried again.
         again_in: Duration,
     },
-    /// Its budget is spent: the key has a turn then, and runs again for it.
+    /// The service's budget is spent. The key has a turn later, and runs again then.
     #[error("the turn at {upstream} comes in {}ms", .again_in.as_millis())]
     NotYet {
-        /// Whom it would have gone to.
+        /// The upstream.
         upstream: Upstream,
         /// When the turn comes.
         again_in: Duration,
     },
-    /// More wait for their turn already than may.
+    /// Too many requests wait for their turn already.
     #[error("too many requests wait for {upstream} already")]
     Crowded {
-        /// Whom it would have gone to.
+        /// The upstream.
         upstream: Upstream,
     },
-    /// Its turn did not come while the Lease would have allowed it.
+    /// Its turn did not come in the time that the Lease allows.
     #[error("no turn came for a write to {upstream} within {}ms", .limit.as_millis())]
     NoTurn {
-        /// Whom it would have gone to.
+        /// The upstream.
         upstream: Upstream,
         /// The time it had.
         limit: Duration,
@@ -75,7 +75,7 @@ impl UpstreamError {
         }
     }
 
-    /// The one among the causes of an error, if there is one.
+    /// The first such error in the source chain of `error`, if there is one.
     pub fn among<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e Self> {
         let mut next = Some(error);
         while let Some(error) = next {

@@ -1,13 +1,13 @@
-//! The gate before one upstream: a request waits here for its turn. What is decided is decided in
-//! `guard` and `line`; this adds the clock, the lock and the waiting.
+//! The gate before one upstream: a request waits here for its turn. `guard` and `waiting` decide;
+//! this adds the clock, the lock and the waiting.
 //!
 //! # Invariants
 //! - A waiter that is dropped leaves its place at once; a [`Ticket`] that is dropped counts as a
 //!   request given up by its sender.
-//! - Whoever is first in turn is told of every change; nobody else needs to be woken, except
-//!   reconciles, all of them, when the cluster is to be left alone.
-//! - There is one gate per upstream, for a cluster one per incarnation, and nothing is shared between
-//!   two: a cluster that does not answer delays its own requests only.
+//! - The first waiter is woken at every change. Others need not be, except that all reconciles are
+//!   woken when the cluster is left alone.
+//! - There is one gate per upstream (for a cluster: per incarnation), and gates share nothing: a
+//!   cluster that does not answer delays only its own requests.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::status::UpstreamStatus;
 use super::waiting::{Caller, WaitQueues, WaiterId};
 use super::{Upstream, UpstreamError, UpstreamLimits};
 
-/// See the file's text.
+/// The gate before one upstream.
 #[derive(Debug)]
 pub struct Gate {
     upstream: Upstream,
@@ -35,7 +35,7 @@ struct State {
     waiting: WaitQueues<Arc<Notify>>,
 }
 
-/// A request's leave to be sent, until the head of its answer has come.
+/// Permission to send one request. It ends when the head of the answer has come.
 #[derive(Debug)]
 pub struct Ticket {
     gate: Arc<Gate>,
@@ -45,7 +45,7 @@ pub struct Ticket {
     pass: Option<Pass>,
 }
 
-/// A place in a line, given up when dropped.
+/// A place in a wait queue, given up when dropped.
 struct Waiter<'a> {
     gate: &'a Gate,
     caller: Caller,
@@ -56,7 +56,7 @@ struct Waiter<'a> {
 enum Step {
     Pass(Pass),
     Refused(UpstreamError),
-    /// Until told, or until then.
+    /// Until woken, or until that moment.
     Wait(Option<Moment>),
 }
 
@@ -74,7 +74,7 @@ impl Gate {
         Arc::new(Self { upstream, clock, state: Mutex::new(state) })
     }
 
-    /// Before whom it stands.
+    /// The upstream behind it.
     pub fn upstream(&self) -> &Upstream {
         &self.upstream
     }
@@ -82,7 +82,7 @@ impl Gate {
     /// Waits for a turn. Cancel-safe.
     ///
     /// # Errors
-    /// For a call, if the cluster is left alone for now. An informer waits instead.
+    /// For a reconcile, if the cluster is left alone for now. An informer waits instead.
     pub async fn admit(self: &Arc<Self>, caller: Caller) -> Result<Ticket, UpstreamError> {
         let began = self.clock.now();
         let waiter = self.join(caller)?;
@@ -109,7 +109,7 @@ impl Gate {
         self.state().guard.reading(now)
     }
 
-    /// The same as what is told of `cluster`.
+    /// Where it stands, as a status of `cluster`.
     pub fn status(&self, cluster: ClusterName, now: Moment) -> UpstreamStatus {
         let state = self.state();
         let Reading { phase, limit, in_flight, closed_for } = state.guard.reading(now);
@@ -189,7 +189,7 @@ impl Gate {
 }
 
 impl State {
-    /// Tells whoever may go on, or has to be refused.
+    /// Wakes the waiter that may go on, and those that have to be refused.
     fn wake(&self, now: Moment) {
         if self.guard.refusal(now).is_some() {
             self.waiting.reconciles().for_each(|woken| woken.notify_one());
@@ -223,19 +223,19 @@ impl Ticket {
         self.pass.as_ref().map_or(Duration::ZERO, |pass| now.since(pass.sent()))
     }
 
-    /// Whether others wait for this one to show that the cluster answers.
+    /// Whether this is a probe: others wait to see whether the cluster answers it.
     pub fn is_probe(&self) -> bool {
         self.pass.as_ref().is_some_and(Pass::is_probe)
     }
 
-    /// The request has ended so, as far as its place among others is concerned.
+    /// The request has ended with this outcome.
     pub fn ended(mut self, outcome: Outcome) {
         self.end(outcome);
     }
 
     fn end(&mut self, outcome: Outcome) {
         if let Some(pass) = self.pass.take() {
-            // A list or watch takes as long as there is to tell.
+            // How long a list or watch takes says nothing about load.
             self.gate.ended(pass, outcome, self.caller == Caller::Reconcile);
         }
     }

@@ -1,4 +1,4 @@
-//! The gates of engaged clusters, for those who look at them from outside.
+//! The gates of engaged clusters, for status and metrics.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -6,7 +6,7 @@ use model::{ClusterName, Moment};
 
 use super::gate::Gate;
 
-/// A list that holds no gate alive. Clones share it.
+/// The gates of all clusters. It keeps none of them alive. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Gates(Arc<Mutex<Vec<Watched>>>);
 
@@ -14,10 +14,10 @@ pub struct Gates(Arc<Mutex<Vec<Watched>>>);
 type Watched = (ClusterName, Weak<Gate>);
 
 impl Gates {
-    /// Adds one, in the place of an earlier one of its cluster.
+    /// Adds the gate of a cluster, in place of an earlier one.
     pub fn watch(&self, cluster: &ClusterName, gate: &Arc<Gate>) {
         let mut gates = self.0.lock().expect("no holder of this lock panics");
-        // Of an earlier incarnation a gate may live on for as long as somebody runs there.
+        // A run may keep the gate of an earlier incarnation alive.
         gates.retain(|(of, old)| of != cluster && old.strong_count() > 0);
         gates.push((cluster.clone(), Arc::downgrade(gate)));
     }

@@ -1,13 +1,13 @@
-//! Whether one more request may be sent to a cluster now: bucket, limit, breaker and what the server
-//! asked for, put together. Without clock, lock or task.
+//! Whether one more request may be sent to a cluster now: bucket, limit, breaker and the pauses that
+//! the server asked for, put together. It has no clock, lock or task.
 //!
 //! # Invariants
-//! - A request is admitted only while fewer are under way than the limit says, those not counted
-//!   that were sent before the breaker last opened: they may hang for long, and must not keep a
-//!   cluster that is back from being asked.
+//! - A request is admitted only while fewer are under way than the limit says. Requests sent before
+//!   the breaker last opened do not count: they may hang for long, and must not block requests to a
+//!   cluster that is back.
 //! - None is admitted before the end of a `Retry-After`, the probe included.
 //! - While the breaker is not closed, only its probe is admitted; after that the limit begins at 1,
-//!   so that a cluster that is back is not run over.
+//!   so that a cluster that is back is not overwhelmed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use super::bucket::{Bucket, Rate};
 use super::limit::Limit;
 use super::outcome::{Outcome, UNANSWERED};
 
-/// A reconcile is refused rather than kept waiting if the server asked for more than this.
+/// If the server asks for a longer pause than this, reconciles are refused instead of waiting.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// See the file's text.
+/// Decides whether one more request may be sent.
 #[derive(Debug)]
 pub(crate) struct Guard {
     bucket: Bucket,
@@ -40,7 +40,7 @@ pub(crate) struct Guard {
     heard: Option<Moment>,
 }
 
-/// Leave to send one request. To be given back with [`Guard::ended`].
+/// Permission to send one request. Must be given back with [`Guard::ended`].
 #[derive(Debug)]
 pub(crate) struct Pass {
     sent: Moment,
@@ -54,13 +54,13 @@ impl Pass {
         self.sent
     }
 
-    /// Whether it is to see if the cluster answers at all.
+    /// Whether the request is a probe, sent to see if the cluster answers at all.
     pub(crate) fn is_probe(&self) -> bool {
         self.probe
     }
 }
 
-/// What a guard says to a request.
+/// Whether a request may be sent.
 #[derive(Debug)]
 pub(crate) enum Admit {
     /// Send it.
@@ -80,14 +80,14 @@ pub struct Refusal {
     pub until: Moment,
 }
 
-/// A change worth telling people of.
+/// A change of the breaker that is worth a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transition {
     Opened,
     Closed,
 }
 
-/// What there is to tell of a guard.
+/// Where a guard stands.
 #[derive(Clone, Debug)]
 pub struct Reading {
     /// Where its breaker stands.
@@ -141,7 +141,7 @@ impl Guard {
         Admit::Now(Pass { sent: now, probe, openings: self.openings })
     }
 
-    /// Why a request that cannot wait for long is not to wait at all.
+    /// Why a reconcile's request is refused now, if it is: it would have to wait for long.
     pub(crate) fn refusal(&self, now: Moment) -> Option<Refusal> {
         let until = match self.breaker.standing(now) {
             Standing::Until(moment) => moment.max(self.paused_until),
@@ -155,8 +155,8 @@ impl Guard {
         Some(Refusal { cause: self.breaker.cause(), until })
     }
 
-    /// Takes a pass back: the request ended so. `timed` if the time it took says something of the
-    /// server's load.
+    /// Takes a pass back: the request ended with this outcome. `timed` says whether the time it took
+    /// tells something about the server's load.
     pub(crate) fn ended(
         &mut self,
         pass: Pass,

@@ -41,7 +41,7 @@ fn pass(guard: &mut Guard, now: Moment) -> Pass {
     }
 }
 
-/// Fails until the breaker opens; gives when the probe is due.
+/// Fails until the breaker opens; returns when the probe is due.
 fn open(guard: &mut Guard, now: Moment) -> Moment {
     for round in 1..=FAILURES {
         let pass = pass(guard, now);

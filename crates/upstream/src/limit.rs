@@ -1,9 +1,9 @@
 //! How many requests may be under way to one cluster at once: less when it is overloaded, one more
 //! for each round that goes well.
 //!
-//! Additive increase, multiplicative decrease (Chiu and Jain, 1989), with the two rules that TCP
-//! has beside it (RFC 5681): all bad news of one round, that is of requests sent before the last
-//! decrease, counts once; and what was not used is no reason to grow. Rising latency is judged as
+//! Additive increase, multiplicative decrease (Chiu and Jain, 1989), with two more rules
+//! of TCP (RFC 5681): all bad news of one round, that is of requests sent before the last
+//! decrease, counts once; and a limit that was not reached does not grow. Rising latency is judged as
 //! `Gradient2Limit` of Netflix' concurrency-limits does, by a short average against a long one; it
 //! lowers the limit a little where a refusal halves it.
 //!
@@ -17,9 +17,9 @@ use model::Moment;
 
 /// The limit before anything is known of a cluster.
 const FIRST_LIMIT: f64 = 16.0;
-/// What a refusal leaves of the limit.
+/// A refusal multiplies the limit by this.
 const AFTER_REFUSAL: f64 = 0.5;
-/// What risen latency leaves of it.
+/// Risen latency multiplies the limit by this.
 const AFTER_SLOWNESS: f64 = 0.9;
 /// Latency that is no sign of overload, however fast the server was before.
 pub const QUICK: Duration = Duration::from_millis(100);
@@ -32,7 +32,7 @@ const LONG: f64 = 600.0;
 /// How fast the long average follows when a slow time is over.
 const RECOVERY: f64 = 0.95;
 
-/// See the file's text.
+/// How many requests may be under way at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     limit: f64,
@@ -62,8 +62,8 @@ impl Limit {
         self.limit as usize
     }
 
-    /// A request sent then was answered well, while so many were under way, itself included.
-    /// `took` where it says something of the server's load.
+    /// A request was answered, while `in_flight` were under way, itself included. `took` is given
+    /// where it says something about the server's load.
     pub(crate) fn answered(
         &mut self,
         sent: Moment,
@@ -79,7 +79,7 @@ impl Limit {
         }
     }
 
-    /// A request sent then was refused for want of capacity.
+    /// A request that was sent at `sent` was refused because the server lacks capacity.
     pub(crate) fn refused(&mut self, sent: Moment, now: Moment) {
         self.lower(AFTER_REFUSAL, sent, now);
     }
@@ -99,7 +99,7 @@ impl Limit {
 }
 
 impl Latency {
-    /// Takes in how long an answer took. Gives whether the server has become slow.
+    /// Takes in how long an answer took. Returns whether the server has become slow.
     fn observe(&mut self, took: Duration) -> bool {
         let took = took.as_secs_f64();
         self.samples = (self.samples + 1.0).min(LONG);

@@ -13,13 +13,13 @@ pub struct UpstreamLimits {
     pub max_concurrency: u32,
     /// How long a cluster that fails is left alone at first.
     pub first_pause: Duration,
-    /// How long at most, after pauses that doubled. At least `first_pause`.
+    /// The longest pause; pauses double up to it. At least `first_pause`.
     pub max_pause: Duration,
 }
 
 impl Default for UpstreamLimits {
-    /// Generous, for an API server protects itself (API Priority and Fairness) and says so with
-    /// 429: the figures only bound what a runaway controller can do.
+    /// Generous: an API server protects itself (API Priority and Fairness) and answers 429. These
+    /// figures only bound what a runaway controller can do.
     fn default() -> Self {
         Self {
             requests_per_second: 1000,
@@ -34,9 +34,9 @@ impl Default for UpstreamLimits {
 /// What the whole fleet may ask of one upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExternalLimits {
-    /// So many requests, on average, ...
+    /// Requests that may be sent, on average, in the time `per`.
     pub requests: u32,
-    /// ... in so much time.
+    /// The time that `requests` is counted over.
     pub per: Duration,
     /// Requests at once after a rest.
     pub burst: u32,
@@ -44,7 +44,7 @@ pub struct ExternalLimits {
     pub max_concurrency: u32,
     /// How long an upstream that fails is left alone at first.
     pub first_pause: Duration,
-    /// How long at most, after pauses that doubled.
+    /// The longest pause; pauses double up to it.
     pub max_pause: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What an answer says about its cluster, apart from what it says to whoever asked.
+//! What the end of a request says about the cluster, apart from what it says to the sender.
 //!
 //! | how a request ends | breaker | limit | pause |
 //! |---|---|---|---|
@@ -9,21 +9,21 @@
 //! | dropped by its sender after [`UNANSWERED`], while nothing at all was heard | failure | | |
 //! | dropped otherwise | nothing | nothing | |
 //!
-//! What got no answer leaves the limit alone: requests that hang keep their places, and a limit
-//! below their number would keep the cluster from being asked at all. Once that has opened the
-//! breaker, the limit begins anew.
+//! A request without an answer does not change the limit: requests that hang keep their places, and a
+//! limit below their number would block all requests. Once they open the breaker, the limit starts
+//! over.
 //!
-//! A 4xx is about the request: the server is there and has read it. So it is with a 500, which one
-//! broken webhook suffices for. What stands before a server that is gone says 502, 503 or 504; where
-//! only one API of many is unavailable that way, answers of the others keep the breaker closed.
+//! A 4xx is about the request: the server is there and has read it. So does a 500: one
+//! broken webhook is enough to cause it. A proxy before a server that is gone answers 502, 503 or 504.
+//! Where only one API of many is unavailable that way, answers of the others keep the breaker closed.
 
 use std::time::Duration;
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
-/// A request that got no answer for so long counts as failed even if its sender gave up, as a write
-/// does with its Lease.
+/// A request without an answer for this long counts as failed even if its sender gave up, as a write
+/// does when the Lease ends.
 pub const UNANSWERED: Duration = Duration::from_secs(1);
 /// The longest `Retry-After` that is honoured in full.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ pub enum Outcome {
         /// When it wants to be asked again.
         retry_after: Option<Duration>,
     },
-    /// Answered by what stands before a server that is not there, or is not ready.
+    /// Answered by a proxy before a server that is gone or not ready.
     Unavailable {
         /// The answer.
         cause: String,
@@ -57,12 +57,12 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What the head of an answer says.
+    /// The outcome that the head of an answer tells.
     pub fn of(path: &str, status: StatusCode, headers: &HeaderMap) -> Self {
         let retry_after = retry_after(headers);
         let cause = || format!("the server answers {status}");
         match status {
-            // Of a budget of Pods, not of the server's.
+            // A PodDisruptionBudget refuses, not an overloaded server.
             StatusCode::TOO_MANY_REQUESTS if path.ends_with("/eviction") => Self::Answered,
             StatusCode::TOO_MANY_REQUESTS => Self::Overloaded { cause: cause(), retry_after },
             StatusCode::BAD_GATEWAY
@@ -78,7 +78,7 @@ impl Outcome {
     }
 }
 
-/// In seconds, as API servers say it; a date, which none of them sends, is passed over.
+/// In seconds, as API servers send it. Dates are ignored: no API server sends one.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))

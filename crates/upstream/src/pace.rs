@@ -1,11 +1,11 @@
-//! The pace at which one external upstream is asked: a budget that all members share, and turns for
-//! the keys that find it spent. Without clock or lock.
+//! The pace at which one outside service is asked: a rate that all members share, and turns for the
+//! keys that find no token. It has no clock or lock.
 //!
-//! A key that finds no token does not wait: it gets the moment of its turn, for which its reconcile
-//! is run again, and no worker is held meanwhile. Turns are handed out in the order in which keys
+//! A key that finds no token does not wait: it gets a turn at a later moment, at which its reconcile
+//! runs again, and no worker is held meanwhile. Turns are handed out in the order in which keys
 //! first ask, one token apart, so that thousands of keys that come at once leave as an even stream.
 //!
-//! A turn is for so many requests as its reconcile says it will make, so that the stream is even in
+//! A turn is for as many requests as its reconcile says it will make, so that the stream is even in
 //! requests too. It comes as soon as there is a token for the first of them: a turn for more than the
 //! burst would never come otherwise.
 //!
@@ -13,11 +13,11 @@
 //!
 //! # Invariants
 //! - In any stretch of time, the requests of turns that come in it are at most the burst, the rate's
-//!   share for its length, and those of the last turn. What a reconcile asks beyond what it said it
-//!   would is taken from those who come later; what it does not ask is given back.
+//!   share for its length, and those of the last turn. Requests beyond the announced number
+//!   are taken from later turns; unused ones are given back.
 //! - A key has at most one turn, and keeps it however often it asks before.
-//! - At most [`MAX_PROMISED`] turns are promised; who finds as many waits as long as the last of them
-//!   and asks again.
+//! - At most [`MAX_PROMISED`] turns are promised; a key beyond them waits as long as the last of them and
+//!   asks again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
@@ -34,7 +34,7 @@ pub const MAX_PROMISED: usize = 100_000;
 /// or has nothing to ask any more.
 const LOST_AFTER: Duration = Duration::from_secs(120);
 
-/// See the file's text.
+/// When which key may ask one service.
 #[derive(Debug)]
 pub(crate) struct Pace {
     limits: ExternalLimits,
@@ -44,7 +44,7 @@ pub(crate) struct Pace {
     next: u64,
 }
 
-/// When, and which of those of that moment.
+/// Its moment, and its number among the turns of that moment.
 type Turn = (Moment, u64);
 
 impl Pace {
@@ -53,7 +53,7 @@ impl Pace {
         Self { limits, bucket, promised: HashMap::new(), by_moment: BTreeMap::new(), next: 0 }
     }
 
-    /// Takes the key's turn, if it has come or there is a token to spare. Otherwise: when it comes.
+    /// Takes the key's turn, if it has come or there is a token to spare. Otherwise returns when it comes.
     pub(crate) fn turn(
         &mut self,
         key: &ObjectKey,
@@ -90,7 +90,7 @@ impl Pace {
         self.shared_among(members).take(requests, now);
     }
 
-    /// Gives tokens back that were taken and not used.
+    /// Returns tokens back that were taken and not used.
     pub(crate) fn give_back(&mut self, requests: u32, members: NonZeroU32) {
         self.shared_among(members).give_back(requests);
     }

@@ -1,4 +1,4 @@
-//! What is counted of calls to external upstreams, by service.
+//! Metrics of calls to outside services.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl ServiceMetrics {
         Ok(metrics)
     }
 
-    /// Has the series of a service be there before it is asked anything.
+    /// Creates the series of a service, at zero, before its first call.
     pub(super) fn begin(&self, service: &str) {
         self.held.with_label_values(&[service]);
         self.requests.with_label_values(&[service, "answered"]);

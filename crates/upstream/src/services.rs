@@ -1,4 +1,4 @@
-//! The external upstreams of one process, by name. Shell around `pace` and the gate.
+//! The outside services that a process asks, by name. The shell around `pace` and the gate.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,9 +15,9 @@ use super::outcome::Outcome;
 use super::pace::Pace;
 use super::service_metrics::ServiceMetrics;
 
-/// An upstream that nobody asked anything for so long is forgotten, with all it is known for.
+/// A service that was not asked for this long is forgotten.
 const IDLE: Duration = Duration::from_secs(3600);
-/// The pace bounds the rate; of the gate we want the rest.
+/// The pace bounds the rate, so the gate does not.
 const UNBOUNDED: u32 = 1_000_000;
 
 /// One service outside of Kubernetes: what all reconciles that name it alike share.
@@ -131,7 +131,7 @@ impl Service {
         self.pace.lock().expect("no holder of this lock panics").spend(1, members, now);
     }
 
-    /// Gives back what a reconcile did not use of its turn.
+    /// Returns back what a reconcile did not use of its turn.
     pub fn give_back(&self, requests: u32, members: NonZeroU32) {
         self.pace.lock().expect("no holder of this lock panics").give_back(requests, members);
     }

@@ -1,5 +1,5 @@
 //! Who waits for a turn, and whose turn it is: two queues, each first come first served, which take
-//! turns. So neither can thousands of writes keep a list waiting, nor a restart of all watches the
+//! turns. So thousands of writes cannot hold up a list, and a restart of all watches cannot hold up
 //! writes.
 
 use std::collections::BTreeMap;
@@ -10,9 +10,9 @@ pub const MAX_WAITING: usize = 16_384;
 /// Who sends a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// Informers. They wait for as long as it takes, an open breaker included.
+    /// An informer. It waits as long as it takes, also while the breaker is open.
     Informer,
-    /// Reconciles: all else. They do not wait where it would take long.
+    /// A reconcile. It is refused instead of waiting for long.
     Reconcile,
 }
 
@@ -20,7 +20,7 @@ pub enum Caller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WaiterId(u64);
 
-/// Both queues. `W` is how to tell a waiter.
+/// Both queues. `W` is what wakes a waiter.
 #[derive(Debug)]
 pub(crate) struct WaitQueues<W> {
     informers: BTreeMap<WaiterId, W>,

@@ -181,7 +181,7 @@ impl Parts {
     fn new(birth: &Birth<'_>, timeline: &Arc<Timeline>) -> Self {
         let mut specs = vec![mirror::controller(birth.seed.wrapping_add(2))];
         if birth.setup.sets > 0 {
-            specs.push(controllers::tdset::reconcile::controller(2));
+            specs.extend(controllers::build("tdset", 2));
         }
         let inputs: Vec<_> = specs.iter().map(ControllerSpec::group_input).collect();
         Self {

@@ -23,10 +23,10 @@ use crate::refusal::{is_gone_or_replaced, met_a_namesake, refusal};
 
 /// Reconciles TDSets.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct TDSetReconciler;
+pub(super) struct TDSetReconciler;
 
 /// The controller, with this many workers.
-pub fn controller(workers: usize) -> ControllerSpec {
+pub(super) fn controller(workers: usize) -> ControllerSpec {
     // No predicate drops changes of the status. A reconcile that ran on a cache that lagged behind
     // our own status write may have found that nothing is to be written; seeing that write makes it
     // look again.
