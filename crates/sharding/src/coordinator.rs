@@ -29,10 +29,11 @@ mod dead;
 mod draft;
 mod peers;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use model::{ClusterName, Epoch, MemberId, Moment};
+use model::{ClusterName, Epoch, MemberId, Moment, single};
 
 use crate::config::LeaseTimings;
 use crate::lease::{self, LeaseRecord, LeaseState};
@@ -115,6 +116,8 @@ impl Coordinator {
     pub fn step(&mut self, view: &View<'_>, now: Moment) -> Plan {
         let mut plan = Plan::default();
         let peers = Peers::judge(view, self.speaks, now);
+        let clusters = with_fleet(view.clusters, &peers);
+        let view = &View { clusters: &clusters, ..view.clone() };
         self.take_leases(view, &peers, now, &mut plan);
         self.write_maps(view, &peers, now, &mut plan);
         dead::collect(view, &peers, now, &mut plan);
@@ -195,6 +198,19 @@ impl Coordinator {
         }
         unwanted
     }
+}
+
+/// The clusters to have maps: the configured ones, and the one that stands for the fleet, if a member
+/// can run work that is of no cluster.
+fn with_fleet<'a>(
+    configured: &'a BTreeSet<ClusterName>,
+    peers: &Peers<'_>,
+) -> Cow<'a, BTreeSet<ClusterName>> {
+    let mut clusters = Cow::Borrowed(configured);
+    if peers.groups.keys().any(single::is_single) {
+        clusters.to_mut().insert(single::fleet_cluster());
+    }
+    clusters
 }
 
 impl Plan {

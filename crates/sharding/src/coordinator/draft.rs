@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ClusterName, Epoch, GroupName, MemberId, ShardId};
+use model::{ClusterName, Epoch, GroupName, MemberId, ShardId, single};
 
 use super::View;
 use super::base::Base;
@@ -73,6 +73,11 @@ pub(super) fn all<'a>(
             Some((cluster, Draft { base, desired, goal }))
         })
         .collect()
+}
+
+/// Whether a group is to have shards in a cluster.
+fn is_placed(group: &GroupName, cluster: &ClusterName, peers: &Peers<'_>) -> bool {
+    peers.groups.contains_key(group) && single::lies_in(group, cluster)
 }
 
 /// Whether the shards of a split or merge still drain for it.
@@ -174,9 +179,11 @@ impl Draft<'_> {
         true
     }
 
-    /// Drains the shards of groups that no member runs any more, and removes those that are drained.
+    /// Drains the shards of groups that no member runs any more, or that have no place here, and
+    /// removes those that are drained.
     fn remove_lost_groups(&mut self, peers: &Peers<'_>) {
-        let is_lost = |path: &ShardPath| !peers.groups.contains_key(&path.group);
+        let cluster = self.desired.cluster.clone();
+        let is_lost = |path: &ShardPath| !is_placed(&path.group, &cluster, peers);
         if !peers.groups_known || !self.desired.entries.keys().any(is_lost) {
             return;
         }
@@ -198,8 +205,10 @@ impl Draft<'_> {
     fn add_missing(&mut self, peers: &Peers<'_>) {
         let known: BTreeSet<&GroupName> =
             self.desired.entries.keys().map(|path| &path.group).collect();
+        let cluster = &self.desired.cluster;
+        let wanted = peers.groups.keys().filter(|group| single::lies_in(group, cluster));
         let missing: Vec<GroupName> =
-            peers.groups.keys().filter(|group| !known.contains(group)).cloned().collect();
+            wanted.filter(|group| !known.contains(group)).cloned().collect();
         for group in missing {
             if self.desired.entries.len() < MAX_SHARDS {
                 let epoch = self.desired.epoch_floor;
@@ -252,7 +261,8 @@ impl Draft<'_> {
         &'b self,
         peers: &'b Peers<'_>,
     ) -> impl Iterator<Item = (ShardId, Placement, Option<&'b MemberId>)> + 'b {
-        let planned = |path: &ShardPath| self.is_kept() && peers.groups.contains_key(&path.group);
+        let cluster = &self.desired.cluster;
+        let planned = |path: &ShardPath| self.is_kept() && is_placed(&path.group, cluster, peers);
         let entries = self.desired.entries.iter().filter(move |(path, _)| planned(path));
         entries.map(|(path, entry)| {
             (path.in_cluster(&self.desired.cluster), self.placement(path, entry), entry.owner())

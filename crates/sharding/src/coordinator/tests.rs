@@ -2,6 +2,7 @@
 
 mod floor;
 mod load;
+mod single;
 mod skew;
 
 use model::Epoch;
