@@ -8,9 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use cache::{Entry, LocalKey};
 use model::{ClusterName, ObjectKey, Range, Selector, ShardId};
-use queue::{HashedKey, Priority};
+use queue::Priority;
 use tracing::Span;
 
 use crate::assignment::{Assignment, AssignmentQueue, ClusterContext};
