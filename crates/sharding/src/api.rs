@@ -200,7 +200,8 @@ pub struct MemberSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     pub loads: Vec<ShardLoad>,
-    /// The clusters it has no client for and those that fail it, the first [`MAX_DOWN_CLUSTERS`].
+    /// The clusters it has no client for, those that fail it and those that lack a kind which one of
+    /// its controllers needs, the first [`MAX_DOWN_CLUSTERS`].
     /// Decides nothing: it tells whoever asks for the fleet's status what to repair.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
@@ -245,7 +246,8 @@ pub struct GroupDetail {
     pub shared_kinds: Vec<String>,
 }
 
-/// A cluster that a member has no client for, or that has failed it for a while.
+/// A cluster that a member has no client for, or that has failed it for a while, or has lacked a kind
+/// that one of its controllers needs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DownCluster {
