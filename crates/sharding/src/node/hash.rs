@@ -1,8 +1,8 @@
-//! What of a [`Node`] decides, as its hash: two nodes that hash alike, each relative to its own
-//! `now`, do alike whatever happens to both.
+//! The hash of a [`Node`] covers what its decisions depend on: two nodes with the same hash, each
+//! relative to its own `now`, act alike on the same inputs.
 //!
-//! The model checker tells by it whether it has been in a state before. Every field is named: one
-//! that is added must be put on one side or the other.
+//! The model checker recognises states by it. The code names every field, so that a new field must be
+//! sorted in or out.
 
 use std::hash::{Hash, Hasher};
 
@@ -11,14 +11,14 @@ use super::Node;
 impl Hash for Node {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self {
-            // The same for a process throughout.
+            // Constant for a process.
             config: _,
             groups: _,
             clusters,
             down_clusters,
             world,
             unread,
-            // For logs and whoever asks; what decides is the world.
+            // For logs and status; decisions depend on the world.
             problems: _,
             membership,
             tracker,
@@ -26,27 +26,27 @@ impl Hash for Node {
             coordinator,
             floor,
             planned,
-            // Estimates, which change only where work is measured; what they amount to is told in
-            // the Member, which is part of the world. The model measures none.
+            // Estimates. Their result is in the Member, which is part of the world. The model measures
+            // no work.
             load: _,
-            // Told in the Member as well.
-            trouble: _,
+            // Its result is in the Member too.
+            failing: _,
             // For metrics and logs.
-            ledger: _,
+            handovers: _,
             notes: _,
             outbox,
             member_written,
             leave_by,
-            drain,
+            cordon,
             departed,
             was_coordinating,
-            // Jitter, of which no decision may hang.
+            // Jitter. No decision may depend on it.
             rng: _,
         } = self;
         (clusters, down_clusters, world, unread, tracker, election, coordinator).hash(state);
         (membership.id(), membership.standing(), membership.renew_at()).hash(state);
-        (outbox, member_written, leave_by, drain, departed, was_coordinating, floor).hash(state);
-        // A plan from an older revision is as good as none; revisions themselves only count up.
+        (outbox, member_written, leave_by, cordon, departed, was_coordinating, floor).hash(state);
+        // A plan from an older revision counts as none. The revision itself does not matter.
         let current = planned.as_ref().filter(|plan| plan.is_of(world.revision()));
         current.map(super::lead::Planned::holds).hash(state);
     }

@@ -1,6 +1,5 @@
-//! The coordinator's account of handovers, for metrics: how many, why, and how long each shard was
-//! without a member that dispatches. Decides nothing; a coordinator that takes over starts an empty
-//! account.
+//! The coordinator's log of handovers, for metrics: how many there were, why, and how long each shard
+//! had no member that dispatches. It decides nothing. A new coordinator starts with an empty log.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,17 +16,17 @@ use crate::world::World;
 pub struct Handover {
     /// The shard.
     pub shard: ShardId,
-    /// Why it had to.
-    pub reason: Cause,
+    /// Why.
+    pub reason: HandoverCause,
     /// From the beginning of the drain, or from the dead owner's last sign of life.
     pub took: Duration,
 }
 
 /// Why a shard changed owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
-    /// A live handover, to balance.
-    Drain,
+pub enum HandoverCause {
+    /// A live handover: to balance, or from a cordoned member.
+    Live,
     /// The owner's Lease ran out.
     Crash,
     /// The owner left.
@@ -36,20 +35,20 @@ pub enum Cause {
 
 /// Handovers under way.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
-    open: BTreeMap<ShardId, (Moment, Cause)>,
+pub(super) struct HandoverLog {
+    open: BTreeMap<ShardId, (Moment, HandoverCause)>,
     written: BTreeMap<ClusterName, Vec<Change>>,
 }
 
 #[derive(Clone, Debug)]
 enum Change {
-    Begun(ShardId, Moment, Cause),
+    Begun(ShardId, Moment, HandoverCause),
     Ended(ShardId),
 }
 
-impl Ledger {
+impl HandoverLog {
     /// A map is about to be written: `before` becomes `after`.
-    pub fn sent(
+    pub(super) fn sent(
         &mut self,
         before: Option<&MapRecord>,
         after: &MapRecord,
@@ -84,15 +83,20 @@ impl Ledger {
         self.written.insert(after.cluster.clone(), changes);
     }
 
-    /// A map was written, or was not. Gives the handovers that this completed.
-    pub fn completed(&mut self, cluster: &ClusterName, done: bool, now: Moment) -> Vec<Handover> {
+    /// The write of a map ended. Returns the handovers that it completed.
+    pub(super) fn completed(
+        &mut self,
+        cluster: &ClusterName,
+        done: bool,
+        now: Moment,
+    ) -> Vec<Handover> {
         let changes = self.written.remove(cluster).unwrap_or_default();
         let mut handovers = Vec::new();
         for change in changes.into_iter().filter(|_| done) {
             match change {
-                Change::Begun(shard, since, Cause::Crash) => {
-                    // Also when it was draining already: what is told is the crash.
-                    self.open.insert(shard, (since, Cause::Crash));
+                Change::Begun(shard, since, HandoverCause::Crash) => {
+                    // A crash during a drain counts as a crash.
+                    self.open.insert(shard, (since, HandoverCause::Crash));
                 }
                 Change::Begun(shard, since, cause) => {
                     self.open.entry(shard).or_insert((since, cause));
@@ -109,25 +113,25 @@ impl Ledger {
 }
 
 /// Since when, and why, the owner's shards change hands.
-fn begin(owner: &MemberId, world: &World, now: Moment) -> (Moment, Cause) {
+fn begin(owner: &MemberId, world: &World, now: Moment) -> (Moment, HandoverCause) {
     let lease = world.lease_of(owner);
     let holder = lease.map(|lease| lease.record.holder.as_deref());
     let leaving = world.members().get(owner).is_some_and(|m| m.spec.state == MemberState::Leaving);
     match (lease, holder) {
         (Some(lease), Some(Some(holder))) if holder != owner.as_str() => {
-            (lease.alive, Cause::Crash)
+            (lease.alive, HandoverCause::Crash)
         }
-        (Some(_), Some(None)) => (now, Cause::Leave),
-        _ if leaving => (now, Cause::Leave),
-        _ => (now, Cause::Drain),
+        (Some(_), Some(None)) => (now, HandoverCause::Leave),
+        _ if leaving => (now, HandoverCause::Leave),
+        _ => (now, HandoverCause::Live),
     }
 }
 
-impl Cause {
+impl HandoverCause {
     /// The value of the metric's label.
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
-            Self::Drain => "drain",
+            Self::Live => "drain",
             Self::Crash => "crash",
             Self::Leave => "leave",
         }
@@ -139,8 +143,9 @@ mod tests {
     use model::Epoch;
 
     use super::*;
+    use crate::api::ObjectVersion;
     use crate::lease::{LeaseRecord, member_lease_name};
-    use crate::record::{Object, Version};
+    use crate::record::Object;
 
     fn at(ms: u64) -> Moment {
         Moment::from_origin(Duration::from_millis(ms))
@@ -168,53 +173,64 @@ mod tests {
             &holder.parse().unwrap(),
             Duration::from_secs(8),
         );
-        record.version = Version { uid: "u".into(), resource: resource.to_string() };
+        record.version = ObjectVersion { uid: "u".into(), resource: resource.to_string() };
         Object::Lease(record)
     }
 
-    fn write(ledger: &mut Ledger, world: &World, step: [&MapRecord; 2], ms: u64) -> Vec<Handover> {
-        ledger.sent(Some(step[0]), step[1], world, at(ms));
-        ledger.completed(&step[1].cluster, true, at(ms + 5))
+    fn write(
+        log: &mut HandoverLog,
+        world: &World,
+        step: [&MapRecord; 2],
+        ms: u64,
+    ) -> Vec<Handover> {
+        log.sent(Some(step[0]), step[1], world, at(ms));
+        log.completed(&step[1].cluster, true, at(ms + 5))
     }
 
     #[test]
     fn a_drain_is_timed_from_its_beginning() {
-        let (mut ledger, mut world) = (Ledger::default(), World::default());
+        let (mut log, mut world) = (HandoverLog::default(), World::default());
         world.apply(lease("a", 1), at(0));
         let (owned_a, draining_a, owned_b) = (owned("a", 4), draining("a", 4), owned("b", 5));
-        assert_eq!(write(&mut ledger, &world, [&owned_a, &draining_a], 100), []);
-        let done = write(&mut ledger, &world, [&draining_a, &owned_b], 900);
-        assert_eq!((done[0].reason, done[0].took), (Cause::Drain, Duration::from_millis(805)));
+        assert_eq!(write(&mut log, &world, [&owned_a, &draining_a], 100), []);
+        let done = write(&mut log, &world, [&draining_a, &owned_b], 900);
+        assert_eq!(
+            (done[0].reason, done[0].took),
+            (HandoverCause::Live, Duration::from_millis(805))
+        );
     }
 
     #[test]
     fn a_crash_is_timed_from_the_last_sign_of_life() {
-        let (mut ledger, mut world) = (Ledger::default(), World::default());
+        let (mut log, mut world) = (HandoverLog::default(), World::default());
         world.apply(lease("a", 1), at(1_000));
         world.apply(lease("c", 2), at(9_500));
-        let done = write(&mut ledger, &world, [&owned("a", 4), &owned("b", 5)], 9_600);
-        assert_eq!((done[0].reason, done[0].took), (Cause::Crash, Duration::from_millis(8_605)));
+        let done = write(&mut log, &world, [&owned("a", 4), &owned("b", 5)], 9_600);
+        assert_eq!(
+            (done[0].reason, done[0].took),
+            (HandoverCause::Crash, Duration::from_millis(8_605))
+        );
     }
 
     #[test]
     fn a_split_ends_when_its_halves_have_an_owner() {
-        let (mut ledger, mut world) = (Ledger::default(), World::default());
+        let (mut log, mut world) = (HandoverLog::default(), World::default());
         world.apply(lease("a", 1), at(0));
         let (owned_a, draining_a) = (owned("a", 4), draining("a", 4));
-        write(&mut ledger, &world, [&owned_a, &draining_a], 100);
+        write(&mut log, &world, [&owned_a, &draining_a], 100);
         let mut halves = MapRecord::new("east".parse().unwrap());
         for path in ["tdset/0/2", "tdset/1/2"] {
             let entry = Entry::Owned { owner: "a".parse().unwrap(), epoch: Epoch(5) };
             halves.entries.insert(path.parse().unwrap(), entry);
         }
-        let done = write(&mut ledger, &world, [&draining_a, &halves], 900);
+        let done = write(&mut log, &world, [&draining_a, &halves], 900);
         assert_eq!((done.len(), done[0].took), (1, Duration::from_millis(805)));
     }
 
     #[test]
     fn a_refused_write_ends_nothing() {
-        let (mut ledger, world) = (Ledger::default(), World::default());
-        ledger.sent(Some(&owned("a", 4)), &owned("b", 5), &world, at(1));
-        assert_eq!(ledger.completed(&"east".parse().unwrap(), false, at(2)), []);
+        let (mut log, world) = (HandoverLog::default(), World::default());
+        log.sent(Some(&owned("a", 4)), &owned("b", 5), &world, at(1));
+        assert_eq!(log.completed(&"east".parse().unwrap(), false, at(2)), []);
     }
 }

@@ -8,13 +8,12 @@ use kube::api::{DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
 use model::{Epoch, MemberId, Moment, ShardId};
 use serde::Serialize;
-
-use crate::api::{DownCluster, Member, MemberState, Phase, ShardMap};
-use crate::lease::{self, LeaseRecord};
-use crate::protocol;
-use crate::read::{self, Unreadable};
-use crate::record::{Kind, MapRecord, MemberRecord, Object};
-use crate::world::World;
+use sharding::api::{DownCluster, Member, MemberState, Phase, ShardMap};
+use sharding::lease::{self, LeaseRecord};
+use sharding::protocol;
+use sharding::read::Unreadable;
+use sharding::record::{Kind, MapRecord, MemberRecord, Object};
+use sharding::world::World;
 
 /// Everything `leasehold status` shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -162,9 +161,9 @@ pub async fn read(client: Client, namespace: &str) -> Result<Fleet, ReadError> {
 /// A list that the home cluster refused or did not answer, or an object that cannot be read.
 pub async fn list(client: Client, namespace: &str) -> Result<Objects, ReadError> {
     let (leases, members, maps) = tokio::try_join!(
-        list_kind(&client, namespace, Kind::Lease, read::lease),
-        list_kind(&client, namespace, Kind::Member, read::member),
-        list_kind(&client, namespace, Kind::Map, read::shard_map),
+        list_kind(&client, namespace, Kind::Lease, sharding::read::lease),
+        list_kind(&client, namespace, Kind::Member, sharding::read::member),
+        list_kind(&client, namespace, Kind::Map, sharding::read::shard_map),
     )?;
     Ok(Objects { leases, members, maps })
 }
@@ -180,7 +179,7 @@ async fn list_kind<T>(
         Kind::Member | Kind::Map => ListParams::default(),
     };
     let namespace = || namespace.to_owned();
-    let listed = read::api(client, &namespace(), kind).list(&params).await;
+    let listed = sharding::read::api(client, &namespace(), kind).list(&params).await;
     let listed = listed.map_err(|source| ReadError::List {
         what: kind.resource(),
         namespace: namespace(),
@@ -280,9 +279,9 @@ fn standing(member: &MemberId, lease: Option<&Lease>) -> LeaseStanding {
 mod tests {
     use k8s_openapi::api::coordination::v1::LeaseSpec;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use sharding::api::MemberSpec;
 
     use super::*;
-    use crate::api::MemberSpec;
 
     #[test]
     fn who_does_not_speak_the_version_in_use_is_listed_with_cause_and_fix() {
