@@ -202,7 +202,8 @@ pub struct MemberSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     pub loads: Vec<ShardLoad>,
-    /// The clusters for which it has no client and those that do not answer it, the first 64 of them.
+    /// The clusters for which it has no client, those that do not answer it and those that lack a kind
+    /// which one of its controllers needs, the first 64 of them.
     /// No decision depends on them: `leasehold status` shows what to repair.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
@@ -247,7 +248,8 @@ pub struct GroupDetail {
     pub shared_kinds: Vec<String>,
 }
 
-/// A cluster for which a member has no client, or that has not answered it for a while.
+/// A cluster for which a member has no client, that has not answered it for a while, or that has lacked
+/// a kind for a while which one of its controllers needs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DownCluster {
