@@ -33,7 +33,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "telemetry",
         ],
     ),
-    ("xtask", &["leasehold", "model", "sharding"]),
+    ("xtask", &["leasehold"]),
     ("loadtest", &["apiserver"]),
     ("peer", &[]),
     ("peer-kube-rs", &["peer"]),
