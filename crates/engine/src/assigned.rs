@@ -12,6 +12,7 @@ use model::{ClusterName, ObjectKey, Range, Selector, ShardId};
 use queue::Priority;
 use tracing::Span;
 
+use cache::Entry;
 use crate::assignment::{Assignment, AssignmentQueue, ClusterContext};
 use crate::view::{CacheView, FleetCaches};
 

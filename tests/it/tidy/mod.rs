@@ -66,7 +66,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "upstream",
         ],
     ),
-    ("xtask", &["leasehold", "model", "sharding"]),
+    ("xtask", &["leasehold"]),
     ("loadtest", &["apiserver"]),
     ("peer", &[]),
     ("peer-kube-rs", &["peer"]),
