@@ -12,9 +12,9 @@ use model::{ClusterName, ObjectKey, Range, Selector, ShardId};
 use queue::Priority;
 use tracing::Span;
 
-use cache::Entry;
 use crate::assignment::{Assignment, AssignmentQueue, ClusterContext};
 use crate::view::{CacheView, FleetCaches};
+use cache::Entry;
 
 /// The assignments of one controller, by cluster.
 #[derive(Debug, Default)]
