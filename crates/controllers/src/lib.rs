@@ -32,6 +32,8 @@ pub mod restartpods;
 #[cfg_attr(not(feature = "default"), allow(dead_code))]
 pub mod restarts;
 mod rights;
+#[cfg_attr(not(feature = "default"), allow(dead_code))]
+mod schema;
 #[cfg(feature = "sqs")]
 pub mod sqs;
 #[cfg(feature = "tdset")]
