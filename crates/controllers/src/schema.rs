@@ -12,7 +12,8 @@ pub(crate) fn time(_: &mut SchemaGenerator) -> Schema {
 
 /// Of a list of conditions, one for each type.
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
-    let text = |description: &str| -> Value { json!({"description": description, "type": "string"}) };
+    let text =
+        |description: &str| -> Value { json!({"description": description, "type": "string"}) };
     json_schema!({
         "type": "array",
         "x-kubernetes-list-type": "map",

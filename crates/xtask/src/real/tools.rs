@@ -198,7 +198,11 @@ impl Tools {
                 Need::Moto => self.install_moto()?,
                 Need::Node => self.build(&containerd())?,
                 Need::Leasehold if self.given.is_some() => {}
-                Need::Leasehold => build_release(&["--package=leasehold", "--bin=leasehold"])?,
+                Need::Leasehold => build_release(&[
+                    "--package=leasehold",
+                    "--bin=leasehold",
+                    "--features=controllers",
+                ])?,
                 Need::Slow => build_release(&["--package=leasehold", "--example=slow"])?,
                 Need::Rathole => self.build(&rathole())?,
                 Need::Peers => {
