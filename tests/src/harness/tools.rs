@@ -169,7 +169,11 @@ impl Tools {
                 Need::Moto => self.install_moto()?,
                 Need::Node => builds::containerd().run(&self.bin)?,
                 Need::Leasehold if self.given.is_some() => {}
-                Need::Leasehold => build_release(&["--package=leasehold", "--bin=leasehold"])?,
+                Need::Leasehold => build_release(&[
+                    "--package=leasehold",
+                    "--bin=leasehold",
+                    "--features=controllers",
+                ])?,
                 Need::Slow => build_release(&["--package=leasehold", "--example=slow"])?,
                 Need::Rathole => builds::rathole().run(&self.bin)?,
                 Need::Peers => {
