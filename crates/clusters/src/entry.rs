@@ -24,7 +24,7 @@ pub(crate) struct Entry {
     pub(crate) probing: Option<AbortHandle>,
 }
 
-/// What is published of a cluster.
+/// The published state of a cluster.
 pub(crate) enum Serving {
     /// Nothing yet: its first client is not ready.
     Connecting,

@@ -32,7 +32,7 @@ pub(crate) struct Draft {
 pub(crate) enum Contexts {
     /// All.
     All,
-    /// These, whether it has them or not.
+    /// These, also if they are missing.
     Chosen(Vec<String>),
     /// Its `current-context`.
     Current,
