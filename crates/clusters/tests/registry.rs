@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use leasehold_clusters::registry::RETRY_MIN;
 use leasehold_clusters::{
     ClusterProvider, Clusters, Directory, KubeconfigFile, Plugins, Probing, Registry, Snapshot,
     State,
 };
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use model::{ClusterSet, ManualClock};
 use tokio::sync::watch;
 use tokio::time::timeout;

@@ -1,4 +1,4 @@
-//! The scale subresource: replicas of anything that has them, in one shape.
+//! The scale subresource: the replicas of any kind that has them, in one shape.
 
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ pub(super) fn scale(api: &Api, call: &Call, verb: Verb) -> Result<Response<Body>
         _ => return Err(ApiError::method_not_allowed()),
     };
     let options = WriteOptions::parse(&call.query, kind)?;
-    // A scale writes the main object; its ownership is kept under the subresource all the same.
+    // A scale writes the main object, but ownership is recorded under the subresource.
     let writer = Writer { subresource: Some("scale"), ..Writer::of(api, call, word, options) };
     let outcome = writer.write(false, |current| {
         let current = current.ok_or_else(ApiError::no_such_resource)?;
@@ -41,7 +41,7 @@ pub(super) fn scale(api: &Api, call: &Call, verb: Verb) -> Result<Response<Body>
     Ok(answer::value(StatusCode::OK, &view))
 }
 
-/// The scale a request asks for.
+/// The requested scale.
 fn wanted(call: &Call, verb: Verb, view: &Value) -> Result<Value, ApiError> {
     if verb == Verb::Update {
         return decode::parse("Scale", call.media_type(), &call.body);

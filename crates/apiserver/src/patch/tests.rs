@@ -1,4 +1,4 @@
-//! Cases taken from how a real server answers.
+//! Cases with the answers of a real server.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn deployments() -> KindInfo {
     kinds::builtin().into_iter().find(|k| k.plural == "deployments").unwrap()
 }
 
-/// One object and the hands that write to it.
+/// One object and the managers that write it.
 struct Bench {
     schema: Box<dyn SchemaLookup>,
     object: Option<Value>,
@@ -152,7 +152,7 @@ fn a_strategic_merge_knows_its_lists() {
         (
             json!({"containers": [{"name": "a", "env": [{"name": "Y", "value": "2"}]}]}),
             json!([
-                // A real server puts what is new before what it does not know the place of.
+                // A real server puts new items before those whose place it does not know.
                 {"name": "a", "image": "a:1", "env": [{"name": "Y", "value": "2"}, {"name": "X", "value": "1"}]},
                 {"name": "b"},
             ]),

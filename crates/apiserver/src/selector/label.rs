@@ -26,7 +26,7 @@ impl LabelSelector {
     /// Parses the string form; an empty text selects everything.
     ///
     /// # Errors
-    /// Says what was found and what could have stood there.
+    /// Says what was found and what was expected.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut requirements = Vec::new();
         let mut rest = text.trim();
@@ -174,7 +174,7 @@ mod tests {
     use serde_json::json;
 
     proptest! {
-        /// Whatever the text, the answer is a selector or a reason.
+        /// For any text, the result is a selector or a reason.
         #[test]
         fn no_text_makes_it_panic(text in "[a-z=!<>(), é/.]{0,20}|.{0,20}") {
             let _ = LabelSelector::parse(&text);

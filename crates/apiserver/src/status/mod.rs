@@ -27,7 +27,7 @@ pub struct Cause {
     pub field: String,
 }
 
-/// What a failure was about.
+/// The object of a failure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Details {
     /// Object name, or empty.
@@ -56,7 +56,7 @@ pub struct ApiError {
     pub message: String,
     /// What it was about. Boxed: errors travel through every signature.
     pub details: Option<Box<Details>>,
-    /// A token to go on with an inconsistent list, for expired pages only.
+    /// A token to continue with an inconsistent list, for expired pages only.
     pub continue_token: Option<Box<str>>,
 }
 
@@ -135,7 +135,7 @@ impl ApiError {
         Self::new(Reason::AlreadyExists, message).about(kind, name)
     }
 
-    /// 409 because generated names kept colliding.
+    /// 409 because all generated names were taken.
     pub fn generated_name_exists(kind: &KindInfo, name: &str) -> Self {
         let message = format!(
             "{} \"{name}\" already exists, the server was not able to generate a unique name for the object",
@@ -144,7 +144,7 @@ impl ApiError {
         Self::new(Reason::AlreadyExists, message).about(kind, name).retry_after(1)
     }
 
-    /// 409 for any cause, in its own words.
+    /// 409 for any cause, in these words.
     pub fn conflict_because(kind: &KindInfo, name: &str, why: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.group_resource());
@@ -168,7 +168,7 @@ impl ApiError {
         }
     }
 
-    /// 410 in the given words.
+    /// 410 in these words.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(Reason::Expired, message)
     }
@@ -178,7 +178,7 @@ impl ApiError {
         Self::expired(format!("too old resource version: {requested} ({oldest})"))
     }
 
-    /// 504 for a resource version the server has not reached.
+    /// 504 for a resource version that the server has not reached.
     pub fn too_large_resource_version(requested: u64, current: u64) -> Self {
         let message =
             format!("Timeout: Too large resource version: {requested}, current: {current}");
@@ -192,18 +192,18 @@ impl ApiError {
         Self { details: Some(Box::new(details)), ..Self::new(Reason::Timeout, message) }
     }
 
-    /// 413 in the given words.
+    /// 413 in these words.
     pub fn too_large(message: impl Into<String>) -> Self {
         Self::new(Reason::RequestEntityTooLarge, message)
     }
 
-    /// 415 without a word more, as for built-in kinds.
+    /// 415 without a list of media types, as for built-in kinds.
     pub fn unsupported_patch() -> Self {
         let message = "415: Unsupported Media Type";
         Self { details: Some(Box::default()), ..Self::new(Reason::UnsupportedMediaType, message) }
     }
 
-    /// 415 with the media types that are understood.
+    /// 415 with the accepted media types.
     pub fn unsupported_media_type(supported: &[&str]) -> Self {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
@@ -250,7 +250,7 @@ impl ApiError {
         Self::new(Reason::InternalError, format!("Internal error occurred: {message}"))
     }
 
-    /// 500 in the given words, without a reason.
+    /// 500 in these words, without a reason.
     pub fn unknown(message: impl Into<String>) -> Self {
         Self::new(Reason::Unknown, message)
     }

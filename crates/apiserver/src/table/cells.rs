@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Row, age};
 
-/// What an empty cell says.
+/// The text of an empty cell.
 pub(crate) const NONE: &str = "<none>";
 
 impl Row<'_> {

@@ -1,12 +1,11 @@
-//! The stand-ins for workload controllers and the garbage collector, over a server in process:
-//! written to as any client would, watched until they have done their work.
+//! The stand-ins for workload controllers and the garbage collector, over a server in process. The
+//! tests write objects like any client, and watch until the stand-ins have done their work.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
 
-use leasehold_apiserver::Server;
 use futures::TryStreamExt;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
@@ -16,10 +15,11 @@ use kube::api::{
 };
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
+use leasehold_apiserver::Server;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// A test that takes longer has failed.
+/// How long a test may take.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 async fn server() -> Server {
@@ -38,7 +38,7 @@ where
     api.create(&PostParams::default(), &parse(value)).await.expect("created")
 }
 
-/// Follows all objects of `api` until `done` is content with them, by name.
+/// Follows all objects of `api`, by name, until `done` is true for them.
 async fn until<K>(api: &Api<K>, what: &str, done: impl Fn(&BTreeMap<String, K>) -> bool)
 where
     K: ResourceExt + Clone + Debug + DeserializeOwned + 'static,
@@ -194,7 +194,7 @@ async fn stateful_and_daemon_sets_become_ready() {
     for name in ["db-0", "db-1", "db-2"] {
         pods.get(name).await.expect("numbered Pods exist");
     }
-    // A Pod on a Node goes by stages; the stand-in for the kubelet confirms.
+    // A Pod on a Node is deleted in stages; the stand-in for the kubelet confirms.
     let agent =
         |pods: &BTreeMap<String, Pod>| pods.keys().find(|name| name.starts_with("agent-")).cloned();
     let list = pods.list(&ListParams::default()).await.expect("listed");

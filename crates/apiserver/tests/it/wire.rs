@@ -1,10 +1,8 @@
-//! What crosses the wire: TLS, tokens, HTTP versions, compression, discovery, faults, shutdown.
+//! The network: TLS, tokens, HTTP versions, compression, discovery, faults, shutdown.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use leasehold_apiserver::faults::{Fault, Hook};
-use leasehold_apiserver::{ApiError, Server, merge_kubeconfigs};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{
@@ -12,6 +10,9 @@ use kube::api::{
 };
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use leasehold_apiserver::faults::{Fault, Hook};
+use leasehold_apiserver::status::ApiError;
+use leasehold_apiserver::{Server, merge_kubeconfigs};
 use serde_json::json;
 
 use crate::world::{CONFIGMAPS, World, configmap};
@@ -173,7 +174,8 @@ async fn openapi_tells_that_fields_are_validated() {
 async fn faults_strike_where_the_hook_says() {
     let hook: Hook = Arc::new(|request| match (request.verb, request.name.as_str()) {
         ("get", "busy") => Fault::Error(
-            ApiError::new(leasehold_apiserver::status::Reason::TooManyRequests, "slow down").retry_after(2),
+            ApiError::new(leasehold_apiserver::status::Reason::TooManyRequests, "slow down")
+                .retry_after(2),
         ),
         ("get", "dropped") => Fault::Drop,
         ("create", _) if request.user_agent == "unlucky" => Fault::DropAnswer,

@@ -1,18 +1,18 @@
-//! A server in process, asked by raw requests.
+//! A server in process, and raw requests to it.
 
-use leasehold_apiserver::{Builder, Server};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
+use leasehold_apiserver::{Builder, Server};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-/// A server and how to ask it.
+/// A server and a client for raw requests.
 pub struct World {
     pub server: Server,
 }
 
-/// An answer, read whole.
+/// A complete answer.
 #[derive(Debug)]
 pub struct Answer {
     pub code: u16,
