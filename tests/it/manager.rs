@@ -179,7 +179,7 @@ async fn kubeconfigs_are_added_broken_and_removed_while_the_manager_runs() {
     .await;
     let client = west.client();
     want(&client, "two").await;
-    until("west goes on", async || converged(&client, "two").await).await;
+    until("west continues", async || converged(&client, "two").await).await;
 
     fs::write(folder.join("east"), east.kubeconfig()).unwrap();
     let client = east.client();

@@ -356,7 +356,7 @@ async fn the_map_of_a_removed_cluster_is_deleted() {
     home.configure(&["east", "west"]);
     until_active(&[&a], &[2]).await;
     let west = home.maps().await.into_iter().find(|m| m.metadata.name.as_deref() == Some("west"));
-    assert_eq!(west.unwrap().spec.shards[0].epoch.0, 2, "the epoch goes on");
+    assert_eq!(west.unwrap().spec.shards[0].epoch.0, 2, "the epoch continues");
 }
 
 #[tokio::test(start_paused = true)]
@@ -427,7 +427,7 @@ async fn a_map_of_a_future_version_is_refused_and_named_and_the_others_stay_usab
         assert!(status.synced && !status.is_coordinator);
     }
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(a.sharding.status().shards.len(), 1, "it goes on with the other");
+    assert_eq!(a.sharding.status().shards.len(), 1, "it continues with the other");
     let now = maps.get("east").await.unwrap();
     assert_eq!(now.metadata.resource_version, east.metadata.resource_version, "nobody wrote it");
     let fleet = sharding::fleet::read(home.server.client(), NAMESPACE).await.unwrap();

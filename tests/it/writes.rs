@@ -114,7 +114,7 @@ async fn an_object_waits_for_its_finalizer_through_failures() {
     assert!(maps.get_opt("a").await.unwrap().is_some(), "it cannot go yet");
     env.end_faults();
     env.until_gone(&maps, "a").await;
-    assert!(cleaned.lock().unwrap().len() > 1, "each attempt cleans up anew");
+    assert!(cleaned.lock().unwrap().len() > 1, "each attempt cleans up again");
     env.until_gone(&env.api::<Secret>("web"), "a").await;
 }
 

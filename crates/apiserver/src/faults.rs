@@ -53,7 +53,7 @@ pub type Hook = Arc<dyn Fn(&Request) -> Fault + Send + Sync>;
 
 /// The current hook; replaceable while the server runs.
 #[derive(Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     hook: RwLock<Option<Hook>>,
 }
 

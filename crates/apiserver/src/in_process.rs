@@ -59,7 +59,7 @@ impl InProcess {
         self.api.store.compact();
     }
 
-    /// Cancelled when it is told to stop.
+    /// Cancelled when it must stop.
     pub(crate) fn shutdown(&self) -> &CancellationToken {
         &self.shutdown
     }

@@ -178,10 +178,10 @@ async fn an_interrupted_restart_is_finished() {
     })
     .await;
     // Its creator has created it again, so it is left alone.
-    let anew = bare_pod(&env).await;
+    let created = bare_pod(&env).await;
     restarts(&env, 1).await;
     env.pass(Duration::from_secs(60)).await;
-    assert_eq!(pods.get("bare").await.unwrap().metadata.uid, Some(anew));
+    assert_eq!(pods.get("bare").await.unwrap().metadata.uid, Some(created));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 //!
 //! The ShardMaps of the home cluster say who owned a shard when, and no two of these times overlap.
 //! So it is enough that each dispatch lies inside its owner's time (S1, S2, S5). Overlaps of two
-//! dispatches of one key are looked for separately all the same, because that check needs nothing
+//! dispatches of one key are looked for separately too, because that check needs nothing
 //! but the journals.
 //!
 //! A process that is stopped in the middle of a reconcile does nothing until it wakes, and then

@@ -21,7 +21,7 @@
 //! # Invariants
 //! - A value owns whatever a run starts, and removes it when dropped. A failure and Ctrl-C
 //!   therefore leave as little behind as success does: nothing.
-//! - Only free ports and fresh names are used, so several runs can go on side by side.
+//! - Only free ports and fresh names are used, so several runs can take place side by side.
 //! - `wait` alone reads a clock.
 
 pub mod audit;

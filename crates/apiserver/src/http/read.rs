@@ -116,9 +116,9 @@ fn expired(options: &ListOptions, namespaced: bool) -> ApiError {
     match &options.after {
         None => ApiError::expired(REVISION_EXPIRED),
         Some(after) => {
-            let anew = Continue { revision: None, after: after.after.clone() };
+            let fresh = Continue { revision: None, after: after.after.clone() };
             ApiError {
-                continue_token: Some(anew.encode(namespaced).into()),
+                continue_token: Some(fresh.encode(namespaced).into()),
                 ..ApiError::new(Reason::Expired, PAGE_EXPIRED)
             }
         }

@@ -12,6 +12,7 @@ use crate::api::Api;
 use crate::kinds::ScalePaths;
 use crate::objects::{decode, meta};
 use crate::patch::{apply_json, apply_merge};
+use crate::selector::label;
 use crate::status::{ApiError, FieldError};
 
 /// Answers a request on `/scale`.
@@ -85,7 +86,7 @@ fn view(paths: &ScalePaths, object: &Value) -> Value {
     if let Some(path) = &paths.selector {
         let text = match get(object, path) {
             Value::String(text) => text.clone(),
-            selector => selector_text(selector),
+            selector => label::terms(selector).join(","),
         };
         if !text.is_empty() {
             status["selector"] = json!(text);
@@ -123,32 +124,6 @@ fn set(object: &mut Value, path: &str, value: Value) {
     *at = value;
 }
 
-/// A `LabelSelector` in its string form.
-fn selector_text(selector: &Value) -> String {
-    let labels = selector["matchLabels"].as_object().into_iter().flatten();
-    let mut terms: Vec<String> = labels
-        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-        .collect();
-    for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
-        let key = expression["key"].as_str().unwrap_or_default();
-        let values: Vec<&str> = expression["values"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
-        let values = values.join(",");
-        terms.extend(match expression["operator"].as_str() {
-            Some("In") => Some(format!("{key} in ({values})")),
-            Some("NotIn") => Some(format!("{key} notin ({values})")),
-            Some("Exists") => Some(key.to_owned()),
-            Some("DoesNotExist") => Some(format!("!{key}")),
-            _ => None,
-        });
-    }
-    terms.join(",")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,7 +137,7 @@ mod tests {
                 {"key": "f", "operator": "DoesNotExist"},
             ],
         });
-        assert_eq!(selector_text(&selector), "a=b,c in (d,e),!f");
+        assert_eq!(label::terms(&selector).join(","), "a=b,c in (d,e),!f");
     }
 
     #[test]

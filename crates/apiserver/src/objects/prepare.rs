@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn generation_counts_changes_of_substance() {
+    fn generation_counts_changes_of_the_spec() {
         let change = |edit: fn(&mut Value)| {
             let mut proposed = stored();
             edit(&mut proposed);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_faces_of_an_object_are_written_apart() {
+    fn spec_and_status_are_written_separately() {
         let mut proposed = stored();
         proposed["spec"]["a"] = json!(2);
         proposed["status"]["s"] = json!(2);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn finalizers_only_go_once_deletion_has_begun() {
+    fn finalizers_can_only_be_removed_once_deletion_has_begun() {
         let mut current = stored();
         current["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
         current["metadata"]["finalizers"] = json!(["a/b"]);

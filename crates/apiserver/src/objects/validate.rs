@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_have_sane_numbers_and_exact_times() {
+    fn leases_have_valid_numbers_and_exact_times() {
         assert_eq!(
             texts(
                 "leases",
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_selects_its_own_template_for_good() {
+    fn a_workload_always_selects_its_own_template() {
         let workload = |selector: &str, label: &str| {
             json!({"spec": {
                 "selector": {"matchLabels": {"app": selector}},

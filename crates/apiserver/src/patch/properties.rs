@@ -119,7 +119,7 @@ proptest! {
         if let Err(error) = apply(Some(&current), "c", &spec, false, 100) {
             let theirs = owned(&current, "a").union(&owned(&current, "b")).paths();
             for cause in error.details.unwrap().causes {
-                prop_assert!(theirs.contains(&cause.field), "{} is nobody's", cause.field);
+                prop_assert!(theirs.contains(&cause.field), "nobody owns {}", cause.field);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Label, field and shard selectors: parsed once per request, evaluated once per object.
 
 mod field;
-mod label;
+pub mod label;
 mod shard;
 
 use serde_json::Value;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// What is wrong with a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FieldErrorKind {
+pub(crate) enum FieldErrorKind {
     /// It is missing.
     Required,
     /// It is well-formed, but wrong.
@@ -67,7 +67,7 @@ impl FieldErrorKind {
 
 /// One broken rule of an object, with the path of its field.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FieldError {
+pub(crate) struct FieldError {
     /// For example `spec.ports[0].port`.
     pub path: String,
     /// What is wrong.

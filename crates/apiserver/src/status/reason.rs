@@ -43,7 +43,7 @@ pub enum Reason {
 
 impl Reason {
     /// The word written into `reason`.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::BadRequest => "BadRequest",
             Self::Unauthorized => "Unauthorized",
@@ -67,7 +67,7 @@ impl Reason {
     }
 
     /// The HTTP status code that goes with the reason.
-    pub fn code(self) -> u16 {
+    pub(crate) fn code(self) -> u16 {
         match self {
             Self::BadRequest => 400,
             Self::Unauthorized => 401,

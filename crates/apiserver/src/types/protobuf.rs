@@ -280,7 +280,7 @@ fn text(bytes: &[u8], wanted: u32) -> Result<String, DecodeError> {
     Ok(found)
 }
 
-/// Seconds and nanoseconds; the zero time is no time.
+/// Seconds and nanoseconds; the zero time means none.
 fn time(bytes: &[u8], format: &str) -> Result<Value, DecodeError> {
     if bytes.is_empty() {
         return Ok(Value::Null);

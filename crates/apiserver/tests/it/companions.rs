@@ -160,7 +160,7 @@ async fn foreground_deletion_takes_the_children_first() {
 }
 
 #[tokio::test]
-async fn orphans_are_let_go_and_live() {
+async fn orphans_are_released_and_kept() {
     let server = server().await;
     let sets: Api<ReplicaSet> = Api::namespaced(server.client(), "default");
     let pods: Api<Pod> = Api::namespaced(server.client(), "default");
@@ -205,7 +205,7 @@ async fn stateful_and_daemon_sets_become_ready() {
 }
 
 #[tokio::test]
-async fn a_namespace_goes_with_all_that_is_in_it() {
+async fn a_namespace_is_deleted_with_everything_in_it() {
     let server = server().await;
     let client = server.client();
     let namespaces: Api<Namespace> = Api::all(client.clone());

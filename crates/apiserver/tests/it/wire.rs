@@ -52,13 +52,13 @@ async fn lives(client: Client) {
 }
 
 #[tokio::test]
-async fn an_ordinary_client_lives_on_it_over_tls() {
+async fn an_ordinary_client_works_over_tls() {
     let world = World::new().await;
     lives(client(&world.server).await).await;
 }
 
 #[tokio::test]
-async fn an_ordinary_client_lives_on_it_in_process() {
+async fn an_ordinary_client_works_in_process() {
     let world = World::new().await;
     lives(world.server.client()).await;
 }
@@ -122,7 +122,7 @@ async fn a_body_has_a_limit() {
 }
 
 #[tokio::test]
-async fn discovery_speaks_both_dialects() {
+async fn discovery_has_both_forms() {
     let world = World::new().await;
     let groups = world.get("/apis").await.expect(200);
     assert_eq!(groups["kind"], "APIGroupList");
@@ -153,7 +153,7 @@ async fn discovery_speaks_both_dialects() {
 }
 
 #[tokio::test]
-async fn openapi_tells_that_fields_are_validated() {
+async fn openapi_says_that_fields_are_validated() {
     let world = World::new().await;
     let index = world.get("/openapi/v3").await.expect(200);
     let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
@@ -195,7 +195,7 @@ async fn faults_strike_where_the_hook_says() {
     world.server.set_faults(Some(lost));
     let object: ConfigMap = serde_json::from_value(configmap("a", "1")).unwrap();
     assert!(api.create(&PostParams::default(), &object).await.is_err());
-    assert!(api.get_opt("a").await.unwrap().is_some(), "the write took effect all the same");
+    assert!(api.get_opt("a").await.unwrap().is_some(), "the write still took effect");
 }
 
 #[tokio::test]

@@ -126,7 +126,7 @@ impl Lines {
 
     /// The next event as type, name and resourceVersion.
     pub async fn brief(&mut self) -> (String, String, u64) {
-        let event = self.next().await.expect("the watch goes on");
+        let event = self.next().await.expect("the watch continues");
         let meta = &event["object"]["metadata"];
         (
             event["type"].as_str().unwrap().to_owned(),

@@ -44,7 +44,7 @@ pub enum Mode {
     Customs,
     /// Watches twenty kinds.
     Kinds,
-    /// Sends the patches of `patch` when told to, without watching anything.
+    /// Sends the patches of `patch` on request, without watching anything.
     Bare,
 }
 

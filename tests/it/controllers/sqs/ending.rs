@@ -80,10 +80,10 @@ async fn by_policy_a_queue_whose_tag_was_removed_is_orphaned() {
     delete(&env).await;
     env.until_gone(&queues(&env), "orders").await;
     assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME]);
-    let told = events(&env, "Orphaned").await;
+    let notes = events(&env, "Orphaned").await;
     assert!(
-        told[0].contains("is left behind: its tag leasehold.dev/owner was removed"),
-        "{told:?}"
+        notes[0].contains("is left behind: its tag leasehold.dev/owner was removed"),
+        "{notes:?}"
     );
 }
 

@@ -23,10 +23,10 @@ async fn a_change_from_outside_is_reverted_and_reported() {
     assert_eq!(aws.sqs(|sqs| sqs.attribute(NAME, "VisibilityTimeout")).unwrap(), "30");
     assert_eq!(aws.sqs(|sqs| sqs.tag_of(NAME, "team")).unwrap(), "shop");
     assert_eq!(aws.sqs(|sqs| sqs.tag_of(NAME, "more")).unwrap(), "kept");
-    let mut told = events(&env, "Drifted").await;
-    told.sort();
+    let mut notes = events(&env, "Drifted").await;
+    notes.sort();
     assert_eq!(
-        told,
+        notes,
         [
             "VisibilityTimeout of queue default-orders was 45, put back to 30",
             "team of queue default-orders was thieves, put back to shop",
@@ -67,8 +67,8 @@ async fn a_queue_deleted_outside_is_created_again_when_its_name_is_free() {
     assert!(queue.status.unwrap().conditions[0].message.contains("gives its name free again"));
     ready(&env, "orders").await;
     assert_eq!(aws.sqs(|sqs| sqs.attribute(NAME, "DelaySeconds")).unwrap(), "5");
-    let told = events(&env, "Recreated").await;
-    assert_eq!(told, ["queue default-orders in eu-west-1 was deleted outside: made it anew"]);
+    let notes = events(&env, "Recreated").await;
+    assert_eq!(notes, ["queue default-orders in eu-west-1 was deleted outside: made it anew"]);
     let tries = aws.count("CreateQueue", since);
     assert!(tries <= 3, "it waits for its time: {tries} tries");
 }

@@ -69,7 +69,7 @@ async fn without_a_token_or_when_refused_it_waits_and_says_why() {
     let (mut env, aws) = without_secret().await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("token");
-    let told = async |env: &TestEnv, words: &str| {
+    let waits = async |env: &TestEnv, words: &str| {
         let held = says(env, "orders", "Ready", "False", "CredentialsMissing").await;
         let message = held.status.unwrap().conditions[0].message.clone();
         env.pass(Duration::from_secs(5)).await;
@@ -78,16 +78,16 @@ async fn without_a_token_or_when_refused_it_waits_and_says_why() {
     };
     env.run([aws.controller()]);
     by_role(&env, "orders").await;
-    told(&env, "the manager's environment has no AWS_WEB_IDENTITY_TOKEN_FILE").await;
+    waits(&env, "the manager's environment has no AWS_WEB_IDENTITY_TOKEN_FILE").await;
     env.stop().await;
 
     env.run([aws.controller_in(environment(&file, OWN))]);
     env.pass(A_WHILE).await;
-    told(&env, "the token file").await;
+    waits(&env, "the token file").await;
     fs::write(&file, "first").unwrap();
     aws.sts(|sts| sts.refuses = true);
     env.pass(A_WHILE).await;
-    told(&env, "role arn:aws:iam::000000000000:role/queues was refused: AccessDenied").await;
+    waits(&env, "role arn:aws:iam::000000000000:role/queues was refused: AccessDenied").await;
     let before = asked(&aws).len();
     env.pass(A_WHILE).await;
     let again = asked(&aws).len() - before;

@@ -73,8 +73,8 @@ async fn a_change_of_the_spec_is_made_at_once() {
     assert_eq!(attribute("SqsManagedSseEnabled"), "false");
     assert_eq!(aws.sqs(|sqs| sqs.tag_of(name, "team")).unwrap(), "sales");
     assert_eq!(aws.sqs(|sqs| sqs.tag_of(name, "stage")), None);
-    let told = events(&env, "Updated").await;
-    assert!(told.iter().any(|note| note.contains("DelaySeconds") && note.contains("from 0 to 7")));
+    let notes = events(&env, "Updated").await;
+    assert!(notes.iter().any(|note| note.contains("DelaySeconds") && note.contains("from 0 to 7")));
     assert_eq!(events(&env, "Drifted").await, [""; 0]);
 
     patch(&env, "orders", json!({"spec": {"encryption": {"kms": null, "sqsManaged": {}}}})).await;
@@ -153,7 +153,7 @@ async fn a_change_that_is_not_possible_is_refused_and_the_queue_stays() {
         let queue = says(&env, "orders", "Invalid", "True", "Invalid").await;
         let conditions = queue.status.unwrap().conditions;
         assert!(conditions[2].message.contains(words), "{}", conditions[2].message);
-        assert_eq!(conditions[0].status, "True", "the queue is there all the same");
+        assert_eq!(conditions[0].status, "True", "the queue still exists");
         patch(&env, "orders", json!({"spec": back})).await;
         ready(&env, "orders").await;
     }

@@ -183,7 +183,7 @@ async fn deleting_the_tunnel_makes_another_host() {
 async fn a_host_that_is_lost_or_switched_off_is_replaced() {
     let world = World::running().await;
     let mut before = world.example().await.status.unwrap().host_id;
-    for (off, told) in [(false, "HostLost"), (true, "HostStopped")] {
+    for (off, event) in [(false, "HostLost"), (true, "HostStopped")] {
         let id = world.hosts()[0];
         let now = world.env.now();
         world.cloud.machines(|machines| match off {
@@ -195,9 +195,9 @@ async fn a_host_that_is_lost_or_switched_off_is_replaced() {
             world.env.pass(Duration::from_secs(100)).await;
         }
         let after = world.served().await.status.unwrap().host_id;
-        assert_ne!(after, before, "{told}");
+        assert_ne!(after, before, "{event}");
         assert_eq!(world.hosts().len(), 1);
-        assert!(reasons(&world.env, NAMESPACE).await.contains(&told.to_owned()));
+        assert!(reasons(&world.env, NAMESPACE).await.contains(&event.to_owned()));
         before = after;
     }
 }
@@ -276,24 +276,24 @@ async fn bad_input_is_a_condition_that_names_the_remedy_and_not_a_loop() {
     let provider = |value: Value| json!({"data": {"provider": value}});
     merge(&defaults, "leasehold-tunnel", provider(json!(null))).await;
     world.env.apply(controllers::get("tunnel").unwrap().example).await;
-    let told = async |why: &str| reason(&world.env, why).await.status.unwrap().conditions;
+    let conditions_for = async |why: &str| reason(&world.env, why).await.status.unwrap().conditions;
 
-    let conditions = told("NoProvider").await;
+    let conditions = conditions_for("NoProvider").await;
     assert!(conditions[0].message.contains("leasehold.dev/tunnel-provider"));
     world.rests().await;
     merge(&defaults, "leasehold-tunnel", provider(json!("aws"))).await;
-    told("UnknownProvider").await;
+    conditions_for("UnknownProvider").await;
     merge(&defaults, "leasehold-tunnel", provider(json!("local"))).await;
-    assert!(told("Unequipped").await[0].message.contains("LEASEHOLD_TUNNEL_LOCAL=1"));
+    assert!(conditions_for("Unequipped").await[0].message.contains("LEASEHOLD_TUNNEL_LOCAL=1"));
     world.rests().await;
 
     world.cloud.machines(|machines| machines.token = "renewed".to_owned());
     merge(&defaults, "leasehold-tunnel", provider(json!("digitalocean"))).await;
-    told("TokenRefused").await;
+    conditions_for("TokenRefused").await;
     world.rests().await;
     let secrets: Api<Secret> = world.env.api("leasehold-system");
     secrets.delete("cloud", &DeleteParams::default()).await.unwrap();
-    let conditions = told("TokenMissing").await;
+    let conditions = conditions_for("TokenMissing").await;
     assert!(conditions[0].message.contains("Secret leasehold-system/cloud has no key token"));
     world.rests().await;
 
