@@ -52,6 +52,22 @@ fn objects_are_found_by_namespace_label_and_owner() {
 }
 
 #[test]
+fn a_field_is_read_without_the_others() {
+    let text = "z".repeat(200);
+    let raw = format!(
+        r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"1"}}, "spec":{{"status":1}},"status" : {{"text":"{text}"}} }}"#
+    );
+    let entry = parse(&raw).unwrap();
+    let whole: Value = entry.decode_dynamic().unwrap();
+    for name in ["metadata", "spec", "status", "kind"] {
+        let field = entry.decode_field::<Value>(name).unwrap();
+        assert_eq!(field.as_ref(), whole.get(name), "{name}");
+    }
+    let error = entry.decode_field::<u32>("status").unwrap_err();
+    assert_eq!(error.to_string(), "decode the status of a");
+}
+
+#[test]
 fn a_replacement_surfaces_what_it_did_not_mention() {
     let mut writer = StoreWriter::default();
     for name in ["a", "b", "c"] {

@@ -10,7 +10,8 @@ use model::{ClusterName, Epoch, Kind, Object, ObjectKey, Selector, ShardId};
 use serde::de::DeserializeOwned;
 use upstream::ExternalLimits;
 
-use crate::events::{Event, Recorder};
+use crate::events::{Event, Recorder, Source};
+use crate::remembered::Remembered;
 
 /// What a reconciler may use, made anew for each reconcile.
 pub struct Context {
@@ -18,13 +19,25 @@ pub struct Context {
     fenced: OnceLock<FencedClient>,
     client: OnceLock<kube::Client>,
     field_manager: Arc<str>,
-    recorder: Arc<Recorder>,
+    kept: Arc<Kept>,
+}
+
+/// What one controller keeps from one reconcile to the next.
+#[derive(Default)]
+pub(crate) struct Kept {
+    recorder: Recorder,
+    remembered: Remembered,
 }
 
 impl Context {
-    pub(crate) fn new(run: Run, field_manager: Arc<str>, recorder: Arc<Recorder>) -> Self {
+    pub(crate) fn new(run: Run, field_manager: Arc<str>, kept: Arc<Kept>) -> Self {
         let (fenced, client) = (OnceLock::new(), OnceLock::new());
-        Self { run, fenced, client, field_manager, recorder }
+        Self { run, fenced, client, field_manager, kept }
+    }
+
+    /// What the last applies of the controller left.
+    pub(crate) fn remembered(&self) -> &Remembered {
+        &self.kept.remembered
     }
 
     /// Made when it is first needed: most reconciles write nothing.
@@ -172,9 +185,17 @@ impl Context {
     }
 
     /// Publishes an Event about an object, best effort: repeats within a few minutes become a
-    /// series, failures are logged and never fail the reconcile.
+    /// series, of very many about one object most are dropped, failures are logged and never fail the
+    /// reconcile.
     pub async fn publish(&self, event: Event<'_>) {
-        self.recorder.publish(&self.client(), self.run.dispatch(), event, self.now()).await;
+        let dispatch = self.run.dispatch();
+        let source = Source {
+            cluster: dispatch.key.cluster.as_str(),
+            controller: &format!("leasehold.dev/{}", dispatch.controller),
+            instance: dispatch.member.as_str(),
+        };
+        let (client, clock) = (self.client(), self.run.clock());
+        self.kept.recorder.publish(&client, source, event, &**clock).await;
     }
 }
 

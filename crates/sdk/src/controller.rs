@@ -292,7 +292,7 @@ impl<K: Object> Controller<K> {
             reconcile: Arc::new(Erased {
                 reconciler,
                 field_manager: self.field_manager,
-                recorder: Arc::default(),
+                kept: Arc::default(),
             }),
         }
     }

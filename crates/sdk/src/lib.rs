@@ -14,20 +14,24 @@
 //! [`ControllerSpec`] that [`Controller::reconciler`] returns.
 
 mod applied;
+mod apply;
 pub mod condition;
 mod context;
 mod controller;
 mod events;
-mod field;
+mod finalizers;
 mod lookup;
 pub mod mapping;
 mod owner;
 pub mod predicate;
 mod reconciler;
+mod remembered;
+mod status;
 #[cfg(test)]
 mod tests;
 mod writes;
 
+pub use apply::{ApplyConflict, ApplyOptions, ConflictingField};
 pub use cache::{Index, Transform};
 pub use context::Context;
 pub use controller::{Controller, DEFAULT_TIMEOUT, DEFAULT_WORKERS};
@@ -35,13 +39,13 @@ pub use engine::{
     Action, ControllerSpec, External, ExternalError, ExternalFailure, FencedError, ReconcileError,
     RetryClass, Scope, Token, Verdict,
 };
-pub use events::Event;
+pub use events::{Event, EventRecorder};
+pub use finalizers::Lifecycle;
 pub use lookup::Lookup;
 pub use model::{
-    ClusterName, ControllerName, Epoch, GroupName, GroupScope, Kind, Object, ObjectKey, Selector,
-    SelectorError, ShardId, error, uid_hash,
+    Clock, ClusterName, ControllerName, Epoch, GroupName, GroupScope, Kind, Object, ObjectKey,
+    Selector, SelectorError, ShardId, error, uid_hash,
 };
 pub use owner::{OwnerError, set_controller};
 pub use reconciler::Reconciler;
 pub use upstream::{ExternalLimits, Upstream, UpstreamError};
-pub use writes::Lifecycle;
