@@ -3,13 +3,14 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::codec::{Decoder, Encoder, UnpackError};
-use super::header::{Header, HeaderError, LocalKey};
+use super::header::{Header, HeaderError, LocalKey, Owner, Uid};
 use super::intern::ARC_COUNTS;
 use super::pass::Pass;
-use model::{Kind, Object};
+use model::{AnyObject, Kind};
 
 /// Objects smaller than this stay raw, in bytes: there is nothing to win.
 pub(super) const MIN_PACKED: usize = 128;
@@ -53,6 +54,39 @@ enum Problem {
     Member(#[from] HeaderError),
 }
 
+/// What errors call an object whose kind is not known.
+const ANY: &str = "an object";
+
+/// An object as far as [`Entry::owners`] reads it.
+#[derive(Deserialize)]
+pub(super) struct OwnedObject {
+    #[serde(default)]
+    pub(super) metadata: OwnedMetadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct OwnedMetadata {
+    #[serde(default)]
+    pub(super) owner_references: Option<Vec<OwnerReference>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct OwnerReference {
+    api_version: String,
+    kind: String,
+    name: Box<str>,
+    pub(super) uid: String,
+}
+
+impl OwnerReference {
+    fn into_owner(self) -> Owner {
+        let Self { api_version, kind, name, uid } = self;
+        Owner { api_version: api_version.into(), kind: kind.into(), name, uid: Uid::new(&uid) }
+    }
+}
+
 impl Entry {
     pub(super) fn new(header: Header, json: &[u8], encoder: Option<&Encoder>) -> Self {
         let len = u32::try_from(json.len()).expect("larger objects are refused when they are read");
@@ -90,8 +124,8 @@ impl Entry {
     ///
     /// # Errors
     /// When it does not fit `K`.
-    pub fn decode<K: Object>(&self) -> Result<K, DecodeError> {
-        self.decode_as(|| Kind::of::<K>().to_string())
+    pub fn decode<K: AnyObject>(&self) -> Result<K, DecodeError> {
+        self.decode_as(|| K::static_kind().as_ref().map_or_else(|| ANY.to_owned(), Kind::to_string))
     }
 
     /// Decodes the object as any type, as `serde_json::Value` or `kube::core::DynamicObject`.
@@ -99,7 +133,22 @@ impl Entry {
     /// # Errors
     /// When it does not fit `T`.
     pub fn decode_dynamic<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
-        self.decode_as(|| "an object".to_owned())
+        self.decode_as(|| ANY.to_owned())
+    }
+
+    /// Every owner that the object names, whether it controls the object or not. Its header knows
+    /// only the one that does, so the object's JSON is read.
+    ///
+    /// # Errors
+    /// When the JSON cannot be read.
+    pub fn owners(&self) -> Result<Vec<Owner>, DecodeError> {
+        let OwnedObject { metadata } = self.decode_dynamic()?;
+        Ok(metadata
+            .owner_references
+            .into_iter()
+            .flatten()
+            .map(OwnerReference::into_owner)
+            .collect())
     }
 
     fn decode_as<T: DeserializeOwned>(&self, kind: impl Fn() -> String) -> Result<T, DecodeError> {

@@ -68,7 +68,7 @@ mod tests;
 pub use decoded::{AGE_EVERY, DECODED_BYTES, DecodedCache};
 pub use entry::{DecodeError, Entry};
 pub use header::{Header, HeaderError, Labels, LocalKey, Owner, ResourceVersion, Uid};
-pub use options::{Index, MAX_INDEXES, MAX_VALUES, OptionsByKind, StoreOptions, Transform};
+pub use options::{Index, MAX_INDEXES, MAX_VALUES, OWNERS, OptionsByKind, StoreOptions, Transform};
 pub use partial::{PartialFields, PartialMetadata, partial_metadata};
 pub use scan::MAX_OBJECT_BYTES;
 pub use store::{CacheBytes, NoIndex, Store};

@@ -6,9 +6,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use model::Kind;
 use serde::de::DeserializeOwned;
 
-use model::Kind;
+use super::entry::OwnedObject;
 
 /// Members deeper than this are not asked about, and kept.
 pub(super) const MAX_TRANSFORM_DEPTH: usize = 16;
@@ -58,6 +59,9 @@ impl fmt::Debug for Transform {
     }
 }
 
+/// The name of [`Index::owners`].
+pub const OWNERS: &str = "leasehold.dev/owners";
+
 type Values = dyn Fn(&[u8]) -> Result<Vec<String>, serde_json::Error> + Send + Sync;
 
 /// An index of a kind: a name, and a function that gives an object's values in it.
@@ -79,6 +83,15 @@ impl Index {
     ) -> Self {
         let values = move |json: &[u8]| serde_json::from_slice(json).map(|object| values(&object));
         Self { name: name.into(), values: Arc::new(values) }
+    }
+
+    /// An index called [`OWNERS`] over the uids of all owners that an object names: the built-in one
+    /// knows only those that control it.
+    pub fn owners() -> Self {
+        Self::new(OWNERS, |object: &OwnedObject| {
+            let owners = object.metadata.owner_references.iter().flatten();
+            owners.map(|owner| owner.uid.clone()).collect()
+        })
     }
 
     pub(super) fn values(&self, json: &[u8]) -> Vec<String> {
@@ -134,6 +147,19 @@ impl StoreOptions {
         self.indexes.retain(|other| other.name != index.name);
         self.indexes.push(index);
         assert!(self.indexes.len() <= MAX_INDEXES, "a kind has at most {MAX_INDEXES} indexes");
+        self
+    }
+
+    /// Strips objects of everything but their metadata, and of what is dropped of that already.
+    #[must_use]
+    pub fn metadata_only(mut self) -> Self {
+        let metadata = Transform::all_but_metadata();
+        self.transform = Some(match self.transform {
+            None => metadata,
+            Some(present) => {
+                Transform::new(move |path| metadata.drops(path) || present.drops(path))
+            }
+        });
         self
     }
 
@@ -195,6 +221,11 @@ mod tests {
         assert_eq!(joined.indexes.iter().map(|index| &*index.name).collect::<Vec<_>>(), ["a", "b"]);
         options.declare(&maps, StoreOptions::default());
         assert!(options.of(&maps).transform.is_none(), "somebody wants whole objects");
+        let annotations = Transform::new(|path| path == ["metadata", "annotations"]);
+        let less =
+            StoreOptions::default().transform(annotations).metadata_only().transform.unwrap();
+        assert!(less.drops(&path("spec")) && less.drops(&path("metadata/annotations")));
+        assert!(!less.drops(&path("metadata")) && !less.drops(&path("metadata/finalizers")));
     }
 
     #[test]

@@ -9,8 +9,7 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use super::header::HeaderError;
-use super::pass::Pass;
-use super::scan::Scan;
+use super::pass::{Pass, Scan};
 
 /// The fields that decide whether an object is in a range.
 #[derive(Debug, PartialEq, Eq)]
@@ -150,7 +149,7 @@ mod tests {
     proptest! {
         /// The partial metadata says what the whole scan says, and fails only where that fails.
         #[test]
-        fn a_sketch_agrees_with_the_scan(fields in metadata(), first in any::<bool>(), namespace in any::<bool>(), owner in any::<bool>()) {
+        fn partial_metadata_agrees_with_the_scan(fields in metadata(), first in any::<bool>(), namespace in any::<bool>(), owner in any::<bool>()) {
             // Written by hand, for a map of serde_json's orders its members.
             let members: Vec<_> = fields.iter().map(|(key, value)| format!("{}: {value}", json!(key))).collect();
             let metadata = format!("\"metadata\": {{{}}}", members.join(" ,"));

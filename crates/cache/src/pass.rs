@@ -1,8 +1,10 @@
-//! Stepping through the text of an object: from member to member, over values, without reading them.
+//! A pass through the text of an object: it steps from member to member and over values, and keeps
+//! the fields that it finds on the way.
 //!
 //! It never panics, whatever the text, and never recurses.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use memchr::memchr2;
@@ -11,7 +13,6 @@ use serde::Deserialize;
 use super::brackets;
 use super::header::HeaderError;
 use super::options::Transform;
-use super::scan::Scan;
 
 /// How far a pass has come.
 pub(super) struct Pass<'a, 's> {
@@ -19,6 +20,37 @@ pub(super) struct Pass<'a, 's> {
     pub(super) at: usize,
     pub(super) scan: Scan<'a>,
     pub(super) transform: Option<&'s Transform>,
+}
+
+/// What one pass finds.
+#[derive(Debug, Default)]
+pub(super) struct Scan<'a> {
+    pub(super) name: Cow<'a, str>,
+    pub(super) namespace: Option<Cow<'a, str>>,
+    pub(super) uid: Cow<'a, str>,
+    pub(super) resource_version: Cow<'a, str>,
+    pub(super) generation: i64,
+    pub(super) deleting: bool,
+    /// Ordered by key.
+    pub(super) labels: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
+    pub(super) controller: Option<OwnerReference<'a>>,
+    /// What is cut out, in order, without overlap: from and to, in bytes.
+    pub(super) cuts: Vec<(usize, usize)>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct OwnerReference<'a> {
+    #[serde(borrow)]
+    pub(super) api_version: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) kind: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) name: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) uid: Cow<'a, str>,
+    #[serde(default)]
+    controller: Option<bool>,
 }
 
 impl<'a> Pass<'a, '_> {
@@ -29,6 +61,11 @@ impl<'a> Pass<'a, '_> {
     /// What it has found.
     pub(super) fn into_scan(self) -> Scan<'a> {
         self.scan
+    }
+
+    /// Notes the value of a field.
+    pub(super) fn read(&mut self, field: &'static str, value: &'a str) -> Result<(), HeaderError> {
+        self.scan.read(field, value)
     }
 
     pub(super) fn expected(&self, expected: &'static str) -> HeaderError {
@@ -153,4 +190,57 @@ pub(super) fn unquoted<'a>(
         Some(plain) if !plain.contains('\\') => Ok(Cow::Borrowed(plain)),
         _ => json(quoted, field).map(Cow::Owned),
     }
+}
+
+impl Scan<'_> {
+    /// Appends the text without what is cut out.
+    pub(super) fn kept(&self, text: &str, into: &mut Vec<u8>) {
+        let mut from = 0;
+        for (start, end) in &self.cuts {
+            into.extend_from_slice(&text.as_bytes()[from..*start]);
+            from = *end;
+        }
+        into.extend_from_slice(&text.as_bytes()[from..]);
+    }
+}
+
+impl<'a> Scan<'a> {
+    fn read(&mut self, field: &'static str, value: &'a str) -> Result<(), HeaderError> {
+        let text = |value| unquoted(value, field);
+        match field {
+            "name" => self.name = text(value)?,
+            "namespace" => self.namespace = Some(text(value)?),
+            "uid" => self.uid = text(value)?,
+            "resourceVersion" => self.resource_version = text(value)?,
+            "generation" => self.generation = json(value, field)?,
+            "labels" => self.labels = labels(value)?,
+            "ownerReferences" => {
+                let owners: Vec<OwnerReference<'a>> = json(value, field)?;
+                self.controller = owners.into_iter().find(|owner| owner.controller == Some(true));
+            }
+            _ => self.deleting = true,
+        }
+        Ok(())
+    }
+}
+
+/// The members of `metadata.labels`. Of a key that comes twice the last counts, as everywhere.
+fn labels(value: &str) -> Result<BTreeMap<Cow<'_, str>, Cow<'_, str>>, HeaderError> {
+    let mut labels = BTreeMap::new();
+    let mut pass = Pass::new(value);
+    pass.take(b'{', "labels")?;
+    while pass.peek() != Some(b'}') {
+        pass.space();
+        let key = unquoted(pass.string()?, "labels")?;
+        pass.take(b':', "a colon")?;
+        let value = unquoted(pass.value()?, "labels")?;
+        if key.contains('\0') || value.contains('\0') {
+            return Err(HeaderError::Label);
+        }
+        labels.insert(key, value);
+        if pass.peek() == Some(b',') {
+            pass.at += 1;
+        }
+    }
+    Ok(labels)
 }

@@ -5,14 +5,9 @@
 //! pass; it is stored as it is and fails when decoded. The pass never panics and never recurses deeper than
 //! [`MAX_TRANSFORM_DEPTH`].
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-
-use serde::Deserialize;
-
 use super::header::HeaderError;
 use super::options::{MAX_TRANSFORM_DEPTH, Transform};
-use super::pass::{Pass, json, unquoted};
+use super::pass::{Pass, Scan, unquoted};
 
 /// The largest object that is cached, in bytes of JSON. etcd takes a tenth of it by default.
 pub const MAX_OBJECT_BYTES: usize = 16 << 20;
@@ -28,37 +23,6 @@ const FIELDS: [&str; 8] = [
     "labels",
     "ownerReferences",
 ];
-
-/// What one pass finds.
-#[derive(Debug, Default)]
-pub(super) struct Scan<'a> {
-    pub(super) name: Cow<'a, str>,
-    pub(super) namespace: Option<Cow<'a, str>>,
-    pub(super) uid: Cow<'a, str>,
-    pub(super) resource_version: Cow<'a, str>,
-    pub(super) generation: i64,
-    pub(super) deleting: bool,
-    /// Ordered by key.
-    pub(super) labels: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
-    pub(super) controller: Option<OwnerReference<'a>>,
-    /// What is cut out, in order, without overlap: from and to, in bytes.
-    pub(super) cuts: Vec<(usize, usize)>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct OwnerReference<'a> {
-    #[serde(borrow)]
-    pub(super) api_version: Cow<'a, str>,
-    #[serde(borrow)]
-    pub(super) kind: Cow<'a, str>,
-    #[serde(borrow)]
-    pub(super) name: Cow<'a, str>,
-    #[serde(borrow)]
-    pub(super) uid: Cow<'a, str>,
-    #[serde(default)]
-    controller: Option<bool>,
-}
 
 /// Scans one object.
 pub(super) fn scan<'a>(
@@ -91,24 +55,7 @@ pub(super) fn scan<'a>(
     Ok(scan)
 }
 
-impl Scan<'_> {
-    /// Appends the text without what is cut out.
-    pub(super) fn kept(&self, text: &str, into: &mut Vec<u8>) {
-        let mut from = 0;
-        for (start, end) in &self.cuts {
-            into.extend_from_slice(&text.as_bytes()[from..*start]);
-            from = *end;
-        }
-        into.extend_from_slice(&text.as_bytes()[from..]);
-    }
-}
-
 impl<'a> Pass<'a, '_> {
-    /// Notes the value of a field.
-    pub(super) fn read(&mut self, field: &'static str, value: &'a str) -> Result<(), HeaderError> {
-        self.scan.read(field, value)
-    }
-
     /// Goes through the members of an object. `member` is called before each value, steps over it,
     /// and says whether it is kept.
     fn object(
@@ -171,7 +118,7 @@ impl<'a> Pass<'a, '_> {
             }
             let value = pass.value()?;
             if value != "null" {
-                pass.scan.read(FIELDS[field], value)?;
+                pass.read(FIELDS[field], value)?;
             }
             Ok(true)
         })
@@ -251,45 +198,4 @@ impl<'a> Pass<'a, '_> {
             }
         }
     }
-}
-
-impl<'a> Scan<'a> {
-    fn read(&mut self, field: &'static str, value: &'a str) -> Result<(), HeaderError> {
-        let text = |value| unquoted(value, field);
-        match field {
-            "name" => self.name = text(value)?,
-            "namespace" => self.namespace = Some(text(value)?),
-            "uid" => self.uid = text(value)?,
-            "resourceVersion" => self.resource_version = text(value)?,
-            "generation" => self.generation = json(value, field)?,
-            "labels" => self.labels = labels(value)?,
-            "ownerReferences" => {
-                let owners: Vec<OwnerReference<'a>> = json(value, field)?;
-                self.controller = owners.into_iter().find(|owner| owner.controller == Some(true));
-            }
-            _ => self.deleting = true,
-        }
-        Ok(())
-    }
-}
-
-/// The members of `metadata.labels`. Of a key that comes twice the last counts, as everywhere.
-fn labels(value: &str) -> Result<BTreeMap<Cow<'_, str>, Cow<'_, str>>, HeaderError> {
-    let mut labels = BTreeMap::new();
-    let mut pass = Pass::new(value);
-    pass.take(b'{', "labels")?;
-    while pass.peek() != Some(b'}') {
-        pass.space();
-        let key = unquoted(pass.string()?, "labels")?;
-        pass.take(b':', "a colon")?;
-        let value = unquoted(pass.value()?, "labels")?;
-        if key.contains('\0') || value.contains('\0') {
-            return Err(HeaderError::Label);
-        }
-        labels.insert(key, value);
-        if pass.peek() == Some(b',') {
-            pass.at += 1;
-        }
-    }
-    Ok(labels)
 }

@@ -68,6 +68,26 @@ fn a_field_is_read_without_the_others() {
 }
 
 #[test]
+fn owners_that_do_not_control_an_object_are_read_and_indexed_where_that_is_asked_for() {
+    let options = StoreOptions::default().transform(Transform::all_but_metadata());
+    let options = options.index(Index::owners());
+    let mut writer = StoreWriter::new(options, Arc::new(DecodedCache::new(0)));
+    let owners = r#","ownerReferences":[{"apiVersion":"v1","kind":"X","name":"x","uid":"ux"},
+        {"apiVersion":"apps/v1","kind":"Y","name":"y","uid":"uy","controller":true}]"#;
+    put(&mut writer, "a", "one", 1, owners);
+    put(&mut writer, "a", "two", 2, "");
+    let store = writer.store();
+    assert_eq!(names(&store.indexed(OWNERS, "ux").unwrap()), "one");
+    assert_eq!(names(&store.indexed(OWNERS, "uy").unwrap()), "one");
+    assert_eq!(names(&store.owned_by("ux")), "");
+    let read = |name| store.get(Some("a"), name).unwrap().owners().unwrap();
+    let one: Vec<_> =
+        read("one").iter().map(|o| format!("{} {} {}", o.api_version, o.kind, o.name)).collect();
+    assert_eq!(one, ["v1 X x", "apps/v1 Y y"]);
+    assert!(read("two").is_empty());
+}
+
+#[test]
 fn a_replacement_surfaces_what_it_did_not_mention() {
     let mut writer = StoreWriter::default();
     for name in ["a", "b", "c"] {

@@ -31,6 +31,8 @@ pub mod error;
 pub mod file;
 mod http;
 pub mod in_cluster;
+#[cfg(feature = "install")]
+pub mod install;
 pub mod kubeconfig;
 pub mod merge;
 pub mod polled;

@@ -8,7 +8,7 @@ const MAX_BYTES: usize = 63;
 const SUFFIX_BYTES: usize = 17;
 
 /// `name` as a label value: itself if it fits, else shortened and told apart by its hash.
-pub fn label_value(name: &str) -> String {
+pub(crate) fn label_value(name: &str) -> String {
     if name.len() <= MAX_BYTES {
         return name.to_owned();
     }

@@ -1,33 +1,57 @@
-//! The controllers that come with Leasehold: one folder each.
+//! The controllers that come with Leasehold: one folder each, and one cargo feature each.
 //!
 //! A folder holds `api` (the custom resource), pure decisions (`plan` and its helpers) and
 //! `reconcile` (the shell: cache in, fenced client out). What the rest of the product needs to
 //! know of a controller is one row of [`BUILTINS`]: its name in the configuration, its CRD, the
-//! rights it needs in a workload cluster, and an example.
+//! rights it needs in a workload cluster, and an example. A controller whose feature is off is not
+//! there, nor are the crates that only it needs.
 //!
 //! # Invariants
 //! - A reconciler never learns why it ran, and decides from objects and `now` alone.
 //! - [`Builtin::rbac`] lists every request a controller makes and nothing else; charts and tests
 //!   are made from it.
 
+#![deny(unreachable_pub)]
+
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use sdk::ControllerSpec;
 
+#[cfg(feature = "blogpost")]
 pub mod blogpost;
+#[cfg(feature = "configmonitor")]
 pub mod configmonitor;
-pub mod label;
+// What several of them share: some of it is idle in a build with few of them.
+#[cfg_attr(not(feature = "default"), allow(dead_code))]
+mod delete;
+#[cfg_attr(not(feature = "default"), allow(dead_code))]
+mod label;
+#[cfg_attr(not(feature = "default"), allow(dead_code))]
 mod refusal;
+#[cfg(feature = "restart-pods")]
 pub mod restartpods;
+#[cfg(any(feature = "configmonitor", feature = "restart-pods"))]
+#[cfg_attr(not(feature = "default"), allow(dead_code))]
+pub mod restarts;
 mod rights;
+#[cfg_attr(not(feature = "default"), allow(dead_code))]
+mod schema;
+#[cfg(feature = "sqs")]
 pub mod sqs;
+#[cfg(feature = "tdset")]
 pub mod tdset;
+#[cfg(feature = "tunnel")]
 pub mod tunnel;
 
+#[cfg(feature = "blogpost")]
 pub use blogpost::BlogPost;
+#[cfg(feature = "configmonitor")]
 pub use configmonitor::ConfigMonitor;
+#[cfg(feature = "sqs")]
 pub use sqs::Queue;
+#[cfg(feature = "tdset")]
 pub use tdset::TDSet;
+#[cfg(feature = "tunnel")]
 pub use tunnel::Tunnel;
 
 /// What the product needs to know of a controller.
@@ -49,13 +73,19 @@ pub struct Builtin {
     pub example: &'static str,
 }
 
-/// Every controller, in order of their names.
+/// The controllers of this build, in order of their names.
 pub const BUILTINS: &[Builtin] = &[
+    #[cfg(feature = "blogpost")]
     blogpost::BUILTIN,
+    #[cfg(feature = "configmonitor")]
     configmonitor::BUILTIN,
+    #[cfg(feature = "restart-pods")]
     restartpods::BUILTIN,
+    #[cfg(feature = "sqs")]
     sqs::BUILTIN,
+    #[cfg(feature = "tdset")]
     tdset::BUILTIN,
+    #[cfg(feature = "tunnel")]
     tunnel::BUILTIN,
 ];
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Epoch, MemberId, Range, ShardId};
+use model::{Epoch, MemberId, ObjectKey, Range, ShardId};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::informer::{Informer, ScopeGuard};
@@ -10,8 +10,10 @@ use crate::meter::ShardMeter;
 use crate::request::ClusterClient;
 use crate::spec::{Role, Source};
 use crate::view::CacheView;
-use cache::Store;
-use queue::WorkQueue;
+use cache::{Entry, LocalKey, Store};
+use queue::{HashedKey, WorkQueue};
+
+use crate::visitors::Visitors;
 
 /// A controller's presence in one cluster: its caches and its way there. Shared by the assignments of
 /// every shard the controller has in that cluster.
@@ -37,13 +39,10 @@ impl ClusterContext {
         informers: Vec<Arc<Informer>>,
         client: ClusterClient,
     ) -> Self {
-        let stores = || sources.iter().zip(informers.iter().map(|informer| informer.store()));
-        let view = CacheView::new(
-            stores().map(|(source, store)| (source.kind.clone(), store.clone())).collect(),
-        );
-        let is_primary = |source: &Source| matches!(source.role, Role::Primary);
-        let primary = stores().filter(|(source, _)| is_primary(source));
-        let primary = primary.map(|(_, store)| store.clone()).collect();
+        let states = || sources.iter().zip(informers.iter().map(|informer| informer.state()));
+        let view = CacheView::of_sources(states());
+        let primary = states().filter(|(source, _)| matches!(source.role, Role::Primary));
+        let primary = primary.map(|(_, state)| state.store.clone()).collect();
         let stop = CancellationToken::new();
         let guard = stop.clone().drop_guard();
         let view = Arc::new(view);
@@ -85,6 +84,30 @@ pub(crate) struct Assignment {
     pub(crate) meter: Arc<ShardMeter>,
     /// Cancels what runs under it.
     pub(crate) cancel: CancellationToken,
+    /// Reconciles of other clusters' keys that work in this one.
+    pub(crate) visitors: Visitors,
+}
+
+impl Assignment {
+    /// Cancels what runs under it, and lets its visitors write no more.
+    pub(crate) fn cancel(&self) {
+        self.cancel.cancel();
+        self.visitors.stop();
+    }
+}
+
+impl Assignment {
+    /// The keys of those objects of the primary kind that are in the shard.
+    pub(crate) fn keys(&self, entries: &[Arc<Entry>]) -> Vec<HashedKey> {
+        let ShardId { cluster, range, .. } = &self.shard;
+        let hashed = entries.iter().map(|entry| (entry, entry.header.hash()));
+        let ours = hashed.filter(|(_, hash)| range.contains(*hash));
+        let key = |(entry, hash): (&Arc<Entry>, u64)| {
+            let LocalKey { namespace, name } = &entry.header.key;
+            (ObjectKey::new(cluster.clone(), namespace.as_deref(), name), Some(hash))
+        };
+        ours.map(key).collect()
+    }
 }
 
 /// A controller's queue: each key is handed out with its assignment.

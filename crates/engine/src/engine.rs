@@ -12,8 +12,10 @@ use futures::future;
 use model::{Clock, ClusterSet, ControllerName, GroupName, Ownership};
 use prometheus::Registry;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::assigned::Assigned;
 use crate::assignment::AssignmentQueue;
 use crate::dispatch::DispatchObserver;
 use crate::expectations::Expectations;
@@ -22,9 +24,12 @@ use crate::informers::Informers;
 use crate::meter::Meter;
 use crate::metrics::Metrics;
 use crate::runner::{MAX_RUNNING, Runner};
+use crate::scope::Form;
+use crate::single::{SingleSpec, Singles};
 use crate::spec::ControllerSpec;
 use crate::status::{Board, EngineStatus};
-use crate::supervisor::{Parts, Supervisor};
+use crate::supervisor::{Parts, Supervised, Supervisor};
+use crate::triggered::Triggered;
 use cache::{AGE_EVERY, DECODED_BYTES, DecodedCache, OptionsByKind};
 use queue::{Limits, WorkQueue};
 use upstream::{ServiceMetrics, Services, UpstreamLimits};
@@ -100,7 +105,7 @@ impl Engine {
         let runners: Vec<_> = controllers
             .into_iter()
             .map(|spec| Runner {
-                queue: queue(&spec, &config.clock, &metrics),
+                queue: queue(&spec, rng.fork(), &config.clock, &metrics),
                 metrics: metrics.controller(&spec.name),
                 spec,
                 ownership: Arc::clone(&config.ownership),
@@ -110,11 +115,12 @@ impl Engine {
                 fence_rejected: metrics.fence_rejected.clone(),
                 reconcile_ids: Arc::clone(&reconcile_ids),
                 expectations: Expectations::default(),
+                assigned: Arc::new(Assigned::default()),
             })
             .collect();
         let queues = runners.iter().map(|runner| Arc::clone(&runner.queue)).collect();
-        let board =
-            Arc::new(Board::new(Arc::clone(&config.clock), queues, config.meter.gates().clone()));
+        let (gates, sources) = (config.meter.gates().clone(), config.meter.sources().clone());
+        let board = Arc::new(Board::new(Arc::clone(&config.clock), queues, gates, sources));
         let decoded = Arc::new(DecodedCache::new(DECODED_BYTES));
         let (labels, cache) = (Arc::clone(&metrics.labels), Arc::clone(&decoded));
         let gauges = Gauges::new(Arc::clone(&board), labels, cache)?;
@@ -127,9 +133,16 @@ impl Engine {
             options(&runners),
             Arc::clone(&decoded),
         );
+        let singles = Singles::new(
+            Arc::clone(&config.ownership),
+            Arc::clone(&config.observer),
+            Arc::clone(&config.clock),
+            metrics.fence_rejected.clone(),
+        );
         let controllers = runners.iter().map(|runner| {
             let group = config.groups[&runner.spec.name].clone();
-            (group, runner.spec.clone(), Arc::clone(&runner.queue), runner.metrics.clone())
+            let (spec, metrics) = (runner.spec.clone(), runner.metrics.clone());
+            (group, Supervised::new(spec, &runner.queue, metrics, &runner.assigned))
         });
         let supervisor = Supervisor::new(
             controllers,
@@ -144,9 +157,18 @@ impl Engine {
                 upstream: config.upstream,
                 rng,
                 stamps: config.stamps,
+                singles,
             },
         );
         Ok(Self { runners, supervisor, board, decoded })
+    }
+
+    /// Adds work that is one for the fleet. Its group must be among those that this member tells the
+    /// fleet of.
+    #[must_use]
+    pub fn single(mut self, spec: SingleSpec) -> Self {
+        self.supervisor.add_single(spec);
+        self
     }
 
     /// A handle on its status.
@@ -160,7 +182,16 @@ impl Engine {
     /// implements [`Ownership`].
     pub fn run(self, shutdown: CancellationToken) -> impl Future<Output = ()> + Send {
         let Self { runners, supervisor, decoded, .. } = self;
+        let triggered: Vec<_> = runners.iter().flat_map(triggered).collect();
         async move {
+            // Ends with this future.
+            let mut triggers = JoinSet::new();
+            for triggered in triggered {
+                triggers.spawn(triggered.run());
+            }
+            for source in runners.iter().flat_map(|runner| runner.spec.trigger_sources.take()) {
+                triggers.spawn(source);
+            }
             let runs = runners.into_iter().map(|runner| runner.run(shutdown.clone()));
             let all = future::join(supervisor.run(shutdown.clone()), future::join_all(runs));
             let ages = async {
@@ -181,6 +212,12 @@ impl fmt::Debug for Engine {
     }
 }
 
+/// The ends of a controller's triggers.
+fn triggered(runner: &Runner) -> impl Iterator<Item = Triggered> {
+    let Runner { spec, assigned, queue, .. } = runner;
+    spec.triggers.iter().map(|trigger| Triggered::of(trigger, assigned, queue))
+}
+
 fn check(
     controllers: &[ControllerSpec],
     groups: &BTreeMap<ControllerName, GroupName>,
@@ -197,20 +234,28 @@ fn check(
     Ok(())
 }
 
-/// What the cache of each kind keeps: what any of its controllers needs.
-fn options(runners: &[Runner]) -> OptionsByKind {
-    let mut options = OptionsByKind::default();
+/// What the cache of each kind keeps, of whole objects and of their metadata: what any of its
+/// controllers needs.
+fn options(runners: &[Runner]) -> BTreeMap<Form, OptionsByKind> {
+    let mut options: BTreeMap<_, OptionsByKind> = BTreeMap::new();
     for spec in runners.iter().map(|runner| &runner.spec) {
-        for kind in spec.kinds() {
-            let recipe = spec.options.get(&kind).cloned().unwrap_or_default();
-            options.declare(&kind, recipe);
+        let watched = spec.sources.iter().map(|source| (source.kind.clone(), source.form));
+        for (kind, form) in watched.collect::<BTreeSet<_>>() {
+            let declared = spec.options.get(&(kind.clone(), form)).cloned().unwrap_or_default();
+            options.entry(form).or_default().declare(&kind, declared);
         }
     }
     options
 }
 
-fn queue(spec: &ControllerSpec, clock: &Arc<dyn Clock>, metrics: &Metrics) -> Arc<AssignmentQueue> {
+fn queue(
+    spec: &ControllerSpec,
+    rng: fastrand::Rng,
+    clock: &Arc<dyn Clock>,
+    metrics: &Metrics,
+) -> Arc<AssignmentQueue> {
     let limits = Limits { per_cluster: spec.workers, total: MAX_RUNNING, keys: MAX_QUEUED_KEYS };
     let metrics = metrics.queue(&spec.name);
-    Arc::new(WorkQueue::new(spec.name.clone(), limits, Arc::clone(clock), metrics))
+    let retries = (spec.rate_limiter, rng);
+    Arc::new(WorkQueue::new(spec.name.clone(), limits, retries, Arc::clone(clock), metrics))
 }

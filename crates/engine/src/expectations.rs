@@ -15,7 +15,7 @@ use model::{Moment, ObjectKey};
 use crate::informer::{Informer, InformerState};
 use crate::written::Written;
 
-/// When so many keys were added, those that wait for nothing any more are removed.
+/// After this many added keys, keys that wait for nothing any more are removed.
 const SWEEP: usize = 1024;
 
 /// A write that the cache of an informer does not show yet.

@@ -38,6 +38,7 @@ struct Families {
     bytes: IntGaugeVec,
     decoded: IntGauge,
     mode: IntGaugeVec,
+    available: IntGaugeVec,
     breaker: IntGaugeVec,
     concurrency: IntGaugeVec,
 }
@@ -68,6 +69,10 @@ impl Collector for Gauges {
         for informer in self.board.informers() {
             let lag = informer.lag(self.board.now()).map(|lag| lag.as_secs_f64());
             families.informer(&informer, lag, &self.labels);
+        }
+        for (labels, is_there) in self.board.sources().availability(&self.labels) {
+            let labels = labels.each_ref().map(String::as_str);
+            families.available.with_label_values(&labels).set(i64::from(is_there));
         }
         for (cluster, gate) in self.board.gates() {
             families.gate(&cluster, &gate.reading(self.board.now()), &self.labels);
@@ -130,6 +135,11 @@ impl Families {
                 "1 for the way a kind is divided into ranges: by the server, the client, or not.",
                 &["cluster", "kind", "mode"],
             )?,
+            available: ints(
+                "leasehold_source_available",
+                "1 if a cluster has a kind that a controller watches and lets it be watched, else 0.",
+                &["cluster", "controller", "kind"],
+            )?,
             breaker: ints(
                 "leasehold_cluster_breaker_state",
                 "Whether requests to a cluster pass: 0 closed, they do; 1 half-open, one does to see \
@@ -144,7 +154,7 @@ impl Families {
         })
     }
 
-    fn collectors(&self) -> [&dyn Collector; 14] {
+    fn collectors(&self) -> [&dyn Collector; 15] {
         [
             &self.depth,
             &self.unfinished,
@@ -158,6 +168,7 @@ impl Families {
             &self.bytes,
             &self.decoded,
             &self.mode,
+            &self.available,
             &self.breaker,
             &self.concurrency,
         ]
@@ -176,6 +187,7 @@ impl Families {
             &self.objects,
             &self.bytes,
             &self.mode,
+            &self.available,
             &self.breaker,
             &self.concurrency,
         ] {

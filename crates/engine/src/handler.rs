@@ -1,24 +1,29 @@
-//! An event handler: one task per (controller, cluster, watched kind) that turns an informer's events into
-//! keys in the controller's queue.
+//! An event handler: one task per (controller, cluster, source) that turns an informer's events
+//! into keys in the controller's queue.
 //!
 //! Predicates and mappings run here, before anything is queued. A first look, at everything or at a
-//! range that was gained, handlers primary objects, and children whose owner is not there: nobody else
-//! would see that they are left over. What other children and kinds say adds nothing, for the
-//! primary objects are reconciled anyway.
+//! range that was gained, queues primary objects, and the missing owners of children that are left
+//! over. Other children and other kinds add nothing then, because all primary objects are queued. What
+//! a first look leads to in other clusters is in [`crate::across`].
+//!
+//! The controller does not wait for an optional kind while the cluster lacks it. When the kind comes,
+//! all its objects are followed up, because the primary objects were reconciled without it.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use model::{Clock, ClusterName, ObjectKey};
+use model::{Clock, ClusterName, ControllerName, ObjectKey};
 use prometheus::Histogram;
 
+use crate::across;
+use crate::assigned::Assigned;
 use crate::assignment::AssignmentQueue;
-use crate::informer::{Change, Event, Informer};
+use crate::informer::{Absence, Change, Event, Informer};
 use crate::meter::Slices;
 use crate::spec::{Mapping, Predicate, Role, Source};
 use crate::view::CacheView;
-use cache::{Entry, LocalKey, Store};
+use cache::{Entry, LocalKey, Owner, Store};
 use model::Kind;
 use queue::{HashedKey, Priority};
 
@@ -30,6 +35,8 @@ pub(crate) struct EventHandler {
     pub(crate) view: Arc<CacheView>,
     /// The stores of the primary kind.
     pub(crate) primary: Arc<[Store]>,
+    /// The controller's assignments, for keys of other clusters.
+    pub(crate) assigned: Arc<Assigned>,
     pub(crate) queue: Arc<AssignmentQueue>,
     /// Where events are counted.
     pub(crate) slices: Arc<Slices>,
@@ -42,15 +49,68 @@ impl EventHandler {
     /// number cover is queued.
     pub(crate) async fn run(self, synced: impl AsyncFn(u64)) {
         let mut events = self.informer.subscribe().await;
+        let mut progress = Progress::default();
         while let Some(event) = events.next().await {
-            if let Change::Synced(number) = event.change {
-                synced(number).await;
-                continue;
+            match event.change {
+                Change::Synced(number) => {
+                    self.present(&mut progress, number);
+                    synced(number).await;
+                    continue;
+                }
+                Change::Absent(absence, number) => {
+                    if self.absent(&mut progress, absence, number) {
+                        synced(number).await;
+                    }
+                    continue;
+                }
+                Change::Upsert { .. } | Change::Delete { .. } => {}
             }
+            // Before the first list is complete nothing was reconciled, unless without the kind.
+            let first = event.priority == Priority::Initial && !progress.without;
             self.slices.event(self.concerns(&event));
-            self.queue.add(&self.keys(&event), event.priority, &event.span).await;
+            let priority = match event.priority {
+                Priority::Change => self.source.priority,
+                other => other,
+            };
+            self.queue.add(&self.keys(&event, first), priority, &event.span).await;
             self.latency.observe(self.clock.now().since(event.received).as_secs_f64());
         }
+    }
+
+    /// Everything up to a number is there.
+    fn present(&self, progress: &mut Progress, number: u64) {
+        if progress.absent.take().is_some() {
+            let (controller, cluster, kind) = self.names();
+            tracing::info!(%controller, %cluster, %kind, "a kind that the controller watches is there");
+        }
+        *progress = Progress { met: number, ..Progress::default() };
+    }
+
+    /// The kind is not there. Gives whether the controller goes on without it.
+    fn absent(&self, progress: &mut Progress, absence: Absence, number: u64) -> bool {
+        let is_waited_for = number > progress.met;
+        if progress.absent.replace(absence) != Some(absence) {
+            let (controller, cluster, kind) = self.names();
+            if self.source.optional {
+                tracing::info!(%controller, %cluster, "the controller does without {kind}, which {absence}");
+            } else if is_waited_for {
+                tracing::error!(
+                    %controller, %cluster,
+                    "the controller does not run in this cluster: it needs {kind}, which {absence}"
+                );
+            } else {
+                tracing::error!(
+                    %controller, %cluster,
+                    "the controller runs on what it last knew of {kind}, which {absence}"
+                );
+            }
+        }
+        progress.without |= self.source.optional && is_waited_for;
+        self.source.optional
+    }
+
+    fn names(&self) -> (&ControllerName, &ClusterName, &Kind) {
+        (self.queue.name(), &self.cluster, &self.source.kind)
     }
 
     /// The hash of the primary object that an event concerns, if it is a certain one.
@@ -62,28 +122,37 @@ impl EventHandler {
         match &self.source.role {
             Role::Primary => Some(entry.header.hash()),
             Role::Owned { .. } => entry.header.owner.as_deref().map(|owner| owner.uid.hash()),
-            Role::Mapped(_) => None,
+            Role::Dependent { .. } | Role::Mapped(_) | Role::Across(_) => None,
         }
     }
 
-    fn keys(&self, event: &Event) -> Vec<HashedKey> {
+    /// The keys that an event adds; `first` if it is part of a first look.
+    fn keys(&self, event: &Event, first: bool) -> Vec<HashedKey> {
         let (old, new) = match &event.change {
             Change::Upsert { old, new } => (old.as_deref(), Some(&**new)),
             Change::Delete { old } => (Some(&**old), None),
-            Change::Synced(_) => return Vec::new(),
+            Change::Synced(_) | Change::Absent(..) => return Vec::new(),
         };
-        let first = event.priority == Priority::Initial;
-        if !first && !all_hold(&self.source.predicates, old, new) {
+        if event.priority != Priority::Initial && !all_hold(&self.source.predicates, old, new) {
             return Vec::new();
         }
         match &self.source.role {
             Role::Primary => new.or(old).map(|entry| self.own_key(entry)).into_iter().collect(),
             Role::Owned { owner } => both(old, new, |entry| {
-                let key = self.owner_key(owner, entry);
+                let key =
+                    entry.header.owner.as_deref().and_then(|o| self.owner_key(owner, entry, o));
                 key.filter(|owner| !first || !self.is_cached(owner)).into_iter().collect()
             }),
+            Role::Dependent { owner } => both(old, new, |entry| {
+                let keys =
+                    owners(entry).into_iter().filter_map(|o| self.owner_key(owner, entry, &o));
+                keys.filter(|owner| !first || !self.is_cached(owner)).collect()
+            }),
             Role::Mapped(mapping) if !first => both(old, new, |entry| self.mapped(mapping, entry)),
-            _ => Vec::new(),
+            Role::Across(mapping) if !first => {
+                both(old, new, |entry| across::keys(mapping, entry, &self.cluster, &self.assigned))
+            }
+            Role::Mapped(_) | Role::Across(_) => Vec::new(),
         }
     }
 
@@ -91,8 +160,8 @@ impl EventHandler {
         (self.key(&entry.header.key), Some(entry.header.hash()))
     }
 
-    fn owner_key(&self, kind: &Kind, entry: &Entry) -> Option<HashedKey> {
-        let owner = entry.header.owner.as_deref()?;
+    /// The key of an owner of an object, if it is of the kind.
+    fn owner_key(&self, kind: &Kind, entry: &Entry, owner: &Owner) -> Option<HashedKey> {
         if !kind.is_owner(&owner.api_version, &owner.kind) {
             return None;
         }
@@ -134,6 +203,26 @@ impl EventHandler {
             name: Arc::from(&*local.name),
         }
     }
+}
+
+/// How far a handler has come with its source.
+#[derive(Default)]
+struct Progress {
+    /// Everything up to this number was there once.
+    met: u64,
+    /// Why the kind is not there.
+    absent: Option<Absence>,
+    /// Shards were opened without the kind, and it has not been listed since.
+    without: bool,
+}
+
+/// Every owner of an object.
+fn owners(entry: &Entry) -> Vec<Owner> {
+    entry.owners().unwrap_or_else(|error| {
+        let error = model::error::chain(&error);
+        tracing::warn!(error, "an object whose owners cannot be read is followed up for none");
+        Vec::new()
+    })
 }
 
 /// Keys of the object as it was and as it is, each once.

@@ -9,6 +9,7 @@ use crate::informer::{Informer, Target};
 use crate::listwatch::intake::Intake;
 use crate::metrics::Metrics;
 use crate::request::ClusterClient;
+use crate::scope::Form;
 use crate::status::Board;
 use cache::{DecodedCache, OptionsByKind, StoreWriter};
 
@@ -20,7 +21,8 @@ pub(crate) struct Informers {
     metrics: Metrics,
     board: Arc<Board>,
     rng: fastrand::Rng,
-    options: OptionsByKind,
+    /// What the caches of whole objects keep, and those of metadata.
+    options: BTreeMap<Form, OptionsByKind>,
     decoded: Arc<DecodedCache>,
     intake: Intake,
 }
@@ -31,7 +33,7 @@ impl Informers {
         metrics: Metrics,
         board: Arc<Board>,
         rng: fastrand::Rng,
-        options: OptionsByKind,
+        options: BTreeMap<Form, OptionsByKind>,
         decoded: Arc<DecodedCache>,
     ) -> Self {
         let (running, intake) = (BTreeMap::new(), Intake::default());
@@ -43,6 +45,12 @@ impl Informers {
         if let Some(informer) = self.running.get(&target).and_then(Weak::upgrade) {
             return informer;
         }
+        let options = self.options.get(&target.form).map(|options| options.of(&target.kind));
+        let options = match target.form {
+            Form::Whole => options.unwrap_or_default(),
+            // A server that cannot send the metadata alone sends whole objects.
+            Form::Metadata => options.unwrap_or_default().metadata_only(),
+        };
         let informer = Informer::start(
             target.clone(),
             client.clone(),
@@ -50,7 +58,7 @@ impl Informers {
             Arc::clone(&self.clock),
             self.metrics.informer(&target.cluster, &target.kind),
             self.rng.fork(),
-            StoreWriter::new(self.options.of(&target.kind), Arc::clone(&self.decoded)),
+            StoreWriter::new(options, Arc::clone(&self.decoded)),
         );
         self.running.retain(|_, informer| informer.strong_count() > 0);
         self.running.insert(target, Arc::downgrade(&informer));

@@ -58,6 +58,8 @@
 //! # What is not here
 //! Who owns what (`sharding`), which clusters there are (`clusters`): both come in through `model`.
 
+mod across;
+mod assigned;
 mod assignment;
 mod dispatch;
 mod drain;
@@ -78,17 +80,24 @@ mod path;
 mod range_filter;
 mod reconcile;
 mod request;
+mod resync;
 mod run;
 mod runner;
 mod scope;
 mod shards;
+mod single;
+mod sources;
 mod spec;
 pub mod stamp;
 mod status;
 mod supervisor;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod trigger;
+mod triggered;
 mod view;
+mod visit;
+mod visitors;
 mod written;
 
 pub use dispatch::{Dispatch, DispatchObserver, Unobserved};
@@ -96,14 +105,19 @@ pub use engine::{Engine, EngineConfig, EngineError};
 pub use error::{ReconcileError, RetryClass};
 pub use external::{External, ExternalError, ExternalFailure, Token, Verdict};
 pub use fence::FencedError;
-pub use informer::{InformerStatus, ShardMode};
+pub use informer::{Absence, InformerStatus, ShardMode};
 pub use listwatch::intake::{LENT_AFTER, LISTED_KIB, STREAM_KIB};
 pub use meter::Meter;
 pub use metrics::DEFAULT_CLUSTER_LABELS;
+pub use queue::{Priority, RateLimiter};
 pub use reconcile::{Action, Reconcile};
 pub use request::FencedClient;
 pub use run::Run;
-pub use scope::Scope;
-pub use spec::{ControllerSpec, MAX_WORKERS, Mapping, Predicate, Role, Source};
+pub use scope::{Form, Scope};
+pub use single::{SingleRun, SingleSpec};
+pub use sources::AbsentSource;
+pub use spec::{ControllerSpec, FleetMapping, MAX_WORKERS, Mapping, Predicate, Role, Source};
 pub use status::{EngineStatus, Readiness};
-pub use view::{CacheView, NotWatched};
+pub use trigger::{Trigger, TriggerSources};
+pub use view::{CacheView, FleetCaches, FleetView, NotWatched, Wanted};
+pub use visit::InClusterError;

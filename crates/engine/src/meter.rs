@@ -2,13 +2,13 @@
 //! [`model::Workload`].
 //!
 //! A [`Meter`] is made before the engine and given to both the engine, which counts, and to
-//! whoever weighs shards, which reads: neither needs the other for it.
+//! the sharding, which reads: neither imports the other.
 //!
 //! # What is counted
 //! - Busy time is the integral of the number of running reconciles over time, so one that runs for
 //!   an hour counts while it runs, not when it ends. Waiting for a server counts: it takes a worker.
 //! - An event counts once for each controller that follows its kind, for the shard of the primary
-//!   object it concerns; one that concerns no certain object counts for every range of the group.
+//!   object it concerns; one that concerns no single object counts for every range of the group.
 //! - The caches of a group in a cluster are divided among the ranges held here by their width: uids
 //!   hash evenly. Where this member holds one range alone, all it caches there is for that one.
 //!
@@ -26,6 +26,7 @@ use model::range::MAX_BITS;
 use model::{Clock, ClusterName, GroupName, Moment, ShardId, Work, Workload};
 
 use crate::informer::Target;
+use crate::sources::Sources;
 use cache::Store;
 use upstream::Gates;
 
@@ -38,6 +39,7 @@ struct Counters {
     clock: Arc<dyn Clock>,
     slices: RwLock<BTreeMap<(ClusterName, GroupName), Arc<Slices>>>,
     gates: Gates,
+    sources: Sources,
 }
 
 /// The shards of one group in one cluster that are held here. They share handlers and caches.
@@ -76,14 +78,20 @@ pub(crate) struct Busy<'a> {
 // === impl Meter ===
 
 impl Meter {
-    /// Counters that stand at nothing.
+    /// Counters at zero.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(Counters { clock, slices: RwLock::default(), gates: Gates::default() }))
+        let (slices, gates) = (RwLock::default(), Gates::default());
+        Self(Arc::new(Counters { clock, slices, gates, sources: Sources::default() }))
     }
 
-    /// The gates before the clusters, where it is seen which of them fail.
+    /// The gates before the clusters, which know the clusters that fail.
     pub(crate) fn gates(&self) -> &Gates {
         &self.0.gates
+    }
+
+    /// What the controllers watch, where it is seen what clusters lack.
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.0.sources
     }
 
     /// Begins to count for a shard. What is counted for its group in its cluster is shared with the
@@ -105,7 +113,7 @@ impl Meter {
         (slices, shard_meter)
     }
 
-    /// Ceases to count for a shard.
+    /// Stops counting for a shard.
     pub(crate) fn close(&self, shard: &ShardId) {
         let key = (shard.cluster.clone(), shard.group.clone());
         let mut all = self.0.slices.write().expect("no holder of this lock panics");
@@ -129,7 +137,10 @@ impl Workload for Meter {
     }
 
     fn failing(&self) -> BTreeMap<ClusterName, Arc<str>> {
-        self.0.gates.left_alone(self.0.clock.now()).collect()
+        let mut failing = self.0.sources.lacking();
+        // One that does not answer says nothing of what it has.
+        failing.extend(self.0.gates.left_alone(self.0.clock.now()));
+        failing
     }
 }
 
@@ -145,7 +156,7 @@ impl Slices {
         self.write(|held| held.stores.extend(stores));
     }
 
-    /// An event for the primary object with that hash; for all, if none is certain.
+    /// Counts an event for the shard of the primary object with that hash; without one, for all shards.
     pub(crate) fn event(&self, hash: Option<u64>) {
         let held = self.0.read().expect("no holder of this lock panics");
         for shard_meter in &held.shards {
@@ -266,6 +277,7 @@ mod tests {
             incarnation: 1,
             kind: Kind::of::<k8s_openapi::api::core::v1::ConfigMap>(),
             scope: Scope::default(),
+            form: crate::scope::Form::Whole,
         };
         let (slices, _) = meter.open(&shard("east/g/0/4"));
         for _controller in 0..2 {

@@ -1,9 +1,10 @@
-//! Which objects of a kind are held: the part of the hash space that its uids may fall into, and
-//! the part that the uids of their owners may.
+//! Which objects of a kind are cached, by ranges of the hash space: ranges for the objects' own uids,
+//! and ranges for the uids of their owners.
 //!
-//! An object that is reconciled falls by its own uid. A child falls by the uid of the owner that
-//! controls it, so that it lies where its owner is reconciled; a child that nobody controls lies
-//! nowhere, unless everything is held. What is looked up or mapped is held whole.
+//! An object that is reconciled is selected by its own uid. A child is selected by the uid of the owner
+//! that controls it, so that it is cached where its owner is reconciled. A child without a
+//! controlling owner is cached only where everything is. Kinds that are looked up or mapped are
+//! cached whole.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,7 +25,7 @@ pub(crate) enum RangeScope {
     Owner(Range),
 }
 
-/// RangeSet without overlap, and as few as can be.
+/// A set of ranges without overlap, as few as possible.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RangeSet(BTreeSet<Range>);
 
@@ -173,8 +174,8 @@ impl RangeFilter {
         Self { own: self.own.meet(&other.own), owner: self.owner.meet(&other.owner) }
     }
 
-    /// The same in Kubernetes' words (KEP-5866), where a server can tell: it hashes only an object's
-    /// own uid, never its owner's. `None` too for everything and for nothing.
+    /// The same as a `shardSelector` (KEP-5866), where one can express it: servers hash only an object's
+    /// own uid, never its owner's. `None` also for everything and for nothing.
     pub(crate) fn shard_selector(&self) -> Option<String> {
         if self.is_whole() || self.own.0.is_empty() || self.looks_at_owners() {
             return None;

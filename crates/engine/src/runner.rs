@@ -7,7 +7,7 @@
 //!   that closes the queue and then waits for running keys waits for it, whichever came first (S2).
 //! - A reconcile has ended when its future is gone *and* no write of it is under way.
 //! - A reconcile begins only when the cache shows what the last one of its key wrote, or has not
-//!   for long (`echo`). A drain does not wait for that.
+//!   for long (`expectations`). A drain does not wait for that.
 //! - A panic, a timeout or a lost shard ends the one reconcile and nothing else.
 
 use std::any::Any;
@@ -17,14 +17,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::{Clock, ObjectKey, Ownership, Purpose};
+use model::{Clock, GroupScope, ObjectKey, Ownership, Purpose};
 use prometheus::IntCounter;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use crate::assignment::{Assignment, AssignmentQueue};
+use crate::assigned::Assigned;
+use crate::assignment::{Assignment, AssignmentQueue, ClusterContext};
 use crate::dispatch::{Dispatch, DispatchObserver};
 use crate::error::{ReconcileError, RetryClass};
 use crate::expectations::{Expectation, Expectations};
@@ -33,11 +34,12 @@ use crate::metrics::{ControllerMetrics, ReconcileResult};
 use crate::reconcile::Action;
 use crate::run::Run;
 use crate::spec::ControllerSpec;
+use crate::visit::{InClusterError, Visits};
 use queue::{Outcome, Popped};
 use upstream::{Services, UpstreamError};
 
 /// Reconciles of one controller that may run at once over all clusters. Waiting for a server costs
-/// memory only, so this is high: clusters that hang shall not use it up.
+/// memory only, so this is high: clusters that hang must not use it up.
 pub const MAX_RUNNING: usize = 4096;
 
 /// What the runs of one controller share.
@@ -54,10 +56,12 @@ pub(crate) struct Runner {
     pub(crate) services: Arc<Services>,
     /// What the reconciles wrote that the caches do not show yet.
     pub(crate) expectations: Expectations,
+    /// The controller's assignments, for reconciles that work in several clusters.
+    pub(crate) assigned: Arc<Assigned>,
 }
 
-/// A key that runs. Finishes it when dropped: whatever happens to its task, a drain never waits for
-/// a key that nobody runs.
+/// A key that runs. Dropping this finishes the key: whatever happens to its task, a drain never waits
+/// for a key that nothing runs.
 struct Running<'a> {
     queue: &'a AssignmentQueue,
     key: &'a ObjectKey,
@@ -99,7 +103,7 @@ impl Runner {
 
     /// One key from dispatch to finish.
     async fn one(self: Arc<Self>, popped: Popped<Arc<Assignment>>) {
-        let Popped { key, tenure: assignment, span: queued, .. } = popped;
+        let Popped { key, assignment, span: queued, .. } = popped;
         let mut run = Running { queue: &self.queue, key: &key, outcome: Outcome::Failed };
         if !self.caught_up(&key, &assignment).await {
             run.outcome = Outcome::Refused;
@@ -129,8 +133,8 @@ impl Runner {
         self.observer.finished(&dispatch);
     }
 
-    /// Waits until the cache shows what the last reconcile of the key wrote, within bounds. Gives
-    /// whether the shard is still ours to begin anything in.
+    /// Waits until the cache shows what the last reconcile of the key wrote, within bounds. Returns
+    /// whether the shard is still ours.
     async fn caught_up(&self, key: &ObjectKey, assignment: &Assignment) -> bool {
         let expected = self.expectations.take(key);
         if expected.is_empty() {
@@ -177,22 +181,42 @@ impl Runner {
         let _busy = meter.begin(&*self.clock);
         let (ownership, clock) = (Arc::clone(&self.ownership), Arc::clone(&self.clock));
         let fence = Fence::new(ownership, clock, self.fence_rejected.clone());
+        let visits = self.visits(dispatch, context, &fence);
         let run = Run::new(
             dispatch.clone(),
             context,
             Arc::clone(&self.clock),
             fence.clone(),
             Arc::clone(&self.services),
+            visits.clone(),
         );
         let started = self.clock.now();
         let ended = self.guarded(run, cancel).await;
+        let mut elsewhere = Vec::new();
+        if let Some(visits) = visits {
+            elsewhere = visits.settle(|| self.clock.now()).await;
+        }
         fence.settle().await;
         let now = self.clock.now();
         let written = fence.take_written();
         let unseen =
             written.into_iter().flat_map(|one| Expectation::of(one, &context.informers, now));
-        self.expectations.expect(&dispatch.key, unseen.collect(), now);
+        self.expectations.expect(&dispatch.key, unseen.chain(elsewhere).collect(), now);
         self.outcome(dispatch, ended, self.clock.now().since(started))
+    }
+
+    /// The way to other clusters, if the controller may go there.
+    fn visits(
+        &self,
+        dispatch: &Dispatch,
+        context: &Arc<ClusterContext>,
+        fence: &Fence,
+    ) -> Option<Arc<Visits>> {
+        if self.spec.group_scope != GroupScope::Fleet {
+            return None;
+        }
+        let origin = (dispatch.clone(), Arc::clone(context), fence.clone());
+        Some(Arc::new(Visits::new(origin, Arc::clone(&self.assigned), Arc::clone(&self.queue))))
     }
 
     /// Runs the user's code so that nothing it does escapes.
@@ -211,12 +235,13 @@ impl Runner {
         }
     }
 
-    /// Counts and logs how a reconcile ended, and says what the queue shall do.
+    /// Counts and logs how a reconcile ended. Returns what the queue does next.
     fn outcome(&self, dispatch: &Dispatch, ended: Ended, took: Duration) -> Outcome {
         let (result, outcome) = match ended {
             Ended::Ok(Action::Done) => (ReconcileResult::Success, Outcome::Done),
             Ended::Ok(Action::RequeueAfter(delay)) => {
-                (ReconcileResult::RequeueAfter, Outcome::After(delay))
+                let priority = self.spec.requeue_priority;
+                (ReconcileResult::RequeueAfter, Outcome::Requeue { after: delay, priority })
             }
             Ended::Failed(error) => self.failed(&error),
             Ended::Panicked(panic) => {
@@ -246,6 +271,7 @@ impl Runner {
 
     fn failed(&self, error: &ReconcileError) -> (ReconcileResult, Outcome) {
         let text = model::error::chain(error);
+        let retry = error.retry_delay().map_or(Outcome::Failed, Outcome::RetryAfter);
         match error.class() {
             RetryClass::Transient => {
                 if let Some(held) = UpstreamError::among(error) {
@@ -253,8 +279,12 @@ impl Runner {
                     tracing::debug!(error = text, "reconcile held back");
                     return (ReconcileResult::RequeueAfter, Outcome::Held(held.again_in()));
                 }
+                if InClusterError::is_passing(error) {
+                    tracing::debug!(error = text, "reconcile waits for another cluster, retrying");
+                    return (ReconcileResult::Requeue, Outcome::Failed);
+                }
                 tracing::warn!(error = text, "reconcile failed, retrying");
-                (ReconcileResult::Error, Outcome::Failed)
+                (ReconcileResult::Error, retry)
             }
             RetryClass::Terminal => {
                 self.metrics.terminal_errors.inc();
@@ -263,7 +293,7 @@ impl Runner {
             }
             RetryClass::Conflict => {
                 tracing::debug!(error = text, "reconcile met a conflict, retrying");
-                (ReconcileResult::Requeue, Outcome::Failed)
+                (ReconcileResult::Requeue, retry)
             }
         }
     }

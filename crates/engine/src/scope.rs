@@ -1,6 +1,6 @@
-//! Which objects of a kind are watched.
+//! Which objects of a kind are watched, and how much of each.
 
-use model::Selector;
+use model::{AnyObject, Selector};
 
 /// Which objects of a kind are watched. Sent to the server, so that others are neither transferred
 /// nor cached.
@@ -12,4 +12,21 @@ pub struct Scope {
     pub labels: Selector,
     /// Only objects with these fields, in the server's syntax, as in `spec.nodeName=a`. Empty: all.
     pub fields: String,
+}
+
+/// How much of each object is watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Form {
+    /// The whole object.
+    #[default]
+    Whole,
+    /// Its metadata. The server is asked for nothing else.
+    Metadata,
+}
+
+impl Form {
+    /// What a reader of this type needs: the metadata for `PartialObjectMeta`, else the whole object.
+    pub fn of<K: AnyObject>() -> Self {
+        if K::metadata_api() { Self::Metadata } else { Self::Whole }
+    }
 }

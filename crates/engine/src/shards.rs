@@ -12,8 +12,8 @@
 //! - A shard is opened only while it is held `Active`, at the epoch it was started with.
 //! - A shard that is lost, changes its epoch or member, or whose cluster goes or changes, is stopped
 //!   before anything else is done for it.
-//! - A drain is begun for every draining shard, even if nothing of it was ever started: whoever
-//!   waits for the acknowledgement gets it.
+//! - A drain begins for every draining shard, even if nothing of it was ever started, so that the
+//!   acknowledgement always comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,8 +62,8 @@ impl Phase {
 }
 
 impl Shards {
-    /// The steps from how things are to how they should be, stops first. The state is as after
-    /// them.
+    /// The steps from the present state to the wanted one, stops first. Afterwards the state is the
+    /// wanted one.
     pub(crate) fn plan(
         &mut self,
         owned: &OwnedShards,
@@ -131,7 +131,7 @@ impl Shards {
     }
 }
 
-/// Whether what runs can become what is wanted without being stopped in between.
+/// Whether a running shard can become the wanted one without a stop in between.
 fn continues(running: &Running, wanted: &Running) -> bool {
     let same_assignment = running.epoch == wanted.epoch && running.member == wanted.member;
     // A drain goes on even if its cluster goes meanwhile: what runs must still be waited for.

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::assignment::AssignmentQueue;
 use crate::informer::{Condition, Informer, InformerState, InformerStatus};
+use crate::sources::{AbsentSource, Sources};
 use queue::QueueStatus;
 use upstream::{Gate, Gates, UpstreamStatus};
 
@@ -21,7 +22,8 @@ pub struct Readiness {
     pub ready: bool,
     /// What is waited for: informers that have yet to sync.
     pub waiting: Vec<String>,
-    /// Informers that have not synced because their cluster refuses or does not answer.
+    /// Informers that have not synced because their cluster refuses or does not answer. What every
+    /// controller does without is left out.
     pub failing: Vec<String>,
 }
 
@@ -33,6 +35,7 @@ pub(crate) struct Board {
     queues: Vec<Arc<AssignmentQueue>>,
     informers: Mutex<Vec<Weak<Informer>>>,
     gates: Gates,
+    sources: Sources,
     /// Whether the first look at shards and clusters has been acted on.
     running: AtomicBool,
 }
@@ -42,9 +45,10 @@ impl Board {
         clock: Arc<dyn Clock>,
         queues: Vec<Arc<AssignmentQueue>>,
         gates: Gates,
+        sources: Sources,
     ) -> Self {
         let (informers, running) = (Mutex::default(), AtomicBool::new(false));
-        Self { clock, queues, informers, gates, running }
+        Self { clock, queues, informers, gates, sources, running }
     }
 
     pub(crate) fn set_running(&self, running: bool) {
@@ -83,15 +87,23 @@ impl Board {
         self.gates.all()
     }
 
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
     fn readiness(&self) -> Readiness {
+        let dispensable = self.sources.dispensable();
         let left_alone: BTreeMap<_, _> = self.gates.left_alone(self.now()).collect();
         let (mut waiting, mut failing) = (Vec::new(), Vec::new());
         for state in self.informers() {
             let Condition { synced, error, .. } = state.condition();
-            let name = format!("{}/{}", state.target.cluster, state.target.kind);
+            let mut name = format!("{}/{}", state.target.cluster, state.target.kind);
+            if let Some(namespace) = &state.target.scope.namespace {
+                name += &format!(" in {namespace}");
+            }
             // One that waits for its first turn has not failed itself.
             match error.or_else(|| left_alone.get(&state.target.cluster).map(ToString::to_string)) {
-                _ if synced => {}
+                _ if synced || dispensable.contains(&state.target) => {}
                 Some(error) => failing.push(format!("{name}: {error}")),
                 None => waiting.push(name),
             }
@@ -120,6 +132,11 @@ impl EngineStatus {
     pub fn upstreams(&self) -> Vec<UpstreamStatus> {
         let now = self.0.now();
         self.0.gates().into_iter().map(|(cluster, gate)| gate.status(cluster, now)).collect()
+    }
+
+    /// What controllers watch and clusters do not have, or do not let be watched.
+    pub fn absent(&self) -> Vec<AbsentSource> {
+        self.0.sources().absent()
     }
 
     /// Every running informer, ordered by cluster and kind.

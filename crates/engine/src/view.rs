@@ -1,46 +1,189 @@
 //! Reading the caches of one controller in one cluster.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use cache::{DecodeError, Entry, NoIndex, Store};
-use model::{Kind, Object, Selector};
+use model::{AnyObject, ClusterName, Kind, Object, Selector};
 
-/// A kind was asked for that the controller does not watch.
+use crate::informer::{Absence, InformerState};
+use crate::scope::Form;
+use crate::spec::Source;
+
+/// What was asked for is not in the cache.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("read {0} from the cache: the controller neither reconciles, owns nor watches it")]
-pub struct NotWatched(pub Kind);
+pub enum NotWatched {
+    /// The controller does not watch the kind.
+    #[error("read {0} from the cache: the controller neither reconciles, owns nor watches it")]
+    Kind(Kind),
+    /// Of the kind's objects, the controller watches only the metadata.
+    #[error(
+        "read {0} from the cache: the controller watches only its metadata, read it as \
+         PartialObjectMeta"
+    )]
+    Whole(Kind),
+}
+
+/// What a reader asks for: a kind, and how much of its objects.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    kind: &'a Kind,
+    form: Form,
+}
+
+impl<'a> Wanted<'a> {
+    /// What a reader of this type needs of a kind.
+    pub fn by<K: AnyObject>(kind: &'a Kind) -> Self {
+        Self { kind, form: Form::of::<K>() }
+    }
+
+    /// The metadata of a kind's objects.
+    pub fn metadata(kind: &'a Kind) -> Self {
+        Self { kind, form: Form::Metadata }
+    }
+}
+
+/// Whole objects.
+impl<'a> From<&'a Kind> for Wanted<'a> {
+    fn from(kind: &'a Kind) -> Self {
+        Self { kind, form: Form::Whole }
+    }
+}
+
+/// The caches of one controller in each cluster that it has shards of here.
+pub trait FleetCaches: Send + Sync {
+    /// The clusters, in order of their names.
+    fn clusters(&self) -> Vec<ClusterName>;
+
+    /// The caches in one of them.
+    fn caches(&self, cluster: &ClusterName) -> Option<Arc<CacheView>>;
+}
+
+/// What a mapping across clusters may look at.
+#[derive(Clone, Copy)]
+pub struct FleetView<'a> {
+    cluster: &'a ClusterName,
+    caches: &'a dyn FleetCaches,
+}
 
 /// The stores of every kind one controller watches in one cluster.
 #[derive(Debug, Default)]
 pub struct CacheView {
-    stores: Vec<(Kind, Store)>,
+    sources: Vec<Cached>,
+}
+
+/// One source of a controller.
+#[derive(Debug)]
+pub(crate) struct Cached {
+    pub(crate) kind: Kind,
+    form: Form,
+    pub(crate) optional: bool,
+    store: Store,
+    /// Who fills the store.
+    pub(crate) informer: Option<Arc<InformerState>>,
+}
+
+impl Cached {
+    /// Whether objects of a namespace can be in it.
+    fn may_hold(&self, namespace: Option<&str>) -> bool {
+        let only = self.informer.as_ref().and_then(|one| one.target.scope.namespace.as_deref());
+        only.is_none() || namespace.is_none() || only == namespace
+    }
+
+    /// Why the kind is not there, as far as is known.
+    pub(crate) fn absence(&self) -> Option<Absence> {
+        self.informer.as_ref()?.absence()
+    }
+
+    /// Whether it holds all that it is to hold, and follows it.
+    pub(crate) fn is_available(&self) -> bool {
+        self.informer.as_ref().is_none_or(|informer| informer.is_available())
+    }
 }
 
 impl CacheView {
-    /// A view of these stores.
+    /// A view of these stores, of whole objects.
     pub fn new(stores: Vec<(Kind, Store)>) -> Self {
-        Self { stores }
+        let cached = |(kind, store)| Cached {
+            kind,
+            form: Form::Whole,
+            optional: false,
+            store,
+            informer: None,
+        };
+        Self { sources: stores.into_iter().map(cached).collect() }
     }
 
-    /// The stores that hold a kind; several if it is watched with several selectors.
-    fn of(&self, kind: &Kind) -> Result<impl Iterator<Item = &Store>, NotWatched> {
-        if !self.stores.iter().any(|(found, _)| found == kind) {
-            return Err(NotWatched(kind.clone()));
+    /// A view of what these informers hold for these sources.
+    pub(crate) fn of_sources<'a>(
+        sources: impl Iterator<Item = (&'a Source, &'a Arc<InformerState>)>,
+    ) -> Self {
+        let mut all: Vec<Cached> = Vec::new();
+        for (source, informer) in sources {
+            // Two sources of one kind and scope share an informer, whose store is read once.
+            let shares = |other: &&mut Cached| {
+                other.informer.as_ref().is_some_and(|other| Arc::ptr_eq(other, informer))
+            };
+            if let Some(known) = all.iter_mut().find(shares) {
+                known.optional &= source.optional;
+                continue;
+            }
+            all.push(Cached {
+                kind: source.kind.clone(),
+                form: source.form,
+                optional: source.optional,
+                store: informer.store.clone(),
+                informer: Some(Arc::clone(informer)),
+            });
         }
-        Ok(self.stores.iter().filter(move |(found, _)| found == kind).map(|(_, store)| store))
+        Self { sources: all }
+    }
+
+    pub(crate) fn sources(&self) -> &[Cached] {
+        &self.sources
+    }
+
+    /// The kinds in it.
+    pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
+        self.sources.iter().map(|source| &source.kind)
+    }
+
+    /// The sources of a kind; several if it is watched with several selectors or in several
+    /// namespaces.
+    fn of(&self, wanted: Wanted<'_>) -> Result<impl Iterator<Item = &Cached>, NotWatched> {
+        let Wanted { kind, form } = wanted;
+        let serves = move |source: &&Cached| source.kind == *kind && source.form <= form;
+        if !self.sources.iter().any(|source| serves(&source)) {
+            let known = self.kinds().any(|found| found == kind);
+            let reason = if known { NotWatched::Whole } else { NotWatched::Kind };
+            return Err(reason(kind.clone()));
+        }
+        Ok(self.sources.iter().filter(serves))
+    }
+
+    /// Whether the cluster has the kind and lets all of it be watched that the controller watches, as
+    /// far as is known. Where an optional source is not available, its objects are not there, or are
+    /// as they were when it was.
+    ///
+    /// # Errors
+    /// If the controller does not watch the kind.
+    pub fn is_available<'a>(&self, wanted: impl Into<Wanted<'a>>) -> Result<bool, NotWatched> {
+        Ok(self.of(wanted.into())?.all(Cached::is_available))
     }
 
     /// One object.
     ///
     /// # Errors
     /// If the controller does not watch the kind.
-    pub fn get(
+    pub fn get<'a>(
         &self,
-        kind: &Kind,
+        wanted: impl Into<Wanted<'a>>,
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<Arc<Entry>>, NotWatched> {
-        Ok(self.of(kind)?.find_map(|store| store.get(namespace, name)))
+        let mut found = self.of(wanted.into())?.filter(|source| source.may_hold(namespace));
+        Ok(found.find_map(|source| source.store.get(namespace, name)))
     }
 
     /// One object, decoded now or before.
@@ -53,7 +196,8 @@ impl CacheView {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Result<Option<Arc<K>>, DecodeError>, NotWatched> {
-        let found = self.of(kind)?.map(|store| store.get_decoded(namespace, name));
+        let found = self.of(Wanted::by::<K>(kind))?.filter(|source| source.may_hold(namespace));
+        let found = found.map(|source| source.store.get_decoded(namespace, name));
         Ok(found.filter_map(Result::transpose).next().transpose())
     }
 
@@ -61,36 +205,83 @@ impl CacheView {
     ///
     /// # Errors
     /// If the controller does not watch the kind.
-    pub fn list(
+    pub fn list<'a>(
         &self,
-        kind: &Kind,
+        wanted: impl Into<Wanted<'a>>,
         namespace: Option<&str>,
         selector: &Selector,
     ) -> Result<Vec<Arc<Entry>>, NotWatched> {
-        let stores = self.of(kind)?;
-        Ok(merge(stores.map(|store| store.list(namespace, selector))))
+        let found = self.of(wanted.into())?.filter(|source| source.may_hold(namespace));
+        Ok(merge(found.map(|source| source.store.list(namespace, selector))))
     }
 
     /// Objects whose controlling owner has this uid, ordered by namespace and name.
     ///
     /// # Errors
     /// If the controller does not watch the kind.
-    pub fn owned_by(&self, kind: &Kind, uid: &str) -> Result<Vec<Arc<Entry>>, NotWatched> {
-        Ok(merge(self.of(kind)?.map(|store| store.owned_by(uid))))
+    pub fn owned_by<'a>(
+        &self,
+        wanted: impl Into<Wanted<'a>>,
+        uid: &str,
+    ) -> Result<Vec<Arc<Entry>>, NotWatched> {
+        Ok(merge(self.of(wanted.into())?.map(|source| source.store.owned_by(uid))))
     }
 
     /// Objects that have a value in an index, ordered by namespace and name.
     ///
     /// # Errors
     /// If the controller does not watch the kind, or no such index was declared.
-    pub fn indexed(
+    pub fn indexed<'a>(
         &self,
-        kind: &Kind,
+        wanted: impl Into<Wanted<'a>>,
         index: &str,
         value: &str,
     ) -> Result<Result<Vec<Arc<Entry>>, NoIndex>, NotWatched> {
-        let lists = self.of(kind)?.map(|store| store.indexed(index, value));
-        Ok(lists.collect::<Result<Vec<_>, _>>().map(|lists| merge(lists.into_iter())))
+        let lists = self.of(wanted.into())?.map(|source| source.store.indexed(index, value));
+        // An index may be declared for the metadata alone, or for whole objects alone.
+        let (found, missing): (Vec<_>, Vec<_>) = lists.partition(Result::is_ok);
+        Ok(match missing.into_iter().find_map(Result::err).filter(|_| found.is_empty()) {
+            Some(missing) => Err(missing),
+            None => Ok(merge(found.into_iter().flatten())),
+        })
+    }
+}
+
+impl<'a> FleetView<'a> {
+    /// A view for an object of `cluster`.
+    pub fn new(cluster: &'a ClusterName, caches: &'a dyn FleetCaches) -> Self {
+        Self { cluster, caches }
+    }
+
+    /// The cluster that the mapped object lives in.
+    pub fn cluster(&self) -> &'a ClusterName {
+        self.cluster
+    }
+
+    /// The clusters that the controller has shards of here, in order of their names.
+    pub fn clusters(&self) -> Vec<ClusterName> {
+        self.caches.clusters()
+    }
+
+    /// The controller's caches in a cluster; `None` if it has no shard of it here.
+    pub fn caches(&self, cluster: &ClusterName) -> Option<Arc<CacheView>> {
+        self.caches.caches(cluster)
+    }
+}
+
+impl fmt::Debug for FleetView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FleetView").field("cluster", self.cluster).finish_non_exhaustive()
+    }
+}
+
+impl FleetCaches for BTreeMap<ClusterName, Arc<CacheView>> {
+    fn clusters(&self) -> Vec<ClusterName> {
+        self.keys().cloned().collect()
+    }
+
+    fn caches(&self, cluster: &ClusterName) -> Option<Arc<CacheView>> {
+        self.get(cluster).cloned()
     }
 }
 

@@ -12,12 +12,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 use k8s_openapi::api::core::v1::ConfigMap;
-use leasehold::config::Config;
-use leasehold::{Departure, Manager};
-use model::ObjectKey;
-use sdk::{Action, Context, Controller, ReconcileError, Reconciler};
+use leasehold::prelude::*;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 const NAME: &str = "slow";
 /// Where the ConfigMaps are that are reconciled.

@@ -1,13 +1,15 @@
 //! The system's clocks. Shell: the only place of the product that reads them.
 #![expect(clippy::disallowed_methods, reason = "this is the shell that reads the wall clock")]
 
+mod alarms;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
 use model::{Clock, Moment, Sleep};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::alarms::Sleeper;
+use self::alarms::Sleeper;
 
 /// How often the clock is looked at where the kernel has no timer for us.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -43,7 +45,7 @@ impl Clock for SystemClock {
 }
 
 /// Now, on `CLOCK_BOOTTIME`.
-pub(crate) fn boottime() -> Moment {
+fn boottime() -> Moment {
     let time = clock_gettime(ClockId::Boottime);
     // Neither is ever negative: the clock starts at zero when the machine does.
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();

@@ -1,8 +1,6 @@
-//! The CustomResourceDefinitions of the product, and their YAML.
+//! The CustomResourceDefinitions that a fleet needs.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-
-use crate::args::CrdSet;
 
 /// Every definition: those of the home cluster and those of the built-in controllers.
 pub fn crds() -> Vec<CustomResourceDefinition> {
@@ -11,46 +9,19 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     all
 }
 
-/// What the home cluster needs: ShardMap and Member.
+/// The definitions of the home cluster: ShardMap and Member.
 pub fn home_crds() -> Vec<CustomResourceDefinition> {
     sharding::api::crds()
 }
 
-/// What every workload cluster needs: the kinds of the built-in controllers.
+/// The definitions of every workload cluster: the kinds of the built-in controllers.
+#[cfg(feature = "builtin")]
 pub fn workload_crds() -> Vec<CustomResourceDefinition> {
     controllers::crds()
 }
 
-/// A stream of YAML documents, ready for `kubectl apply -f -`.
-pub fn yaml(set: CrdSet) -> Result<String, serde_saphyr::ser::Error> {
-    let crds = match set {
-        CrdSet::All => crds(),
-        CrdSet::Home => home_crds(),
-        CrdSet::Workload => workload_crds(),
-    };
-    let mut text = String::new();
-    for crd in &crds {
-        text.push_str("---\n");
-        text.push_str(&serde_saphyr::to_string(crd)?);
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
-    }
-    Ok(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_yaml_reads_back_as_the_same_definitions() {
-        let text = yaml(CrdSet::All).unwrap();
-        let back: Vec<CustomResourceDefinition> = serde_saphyr::from_multiple(&text).unwrap();
-        assert_eq!(back, crds());
-        let names: Vec<_> = back.iter().filter_map(|crd| crd.metadata.name.as_deref()).collect();
-        for name in ["shardmaps.leasehold.dev", "members.leasehold.dev", "tdsets.schedule.rs"] {
-            assert_eq!(names.iter().filter(|found| **found == name).count(), 1, "{names:?}");
-        }
-    }
+/// The definitions of every workload cluster: none, as this build has no built-in controllers.
+#[cfg(not(feature = "builtin"))]
+pub fn workload_crds() -> Vec<CustomResourceDefinition> {
+    Vec::new()
 }

@@ -45,7 +45,7 @@ pub enum Error {
     Admin(#[from] admin::Error),
     /// The journal cannot be written.
     #[error(transparent)]
-    Journal(#[from] crate::journal::Error),
+    Journal(#[from] crate::journal::JournalError),
     /// The threads that keep the member alive cannot be started.
     #[error("start the runtime of liveness")]
     Runtime(#[source] std::io::Error),

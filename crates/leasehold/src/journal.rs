@@ -39,7 +39,7 @@ pub struct Journal {
 /// The journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("open the journal {}: give journal a path in a folder this process may write to", path.display())]
-pub struct Error {
+pub struct JournalError {
     path: PathBuf,
     #[source]
     source: io::Error,
@@ -81,8 +81,8 @@ impl Journal {
     ///
     /// # Errors
     /// When the file cannot be opened, or its thread not be started.
-    pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, Error> {
-        let failed = |source| Error { path: path.to_owned(), source };
+    pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, JournalError> {
+        let failed = |source| JournalError { path: path.to_owned(), source };
         let file = OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
         let (queue, records) = sync_channel(QUEUE);
         let lost = Arc::new(AtomicU64::new(0));

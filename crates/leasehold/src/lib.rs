@@ -1,44 +1,56 @@
 //! Leasehold, the product: a multi-cluster sharded controller manager for Kubernetes.
 //!
-//! As a library, [`Manager`] runs controllers over the clusters of a [`config::Config`]; as a
-//! binary, the same manager runs the built-in ones. Who writes controllers needs [`Controller`],
-//! [`Reconciler`] and [`Context`], starts them with [`Local`] or [`Manager`], and tests them with
-//! [`testing`]; [`migrating`] says what becomes of what other libraries have.
+//! As a library, a [`Manager`] runs controllers over the clusters of a [`config::Config`]; as a
+//! binary, the same manager runs the built-in ones. [`prelude`] is the public face in one place: an
+//! author of controllers needs [`Controller`], [`Reconciler`] and [`Context`], starts them with a
+//! [`Manager`], or with [`Local`] while developing, and tests them with [`testing`].
+//! [`migrating`] maps what other libraries have to what is here.
 //!
-//! Inside, in data order: [`args`] is the command line as
-//! typed, [`config`] the file, validated; `assemble` puts the rooms together; `manager` runs
-//! them; [`run`], [`status`], [`drain`], [`simulate`], [`mod@crds`] and, with the feature `embedded`, `demo` and
-//! `apiserver_cmd` are the subcommands.
+//! # Features
+//! | feature | brings |
+//! |---|---|
+//! | none | [`Manager`], [`config`], [`journal`]: the library |
+//! | `local` | [`Local`]: a program of controllers in one line, on a cluster of a kubeconfig |
+//! | `embedded` | an API server in the process, for `Local` and for the command `apiserver` |
+//! | `testing` | [`testing`]: a cluster in the test's process |
+//! | `otlp` | traces to an OpenTelemetry collector |
+//! | `blogpost`, `configmonitor`, `restart-pods`, `sqs`, `tdset`, `tunnel` | a built-in controller each; `controllers` is all of them |
+//! | `cli` | the binary |
+//! | `demo` | the command `demo` |
+//!
+//! All are on by default; a dependency of a program of its own rather says
+//! `leasehold = { default-features = false }`, with `testing` among its dev-dependencies.
+//!
+//! # Inside
+//! In data order: [`config`] reads and validates the file; `assemble` puts the rooms together;
+//! `manager` runs them; `cli` holds the subcommands.
 //!
 //! # Invariants
 //! - Clusters, sharding and engine meet in `assemble` and nowhere else.
-//! - Only [`clock`] reads clocks and draws randomness; [`run`] alone handles signals.
+//! - Only [`clock`] reads clocks and draws randomness.
 
-mod alarms;
-#[cfg(feature = "embedded")]
-pub mod apiserver_cmd;
-pub mod args;
+#![deny(unreachable_pub)]
+
 mod assemble;
+mod builtin;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod crds;
-#[cfg(feature = "embedded")]
-pub mod demo;
-pub mod drain;
 mod error;
-mod home;
 mod inside;
-#[cfg(feature = "embedded")]
-mod install;
 pub mod journal;
-mod liveness;
 #[cfg(feature = "embedded")]
+mod kubeconfig_file;
+mod liveness;
+#[cfg(feature = "local")]
 pub mod local;
 mod manager;
-pub mod run;
-pub mod simulate;
-pub mod status;
-#[cfg(feature = "embedded")]
+pub mod prelude;
+#[cfg(feature = "local")]
+mod signals;
+#[cfg(feature = "testing")]
 pub mod testing;
 
 #[doc = include_str!("../MIGRATING.md")]
@@ -46,16 +58,6 @@ pub mod migrating {}
 
 pub use crate::crds::crds;
 pub use crate::error::Error;
-#[cfg(feature = "embedded")]
-pub use crate::install::InstallError;
-#[cfg(feature = "embedded")]
-pub use crate::local::Local;
-pub use crate::manager::Manager;
+pub use crate::prelude::*;
+#[cfg(feature = "builtin")]
 pub use controllers;
-pub use model::{ClusterName, ObjectKey};
-pub use sdk::{
-    Action, Context, Controller, ControllerSpec, Event, GroupScope, Index, Lifecycle, Lookup,
-    Object, OwnerError, ReconcileError, Reconciler, RetryClass, Scope, Selector, Transform,
-    condition, mapping, predicate, set_controller,
-};
-pub use sharding::Departure;

@@ -1,5 +1,5 @@
 //! A program of controllers on this machine, started in one line: on an embedded cluster that it
-//! brings along, or on any cluster of a kubeconfig.
+//! brings along (feature `embedded`), or on any cluster of a kubeconfig.
 //!
 //! For development: everything that the controllers need is installed first, and one replica runs.
 //! A program for production makes a [`Config`] and runs a [`Manager`].
@@ -9,27 +9,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use apiserver::Server;
 use clap::Parser;
-use clusters::Plugins;
+use clusters::{Plugins, install};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use sdk::ControllerSpec;
 use telemetry::LogConfig;
 use tokio_util::sync::CancellationToken;
 
-use crate::apiserver_cmd::{check_place, write_kubeconfig};
-use crate::args::duration;
 use crate::clock::SystemClock;
 use crate::config::{ClusterSources, Config, Home, KubeconfigSource};
 use crate::crds::home_crds;
-use crate::install;
+#[cfg(feature = "embedded")]
+use crate::kubeconfig_file::{check_place, write_kubeconfig};
 use crate::manager::Manager;
-use crate::run::{quiet, stop_on_signal};
+use crate::signals::stop_on_signal;
 
 /// What a program of [`Local`] takes on its command line.
 #[derive(Clone, Debug, Default, Parser)]
 #[command(about = "Run these controllers on an embedded cluster, or on one of a kubeconfig.")]
-pub struct Args {
+pub struct LocalArgs {
     /// Run on a cluster of this kubeconfig, and install there what the controllers need, instead of
     /// on an embedded one.
     #[arg(long, value_name = "FILE")]
@@ -68,7 +66,7 @@ pub struct Args {
 #[derive(Debug)]
 #[must_use = "nothing runs until `run`"]
 pub struct Local {
-    args: Args,
+    args: LocalArgs,
     crds: Vec<CustomResourceDefinition>,
     manifests: Vec<String>,
     controllers: Vec<ControllerSpec>,
@@ -77,11 +75,11 @@ pub struct Local {
 impl Local {
     /// Reads the process's command line. Where it is wrong, or asks for help, the process ends.
     pub fn from_args() -> Self {
-        Self::new(Args::parse())
+        Self::new(LocalArgs::parse())
     }
 
     /// What a command line would have said.
-    pub fn new(args: Args) -> Self {
+    pub fn new(args: LocalArgs) -> Self {
         Self { args, crds: Vec::new(), manifests: Vec::new(), controllers: Vec::new() }
     }
 
@@ -109,7 +107,7 @@ impl Local {
     /// If the cluster cannot be started or reached, something cannot be installed, or the manager
     /// fails.
     pub async fn run(self) -> anyhow::Result<()> {
-        let _telemetry = telemetry::init(&quiet(&LogConfig::default()), None)?;
+        let _telemetry = telemetry::init(&LogConfig::default(), None)?;
         let cluster = match &self.args.kubeconfig {
             Some(path) => Cluster::given(path.clone(), self.args.context.clone()),
             None => Cluster::embedded(&self.args.write_kubeconfig).await?,
@@ -149,24 +147,37 @@ impl Local {
 struct Cluster {
     kubeconfig: PathBuf,
     context: Option<String>,
-    embedded: Option<Server>,
+    #[cfg(feature = "embedded")]
+    server: Option<apiserver::Server>,
 }
 
 impl Cluster {
     fn given(kubeconfig: PathBuf, context: Option<String>) -> Self {
-        Self { kubeconfig, context, embedded: None }
+        Self {
+            kubeconfig,
+            context,
+            #[cfg(feature = "embedded")]
+            server: None,
+        }
     }
 
+    #[cfg(feature = "embedded")]
     async fn embedded(path: &Path) -> anyhow::Result<Self> {
         check_place(path)?;
-        let builder = Server::builder().name("local").workloads(true).garbage_collector(true);
+        let builder =
+            apiserver::Server::builder().name("local").workloads(true).garbage_collector(true);
         let server = builder.start().await?;
         write_kubeconfig(path, &server.kubeconfig())
             .with_context(|| format!("write {}", path.display()))?;
         println!("An embedded cluster is at {}:", server.url());
         println!("  kubectl --kubeconfig {} get all -A", path.display());
         println!("Ctrl-C ends it, and everything in it is gone.");
-        Ok(Self { kubeconfig: path.to_owned(), context: None, embedded: Some(server) })
+        Ok(Self { kubeconfig: path.to_owned(), context: None, server: Some(server) })
+    }
+
+    #[cfg(not(feature = "embedded"))]
+    async fn embedded(_: &Path) -> anyhow::Result<Self> {
+        anyhow::bail!("no cluster to run on: give --kubeconfig, or build with feature `embedded`")
     }
 
     fn config(&self, admin: Option<std::net::SocketAddr>) -> anyhow::Result<Config> {
@@ -187,7 +198,8 @@ impl Cluster {
     }
 
     async fn end(self) {
-        if let Some(server) = self.embedded {
+        #[cfg(feature = "embedded")]
+        if let Some(server) = self.server {
             server.shutdown().await;
             // Its token and certificates are worth nothing any more.
             let _ = std::fs::remove_file(&self.kubeconfig);
@@ -201,4 +213,11 @@ fn current_context(path: &Path) -> anyhow::Result<String> {
     kubeconfig.current_context.with_context(|| {
         format!("{} names no current context; give one with --context", path.display())
     })
+}
+
+/// Reads `40s`, `2m`, `1m30s`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: jiff::SignedDuration =
+        text.parse().map_err(|_| "write it like 40s, 2m or 1m30s".to_owned())?;
+    Duration::try_from(parsed).map_err(|_| "it must not be negative".to_owned())
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use admin::Admin;
 use model::Clock;
 use sdk::ControllerSpec;
-use sdk::DEFAULT_WORKERS;
 use sharding::{Departure, Sharding};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -15,6 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{error, info, warn};
 
 use crate::assemble::{Parts, assemble};
+use crate::builtin;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::error::Error;
@@ -83,8 +83,7 @@ impl Manager {
     /// controllers, all of them to choose from.
     pub fn builtin_controllers(mut self) -> Self {
         let listed = self.config.controllers.is_some();
-        let offered = controllers::BUILTINS.iter().filter(|builtin| listed || builtin.by_default);
-        self.controllers.extend(offered.flat_map(|builtin| (builtin.build)(DEFAULT_WORKERS)));
+        self.controllers.extend(builtin::specs(listed));
         self
     }
 

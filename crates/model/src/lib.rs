@@ -23,6 +23,7 @@ pub mod ownership;
 pub mod range;
 pub mod selector;
 pub mod shard;
+pub mod single;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod wire;
@@ -31,7 +32,7 @@ pub use clock::{Clock, ManualClock, Moment, Sleep};
 pub use cluster::{Cluster, ClusterSet, ClusterState};
 pub use group::{GroupScope, GroupTraits};
 pub use key::ObjectKey;
-pub use kind::{Kind, Object};
+pub use kind::{AnyObject, Kind, Object};
 pub use labels::ClusterLabels;
 pub use load::{Unmeasured, Work, Workload};
 pub use name::{ClusterName, ControllerName, GroupName, InvalidName, MemberId};

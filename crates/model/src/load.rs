@@ -26,7 +26,8 @@ pub trait Workload: Debug + Send + Sync + 'static {
     /// Every shard held now, and the work done for it.
     fn measure(&self) -> BTreeMap<ShardId, Work>;
 
-    /// The clusters that are left alone now because they fail, and how they do.
+    /// The clusters that are left alone now because they fail, and those that lack a kind which a
+    /// controller needs; with a text for people.
     fn failing(&self) -> BTreeMap<ClusterName, Arc<str>>;
 }
 

@@ -1,18 +1,16 @@
 //! Server-side apply, of objects and of their status. What would change nothing is not sent.
 
-use std::sync::Arc;
-
 use cache::{Entry, Uid};
 use kube::api::{Patch, PatchParams};
 use kube::core::Status;
-use model::{Kind, Object};
+use model::{AnyObject, Kind};
 use serde_json::Value;
 
 use crate::applied::Applied;
 use crate::context::Context;
-use crate::owner::{named, set_controller};
+use crate::owner::{control, named};
 use crate::remembered::Part;
-use crate::writes::{json, name, requests};
+use crate::writes::{json, name, of_kind, requests};
 use engine::ReconcileError;
 
 /// How an object or a status is applied: by force and for good, unless it says otherwise.
@@ -123,15 +121,15 @@ impl Context {
     ///
     /// # Errors
     /// What the server says; terminal if the object has no name.
-    pub async fn apply<K: Object>(&self, object: &K) -> Result<K, ReconcileError> {
+    pub async fn apply<K: AnyObject>(&self, object: &K) -> Result<K, ReconcileError> {
         self.apply_with(object, ApplyOptions::default()).await
     }
 
     /// [`Self::apply`], without force or without effect.
     ///
     /// ```no_run
-    /// # use leasehold_sdk::{ApplyConflict, ApplyOptions, Context, Object, ReconcileError};
-    /// # async fn reconcile<K: Object>(ctx: &Context, wanted: &K) -> Result<(), ReconcileError> {
+    /// # use leasehold_sdk::{AnyObject, ApplyConflict, ApplyOptions, Context, ReconcileError};
+    /// # async fn reconcile<K: AnyObject>(ctx: &Context, wanted: &K) -> Result<(), ReconcileError> {
     /// match ctx.apply_with(wanted, ApplyOptions::default().force(false)).await {
     ///     Ok(_) => {}
     ///     Err(error) => match ApplyConflict::among(&error) {
@@ -145,14 +143,15 @@ impl Context {
     /// # Errors
     /// As [`Self::apply`]; without force, a conflict with an [`ApplyConflict`] in its source chain if
     /// others own what it would change.
-    pub async fn apply_with<K: Object>(
+    pub async fn apply_with<K: AnyObject>(
         &self,
         object: &K,
         options: ApplyOptions,
     ) -> Result<K, ReconcileError> {
-        let applied = Applied::object(json(object)?, self.field_manager());
-        let answer = self.bring(object, &name(object)?, &applied, options).await;
-        answer.map_err(|error| refused(object, error))
+        let kind = self.kind_of(object)?;
+        let applied = Applied::object(json(&kind, object)?, self.field_manager());
+        let answer = self.bring(&kind, object, &name(&kind, object)?, &applied, options).await;
+        answer.map_err(|error| refused(&kind, object, error))
     }
 
     /// [`Self::apply`] for a child: `owner` becomes its controlling owner, so that it is deleted with
@@ -160,12 +159,13 @@ impl Context {
     ///
     /// # Errors
     /// As [`Self::apply`]; terminal if `owner` cannot own it.
-    pub async fn apply_child<O: Object, K: Object>(
+    pub async fn apply_child<O: AnyObject, K: AnyObject>(
         &self,
         owner: &O,
         mut child: K,
     ) -> Result<K, ReconcileError> {
-        set_controller(owner, &mut child).map_err(ReconcileError::terminal)?;
+        let (owner_kind, kind) = (self.kind_of(owner)?, self.kind_of(&child)?);
+        control((owner, &owner_kind), (&mut child, &kind)).map_err(ReconcileError::terminal)?;
         self.apply(&child).await
     }
 
@@ -195,7 +195,10 @@ impl Context {
     ///
     /// # Errors
     /// What the server says; terminal if the object has no name.
-    pub async fn apply_status<K: Object>(&self, object: &K) -> Result<Option<K>, ReconcileError> {
+    pub async fn apply_status<K: AnyObject>(
+        &self,
+        object: &K,
+    ) -> Result<Option<K>, ReconcileError> {
         self.apply_status_with(object, ApplyOptions::default()).await
     }
 
@@ -204,36 +207,39 @@ impl Context {
     /// # Errors
     /// As [`Self::apply_status`]; without force, a conflict with an [`ApplyConflict`] in its source
     /// chain if others own what it would change.
-    pub async fn apply_status_with<K: Object>(
+    pub async fn apply_status_with<K: AnyObject>(
         &self,
         object: &K,
         options: ApplyOptions,
     ) -> Result<Option<K>, ReconcileError> {
-        let applied = Applied::status(json(object)?);
-        match self.bring(object, &name(object)?, &applied, options).await {
+        let kind = self.kind_of(object)?;
+        let applied = Applied::status(json(&kind, object)?);
+        match self.bring(&kind, object, &name(&kind, object)?, &applied, options).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-            answer => answer.map(Some).map_err(|error| refused(object, error)),
+            answer => answer.map(Some).map_err(|error| refused(&kind, object, error)),
         }
     }
 
     /// Applies, unless the cache shows that it would change nothing.
-    async fn bring<K: Object>(
+    async fn bring<K: AnyObject>(
         &self,
+        kind: &Kind,
         object: &K,
         name: &str,
         applied: &Applied,
         options: ApplyOptions,
     ) -> Result<K, kube::Error> {
-        let (ApplyOptions { force, dry_run }, kind) = (options, Kind::of::<K>());
+        let ApplyOptions { force, dry_run } = options;
         if !dry_run
-            && let Some(entry) = self.cached(&kind, object.meta().namespace.as_deref(), name)
-            && let Some(found) = self.shown(applied, &entry)
+            && let Some(entry) = self.cached::<K>(kind, object.meta().namespace.as_deref(), name)
+            && self.shows(applied, &entry)
+            && let Some(found) = decoded(kind, &entry)
         {
             return Ok(found);
         }
         let field_manager = Some(self.field_manager().to_owned());
         let params = PatchParams { field_manager, force, dry_run, ..PatchParams::default() };
-        let (requests, patch) = (requests(&kind, object), Patch::Apply(applied.body()));
+        let (requests, patch) = (requests(kind, object), Patch::Apply(applied.body()));
         let answer: Value = self
             .send(match applied.part() {
                 Part::Status => requests.patch_subresource("status", name, &params, &patch),
@@ -246,18 +252,17 @@ impl Context {
         serde_json::from_value(answer).map_err(kube::Error::SerdeError)
     }
 
-    /// The object in the cache, if it shows that applying would change nothing.
-    fn shown<K: Object>(&self, applied: &Applied, entry: &Arc<Entry>) -> Option<K> {
+    /// Whether the object in the cache shows that applying would change nothing.
+    fn shows(&self, applied: &Applied, entry: &Entry) -> bool {
         let (remembered, header) = (self.remembered(), &entry.header);
         let known = remembered.get(self.cluster(), applied.part(), &header.uid);
         if known.as_ref().is_some_and(|known| applied.left_version(known, &header.resource_version))
         {
-            return entry.decode().ok();
+            return true;
         }
-        let found: Value = entry.decode_dynamic().ok()?;
-        let is_shown = applied.is_exactly(&found)
-            || known.is_some_and(|known| applied.left_content(&known, &found, remembered.hasher()));
-        is_shown.then(|| serde_json::from_value(found).ok()).flatten()
+        let Ok(found) = entry.decode_dynamic::<Value>() else { return false };
+        applied.is_exactly(&found)
+            || known.is_some_and(|known| applied.left_content(&known, &found, remembered.hasher()))
     }
 
     /// Keeps what an apply left.
@@ -271,10 +276,20 @@ impl Context {
     }
 }
 
+/// An object of the cache as it is read and written; nothing if it does not fit the type.
+fn decoded<K: AnyObject>(kind: &Kind, entry: &Entry) -> Option<K> {
+    if K::metadata_api() {
+        return serde_json::from_value(of_kind::<K>(kind, entry.decode_dynamic().ok()?)).ok();
+    }
+    let mut found: K = entry.decode().ok()?;
+    found.set_kind(kind);
+    Some(found)
+}
+
 /// An apply that failed, as its reconcile fails.
-fn refused<K: Object>(object: &K, error: kube::Error) -> ReconcileError {
+fn refused<K: AnyObject>(kind: &Kind, object: &K, error: kube::Error) -> ReconcileError {
     let conflict = match &error {
-        kube::Error::Api(status) => ApplyConflict::read(|| named(object), status),
+        kube::Error::Api(status) => ApplyConflict::read(|| named(kind, object), status),
         _ => None,
     };
     conflict.map_or_else(|| error.into(), ReconcileError::conflict)

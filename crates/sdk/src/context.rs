@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use cache::Entry;
-use engine::{CacheView, External, FencedClient, ReconcileError, Run};
+use cache::{Entry, OWNERS};
+use engine::{CacheView, External, FencedClient, ReconcileError, Run, Wanted};
 use jiff::Timestamp;
 use model::{ClusterName, Epoch, Kind, Object, ObjectKey, Selector, ShardId};
 use serde::de::DeserializeOwned;
@@ -60,9 +60,9 @@ impl Context {
         &self.field_manager
     }
 
-    /// The cluster of the key.
+    /// The cluster that this context reads and writes: the key's, unless [`Self::in_cluster`] made it.
     pub fn cluster(&self) -> &ClusterName {
-        &self.key().cluster
+        &self.shard().cluster
     }
 
     /// The shard this reconcile runs under. With [`Self::epoch`], a token that external systems can
@@ -102,8 +102,8 @@ impl Context {
         Ok(self.caches().get_decoded(&Kind::of::<K>(), namespace, name)??)
     }
 
-    /// One object of kind `K`, read as another type: `PartialObjectMeta<K>` where only the metadata
-    /// is kept, `DynamicObject` or `serde_json::Value`, or a struct with the fields of interest.
+    /// One object of kind `K`, read as another type: `DynamicObject` or `serde_json::Value`, or a
+    /// struct with the fields of interest.
     ///
     /// # Errors
     /// Terminal, if the controller does not watch the kind or the object does not fit the type.
@@ -112,7 +112,7 @@ impl Context {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<T>, ReconcileError> {
-        let entry = self.caches().get(&Kind::of::<K>(), namespace, name)?;
+        let entry = self.caches().get(Wanted::by::<K>(&Kind::of::<K>()), namespace, name)?;
         Ok(entry.map(|entry| entry.decode_dynamic()).transpose()?)
     }
 
@@ -126,7 +126,8 @@ impl Context {
         namespace: Option<&str>,
         selector: &Selector,
     ) -> Result<Vec<Arc<K>>, ReconcileError> {
-        let entries = self.caches().list(&Kind::of::<K>(), namespace, selector)?;
+        let kind = Kind::of::<K>();
+        let entries = self.caches().list(Wanted::by::<K>(&kind), namespace, selector)?;
         decoded(&entries)
     }
 
@@ -139,7 +140,8 @@ impl Context {
         namespace: Option<&str>,
         selector: &Selector,
     ) -> Result<Vec<T>, ReconcileError> {
-        let entries = self.caches().list(&Kind::of::<K>(), namespace, selector)?;
+        let kind = Kind::of::<K>();
+        let entries = self.caches().list(Wanted::by::<K>(&kind), namespace, selector)?;
         entries.iter().map(|entry| Ok(entry.decode_dynamic()?)).collect()
     }
 
@@ -154,7 +156,8 @@ impl Context {
         index: &str,
         value: &str,
     ) -> Result<Vec<Arc<K>>, ReconcileError> {
-        let entries = self.caches().indexed(&Kind::of::<K>(), index, value)??;
+        let kind = Kind::of::<K>();
+        let entries = self.caches().indexed(Wanted::by::<K>(&kind), index, value)??;
         decoded(&entries)
     }
 
@@ -164,8 +167,27 @@ impl Context {
     /// # Errors
     /// Terminal, if the controller does not watch the kind or an object does not fit the type.
     pub fn owned_by<K: Object>(&self, uid: &str) -> Result<Vec<Arc<K>>, ReconcileError> {
-        let entries = self.caches().owned_by(&Kind::of::<K>(), uid)?;
+        let entries = self.caches().owned_by(Wanted::by::<K>(&Kind::of::<K>()), uid)?;
         decoded(&entries)
+    }
+
+    /// Objects from the shared cache that name an owner with this uid, whether it controls them or
+    /// not, ordered by namespace and name. Served from an index, which [`crate::Watch::every_owner`]
+    /// declares.
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind so, or an object does not fit the type.
+    pub fn dependents<K: Object>(&self, uid: &str) -> Result<Vec<Arc<K>>, ReconcileError> {
+        self.indexed(OWNERS, uid)
+    }
+
+    /// Whether the key's cluster has kind `K` and lets it be watched, as far as is known: see
+    /// [`crate::Watch::optional`].
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind.
+    pub fn available<K: Object>(&self) -> Result<bool, ReconcileError> {
+        Ok(self.caches().is_available(Wanted::by::<K>(&Kind::of::<K>()))?)
     }
 
     /// The way to a service outside of Kubernetes, by the service, such as `sqs`, by which metrics
@@ -179,6 +201,40 @@ impl Context {
         self.run.external(service, name, limits)
     }
 
+    /// This reconcile in another cluster: a context that reads the caches there, of the same kinds, and
+    /// whose client writes there. For controllers of scope [`crate::GroupScope::Fleet`], whose shards of all
+    /// clusters are on one replica.
+    ///
+    /// A write passes the gate of the other cluster, and is refused unless this replica still holds the
+    /// shards of both: the key's and the other cluster's. The next run of the key waits until the caches
+    /// there show what was written.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use leasehold_sdk::{Action, Context, ObjectKey, ReconcileError};
+    /// # async fn reconcile(ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+    /// let hub = ctx.in_cluster(&"hub".parse().map_err(ReconcileError::terminal)?)?;
+    /// if let Some(map) = hub.get::<ConfigMap>(key.namespace.as_deref(), &key.name)? {
+    ///     tracing::info!(cluster = %ctx.cluster(), data = ?map.data, "the hub has one");
+    /// }
+    /// # Ok(Action::Done) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`crate::InClusterError`]: terminal if the controller is not of scope `Fleet`, transient if the
+    /// cluster is not engaged, its shard is not held here, or its caches are not complete yet.
+    pub fn in_cluster(&self, cluster: &ClusterName) -> Result<Context, ReconcileError> {
+        let run = self.run.in_cluster(cluster)?;
+        Ok(Self::new(run, Arc::clone(&self.field_manager), Arc::clone(&self.kept)))
+    }
+
+    /// The clusters that [`Self::in_cluster`] may lead to, in order of their names, the key's included:
+    /// those whose shards this replica holds. One of them may still be refused, as long as its caches
+    /// are being filled.
+    pub fn clusters(&self) -> Vec<ClusterName> {
+        self.run.clusters()
+    }
+
     /// The wall clock's time.
     pub fn now(&self) -> Timestamp {
         self.run.clock().wall()
@@ -190,7 +246,7 @@ impl Context {
     pub async fn publish(&self, event: Event<'_>) {
         let dispatch = self.run.dispatch();
         let source = Source {
-            cluster: dispatch.key.cluster.as_str(),
+            cluster: self.cluster().as_str(),
             controller: &format!("leasehold.dev/{}", dispatch.controller),
             instance: dispatch.member.as_str(),
         };

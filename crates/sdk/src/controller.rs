@@ -1,23 +1,31 @@
 //! The controller builder: gives a [`ControllerSpec`], a controller with its types erased, ready for
 //! the engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cache::{Index, StoreOptions, Transform};
-use engine::{ControllerSpec, MAX_WORKERS, Mapping, Role, Scope, Source};
-use model::{ControllerName, GroupName, GroupScope, Kind, Object, Selector};
+use engine::{
+    ControllerSpec, Form, MAX_WORKERS, Mapping, Priority, RateLimiter, Role, Source, Trigger,
+    TriggerSources,
+};
+use kube::core::DynamicObject;
+use model::{AnyObject, ControllerName, GroupName, GroupScope, Kind, Object, Selector};
 
+use crate::across;
 use crate::lookup::Lookup;
 use crate::predicate;
 use crate::reconciler::{Erased, Reconciler};
+use crate::watch::Watch;
 
 /// Reconciles of one controller at once in one cluster, unless told otherwise.
 pub const DEFAULT_WORKERS: usize = 2;
 /// How long one reconcile may take, unless told otherwise.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+/// The shortest interval of a periodic resync.
+pub const MIN_RESYNC: Duration = Duration::from_secs(1);
 
 /// Builds a controller for one kind.
 ///
@@ -57,13 +65,18 @@ pub struct Controller<K> {
     part_of: Option<ControllerName>,
     field_manager: Arc<str>,
     group: Option<GroupName>,
-    group_scope: GroupScope,
-    namespace: Option<String>,
+    pub(crate) group_scope: GroupScope,
+    namespaces: BTreeSet<String>,
     workers: usize,
     timeout: Duration,
+    rate_limiter: RateLimiter,
+    requeue_priority: Priority,
+    resync_every: Option<Duration>,
     primary: Source,
-    others: Vec<Source>,
-    options: BTreeMap<Kind, StoreOptions>,
+    pub(crate) others: Vec<Source>,
+    options: BTreeMap<(Kind, Form), StoreOptions>,
+    pub(crate) triggers: Vec<Trigger>,
+    pub(crate) trigger_sources: TriggerSources,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -73,42 +86,63 @@ impl Controller<()> {
     /// # Panics
     /// If `name` is no valid [`ControllerName`]: names are written in the program.
     pub fn for_kind<K: Object>(name: &str) -> Controller<K> {
+        Self::for_watch(name, Watch::all())
+    }
+
+    /// A controller that reconciles objects of a kind that is known at run time: see
+    /// [`crate::Context::get_dynamic`], which has an example.
+    ///
+    /// # Panics
+    /// If `name` is no valid [`ControllerName`]: names are written in the program.
+    pub fn for_dynamic(name: &str, kind: Kind) -> Controller<DynamicObject> {
+        Self::for_watch(name, Watch::dynamic(kind))
+    }
+
+    /// [`Self::for_kind`], with more to say about how the kind is watched.
+    ///
+    /// # Panics
+    /// If `name` is no valid [`ControllerName`], or the watch follows owners: both are written in the
+    /// program.
+    pub fn for_watch<K: AnyObject>(name: &str, mut watch: Watch<K>) -> Controller<K> {
+        let options = BTreeMap::from([watch.declare(StoreOptions::default())]);
         Controller {
             name: name.parse().unwrap_or_else(|error| panic!("{error}")),
             part_of: None,
             field_manager: name.into(),
             group: None,
             group_scope: GroupScope::default(),
-            namespace: None,
+            namespaces: BTreeSet::new(),
             workers: DEFAULT_WORKERS,
             timeout: DEFAULT_TIMEOUT,
-            primary: Source {
-                kind: Kind::of::<K>(),
-                scope: Scope::default(),
-                role: Role::Primary,
-                predicates: Vec::new(),
-            },
+            rate_limiter: RateLimiter::default(),
+            requeue_priority: Priority::Resync,
+            resync_every: None,
+            primary: watch.source(Role::Primary),
             others: Vec::new(),
-            options: BTreeMap::new(),
+            options,
+            triggers: Vec::new(),
+            trigger_sources: TriggerSources::default(),
             kind: PhantomData,
         }
     }
 }
 
-impl<K: Object> Controller<K> {
+impl<K: AnyObject> Controller<K> {
     /// Watches `C` and reconciles the object that its controlling ownerReference names.
     ///
     /// Where a replica holds only a range of a cluster, it caches the children of the objects it
     /// reconciles and no others: neither other owners' children nor objects that nobody controls.
     /// [`Self::watches`] shows all.
     pub fn owns<C: Object>(self) -> Self {
-        self.owns_with::<C>(Scope::default())
+        self.owns_with(Watch::<C>::all())
     }
 
-    /// [`Self::owns`], restricted to some objects of `C`.
-    pub fn owns_with<C: Object>(mut self, scope: Scope) -> Self {
-        let role = Role::Owned { owner: self.primary.kind.clone() };
-        self.others.push(Source { kind: Kind::of::<C>(), scope, role, predicates: Vec::new() });
+    /// [`Self::owns`], with more to say about how `C` is watched: a [`Watch`], or the
+    /// [`engine::Scope`] that restricts it.
+    pub fn owns_with<C: AnyObject>(mut self, watch: impl Into<Watch<C>>) -> Self {
+        let watch = self.declared(watch.into());
+        let owner = self.primary.kind.clone();
+        self.others.push(watch.owned(owner));
         self
     }
 
@@ -123,30 +157,42 @@ impl<K: Object> Controller<K> {
         self,
         map: impl Fn(&C, &Lookup<'_>) -> Vec<(Option<String>, String)> + Send + Sync + 'static,
     ) -> Self {
-        self.watches_with::<C>(Scope::default(), map)
+        self.watches_with(Watch::<C>::all(), map)
     }
 
-    /// [`Self::watches`], restricted to some objects of `C`.
-    pub fn watches_with<C: Object>(
+    /// [`Self::watches`], with more to say about how `C` is watched: a [`Watch`], or the
+    /// [`engine::Scope`] that restricts it.
+    ///
+    /// # Panics
+    /// If the watch follows owners: it is written in the program.
+    pub fn watches_with<C: AnyObject>(
         mut self,
-        scope: Scope,
+        watch: impl Into<Watch<C>>,
         map: impl Fn(&C, &Lookup<'_>) -> Vec<(Option<String>, String)> + Send + Sync + 'static,
     ) -> Self {
+        let watch = self.declared(watch.into());
+        let (kind, _) = watch.key();
         let erased: Mapping = Arc::new(move |entry, view| match entry.decode::<C>() {
-            Ok(object) => map(&object, &Lookup::new(view)),
+            Ok(mut object) => {
+                object.set_kind(&kind);
+                map(&object, &Lookup::new(view))
+            }
             Err(error) => {
                 let error = model::error::chain(&error);
                 tracing::warn!(error, "an object that does not fit its type is mapped to nothing");
                 Vec::new()
             }
         });
-        self.others.push(Source {
-            kind: Kind::of::<C>(),
-            scope,
-            role: Role::Mapped(erased),
-            predicates: Vec::new(),
-        });
+        self.others.push(watch.source(Role::Mapped(erased)));
         self
+    }
+
+    /// Takes in what the caches are to keep for a watch.
+    pub(crate) fn declared<C: AnyObject>(&mut self, mut watch: Watch<C>) -> Watch<C> {
+        let present = self.options.remove(&watch.key()).unwrap_or_default();
+        let (key, options) = watch.declare(present);
+        self.options.insert(key, options);
+        watch
     }
 
     /// Keeps an index of the cached objects of kind `C`, read with [`crate::Context::indexed`]: `values`
@@ -164,14 +210,14 @@ impl<K: Object> Controller<K> {
     }
 
     /// Drops parts of the objects of kind `C` before they are cached. A part that another controller
-    /// of the same manager wants stays. With [`Transform::all_but_metadata`] read them as
-    /// `PartialObjectMeta`, through [`crate::Context::get_as`].
+    /// of the same manager wants stays. Where only the metadata is wanted there is
+    /// [`Watch::metadata_only`], which has it alone transferred.
     pub fn transform<C: Object>(self, transform: Transform) -> Self {
         self.options::<C>(|options| options.transform(transform))
     }
 
     fn options<C: Object>(mut self, change: impl FnOnce(StoreOptions) -> StoreOptions) -> Self {
-        let options = self.options.entry(Kind::of::<C>()).or_default();
+        let options = self.options.entry((Kind::of::<C>(), Form::of::<C>())).or_default();
         *options = change(std::mem::take(options));
         self
     }
@@ -188,9 +234,18 @@ impl<K: Object> Controller<K> {
         self
     }
 
-    /// Restricts everything this controller watches to one namespace.
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = Some(namespace.into());
+    /// Restricts everything this controller watches to one namespace: see [`Self::namespaces`].
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        self.namespaces([namespace])
+    }
+
+    /// Restricts everything this controller watches to these namespaces; to none if there are none.
+    /// Kinds without namespaces are watched as ever, and a [`Watch`] whose scope names a namespace
+    /// keeps to that.
+    ///
+    /// Each namespace is watched by itself, so rights in those namespaces are enough.
+    pub fn namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
+        self.namespaces = namespaces.into_iter().map(Into::into).collect();
         self
     }
 
@@ -223,6 +278,60 @@ impl<K: Object> Controller<K> {
     /// How long one reconcile may take before it is cancelled and retried.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// How long an object that failed waits before it is reconciled again. The default is
+    /// client-go's, with jitter; [`ReconcileError::retry_after`](crate::ReconcileError::retry_after)
+    /// takes its place for one retry.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use leasehold_sdk::{Action, Context, Controller, ObjectKey, ReconcileError, Reconciler};
+    /// use leasehold_sdk::{Priority, RateLimiter};
+    /// # struct Slow;
+    /// # impl Reconciler for Slow {
+    /// #     type Kind = ConfigMap;
+    /// #     async fn reconcile(&self, _: &Context, _: &ObjectKey) -> Result<Action, ReconcileError> {
+    /// #         Ok(Action::Done)
+    /// #     }
+    /// # }
+    ///
+    /// let spec = Controller::for_kind::<ConfigMap>("slow")
+    ///     .rate_limiter(RateLimiter::exponential(Duration::from_secs(1), Duration::from_secs(300)))
+    ///     .requeue_priority(Priority::Initial)
+    ///     .resync_every(Duration::from_secs(3600))
+    ///     .reconciler(Slow);
+    /// assert_eq!(spec.resync_every, Some(Duration::from_secs(3600)));
+    /// ```
+    pub fn rate_limiter(mut self, rate_limiter: RateLimiter) -> Self {
+        self.rate_limiter = rate_limiter;
+        self
+    }
+
+    /// The priority of the keys that changes of the reconciled kind add to the queue:
+    /// [`Priority::Change`] unless set. [`Watch::priority`] sets that of another source.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.primary.priority = priority;
+        self
+    }
+
+    /// The priority of objects that [`Action::RequeueAfter`](crate::Action::RequeueAfter) brings back:
+    /// [`Priority::Resync`] unless set.
+    pub fn requeue_priority(mut self, priority: Priority) -> Self {
+        self.requeue_priority = priority;
+        self
+    }
+
+    /// Reconciles every object again about this often, even if nothing changed; at least
+    /// [`MIN_RESYNC`]. Off unless set: with watches nothing is missed, so this is for what changes
+    /// outside of Kubernetes without a sign.
+    ///
+    /// Objects come at [`Priority::Resync`], spread evenly over the interval with some jitter, from
+    /// the cache: nothing is listed.
+    pub fn resync_every(mut self, interval: Duration) -> Self {
+        self.resync_every = Some(interval.max(MIN_RESYNC));
         self
     }
 
@@ -265,7 +374,8 @@ impl<K: Object> Controller<K> {
     /// How far its work may be divided; by object unless said otherwise: then a replica that holds
     /// some ranges of a cluster caches only those objects that it reconciles. A controller that looks at
     /// all objects of a cluster together needs [`GroupScope::Cluster`], one that looks at several
-    /// clusters together [`GroupScope::Fleet`].
+    /// clusters together [`GroupScope::Fleet`]: then one replica holds the shards of all clusters, and
+    /// [`crate::Context::in_cluster`] leads from one to another.
     pub fn group_scope(mut self, scope: GroupScope) -> Self {
         self.group_scope = scope;
         self
@@ -273,13 +383,9 @@ impl<K: Object> Controller<K> {
 
     /// Completes the controller with what it runs.
     pub fn reconciler<R: Reconciler<Kind = K>>(self, reconciler: R) -> ControllerSpec {
-        let mut sources = vec![self.primary];
-        sources.extend(self.others);
-        if let Some(namespace) = &self.namespace {
-            for source in sources.iter_mut().filter(|source| source.kind.namespaced) {
-                source.scope.namespace = Some(namespace.clone());
-            }
-        }
+        across::check(&self.name, self.group_scope, &self.others);
+        let sources = std::iter::once(self.primary).chain(self.others);
+        let sources = sources.flat_map(|source| in_namespaces(source, &self.namespaces)).collect();
         ControllerSpec {
             name: self.name,
             part_of: self.part_of,
@@ -287,6 +393,9 @@ impl<K: Object> Controller<K> {
             group_scope: self.group_scope,
             workers: self.workers,
             timeout: self.timeout,
+            rate_limiter: self.rate_limiter,
+            requeue_priority: self.requeue_priority,
+            resync_every: self.resync_every,
             sources,
             options: self.options,
             reconcile: Arc::new(Erased {
@@ -294,6 +403,22 @@ impl<K: Object> Controller<K> {
                 field_manager: self.field_manager,
                 kept: Arc::default(),
             }),
+            triggers: self.triggers,
+            trigger_sources: self.trigger_sources,
         }
     }
+}
+
+/// A source, once for each namespace that it is restricted to.
+fn in_namespaces(source: Source, namespaces: &BTreeSet<String>) -> Vec<Source> {
+    let named = source.scope.namespace.is_some();
+    if namespaces.is_empty() || named || !source.kind.namespaced {
+        return vec![source];
+    }
+    let within = |namespace: &String| {
+        let mut source = source.clone();
+        source.scope.namespace = Some(namespace.clone());
+        source
+    };
+    namespaces.iter().map(within).collect()
 }

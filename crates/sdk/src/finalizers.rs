@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use engine::{Action, ReconcileError};
 use kube::ResourceExt;
 use kube::api::Patch;
-use model::{Kind, Object};
+use model::AnyObject;
 use serde_json::json;
 
 use crate::context::Context;
@@ -38,10 +38,10 @@ impl Context {
     /// Gives what the one of them gave that ran.
     ///
     /// ```no_run
-    /// # use leasehold_sdk::{Action, Context, Object, ReconcileError};
+    /// # use leasehold_sdk::{Action, AnyObject, Context, ReconcileError};
     /// # async fn release_what_it_holds() -> Result<(), ReconcileError> { Ok(()) }
     /// # async fn keep_up<K>(ctx: &Context, object: &K) -> Result<(), ReconcileError> { Ok(()) }
-    /// # async fn reconcile<K: Object>(ctx: &Context, object: &K) -> Result<Action, ReconcileError> {
+    /// # async fn reconcile<K: AnyObject>(ctx: &Context, object: &K) -> Result<Action, ReconcileError> {
     /// ctx.finalize(
     ///     object,
     ///     "example.com/release",
@@ -69,7 +69,7 @@ impl Context {
         cleanup: impl FnOnce(&'a K) -> C,
     ) -> Result<Action, ReconcileError>
     where
-        K: Object,
+        K: AnyObject,
         A: Future<Output = Result<Action, ReconcileError>>,
         C: Future<Output = Result<Action, ReconcileError>>,
     {
@@ -90,10 +90,10 @@ impl Context {
     /// fit into closures there is [`Self::finalize`].
     ///
     /// ```no_run
-    /// # use leasehold_sdk::{Action, Context, Lifecycle, Object, ReconcileError};
+    /// # use leasehold_sdk::{Action, AnyObject, Context, Lifecycle, ReconcileError};
     /// # async fn release_what_it_holds() {}
     /// # async fn keep_up<K>(ctx: &Context, object: &K) -> Result<(), ReconcileError> { Ok(()) }
-    /// # async fn reconcile<K: Object>(ctx: &Context, object: &K) -> Result<Action, ReconcileError> {
+    /// # async fn reconcile<K: AnyObject>(ctx: &Context, object: &K) -> Result<Action, ReconcileError> {
     /// match ctx.finalizer(object, "example.com/release").await? {
     ///     Lifecycle::Live(object) => keep_up(ctx, &object).await?,
     ///     Lifecycle::Ending => {
@@ -108,7 +108,7 @@ impl Context {
     ///
     /// # Errors
     /// What the server says; a conflict if the object changed since it was read.
-    pub async fn finalizer<'a, K: Object>(
+    pub async fn finalizer<'a, K: AnyObject>(
         &self,
         object: &'a K,
         finalizer: &str,
@@ -132,7 +132,7 @@ impl Context {
     ///
     /// # Errors
     /// What the server says; a conflict if the object changed since it was read.
-    pub async fn remove_finalizer<K: Object>(
+    pub async fn remove_finalizer<K: AnyObject>(
         &self,
         object: &K,
         finalizer: &str,
@@ -146,17 +146,18 @@ impl Context {
     }
 
     /// The list as a whole, so it goes with the resourceVersion it was read at.
-    async fn set_finalizers<K: Object>(
+    async fn set_finalizers<K: AnyObject>(
         &self,
         object: &K,
         finalizers: &[String],
     ) -> Result<Option<K>, ReconcileError> {
+        let kind = self.kind_of(object)?;
         let Some(version) = object.resource_version() else {
-            return Err(Unwritable::Unread(named(object)).into());
+            return Err(Unwritable::Unread(named(&kind, object)).into());
         };
         let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
-        let (requests, patch) = (requests(&Kind::of::<K>(), object), Patch::Merge(patch));
-        let request = requests.patch(&name(object)?, &self.merging(), &patch);
+        let (name, params) = (name(&kind, object)?, self.merging());
+        let request = requests(&kind, object).patch(&name, &params, &Patch::Merge(patch));
         unless_gone(self.send(request).await)
     }
 }

@@ -13,11 +13,13 @@
 //! What runs a controller is the crate `engine`; whoever assembles a manager gives it the
 //! [`ControllerSpec`] that [`Controller::reconciler`] returns.
 
+mod across;
 mod applied;
 mod apply;
 pub mod condition;
 mod context;
 mod controller;
+mod dynamic;
 mod events;
 mod finalizers;
 mod lookup;
@@ -29,23 +31,27 @@ mod remembered;
 mod status;
 #[cfg(test)]
 mod tests;
+mod trigger;
+mod watch;
 mod writes;
 
+pub use across::{ClusterLookup, FleetLookup};
 pub use apply::{ApplyConflict, ApplyOptions, ConflictingField};
 pub use cache::{Index, Transform};
 pub use context::Context;
-pub use controller::{Controller, DEFAULT_TIMEOUT, DEFAULT_WORKERS};
+pub use controller::{Controller, DEFAULT_TIMEOUT, DEFAULT_WORKERS, MIN_RESYNC};
 pub use engine::{
-    Action, ControllerSpec, External, ExternalError, ExternalFailure, FencedError, ReconcileError,
-    RetryClass, Scope, Token, Verdict,
+    Action, ControllerSpec, External, ExternalError, ExternalFailure, FencedError, InClusterError,
+    Priority, RateLimiter, ReconcileError, RetryClass, Scope, Token, Trigger, Verdict,
 };
 pub use events::{Event, EventRecorder};
 pub use finalizers::Lifecycle;
 pub use lookup::Lookup;
 pub use model::{
-    Clock, ClusterName, ControllerName, Epoch, GroupName, GroupScope, Kind, Object, ObjectKey,
-    Selector, SelectorError, ShardId, error, uid_hash,
+    AnyObject, Clock, ClusterName, ControllerName, Epoch, GroupName, GroupScope, Kind, Object,
+    ObjectKey, Selector, SelectorError, ShardId, error, uid_hash,
 };
 pub use owner::{OwnerError, set_controller};
 pub use reconciler::Reconciler;
 pub use upstream::{ExternalLimits, Upstream, UpstreamError};
+pub use watch::Watch;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cache::{DecodeError, Entry};
-use engine::CacheView;
+use engine::{CacheView, Wanted};
 use model::{Kind, Object, Selector};
 
 /// What a mapping may look at: the cached objects of every kind its controller watches, in the
@@ -21,6 +21,10 @@ impl<'a> Lookup<'a> {
         Self { view }
     }
 
+    pub(crate) fn view(&self) -> &'a CacheView {
+        self.view
+    }
+
     /// One cached object; `None` too if its kind is not watched or it does not fit the type.
     pub fn get<K: Object>(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
         self.view.get_decoded(&Kind::of::<K>(), namespace, name).ok()?.inspect_err(unfit).ok()?
@@ -29,7 +33,7 @@ impl<'a> Lookup<'a> {
     /// Cached objects of a namespace (`None`: of all) that a selector selects, ordered by namespace
     /// and name. Those that do not fit the type are left out, with a warning in the log.
     pub fn list<K: Object>(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Arc<K>> {
-        match self.view.list(&Kind::of::<K>(), namespace, selector) {
+        match self.view.list(Wanted::by::<K>(&Kind::of::<K>()), namespace, selector) {
             Ok(entries) => decoded(&entries),
             Err(error) => refused(&error),
         }
@@ -38,7 +42,7 @@ impl<'a> Lookup<'a> {
     /// Cached objects that have a value in an index, ordered by namespace and name. Those that do
     /// not fit the type are left out, with a warning in the log.
     pub fn indexed<K: Object>(&self, index: &str, value: &str) -> Vec<Arc<K>> {
-        match self.view.indexed(&Kind::of::<K>(), index, value) {
+        match self.view.indexed(Wanted::by::<K>(&Kind::of::<K>()), index, value) {
             Ok(Ok(entries)) => decoded(&entries),
             Ok(Err(error)) => refused(&error),
             Err(error) => refused(&error),
@@ -46,7 +50,7 @@ impl<'a> Lookup<'a> {
     }
 }
 
-fn refused<K>(error: &dyn std::error::Error) -> Vec<Arc<K>> {
+pub(crate) fn refused<T>(error: &dyn std::error::Error) -> Vec<T> {
     tracing::warn!(%error, "a mapping looked at what its controller has not declared");
     Vec::new()
 }
@@ -56,6 +60,6 @@ fn decoded<K: Object>(entries: &[Arc<Entry>]) -> Vec<Arc<K>> {
     decoded.filter_map(|object| object.inspect_err(unfit).ok()).collect()
 }
 
-fn unfit(error: &DecodeError) {
+pub(crate) fn unfit(error: &DecodeError) {
     tracing::warn!(error = model::error::chain(error), "an object does not fit its type");
 }

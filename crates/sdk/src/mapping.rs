@@ -19,20 +19,20 @@
 
 use kube::ResourceExt;
 
+use crate::across::FleetLookup;
 use crate::lookup::Lookup;
-use model::Object;
-use model::Selector;
+use model::{AnyObject, ClusterName, Object, ObjectKey, Selector};
 
 /// A primary object: its namespace, if its kind has them, and name.
 pub type Name = (Option<String>, String);
 
 /// The primary object of the same namespace and name.
-pub fn namesake<C: Object>() -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
+pub fn namesake<C: AnyObject>() -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
     |object, _| vec![(object.namespace(), object.name_any())]
 }
 
 /// The primary object of the same namespace whose name a label has.
-pub fn named_by_label<C: Object>(
+pub fn named_by_label<C: AnyObject>(
     key: &str,
 ) -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
     let key = key.to_owned();
@@ -40,7 +40,7 @@ pub fn named_by_label<C: Object>(
 }
 
 /// The primary object of the same namespace whose name an annotation has.
-pub fn named_by_annotation<C: Object>(
+pub fn named_by_annotation<C: AnyObject>(
     key: &str,
 ) -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
     let key = key.to_owned();
@@ -49,7 +49,7 @@ pub fn named_by_annotation<C: Object>(
 
 /// Every primary object of kind `K` in the same namespace; all of the cluster, if the changed object
 /// has none.
-pub fn all_in_namespace<C: Object, K: Object>()
+pub fn all_in_namespace<C: AnyObject, K: Object>()
 -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
     |object, lookup| {
         let found = lookup.list::<K>(object.namespace().as_deref(), &Selector::all());
@@ -57,7 +57,35 @@ pub fn all_in_namespace<C: Object, K: Object>()
     }
 }
 
-fn named<C: Object>(object: &C, name: Option<&String>) -> Vec<Name> {
+/// For [`crate::Controller::watches_across`]: the primary objects of the same namespace and name in every
+/// other cluster, of what changes in cluster `from`. What changes elsewhere concerns nothing.
+pub fn namesakes_elsewhere<C: AnyObject>(
+    from: ClusterName,
+) -> impl Fn(&C, &FleetLookup<'_>) -> Vec<ObjectKey> + Send + Sync + 'static {
+    move |object, lookup| {
+        if *lookup.cluster() != from {
+            return Vec::new();
+        }
+        let elsewhere = lookup.clusters().into_iter().filter(|cluster| *cluster != from);
+        let (namespace, name) = (object.namespace(), object.name_any());
+        elsewhere.map(|cluster| ObjectKey::new(cluster, namespace.as_deref(), &name)).collect()
+    }
+}
+
+/// For [`crate::Controller::watches_across`]: the primary object of the same namespace and name in
+/// cluster `to`, of what changes in any other.
+pub fn namesake_in<C: AnyObject>(
+    to: ClusterName,
+) -> impl Fn(&C, &FleetLookup<'_>) -> Vec<ObjectKey> + Send + Sync + 'static {
+    move |object, lookup| {
+        if *lookup.cluster() == to {
+            return Vec::new();
+        }
+        vec![ObjectKey::new(to.clone(), object.namespace().as_deref(), &object.name_any())]
+    }
+}
+
+fn named<C: AnyObject>(object: &C, name: Option<&String>) -> Vec<Name> {
     name.map(|name| (object.namespace(), name.clone())).into_iter().collect()
 }
 

@@ -1,8 +1,8 @@
 //! Owner references: which object controls which.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
-
-use model::{Kind, Object};
+use model::{AnyObject, Kind, Object};
 
 /// An object that cannot be another's controlling owner.
 #[derive(Debug, thiserror::Error)]
@@ -37,31 +37,46 @@ pub enum OwnerError {
 /// # Errors
 /// If the owner cannot be one, or the child has another.
 pub fn set_controller<O: Object, C: Object>(owner: &O, child: &mut C) -> Result<(), OwnerError> {
-    let namespaced = Kind::of::<C>().namespaced;
-    if namespaced && child.meta().namespace.is_none() {
+    control((owner, &Kind::of::<O>()), (child, &Kind::of::<C>()))
+}
+
+/// [`set_controller`] for objects of these kinds.
+pub(crate) fn control<O: AnyObject, C: AnyObject>(
+    (owner, owner_kind): (&O, &Kind),
+    (child, child_kind): (&mut C, &Kind),
+) -> Result<(), OwnerError> {
+    if child_kind.namespaced && child.meta().namespace.is_none() {
         child.meta_mut().namespace = owner.namespace();
     }
-    let Some(reference) = owner.controller_owner_ref(&()).filter(|found| !found.uid.is_empty())
-    else {
-        return Err(OwnerError::NoUid { owner: named(owner) });
+    let Some(uid) = owner.uid().filter(|uid| !uid.is_empty()) else {
+        return Err(OwnerError::NoUid { owner: named(owner_kind, owner) });
     };
+    let child_named = || named(child_kind, child);
     if owner.namespace().is_some() && owner.namespace() != child.namespace() {
-        return Err(OwnerError::Elsewhere { owner: named(owner), child: named(child) });
+        let owner = named(owner_kind, owner);
+        return Err(OwnerError::Elsewhere { owner, child: child_named() });
+    }
+    let controls = |found: &&OwnerReference| found.controller == Some(true);
+    let mut controllers = child.owner_references().iter().filter(controls);
+    if let Some(other) = controllers.find(|found| found.uid != uid) {
+        let by = format!("{} {}", other.kind, other.name);
+        return Err(OwnerError::Taken { child: child_named(), by });
     }
     let references = child.owner_references_mut();
-    let mut controllers = references.iter().filter(|found| found.controller == Some(true));
-    if let Some(other) = controllers.find(|found| found.uid != reference.uid) {
-        let by = format!("{} {}", other.kind, other.name);
-        return Err(OwnerError::Taken { child: named(child), by });
-    }
-    references.retain(|found| found.uid != reference.uid);
-    references.push(reference);
+    references.retain(|found| found.uid != uid);
+    references.push(OwnerReference {
+        api_version: owner_kind.api_version(),
+        kind: owner_kind.kind.to_string(),
+        name: owner.name_any(),
+        uid,
+        controller: Some(true),
+        block_owner_deletion: None,
+    });
     Ok(())
 }
 
 /// An object as errors call it: `apps/Deployment web/cache`.
-pub(crate) fn named<K: Object>(object: &K) -> String {
-    let kind = Kind::of::<K>();
+pub(crate) fn named<K: AnyObject>(kind: &Kind, object: &K) -> String {
     match object.namespace() {
         Some(namespace) => format!("{kind} {namespace}/{}", object.name_any()),
         None => format!("{kind} {}", object.name_any()),

@@ -1,14 +1,38 @@
-//! Predicates for [`crate::Controller::predicate`]: which changes of an object are worth a
-//! reconcile.
+//! Predicates for [`crate::Controller::predicate`] and [`crate::Watch::predicate`]: which changes of
+//! an object are worth a reconcile.
 //!
 //! The ready-made ones hold for every object that is new, gone, being deleted or replaced by a
-//! namesake, so none of them swallows a deletion. All but [`annotations_changed`] are decided from
-//! the cache's headers, without decoding anything.
+//! namesake, so none of them swallows a deletion; [`and`], [`or`] and [`not`] of them do, too. Most are
+//! decided from the cache's headers, without decoding anything; [`annotations_changed`] and
+//! [`finalizers_changed`] read the metadata.
+//!
+//! ```
+//! # use leasehold_sdk::{Action, Context, Controller, ObjectKey, ReconcileError, Reconciler, Watch};
+//! # use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Secret}};
+//! # struct Roll;
+//! # impl Reconciler for Roll {
+//! #     type Kind = Deployment;
+//! #     async fn reconcile(&self, _: &Context, _: &ObjectKey) -> Result<Action, ReconcileError> {
+//! #         Ok(Action::Done)
+//! #     }
+//! # }
+//! use leasehold_sdk::predicate::{finalizers_changed, generation_changed, label_changed, not, or};
+//!
+//! let is_hidden = |_: Option<&Secret>, new: Option<&Secret>| {
+//!     new.is_some_and(|secret| secret.type_.as_deref() == Some("example.com/hidden"))
+//! };
+//! let spec = Controller::for_kind::<Deployment>("roll")
+//!     .predicate(or(generation_changed(), or(finalizers_changed(), label_changed("tier"))))
+//!     .owns_with(Watch::<Secret>::all().predicate(not(is_hidden)))
+//!     .reconciler(Roll);
+//! ```
 
-use std::marker::PhantomData;
+use std::collections::BTreeMap;
 
 use cache::{Entry, Header};
-use model::Object;
+use model::AnyObject;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 /// Says which changes count.
 ///
@@ -21,7 +45,7 @@ pub trait Predicate<K>: Send + Sync + 'static {
 
 impl<K, F> Predicate<K> for F
 where
-    K: Object,
+    K: AnyObject,
     F: Fn(Option<&K>, Option<&K>) -> bool + Send + Sync + 'static,
 {
     fn holds(&self, old: Option<&Entry>, new: Option<&Entry>) -> bool {
@@ -34,21 +58,33 @@ where
     }
 }
 
-/// A predicate on headers.
-struct OnHeaders<F>(F);
+/// A predicate on what the cache has.
+struct OnEntries<F>(F);
 
-impl<K: Object, F> Predicate<K> for OnHeaders<F>
+impl<K, F> Predicate<K> for OnEntries<F>
 where
-    F: Fn(&Header, &Header) -> bool + Send + Sync + 'static,
+    F: Fn(Option<&Entry>, Option<&Entry>) -> bool + Send + Sync + 'static,
 {
     fn holds(&self, old: Option<&Entry>, new: Option<&Entry>) -> bool {
-        match (old, new) {
-            (Some(old), Some(new)) => {
-                is_another(&old.header, &new.header) || (self.0)(&old.header, &new.header)
-            }
-            _ => true,
-        }
+        (self.0)(old, new)
     }
+}
+
+/// A predicate on changes of an object that was there before and lives on; for all others it holds.
+fn on_change<K: AnyObject>(
+    counts: impl Fn(&Entry, &Entry) -> bool + Send + Sync + 'static,
+) -> impl Predicate<K> {
+    OnEntries(move |old: Option<&Entry>, new: Option<&Entry>| match (old, new) {
+        (Some(old), Some(new)) => is_another(&old.header, &new.header) || counts(old, new),
+        _ => true,
+    })
+}
+
+/// A predicate on changes that the headers show.
+fn on_headers<K: AnyObject>(
+    counts: impl Fn(&Header, &Header) -> bool + Send + Sync + 'static,
+) -> impl Predicate<K> {
+    on_change(move |old, new| counts(&old.header, &new.header))
 }
 
 fn is_another(old: &Header, new: &Header) -> bool {
@@ -59,44 +95,75 @@ fn is_another(old: &Header, new: &Header) -> bool {
 /// everything but changes of status and metadata.
 ///
 /// For kinds without a generation (ConfigMaps, Secrets) it never sees a change: do not use it there.
-pub fn generation_changed<K: Object>() -> impl Predicate<K> {
-    OnHeaders(|old: &Header, new: &Header| old.generation != new.generation)
+pub fn generation_changed<K: AnyObject>() -> impl Predicate<K> {
+    on_headers(|old, new| old.generation != new.generation)
+}
+
+/// Holds when the object has another `metadata.resourceVersion`, as after every write of it.
+pub fn resource_version_changed<K: AnyObject>() -> impl Predicate<K> {
+    on_headers(|old, new| old.resource_version != new.resource_version)
 }
 
 /// Holds when the object has other labels.
-pub fn labels_changed<K: Object>() -> impl Predicate<K> {
-    OnHeaders(|old: &Header, new: &Header| old.labels != new.labels)
+pub fn labels_changed<K: AnyObject>() -> impl Predicate<K> {
+    on_headers(|old, new| old.labels != new.labels)
 }
 
 /// Holds when one label of the object has come, gone or got another value.
-pub fn label_changed<K: Object>(key: &str) -> impl Predicate<K> {
+pub fn label_changed<K: AnyObject>(key: &str) -> impl Predicate<K> {
     let key = key.to_owned();
-    OnHeaders(move |old: &Header, new: &Header| old.label(&key) != new.label(&key))
+    on_headers(move |old, new| old.label(&key) != new.label(&key))
 }
 
 /// Holds when the object has other annotations.
-pub fn annotations_changed<K: Object>() -> impl Predicate<K> {
-    let ends = OnHeaders(|_: &Header, _: &Header| false);
-    either(ends, |old: Option<&K>, new: Option<&K>| {
-        old.map(|old| &old.meta().annotations) != new.map(|new| &new.meta().annotations)
+pub fn annotations_changed<K: AnyObject>() -> impl Predicate<K> {
+    #[derive(Deserialize, PartialEq)]
+    struct Annotated {
+        annotations: Option<BTreeMap<String, String>>,
+    }
+    on_change(metadata_changed::<Annotated>)
+}
+
+/// Holds when the object has other finalizers, or the same in another order.
+pub fn finalizers_changed<K: AnyObject>() -> impl Predicate<K> {
+    #[derive(Deserialize, PartialEq)]
+    struct Finalized {
+        finalizers: Option<Vec<String>>,
+    }
+    on_change(metadata_changed::<Finalized>)
+}
+
+/// Whether a part of the metadata is another than before.
+fn metadata_changed<T: DeserializeOwned + PartialEq>(old: &Entry, new: &Entry) -> bool {
+    #[derive(Deserialize)]
+    struct Part<T> {
+        metadata: T,
+    }
+    match (old.decode_dynamic::<Part<T>>(), new.decode_dynamic::<Part<T>>()) {
+        (Ok(old), Ok(new)) => old.metadata != new.metadata,
+        // Let the reconcile say what is wrong with it.
+        _ => true,
+    }
+}
+
+/// Holds when both predicates do.
+pub fn and<K: AnyObject>(one: impl Predicate<K>, other: impl Predicate<K>) -> impl Predicate<K> {
+    OnEntries(move |old: Option<&Entry>, new: Option<&Entry>| {
+        one.holds(old, new) && other.holds(old, new)
     })
 }
 
 /// Holds when one of two predicates does.
-pub fn either<K: Object>(one: impl Predicate<K>, other: impl Predicate<K>) -> impl Predicate<K> {
-    Either { one, other, kind: PhantomData::<fn() -> K> }
+pub fn or<K: AnyObject>(one: impl Predicate<K>, other: impl Predicate<K>) -> impl Predicate<K> {
+    OnEntries(move |old: Option<&Entry>, new: Option<&Entry>| {
+        one.holds(old, new) || other.holds(old, new)
+    })
 }
 
-struct Either<A, B, K> {
-    one: A,
-    other: B,
-    kind: PhantomData<fn() -> K>,
-}
-
-impl<K: Object, A: Predicate<K>, B: Predicate<K>> Predicate<K> for Either<A, B, K> {
-    fn holds(&self, old: Option<&Entry>, new: Option<&Entry>) -> bool {
-        self.one.holds(old, new) || self.other.holds(old, new)
-    }
+/// Holds for the changes for which `predicate` does not; and for what is new, gone, being deleted or
+/// replaced, like all that are ready-made.
+pub fn not<K: AnyObject>(predicate: impl Predicate<K>) -> impl Predicate<K> {
+    on_change(move |old, new| !predicate.holds(Some(old), Some(new)))
 }
 
 #[cfg(test)]
@@ -112,6 +179,7 @@ mod tests {
             "metadata": {
                 "name": "a", "uid": "u", "resourceVersion": "1", "generation": 1,
                 "labels": {"app": "web", "tier": "front"}, "annotations": {"note": "x"},
+                "finalizers": ["example.com/a"],
             },
             "status": {"readyReplicas": 0},
         });
@@ -122,12 +190,14 @@ mod tests {
 
     type Change = fn(&mut Value);
 
-    const CHANGES: [(&str, Change); 7] = [
+    const CHANGES: [(&str, Change); 9] = [
+        ("version", |object| object["metadata"]["resourceVersion"] = "2".into()),
         ("status", |object| object["status"]["readyReplicas"] = 1.into()),
         ("spec", |object| object["metadata"]["generation"] = 2.into()),
         ("label app", |object| object["metadata"]["labels"]["app"] = "api".into()),
         ("label tier", |object| object["metadata"]["labels"]["tier"] = "back".into()),
         ("annotation", |object| object["metadata"]["annotations"]["note"] = "y".into()),
+        ("finalizer", |object| object["metadata"]["finalizers"] = json!(["example.com/b"])),
         ("deleting", |object| {
             object["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z".into()
         }),
@@ -150,9 +220,16 @@ mod tests {
             (Box::new(labels_changed()), vec!["label app", "label tier"]),
             (Box::new(label_changed("app")), vec!["label app"]),
             (Box::new(annotations_changed()), vec!["annotation"]),
+            (Box::new(resource_version_changed()), vec!["version"]),
+            (Box::new(finalizers_changed()), vec!["finalizer"]),
+            (Box::new(or(generation_changed(), label_changed("tier"))), vec!["spec", "label tier"]),
+            (Box::new(and(labels_changed(), not(label_changed("tier")))), vec!["label app"]),
             (
-                Box::new(either(generation_changed(), label_changed("tier"))),
-                vec!["spec", "label tier"],
+                Box::new(not(or(
+                    labels_changed(),
+                    or(generation_changed(), annotations_changed()),
+                ))),
+                vec!["version", "status", "finalizer"],
             ),
         ] {
             assert_eq!(seen(&*predicate), [sees, ends.to_vec()].concat());

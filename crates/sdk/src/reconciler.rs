@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::{Action, ReconcileError, Run};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use model::{Object, ObjectKey};
+use model::{AnyObject, ObjectKey};
 
 use crate::context::{Context, Kept};
 
@@ -14,8 +14,9 @@ use crate::context::{Context, Kept};
 /// Runs once per key at a time, on the one member that owns the key's shard. It must be idempotent:
 /// it runs again after failures, after handovers, and without cause.
 pub trait Reconciler: Send + Sync + 'static {
-    /// The kind whose keys are reconciled.
-    type Kind: Object;
+    /// The kind whose keys are reconciled: its Rust type, `PartialObjectMeta` of that where only the
+    /// metadata is watched, or `DynamicObject` for one that is known at run time.
+    type Kind: AnyObject;
 
     /// Reconciles one object. The object may be gone: then `ctx.get` gives `None`.
     ///

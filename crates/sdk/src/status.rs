@@ -8,7 +8,7 @@ use http::HeaderValue;
 use http::header::ACCEPT;
 use kube::ResourceExt;
 use kube::api::{Patch, PostParams};
-use model::{Kind, Object};
+use model::{AnyObject, Kind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -66,13 +66,16 @@ impl Context {
     ///
     /// # Errors
     /// What the server says; a conflict if the object changed since it was read.
-    pub async fn update_status<K: Object>(&self, object: &K) -> Result<Option<K>, ReconcileError> {
-        let json = json(object)?;
-        let name = name(object)?;
+    pub async fn update_status<K: AnyObject>(
+        &self,
+        object: &K,
+    ) -> Result<Option<K>, ReconcileError> {
+        let kind = self.kind_of(object)?;
+        let json = json(&kind, object)?;
+        let name = name(&kind, object)?;
         if object.resource_version().is_none() {
-            return Err(Unwritable::Unread(named(object)).into());
+            return Err(Unwritable::Unread(named(&kind, object)).into());
         }
-        let kind = Kind::of::<K>();
         if let Some(entry) = self.as_cached(&kind, object)
             && entry.decode_field("status")?.as_ref() == json.get("status")
         {
@@ -97,19 +100,19 @@ impl Context {
     ///
     /// # Errors
     /// What the server says; terminal if the object has no name.
-    pub async fn patch_status<K: Object>(
+    pub async fn patch_status<K: AnyObject>(
         &self,
         object: &K,
         status: impl Serialize,
     ) -> Result<bool, ReconcileError> {
-        let kind = Kind::of::<K>();
+        let kind = self.kind_of(object)?;
         let status = serde_json::to_value(status);
         let status = status.map_err(|error| Unwritable::Json(kind.clone(), error))?;
         let wish = Wish::of(&status, self.remembered().hasher());
         if self.has(&kind, object, &status, wish)? {
             return Ok(true);
         }
-        let (name, params) = (name(object)?, self.merging());
+        let (name, params) = (name(&kind, object)?, self.merging());
         let patch = Patch::Merge(StatusPatch { status });
         let request = requests(&kind, object).patch_subresource("status", &name, &params, &patch);
         let request = request.map(|mut request| {
@@ -125,7 +128,7 @@ impl Context {
 
     /// Whether the status of `object` is known to be as wished. It is read only where that cannot be
     /// told from what the last patch of these fields left: reading it costs more than the rest.
-    fn has<K: Object>(
+    fn has<K: AnyObject>(
         &self,
         kind: &Kind,
         object: &K,
@@ -146,7 +149,7 @@ impl Context {
         }
         let found = match self.as_cached(kind, object) {
             Some(entry) => entry.decode_field("status")?,
-            None => json(object)?.get_mut("status").map(Value::take),
+            None => json(kind, object)?.get_mut("status").map(Value::take),
         };
         let has = found.is_some_and(|found| has_merged(&found, status));
         if has {
@@ -156,7 +159,7 @@ impl Context {
     }
 
     /// Keeps that an object is as wished at a version.
-    fn fulfilled<K: Object>(&self, object: &K, wish: Wish, version: &str) {
+    fn fulfilled<K: AnyObject>(&self, object: &K, wish: Wish, version: &str) {
         let Some(uid) = object.meta().uid.as_deref().filter(|_| !version.is_empty()) else {
             return;
         };

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::context::Context;
 use cache::{Entry, ResourceVersion};
-use engine::ReconcileError;
-use model::{Kind, Object};
+use engine::{ReconcileError, Wanted};
+use model::{AnyObject, Kind};
 
 /// An object that cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +22,10 @@ pub(crate) enum Unwritable {
     Nameless(Kind),
     #[error("write {0} as JSON")]
     Json(Kind, #[source] serde_json::Error),
+    #[error("write an object that has neither apiVersion nor kind")]
+    Untyped,
+    #[error("write {api_version} {kind}: only a kind that the controller watches is known by name")]
+    Unknown { api_version: String, kind: String },
     #[error("write {0} without its resourceVersion: only an object that was read can be replaced")]
     Unread(String),
 }
@@ -38,10 +42,11 @@ impl Context {
     ///
     /// # Errors
     /// What the server says.
-    pub async fn delete<K: Object>(&self, object: &K) -> Result<(), ReconcileError> {
+    pub async fn delete<K: AnyObject>(&self, object: &K) -> Result<(), ReconcileError> {
         let pinned = Preconditions { uid: object.uid(), resource_version: None };
         let params = DeleteParams::background().preconditions(pinned);
-        let request = requests(&Kind::of::<K>(), object).delete(&name(object)?, &params);
+        let kind = self.kind_of(object)?;
+        let request = requests(&kind, object).delete(&name(&kind, object)?, &params);
         match self.send::<Value>(request).await {
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             answer => Ok(answer.map(drop)?),
@@ -61,33 +66,59 @@ impl Context {
     }
 
     /// What the cache has of an object; nothing if its kind is not watched.
-    pub(crate) fn cached(
+    pub(crate) fn cached<K: AnyObject>(
         &self,
         kind: &Kind,
         namespace: Option<&str>,
         name: &str,
     ) -> Option<Arc<Entry>> {
-        self.caches().get(kind, namespace, name).ok().flatten()
+        self.caches().get(Wanted::by::<K>(kind), namespace, name).ok().flatten()
     }
 
     /// [`Self::cached`], if it is the very version of the object that `object` was read at.
-    pub(crate) fn as_cached<K: Object>(&self, kind: &Kind, object: &K) -> Option<Arc<Entry>> {
+    pub(crate) fn as_cached<K: AnyObject>(&self, kind: &Kind, object: &K) -> Option<Arc<Entry>> {
         let (meta, version) = (object.meta(), object.meta().resource_version.as_deref()?);
-        let found = self.cached(kind, meta.namespace.as_deref(), meta.name.as_deref()?);
+        let found = self.cached::<K>(kind, meta.namespace.as_deref(), meta.name.as_deref()?);
         found.filter(|found| found.header.resource_version == ResourceVersion::new(version))
+    }
+
+    /// The kind of an object that is to be written.
+    pub(crate) fn kind_of<K: AnyObject>(&self, object: &K) -> Result<Kind, Unwritable> {
+        if let Some(kind) = K::static_kind() {
+            return Ok(kind);
+        }
+        let Some(types) = object.type_meta() else { return Err(Unwritable::Untyped) };
+        let known = self.caches().kinds().find(|kind| kind.type_meta() == *types);
+        known.cloned().ok_or_else(|| Unwritable::Unknown {
+            api_version: types.api_version.clone(),
+            kind: types.kind.clone(),
+        })
     }
 }
 
-pub(crate) fn json<K: Object>(object: &K) -> Result<Value, Unwritable> {
-    serde_json::to_value(object).map_err(|error| Unwritable::Json(Kind::of::<K>(), error))
+/// An object as it is read and written: metadata alone says that it is of another kind.
+pub(crate) fn of_kind<K: AnyObject>(kind: &Kind, mut object: Value) -> Value {
+    if K::metadata_api()
+        && let Some(fields) = object.as_object_mut()
+    {
+        fields.insert("apiVersion".to_owned(), kind.api_version().into());
+        fields.insert("kind".to_owned(), (*kind.kind).into());
+    }
+    object
 }
 
-pub(crate) fn name<K: Object>(object: &K) -> Result<String, Unwritable> {
-    object.meta().name.clone().ok_or_else(|| Unwritable::Nameless(Kind::of::<K>()))
+pub(crate) fn json<K: AnyObject>(kind: &Kind, object: &K) -> Result<Value, Unwritable> {
+    let json = serde_json::to_value(object);
+    let json = json.map_err(|error| Unwritable::Json(kind.clone(), error))?;
+    Ok(of_kind::<K>(kind, json))
+}
+
+pub(crate) fn name<K: AnyObject>(kind: &Kind, object: &K) -> Result<String, Unwritable> {
+    object.meta().name.clone().ok_or_else(|| Unwritable::Nameless(kind.clone()))
 }
 
 /// What makes requests for objects beside this one.
-pub(crate) fn requests<K: Object>(kind: &Kind, object: &K) -> Request {
+pub(crate) fn requests<K: AnyObject>(kind: &Kind, object: &K) -> Request {
     Request::new(kind.collection_path(object.meta().namespace.as_deref()))
 }
 

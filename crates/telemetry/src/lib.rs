@@ -20,29 +20,44 @@
 
 mod log;
 mod metrics;
+#[cfg(target_os = "linux")]
+mod process;
+#[cfg(feature = "otlp")]
 mod trace;
 
 use std::time::Duration;
 
-use opentelemetry_otlp::ExporterBuildError;
 use tracing::Dispatch;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
+#[cfg(feature = "otlp")]
+use tracing_subscriber::registry::LookupSpan;
 
 pub use crate::log::{LogConfig, LogFormat};
 pub use crate::metrics::{encode, registry};
-pub use crate::trace::OtlpConfig;
 
 /// How long the guard waits, when dropped, for the last spans to be taken by the collector.
 pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Where traces go.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OtlpConfig {
+    /// The collector's gRPC endpoint, `http://host:port`.
+    pub endpoint: String,
+    /// The share of new traces to keep, 0.0 to 1.0. A trace that came from elsewhere keeps its
+    /// caller's decision.
+    pub sample_ratio: f64,
+    /// What tells this process from its siblings (`service.instance.id`): the member's identity.
+    pub instance: String,
+}
 
 /// Why telemetry could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The log filter does not parse.
     #[error(
-        "parse log filter {filter:?}: write a level (error, warn, info, debug, trace) or directives like info,engine=debug"
+        "parse log filter {filter:?}: write a level (error, warn, info, debug, trace) or directives like info,leasehold_engine=debug"
     )]
     Filter {
         /// The filter as given.
@@ -51,7 +66,12 @@ pub enum Error {
         #[source]
         source: ParseError,
     },
+    /// Traces are to be exported, and this program cannot.
+    #[cfg(not(feature = "otlp"))]
+    #[error("export traces to {0:?}: this program was built without the feature `otlp`")]
+    Unsupported(String),
     /// The collector's address cannot be used.
+    #[cfg(feature = "otlp")]
     #[error(
         "use OTLP endpoint {endpoint:?}: write it http://host:port, the collector's gRPC port is usually 4317"
     )]
@@ -60,12 +80,14 @@ pub enum Error {
         endpoint: String,
         /// What is wrong with it, where the exporter says more.
         #[source]
-        source: Option<ExporterBuildError>,
+        source: Option<opentelemetry_otlp::ExporterBuildError>,
     },
     /// The sampling ratio is not one.
+    #[cfg(feature = "otlp")]
     #[error("use OTLP sample ratio {0}: it is a share of traces, from 0.0 to 1.0")]
     SampleRatio(f64),
     /// The threads that export traces could not be started.
+    #[cfg(feature = "otlp")]
     #[error("start the runtime that exports traces")]
     Runtime(#[source] std::io::Error),
     /// Another subscriber was installed before.
@@ -77,6 +99,7 @@ pub enum Error {
 #[derive(Debug)]
 #[must_use = "dropping the guard ends the export of traces"]
 pub struct Guard {
+    #[cfg(feature = "otlp")]
     exporter: Option<trace::Exporter>,
 }
 
@@ -86,11 +109,15 @@ impl Guard {
         self.stop(timeout);
     }
 
+    #[cfg(feature = "otlp")]
     fn stop(&mut self, timeout: Duration) {
         if let Some(exporter) = self.exporter.take() {
             exporter.shutdown(timeout);
         }
     }
+
+    #[cfg(not(feature = "otlp"))]
+    fn stop(&mut self, _: Duration) {}
 }
 
 impl Drop for Guard {
@@ -123,6 +150,15 @@ where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let logging = tracing_subscriber::registry().with(log::layer(log, writer)?);
+    export(logging, otlp)
+}
+
+/// Adds the export of traces, if it is wanted.
+#[cfg(feature = "otlp")]
+fn export<S>(logging: S, otlp: Option<&OtlpConfig>) -> Result<(Dispatch, Guard), Error>
+where
+    S: tracing::Subscriber + for<'s> LookupSpan<'s> + Send + Sync + 'static,
+{
     let exporter = otlp.map(trace::Exporter::start).transpose()?;
     // Not an optional layer: beside one, even an absent one, every span is made, wanted or not.
     let dispatch = match &exporter {
@@ -130,4 +166,16 @@ where
         None => Dispatch::new(logging),
     };
     Ok((dispatch, Guard { exporter }))
+}
+
+/// Refuses to export traces.
+#[cfg(not(feature = "otlp"))]
+fn export<S>(logging: S, otlp: Option<&OtlpConfig>) -> Result<(Dispatch, Guard), Error>
+where
+    S: tracing::Subscriber + Send + Sync + 'static,
+{
+    match otlp {
+        Some(otlp) => Err(Error::Unsupported(otlp.endpoint.clone())),
+        None => Ok((Dispatch::new(logging), Guard {})),
+    }
 }

@@ -27,6 +27,25 @@ use crate::Error;
 /// would name the same things itself.
 const TRACE_ONLY: &str = "otel.kind";
 
+/// Our crates, by the names of their folders. Targets of log lines are the crates' full names.
+const CRATES: [&str; 13] = [
+    "admin",
+    "apiserver",
+    "cache",
+    "clusters",
+    "controllers",
+    "demo",
+    "engine",
+    "model",
+    "queue",
+    "sdk",
+    "sharding",
+    "telemetry",
+    "upstream",
+];
+/// Crates that were parts of `engine` once: a filter for `engine` covers them too.
+const PARTS_OF_ENGINE: [&str; 4] = ["cache", "queue", "sdk", "upstream"];
+
 /// How a log line looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
@@ -42,7 +61,8 @@ pub enum LogFormat {
 pub struct LogConfig {
     /// How a line looks.
     pub format: LogFormat,
-    /// Which events pass: a level, or directives like `info,engine=debug`.
+    /// Which events pass: a level, or directives like `info,leasehold_engine=debug`. The short form,
+    /// `engine=debug`, is read as well.
     pub filter: String,
 }
 
@@ -60,7 +80,7 @@ pub(crate) fn layer<W>(
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let events = EnvFilter::try_new(&config.filter)
+    let events = EnvFilter::try_new(directives(&config.filter))
         .map_err(|source| Error::Filter { filter: config.filter.clone(), source })?;
     // Spans pass whatever the filter says of events: a warning keeps the fields of its reconcile.
     let spans = filter_fn(|metadata| metadata.is_span() && *metadata.level() <= Level::INFO);
@@ -74,6 +94,37 @@ where
             .with_filter(filter)
             .boxed(),
     })
+}
+
+/// A filter as it is applied: under the full names of our crates, and without what kube's client says
+/// of each connection and each failed request. That names no cluster, and whoever sent the request
+/// reports the failure. A filter that names `kube_client` has its way.
+fn directives(filter: &str) -> String {
+    let mut directives = full_names(filter);
+    if !filter.contains("kube_client") {
+        directives.push_str(",kube_client=error,kube_client::client::builder=off");
+    }
+    directives
+}
+
+/// A filter in which the short names of our crates have become full ones: `engine=debug` was right
+/// before the crates were named as on a registry.
+fn full_names(filter: &str) -> String {
+    filter.split(',').flat_map(full_name).collect::<Vec<_>>().join(",")
+}
+
+/// One directive, `target[span]=level`, under the full name of its target. A target ends at the
+/// first character that no crate's name has.
+fn full_name(directive: &str) -> Vec<String> {
+    let short = directive.trim_start();
+    let end = short.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(short.len());
+    let (target, rest) = short.split_at(end);
+    if !CRATES.contains(&target) {
+        return vec![directive.to_owned()];
+    }
+    let parts: &[&str] = if target == "engine" { &PARTS_OF_ENGINE } else { &[] };
+    let targets = std::iter::once(target).chain(parts.iter().copied());
+    targets.map(|target| format!("leasehold_{target}{rest}")).collect()
 }
 
 struct JsonLayer<W> {
@@ -259,6 +310,53 @@ mod tests {
             span.in_scope(|| info!("said"));
         });
         assert!(text.contains("said") && !text.contains("east/a"), "{text}");
+    }
+
+    #[test]
+    fn short_names_of_our_crates_are_read_as_full_ones() {
+        for (filter, expect) in [
+            ("info", "info"),
+            ("info,sharding=debug", "info,leasehold_sharding=debug"),
+            (
+                "leasehold_sharding=debug,kube_client=off",
+                "leasehold_sharding=debug,kube_client=off",
+            ),
+            ("admin", "leasehold_admin"),
+            ("clusters::registry=trace", "leasehold_clusters::registry=trace"),
+            ("controllers[reconcile]=warn", "leasehold_controllers[reconcile]=warn"),
+            ("engines=debug,my_engine=debug", "engines=debug,my_engine=debug"),
+            (
+                "engine=debug",
+                "leasehold_engine=debug,leasehold_cache=debug,leasehold_queue=debug,leasehold_sdk=debug,leasehold_upstream=debug",
+            ),
+        ] {
+            assert_eq!(full_names(filter), expect);
+        }
+    }
+
+    #[test]
+    fn the_old_form_of_a_filter_lets_the_same_lines_pass() {
+        for (filter, expect) in
+            [("warn,engine=debug", 2), ("warn,leasehold_engine=debug", 1), ("warn,engine=info", 0)]
+        {
+            let text = logged(LogFormat::Json, filter, || {
+                tracing::debug!(target: "leasehold_engine::dispatch", "one");
+                tracing::debug!(target: "leasehold_queue", "two");
+                tracing::debug!(target: "leasehold_sharding", "three");
+            });
+            assert_eq!(text.lines().count(), expect, "{filter}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_client_of_kube_is_quiet_unless_the_filter_names_it() {
+        for (filter, expect) in [("info", 1), ("info,kube_client=info", 2)] {
+            let text = logged(LogFormat::Json, filter, || {
+                warn!(target: "kube_client::client", "a request failed");
+                info!("said");
+            });
+            assert_eq!(text.lines().count(), expect, "{filter}: {text}");
+        }
     }
 
     #[test]

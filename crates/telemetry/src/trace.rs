@@ -21,7 +21,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::Error;
+use crate::{Error, OtlpConfig};
 
 /// Finished spans that wait for export. Beyond it spans are dropped, never their makers delayed.
 const QUEUE_SPANS: usize = 8192;
@@ -34,18 +34,6 @@ const BATCH_DELAY: Duration = Duration::from_secs(2);
 
 /// How long one export may take, retries included.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Where traces go.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OtlpConfig {
-    /// The collector's gRPC endpoint, `http://host:port`.
-    pub endpoint: String,
-    /// The share of new traces to keep, 0.0 to 1.0. A trace that came from elsewhere keeps its
-    /// caller's decision.
-    pub sample_ratio: f64,
-    /// What tells this process from its siblings (`service.instance.id`): the member's identity.
-    pub instance: String,
-}
 
 /// A running exporter.
 #[derive(Debug)]

@@ -172,7 +172,7 @@ async fn interrupted(deleted: bool) -> (TestEnv, String) {
 
     edit(&env, "changed").await;
     let maps: Api<ConfigMap> = env.api(NAMESPACE);
-    let hash = controllers::configmonitor::content::hash(&maps.get(CONFIG_MAP).await.unwrap());
+    let hash = controllers::restarts::content::hash(&maps.get(CONFIG_MAP).await.unwrap());
     let pending = json!({"hash": hash, "pods": [{"name": "bare", "uid": uid}]});
     record(&env, pending).await;
     if deleted {

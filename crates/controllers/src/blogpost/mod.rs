@@ -7,7 +7,7 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
 
 pub mod api;
-pub mod reconcile;
+mod reconcile;
 
 pub use api::BlogPost;
 

@@ -12,10 +12,10 @@ use super::api::{BlogPost, BlogPostStatus};
 
 /// Reconciles BlogPosts.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct BlogPostReconciler;
+pub(super) struct BlogPostReconciler;
 
 /// The controller, with this many workers.
-pub fn controller(workers: usize) -> ControllerSpec {
+pub(super) fn controller(workers: usize) -> ControllerSpec {
     Controller::for_kind::<BlogPost>(super::BUILTIN.name)
         .workers(workers)
         .reconciler(BlogPostReconciler)
@@ -48,7 +48,7 @@ impl Reconciler for BlogPostReconciler {
 }
 
 /// The status that a post should have.
-pub fn status(post: &BlogPost, now: Timestamp) -> BlogPostStatus {
+pub(super) fn status(post: &BlogPost, now: Timestamp) -> BlogPostStatus {
     let before = post.status.clone().unwrap_or_default();
     let published_at = before.published_at.unwrap_or_else(|| whole_seconds(now).0.to_string());
     let generation = post.metadata.generation;

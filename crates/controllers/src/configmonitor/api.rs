@@ -13,6 +13,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::restarts::Pending;
+
 /// Pods to restart when the content of a ConfigMap changes.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -83,56 +85,10 @@ pub struct ConfigMonitorStatus {
     pub restarts: i64,
     /// When that was last finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::time")]
     pub last_restart: Option<Time>,
     /// `Ready` and `Invalid`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["type"]
-    ))]
+    #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
-}
-
-/// A restart that is decided.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Pending {
-    /// The content it is for.
-    pub hash: String,
-    /// Owners of Pods to roll out.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub workloads: Vec<Workload>,
-    /// Pods to delete because nothing rolls them out.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pods: Vec<PodRef>,
-}
-
-/// An owner of Pods that rolls them out when its template changes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-pub struct Workload {
-    /// Its kind.
-    pub kind: WorkloadKind,
-    /// Its name.
-    pub name: String,
-}
-
-/// The kinds that roll their Pods out when their template changes.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-pub enum WorkloadKind {
-    /// `apps/v1` Deployment.
-    Deployment,
-    /// `apps/v1` StatefulSet.
-    StatefulSet,
-    /// `apps/v1` DaemonSet.
-    DaemonSet,
-}
-
-/// One incarnation of a Pod: a Pod made anew under the same name has another uid.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-pub struct PodRef {
-    /// Its name.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
 }

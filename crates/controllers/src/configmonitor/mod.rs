@@ -1,17 +1,14 @@
 //! ConfigMonitor: Pods restart once for each change of a ConfigMap's content.
 //!
-//! In data order: [`api`] is what users write and where decisions are recorded; [`content`]
-//! reduces a ConfigMap to a hash; [`plan`] decides whom to restart; [`reconcile`] records that and
-//! has `restart` do it.
+//! In data order: [`api`] is what users write and where decisions are recorded; [`plan`] decides
+//! whether to restart; [`reconcile`] records that and has [`crate::restarts`] do it.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
 
 pub mod api;
-pub mod content;
-pub mod plan;
-pub mod reconcile;
-pub(crate) mod restart;
+mod plan;
+mod reconcile;
 
 pub use api::ConfigMonitor;
 

@@ -13,26 +13,18 @@
 //! Pods that replace deleted ones are never taken for them. Content that changes while a restart
 //! is pending is the next change, also when it changes back.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::ConfigMap;
 use sdk::condition::{Finding, conditions, whole_seconds};
 
-use super::api::{
-    ConfigMonitor, ConfigMonitorSpec, ConfigMonitorStatus, Pending, PodRef, Workload, WorkloadKind,
-};
-use super::content;
-
-/// The most owners and Pods restarted for one change: what a status can name without growing
-/// beyond what an API server stores.
-pub const MAX_TARGETS: usize = 1_000;
+use super::api::{ConfigMonitor, ConfigMonitorSpec, ConfigMonitorStatus};
+use crate::restarts::{Change, MAX_TARGETS, Pending, change, hash};
 
 /// A spec that names no ConfigMap, or two.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidSpec {
+pub(super) enum InvalidSpec {
     /// Neither spelling is given.
     #[error("spec.configMap is missing: name the ConfigMap to watch")]
     Nameless,
@@ -48,7 +40,7 @@ pub enum InvalidSpec {
 
 /// What is to be done about a monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub(super) enum Decision {
     /// Its spec cannot be acted on.
     Invalid(InvalidSpec),
     /// The ConfigMap is absent.
@@ -76,7 +68,7 @@ pub enum Decision {
 
 /// How far a reconcile came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(super) enum Outcome {
     /// The decision was not to restart.
     Undisturbed(Decision),
     /// A restart is decided and about to be carried out.
@@ -98,7 +90,7 @@ pub enum Outcome {
 ///
 /// # Errors
 /// [`InvalidSpec`] when there is none, or more than one.
-pub fn config_map_name(spec: &ConfigMonitorSpec) -> Result<&str, InvalidSpec> {
+pub(super) fn config_map_name(spec: &ConfigMonitorSpec) -> Result<&str, InvalidSpec> {
     match (&spec.config_map, &spec.config_map_lowercase) {
         (Some(one), Some(other)) if one != other => {
             Err(InvalidSpec::Ambiguous { config_map: one.clone(), lowercase: other.clone() })
@@ -109,7 +101,7 @@ pub fn config_map_name(spec: &ConfigMonitorSpec) -> Result<&str, InvalidSpec> {
 }
 
 /// Whether the selector holds for these labels.
-pub fn selects(spec: &ConfigMonitorSpec, labels: Option<&BTreeMap<String, String>>) -> bool {
+pub(super) fn selects(spec: &ConfigMonitorSpec, labels: Option<&BTreeMap<String, String>>) -> bool {
     // An empty selector would restart a whole namespace; the schema refuses it, and so do we.
     !spec.pod_selector.is_empty()
         && spec
@@ -119,13 +111,13 @@ pub fn selects(spec: &ConfigMonitorSpec, labels: Option<&BTreeMap<String, String
 }
 
 /// The decision for a monitor and its ConfigMap.
-pub fn decide(monitor: &ConfigMonitor, config_map: Option<&ConfigMap>) -> Decision {
+pub(super) fn decide(monitor: &ConfigMonitor, config_map: Option<&ConfigMap>) -> Decision {
     let name = match config_map_name(&monitor.spec) {
         Ok(name) => name.to_owned(),
         Err(invalid) => return Decision::Invalid(invalid),
     };
     let Some(found) = config_map else { return Decision::Missing { config_map: name } };
-    let hash = content::hash(found);
+    let hash = hash(found);
     // What is on record about another ConfigMap says nothing about this one.
     let record = monitor.status.as_ref().filter(|status| status.config_map.as_ref() == Some(&name));
     let pending = record.and_then(|status| status.pending.as_ref());
@@ -137,86 +129,8 @@ pub fn decide(monitor: &ConfigMonitor, config_map: Option<&ConfigMap>) -> Decisi
     }
 }
 
-/// What the content asks for, beside what is on record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<'a> {
-    /// It is the one recorded, or is seen for the first time.
-    None,
-    /// It is another: restart for it.
-    Restart,
-    /// A restart for it is on record and not known to be finished.
-    Resume(&'a Pending),
-}
-
-/// What content `hash` asks for where `recorded` is the last and `pending` a restart that is decided.
-pub fn change<'a>(recorded: Option<&str>, pending: Option<&'a Pending>, hash: &str) -> Change<'a> {
-    match (pending, recorded) {
-        (Some(pending), _) if pending.hash == hash => Change::Resume(pending),
-        (None, None) => Change::None,
-        (None, Some(recorded)) if recorded == hash => Change::None,
-        _ => Change::Restart,
-    }
-}
-
-/// Whether a Pod is one to restart: alive, and not a kubelet's own.
-pub fn restartable(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let mirror = controller(pod).is_some_and(|owner| owner.kind == "Node");
-    pod.metadata.deletion_timestamp.is_none()
-        && !matches!(phase, Some("Succeeded" | "Failed"))
-        && !mirror
-}
-
-/// The names of the ReplicaSets that stand between these Pods and their Deployments.
-pub fn replica_sets<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> BTreeSet<String> {
-    pods.into_iter()
-        .filter_map(controller)
-        .filter(|owner| is_apps(owner) && owner.kind == "ReplicaSet")
-        .map(|owner| owner.name.clone())
-        .collect()
-}
-
-/// The restart of `pods` for content `hash`. `deployments` holds the Deployment of each ReplicaSet
-/// that has one.
-///
-/// Pods whose controller rolls nothing out (a ReplicaSet by itself, a Job, a controller unknown
-/// here) are deleted like those without one: their controller makes new ones.
-pub fn pending<'a>(
-    hash: String,
-    pods: impl IntoIterator<Item = &'a Pod>,
-    deployments: &BTreeMap<String, String>,
-) -> Pending {
-    let mut workloads = BTreeSet::new();
-    let mut bare = BTreeSet::new();
-    for pod in pods {
-        if let Some(workload) = controller(pod).and_then(|owner| workload(owner, deployments)) {
-            workloads.insert(workload);
-        } else if let Some(uid) = pod.uid() {
-            bare.insert(PodRef { name: pod.name_any(), uid });
-        }
-    }
-    Pending { hash, workloads: workloads.into_iter().collect(), pods: bare.into_iter().collect() }
-}
-
-impl Pending {
-    /// How many owners and Pods it names.
-    pub fn targets(&self) -> usize {
-        self.workloads.len() + self.pods.len()
-    }
-
-    /// Whom it restarts, for people.
-    pub fn summary(&self) -> String {
-        let workloads = self.workloads.iter().map(|w| format!("{:?} {}", w.kind, w.name));
-        let pods = (!self.pods.is_empty()).then(|| match self.pods.as_slice() {
-            [one] => format!("Pod {}", one.name),
-            many => format!("{} Pods", many.len()),
-        });
-        workloads.chain(pods).collect::<Vec<_>>().join(", ")
-    }
-}
-
 /// The status after `outcome`, with `selected` Pods.
-pub fn status(
+pub(super) fn status(
     monitor: &ConfigMonitor,
     outcome: &Outcome,
     selected: usize,
@@ -285,36 +199,6 @@ fn findings(monitor: &ConfigMonitor, outcome: &Outcome) -> Vec<Finding> {
             message: if invalid { message } else { "the spec can be acted on".to_owned() },
         },
     ]
-}
-
-fn workload(owner: &OwnerReference, deployments: &BTreeMap<String, String>) -> Option<Workload> {
-    if !is_apps(owner) {
-        return None;
-    }
-    let (kind, name) = match owner.kind.as_str() {
-        "ReplicaSet" => (WorkloadKind::Deployment, deployments.get(&owner.name)?),
-        "StatefulSet" => (WorkloadKind::StatefulSet, &owner.name),
-        "DaemonSet" => (WorkloadKind::DaemonSet, &owner.name),
-        _ => return None,
-    };
-    Some(Workload { kind, name: name.clone() })
-}
-
-/// The Deployment that controls a ReplicaSet with these owners.
-pub fn deployment_of(owners: &[OwnerReference]) -> Option<&str> {
-    owners
-        .iter()
-        .find(|owner| owner.controller == Some(true))
-        .filter(|owner| is_apps(owner) && owner.kind == "Deployment")
-        .map(|owner| owner.name.as_str())
-}
-
-fn controller(pod: &Pod) -> Option<&OwnerReference> {
-    pod.owner_references().iter().find(|owner| owner.controller == Some(true))
-}
-
-fn is_apps(owner: &OwnerReference) -> bool {
-    owner.api_version.split_once('/').is_some_and(|(group, _)| group == "apps")
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! Decisions over a change's whole life, and whom a restart names.
-
-use serde_json::{Value, json};
+//! Decisions over the whole life of a change.
 
 use super::*;
+use crate::restarts::PodRef;
 
 fn spec(config_map: Option<&str>, lowercase: Option<&str>) -> ConfigMonitorSpec {
     ConfigMonitorSpec {
@@ -23,26 +22,16 @@ fn content_of(value: &str) -> ConfigMap {
     ConfigMap { data: Some(data), ..ConfigMap::default() }
 }
 
-fn pod(value: Value) -> Pod {
-    serde_json::from_value(value).unwrap()
-}
-
-fn owned(name: &str, api_version: &str, kind: &str, owner: &str) -> Pod {
-    pod(json!({"metadata": {"name": name, "uid": format!("uid-{name}"), "ownerReferences": [
-        {"apiVersion": api_version, "kind": kind, "name": owner, "uid": "o", "controller": true}
-    ]}}))
-}
-
 fn now(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
 /// Decides, carries the decision to its end or breaks off after recording it, and returns a word.
 fn turn(monitor: &mut ConfigMonitor, config_map: Option<&ConfigMap>, crash: bool) -> &'static str {
-    let bare = pod(json!({"metadata": {"name": "bare", "uid": "uid-bare"}}));
+    let bare = PodRef { name: "bare".to_owned(), uid: "uid-bare".to_owned() };
     let (word, outcome) = match decide(monitor, config_map) {
         Decision::Restart { config_map, hash } => {
-            let pending = pending(hash, [&bare], &BTreeMap::new());
+            let pending = Pending { hash, pods: vec![bare], workloads: Vec::new() };
             ("restart", Outcome::Decided { config_map, pending })
         }
         Decision::Resume(pending) => ("resume", Outcome::Restarted(pending)),
@@ -116,38 +105,6 @@ fn another_config_map_is_seen_for_the_first_time() {
     monitor.spec.config_map_lowercase = Some("others".to_owned());
     assert_eq!(turn(&mut monitor, Some(&content_of("2")), false), "leave");
     assert_eq!(turn(&mut monitor, Some(&content_of("3")), false), "restart");
-}
-
-#[test]
-fn whom_a_restart_names() {
-    let pods = [
-        owned("web-1", "apps/v1", "ReplicaSet", "web-abc"),
-        owned("web-2", "apps/v1", "ReplicaSet", "web-abc"),
-        owned("lone-1", "apps/v1", "ReplicaSet", "lone"),
-        owned("db-0", "apps/v1", "StatefulSet", "db"),
-        owned("agent-x", "apps/v1", "DaemonSet", "agent"),
-        owned("job-1", "batch/v1", "Job", "job"),
-        owned("other-1", "example.com/v1", "StatefulSet", "other"),
-        pod(json!({"metadata": {"name": "bare", "uid": "uid-bare"}})),
-    ];
-    assert_eq!(replica_sets(&pods), ["lone".to_owned(), "web-abc".to_owned()].into());
-    let deployments = [("web-abc".to_owned(), "web".to_owned())].into();
-    let pending = pending("hash".to_owned(), &pods, &deployments);
-    insta::assert_yaml_snapshot!(pending);
-    assert_eq!(pending.summary(), "Deployment web, StatefulSet db, DaemonSet agent, 4 Pods");
-}
-
-#[test]
-fn only_living_pods_restart() {
-    for (value, expect) in [
-        (json!({"metadata": {"name": "a"}}), true),
-        (json!({"metadata": {"name": "a"}, "status": {"phase": "Running"}}), true),
-        (json!({"metadata": {"name": "a"}, "status": {"phase": "Succeeded"}}), false),
-        (json!({"metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"}}), false),
-    ] {
-        assert_eq!(restartable(&pod(value.clone())), expect, "{value}");
-    }
-    assert!(!restartable(&owned("etcd", "v1", "Node", "node-1")));
 }
 
 #[test]

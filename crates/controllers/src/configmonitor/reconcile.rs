@@ -16,20 +16,18 @@ use sdk::{
 };
 
 use super::FIELD_MANAGER;
-use super::api::{ConfigMonitor, Pending};
-use super::plan::{
-    Decision, MAX_TARGETS, Outcome, config_map_name, decide, restartable, selects, status,
-};
-use super::restart::Restarts;
+use super::api::ConfigMonitor;
+use super::plan::{Decision, Outcome, config_map_name, decide, selects, status};
 use crate::label::label_value;
 use crate::refusal::refusal;
+use crate::restarts::{MAX_TARGETS, Pending, Restarts, restartable};
 
 /// Reconciles ConfigMonitors.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ConfigMonitorReconciler;
+pub(super) struct ConfigMonitorReconciler;
 
 /// The controller, with this many workers.
-pub fn controller(workers: usize) -> ControllerSpec {
+pub(super) fn controller(workers: usize) -> ControllerSpec {
     Controller::for_kind::<ConfigMonitor>(super::BUILTIN.name)
         .watches::<ConfigMap>(|config_map, lookup| {
             let name = config_map.name_any();

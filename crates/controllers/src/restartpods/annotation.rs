@@ -12,7 +12,7 @@ use sdk::condition::whole_seconds;
 use sdk::{Selector, SelectorError};
 use serde::{Deserialize, Serialize};
 
-use crate::configmonitor::api::Pending;
+use crate::restarts::Pending;
 
 /// Names the Pods to restart when the content changes, as a label selector.
 pub const RESTART_PODS: &str = "leasehold.dev/restart-pods";
@@ -138,7 +138,7 @@ mod tests {
     fn a_record_goes_through_a_change_and_is_read_as_it_was_written() {
         let now = Timestamp::from_second(100).unwrap();
         let pending = |pods| Pending { hash: "h1".to_owned(), pods, workloads: Vec::new() };
-        let pod = crate::configmonitor::api::PodRef { name: "a".into(), uid: "u".into() };
+        let pod = crate::restarts::PodRef { name: "a".into(), uid: "u".into() };
         let first = Record::default().seen("h0".to_owned());
         let decided = first.clone().decided(pending(vec![pod]));
         let restarted = decided.clone().hindered("forbidden".to_owned()).restarted(now);

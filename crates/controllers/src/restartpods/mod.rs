@@ -8,7 +8,7 @@
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
 pub mod annotation;
-pub mod reconcile;
+mod reconcile;
 
 use crate::Builtin;
 use crate::rights::{events, rule};

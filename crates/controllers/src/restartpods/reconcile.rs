@@ -15,18 +15,16 @@ use serde_json::json;
 
 use super::FIELD_MANAGER;
 use super::annotation::{self, RECORD, RESTART_PODS, Record};
-use crate::configmonitor::content;
-use crate::configmonitor::plan::{Change, MAX_TARGETS, change, restartable};
-use crate::configmonitor::restart::Restarts;
 use crate::label::label_value;
 use crate::refusal::{is_gone, refusal};
+use crate::restarts::{Change, MAX_TARGETS, Restarts, change, hash, restartable};
 
 /// Reconciles ConfigMaps that are annotated.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RestartPodsReconciler;
+pub(super) struct RestartPodsReconciler;
 
 /// The controller, with this many workers.
-pub fn controller(workers: usize) -> ControllerSpec {
+pub(super) fn controller(workers: usize) -> ControllerSpec {
     Controller::for_kind::<ConfigMap>(super::BUILTIN.name)
         .predicate(|_: Option<&ConfigMap>, now: Option<&ConfigMap>| {
             now.is_some_and(|map| map.annotations().contains_key(RESTART_PODS))
@@ -62,7 +60,7 @@ fn asks_for_more(map: &ConfigMap) -> bool {
         None => false,
         Some(Err(invalid)) => record.problem != Some(invalid.to_string()),
         Some(Ok(_)) => {
-            let hash = content::hash(map);
+            let hash = hash(map);
             let change = change(record.hash.as_deref(), record.pending.as_ref(), &hash);
             change != Change::None || record != record.clone().seen(hash)
         }
@@ -87,7 +85,7 @@ impl Turn<'_> {
             Some(Err(invalid)) => return self.hindered(&map, record, invalid.to_string()).await,
             Some(Ok((_, words))) => words.to_owned(),
         };
-        let hash = content::hash(&map);
+        let hash = hash(&map);
         match change(record.hash.as_deref(), record.pending.as_ref(), &hash) {
             Change::None => self.write(&map, &record.seen(hash)).await.map(drop),
             Change::Resume(_) => self.carry_out(map, record).await,

@@ -42,7 +42,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What a refusal says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(super) enum Refusal {
     /// There is no such queue.
     NoQueue,
     /// There is one, with other attributes.
@@ -64,7 +64,7 @@ pub enum Refusal {
 /// A request to AWS that came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Failure {
+pub(super) struct Failure {
     /// What it says.
     pub refusal: Refusal,
     /// In AWS's words.
@@ -162,11 +162,11 @@ pub(super) fn timeouts() -> TimeoutConfig {
 
 /// One account's SQS in one region.
 #[derive(Clone, Debug)]
-pub struct Sqs(aws_sdk_sqs::Client);
+pub(super) struct Sqs(aws_sdk_sqs::Client);
 
 impl Sqs {
     /// Speaks over `http`.
-    pub fn new(
+    pub(super) fn new(
         http: SharedHttpClient,
         credentials: Credentials,
         region: &str,
@@ -188,7 +188,7 @@ impl Sqs {
     ///
     /// # Errors
     /// What SQS says; that there is none is one.
-    pub async fn url(&self, name: &str) -> Result<String, Failure> {
+    pub(super) async fn url(&self, name: &str) -> Result<String, Failure> {
         let found = self.0.get_queue_url().queue_name(name).send().await.map_err(failure)?;
         Ok(found.queue_url.unwrap_or_default())
     }
@@ -197,7 +197,7 @@ impl Sqs {
     ///
     /// # Errors
     /// What SQS says.
-    pub async fn attributes(&self, url: &str) -> Result<BTreeMap<String, String>, Failure> {
+    pub(super) async fn attributes(&self, url: &str) -> Result<BTreeMap<String, String>, Failure> {
         let all = QueueAttributeName::All;
         let found = self.0.get_queue_attributes().queue_url(url).attribute_names(all);
         let found = found.send().await.map_err(failure)?.attributes.unwrap_or_default();
@@ -213,7 +213,7 @@ impl Sqs {
     ///
     /// # Errors
     /// What SQS says.
-    pub async fn tags(&self, url: &str) -> Result<BTreeMap<String, String>, Failure> {
+    pub(super) async fn tags(&self, url: &str) -> Result<BTreeMap<String, String>, Failure> {
         let found = self.0.list_queue_tags().queue_url(url).send().await.map_err(failure)?;
         Ok(found.tags.unwrap_or_default().into_iter().collect())
     }
@@ -222,7 +222,7 @@ impl Sqs {
     ///
     /// # Errors
     /// What SQS says.
-    pub async fn create(self, desired: Desired) -> Result<String, Failure> {
+    pub(super) async fn create(self, desired: Desired) -> Result<String, Failure> {
         let given = desired.attributes.iter().filter(|(_, value)| !value.is_empty());
         let mut attributes: HashMap<_, _> =
             given.map(|(name, value)| (QueueAttributeName::from(*name), value.clone())).collect();
@@ -239,7 +239,7 @@ impl Sqs {
     ///
     /// # Errors
     /// What SQS says.
-    pub async fn set(self, url: String, changes: Vec<Change>) -> Result<(), Failure> {
+    pub(super) async fn set(self, url: String, changes: Vec<Change>) -> Result<(), Failure> {
         let attributes = changes
             .into_iter()
             .map(|change| {
@@ -255,7 +255,7 @@ impl Sqs {
     ///
     /// # Errors
     /// What SQS says.
-    pub async fn tag(self, url: String, tags: Vec<(String, String)>) -> Result<(), Failure> {
+    pub(super) async fn tag(self, url: String, tags: Vec<(String, String)>) -> Result<(), Failure> {
         let tags = Some(tags.into_iter().collect());
         self.0.tag_queue().queue_url(url).set_tags(tags).send().await.map(drop).map_err(failure)
     }
@@ -264,7 +264,7 @@ impl Sqs {
     ///
     /// # Errors
     /// What SQS says.
-    pub async fn untag(self, url: String, keys: Vec<String>) -> Result<(), Failure> {
+    pub(super) async fn untag(self, url: String, keys: Vec<String>) -> Result<(), Failure> {
         let request = self.0.untag_queue().queue_url(url).set_tag_keys(Some(keys));
         request.send().await.map(drop).map_err(failure)
     }
@@ -273,7 +273,7 @@ impl Sqs {
     ///
     /// # Errors
     /// What SQS says.
-    pub async fn delete(self, url: String) -> Result<(), Failure> {
+    pub(super) async fn delete(self, url: String) -> Result<(), Failure> {
         self.0.delete_queue().queue_url(url).send().await.map(drop).map_err(failure)
     }
 }

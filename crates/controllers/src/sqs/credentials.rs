@@ -22,12 +22,12 @@ use sdk::{Context, External, ExternalError, ExternalLimits, ReconcileError};
 use super::client::{Failure, LIMITS, Refusal, Sqs, failure, timeouts};
 use super::desired::Source;
 use super::environment::{
-    Environment, KEY, ROLE, SECRET_KEY, SESSION_TOKEN, STS_ENDPOINT, TOKEN_FILE,
+    AwsEnvironment, KEY, ROLE, SECRET_KEY, SESSION_TOKEN, STS_ENDPOINT, TOKEN_FILE,
 };
 use crate::refusal::refusal;
 
 /// How long a Secret is taken to be as it was read.
-pub const KEPT: Duration = Duration::from_secs(60);
+pub(super) const KEPT: Duration = Duration::from_secs(60);
 /// How long before they expire a role's credentials are renewed.
 const RENEWED_BEFORE: Duration = Duration::from_secs(300);
 /// Credentials kept at once. With more in use, those that are used least long ago are read again.
@@ -47,7 +47,7 @@ pub(super) enum Origin {
 /// What is known of all credentials, and the connections of all clients.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    environment: Environment,
+    environment: AwsEnvironment,
     http: OnceLock<SharedHttpClient>,
     known: Mutex<HashMap<Origin, Known>>,
 }
@@ -91,7 +91,7 @@ impl<E: Into<ReconcileError>> From<E> for Unopened {
 
 impl Sessions {
     /// Speaks over `http`, or over connections of its own, which are made when they are needed.
-    pub(super) fn new(http: Option<SharedHttpClient>, environment: Environment) -> Self {
+    pub(super) fn new(http: Option<SharedHttpClient>, environment: AwsEnvironment) -> Self {
         let http = http.map_or_else(OnceLock::new, OnceLock::from);
         Self { environment, http, known: Mutex::default() }
     }
@@ -264,7 +264,7 @@ async fn from_secret(ctx: &Context, namespace: &str, name: &str) -> Result<Crede
     Ok(Credentials::new(must(KEY)?, must(SECRET_KEY)?, value(SESSION_TOKEN), None, "secret"))
 }
 
-fn from_environment(environment: &Environment) -> Result<Credentials, Unopened> {
+fn from_environment(environment: &AwsEnvironment) -> Result<Credentials, Unopened> {
     let value = |name| environment.get(name).map(str::to_owned);
     match (value(KEY), value(SECRET_KEY)) {
         (Some(key), Some(secret)) => {

@@ -9,11 +9,11 @@ use super::api::{CredentialsSource, Encryption, Environment, Queue, QueueSpec, Q
 use super::name::{BadName, MAX_TAG_KEY, MAX_TAG_VALUE, OWNER_TAG, owner, queue_name};
 
 /// The attribute that holds the dead-letter queue.
-pub const REDRIVE_POLICY: &str = "RedrivePolicy";
+pub(super) const REDRIVE_POLICY: &str = "RedrivePolicy";
 
 /// A queue as it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Desired {
+pub(super) struct Desired {
     /// Its name.
     pub name: String,
     /// A FIFO queue.
@@ -30,7 +30,7 @@ pub struct Desired {
 
 /// A spec that cannot be acted on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidSpec {
+pub(super) enum InvalidSpec {
     /// The queue's name.
     #[error(transparent)]
     Name(#[from] BadName),
@@ -84,7 +84,7 @@ pub enum InvalidSpec {
 
 /// The only source of credentials that a spec gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub(super) enum Source {
     /// A Secret of the object's namespace.
     Secret(String),
     /// A role, and the file of the token to assume it with.
@@ -102,7 +102,7 @@ pub enum Source {
 ///
 /// # Errors
 /// If the spec cannot be acted on.
-pub fn desired(
+pub(super) fn desired(
     queue: &Queue,
     cluster: &str,
     redrive: Option<&str>,
@@ -135,7 +135,7 @@ pub fn desired(
 ///
 /// # Errors
 /// If there is not exactly one, or its file is out of bounds.
-pub fn source(spec: &QueueSpec) -> Result<Source, InvalidSpec> {
+pub(super) fn source(spec: &QueueSpec) -> Result<Source, InvalidSpec> {
     let default =
         || CredentialsSource { environment: Some(Environment {}), ..CredentialsSource::default() };
     let given = spec.credentials.clone().unwrap_or_else(default);
@@ -232,7 +232,7 @@ fn redrive_policy(spec: &QueueSpec, redrive: Option<&str>) -> String {
 
 /// A redrive policy in one spelling: SQS takes the count as a number and as a text, and gives back
 /// what it was given.
-pub fn normalised_redrive(policy: &str) -> String {
+pub(super) fn normalised_redrive(policy: &str) -> String {
     serde_json::from_str(policy)
         .map_or_else(|_| policy.to_owned(), |policy| canonical_redrive(&policy))
 }

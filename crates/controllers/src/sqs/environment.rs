@@ -21,9 +21,9 @@ const ALL: [&str; 6] = [KEY, SECRET_KEY, SESSION_TOKEN, ROLE, TOKEN_FILE, STS_EN
 
 /// Variables and their values. What is empty is as if it were not there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Environment(BTreeMap<String, String>);
+pub struct AwsEnvironment(BTreeMap<String, String>);
 
-impl Environment {
+impl AwsEnvironment {
     /// That of this process.
     pub fn of_process() -> Self {
         ALL.into_iter().filter_map(|name| Some((name, env::var(name).ok()?))).collect()
@@ -34,7 +34,7 @@ impl Environment {
     }
 }
 
-impl<'a> FromIterator<(&'a str, String)> for Environment {
+impl<'a> FromIterator<(&'a str, String)> for AwsEnvironment {
     fn from_iter<I: IntoIterator<Item = (&'a str, String)>>(variables: I) -> Self {
         let given = variables.into_iter().filter(|(_, value)| !value.is_empty());
         Self(given.map(|(name, value)| (name.to_owned(), value)).collect())

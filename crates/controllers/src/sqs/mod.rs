@@ -10,20 +10,21 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
 
 pub mod api;
-pub mod client;
+mod client;
 mod credentials;
-pub mod desired;
+mod desired;
 mod ending;
 pub mod environment;
-pub mod name;
-pub mod plan;
-pub mod reconcile;
+mod name;
+mod plan;
+mod reconcile;
 mod record;
-pub mod schedule;
-pub mod status;
+mod schedule;
+mod status;
 mod turn;
 
 pub use api::Queue;
+pub use client::LIMITS;
 pub use ending::ABANDON;
 pub use reconcile::controller_over;
 

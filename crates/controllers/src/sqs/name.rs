@@ -4,20 +4,20 @@ use crate::label::label_value;
 
 /// The longest name of a queue, `.fifo` included
 /// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html>).
-pub const MAX_NAME: usize = 80;
+pub(super) const MAX_NAME: usize = 80;
 /// The end of every FIFO queue's name, and of no other's.
-pub const FIFO_SUFFIX: &str = ".fifo";
+pub(super) const FIFO_SUFFIX: &str = ".fifo";
 /// The tag that says whose a queue is.
-pub const OWNER_TAG: &str = "leasehold.dev/owner";
+pub(super) const OWNER_TAG: &str = "leasehold.dev/owner";
 /// The longest value of a tag, in characters
 /// (<https://docs.aws.amazon.com/tag-editor/latest/userguide/best-practices-and-strats.html>).
-pub const MAX_TAG_VALUE: usize = 256;
+pub(super) const MAX_TAG_VALUE: usize = 256;
 /// The longest key of a tag, likewise.
-pub const MAX_TAG_KEY: usize = 128;
+pub(super) const MAX_TAG_KEY: usize = 128;
 
 /// A name that SQS would not take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadName {
+pub(super) enum BadName {
     /// It is too long.
     #[error(
         "the queue's name {name:?} has {length} characters and SQS allows {MAX_NAME}: \
@@ -54,7 +54,7 @@ pub enum BadName {
 ///
 /// # Errors
 /// If SQS would not take it.
-pub fn queue_name(
+pub(super) fn queue_name(
     given: Option<&str>,
     namespace: &str,
     name: &str,
@@ -80,7 +80,7 @@ pub fn queue_name(
 
 /// The value of the owner tag: it names one incarnation of one object of one cluster. An object's
 /// name that is too long for a tag is shortened and told apart by its hash.
-pub fn owner(cluster: &str, namespace: &str, name: &str, uid: &str) -> String {
+pub(super) fn owner(cluster: &str, namespace: &str, name: &str, uid: &str) -> String {
     let whole = format!("{cluster}/{namespace}/{name}/{uid}");
     if whole.len() <= MAX_TAG_VALUE {
         return whole;

@@ -21,11 +21,11 @@ use super::desired::Desired;
 use super::name::OWNER_TAG;
 
 /// How long SQS may show what was before a change.
-pub const SETTLED_AFTER: Duration = Duration::from_secs(60);
+pub(super) const SETTLED_AFTER: Duration = Duration::from_secs(60);
 
 /// A queue as it was seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Observed {
+pub(super) struct Observed {
     /// Its URL.
     pub url: String,
     /// All its attributes.
@@ -36,7 +36,7 @@ pub struct Observed {
 
 /// One attribute or tag that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub(super) struct Change {
     /// Which.
     pub name: String,
     /// As it was seen.
@@ -49,7 +49,7 @@ pub struct Change {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(super) enum Step {
     /// Make it; `anew` after it was there and was deleted outside.
     Create {
         /// Whether it was there.
@@ -82,7 +82,7 @@ pub enum Step {
 }
 
 /// What is to be done about the queue.
-pub fn plan(
+pub(super) fn plan(
     desired: &Desired,
     observed: Option<&Observed>,
     status: &QueueStatus,
@@ -121,7 +121,7 @@ pub fn plan(
 }
 
 /// When SQS shows our last change everywhere.
-pub fn settles_at(status: &QueueStatus) -> Option<Timestamp> {
+pub(super) fn settles_at(status: &QueueStatus) -> Option<Timestamp> {
     status.last_change.as_ref().map(|change| change.0 + SETTLED_AFTER)
 }
 
@@ -157,12 +157,12 @@ fn tag_changes(desired: &Desired, observed: &Observed, status: &QueueStatus) -> 
 
 impl Observed {
     /// Its ARN.
-    pub fn arn(&self) -> Option<&String> {
+    pub(super) fn arn(&self) -> Option<&String> {
         self.attributes.get("QueueArn")
     }
 
     /// With the changes made.
-    pub fn with(mut self, attributes: &[Change], tags: &[Change]) -> Self {
+    pub(super) fn with(mut self, attributes: &[Change], tags: &[Change]) -> Self {
         for (map, changes) in [(&mut self.attributes, attributes), (&mut self.tags, tags)] {
             for change in changes {
                 match &change.to {
@@ -177,7 +177,7 @@ impl Observed {
 
 /// What becomes of the queue of an object that is being deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub(super) enum Ending {
     /// Delete it.
     Delete,
     /// It is gone, or never was: let the object go.
@@ -202,7 +202,7 @@ pub enum Ending {
 }
 
 /// What becomes of a queue that is to be deleted, as it was seen.
-pub fn ending(
+pub(super) fn ending(
     owner: &str,
     orphan: bool,
     observed: Option<&Observed>,

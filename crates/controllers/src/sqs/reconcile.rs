@@ -20,7 +20,7 @@ use super::client::{TO_LOOK, TO_MAKE};
 use super::credentials::{Place, Sessions};
 use super::desired::{Desired, desired, source};
 use super::ending;
-use super::environment::Environment;
+use super::environment::AwsEnvironment;
 use super::name::OWNER_TAG;
 use super::plan::{Observed, Step, plan};
 use super::record::record;
@@ -35,13 +35,13 @@ const MAX_STEPS: usize = 4;
 
 /// Reconciles Queues.
 #[derive(Debug)]
-pub struct QueueReconciler {
+pub(super) struct QueueReconciler {
     sessions: Sessions,
 }
 
 /// The controller, with this many workers, over connections of its own.
-pub fn controller(workers: usize) -> ControllerSpec {
-    build(workers, Sessions::new(None, Environment::of_process()))
+pub(super) fn controller(workers: usize) -> ControllerSpec {
+    build(workers, Sessions::new(None, AwsEnvironment::of_process()))
 }
 
 /// The controller, with this many workers, over a given way to AWS and with a given environment: for
@@ -49,7 +49,7 @@ pub fn controller(workers: usize) -> ControllerSpec {
 pub fn controller_over(
     workers: usize,
     http: SharedHttpClient,
-    environment: Environment,
+    environment: AwsEnvironment,
 ) -> ControllerSpec {
     build(workers, Sessions::new(Some(http), environment))
 }

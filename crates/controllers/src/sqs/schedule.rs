@@ -15,13 +15,13 @@ const LEAST: f64 = 0.9;
 const SPREAD: f64 = 0.2;
 
 /// The time between two looks at the queue of the object with this uid.
-pub fn period(uid: &str, interval: Duration) -> Duration {
+pub(super) fn period(uid: &str, interval: Duration) -> Duration {
     interval.mul_f64(LEAST + SPREAD * fraction(uid, 1)).max(Duration::from_secs(1))
 }
 
 /// When the queue is looked at next after a look at `after`: at the first of its times that is at
 /// least half a period away.
-pub fn next(uid: &str, interval: Duration, after: Timestamp) -> Timestamp {
+pub(super) fn next(uid: &str, interval: Duration, after: Timestamp) -> Timestamp {
     let period = millis(period(uid, interval));
     let phase = millis(period_part(uid, period));
     let earliest = after.as_millisecond() + period / 2;

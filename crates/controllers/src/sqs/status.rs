@@ -14,14 +14,14 @@ use super::schedule;
 /// How old the recorded time of the last check may grow before a check that found nothing is
 /// recorded, if two fifths of the interval is not longer: 5,000 queues cost 6 writes a second at
 /// most.
-pub const RECORD_EVERY: Duration = Duration::from_secs(900);
+pub(super) const RECORD_EVERY: Duration = Duration::from_secs(900);
 /// Less than the shortest time between two looks, which is half of the shortest period: so every look
 /// at long intervals is recorded, and a manager that comes new knows that it was.
 const FRACTION: f64 = 0.4;
 
 /// When to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Again {
+pub(super) enum Again {
     /// When something changes that we hear of.
     OnChange,
     /// Then.
@@ -32,7 +32,7 @@ pub enum Again {
 
 /// How a reconcile ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(super) enum Outcome {
     /// The spec cannot be acted on.
     Invalid(InvalidSpec),
     /// Something stands in the way.
@@ -58,12 +58,12 @@ pub enum Outcome {
 }
 
 /// How often the object's queue is compared with its spec.
-pub fn interval(queue: &Queue) -> Duration {
+pub(super) fn interval(queue: &Queue) -> Duration {
     Duration::from_secs(queue.spec.drift_check_interval_seconds.max(1).unsigned_abs().into())
 }
 
 /// When the object is to be looked at next; `None` to wait for a change.
-pub fn next_look(queue: &Queue, outcome: &Outcome, now: Timestamp) -> Option<Timestamp> {
+pub(super) fn next_look(queue: &Queue, outcome: &Outcome, now: Timestamp) -> Option<Timestamp> {
     let regular = || schedule::next(&queue.uid().unwrap_or_default(), interval(queue), now);
     match outcome {
         Outcome::Invalid(_) | Outcome::Held { again: Again::OnChange, .. } => None,
@@ -74,7 +74,11 @@ pub fn next_look(queue: &Queue, outcome: &Outcome, now: Timestamp) -> Option<Tim
 
 /// Until when nothing is to be done: what the status says was found for this very spec, and the time
 /// to look again has not come. `redrive` is the ARN of the dead-letter queue now.
-pub fn rests_until(queue: &Queue, redrive: Option<&str>, now: Timestamp) -> Option<Timestamp> {
+pub(super) fn rests_until(
+    queue: &Queue,
+    redrive: Option<&str>,
+    now: Timestamp,
+) -> Option<Timestamp> {
     let status = queue.status.as_ref()?;
     let next = status.next_check.as_ref().map(|next| next.0)?;
     let same = status.observed_generation == queue.metadata.generation
@@ -83,7 +87,7 @@ pub fn rests_until(queue: &Queue, redrive: Option<&str>, now: Timestamp) -> Opti
 }
 
 /// The status before the queue is made: what must be known to find it again.
-pub fn intent(queue: &Queue, desired: &Desired, now: Timestamp) -> QueueStatus {
+pub(super) fn intent(queue: &Queue, desired: &Desired, now: Timestamp) -> QueueStatus {
     let before = queue.status.clone().unwrap_or_default();
     let message = format!("making queue {} in {}", desired.name, queue.spec.region);
     QueueStatus {
@@ -101,7 +105,7 @@ pub fn intent(queue: &Queue, desired: &Desired, now: Timestamp) -> QueueStatus {
 }
 
 /// The status after `outcome`; `redrive` is the ARN of the dead-letter queue.
-pub fn status(
+pub(super) fn status(
     queue: &Queue,
     desired: Option<&Desired>,
     redrive: Option<&str>,
@@ -168,7 +172,11 @@ fn seen(status: &mut QueueStatus, observed: &Observed, desired: &Desired) {
 
 /// Whether `after` says what `before` does not. Numbers of messages and times of checks are no news
 /// by themselves; they are recorded when what is recorded has grown old.
-pub fn is_news(before: Option<&QueueStatus>, after: &QueueStatus, interval: Duration) -> bool {
+pub(super) fn is_news(
+    before: Option<&QueueStatus>,
+    after: &QueueStatus,
+    interval: Duration,
+) -> bool {
     let Some(before) = before else { return true };
     let quiet = QueueStatus {
         messages: before.messages,
@@ -189,7 +197,7 @@ pub fn is_news(before: Option<&QueueStatus>, after: &QueueStatus, interval: Dura
 }
 
 /// Whether the object's conditions say something else than before, which an Event should tell.
-pub fn says_something_new(before: Option<&QueueStatus>, after: &QueueStatus) -> bool {
+pub(super) fn says_something_new(before: Option<&QueueStatus>, after: &QueueStatus) -> bool {
     let words = |status: &QueueStatus| -> Vec<(String, String)> {
         let conditions = status.conditions.iter();
         conditions.map(|found| (found.reason.clone(), found.message.clone())).collect()

@@ -8,10 +8,10 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
 
 pub mod api;
-pub mod plan;
-pub mod reconcile;
-pub mod schedule;
-pub mod status;
+mod plan;
+mod reconcile;
+mod schedule;
+mod status;
 
 pub use api::TDSet;
 

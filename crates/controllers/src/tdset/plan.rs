@@ -27,14 +27,14 @@ use super::schedule::{Answer, Schedule, UnknownZone};
 use crate::label::label_value;
 
 /// The label by which a Deployment and a Service find the Pods of a TDSet.
-pub const SET_LABEL: &str = "schedule.rs/tdset";
+pub(super) const SET_LABEL: &str = "schedule.rs/tdset";
 
 /// The name of the one container.
 const CONTAINER: &str = "app";
 
 /// A TDSet and its children as the cache shows them.
 #[derive(Clone, Copy, Debug)]
-pub struct Observed<'a> {
+pub(super) struct Observed<'a> {
     /// The TDSet.
     pub set: &'a TDSet,
     /// The Deployment of its name, whoever made it.
@@ -45,7 +45,7 @@ pub struct Observed<'a> {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub(super) struct Plan {
     /// What the schedule says now.
     pub answer: Answer,
     /// When it will say something else.
@@ -60,7 +60,7 @@ pub struct Plan {
 
 /// What is to be done about one child.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step<K> {
+pub(super) enum Step<K> {
     /// It is as it should be, or rightly absent.
     Keep,
     /// It is absent: apply this without force.
@@ -80,7 +80,7 @@ pub enum Step<K> {
 
 /// A change of the number of replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scaling {
+pub(super) struct Scaling {
     /// Replicas before; `None` when the Deployment is new.
     pub from: Option<i32>,
     /// Replicas after.
@@ -93,7 +93,7 @@ pub struct Scaling {
 ///
 /// # Errors
 /// [`UnknownZone`], for which nothing is to be done until the spec changes.
-pub fn plan(observed: Observed<'_>, now: Timestamp) -> Result<Plan, UnknownZone> {
+pub(super) fn plan(observed: Observed<'_>, now: Timestamp) -> Result<Plan, UnknownZone> {
     let set = observed.set;
     let schedule = Schedule::new(&set.spec)?;
     let answer = schedule.at(now);
@@ -109,7 +109,7 @@ pub fn plan(observed: Observed<'_>, now: Timestamp) -> Result<Plan, UnknownZone>
 
 impl Plan {
     /// How long to sleep: until the next change, at most `intervalMint`. `None` is until an event.
-    pub fn wake(&self, set: &TDSet, now: Timestamp) -> Option<Duration> {
+    pub(super) fn wake(&self, set: &TDSet, now: Timestamp) -> Option<Duration> {
         let change = self.next_change.map(|next| next.duration_since(now).unsigned_abs());
         let interval = set
             .spec
@@ -163,7 +163,7 @@ fn scaling(
 }
 
 /// Whether `child` names `set` as its controller. Names are reused, uids are not.
-pub fn controlled_by(child: &ObjectMeta, set: &TDSet) -> bool {
+pub(super) fn controlled_by(child: &ObjectMeta, set: &TDSet) -> bool {
     let uid = set.metadata.uid.as_deref();
     child
         .owner_references

@@ -31,7 +31,7 @@ static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundl
 
 /// What the schedule says at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub(super) struct Answer {
     /// The position of the window that decides; `None` when none does.
     pub window: Option<usize>,
     /// The replicas to run.
@@ -40,7 +40,7 @@ pub struct Answer {
 
 /// Windows resolved to one answer for each hour of the local day.
 #[derive(Clone, Debug)]
-pub struct Schedule {
+pub(super) struct Schedule {
     hours: [Answer; HOURS],
     zone: TimeZone,
 }
@@ -48,7 +48,7 @@ pub struct Schedule {
 /// A time zone that the database does not know.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is no IANA time zone: write it like Europe/Berlin, or UTC")]
-pub struct UnknownZone {
+pub(super) struct UnknownZone {
     /// The name given.
     pub name: String,
 }
@@ -58,7 +58,7 @@ impl Schedule {
     ///
     /// # Errors
     /// [`UnknownZone`] when `timeZone` names none.
-    pub fn new(spec: &TDSetSpec) -> Result<Self, UnknownZone> {
+    pub(super) fn new(spec: &TDSetSpec) -> Result<Self, UnknownZone> {
         let zone =
             ZONES.get(&spec.time_zone).map_err(|_| UnknownZone { name: spec.time_zone.clone() })?;
         let hours = std::array::from_fn(|hour| {
@@ -76,13 +76,13 @@ impl Schedule {
     }
 
     /// The answer at `now`.
-    pub fn at(&self, now: Timestamp) -> Answer {
+    pub(super) fn at(&self, now: Timestamp) -> Answer {
         let hour = self.local_second(now).div_euclid(SECONDS_PER_HOUR).rem_euclid(HOURS as i64);
         self.hours[hour as usize]
     }
 
     /// The first moment after `now` with another answer than at `now`, if there is one.
-    pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         let present = self.at(now);
         if self.hours.iter().all(|answer| *answer == present) {
             return None;

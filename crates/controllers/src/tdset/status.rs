@@ -11,7 +11,7 @@ use super::schedule::UnknownZone;
 
 /// What stands in the way of a TDSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Obstacle {
+pub(super) enum Obstacle {
     /// Its `timeZone` names none.
     UnknownZone(UnknownZone),
     /// A child's name is taken by an object that it does not control.
@@ -31,7 +31,11 @@ pub enum Obstacle {
 }
 
 /// The status for a TDSet whose `timeZone` cannot be read: nothing was looked at or changed.
-pub fn status_of_unknown_zone(set: &TDSet, zone: UnknownZone, now: Timestamp) -> TDSetStatus {
+pub(super) fn status_of_unknown_zone(
+    set: &TDSet,
+    zone: UnknownZone,
+    now: Timestamp,
+) -> TDSetStatus {
     let before = set.status.clone().unwrap_or_default();
     let (ready, progressing) = obstructed(&Obstacle::UnknownZone(zone), set);
     TDSetStatus {
@@ -50,7 +54,7 @@ pub fn status_of_unknown_zone(set: &TDSet, zone: UnknownZone, now: Timestamp) ->
 }
 
 /// The status for a TDSet whose plan was carried out, with the Deployment as it is now.
-pub fn status(
+pub(super) fn status(
     set: &TDSet,
     plan: &Plan,
     deployment: Option<&Deployment>,

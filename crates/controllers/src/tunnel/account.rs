@@ -13,7 +13,7 @@ use super::settings::Settings;
 
 /// Something that only a person can put right.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocked {
+pub(super) struct Blocked {
     /// One word, for a condition.
     pub reason: &'static str,
     /// Cause, object and remedy.
@@ -22,19 +22,19 @@ pub struct Blocked {
 
 impl Blocked {
     /// What a failure of a provider means to a person, if it means anything.
-    pub fn by(failure: &Failure) -> Option<Self> {
+    pub(super) fn by(failure: &Failure) -> Option<Self> {
         let (reason, remedy) = failure.obstacle()?;
         Some(Self { reason, message: format!("{failure}: {remedy}") })
     }
 }
 
 /// The ConfigMaps of defaults, and no others.
-pub fn defaults_scope() -> Scope {
+pub(super) fn defaults_scope() -> Scope {
     Scope { fields: format!("metadata.name={CONFIG_MAP}"), ..Scope::default() }
 }
 
 /// Has a change of defaults reconcile every object that they may apply to.
-pub fn watching_defaults<K: Object>(controller: Controller<K>) -> Controller<K> {
+pub(super) fn watching_defaults<K: Object>(controller: Controller<K>) -> Controller<K> {
     controller.watches_with::<ConfigMap>(defaults_scope(), |config_map, lookup| {
         let namespace = config_map.metadata.namespace.as_deref();
         let everywhere = namespace.is_some_and(|name| SYSTEM_NAMESPACES.contains(&name));
@@ -45,7 +45,7 @@ pub fn watching_defaults<K: Object>(controller: Controller<K>) -> Controller<K> 
 }
 
 /// The defaults that apply in a namespace.
-pub fn defaults(ctx: &Context, namespace: &str) -> Result<Defaults, ReconcileError> {
+pub(super) fn defaults(ctx: &Context, namespace: &str) -> Result<Defaults, ReconcileError> {
     let config_maps = ctx.list::<ConfigMap>(None, &Selector::all())?;
     Ok(Defaults::for_namespace(config_maps.iter().map(AsRef::as_ref), namespace))
 }
@@ -53,7 +53,7 @@ pub fn defaults(ctx: &Context, namespace: &str) -> Result<Defaults, ReconcileErr
 /// The account at a placement's provider, with the token that a Secret holds.
 ///
 /// The Secret is read when it is needed: to watch it would be to keep every Secret of the cluster.
-pub async fn account(
+pub(super) async fn account(
     ctx: &Context,
     settings: &Settings,
     placement: &Placement,
@@ -81,7 +81,7 @@ pub async fn account(
 }
 
 /// What tells this cluster from all others, whatever it is called.
-pub async fn cluster_uid(ctx: &Context) -> Result<String, ReconcileError> {
+pub(super) async fn cluster_uid(ctx: &Context) -> Result<String, ReconcileError> {
     let namespaces = Api::<Namespace>::all(ctx.client());
     let found = namespaces.get_metadata("kube-system").await?;
     let nameless = || ReconcileError::transient("namespace kube-system has no uid");
@@ -89,7 +89,7 @@ pub async fn cluster_uid(ctx: &Context) -> Result<String, ReconcileError> {
 }
 
 /// An account, and this reconcile's way to it.
-pub struct Way {
+pub(super) struct Way {
     /// The account.
     pub account: Account,
     external: External,
@@ -97,13 +97,13 @@ pub struct Way {
 
 impl Way {
     /// The way of a reconcile to an account.
-    pub fn new(ctx: &Context, account: Account) -> Self {
+    pub(super) fn new(ctx: &Context, account: Account) -> Self {
         let external = ctx.external(account.service, &account.upstream, &account.limits);
         Self { account, external }
     }
 
     /// Every host with a tag, and the one on record though a list that lags may not show it.
-    pub async fn look(
+    pub(super) async fn look(
         &self,
         tag: Tag,
         recorded: Option<&str>,
@@ -118,13 +118,16 @@ impl Way {
     }
 
     /// Asks for a host.
-    pub async fn create(&self, wanted: provider::Wanted) -> Result<Host, ExternalError<Failure>> {
+    pub(super) async fn create(
+        &self,
+        wanted: provider::Wanted,
+    ) -> Result<Host, ExternalError<Failure>> {
         let provider = self.account.provider.clone();
         self.external.write("CreateHost", move |_| provider.create(wanted)).await
     }
 
     /// Has a host run something else, one step at each call; `None` if it cannot.
-    pub async fn reconfigure(
+    pub(super) async fn reconfigure(
         &self,
         id: &str,
         exit: Exit,
@@ -134,7 +137,7 @@ impl Way {
     }
 
     /// Removes a host.
-    pub async fn delete(&self, id: &str) -> Result<(), ExternalError<Failure>> {
+    pub(super) async fn delete(&self, id: &str) -> Result<(), ExternalError<Failure>> {
         let (provider, id) = (self.account.provider.clone(), id.to_owned());
         self.external.write("DeleteHost", move |_| provider.delete(id)).await
     }

@@ -24,7 +24,7 @@ const PROVIDERS: &[(&str, &str, &str)] = &[
 
 /// What a ConfigMap says for all Services it applies to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Defaults {
+pub(super) struct Defaults {
     /// The namespace of the ConfigMap, where its Secret is too.
     pub namespace: String,
     /// Its data.
@@ -33,7 +33,7 @@ pub struct Defaults {
 
 /// Where a token is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokenRef {
+pub(super) struct TokenRef {
     /// The Secret's namespace.
     pub namespace: String,
     /// The Secret and the key in it.
@@ -42,7 +42,7 @@ pub struct TokenRef {
 
 /// A Tunnel that cannot be acted on as it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub(super) enum Unfit {
     /// Nobody says who is to make the host.
     #[error(
         "nothing says who makes the host: set annotation leasehold.dev/tunnel-provider on Service \
@@ -89,7 +89,7 @@ pub enum Unfit {
 
 impl Unfit {
     /// The reason of the condition that says so.
-    pub fn reason(&self) -> &'static str {
+    pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::NoProvider { .. } => "NoProvider",
             Self::UnknownProvider { .. } => "UnknownProvider",
@@ -102,7 +102,7 @@ impl Unfit {
 
 impl Defaults {
     /// What a ConfigMap says.
-    pub fn of(config_map: &ConfigMap) -> Self {
+    pub(super) fn of(config_map: &ConfigMap) -> Self {
         Self {
             namespace: config_map.namespace().unwrap_or_default(),
             values: config_map.data.clone().unwrap_or_default(),
@@ -110,7 +110,7 @@ impl Defaults {
     }
 
     /// Of all ConfigMaps of defaults, the one that applies in a namespace.
-    pub fn for_namespace<'a>(
+    pub(super) fn for_namespace<'a>(
         config_maps: impl IntoIterator<Item = &'a ConfigMap>,
         namespace: &str,
     ) -> Self {
@@ -127,7 +127,7 @@ impl Defaults {
     }
 
     /// Whether Services that name no class are served.
-    pub fn claims_classless(&self) -> bool {
+    pub(super) fn claims_classless(&self) -> bool {
         self.get("claimServicesWithoutClass").is_none_or(|value| value != "false")
     }
 
@@ -142,7 +142,7 @@ impl Defaults {
     }
 
     /// The account that this ConfigMap names, if it names one.
-    pub fn account(&self) -> Option<(Placement, Option<TokenRef>)> {
+    pub(super) fn account(&self) -> Option<(Placement, Option<TokenRef>)> {
         let spec = TunnelSpec {
             provider: Some(self.get("provider")?.to_owned()),
             endpoint: self.get("endpoint").map(str::to_owned),
@@ -153,7 +153,7 @@ impl Defaults {
 }
 
 /// The spec of a Service's Tunnel.
-pub fn spec(service: &Service, defaults: &Defaults) -> TunnelSpec {
+pub(super) fn spec(service: &Service, defaults: &Defaults) -> TunnelSpec {
     let annotations = service.annotations();
     let own = |key: &str| annotations.get(&format!("{ANNOTATION}{key}")).cloned();
     let provider = own("provider").or_else(|| defaults.get("provider").map(str::to_owned));
@@ -196,7 +196,7 @@ fn ports(service: &Service) -> Vec<TunnelPort> {
 ///
 /// # Errors
 /// If the spec does not say, or asks for what cannot be.
-pub fn placement(spec: &TunnelSpec) -> Result<Placement, Unfit> {
+pub(super) fn placement(spec: &TunnelSpec) -> Result<Placement, Unfit> {
     let service = || spec.service_name.clone();
     let name = spec.provider.clone().ok_or_else(|| Unfit::NoProvider { service: service() })?;
     let known = PROVIDERS.iter().find(|(known, ..)| *known == name);
@@ -216,7 +216,7 @@ pub fn placement(spec: &TunnelSpec) -> Result<Placement, Unfit> {
 ///
 /// # Errors
 /// If there are none, or one is the host's own.
-pub fn check_ports(spec: &TunnelSpec) -> Result<(), Unfit> {
+pub(super) fn check_ports(spec: &TunnelSpec) -> Result<(), Unfit> {
     let service = || spec.service_name.clone();
     if spec.ports.is_empty() {
         return Err(Unfit::NoPorts { service: service() });
@@ -233,7 +233,7 @@ pub fn check_ports(spec: &TunnelSpec) -> Result<(), Unfit> {
 ///
 /// # Errors
 /// If nobody names one that may be used with this provider at this address.
-pub fn token(
+pub(super) fn token(
     spec: &TunnelSpec,
     namespace: &str,
     defaults: &Defaults,

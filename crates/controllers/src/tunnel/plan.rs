@@ -26,21 +26,21 @@ use super::names::client;
 use super::provider::{Host, State};
 
 /// How long a host that was asked for may stay unseen: a request still on its way, and a list that lags.
-pub const GRACE: Duration = Duration::from_secs(120);
+pub(super) const GRACE: Duration = Duration::from_secs(120);
 /// How long a host that was seen may be missing right after, in an API that lags behind itself.
 const SETTLING: Duration = Duration::from_secs(60);
 /// How often a host is looked at until it runs, or is gone.
-pub const POLL: Duration = Duration::from_secs(10);
+pub(super) const POLL: Duration = Duration::from_secs(10);
 /// How often a host that runs is looked at.
-pub const CHECK: Duration = Duration::from_secs(600);
+pub(super) const CHECK: Duration = Duration::from_secs(600);
 /// How often what only a person can put right is looked at again, where a look writes nothing.
-pub const RECHECK: Duration = Duration::from_secs(60);
+pub(super) const RECHECK: Duration = Duration::from_secs(60);
 /// How long a provider that refused to make a host is not asked again, unless the spec changes.
-pub const RETRY: Duration = Duration::from_secs(1_800);
+pub(super) const RETRY: Duration = Duration::from_secs(1_800);
 
 /// What is to be done about a Tunnel that lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(super) enum Step {
     /// Ask for a host.
     Create,
     /// A host was asked for; look again later.
@@ -65,7 +65,7 @@ pub enum Step {
 
 /// What is to be done about a Tunnel that is being deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Farewell {
+pub(super) enum Farewell {
     /// Delete these.
     Delete(Vec<Host>),
     /// Look again later.
@@ -75,7 +75,7 @@ pub enum Farewell {
 }
 
 /// The next step, given what a host is to run, by its digest, and every host with the Tunnel's tag.
-pub fn next(
+pub(super) fn next(
     tunnel: &Tunnel,
     wanted: &Placement,
     exit: &str,
@@ -144,7 +144,7 @@ fn left(since: Timestamp, length: Duration, now: Timestamp) -> Option<Duration> 
 }
 
 /// What is left to do for a Tunnel that is being deleted, given every host with its tag.
-pub fn farewell(status: &TunnelStatus, hosts: &[Host], now: Timestamp) -> Farewell {
+pub(super) fn farewell(status: &TunnelStatus, hosts: &[Host], now: Timestamp) -> Farewell {
     let present = hosts.iter().filter(|host| host.state != State::Leaving);
     let present: Vec<_> = present.cloned().collect();
     if !present.is_empty() {
@@ -158,14 +158,14 @@ pub fn farewell(status: &TunnelStatus, hosts: &[Host], now: Timestamp) -> Farewe
 
 /// A pause, longer for some Tunnels than for others, so that those made together are not all looked
 /// at together.
-pub fn spread(pause: Duration, tunnel: &Tunnel) -> Duration {
+pub(super) fn spread(pause: Duration, tunnel: &Tunnel) -> Duration {
     let share = uid_hash(&tunnel.uid().unwrap_or_default()) % 256;
     pause + pause.mul_f64(share as f64 / 1024.0)
 }
 
 /// What a reconcile came to, as the status tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(super) enum Outcome {
     /// Something stands in the way that only a person can remove.
     Blocked {
         /// One word.
@@ -204,7 +204,7 @@ pub enum Outcome {
 }
 
 /// The status that tells of an outcome.
-pub fn status(
+pub(super) fn status(
     tunnel: &Tunnel,
     outcome: &Outcome,
     client: Option<&Deployment>,

@@ -32,13 +32,13 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// Reconciles Tunnels.
 #[derive(Debug, Default)]
-pub struct TunnelReconciler {
+pub(super) struct TunnelReconciler {
     settings: Settings,
     survey: Survey,
 }
 
 /// The controller of Tunnels.
-pub fn controller(workers: usize, settings: Settings) -> ControllerSpec {
+pub(super) fn controller(workers: usize, settings: Settings) -> ControllerSpec {
     let controller = Controller::for_kind::<Tunnel>(super::BUILTIN.name).owns::<Deployment>();
     watching_defaults(controller)
         .group(super::GROUP)

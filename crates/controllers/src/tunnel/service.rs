@@ -12,7 +12,7 @@ use super::names::{CLASS, CONDITION, OPT, tunnel};
 
 /// What is to be done about a Service's Tunnel.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub(super) enum Step {
     /// The Service is none of ours, and never was.
     Ignore,
     /// It is ours: bring the Tunnel to this.
@@ -26,7 +26,7 @@ pub enum Step {
 }
 
 /// Whether the Service asks for a Tunnel.
-pub fn asks(service: &Service, defaults: &Defaults) -> bool {
+pub(super) fn asks(service: &Service, defaults: &Defaults) -> bool {
     let Some(spec) = &service.spec else { return false };
     if spec.type_.as_deref() != Some("LoadBalancer") {
         return false;
@@ -57,7 +57,7 @@ fn has_address(service: &Service) -> bool {
 }
 
 /// The step for a Service, given the object under its Tunnel's name.
-pub fn plan(service: &Service, defaults: &Defaults, found: Option<&Tunnel>) -> Step {
+pub(super) fn plan(service: &Service, defaults: &Defaults, found: Option<&Tunnel>) -> Step {
     let uid = service.uid();
     let owners = |found: &Tunnel| {
         let owners = found.owner_references().iter();
@@ -81,7 +81,7 @@ pub fn plan(service: &Service, defaults: &Defaults, found: Option<&Tunnel>) -> S
 }
 
 /// The status that the Service is to have: its address and one condition are ours, the rest is left.
-pub fn status(
+pub(super) fn status(
     service: &Service,
     step: &Step,
     found: Option<&Tunnel>,

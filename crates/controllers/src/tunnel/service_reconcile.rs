@@ -11,14 +11,14 @@ use super::names;
 use super::service::{Step, plan, status};
 
 /// The name of this part of the controller.
-pub const NAME: &str = "tunnel-service";
+pub(super) const NAME: &str = "tunnel-service";
 
 /// Reconciles Services.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ServiceReconciler;
+pub(super) struct ServiceReconciler;
 
 /// The controller of Services.
-pub fn controller(workers: usize) -> ControllerSpec {
+pub(super) fn controller(workers: usize) -> ControllerSpec {
     let controller = Controller::for_kind::<Service>(NAME)
         .part_of(super::BUILTIN.name)
         .owns::<Tunnel>()

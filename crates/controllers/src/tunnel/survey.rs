@@ -18,11 +18,11 @@ use super::names::Tag;
 use super::provider::{Failure, Host};
 
 /// For how long a list is good.
-pub const FRESH: Duration = Duration::from_secs(300);
+pub(super) const FRESH: Duration = Duration::from_secs(300);
 
 /// The last list of each account, for each cluster.
 #[derive(Debug, Default)]
-pub struct Survey {
+pub(super) struct Survey {
     seen: Mutex<HashMap<(ClusterName, String), Seen>>,
 }
 
@@ -41,7 +41,7 @@ impl Seen {
 
 impl Survey {
     /// The hosts of a Tunnel as a list shows them that is fresh, if there is one.
-    pub fn of(&self, ctx: &Context, way: &Way, tunnel: &str) -> Option<Vec<Host>> {
+    pub(super) fn of(&self, ctx: &Context, way: &Way, tunnel: &str) -> Option<Vec<Host>> {
         let seen = self.seen.lock().expect("no holder of this lock panics");
         let seen = seen.get(&key(ctx, way)).filter(|seen| seen.is_fresh(ctx.now()))?;
         Some(seen.by_tunnel.get(tunnel).cloned().unwrap_or_default())
@@ -51,7 +51,7 @@ impl Survey {
     ///
     /// # Errors
     /// What the provider says.
-    pub async fn take(
+    pub(super) async fn take(
         &self,
         ctx: &Context,
         way: &Way,

@@ -24,20 +24,20 @@ use super::provider::{Host, State};
 use super::settings::Settings;
 
 /// The name of this part of the controller.
-pub const NAME: &str = "tunnel-sweep";
+pub(super) const NAME: &str = "tunnel-sweep";
 /// How often an account is swept.
-pub const EVERY: Duration = Duration::from_secs(3_600);
+pub(super) const EVERY: Duration = Duration::from_secs(3_600);
 /// How old a host must be: younger ones may be another's work under way.
-pub const MIN_AGE: Duration = Duration::from_secs(900);
+pub(super) const MIN_AGE: Duration = Duration::from_secs(900);
 
 /// Reconciles ConfigMaps of defaults.
 #[derive(Clone, Debug, Default)]
-pub struct SweepReconciler {
+pub(super) struct SweepReconciler {
     settings: Settings,
 }
 
 /// The controller that sweeps.
-pub fn controller(settings: Settings) -> ControllerSpec {
+pub(super) fn controller(settings: Settings) -> ControllerSpec {
     Controller::for_kind::<ConfigMap>(NAME)
         .part_of(super::BUILTIN.name)
         .fields(format!("metadata.name={CONFIG_MAP}"))
@@ -48,7 +48,11 @@ pub fn controller(settings: Settings) -> ControllerSpec {
 }
 
 /// Of the hosts of this cluster, those that no Tunnel has. Pure.
-pub fn orphans<'a>(hosts: &'a [Host], tunnels: &BTreeSet<String>, now: Timestamp) -> Vec<&'a Host> {
+pub(super) fn orphans<'a>(
+    hosts: &'a [Host],
+    tunnels: &BTreeSet<String>,
+    now: Timestamp,
+) -> Vec<&'a Host> {
     let old =
         |created: Timestamp| now.duration_since(created).as_secs() >= MIN_AGE.as_secs() as i64;
     hosts

@@ -5,8 +5,8 @@
 //!                └───── less ──▶ settled shrinks, the store is swept
 //! ```
 //!
-//! What is missing is not listed by itself, beside the watch that goes on: such a list and such a
-//! watch would be at different versions, and versions cannot be compared.
+//! A missing range is not listed alone beside the running watch: list and watch would be at
+//! different versions, and versions cannot be compared.
 //!
 //! # Invariants
 //! - A list that is under way is for all that is wanted: what grows while it is being read makes it
@@ -18,7 +18,7 @@
 use crate::range_filter::RangeFilter;
 use cache::Header;
 
-/// See the file's text.
+/// What an informer holds, and what it should hold.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     wanted: RangeFilter,
@@ -50,6 +50,11 @@ pub(super) struct Shift {
 impl Held {
     pub(super) fn wanted(&self) -> &RangeFilter {
         &self.wanted
+    }
+
+    /// The number of the last scope that is wanted.
+    pub(super) fn latest(&self) -> u64 {
+        self.latest
     }
 
     /// Takes in what is wanted from now on.

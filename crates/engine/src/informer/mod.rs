@@ -24,6 +24,8 @@
 //! - [`Change::Synced`] comes after everything in the scopes up to its number. What is told of an
 //!   object before that is [`Priority::Initial`]. Changes of an object that was in a scope before
 //!   are live, also while a list for other scopes is read (L2).
+//! - [`Change::Absent`] is told whenever the server begins to say that the kind is not there, and
+//!   again when scopes are added meanwhile. What is held stays: a refusal is no list.
 //! - A delete carries the last state known, whether it was seen or found missing by a new list. An
 //!   object that leaves all ranges, because its owner changed, is told as deleted; one that enters,
 //!   as new. An object that is dropped because its scope ended is not gone, so nobody is told.
@@ -45,7 +47,7 @@ mod trainer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cache::{Entry, Store, StoreWriter};
+use cache::{Entry, StoreWriter};
 use model::{Clock, Moment};
 use queue::Priority;
 use tokio::sync::mpsc;
@@ -56,7 +58,7 @@ pub(crate) use self::scopes::ScopeGuard;
 use self::scopes::Scopes;
 pub use self::sharded_list::ShardMode;
 pub(crate) use self::state::{Condition, InformerState, Target};
-pub use self::status::InformerStatus;
+pub use self::status::{Absence, InformerStatus};
 use self::task::Task;
 use crate::listwatch::intake::Intake;
 use crate::metrics::InformerMetrics;
@@ -80,6 +82,9 @@ pub(crate) enum Change {
     },
     /// Everything that the scopes up to this number cover has been told of.
     Synced(u64),
+    /// The kind is not there; the scopes up to this number wait for it, but for those that were met
+    /// before.
+    Absent(Absence, u64),
 }
 
 /// A change as told to subscribers.
@@ -154,10 +159,6 @@ impl Informer {
 
     pub(crate) fn state(&self) -> &Arc<InformerState> {
         &self.state
-    }
-
-    pub(crate) fn store(&self) -> &Store {
-        &self.state.store
     }
 }
 

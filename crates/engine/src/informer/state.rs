@@ -9,9 +9,9 @@ use model::{ClusterName, Kind, Moment};
 use tokio::sync::watch;
 
 use super::sharded_list::ShardMode;
-use super::status::InformerStatus;
+use super::status::{Absence, InformerStatus};
 use crate::range_filter::RangeFilter;
-use crate::scope::Scope;
+use crate::scope::{Form, Scope};
 
 /// What an informer watches.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +21,7 @@ pub(crate) struct Target {
     pub(crate) incarnation: u64,
     pub(crate) kind: Kind,
     pub(crate) scope: Scope,
+    pub(crate) form: Form,
 }
 
 /// What others may see of an informer.
@@ -41,6 +42,8 @@ pub(crate) struct Condition {
     pub(crate) resource_version: String,
     pub(crate) heard: Option<Moment>,
     pub(crate) error: Option<String>,
+    /// Why the kind is not there, if that is what the server said last.
+    pub(crate) absent: Option<Absence>,
     /// What is wanted of the kind, and who divides it.
     pub(crate) filter: RangeFilter,
     pub(crate) mode: ShardMode,
@@ -60,6 +63,15 @@ impl InformerState {
 
     pub(crate) fn condition(&self) -> Condition {
         self.condition.lock().expect("no holder of this lock panics").clone()
+    }
+
+    pub(crate) fn absence(&self) -> Option<Absence> {
+        self.update(|condition| condition.absent)
+    }
+
+    /// Whether everything that is wanted has been listed, and the server lets it be followed.
+    pub(crate) fn is_available(&self) -> bool {
+        self.update(|condition| condition.synced && condition.absent.is_none())
     }
 
     /// The version up to which the store shows everything, once a list is complete.
@@ -87,8 +99,9 @@ impl InformerState {
     }
 
     pub(crate) fn status(&self, now: Moment) -> InformerStatus {
-        let Condition { synced, resource_version, heard, error, filter, mode } = self.condition();
-        let Target { cluster, kind, scope, .. } = &self.target;
+        let Condition { synced, resource_version, heard, error, absent, filter, mode } =
+            self.condition();
+        let Target { cluster, kind, scope, form, .. } = &self.target;
         let labels = scope.labels.to_string();
         let selector = [labels.as_str(), scope.fields.as_str()];
         InformerStatus {
@@ -104,6 +117,8 @@ impl InformerState {
             resource_version,
             lag_seconds: heard.map(|heard| now.since(heard).as_secs_f64()),
             subscribers: self.subscribers.load(Ordering::Relaxed),
+            metadata_only: *form == Form::Metadata,
+            absent,
             error,
         }
     }

@@ -1,9 +1,42 @@
 //! What an informer tells about itself.
 
+use std::fmt;
+
 use model::ClusterName;
 use serde::Serialize;
 
 use super::sharded_list::ShardMode;
+use crate::listwatch::machine::End;
+
+/// Why a kind cannot be watched in a cluster that answers otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Absence {
+    /// The server does not know it: its definition is not installed.
+    NotInstalled,
+    /// The server does not let this client list or watch it.
+    Forbidden,
+}
+
+impl Absence {
+    /// What the end of a request says.
+    pub(super) fn of(end: End) -> Option<Self> {
+        match end {
+            End::Refused(404) => Some(Self::NotInstalled),
+            End::Refused(403) => Some(Self::Forbidden),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Absence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotInstalled => "is not installed",
+            Self::Forbidden => "may not be listed or watched",
+        })
+    }
+}
 
 /// One informer at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -38,6 +71,12 @@ pub struct InformerStatus {
     pub lag_seconds: Option<f64>,
     /// Subscribers.
     pub subscribers: usize,
+    /// Whether it holds no more than the metadata.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub metadata_only: bool,
+    /// Why the kind is not there; absent where it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub absent: Option<Absence>,
     /// Why the last attempt failed; absent once the server answers again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

@@ -13,7 +13,7 @@ use super::held::Held;
 use super::scopes::ScopeWatch;
 use super::sharded_list::ShardedList;
 use super::trainer::{self, Trainer};
-use super::{Change, Event, InformerState, Target};
+use super::{Absence, Change, Event, InformerState, Target};
 use crate::listwatch::connection::{Arrival, Connection};
 use crate::listwatch::intake::Intake;
 use crate::listwatch::machine::{End, Machine, Progress, Request, Signal};
@@ -39,6 +39,8 @@ pub(super) struct Task {
     sharded_list: ShardedList,
     /// The number of the last [`Change::Synced`].
     told: u64,
+    /// The last [`Change::Absent`]; none while the kind is there.
+    told_absent: Option<(Absence, u64)>,
     machine: Machine,
     connection: Connection,
     waiting: mpsc::Receiver<mpsc::Sender<Event>>,
@@ -57,7 +59,7 @@ impl Task {
         intake: Intake,
         (clock, metrics, rng): (Arc<dyn Clock>, InformerMetrics, fastrand::Rng),
     ) -> Self {
-        let Target { kind, scope, .. } = state.target.clone();
+        let Target { kind, scope, form, .. } = state.target.clone();
         Self {
             state,
             writer,
@@ -66,8 +68,9 @@ impl Task {
             held: Held::default(),
             sharded_list: ShardedList::default(),
             told: 0,
+            told_absent: None,
             machine: Machine::new(rng),
-            connection: Connection::new(client, kind, scope, intake),
+            connection: Connection::new(client, kind, scope, form, intake),
             waiting,
             subscribers: Vec::new(),
             clock,
@@ -142,6 +145,7 @@ impl Task {
         }
         self.publish();
         self.synced(self.clock.now()).await;
+        self.absent(self.clock.now()).await;
     }
 
     fn publish(&self) {
@@ -176,11 +180,14 @@ impl Task {
             Arrival::End(end, why) => (end, why),
         };
         self.ended(end, why);
+        self.absent(now).await;
     }
 
-    fn heard(&self, now: Moment) {
+    fn heard(&mut self, now: Moment) {
+        self.told_absent = None;
         let recovered = self.state.update(|condition| {
             condition.heard = Some(now);
+            condition.absent = None;
             condition.error.take()
         });
         if recovered.is_some() {
@@ -198,7 +205,11 @@ impl Task {
         if let Some(error) = why {
             let Target { cluster, kind, .. } = &self.state.target;
             let retry_ms = after.as_millis();
-            let first = self.state.update(|c| c.error.replace(error.clone())).is_none();
+            let absent = Absence::of(end);
+            let first = self.state.update(|condition| {
+                condition.absent = absent.or(condition.absent);
+                condition.error.replace(error.clone()).is_none()
+            });
             // Say it once, not with each attempt.
             if first {
                 tracing::warn!(%cluster, %kind, error, retry_ms, "watch failed, retrying");
@@ -318,7 +329,7 @@ impl Task {
         }
     }
 
-    /// Takes in one page. Gives how its request ended.
+    /// Takes in one page. Returns how its request ended.
     async fn page(&mut self, bytes: &Bytes, now: Moment) -> (End, Option<String>) {
         let page = match wire::page(bytes) {
             Ok(page) => page,

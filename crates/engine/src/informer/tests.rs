@@ -3,21 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cache::StoreWriter;
+use cache::{DecodedCache, StoreOptions, StoreWriter};
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::PartialObjectMeta;
 use model::testing::PausedClock;
 use model::{Clock, Cluster, Kind};
 use prometheus::Registry;
 use queue::Priority;
 use upstream::{Gate, Upstream, UpstreamLimits};
 
-use super::{Change, Informer, SUBSCRIBER_BUFFER, Subscription, Target};
+use super::{Absence, Change, Informer, SUBSCRIBER_BUFFER, Subscription, Target};
 use crate::listwatch::connection::IDLE_TIMEOUT;
 use crate::listwatch::intake::Intake;
 use crate::metrics::Metrics;
 use crate::range_filter::RangeScope;
 use crate::request::ClusterClient;
-use crate::scope::Scope;
+use crate::scope::{Form, Scope};
 use crate::testing::{PATIENCE, Server, config_map, server};
 
 const STREAM: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
@@ -27,13 +28,14 @@ fn watch(version: u64) -> String {
     format!("GET /api/v1/configmaps watch=true&resourceVersion={version}")
 }
 
-fn informer_without_scope() -> (Arc<Informer>, Server) {
+fn informer_without_scope(form: Form) -> (Arc<Informer>, Server) {
     let (client, server) = server();
     let target = Target {
         cluster: "east".parse().unwrap(),
         incarnation: 1,
         kind: Kind::of::<ConfigMap>(),
         scope: Scope::default(),
+        form,
     };
     let clock: Arc<dyn Clock> = PausedClock::new();
     let metrics = Metrics::new(&Registry::new(), 10).unwrap();
@@ -44,7 +46,11 @@ fn informer_without_scope() -> (Arc<Informer>, Server) {
     let rest = metrics.rest(&target.cluster);
     let client = ClusterClient::new(&cluster, gate, rest, Arc::clone(&clock), false);
     let metrics = metrics.informer(&target.cluster, &target.kind);
-    let writer = StoreWriter::default();
+    let options = match form {
+        Form::Whole => StoreOptions::default(),
+        Form::Metadata => StoreOptions::default().metadata_only(),
+    };
+    let writer = StoreWriter::new(options, Arc::new(DecodedCache::new(0)));
     (Informer::start(target, client, Intake::default(), clock, metrics, rng, writer), server)
 }
 
@@ -53,9 +59,16 @@ async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
+/// An informer of all metadata.
+fn metadata_informer() -> (Arc<Informer>, Server) {
+    let (informer, server) = informer_without_scope(Form::Metadata);
+    std::mem::forget(informer.require(RangeScope::Whole));
+    (informer, server)
+}
+
 /// An informer of everything.
 fn informer() -> (Arc<Informer>, Server) {
-    let (informer, server) = informer_without_scope();
+    let (informer, server) = informer_without_scope(Form::Whole);
     // For as long as it runs.
     std::mem::forget(informer.require(RangeScope::Whole));
     (informer, server)
@@ -68,6 +81,7 @@ async fn next(subscription: &mut Subscription) -> String {
     let event = event.expect("an event").expect("a running informer");
     let (sign, entry) = match &event.change {
         Change::Synced(_) => return "synced".to_owned(),
+        Change::Absent(absence, number) => return format!("{absence:?}@{number}"),
         Change::Upsert { old: None, new } => ('+', new),
         Change::Upsert { new, .. } => ('~', new),
         Change::Delete { old } => ('-', old),
@@ -226,7 +240,7 @@ async fn a_large_store_is_packed_while_it_is_watched() {
         .collect();
     let list = server.expect(STREAM).await.list(900, &maps);
     settle().await;
-    let store = informer.store();
+    let store = &informer.state().store;
     assert_eq!(store.len(), maps.len());
     // The training runs on another thread; the paused clock waits for it.
     settle().await;
@@ -240,4 +254,77 @@ async fn a_large_store_is_packed_while_it_is_watched() {
     told(&mut events, "synced").await;
     let map: ConfigMap = store.get(Some("ns"), "map-799").unwrap().decode().unwrap();
     assert!(map.data.unwrap()["text"].starts_with("the text of map 799,"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_there_is_told_of_once_and_followed_when_it_comes() {
+    let (informer, mut server) = informer();
+    let mut early = informer.subscribe().await;
+    server.expect(STREAM).await.refuse(404, "NotFound");
+    told(&mut early, "NotInstalled@1").await;
+    server.expect(STREAM).await.refuse(404, "NotFound");
+    server.expect(STREAM).await.refuse(503, "ServiceUnavailable");
+    let asked = server.expect(STREAM).await;
+    assert_eq!(informer.state().absence(), Some(Absence::NotInstalled), "nobody said otherwise");
+    // Somebody new, and another shard, are told too.
+    let mut late = informer.subscribe().await;
+    told(&mut late, "NotInstalled@1").await;
+    let scope = informer.require(RangeScope::Own("0/2".parse().unwrap()));
+    told(&mut late, "NotInstalled@2").await;
+    told(&mut early, "NotInstalled@2").await;
+    asked.refuse(403, "Forbidden");
+    told(&mut early, "Forbidden@2").await;
+    let status = informer.state().status(model::Moment::default());
+    assert_eq!(status.absent, Some(Absence::Forbidden));
+    assert!(status.error.unwrap().contains("403 Forbidden"));
+    let list = server.asked().await.list(5, &[config_map("a", 3)]);
+    told(&mut early, "!+a@3 synced").await;
+    assert!(informer.state().is_available());
+
+    // It goes again: what was known stays, for a refusal is no list.
+    list.expired();
+    server.asked().await.refuse(403, "Forbidden");
+    told(&mut early, "Forbidden@2").await;
+    assert!(!informer.state().is_available());
+    assert_eq!(informer.state().store.len(), 1);
+    let mut later = informer.subscribe().await;
+    told(&mut later, "!+a@3 synced Forbidden@2").await;
+    let list = server.asked().await.list(9, &[config_map("a", 8)]);
+    told(&mut early, "~a@8").await;
+    assert!(informer.state().is_available());
+    drop((scope, list));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_metadata_nothing_else_is_asked_for_or_kept() {
+    let (informer, mut server) = metadata_informer();
+    let mut events = informer.subscribe().await;
+    let accepted = |asked: &crate::testing::Asked| {
+        asked.request.headers["accept"].to_str().unwrap().to_owned()
+    };
+    let asked = server.expect(STREAM).await;
+    let metadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+    assert_eq!(accepted(&asked), metadata);
+    asked.refuse(422, "Invalid");
+    let asked = server.expect(PAGED).await;
+    assert_eq!(accepted(&asked), metadata.replacen("Metadata;", "MetadataList;", 1));
+    // A server that sends whole objects nevertheless.
+    asked.page(6, "", &[config_map("a", 1)]);
+    told(&mut events, "!+a@1 synced").await;
+    let asked = server.expect(&watch(6)).await;
+    assert_eq!(accepted(&asked), metadata);
+    let live = asked.watch();
+    let mut partial = config_map("b", 7);
+    partial["kind"] = "PartialObjectMetadata".into();
+    partial["apiVersion"] = "meta.k8s.io/v1".into();
+    partial.as_object_mut().unwrap().remove("data");
+    live.event("ADDED", &partial);
+    told(&mut events, "+b@7").await;
+    for name in ["a", "b"] {
+        let entry = informer.state().store.get(Some("ns"), name).unwrap();
+        let map: PartialObjectMeta<ConfigMap> = entry.decode().unwrap();
+        assert_eq!(map.metadata.name.as_deref(), Some(name));
+        assert!(!String::from_utf8(entry.json().unwrap()).unwrap().contains(r#""data""#));
+    }
+    assert!(informer.state().status(model::Moment::default()).metadata_only);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::header::{ACCEPT_ENCODING, HeaderValue};
+use http::header::{ACCEPT, ACCEPT_ENCODING, HeaderValue};
 use http::{Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -24,7 +24,7 @@ use super::lines::{LineTooLong, Lines};
 use super::machine::{End, Request};
 use super::wire;
 use crate::request::ClusterClient;
-use crate::scope::Scope;
+use crate::scope::{Form, Scope};
 
 /// A watch on which nothing is heard for this long, not even a bookmark, is given up: servers send
 /// one about each minute.
@@ -35,6 +35,16 @@ pub const PAGE_TIMEOUT: Duration = Duration::from_secs(120);
 pub const MAX_PAGE_BYTES: usize = 1 << 30;
 /// The largest refusal read.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
+
+/// Of a list, the metadata alone; whole objects from a server that cannot send that
+/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#alternate-representations-of-resources>).
+const METADATA_LIST: HeaderValue = HeaderValue::from_static(
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+);
+/// The same of a watch.
+const METADATA: HeaderValue = HeaderValue::from_static(
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+);
 
 /// What came of a request.
 #[derive(Debug)]
@@ -54,6 +64,7 @@ pub(crate) struct Connection {
     client: ClusterClient,
     kind: Kind,
     scope: Scope,
+    form: Form,
     intake: Intake,
     /// Of a list, until all of it is stored.
     share: Option<Share>,
@@ -85,8 +96,14 @@ enum Answer {
 }
 
 impl Connection {
-    pub(crate) fn new(client: ClusterClient, kind: Kind, scope: Scope, intake: Intake) -> Self {
-        Self { client, kind, scope, intake, share: None, state: State::Over }
+    pub(crate) fn new(
+        client: ClusterClient,
+        kind: Kind,
+        scope: Scope,
+        form: Form,
+        intake: Intake,
+    ) -> Self {
+        Self { client, kind, scope, form, intake, share: None, state: State::Over }
     }
 
     /// Sends a request after a wait, dropping one that may be under way.
@@ -171,7 +188,13 @@ impl Connection {
         let stream = !matches!(request, Request::List { .. });
         let request = self.http_request(request);
         let request = match request.map(|request| selected(request, selector.as_deref())) {
-            Ok(request) => request,
+            Ok(mut request) => {
+                if self.form == Form::Metadata {
+                    let accepted = if stream { METADATA } else { METADATA_LIST };
+                    request.headers_mut().insert(ACCEPT, accepted);
+                }
+                request
+            }
             Err(error) => {
                 let why = model::error::chain(&error);
                 return futures::future::ready(Answer::Failed(End::Refused(400), why)).boxed();

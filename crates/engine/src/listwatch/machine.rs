@@ -164,13 +164,12 @@ impl Machine {
         }
     }
 
-    /// Has everything listed anew, because something else is wanted than before. The request under
-    /// way is dropped.
+    /// Lists everything anew, because the wanted ranges have changed. The request under way is dropped.
     pub(crate) fn restart(&mut self) {
         self.state = self.first();
     }
 
-    /// Has a list that is to be streamed be paged this time.
+    /// Asks for the next list in pages instead of a stream.
     pub(crate) fn page_next(&mut self) {
         if self.state == State::Streaming {
             self.state = State::Paging { continue_token: None, limited: true };
@@ -225,7 +224,7 @@ impl Machine {
         }
     }
 
-    /// Takes in how a request ended. Gives how long to wait before the next.
+    /// Takes in how a request ended. Returns how long to wait before the next.
     pub(crate) fn end(&mut self, end: End, now: Moment) -> Duration {
         let lived = now.since(self.began);
         self.unknown_kind = end == End::Refused(404);

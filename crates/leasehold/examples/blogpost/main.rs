@@ -2,9 +2,7 @@
 //! published.
 
 use kube::{CustomResource, CustomResourceExt};
-use leasehold::{
-    Action, Context, Controller, ControllerSpec, ObjectKey, ReconcileError, Reconciler,
-};
+use leasehold::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +45,7 @@ fn controller() -> ControllerSpec {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    leasehold::Local::from_args().crd(BlogPost::crd()).controller(controller()).run().await
+    Local::from_args().crd(BlogPost::crd()).controller(controller()).run().await
 }
 
 #[cfg(test)]

@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{CustomResource, CustomResourceExt, ResourceExt};
-use leasehold::{
-    Action, Context, Controller, ControllerSpec, ObjectKey, ReconcileError, Reconciler, mapping,
-};
+use leasehold::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -83,7 +81,7 @@ const EXAMPLE: &str = "{apiVersion: example.com/v1, kind: Memcached, metadata: {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let local = leasehold::Local::from_args().crd(Memcached::crd()).manifest(EXAMPLE);
+    let local = Local::from_args().crd(Memcached::crd()).manifest(EXAMPLE);
     local.controller(controller()).run().await
 }
 

@@ -10,17 +10,17 @@ use serde_json::{Map, Value};
 use super::problem::Problem;
 
 /// Reads one value: the value itself, or what would be allowed instead.
-pub trait Read<T>: Fn(&Value) -> Result<T, String> {}
+pub(super) trait Read<T>: Fn(&Value) -> Result<T, String> {}
 
 impl<T, F: Fn(&Value) -> Result<T, String>> Read<T> for F {}
 
 /// Where problems are noted.
 #[derive(Debug, Default)]
-pub struct Notes(RefCell<Vec<Problem>>);
+pub(super) struct Notes(RefCell<Vec<Problem>>);
 
 /// One mapping of the file.
 #[derive(Debug)]
-pub struct Section<'a> {
+pub(super) struct Section<'a> {
     path: String,
     map: Option<&'a Map<String, Value>>,
     asked: RefCell<Vec<&'static str>>,
@@ -29,24 +29,24 @@ pub struct Section<'a> {
 
 impl Notes {
     /// Notes a problem.
-    pub fn add(&self, problem: Problem) {
+    pub(super) fn add(&self, problem: Problem) {
         self.0.borrow_mut().push(problem);
     }
 
     /// All problems noted.
-    pub fn into_problems(self) -> Vec<Problem> {
+    pub(super) fn into_problems(self) -> Vec<Problem> {
         self.0.into_inner()
     }
 }
 
 impl<'a> Section<'a> {
     /// The file's outermost mapping.
-    pub fn root(value: &'a Value, notes: &'a Notes) -> Self {
+    pub(super) fn root(value: &'a Value, notes: &'a Notes) -> Self {
         Self::new(String::new(), value, notes)
     }
 
     /// `value` as a section; nothing counts as an empty one, anything else is noted.
-    pub fn new(path: String, value: &'a Value, notes: &'a Notes) -> Self {
+    pub(super) fn new(path: String, value: &'a Value, notes: &'a Notes) -> Self {
         let map = value.as_object();
         if map.is_none() && !value.is_null() {
             notes.add(Problem::value(&path, value, "a section with keys of its own"));
@@ -55,51 +55,56 @@ impl<'a> Section<'a> {
     }
 
     /// The path of a key of this section.
-    pub fn path(&self, key: &str) -> String {
+    pub(super) fn path(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
     /// Whether the file says anything under `key`.
-    pub fn has(&self, key: &'static str) -> bool {
+    pub(super) fn has(&self, key: &'static str) -> bool {
         self.raw(key).is_some()
     }
 
     /// Notes a problem with a key of this section.
-    pub fn problem(&self, key: &str, message: impl Into<String>) {
+    pub(super) fn problem(&self, key: &str, message: impl Into<String>) {
         self.notes.add(Problem::new(self.path(key), message));
     }
 
     /// The value under `key`, if it is there and allowed.
-    pub fn value<T>(&self, key: &'static str, read: impl Read<T>) -> Option<T> {
+    pub(super) fn value<T>(&self, key: &'static str, read: impl Read<T>) -> Option<T> {
         let found = self.raw(key)?;
         self.read(&self.path(key), found, read)
     }
 
     /// As [`Section::value`], with `default` for a key that is not there: `None` means that the
     /// value is not allowed.
-    pub fn value_or<T>(&self, key: &'static str, read: impl Read<T>, default: T) -> Option<T> {
+    pub(super) fn value_or<T>(
+        &self,
+        key: &'static str,
+        read: impl Read<T>,
+        default: T,
+    ) -> Option<T> {
         if self.has(key) { self.value(key, read) } else { Some(default) }
     }
 
     /// The values of the list under `key`, those that are allowed.
-    pub fn list<T>(&self, key: &'static str, read: impl Read<T>) -> Option<Vec<T>> {
+    pub(super) fn list<T>(&self, key: &'static str, read: impl Read<T>) -> Option<Vec<T>> {
         let items = self.items(key)?;
         Some(items.into_iter().filter_map(|(path, item)| self.read(&path, item, &read)).collect())
     }
 
     /// The section under `key`; an empty one if the file has none.
-    pub fn section(&self, key: &'static str) -> Section<'a> {
+    pub(super) fn section(&self, key: &'static str) -> Section<'a> {
         Section::new(self.path(key), self.raw(key).unwrap_or(&Value::Null), self.notes)
     }
 
     /// The sections of the list under `key`.
-    pub fn sections(&self, key: &'static str) -> Vec<Section<'a>> {
+    pub(super) fn sections(&self, key: &'static str) -> Vec<Section<'a>> {
         let items = self.items(key).unwrap_or_default();
         items.into_iter().map(|(path, item)| Section::new(path, item, self.notes)).collect()
     }
 
     /// The sections of this one, under names that are the reader's to judge.
-    pub fn named(&self) -> Vec<(&'a str, Section<'a>)> {
+    pub(super) fn named(&self) -> Vec<(&'a str, Section<'a>)> {
         let entries = self.map.into_iter().flatten();
         entries
             .map(|(name, value)| (name.as_str(), Section::new(self.path(name), value, self.notes)))
@@ -107,7 +112,7 @@ impl<'a> Section<'a> {
     }
 
     /// Notes every key that was not asked for.
-    pub fn finish(self) {
+    pub(super) fn finish(self) {
         let asked = self.asked.take();
         for key in self.map.into_iter().flat_map(Map::keys) {
             if !asked.contains(&key.as_str()) {
@@ -141,7 +146,7 @@ impl<'a> Section<'a> {
 }
 
 /// What to say of a key nobody knows.
-pub fn unknown(key: &str, known: &[&str]) -> String {
+pub(super) fn unknown(key: &str, known: &[&str]) -> String {
     let known_text = known.join(", ");
     match nearest(key, known) {
         Some(near) => format!("unknown key; did you mean {near}? Known here: {known_text}"),

@@ -82,7 +82,7 @@ telemetry: {log: {format: yaml, filter: 'engine=loud'}, otlp: {sampleRatio: 2}}
     drainTimeout: found 60; allowed: a duration from 1s to 1h, as in 500ms, 8s or 2m
     admin.bind: found "localhost"; allowed: an IP address and a port, as in 127.0.0.1:8080
     telemetry.log.format: found "yaml"; allowed: text or json
-    telemetry.log.filter: found "engine=loud"; allowed: a level (error, warn, info, debug, trace) or directives like info,engine=debug
+    telemetry.log.filter: found "engine=loud"; allowed: a level (error, warn, info, debug, trace) or directives like info,leasehold_engine=debug
     telemetry.otlp.endpoint: missing; allowed: a URL, as in http://127.0.0.1:4317
     telemetry.otlp.sampleRatio: found 2; allowed: a share from 0.0 to 1.0
     controlers: unknown key; did you mean controllers? Known here: home, namespace, identity, capacity, owner, clusters, controllers, lease, upstream, fence, drainTimeout, shutdownGracePeriod, admin, telemetry, journal

@@ -11,18 +11,18 @@ use telemetry::LogFormat;
 use super::reader::Read;
 
 /// Any text but an empty one.
-pub fn text(value: &Value) -> Result<String, String> {
+pub(super) fn text(value: &Value) -> Result<String, String> {
     let text = value.as_str().filter(|text| !text.is_empty());
     text.map(str::to_owned).ok_or_else(|| "a text".to_owned())
 }
 
 /// `true` or `false`.
-pub fn flag(value: &Value) -> Result<bool, String> {
+pub(super) fn flag(value: &Value) -> Result<bool, String> {
     value.as_bool().ok_or_else(|| "true or false".to_owned())
 }
 
 /// A whole number within bounds.
-pub fn whole(bounds: RangeInclusive<u64>) -> impl Read<u64> {
+pub(super) fn whole(bounds: RangeInclusive<u64>) -> impl Read<u64> {
     move |value| {
         let allowed = || format!("a whole number from {} to {}", bounds.start(), bounds.end());
         value.as_u64().filter(|number| bounds.contains(number)).ok_or_else(allowed)
@@ -30,20 +30,20 @@ pub fn whole(bounds: RangeInclusive<u64>) -> impl Read<u64> {
 }
 
 /// A share, from 0.0 to 1.0.
-pub fn share(value: &Value) -> Result<f64, String> {
+pub(super) fn share(value: &Value) -> Result<f64, String> {
     let share = value.as_f64().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "a share from 0.0 to 1.0".to_owned())
 }
 
 /// A name of the model's kinds.
-pub fn name<T: FromStr>(value: &Value) -> Result<T, String> {
+pub(super) fn name<T: FromStr>(value: &Value) -> Result<T, String> {
     value.as_str().and_then(|text| text.parse().ok()).ok_or_else(|| {
         "1 to 63 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit".to_owned()
     })
 }
 
 /// A namespace: a DNS label.
-pub fn namespace(value: &Value) -> Result<String, String> {
+pub(super) fn namespace(value: &Value) -> Result<String, String> {
     let text: model::GroupName = name(value).map_err(|_| NAMESPACE.to_owned())?;
     if text.as_str().contains('.') { Err(NAMESPACE.to_owned()) } else { Ok(text.to_string()) }
 }
@@ -51,7 +51,7 @@ pub fn namespace(value: &Value) -> Result<String, String> {
 const NAMESPACE: &str = "1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit";
 
 /// A duration within bounds, written with its unit.
-pub fn duration(bounds: RangeInclusive<Duration>) -> impl Read<Duration> {
+pub(super) fn duration(bounds: RangeInclusive<Duration>) -> impl Read<Duration> {
     move |value| {
         let allowed = || {
             let (least, most) = (show(*bounds.start()), show(*bounds.end()));
@@ -63,13 +63,13 @@ pub fn duration(bounds: RangeInclusive<Duration>) -> impl Read<Duration> {
 }
 
 /// An address to listen on.
-pub fn address(value: &Value) -> Result<SocketAddr, String> {
+pub(super) fn address(value: &Value) -> Result<SocketAddr, String> {
     let text = value.as_str().unwrap_or_default();
     text.parse().map_err(|_| "an IP address and a port, as in 127.0.0.1:8080".to_owned())
 }
 
 /// The URL of a gRPC server.
-pub fn endpoint(value: &Value) -> Result<String, String> {
+pub(super) fn endpoint(value: &Value) -> Result<String, String> {
     let allowed = || "a URL with scheme, host and port, as in http://127.0.0.1:4317".to_owned();
     let uri: http::Uri = value.as_str().unwrap_or_default().parse().map_err(|_| allowed())?;
     let good = matches!(uri.scheme_str(), Some("http" | "https")) && uri.port().is_some();
@@ -77,7 +77,7 @@ pub fn endpoint(value: &Value) -> Result<String, String> {
 }
 
 /// The format of log lines.
-pub fn log_format(value: &Value) -> Result<LogFormat, String> {
+pub(super) fn log_format(value: &Value) -> Result<LogFormat, String> {
     match value.as_str() {
         Some("text") => Ok(LogFormat::Text),
         Some("json") => Ok(LogFormat::Json),
@@ -86,9 +86,10 @@ pub fn log_format(value: &Value) -> Result<LogFormat, String> {
 }
 
 /// A filter for log lines, as telemetry will read it.
-pub fn log_filter(value: &Value) -> Result<String, String> {
+pub(super) fn log_filter(value: &Value) -> Result<String, String> {
     let allowed = || {
-        "a level (error, warn, info, debug, trace) or directives like info,engine=debug".to_owned()
+        "a level (error, warn, info, debug, trace) or directives like info,leasehold_engine=debug"
+            .to_owned()
     };
     let filter = text(value).map_err(|_| allowed())?;
     let log = telemetry::LogConfig { filter: filter.clone(), ..Default::default() };
@@ -110,7 +111,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
 }
 
 /// A duration as the file would write it.
-pub fn show(duration: Duration) -> String {
+pub(super) fn show(duration: Duration) -> String {
     let millis = duration.as_millis();
     match millis {
         0 => "0s".to_owned(),

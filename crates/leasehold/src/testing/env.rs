@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use apiserver::Server;
 use apiserver::faults::{Fault, Request};
+use clusters::install::{self, InstallError};
 use engine::{Engine, EngineConfig, Meter, Unobserved};
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
@@ -23,7 +24,6 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{Sole, TokioClock};
-use crate::install::{self, InstallError};
 
 /// How long a condition may take to come true, in tokio's time, unless told otherwise.
 const DEADLINE: Duration = Duration::from_secs(120);

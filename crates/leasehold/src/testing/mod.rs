@@ -36,10 +36,9 @@
 //! StatefulSets, DaemonSets and Pods to life and collect garbage. Its fault hook
 //! ([`TestEnv::set_faults`]) delays, refuses, drops and loses requests. The engine can be stopped and
 //! started again, as after a crash. [`Sole`] and [`TokioClock`] are what an engine needs where there
-//! is no fleet. [`cloud`] is a provider of hosts, for controllers of what is outside of Kubernetes.
+//! is no fleet.
 
 mod clock;
-pub mod cloud;
 mod env;
 mod ownership;
 

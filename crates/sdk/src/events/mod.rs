@@ -23,7 +23,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use model::{Clock, Object};
+use model::{AnyObject, Clock, Kind};
 
 use series::{Occurrence, Plan, Series, shortened};
 
@@ -57,18 +57,18 @@ pub struct Event<'a> {
 impl<'a> Event<'a> {
     /// Something that went as it should. `reason` and `action` are words in CamelCase, `note` is a
     /// sentence.
-    pub fn normal<K: Object>(
+    pub fn normal<K: AnyObject>(
         regarding: &K,
         reason: &'a str,
         action: &'a str,
         note: impl Into<Cow<'a, str>>,
     ) -> Self {
-        let regarding = regarding.object_ref(&());
+        let regarding = reference(regarding);
         Self { warning: false, regarding, related: None, reason, action, note: note.into() }
     }
 
     /// Something that needs attention.
-    pub fn warning<K: Object>(
+    pub fn warning<K: AnyObject>(
         regarding: &K,
         reason: &'a str,
         action: &'a str,
@@ -79,8 +79,8 @@ impl<'a> Event<'a> {
 
     /// Names a second object that it is about, as the child that was made.
     #[must_use]
-    pub fn related<K: Object>(mut self, other: &K) -> Self {
-        self.related = Some(other.object_ref(&()));
+    pub fn related<K: AnyObject>(mut self, other: &K) -> Self {
+        self.related = Some(reference(other));
         self
     }
 }
@@ -204,6 +204,15 @@ impl Recorder {
     fn series<T>(&self, act: impl FnOnce(&mut Series) -> T) -> T {
         act(&mut self.0.lock().expect("no holder of this lock panics"))
     }
+}
+
+/// An object as Events refer to it.
+fn reference<K: AnyObject>(object: &K) -> ObjectReference {
+    let of_type = K::static_kind().as_ref().map(Kind::type_meta);
+    let types = of_type.or_else(|| object.type_meta().cloned());
+    let (api_version, kind) = types.map(|types| (types.api_version, types.kind)).unzip();
+    let ObjectMeta { name, namespace, uid, .. } = object.meta().clone();
+    ObjectReference { api_version, kind, name, namespace, uid, ..ObjectReference::default() }
 }
 
 /// What is equal for repeats of an Event, and for all Events of its source about its object.

@@ -1,6 +1,7 @@
 //! An engine with everything it needs, in the test's hands: clock, ownership, clusters, dispatches.
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler};
 use engine::testing::{PATIENCE, Server, server};
 use engine::{Dispatch, DispatchObserver};
-use engine::{Engine, EngineConfig, EngineStatus, Meter};
+use engine::{Engine, EngineConfig, EngineStatus, Meter, SingleSpec};
 use model::testing::PausedClock;
 use upstream::UpstreamLimits;
 
@@ -98,6 +99,19 @@ impl World {
 
     /// [`Self::start`], with other limits on what each cluster is asked.
     pub(super) fn start_with(upstream: UpstreamLimits, controllers: Vec<ControllerSpec>) -> Self {
+        Self::start_all(upstream, controllers, Vec::new())
+    }
+
+    /// Starts an engine with work that is one for the fleet.
+    pub(super) fn start_single(work: SingleSpec) -> Self {
+        Self::start_all(UpstreamLimits::default(), Vec::new(), vec![work])
+    }
+
+    fn start_all(
+        upstream: UpstreamLimits,
+        controllers: Vec<ControllerSpec>,
+        singles: Vec<SingleSpec>,
+    ) -> Self {
         let clock = PausedClock::new();
         let owner = Arc::new(Owner {
             clock: Arc::clone(&clock),
@@ -129,6 +143,7 @@ impl World {
             controllers,
         )
         .unwrap();
+        let engine = singles.into_iter().fold(engine, Engine::single);
         let status = engine.status();
         let stop = CancellationToken::new();
         let engine = Some(tokio::spawn(engine.run(stop.clone())));
@@ -263,31 +278,34 @@ pub(super) async fn settle() {
 }
 
 /// A reconciler made of a function.
-pub(super) struct Run<F>(F);
+pub(super) struct Run<F, K> {
+    run: F,
+    kind: PhantomData<fn() -> K>,
+}
 
-impl<F> Reconciler for Run<F>
+impl<F, K: crate::AnyObject> Reconciler for Run<F, K>
 where
     F: for<'a> Fn(&'a Context, &'a ObjectKey) -> BoxFuture<'a, Result<Action, ReconcileError>>
         + Send
         + Sync
         + 'static,
 {
-    type Kind = ConfigMap;
+    type Kind = K;
 
     async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
-        (self.0)(ctx, key).await
+        (self.run)(ctx, key).await
     }
 }
 
 /// A reconciler made of a function. Says what kind of function, which inference needs.
-pub(super) fn run<F>(run: F) -> Run<F>
+pub(super) fn run<F, K>(run: F) -> Run<F, K>
 where
     F: for<'a> Fn(&'a Context, &'a ObjectKey) -> BoxFuture<'a, Result<Action, ReconcileError>>
         + Send
         + Sync
         + 'static,
 {
-    Run(run)
+    Run { run, kind: PhantomData }
 }
 
 /// A controller of ConfigMaps called `maps`.
@@ -298,7 +316,7 @@ where
         + Sync
         + 'static,
 {
-    Controller::for_kind::<ConfigMap>("maps").reconciler(Run(run))
+    Controller::for_kind::<ConfigMap>("maps").reconciler(self::run(run))
 }
 
 /// Does nothing, successfully.
@@ -311,7 +329,7 @@ pub(super) fn idle<'a>(
 
 /// A reconciler of any kind that does nothing.
 #[derive(Default)]
-pub(super) struct Idle<K>(std::marker::PhantomData<fn() -> K>);
+pub(super) struct Idle<K>(PhantomData<fn() -> K>);
 
 impl<K: crate::Object> Reconciler for Idle<K> {
     type Kind = K;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use controllers::sqs::environment::{Environment, ROLE, TOKEN_FILE};
+use controllers::sqs::environment::{AwsEnvironment, ROLE, TOKEN_FILE};
 use leasehold::testing::TestEnv;
 use serde_json::json;
 
@@ -17,7 +17,7 @@ async fn by_role(env: &TestEnv, name: &str) {
     make(env, name, json!({"credentials": {"webIdentity": {"roleArn": NAMED}}})).await;
 }
 
-fn environment(file: &Path, role: &str) -> Environment {
+fn environment(file: &Path, role: &str) -> AwsEnvironment {
     let file = file.to_str().unwrap().to_owned();
     [(TOKEN_FILE, file), (ROLE, role.to_owned())].into_iter().collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use controllers::sqs::client::LIMITS;
+use controllers::sqs::LIMITS;
 use jiff::Timestamp;
 use serde_json::json;
 

@@ -15,12 +15,12 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
 use controllers::Queue;
-use controllers::sqs::environment::Environment;
+use controllers::sqs::environment::AwsEnvironment;
+use demo::standin::sqs::{Answer, Sqs, changes};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use leasehold::demo::standin::sqs::{Answer, Sqs, changes};
 use leasehold::testing::{TestEnv, TokioClock};
 use model::Clock;
 use sdk::ControllerSpec;
@@ -95,11 +95,11 @@ impl Aws {
     }
 
     pub fn controller(&self) -> ControllerSpec {
-        self.controller_in(Environment::default())
+        self.controller_in(AwsEnvironment::default())
     }
 
     /// In a manager with this environment.
-    pub fn controller_in(&self, environment: Environment) -> ControllerSpec {
+    pub fn controller_in(&self, environment: AwsEnvironment) -> ControllerSpec {
         let connector = SharedHttpConnector::new(self.clone());
         let client: SharedHttpClient = http_client_fn(move |_, _| connector.clone());
         controllers::sqs::controller_over(4, client, environment)

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use controllers::tunnel::names::{CLUSTER_TAG, TUNNEL_TAG};
+use demo::cloud::{Machines, Trouble};
 use kube::api::{DeleteParams, ListParams};
-use leasehold::testing::cloud::{Machines, Trouble};
 use serde_json::json;
 
 use super::{DIGITALOCEAN, HETZNER, NAMESPACE, World, ingress, lagging, world};

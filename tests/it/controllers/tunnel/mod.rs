@@ -6,14 +6,14 @@ use bytes::Bytes;
 use controllers::Tunnel;
 use controllers::tunnel::api::HostStatus;
 use controllers::tunnel::names::{CLUSTER_TAG, TUNNEL_TAG};
-use controllers::tunnel::{Settings, controllers as parts};
+use controllers::tunnel::{Http, Settings, controllers as parts};
+use demo::cloud::{Cloud, Machines, Trouble};
 use http::{Method, Request};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use leasehold::testing::TestEnv;
-use leasehold::testing::cloud::{Cloud, Machines, Trouble};
 use serde_json::{Value, json};
 
 use super::crash::{Crash, Fate, at_every_write};
@@ -52,6 +52,12 @@ async fn world(provider: &str, endpoint: &str, machines: Machines) -> World {
     World { env, cloud }
 }
 
+/// Settings whose way to the providers is the cloud in this process.
+fn settings(cloud: &Cloud) -> Settings {
+    let cloud = cloud.clone();
+    Settings { http: Http::through(move |request| cloud.send(request)), ..Settings::default() }
+}
+
 impl World {
     /// A cluster at DigitalOcean in which the controller runs.
     async fn running() -> Self {
@@ -61,7 +67,7 @@ impl World {
     }
 
     fn parts(&self) -> Vec<sdk::ControllerSpec> {
-        parts(2, &Settings { http: self.cloud.http(), ..Settings::default() })
+        parts(2, &settings(&self.cloud))
     }
 
     fn run(&mut self) {
@@ -400,7 +406,7 @@ async fn a_crash_at_any_write_makes_one_host_and_leaves_none() {
             world.env.apply(controllers::get("tunnel").unwrap().example).await;
             crash.watch(&world.env);
             watched(&world.cloud, &crash);
-            let settings = Settings { http: world.cloud.http(), ..Settings::default() };
+            let settings = settings(&world.cloud);
             let story = async |env: &TestEnv| {
                 let tunnels: Api<Tunnel> = env.api(NAMESPACE);
                 let services: Api<Service> = env.api(NAMESPACE);

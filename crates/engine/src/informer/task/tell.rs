@@ -24,8 +24,12 @@ impl Task {
                 return;
             }
         }
-        if self.told > 0 && !self.state.send(&subscriber, event(Change::Synced(self.told))).await {
-            return;
+        let synced = (self.told > 0).then_some(Change::Synced(self.told));
+        let absent = self.told_absent.map(|(absence, latest)| Change::Absent(absence, latest));
+        for change in synced.into_iter().chain(absent) {
+            if !self.state.send(&subscriber, event(change)).await {
+                return;
+            }
         }
         self.subscribers.push(subscriber);
         self.state.subscribers.store(self.subscribers.len(), Ordering::Relaxed);
@@ -39,6 +43,19 @@ impl Task {
         self.send(Event { change: Change::Synced(met), priority, received, span }).await;
     }
 
+    /// Tells that the kind is not there, if that was not told of these scopes.
+    pub(super) async fn absent(&mut self, received: Moment) {
+        let Some(absence) = self.state.absence() else { return };
+        let absent = (absence, self.held.latest());
+        if self.told_absent == Some(absent) {
+            return;
+        }
+        self.told_absent = Some(absent);
+        let (priority, span) = (Priority::Initial, Span::none());
+        let change = Change::Absent(absent.0, absent.1);
+        self.send(Event { change, priority, received, span }).await;
+    }
+
     /// Tells of a change of an object.
     pub(super) async fn tell(&mut self, change: Change, received: Moment) {
         let is_settled = |entry: &Arc<Entry>| self.held.is_settled(&entry.header);
@@ -46,7 +63,7 @@ impl Task {
             // Of two owners one may be looked after already.
             Change::Upsert { old, new } => is_settled(new) || old.as_ref().is_some_and(is_settled),
             Change::Delete { old } => is_settled(old),
-            Change::Synced(_) => false,
+            Change::Synced(_) | Change::Absent(..) => false,
         };
         let priority = if live { Priority::Change } else { Priority::Initial };
         let span = if live { self.event_span(&change) } else { Span::none() };
@@ -69,7 +86,7 @@ impl Task {
             Change::Upsert { old: None, new } => (new, "added"),
             Change::Upsert { new, .. } => (new, "modified"),
             Change::Delete { old } => (old, "deleted"),
-            Change::Synced(_) => return Span::none(),
+            Change::Synced(_) | Change::Absent(..) => return Span::none(),
         };
         let Target { cluster, kind, .. } = &self.state.target;
         let key = &entry.header.key;
@@ -88,7 +105,7 @@ impl Task {
 }
 
 impl InformerState {
-    /// Sends one event, waiting for room. Gives whether the subscriber is still there.
+    /// Sends one event, waiting for room. Returns whether the subscriber is still there.
     async fn send(&self, subscriber: &mpsc::Sender<Event>, event: Event) -> bool {
         self.queued.fetch_add(1, Ordering::Relaxed);
         let sent = subscriber.send(event).await.is_ok();

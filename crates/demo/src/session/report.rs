@@ -1,0 +1,138 @@
+//! The session put into words: what a newcomer needs at the start, the moment for the view, and the
+//! summary at the end.
+
+use std::time::Duration;
+
+use model::MemberId;
+
+use super::{Ending, Fleet, Killed, Session};
+use crate::children::micros;
+use crate::handover::is_of;
+use crate::summary::{Kill, Summary};
+use crate::view::{ReplicaView, Snapshot};
+
+/// How many objects that did not converge are named.
+const LAGGING: usize = 5;
+
+impl Session {
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            elapsed: self.elapsed(),
+            end: self.timeline.end,
+            replicas: (0..self.figures.len()).map(|index| self.replica(index)).collect(),
+            shards: self.holdings.len(),
+            unowned: self.holdings.unowned(),
+            objects: self.tracker.total(),
+            applied: self.applied,
+            converged: self.tracker.converged(),
+            changes: self.tracker.changes(),
+            latency: self.tracker.latency().0,
+        }
+    }
+
+    fn replica(&self, index: usize) -> ReplicaView {
+        let replica = &self.children.replicas()[index];
+        let scraped = self.figures[index];
+        let killed = self.kill.as_ref().filter(|killed| killed.index == index);
+        let state = match (killed, scraped.last) {
+            (Some(killed), _) if !replica.is_running() => {
+                format!("killed {} s ago", self.clock.now().since(killed.at).as_secs())
+            }
+            (_, Some(_)) => "running".to_owned(),
+            (_, None) => "starting".to_owned(),
+        };
+        ReplicaView {
+            name: replica.name().to_owned(),
+            state,
+            coordinator: is_of(self.coordinator.as_ref(), replica.name()),
+            shards: self.holdings.of(replica.name()),
+            dead: !replica.is_running(),
+            rate: scraped.rate,
+            // Depths are whole numbers, far below what a float holds exactly.
+            queued: scraped.last.map(|(_, figures)| figures.queued as u64),
+        }
+    }
+
+    pub(super) fn summary(&self, fleet: &Fleet, ending: Ending) -> Summary {
+        let (latency, undisturbed) = self.tracker.latency();
+        let complete = matches!(ending, Ending::Complete);
+        Summary {
+            ran: self.elapsed(),
+            clusters: fleet.names.len(),
+            replicas: self.children.replicas().len(),
+            shards: self.holdings.len(),
+            moves: self.holdings.moves(),
+            objects: self.tracker.total(),
+            converged: self.tracker.converged(),
+            lagging: if complete {
+                self.tracker.lagging(LAGGING, self.clock.wall())
+            } else {
+                Vec::new()
+            },
+            settled: self.tracker.settled_at().map(|at| at.since(self.started)),
+            examples: self.examples.clone(),
+            changes: self.tracker.changes(),
+            failed_requests: self.failed_requests,
+            latency,
+            undisturbed,
+            complete,
+            kill: self.kill.as_ref().map(|killed| self.takeover(killed)),
+            failure: match ending {
+                Ending::Failed(failure) => Some(failure),
+                Ending::Complete | Ending::Interrupted => None,
+            },
+            ..Summary::default()
+        }
+    }
+
+    fn takeover(&self, killed: &Killed) -> Kill {
+        let named = |(shard, gap): (String, Option<(Duration, MemberId)>)| {
+            (shard, gap.map(|(gap, owner)| (gap, owner.to_string())))
+        };
+        Kill {
+            replica: self.children.replicas()[killed.index].name().to_owned(),
+            gaps: self.holdings.gaps().into_iter().map(named).collect(),
+            restarted: killed.restarted,
+        }
+    }
+
+    /// Reads the journals, once every replica has ended.
+    pub(super) fn prove(&self, summary: &mut Summary) {
+        let journals = self.children.evidence();
+        let first = journals.as_ref().ok().and_then(|verdict| verdict.first_end_us);
+        summary.first_reconcile =
+            first.and_then(|at| at.checked_sub(micros(self.started))).map(Duration::from_micros);
+        summary.journals = Some(journals);
+    }
+}
+
+/// What a newcomer needs to look around, before anything starts.
+pub(super) fn welcome(fleet: &Fleet) -> String {
+    let names: Vec<_> = fleet.names.iter().map(ToString::to_string).collect();
+    let kubeconfig = fleet.layout.kubeconfig();
+    let kubectl = format!("kubectl --kubeconfig {}", kubeconfig.display());
+    let mut text = format!(
+        "{} replicas of Leasehold share {} clusters ({}); {} objects. Everything runs on this machine.\n\n",
+        fleet.args.replicas,
+        names.len(),
+        names.join(", "),
+        fleet.args.objects
+    );
+    let mut row = |label: &str, value: String| text.push_str(&format!("  {label:<12}{value}\n"));
+    row("kubeconfig", format!("{}, a context for each cluster and for home", kubeconfig.display()));
+    row("objects", format!("{kubectl} --context {} get tdsets -A", names[0]));
+    if !fleet.args.examples.further().is_empty() {
+        let kinds = "blogposts,queues,tunnels,services -n default";
+        row("examples", format!("{kubectl} --context {} get {kinds}", names[0]));
+    }
+    row("shards", format!("{kubectl} --context home get shardmaps,members -A"));
+    for (index, address) in fleet.ports.replicas.iter().enumerate() {
+        row(
+            &format!("replica-{index}"),
+            format!("http://{address}/ for metrics, probes and debug views"),
+        );
+    }
+    row("logs", format!("{}/replicas/replica-0/log", fleet.args.dir.display()));
+    row("stop", "Ctrl-C".to_owned());
+    text
+}

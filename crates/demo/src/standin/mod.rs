@@ -1,0 +1,63 @@
+//! Stand-ins for what the built-in controllers manage outside of Kubernetes: enough of each to show
+//! and test a controller on a laptop.
+//!
+//! The part that decides is pure: requests and `now` in, answers out. A shell serves it on loopback.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use model::Clock;
+use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::cloud::{Cloud, Machines, Serving};
+
+pub mod http;
+pub mod sqs;
+
+/// What opens the account at the cloud.
+pub const TOKEN: &str = "demo";
+/// How long its hosts take to boot.
+const BOOT: Duration = Duration::from_secs(3);
+
+/// Those of a demo, running. They end when this is dropped.
+#[derive(Debug)]
+pub struct StandIns {
+    sqs: SocketAddr,
+    cloud: Serving,
+    _tasks: Vec<AbortOnDropHandle<std::io::Result<()>>>,
+}
+
+impl StandIns {
+    /// Starts them on free ports of loopback.
+    ///
+    /// # Errors
+    /// There is no free port.
+    pub async fn start(clock: &Arc<dyn Clock>) -> std::io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let sqs = listener.local_addr()?;
+        let state = Arc::new(Mutex::new(sqs::Sqs::default()));
+        let serve = http::serve(listener, state, Arc::clone(clock), std::future::pending());
+        let mut machines = Machines::default();
+        (machines.token, machines.boot) = (TOKEN.to_owned(), BOOT);
+        let cloud = Cloud::new(machines, Arc::clone(clock)).serve().await?;
+        Ok(Self { sqs, cloud, _tasks: vec![AbortOnDropHandle::new(tokio::spawn(serve))] })
+    }
+
+    /// Where the one for SQS is.
+    pub fn sqs(&self) -> String {
+        format!("http://{}", self.sqs)
+    }
+
+    /// Where the one for a cloud that sells hosts is: its API as DigitalOcean has it.
+    pub fn cloud(&self) -> String {
+        format!("http://{}/v2", self.cloud.address())
+    }
+
+    /// What a replica's environment must say for them.
+    pub fn environment(&self) -> [(&'static str, &'static str); 2] {
+        // Any will do: nobody checks signatures there.
+        [("AWS_ACCESS_KEY_ID", "demo"), ("AWS_SECRET_ACCESS_KEY", "demo")]
+    }
+}

@@ -1,0 +1,28 @@
+//! The built-in controllers of this build: those whose features are on, perhaps none.
+
+use sdk::ControllerSpec;
+
+/// Their names, as a configuration may list them.
+#[cfg(all(feature = "cli", feature = "builtin"))]
+pub(crate) fn names() -> Vec<&'static str> {
+    controllers::all().collect()
+}
+
+/// Makes those that run by default or, with `listed`, all of them to choose from.
+#[cfg(feature = "builtin")]
+pub(crate) fn specs(listed: bool) -> Vec<ControllerSpec> {
+    let offered = controllers::BUILTINS.iter().filter(|builtin| listed || builtin.by_default);
+    offered.flat_map(|builtin| (builtin.build)(sdk::DEFAULT_WORKERS)).collect()
+}
+
+/// There are none.
+#[cfg(all(feature = "cli", not(feature = "builtin")))]
+pub(crate) fn names() -> Vec<&'static str> {
+    Vec::new()
+}
+
+/// There are none.
+#[cfg(not(feature = "builtin"))]
+pub(crate) fn specs(_listed: bool) -> Vec<ControllerSpec> {
+    Vec::new()
+}

@@ -1,0 +1,133 @@
+//! The command line as typed. Nothing here is checked beyond its syntax.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use super::home::HomeArgs;
+
+/// A multi-cluster sharded controller manager for Kubernetes.
+#[derive(Debug, Parser)]
+#[command(name = "leasehold", version, max_term_width = 100)]
+pub(super) struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    #[cfg(feature = "demo")]
+    /// Start a whole fleet on this machine and show what it does.
+    Demo(demo::Args),
+    /// Run one replica of the manager.
+    Run(RunArgs),
+    /// Show members and shards, read from the home cluster.
+    Status(StatusArgs),
+    /// Say what would move if members left or joined, in an invented fleet or a live one.
+    Simulate(super::simulate::SimulateArgs),
+    /// Hand over everything a member has and give it nothing new, for maintenance.
+    Drain(DrainArgs),
+    #[cfg(feature = "embedded")]
+    /// Run the embedded API server by itself.
+    Apiserver(ApiserverArgs),
+    /// Print the CustomResourceDefinitions as YAML: `leasehold crds | kubectl apply -f -`.
+    Crds(CrdsArgs),
+    /// Print the version.
+    Version,
+}
+
+/// Arguments of `leasehold run`.
+#[derive(Debug, clap::Args)]
+pub(super) struct RunArgs {
+    /// The configuration file; every key is in deploy/leasehold.example.yaml.
+    #[arg(long, short, value_name = "FILE", env = "LEASEHOLD_CONFIG")]
+    pub config: PathBuf,
+    /// Check the configuration file and exit: 0 if it is right, 2 if not.
+    #[arg(long)]
+    pub check: bool,
+    /// Exit at once when standard input closes: a child must not outlive a parent that was killed.
+    #[arg(long, hide = true)]
+    pub exit_with_stdin: bool,
+}
+
+/// Arguments of `leasehold status`.
+#[derive(Debug, clap::Args)]
+pub(super) struct StatusArgs {
+    /// Which fleet.
+    #[command(flatten)]
+    pub home: HomeArgs,
+    /// The form of the answer.
+    #[arg(long, short, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+}
+
+/// Arguments of `leasehold drain`.
+#[derive(Debug, clap::Args)]
+pub(super) struct DrainArgs {
+    /// Which member: its id as `leasehold status` shows it, or its identity (the pod's name).
+    #[arg(value_name = "MEMBER")]
+    pub member: String,
+    /// Take it back: the member gets shards again.
+    #[arg(long)]
+    pub undo: bool,
+    /// Wait until it has no shard left.
+    #[arg(long, conflicts_with = "undo")]
+    pub wait: bool,
+    /// Which fleet.
+    #[command(flatten)]
+    pub home: HomeArgs,
+}
+
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// Arguments of `leasehold crds`.
+#[derive(Debug, clap::Args)]
+pub(super) struct CrdsArgs {
+    /// Which ones: those of the home cluster, those of workload clusters, or all.
+    #[arg(long = "for", value_enum, default_value_t = CrdSet::All, value_name = "CLUSTERS")]
+    pub set: CrdSet,
+}
+
+/// Which CustomResourceDefinitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum CrdSet {
+    /// All of them.
+    All,
+    /// ShardMap and Member.
+    Home,
+    /// Those of the built-in controllers.
+    Workload,
+}
+
+#[cfg(feature = "embedded")]
+/// Arguments of `leasehold apiserver`.
+#[derive(Debug, clap::Args)]
+pub(super) struct ApiserverArgs {
+    /// The server's own.
+    #[command(flatten)]
+    pub server: apiserver::Args,
+    /// Install the CustomResourceDefinitions of `leasehold crds`.
+    #[arg(long)]
+    pub crds: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,223 @@
+//! `leasehold drain`: asks, in the home cluster, that one member be given nothing and lose what it
+//! has; or takes that back.
+//!
+//! It owns the choice of the Member and the one field that is written, `spec.drain`. The moves are
+//! the coordinator's, and the member keeps the flag as long as its process lives.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use sharding::api::{Member, MemberState};
+
+use super::args::DrainArgs;
+use super::home::{self, HomeCluster};
+use fleet::{Fleet, FleetMember, LeaseStanding};
+
+/// How often the fleet is looked at while a drain is awaited.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// Names at least this alike, of 1, are offered when there is no such member.
+const ALIKE: f64 = 0.7;
+
+/// A name that names no one live member.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum NotOne {
+    #[error("no member {name:?} in the fleet: {}", offer(.offered))]
+    Unknown { name: String, offered: Vec<String> },
+    #[error(
+        "member {name} is dead: others take its shards without being asked, see `leasehold status`"
+    )]
+    Dead { name: String },
+    #[error("{name} has several live members: name one of {}", .members.join(", "))]
+    Several { name: String, members: Vec<String> },
+}
+
+/// Asks for the drain, or takes it back, and waits for its end if told to.
+///
+/// # Errors
+/// When the home cluster cannot be reached, or no such member lives.
+pub(super) fn run(args: &DrainArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(drain(args))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
+    let home = HomeCluster::named_by(&args.home).await?;
+    let fleet = home.fleet().await?;
+    let member = find(&fleet, &args.member)?;
+    ask(&home, member, !args.undo).await?;
+    if args.undo {
+        println!("{}: takes shards again", member.member);
+        return Ok(());
+    }
+    println!("{}: asked to drain, {}", member.member, shards(member.shards));
+    if member.shards > 0 && !has_another(&fleet, member) {
+        eprintln!("leasehold: nobody else takes shards: it keeps what it has until somebody does");
+    }
+    if args.wait { wait(&home, &member.identity, member.shards).await } else { Ok(()) }
+}
+
+async fn ask(home: &HomeCluster, member: &FleetMember, drain: bool) -> anyhow::Result<()> {
+    let members = Api::<Member>::namespaced(home.client.clone(), &home.namespace);
+    let patch = Patch::Merge(json!({"spec": {"drain": drain}}));
+    let (name, params) = (member.member.as_str(), PatchParams::default());
+    let write = members.patch(name, &params, &patch);
+    let written = tokio::time::timeout(home::TIMEOUT, write).await;
+    let written = written.map_err(|_| anyhow::anyhow!(home::silent()))?;
+    written.map(drop).with_context(|| format!("write spec.drain of the Member {name}"))
+}
+
+/// Waits until no shard names a live incarnation of the process as owner.
+async fn wait(home: &HomeCluster, identity: &str, mut told: u32) -> anyhow::Result<()> {
+    loop {
+        let fleet = home.fleet().await?;
+        let alive: Vec<_> = lives(&fleet).filter(|member| member.identity == identity).collect();
+        anyhow::ensure!(
+            !alive.is_empty(),
+            "{identity} is dead: others take its shards when its Lease has run out"
+        );
+        anyhow::ensure!(
+            alive.iter().all(|member| member.drain),
+            "the drain of {identity} was taken back"
+        );
+        let left: u32 = alive.iter().map(|member| member.shards).sum();
+        if left == 0 {
+            println!("{identity}: drained");
+            return Ok(());
+        }
+        if left != told {
+            println!("{identity}: {} left", shards(left));
+            told = left;
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// The live member of that id, or the one of that identity.
+fn find<'a>(fleet: &'a Fleet, name: &str) -> Result<&'a FleetMember, NotOne> {
+    let named = |member: &&FleetMember| member.member.as_str() == name || member.identity == name;
+    let alive: Vec<_> = lives(fleet).filter(named).collect();
+    match alive[..] {
+        [member] => Ok(member),
+        [] if fleet.members.iter().any(|member| named(&member)) => {
+            Err(NotOne::Dead { name: name.to_owned() })
+        }
+        [] => Err(NotOne::Unknown { name: name.to_owned(), offered: alike(fleet, name) }),
+        _ => {
+            let members = alive.iter().map(|member| member.member.to_string()).collect();
+            Err(NotOne::Several { name: name.to_owned(), members })
+        }
+    }
+}
+
+fn lives(fleet: &Fleet) -> impl Iterator<Item = &FleetMember> {
+    fleet.members.iter().filter(|member| member.lease == LeaseStanding::Held)
+}
+
+fn has_another(fleet: &Fleet, than: &FleetMember) -> bool {
+    let takes = |member: &FleetMember| member.state == MemberState::Active && !member.drain;
+    lives(fleet).any(|member| member.member != than.member && takes(member))
+}
+
+/// Ids and identities of live members that the name may have been meant for; all, if none is alike.
+fn alike(fleet: &Fleet, name: &str) -> Vec<String> {
+    let names = lives(fleet).flat_map(|m| [m.member.to_string(), m.identity.clone()]);
+    let near: BTreeSet<String> =
+        names.filter(|other| strsim::jaro_winkler(name, other) >= ALIKE).collect();
+    if near.is_empty() {
+        return lives(fleet).map(|member| member.member.to_string()).collect();
+    }
+    near.into_iter().collect()
+}
+
+fn offer(names: &[String]) -> String {
+    match names {
+        [] => "it has no live member".to_owned(),
+        _ => format!("there are {}", names.join(", ")),
+    }
+}
+
+fn shards(count: u32) -> String {
+    format!("{count} shard{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(identity: &str, suffix: &str, lease: LeaseStanding) -> FleetMember {
+        FleetMember {
+            member: format!("{identity}-{suffix}").parse().unwrap(),
+            identity: identity.to_owned(),
+            state: MemberState::Active,
+            drain: false,
+            lease,
+            renewed: None,
+            coordinator: false,
+            capacity: 100,
+            protocol_version: 1,
+            oldest_protocol_version: 1,
+            shards: 1,
+            busy: 0,
+            down_clusters: Vec::new(),
+        }
+    }
+
+    fn fleet() -> Fleet {
+        let members = vec![
+            member("replica-0", "aaaaa", LeaseStanding::Held),
+            member("replica-1", "bbbbb", LeaseStanding::Taken),
+            member("replica-1", "ccccc", LeaseStanding::Held),
+            member("replica-2", "ddddd", LeaseStanding::Absent),
+            member("other", "eeeee", LeaseStanding::Held),
+            member("other", "fffff", LeaseStanding::Held),
+        ];
+        Fleet { members, ..Fleet::default() }
+    }
+
+    #[test]
+    fn a_member_is_found_by_id_or_identity_and_else_told_what_there_is() {
+        let fleet = fleet();
+        let found = |name: &str| match find(&fleet, name) {
+            Ok(member) => member.member.to_string(),
+            Err(error) => error.to_string(),
+        };
+        for (name, expect) in [
+            ("replica-0", "replica-0-aaaaa"),
+            ("replica-1", "replica-1-ccccc"),
+            ("other-fffff", "other-fffff"),
+            (
+                "replica-2",
+                "member replica-2 is dead: others take its shards without being asked, see `leasehold status`",
+            ),
+            ("other", "other has several live members: name one of other-eeeee, other-fffff"),
+            (
+                "replica-9",
+                "no member \"replica-9\" in the fleet: there are replica-0, replica-0-aaaaa, replica-1, replica-1-ccccc",
+            ),
+            (
+                "x",
+                "no member \"x\" in the fleet: there are replica-0-aaaaa, replica-1-ccccc, other-eeeee, other-fffff",
+            ),
+        ] {
+            assert_eq!(found(name), expect, "{name}");
+        }
+        let empty = find(&Fleet::default(), "x").unwrap_err();
+        assert_eq!(empty.to_string(), "no member \"x\" in the fleet: it has no live member");
+    }
+
+    #[test]
+    fn somebody_else_must_take_the_shards() {
+        let mut fleet = fleet();
+        assert!(has_another(&fleet, &fleet.members[0]));
+        for member in &mut fleet.members[1..] {
+            member.drain = true;
+        }
+        assert!(!has_another(&fleet, &fleet.members[0]));
+    }
+}

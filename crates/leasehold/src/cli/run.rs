@@ -1,0 +1,80 @@
+//! `leasehold run`: one replica as a process. Shell: signals and exit codes.
+//!
+//! | exit code | means |
+//! |---|---|
+//! | 0 | told to stop, drained, handed over |
+//! | 1 | could not start, failed, or could not hand over within the grace period |
+//! | 2 | the configuration file is wrong |
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use sharding::Departure;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use super::args::RunArgs;
+use crate::builtin;
+use crate::config::Config;
+use crate::manager::Manager;
+use crate::signals::stop_on_signal;
+
+/// The exit code for a wrong configuration file.
+const WRONG_CONFIG: u8 = 2;
+/// How long tasks that ignore the end of the runtime are waited for.
+const RUNTIME_LINGER: Duration = Duration::from_millis(500);
+
+/// Runs one replica until a signal.
+///
+/// # Errors
+/// When the process cannot even begin: no runtime, no signal handlers, no telemetry.
+pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let config = match Config::load(&args.config, &builtin::names()) {
+        Ok(config) => config,
+        Err(problems) => {
+            eprintln!("leasehold: {problems}");
+            return Ok(ExitCode::from(WRONG_CONFIG));
+        }
+    };
+    if args.check {
+        println!("{} is right", args.config.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.exit_with_stdin {
+        exit_with_stdin()?;
+    }
+    let guard = telemetry::init(&config.log, config.otlp.as_ref())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let code = runtime.block_on(serve(args, config));
+    // A credential plugin that hangs holds a thread for good.
+    runtime.shutdown_timeout(RUNTIME_LINGER);
+    drop(guard);
+    code
+}
+
+async fn serve(args: &RunArgs, config: Config) -> anyhow::Result<ExitCode> {
+    let version = env!("CARGO_PKG_VERSION");
+    let file = args.config.display();
+    info!(version, identity = config.identity, namespace = config.namespace, config = %file, "leasehold starts");
+    let shutdown = CancellationToken::new();
+    stop_on_signal(shutdown.clone())?;
+    Ok(match Manager::new(config).builtin_controllers().run(shutdown).await {
+        Ok(Departure::HandedOver) => ExitCode::SUCCESS,
+        Ok(Departure::Abandoned) => ExitCode::FAILURE,
+        Err(failed) => {
+            error!("{}", model::error::chain(&failed));
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Ends the process when its standard input does, which is when the parent that holds the other end
+/// of the pipe is gone. There is nobody left to hand over for: the Lease runs out by itself.
+fn exit_with_stdin() -> std::io::Result<()> {
+    let wait = || {
+        // Whatever is read is of no interest; only the end is.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        std::process::exit(1);
+    };
+    std::thread::Builder::new().name("parent".to_owned()).spawn(wait).map(|_| ())
+}

@@ -1,0 +1,128 @@
+//! The command line of `leasehold simulate`.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+use super::scenario::{Change, Load, Shape};
+
+/// What to know to read the answer.
+const HOW_TO_READ: &str = "\
+The fleet is put together first and left alone until nothing moves (BEFORE). Then the event happens,
+and the fleet is left alone again (AFTER). All decisions are those of the real coordinator.
+
+  shards           what is owned: a controller group in a cluster, or a range of its objects
+  cache copies     clusters' caches held, each group's counted apart; ranges of one cluster on
+                   several members each need one
+  max/mean load    what the busiest member carries over the mean; above 1.1 shards are moved, and
+                   divided into ranges where moving is not enough
+  moves            shards that change owner: an event calls for those of members that leave, and
+                   for those that newcomers get; others move only to relieve a member above 1.1
+
+Load of less than a tenth of a second of work each second, for the mean member and for each shard,
+is noise: then the number of shards is balanced instead.
+
+Examples:
+  leasehold simulate --members 10 --clusters 100 --load zipf --join 1
+  leasehold simulate --members 5 --clusters 20 --load one-hot -o json
+  leasehold simulate --from-live home.kubeconfig --leave 1";
+
+/// Arguments of `leasehold simulate`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HOW_TO_READ)]
+pub(crate) struct SimulateArgs {
+    /// Members of the invented fleet, 1 to 1000.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = |text: &str| number(text, 1000))]
+    pub members: u16,
+    /// Clusters of the invented fleet, 1 to 10000.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = |text: &str| number(text, 10_000))]
+    pub clusters: u16,
+    /// Controller groups in each of its clusters, 1 to 64.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = |text: &str| number(text, 64))]
+    pub groups: u16,
+    /// How load is spread over its clusters. In the mean, a cluster takes a second of work each second
+    /// for each group.
+    #[arg(long, value_enum, default_value_t = Load::Uniform)]
+    pub load: Load,
+    /// Take members, shards and loads from the home cluster of this kubeconfig instead of inventing
+    /// them. Nothing is written there.
+    #[arg(long, value_name = "KUBECONFIG",
+          conflicts_with_all = ["members", "clusters", "groups", "load"])]
+    pub from_live: Option<PathBuf>,
+    /// The namespace of the live fleet's Leases, Members and ShardMaps. Default: leasehold-system.
+    #[arg(long, short, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// The event: this many members leave, 1 to 999. They hand their shards over and go.
+    #[arg(long, value_name = "N", value_parser = |text: &str| number(text, 999))]
+    pub leave: Option<u16>,
+    /// The event: this many members join, 1 to 1000.
+    #[arg(long, value_name = "N", value_parser = |text: &str| number(text, 1000))]
+    pub join: Option<u16>,
+    /// Draws which members leave, and which clusters carry much.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// The form of the answer.
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    pub output: Format,
+}
+
+/// The form of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Arguments that do not go together.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Contradiction {
+    /// Members leave and join.
+    #[error("--leave {leave} and --join {join} are two events; fix: simulate one at a time")]
+    TwoEvents {
+        /// How many leave.
+        leave: u16,
+        /// How many join.
+        join: u16,
+    },
+    /// An invented fleet lies in no namespace.
+    #[error(
+        "--namespace {0} names a place in a home cluster, and the fleet is an invented one; fix: add --from-live KUBECONFIG, or leave --namespace out"
+    )]
+    NowhereToLook(String),
+}
+
+impl SimulateArgs {
+    /// Whether the arguments go together.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub(crate) fn check(&self) -> Result<(), Contradiction> {
+        match (self.leave, self.join, &self.from_live, &self.namespace) {
+            (Some(leave), Some(join), ..) => Err(Contradiction::TwoEvents { leave, join }),
+            (.., None, Some(name)) => Err(Contradiction::NowhereToLook(name.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    /// The fleet to invent.
+    pub(crate) fn shape(&self) -> Shape {
+        let Self { members, clusters, groups, load, .. } = *self;
+        Shape { members, clusters, groups, load }
+    }
+
+    /// What happens to it.
+    pub(crate) fn change(&self) -> Change {
+        match (self.leave, self.join) {
+            (Some(members), _) => Change::Leave(members),
+            (None, Some(members)) => Change::Join(members),
+            (None, None) => Change::Nothing,
+        }
+    }
+}
+
+fn number(text: &str, most: u16) -> Result<u16, String> {
+    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| format!("give a whole number from 1 to {most}"))
+}

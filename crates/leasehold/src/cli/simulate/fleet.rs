@@ -1,0 +1,355 @@
+//! A fleet that does at once as it is told, under the production coordinator.
+//!
+//! Its members are nothing but their objects in the home cluster: they renew their Leases, tell
+//! their true load, acknowledge each drain, and go when they have nothing left. Time is the
+//! simulation's own, five seconds for each round of decisions.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use model::range::MAX_BITS;
+use model::{ClusterName, GroupName, MemberId, Moment, Range, ShardId};
+use sharding::LeaseTimings;
+use sharding::api::{AcknowledgedDrain, MemberState, ObjectVersion, ShardLoad, ShardPath};
+use sharding::coordinator::{Coordinator, View};
+use sharding::handover::Entry;
+use sharding::lease::{LeaseRecord, member_lease_name};
+use sharding::record::{Kind, MapRecord, Object, Observation, Target, Write};
+use sharding::world::World;
+
+use super::report::{Counts, Standing};
+use super::scenario::{Change, Scenario, member};
+
+/// How long one round of decisions takes.
+const ROUND: Duration = Duration::from_secs(5);
+/// A fleet in which nothing was decided for so long has settled: longer than anything the
+/// coordinator waits for.
+const QUIET: Duration = Duration::from_secs(600);
+/// How long a fleet may take to settle.
+const PATIENCE: Duration = Duration::from_secs(100_000);
+
+/// A simulation that leads nowhere.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SimulationError {
+    /// All members would leave.
+    #[error(
+        "{leave} members cannot leave: the fleet has {members}, and one must stay; fix: --leave {} at most, or more --members",
+        members - 1
+    )]
+    NobodyLeft {
+        /// How many there are.
+        members: usize,
+        /// How many should leave.
+        leave: u16,
+    },
+    /// There is no fleet.
+    #[error(
+        "the fleet has no live member; fix: look at `leasehold status`, and name the namespace it runs in with --namespace"
+    )]
+    NoMembers,
+    /// It went on and on.
+    #[error(
+        "the fleet does not settle: shards still move after {} s of its time; that is a fault of the planner: please report it with the command",
+        PATIENCE.as_secs()
+    )]
+    Restless,
+}
+
+/// The fleet and its coordinator.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    world: World,
+    coordinator: Coordinator,
+    clusters: BTreeSet<ClusterName>,
+    groups: Vec<GroupName>,
+    /// What shards truly cost.
+    loads: BTreeMap<(ClusterName, GroupName), Vec<ShardLoad>>,
+    /// Who had what last, whatever is in flight.
+    owners: BTreeMap<ShardId, MemberId>,
+    leavers: BTreeSet<MemberId>,
+    newcomers: BTreeSet<MemberId>,
+    counts: Counts,
+    version: u64,
+    now: Moment,
+    began: Moment,
+}
+
+/// What one member holds.
+#[derive(Debug, Default)]
+struct Held {
+    shards: Vec<ShardId>,
+    drains: Vec<AcknowledgedDrain>,
+}
+
+impl Fleet {
+    /// A fleet whose members have all joined.
+    pub(crate) fn new(scenario: Scenario) -> Self {
+        let now = Moment::from_origin(Duration::from_secs(60));
+        let mut fleet = Self {
+            world: World::default(),
+            coordinator: Coordinator::default(),
+            clusters: scenario.maps.iter().map(|map| map.cluster.clone()).collect(),
+            groups: scenario.members.iter().flat_map(|m| m.spec.groups.clone()).collect(),
+            loads: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            leavers: BTreeSet::new(),
+            newcomers: BTreeSet::new(),
+            counts: Counts::default(),
+            version: 0,
+            now,
+            began: now,
+        };
+        fleet.groups.sort();
+        fleet.groups.dedup();
+        for kind in [Kind::Lease, Kind::Member, Kind::Map] {
+            fleet.world.observe(Observation::Listed(kind, "0".into(), Vec::new()), now);
+        }
+        for member in scenario.members.clone() {
+            fleet.put(Object::Member(member));
+        }
+        for map in scenario.maps.iter().filter(|map| !map.entries.is_empty()) {
+            fleet.owners.extend(owners_of(map));
+            fleet.put(Object::Map(map.clone()));
+        }
+        fleet.loads = scenario.loads_by_group();
+        fleet
+    }
+
+    /// Lets the coordinator decide until it has nothing left to decide. Gives the time it took, to
+    /// the last decision.
+    ///
+    /// # Errors
+    /// When there is nobody to decide for, or no end of it.
+    pub(crate) fn settle(&mut self) -> Result<Duration, SimulationError> {
+        let (started, mut decided) = (self.now, self.now);
+        while self.now < decided + QUIET {
+            if self.now > started + PATIENCE {
+                return Err(SimulationError::Restless);
+            }
+            if self.round()? {
+                decided = self.now;
+            }
+        }
+        Ok(decided.since(started))
+    }
+
+    /// Makes something happen to it.
+    ///
+    /// # Errors
+    /// When nobody would be left.
+    pub(crate) fn change(&mut self, change: Change, seed: u64) -> Result<(), SimulationError> {
+        match change {
+            Change::Nothing => {}
+            Change::Leave(leave) => {
+                let mut members: Vec<MemberId> = self.world.members().keys().cloned().collect();
+                // With nobody there, settling said so before.
+                if members.len() <= usize::from(leave) {
+                    return Err(SimulationError::NobodyLeft { members: members.len(), leave });
+                }
+                fastrand::Rng::with_seed(seed).shuffle(&mut members);
+                self.leavers.extend(members.into_iter().take(leave.into()));
+            }
+            Change::Join(join) => {
+                let fresh = (0..=u16::MAX).map(|number| member(number, &self.groups));
+                let fresh = fresh.filter(|new| !self.world.members().contains_key(&new.id));
+                let fresh: Vec<_> = fresh.take(join.into()).collect();
+                for new in fresh {
+                    self.newcomers.insert(new.id.clone());
+                    self.put(Object::Member(new));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How it stands.
+    pub(crate) fn standing(&self) -> Standing {
+        let mut busy: BTreeMap<&MemberId, u64> =
+            self.world.members().keys().map(|member| (member, 0)).collect();
+        let mut caches = BTreeSet::new();
+        let measured = self.loads.values().flatten().any(|load| load.busy > 0);
+        for (shard, owner) in &self.owners {
+            let cost = if measured { u64::from(self.load_of(shard).busy) } else { 1 };
+            *busy.entry(owner).or_default() += cost;
+            caches.insert((owner, &shard.cluster, &shard.group));
+        }
+        let max = busy.values().copied().max().unwrap_or(0);
+        let sum: u64 = busy.values().sum();
+        #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+        let max_over_mean =
+            if sum == 0 { 1.0 } else { (max * busy.len() as u64) as f64 / sum as f64 };
+        Standing {
+            members: busy.len(),
+            clusters: self.clusters.len(),
+            shards: self.owners.len(),
+            max_over_mean,
+            caches: caches.len(),
+        }
+    }
+
+    /// What was counted since it began.
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// One round of decisions, carried out. Says whether there were any.
+    fn round(&mut self) -> Result<bool, SimulationError> {
+        self.now = self.now + ROUND;
+        let leaving = self.play_members();
+        let me = self.world.members().keys().next().cloned().ok_or(SimulationError::NoMembers)?;
+        let view = View {
+            me: &me,
+            world: &self.world,
+            pending: BTreeMap::new(),
+            clusters: &self.clusters,
+            timings: LeaseTimings::default(),
+            since: self.began,
+        };
+        let writes = self.coordinator.step(&view, self.now).writes;
+        let decided = !writes.is_empty();
+        for write in writes {
+            self.carry_out(write);
+        }
+        Ok(decided || leaving)
+    }
+
+    /// Everything members do by themselves. Says whether anybody is on its way out.
+    fn play_members(&mut self) -> bool {
+        let members: Vec<_> = self.world.members().values().cloned().collect();
+        let mut held = self.held();
+        for mut record in members {
+            let id = record.id.clone();
+            let Held { shards, drains } = held.remove(&id).unwrap_or_default();
+            if self.leavers.contains(&id) {
+                record.spec.state = MemberState::Leaving;
+                if shards.is_empty() {
+                    self.retire(&id);
+                    continue;
+                }
+            }
+            record.spec.acknowledged_drains = drains;
+            record.spec.loads = shards.iter().map(|shard| self.load_of(shard)).collect();
+            let duration = LeaseTimings::default().duration;
+            self.put(Object::Lease(LeaseRecord::new(member_lease_name(&id), &id, duration)));
+            if self.world.members()[&id].spec != record.spec {
+                self.put(Object::Member(record));
+            }
+        }
+        !self.leavers.is_empty()
+    }
+
+    fn retire(&mut self, member: &MemberId) {
+        self.leavers.remove(member);
+        let target = |kind, name: String| Target { kind, name };
+        self.world.remove(&target(Kind::Member, member.to_string()), None);
+        self.world.remove(&target(Kind::Lease, member_lease_name(member)), None);
+    }
+
+    /// The shards of each member, and those of them that drain.
+    fn held(&self) -> BTreeMap<MemberId, Held> {
+        let mut all: BTreeMap<MemberId, Held> = BTreeMap::new();
+        for map in self.world.maps().values() {
+            for (path, entry) in &map.entries {
+                let Some(owner) = entry.owner() else { continue };
+                let held = all.entry(owner.clone()).or_default();
+                let shard = path.in_cluster(&map.cluster);
+                if matches!(entry, Entry::Draining { .. }) {
+                    let epoch = entry.epoch();
+                    held.drains.push(AcknowledgedDrain { shard: shard.clone(), epoch });
+                }
+                held.shards.push(shard);
+            }
+        }
+        all
+    }
+
+    fn carry_out(&mut self, write: Write) {
+        match write {
+            Write::Create(object) | Write::Replace(object) => {
+                if let Object::Map(map) = &object {
+                    self.count(map);
+                }
+                self.put(object);
+            }
+            Write::Delete(target, _) => self.world.remove(&target, None),
+        }
+    }
+
+    /// Counts what a map changes against who had what last.
+    fn count(&mut self, map: &MapRecord) {
+        for (shard, owner) in owners_of(map) {
+            self.halve_down_to(&shard);
+            let had: Vec<ShardId> = self.overlapping(&shard).cloned().collect();
+            let before: BTreeSet<MemberId> =
+                had.iter().filter_map(|part| self.owners.remove(part)).collect();
+            self.counts.merges += u32::from(had.iter().any(|part| part.range != shard.range));
+            if !before.is_empty() && !before.contains(&owner) {
+                self.counts.moves += 1;
+                let asked = self.newcomers.contains(&owner)
+                    || before.iter().any(|before| self.leavers.contains(before));
+                self.counts.excess += u32::from(!asked);
+            }
+            self.owners.insert(shard, owner);
+        }
+    }
+
+    /// Parts what was known of a wider range, until this one stands alone.
+    fn halve_down_to(&mut self, shard: &ShardId) {
+        loop {
+            let wider = self.overlapping(shard).find(|had| had.range.bits() < shard.range.bits());
+            let Some(wider) = wider.cloned() else { return };
+            let owner = self.owners.remove(&wider).expect("it was just found there");
+            for range in wider.range.halves().into_iter().flatten() {
+                self.owners.insert(ShardId { range, ..wider.clone() }, owner.clone());
+            }
+            self.counts.splits += 1;
+        }
+    }
+
+    /// What is known of the shards of the same group and cluster that share objects with this one.
+    fn overlapping<'a>(&'a self, shard: &'a ShardId) -> impl Iterator<Item = &'a ShardId> {
+        let first = ShardId { range: Range::WHOLE, ..shard.clone() };
+        let all = self.owners.range(first..).map(|(had, _)| had);
+        all.take_while(|had| had.cluster == shard.cluster && had.group == shard.group)
+            .filter(|had| had.range.overlaps(shard.range))
+    }
+
+    fn put(&mut self, mut object: Object) {
+        self.version += 1;
+        let resource = self.version.to_string();
+        object.set_version(ObjectVersion { uid: "simulated".to_owned(), resource });
+        self.world.apply(object, self.now);
+    }
+
+    /// What a shard truly costs: the sum of what is known of its parts, or its part of what is
+    /// known of the whole.
+    fn load_of(&self, shard: &ShardId) -> ShardLoad {
+        let mut sum = ShardLoad { shard: shard.clone(), busy: 0, events: 0, cached: 0 };
+        let key = (shard.cluster.clone(), shard.group.clone());
+        for known in self.loads.get(&key).into_iter().flatten() {
+            if !known.shard.range.overlaps(shard.range) {
+                continue;
+            }
+            let (part, whole) = (width(shard.range), width(known.shard.range));
+            let of = |amount: u64| amount * part.min(whole) / whole;
+            sum.busy += u32::try_from(of(known.busy.into())).unwrap_or(u32::MAX);
+            sum.events += of(known.events);
+            sum.cached += of(known.cached);
+        }
+        sum
+    }
+}
+
+/// Who has what by a map, drains aside: a shard is its owner's until the next has it.
+fn owners_of(map: &MapRecord) -> impl Iterator<Item = (ShardId, MemberId)> {
+    let owned = |(path, entry): (&ShardPath, &Entry)| match entry {
+        Entry::Owned { owner, .. } => Some((path.in_cluster(&map.cluster), owner.clone())),
+        Entry::Unowned { .. } | Entry::Draining { .. } => None,
+    };
+    map.entries.iter().filter_map(owned)
+}
+
+/// How many of the narrowest ranges it covers.
+fn width(range: Range) -> u64 {
+    1 << (MAX_BITS - range.bits())
+}

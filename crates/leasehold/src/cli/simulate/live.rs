@@ -1,0 +1,46 @@
+//! A fleet as its home cluster has it now. Reads, never writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use model::{MemberId, ShardId};
+use sharding::record::{MapRecord, MemberRecord};
+
+use super::scenario::Scenario;
+use crate::cli::home::{HomeArgs, HomeCluster};
+use fleet::{LeaseStanding, Objects, assemble};
+
+/// Reads the members that live, who has what, and what they say it costs.
+pub(super) async fn read(kubeconfig: &Path, namespace: Option<&str>) -> anyhow::Result<Scenario> {
+    let home = HomeArgs {
+        config: None,
+        kubeconfig: Some(kubeconfig.to_owned()),
+        context: None,
+        namespace: namespace.map(str::to_owned),
+    };
+    let home = HomeCluster::named_by(&home).await?;
+    Ok(scenario(&home.objects().await?, &home.namespace))
+}
+
+fn scenario(objects: &Objects, namespace: &str) -> Scenario {
+    let fleet = assemble(objects);
+    let alive = fleet.members.iter().filter(|member| member.lease == LeaseStanding::Held);
+    let alive: BTreeSet<&MemberId> = alive.map(|member| &member.member).collect();
+    let owners: BTreeMap<&ShardId, &MemberId> =
+        fleet.shards.iter().filter_map(|s| Some((&s.shard, s.owner.as_ref()?))).collect();
+    let members: Vec<MemberRecord> = objects
+        .members
+        .iter()
+        .filter_map(MemberRecord::read)
+        .filter(|member| alive.contains(&member.id))
+        .collect();
+    // A load that somebody else tells is of the past.
+    let told = members.iter().flat_map(|m| m.spec.loads.iter().map(move |load| (&m.id, load)));
+    let loads = told.filter(|(member, load)| owners.get(&load.shard) == Some(member));
+    Scenario {
+        title: format!("live, of namespace {namespace}"),
+        loads: loads.map(|(_, load)| load.clone()).collect(),
+        maps: objects.maps.iter().filter_map(MapRecord::read).collect(),
+        members,
+    }
+}

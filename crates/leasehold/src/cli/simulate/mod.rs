@@ -1,0 +1,66 @@
+//! `leasehold simulate`: what the coordinator would do to a fleet when members leave or join, and
+//! how even the load is before and after.
+//!
+//! In data order: [`args`] is the command line; [`scenario`] invents a fleet, `live` reads one from
+//! its home cluster; [`fleet`] lets the production coordinator rule over it, in a time of its own
+//! and among members that do at once as they are told; [`report`] says what came of it.
+//!
+//! Nothing is written to a live fleet: the objects read are changed in memory only.
+
+pub(super) mod args;
+pub(super) mod fleet;
+mod live;
+pub(super) mod report;
+pub(super) mod scenario;
+
+use std::process::ExitCode;
+
+use self::args::Format;
+pub(super) use self::args::SimulateArgs;
+use self::fleet::Fleet;
+use self::report::Report;
+use self::scenario::{Change, Scenario};
+
+/// Plays the change and prints what it does.
+///
+/// # Errors
+/// When the arguments do not go together, the fleet is no possible one, or the home cluster of a live one cannot be read.
+pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
+    args.check()?;
+    let scenario = match &args.from_live {
+        Some(kubeconfig) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(live::read(kubeconfig, args.namespace.as_deref()))?
+        }
+        None => Scenario::invent(&args.shape(), args.seed),
+    };
+    let report = play(scenario, args.change(), args.seed)?;
+    match args.output {
+        Format::Text => print!("{report}"),
+        Format::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lets a fleet settle, changes it, and lets it settle again.
+///
+/// # Errors
+/// When it does not settle, or would be left without members.
+pub(super) fn play(
+    scenario: Scenario,
+    change: Change,
+    seed: u64,
+) -> Result<Report, fleet::SimulationError> {
+    let title = scenario.title.clone();
+    let mut fleet = Fleet::new(scenario);
+    fleet.settle()?;
+    let before = fleet.counts();
+    let report = Report::new(title, change, seed, fleet.standing());
+    fleet.change(change, seed)?;
+    let settled_after_seconds = fleet.settle()?.as_secs();
+    let counts = fleet.counts().since(before);
+    Ok(Report { after: fleet.standing(), counts, settled_after_seconds, ..report })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! What came of a simulation, as text and as JSON.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::scenario::Change;
+
+/// A fleet, counted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Standing {
+    /// How many members.
+    pub members: usize,
+    /// How many clusters.
+    pub clusters: usize,
+    /// How many shards somebody owns.
+    pub shards: usize,
+    /// What the busiest member carries over what the mean member does.
+    pub max_over_mean: f64,
+    /// How many copies of a group's caches members hold together: one for each cluster would be
+    /// the least.
+    pub caches: usize,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Counts {
+    /// Shards that got another owner, each time counted.
+    pub moves: u32,
+    /// Those that were neither a leaver's nor went to a newcomer: they relieved a member that
+    /// carried more than the bound.
+    pub excess: u32,
+    /// Shards that became halves of what they were.
+    pub splits: u32,
+    /// Halves that became one.
+    pub merges: u32,
+}
+
+/// A simulation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Report {
+    /// What fleet it is.
+    pub fleet: String,
+    /// Draws what was left to chance.
+    pub seed: u64,
+    /// How many members left.
+    pub leave: u16,
+    /// How many members joined.
+    pub join: u16,
+    /// The fleet before.
+    pub before: Standing,
+    /// The fleet after.
+    pub after: Standing,
+    /// What happened in between.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// How long it took to the last decision, in seconds of the fleet's time: five for each round
+    /// of decisions, and drains that end at once.
+    pub settled_after_seconds: u64,
+}
+
+impl Counts {
+    /// What happened after `earlier` was counted.
+    #[must_use]
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self {
+            moves: self.moves - earlier.moves,
+            excess: self.excess - earlier.excess,
+            splits: self.splits - earlier.splits,
+            merges: self.merges - earlier.merges,
+        }
+    }
+}
+
+impl Report {
+    /// A fleet to which nothing has happened yet.
+    pub(crate) fn new(fleet: String, change: Change, seed: u64, before: Standing) -> Self {
+        let (leave, join) = match change {
+            Change::Nothing => (0, 0),
+            Change::Leave(members) => (members, 0),
+            Change::Join(members) => (0, members),
+        };
+        let counts = Counts::default();
+        Self { fleet, seed, leave, join, before, after: before, counts, settled_after_seconds: 0 }
+    }
+
+    /// The most shards that newcomers get if all weigh alike: their part of all.
+    fn part_of_newcomers(&self) -> usize {
+        let join = usize::from(self.join);
+        (self.before.shards * join).div_ceil(self.before.members + join)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { before, after, counts, .. } = self;
+        let what = match (self.leave, self.join) {
+            (0, 0) => "none (--leave N or --join N makes one)".to_owned(),
+            (1, _) => "1 member leaves".to_owned(),
+            (leave, 0) => format!("{leave} members leave"),
+            (_, 1) => "1 member joins".to_owned(),
+            (_, join) => format!("{join} members join"),
+        };
+        writeln!(f, "fleet: {}\nevent: {what}\n", self.fleet)?;
+        writeln!(f, "{:<16}{:>8}{:>8}", "", "BEFORE", "AFTER")?;
+        for (name, before, after) in [
+            ("members", before.members, after.members),
+            ("clusters", before.clusters, after.clusters),
+            ("shards", before.shards, after.shards),
+            ("cache copies", before.caches, after.caches),
+        ] {
+            writeln!(f, "{name:<16}{before:>8}{after:>8}")?;
+        }
+        let ratio = (before.max_over_mean, after.max_over_mean);
+        writeln!(f, "{:<16}{:>8.3}{:>8.3}\n", "max/mean load", ratio.0, ratio.1)?;
+        let Counts { moves, excess, splits, merges } = counts;
+        writeln!(f, "{:<28}{moves:>4}", "moves")?;
+        if self.leave > 0 {
+            writeln!(f, "{:<28}{:>4}", "  of members that left", moves - excess)?;
+        }
+        if self.join > 0 {
+            let (got, part) = (moves - excess, self.part_of_newcomers());
+            writeln!(f, "{:<28}{got:>4}  (their part by number: {part})", "  to newcomers")?;
+        }
+        writeln!(f, "{:<28}{excess:>4}", "  to relieve the overloaded")?;
+        writeln!(f, "{:<28}{splits:>4}", "splits")?;
+        writeln!(f, "{:<28}{merges:>4}", "merges")?;
+        writeln!(f, "{:<28}{:>4}", "seconds until settled", self.settled_after_seconds)
+    }
+}

@@ -1,0 +1,140 @@
+//! A fleet to be simulated: its members, its clusters and what each shard truly costs.
+
+use std::collections::BTreeMap;
+
+use clap::ValueEnum;
+use model::{ClusterName, GroupName, Range, ShardId};
+use sharding::api::{MemberSpec, ObjectVersion, ShardLoad};
+use sharding::record::{MapRecord, MemberRecord};
+
+/// What an invented shard of mean load costs: busy milliseconds per second, events per thousand
+/// seconds, cached KiB.
+const MEAN_LOAD: [f64; 3] = [1_000.0, 10_000.0, 20_000.0];
+/// The part of all load that a hot cluster has.
+const HOT_PART: f64 = 0.6;
+
+/// A fleet before anything happens to it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scenario {
+    /// What it is, for people.
+    pub title: String,
+    /// Its members.
+    pub members: Vec<MemberRecord>,
+    /// Its clusters and who has which shard, if anybody has.
+    pub maps: Vec<MapRecord>,
+    /// What shards truly cost. Of shards that are parts of these, or made of them, it follows.
+    pub loads: Vec<ShardLoad>,
+}
+
+/// What an invented fleet is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// How many members, all alike.
+    pub members: u16,
+    /// How many clusters.
+    pub clusters: u16,
+    /// How many controller groups in each.
+    pub groups: u16,
+    /// How load is spread over clusters; the groups of one are alike.
+    pub load: Load,
+}
+
+/// How load is spread over clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Load {
+    /// All alike.
+    Uniform,
+    /// The second has half of what the first has, the third a third, and so on.
+    Zipf,
+    /// One has three fifths of everything, the others are alike.
+    OneHot,
+}
+
+/// What happens to a fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Nothing: it is only put together.
+    Nothing,
+    /// So many members leave.
+    Leave(u16),
+    /// So many members join.
+    Join(u16),
+}
+
+impl Scenario {
+    /// Invents a fleet that has just been configured.
+    pub(crate) fn invent(shape: &Shape, seed: u64) -> Self {
+        let Shape { members, clusters, groups, load } = *shape;
+        let groups: Vec<GroupName> = (0..groups).map(|n| name(format!("group-{n}"))).collect();
+        let clusters: Vec<ClusterName> =
+            (0..clusters).map(|n| name(format!("cluster-{n}"))).collect();
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut parts = load.parts(clusters.len());
+        rng.shuffle(&mut parts);
+        let mut loads = Vec::new();
+        for (cluster, part) in clusters.iter().zip(parts) {
+            for group in &groups {
+                let (cluster, group) = (cluster.clone(), group.clone());
+                let shard = ShardId { cluster, group, range: Range::WHOLE };
+                loads.push(load_of(shard, part * clusters.len() as f64));
+            }
+        }
+        Self {
+            title: format!("invented, {} load, seed {seed}", load.name()),
+            members: (0..members).map(|n| member(n, &groups)).collect(),
+            maps: clusters.into_iter().map(MapRecord::new).collect(),
+            loads,
+        }
+    }
+
+    /// The groups and clusters of the loads, each with its shards.
+    pub(super) fn loads_by_group(self) -> BTreeMap<(ClusterName, GroupName), Vec<ShardLoad>> {
+        let mut all: BTreeMap<_, Vec<ShardLoad>> = BTreeMap::new();
+        for load in self.loads {
+            let key = (load.shard.cluster.clone(), load.shard.group.clone());
+            all.entry(key).or_default().push(load);
+        }
+        all
+    }
+}
+
+impl Load {
+    /// The part of all load that each cluster has.
+    fn parts(self, clusters: usize) -> Vec<f64> {
+        let weights: Vec<f64> = match self {
+            Self::Uniform => vec![1.0; clusters],
+            Self::Zipf => (1..=clusters).map(|rank| 1.0 / rank as f64).collect(),
+            Self::OneHot => {
+                let others = (clusters.max(2) - 1) as f64;
+                let hot = others * HOT_PART / (1.0 - HOT_PART);
+                std::iter::once(hot).chain(std::iter::repeat(1.0)).take(clusters).collect()
+            }
+        };
+        let sum: f64 = weights.iter().sum();
+        weights.into_iter().map(|weight| weight / sum).collect()
+    }
+
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// An invented member that can run these groups.
+pub(super) fn member(number: u16, groups: &[GroupName]) -> MemberRecord {
+    let identity = format!("member-{number}");
+    MemberRecord {
+        id: identity.parse().expect("letters and a number make a name"),
+        version: ObjectVersion::default(),
+        spec: MemberSpec::new(&identity, groups.to_vec()),
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
+fn load_of(shard: ShardId, times_mean: f64) -> ShardLoad {
+    let [busy, events, cached] = MEAN_LOAD.map(|mean| (mean * times_mean).round() as u64);
+    ShardLoad { shard, busy: u32::try_from(busy).unwrap_or(u32::MAX), events, cached }
+}
+
+fn name<T: std::str::FromStr<Err: std::fmt::Debug>>(text: String) -> T {
+    text.parse().expect("letters and a number make a name")
+}

@@ -1,0 +1,173 @@
+//! The figures, and the forms of the answer.
+
+use super::report::{Counts, Standing};
+use super::scenario::{Load, Shape};
+use super::*;
+
+fn shape(members: u16, clusters: u16, groups: u16, load: Load) -> Shape {
+    Shape { members, clusters, groups, load }
+}
+
+fn simulate(shape: &Shape, change: Change) -> Report {
+    play(Scenario::invent(shape, 1), change, 1).unwrap()
+}
+
+#[test]
+fn a_leave_moves_only_the_leavers_shards() {
+    let report = simulate(&shape(10, 100, 1, Load::Uniform), Change::Leave(1));
+    assert_eq!((report.counts.moves, report.counts.excess), (10, 0));
+    assert!(report.after.max_over_mean <= 1.1, "{report}");
+}
+
+#[test]
+fn a_join_moves_only_onto_the_newcomer_and_no_more_than_its_share() {
+    let report = simulate(&shape(9, 100, 1, Load::Uniform), Change::Join(1));
+    assert_eq!((report.after.members, report.counts.excess), (10, 0));
+    assert!((1..=10).contains(&report.counts.moves), "{report}");
+}
+
+#[test]
+fn a_hundred_units_on_ten_members_are_even() {
+    let report = simulate(&shape(10, 100, 1, Load::Uniform), Change::Nothing);
+    assert!(report.after.max_over_mean <= 1.1, "{report}");
+}
+
+#[test]
+fn a_hot_cluster_is_divided_into_ranges() {
+    let report = simulate(&shape(5, 20, 1, Load::OneHot), Change::Nothing);
+    assert!(report.after.max_over_mean <= 1.15, "{report}");
+    assert!(report.after.shards > 20, "{report}");
+}
+
+/// What the laws say, over fleets of all sorts: whoever changes, nobody ends with much more than
+/// the mean, and shards move for others than leavers and newcomers only where that was needed.
+#[test]
+fn fleets_of_all_sorts_stay_even() {
+    let shapes = [3, 5, 10].into_iter().flat_map(|members| {
+        let of = move |clusters, load| shape(members, clusters, 1, load);
+        let sorts = [Load::Uniform, Load::Zipf, Load::OneHot];
+        sorts.into_iter().flat_map(move |load| [of(10, load), of(100, load)])
+    });
+    for shape in shapes {
+        for change in [Change::Join(1), Change::Join(2), Change::Leave(1), Change::Leave(2)] {
+            let report = simulate(&shape, change);
+            let even = |standing: Standing| standing.max_over_mean <= 1.15;
+            assert!(even(report.before) && even(report.after), "{shape:?}\n{report}");
+            assert_eq!(report.counts.merges, 0, "{shape:?}\n{report}");
+            assert!(report.settled_after_seconds <= 300, "{shape:?}\n{report}");
+        }
+    }
+}
+
+#[test]
+fn of_many_clusters_of_all_sizes_a_leave_moves_hardly_any_but_the_leavers() {
+    for members in [5, 10] {
+        let report = simulate(&shape(members, 100, 1, Load::Zipf), Change::Leave(1));
+        let Counts { moves, excess, .. } = report.counts;
+        assert!(excess * 2 <= moves, "{report}");
+    }
+}
+
+#[test]
+fn arguments_that_do_not_go_together_are_refused_with_a_remedy() {
+    use clap::Parser as _;
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: SimulateArgs,
+    }
+    let refused = |line: &str| -> String {
+        let words = std::iter::once("simulate").chain(line.split_whitespace());
+        match Line::try_parse_from(words) {
+            Ok(line) => line.args.check().unwrap_err().to_string(),
+            Err(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
+        }
+    };
+    for (line, expect) in [
+        (
+            "--leave 1 --join 2",
+            "--leave 1 and --join 2 are two events; fix: simulate one at a time",
+        ),
+        (
+            "--members 3 --namespace ours",
+            "--namespace ours names a place in a home cluster, and the fleet is an invented one; fix: add --from-live KUBECONFIG, or leave --namespace out",
+        ),
+        (
+            "--members 0",
+            "error: invalid value '0' for '--members <N>': give a whole number from 1 to 1000",
+        ),
+        (
+            "--leave none",
+            "error: invalid value 'none' for '--leave <N>': give a whole number from 1 to 999",
+        ),
+        ("--load spiky", "error: invalid value 'spiky' for '--load <LOAD>'"),
+        (
+            "--from-live home --members 3",
+            "error: the argument '--from-live <KUBECONFIG>' cannot be used with '--members <N>'",
+        ),
+    ] {
+        assert_eq!(refused(line), expect, "{line}");
+    }
+}
+
+#[test]
+fn the_text_and_the_json() {
+    let report = simulate(&shape(10, 100, 1, Load::Uniform), Change::Leave(1));
+    insta::assert_snapshot!(report, @r"
+    fleet: invented, uniform load, seed 1
+    event: 1 member leaves
+
+                      BEFORE   AFTER
+    members               10       9
+    clusters             100     100
+    shards               100     100
+    cache copies         100     100
+    max/mean load      1.000   1.080
+
+    moves                         10
+      of members that left        10
+      to relieve the overloaded    0
+    splits                         0
+    merges                         0
+    seconds until settled         10
+    ");
+    insta::assert_snapshot!(serde_json::to_string_pretty(&report).unwrap(), @r#"
+    {
+      "fleet": "invented, uniform load, seed 1",
+      "seed": 1,
+      "leave": 1,
+      "join": 0,
+      "before": {
+        "members": 10,
+        "clusters": 100,
+        "shards": 100,
+        "maxOverMean": 1.0,
+        "caches": 100
+      },
+      "after": {
+        "members": 9,
+        "clusters": 100,
+        "shards": 100,
+        "maxOverMean": 1.08,
+        "caches": 100
+      },
+      "moves": 10,
+      "excess": 0,
+      "splits": 0,
+      "merges": 0,
+      "settledAfterSeconds": 10
+    }
+    "#);
+}
+
+#[test]
+fn somebody_must_stay() {
+    let scenario = Scenario::invent(&shape(2, 1, 1, Load::Uniform), 1);
+    let error = play(scenario, Change::Leave(2), 1).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "2 members cannot leave: the fleet has 2, and one must stay; fix: --leave 1 at most, or more --members"
+    );
+    let nobody = play(Scenario::default(), Change::Nothing, 1).unwrap_err();
+    assert_eq!(nobody, fleet::SimulationError::NoMembers);
+}

@@ -1,0 +1,222 @@
+//! `leasehold status`: members and shards of the fleet, read from the home cluster.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use jiff::Timestamp;
+use model::Clock;
+use sharding::api::{MemberState, Phase};
+
+use super::args::{Output, StatusArgs};
+use super::home::HomeCluster;
+use crate::clock::SystemClock;
+use fleet::{Fleet, FleetMember, FleetShard, Refused};
+
+/// Prints the fleet.
+///
+/// # Errors
+/// When the home cluster cannot be named, reached or read.
+pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let fleet = runtime.block_on(read(args))?;
+    match args.output {
+        Output::Table => print!("{}", table(&fleet, SystemClock.wall())),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&fleet)?),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn read(args: &StatusArgs) -> anyhow::Result<Fleet> {
+    HomeCluster::named_by(&args.home).await?.fleet().await
+}
+
+/// The fleet as text, as of `now` on the reader's clock.
+fn table(fleet: &Fleet, now: Timestamp) -> String {
+    let member_row = |m: &FleetMember| {
+        let renewed = m.renewed.map_or_else(|| "never".to_owned(), |at| ago(at, now));
+        let role = if m.coordinator { "coordinator" } else { "" };
+        [
+            m.member.to_string(),
+            state(m),
+            word(&m.lease),
+            renewed,
+            m.shards.to_string(),
+            workers(m.busy),
+            versions(m),
+            role.to_owned(),
+        ]
+    };
+    let shard_row = |s: &FleetShard| {
+        let owner = s.owner.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+        let target = s.target.as_ref().map(|t| format!("-> {t}")).unwrap_or_default();
+        [s.shard.to_string(), word(&s.phase), s.epoch.to_string(), owner, target]
+    };
+    let mut text = columns(
+        ["MEMBER", "STATE", "LEASE", "RENEWED", "SHARDS", "BUSY", "PROTOCOL", "ROLE"],
+        fleet.members.iter().map(member_row),
+    );
+    text.push('\n');
+    text += &columns(
+        ["SHARD", "PHASE", "EPOCH", "OWNER", "TARGET"],
+        fleet.shards.iter().map(shard_row),
+    );
+    let down = down_rows(fleet);
+    if !down.is_empty() {
+        text.push('\n');
+        text += &columns(["DOWN CLUSTER", "SEEN BY", "REASON"], down.into_iter());
+    }
+    if !fleet.refused.is_empty() {
+        let row = |refused: &Refused| [refused.member.to_string(), refused.reason.clone()];
+        text.push('\n');
+        text += &columns(["CANNOT TAKE PART", "REASON"], fleet.refused.iter().map(row));
+    }
+    let count = |phase| fleet.shards.iter().filter(|s| s.phase == phase).count();
+    text += &format!(
+        "\n{} members, {} shards: {} owned, {} draining, {} unowned\n",
+        fleet.members.len(),
+        fleet.shards.len(),
+        count(Phase::Owned),
+        count(Phase::Draining),
+        count(Phase::Unowned),
+    );
+    text
+}
+
+/// The clusters that members have no client for, members with the same reason in one row.
+fn down_rows(fleet: &Fleet) -> Vec<[String; 3]> {
+    let mut seen: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for member in &fleet.members {
+        for down in &member.down_clusters {
+            let key = (down.cluster.as_str(), down.reason.as_str());
+            seen.entry(key).or_default().push(member.member.as_str());
+        }
+    }
+    let row = |((cluster, reason), members): ((&str, &str), Vec<&str>)| {
+        [cluster.to_owned(), members.join(","), reason.to_owned()]
+    };
+    seen.into_iter().map(row).collect()
+}
+
+/// What a member asks for, or is asked for by `leasehold drain`.
+fn state(member: &FleetMember) -> String {
+    match (member.drain && member.state == MemberState::Active, member.shards) {
+        (true, 0) => "drained".to_owned(),
+        (true, _) => "draining".to_owned(),
+        (false, _) => word(&member.state),
+    }
+}
+
+/// The versions of the protocol that a member speaks.
+fn versions(member: &FleetMember) -> String {
+    match (member.oldest_protocol_version, member.protocol_version) {
+        (oldest, newest) if oldest == newest => newest.to_string(),
+        (oldest, newest) => format!("{oldest}-{newest}"),
+    }
+}
+
+/// Milliseconds of work in each second, as workers that never rest.
+fn workers(busy: u32) -> String {
+    format!("{:.2}", f64::from(busy) / 1e3)
+}
+
+/// A unit variant as it is serialised.
+fn word(value: &impl serde::Serialize) -> String {
+    let text = serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_lowercase));
+    text.unwrap_or_default()
+}
+
+/// How long ago, as far as two machines' clocks agree.
+fn ago(then: Timestamp, now: Timestamp) -> String {
+    let seconds = now.duration_since(then).as_secs_f64().max(0.0);
+    match seconds {
+        s if s < 100.0 => format!("{s:.1}s ago"),
+        s if s < 6000.0 => format!("{:.0}m ago", s / 60.0),
+        s => format!("{:.0}h ago", s / 3600.0),
+    }
+}
+
+/// Rows under a heading, each column as wide as it needs to be.
+fn columns<const N: usize>(heading: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: Vec<[String; N]> = std::iter::once(heading.map(str::to_owned)).chain(rows).collect();
+    let width = |n: usize| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}  "));
+        cells.collect::<String>().trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Epoch;
+    use sharding::api::DownCluster;
+
+    use super::*;
+    use fleet::LeaseStanding;
+
+    #[test]
+    fn the_table() {
+        let member = |id: &str, coordinator: bool| FleetMember {
+            member: id.parse().unwrap(),
+            identity: "replica".into(),
+            state: MemberState::Active,
+            drain: !coordinator,
+            lease: LeaseStanding::Held,
+            renewed: Some(Timestamp::UNIX_EPOCH),
+            coordinator,
+            capacity: 100,
+            protocol_version: 1 + u32::from(!coordinator),
+            oldest_protocol_version: 1,
+            shards: 1,
+            busy: 1250,
+            down_clusters: vec![DownCluster {
+                cluster: "west".parse().unwrap(),
+                reason: "kubeconfig west has no contexts; fix: add a context".into(),
+            }],
+        };
+        let fleet = Fleet {
+            coordinator: Some("replica-0-abcde".parse().unwrap()),
+            members: vec![member("replica-0-abcde", true), member("replica-10-xyzzy", false)],
+            shards: vec![
+                FleetShard {
+                    shard: "east/tdset/0/1".parse().unwrap(),
+                    owner: Some("replica-0-abcde".parse().unwrap()),
+                    epoch: Epoch(3),
+                    phase: Phase::Draining,
+                    target: Some("replica-10-xyzzy".parse().unwrap()),
+                },
+                FleetShard {
+                    shard: "north/tdset/0/1".parse().unwrap(),
+                    owner: None,
+                    epoch: Epoch(0),
+                    phase: Phase::Unowned,
+                    target: None,
+                },
+            ],
+            protocol_version: Some(1),
+            refused: vec![Refused {
+                member: "replica-10-xyzzy".parse().unwrap(),
+                reason: "the fleet uses protocol version 1; roll this replica back".into(),
+            }],
+        };
+        let now = Timestamp::from_millisecond(1500).unwrap();
+        insta::assert_snapshot!(table(&fleet, now), @r"
+        MEMBER            STATE     LEASE  RENEWED   SHARDS  BUSY  PROTOCOL  ROLE
+        replica-0-abcde   active    held   1.5s ago  1       1.25  1         coordinator
+        replica-10-xyzzy  draining  held   1.5s ago  1       1.25  1-2
+
+        SHARD            PHASE     EPOCH  OWNER            TARGET
+        east/tdset/0/1   draining  3      replica-0-abcde  -> replica-10-xyzzy
+        north/tdset/0/1  unowned   0      -
+
+        DOWN CLUSTER  SEEN BY                           REASON
+        west          replica-0-abcde,replica-10-xyzzy  kubeconfig west has no contexts; fix: add a context
+
+        CANNOT TAKE PART  REASON
+        replica-10-xyzzy  the fleet uses protocol version 1; roll this replica back
+
+        2 members, 2 shards: 0 owned, 1 draining, 1 unowned
+        ");
+    }
+}

@@ -1,0 +1,26 @@
+//! The public face in one place: what a program of controllers imports.
+//!
+//! ```
+//! use leasehold::prelude::*;
+//! ```
+//!
+//! In the order of use: a [`Reconciler`] works on one key with its [`Context`]; a [`Controller`]
+//! says for which kind it runs and what wakes it ([`mapping`], [`predicate`]); a [`Manager`] runs
+//! controllers over the clusters of a [`Config`], or [`Local`](crate::Local) does on one cluster
+//! while they are developed.
+
+// What an author of controllers writes against.
+pub use model::{ClusterName, ObjectKey};
+pub use sdk::{
+    Action, AnyObject, Context, Controller, ControllerSpec, Event, GroupScope, Index, Kind,
+    Lifecycle, Lookup, Object, OwnerError, ReconcileError, Reconciler, RetryClass, Scope, Selector,
+    Transform, Watch, condition, mapping, predicate, set_controller,
+};
+
+// What runs it.
+pub use crate::config::{ClusterSources, Config, Home, KubeconfigSource};
+#[cfg(feature = "local")]
+pub use crate::local::Local;
+pub use crate::manager::Manager;
+pub use sharding::Departure;
+pub use tokio_util::sync::CancellationToken;

@@ -1,0 +1,143 @@
+//! Reading objects of kinds that are known at run time.
+
+use cache::{DecodeError, Entry};
+use engine::{ReconcileError, Wanted};
+use model::{AnyObject, Kind, Selector};
+
+use crate::context::Context;
+use crate::lookup::{Lookup, refused, unfit};
+
+impl Context {
+    /// One object from the shared cache, of a kind that is known at run time. As `T` it is read whole
+    /// with `DynamicObject`, or its metadata with `PartialObjectMeta`, which is all there is if the
+    /// controller watches no more. It says of which kind it is, and can be written like any other:
+    /// with [`Self::apply`], [`Self::patch_status`], [`Self::delete`] and so on.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use kube::core::DynamicObject;
+    /// use leasehold_sdk::{Action, Context, Controller, Kind, ObjectKey, ReconcileError, Reconciler};
+    ///
+    /// /// Writes the colour of each object of some kind into a ConfigMap beside it.
+    /// struct Colours(Kind);
+    ///
+    /// impl Reconciler for Colours {
+    ///     type Kind = DynamicObject;
+    ///     async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+    ///         let namespace = key.namespace.as_deref();
+    ///         let found = ctx.get_dynamic::<DynamicObject>(&self.0, namespace, &key.name)?;
+    ///         let Some(object) = found else { return Ok(Action::Done) };
+    ///         let colour = object.data.pointer("/spec/colour").and_then(|colour| colour.as_str());
+    ///         let mut map = ConfigMap::default();
+    ///         map.metadata.name = Some(format!("{}-colour", key.name));
+    ///         map.data = colour.map(|colour| [("colour".to_owned(), colour.to_owned())].into());
+    ///         ctx.apply_child(&object, map).await?;
+    ///         Ok(Action::Done)
+    ///     }
+    /// }
+    ///
+    /// // From configuration, `Kind::of_crd` or `Kind::of_resource`.
+    /// let widgets = Kind::new("example.com", "v1", "Widget", "widgets", true);
+    /// let spec = Controller::for_dynamic("colours", widgets.clone())
+    ///     .owns::<ConfigMap>()
+    ///     .reconciler(Colours(widgets));
+    /// ```
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind or the object does not fit the type.
+    pub fn get_dynamic<T: AnyObject>(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<T>, ReconcileError> {
+        let entry = self.caches().get(Wanted::by::<T>(kind), namespace, name)?;
+        Ok(entry.map(|entry| decoded(kind, &entry)).transpose()?)
+    }
+
+    /// [`Self::list`] of a kind that is known at run time, read as [`Self::get_dynamic`] does.
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind or an object does not fit the type.
+    pub fn list_dynamic<T: AnyObject>(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> Result<Vec<T>, ReconcileError> {
+        let entries = self.caches().list(Wanted::by::<T>(kind), namespace, selector)?;
+        Ok(entries.iter().map(|entry| decoded(kind, entry)).collect::<Result<_, _>>()?)
+    }
+
+    /// [`Self::indexed`] of a kind that is known at run time, read as [`Self::get_dynamic`] does. The
+    /// index is declared with [`crate::Watch::index`].
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind, the index is not declared, or an object
+    /// does not fit the type.
+    pub fn indexed_dynamic<T: AnyObject>(
+        &self,
+        kind: &Kind,
+        index: &str,
+        value: &str,
+    ) -> Result<Vec<T>, ReconcileError> {
+        let entries = self.caches().indexed(Wanted::by::<T>(kind), index, value)??;
+        Ok(entries.iter().map(|entry| decoded(kind, entry)).collect::<Result<_, _>>()?)
+    }
+
+    /// [`Self::owned_by`] of a kind that is known at run time, read as [`Self::get_dynamic`] does.
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind or an object does not fit the type.
+    pub fn owned_by_dynamic<T: AnyObject>(
+        &self,
+        kind: &Kind,
+        uid: &str,
+    ) -> Result<Vec<T>, ReconcileError> {
+        let entries = self.caches().owned_by(Wanted::by::<T>(kind), uid)?;
+        Ok(entries.iter().map(|entry| decoded(kind, entry)).collect::<Result<_, _>>()?)
+    }
+
+    /// [`Self::available`] for a kind that is known at run time.
+    ///
+    /// # Errors
+    /// Terminal, if the controller does not watch the kind.
+    pub fn available_dynamic(&self, kind: &Kind) -> Result<bool, ReconcileError> {
+        Ok(self.caches().is_available(Wanted::metadata(kind))?)
+    }
+}
+
+impl Lookup<'_> {
+    /// [`Self::get`] of a kind that is known at run time: see [`Context::get_dynamic`].
+    pub fn get_dynamic<T: AnyObject>(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Option<T> {
+        let entry = self.view().get(Wanted::by::<T>(kind), namespace, name).ok()??;
+        decoded(kind, &entry).inspect_err(unfit).ok()
+    }
+
+    /// [`Self::list`] of a kind that is known at run time: see [`Context::get_dynamic`].
+    pub fn list_dynamic<T: AnyObject>(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> Vec<T> {
+        match self.view().list(Wanted::by::<T>(kind), namespace, selector) {
+            Ok(entries) => {
+                let decoded = entries.iter().map(|entry| decoded(kind, entry).inspect_err(unfit));
+                decoded.filter_map(Result::ok).collect()
+            }
+            Err(error) => refused(&error),
+        }
+    }
+}
+
+fn decoded<T: AnyObject>(kind: &Kind, entry: &Entry) -> Result<T, DecodeError> {
+    let mut object: T = entry.decode()?;
+    object.set_kind(kind);
+    Ok(object)
+}

@@ -1,0 +1,390 @@
+//! The rules the tree keeps: who imports whom, how long things are, what is public, what names and
+//! texts say, what is generated, what documents point at.
+//!
+//! - `circles`: files that import each other
+//! - `publics`: public items that nobody uses, types of one name
+//! - `sizes`: crates that are long
+//! - `words`: retired names, riddles, the glossary
+//! - `source`, `reader`: what the sources say, read with `syn`
+
+mod circles;
+mod publics;
+mod reader;
+mod sizes;
+mod source;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use source::{Sources, Top};
+
+/// The longest source file, in lines.
+const MAX_LINES: usize = 600;
+/// The longest crate, in lines, tests aside.
+const MAX_CRATE_LINES: usize = 8_000;
+/// May be longer: a whole API server, and the checks of everything.
+const LONG_CRATES: &[&str] = &["apiserver", "xtask"];
+/// What authors of controllers see. Their code is elsewhere, so nobody here need use all of it.
+const FACES: &[&str] = &["sdk", "leasehold", "apiserver"];
+
+/// Who may import whom among our crates; the same table is in `crates/README.md`.
+const IMPORTS: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("telemetry", &[]),
+    ("apiserver", &[]),
+    ("sharding", &["model"]),
+    ("clusters", &["model"]),
+    ("cache", &["model"]),
+    ("queue", &["model"]),
+    ("upstream", &["model"]),
+    ("engine", &["cache", "model", "queue", "upstream"]),
+    ("sdk", &["cache", "engine", "model", "upstream"]),
+    ("admin", &["model", "telemetry"]),
+    ("controllers", &["sdk"]),
+    ("fleet", &["model", "sharding"]),
+    ("demo", &["apiserver", "clusters", "controllers", "fleet", "model", "sharding"]),
+    (
+        "leasehold",
+        &[
+            "admin",
+            "apiserver",
+            "clusters",
+            "controllers",
+            "demo",
+            "engine",
+            "fleet",
+            "model",
+            "sdk",
+            "sharding",
+            "telemetry",
+            "upstream",
+        ],
+    ),
+    ("xtask", &["leasehold"]),
+    ("loadtest", &["apiserver"]),
+    ("peer", &[]),
+    ("peer-kube-rs", &["peer"]),
+    (
+        "peer-leasehold",
+        &["clusters", "engine", "leasehold", "model", "peer", "sdk", "telemetry", "upstream"],
+    ),
+];
+/// May import any of ours.
+const UNBOUND: &str = "tests";
+
+fn root() -> PathBuf {
+    xtask::root()
+}
+
+/// Files below the root with one of these extensions, as paths relative to it.
+fn files(extensions: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy();
+            if path.is_dir() {
+                // Build output, caches and the like; `.ci` and `.cargo` hold none of these files.
+                if name != "target" && !name.starts_with('.') {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|e| extensions.iter().any(|x| e == *x)) {
+                found.push(path.strip_prefix(root()).unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    assert!(!found.is_empty(), "no {extensions:?} below {}", root().display());
+    found
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+static METADATA: LazyLock<Value> = LazyLock::new(|| {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+});
+
+fn packages() -> &'static [Value] {
+    METADATA["packages"].as_array().unwrap()
+}
+
+/// The folder of a package: its name without what all names on a registry begin with.
+fn room(package: &Value) -> &str {
+    let name = package.as_str().unwrap();
+    name.strip_prefix("leasehold-").unwrap_or(name)
+}
+
+/// Every target of every package, read once.
+static SOURCES: LazyLock<Sources> = LazyLock::new(|| {
+    let below = |path: &Value| {
+        let path = Path::new(path.as_str().unwrap());
+        path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned()
+    };
+    let mut tops = Vec::new();
+    for package in packages() {
+        for target in package["targets"].as_array().unwrap() {
+            let is_library = target["kind"][0] == "lib";
+            let names = [room(&package["name"]), target["name"].as_str().unwrap()];
+            tops.push(Top {
+                package: room(&package["name"]).to_owned(),
+                library: names.iter().filter(|_| is_library).map(|n| n.replace('-', "_")).collect(),
+                file: below(&target["src_path"]),
+            });
+        }
+    }
+    Sources::read(&tops, &|file| fs::read_to_string(root().join(file)).ok())
+});
+
+/// Libraries and programs of the product: where each begins, and its package.
+fn products() -> impl Iterator<Item = (usize, &'static str)> {
+    let tops = SOURCES.modules.iter().enumerate().filter(|(_, module)| module.parent.is_none());
+    tops.filter(|(_, module)| module.file.starts_with("crates/") && module.file.contains("/src/"))
+        .map(|(at, module)| (at, module.package.as_str()))
+}
+
+/// Fails with a list of what is wrong, if anything is.
+fn none(rule: &str, wrong: impl IntoIterator<Item = String>) {
+    let wrong: Vec<String> = wrong.into_iter().collect();
+    assert!(wrong.is_empty(), "{rule}; {} are not so:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn crates_import_what_the_table_allows() {
+    let ours: BTreeSet<_> = packages().iter().map(|p| room(&p["name"])).collect();
+    let table: BTreeMap<_, _> = IMPORTS.iter().copied().collect();
+    for package in packages() {
+        let name = room(&package["name"]);
+        if name == UNBOUND {
+            continue;
+        }
+        let allowed = table.get(name).unwrap_or_else(|| panic!("{name} is not in the table"));
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let import = room(&dependency["name"]);
+            let is_ours = ours.contains(import) && dependency["path"].is_string();
+            assert!(!is_ours || allowed.contains(&import), "{name} must not import {import}");
+            let optional = dependency["optional"].as_bool().unwrap();
+            let is_feature = ["apiserver", "controllers", "demo"].contains(&import);
+            assert!(
+                name != "leasehold" || !is_feature || optional,
+                "{import} is a feature of leasehold"
+            );
+        }
+    }
+    for (name, _) in IMPORTS {
+        assert!(ours.contains(name), "{name} is in the table and not in the workspace");
+    }
+}
+
+#[test]
+fn one_version_of_the_kubernetes_types() {
+    let lock = read(Path::new("Cargo.lock"));
+    for name in ["k8s-openapi", "kube", "kube-client", "kube-core"] {
+        let line = format!("name = \"{name}\"");
+        assert_eq!(lock.lines().filter(|found| *found == line).count(), 1, "{name}");
+    }
+}
+
+#[test]
+fn every_crate_has_the_workspace_lints() {
+    for package in packages() {
+        let manifest = fs::read_to_string(package["manifest_path"].as_str().unwrap()).unwrap();
+        assert!(manifest.contains("[lints]\nworkspace = true\n"), "{}", package["name"]);
+    }
+    let root = read(Path::new("Cargo.toml"));
+    assert!(root.contains("unsafe_code = \"forbid\"") && root.contains("missing_docs = \"deny\""));
+}
+
+/// Bugs on purpose stay out of the product: only a command or a test can ask for them, and a release
+/// build that does fails.
+#[test]
+fn nothing_asks_for_planted_bugs() {
+    const FEATURE: &str = "planted";
+    for package in packages() {
+        let dependencies = package["dependencies"].as_array().unwrap();
+        for dependency in dependencies.iter().filter(|dependency| dependency["kind"] != "dev") {
+            let features = dependency["features"].as_array().unwrap();
+            assert!(!features.iter().any(|f| f == FEATURE), "{} asks for it", package["name"]);
+        }
+        let features = package["features"].as_object().unwrap();
+        for (name, enables) in features.iter().filter(|(name, _)| *name != FEATURE) {
+            let enables = enables.to_string();
+            assert!(!enables.contains(FEATURE), "{}: {name} enables it", package["name"]);
+        }
+        if features.contains_key(FEATURE) {
+            let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+            let bugs = fs::read_to_string(manifest.with_file_name("src/planted.rs")).unwrap();
+            assert!(bugs.contains("#[cfg(not(debug_assertions))]\ncompile_error!("));
+        }
+    }
+}
+
+#[test]
+fn no_source_file_is_long() {
+    let lines = |path: &PathBuf| read(path).lines().count();
+    let long: Vec<_> = files(&["rs", "go"])
+        .into_iter()
+        .map(|path| (lines(&path), path))
+        .filter(|(lines, _)| *lines > MAX_LINES)
+        .collect();
+    assert!(long.is_empty(), "more than {MAX_LINES} lines: {long:#?}");
+}
+
+#[test]
+fn no_crate_is_long() {
+    let bound = products().filter(|(_, package)| !LONG_CRATES.contains(package));
+    let found = sizes::long(&SOURCES, bound.map(|(top, _)| top), MAX_CRATE_LINES);
+    none(&format!("a crate has at most {MAX_CRATE_LINES} lines, tests aside"), found);
+}
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    let found = products().flat_map(|(top, _)| circles::circles(&SOURCES, top));
+    none("files import in one direction, a module and its own parts aside", found);
+}
+
+#[test]
+fn what_is_public_is_used_by_others() {
+    let ours = SOURCES.libraries.keys().filter(|name| !FACES.contains(&name.as_str()));
+    let rooms = ours.filter(|name| root().join("crates").join(name).is_dir());
+    let found = rooms.flat_map(|name| publics::unused(&SOURCES, name, FACES));
+    none("another crate names every public item, or one whose signature has it", found);
+}
+
+#[test]
+fn a_type_has_its_name_to_itself() {
+    let found = products().flat_map(|(top, _)| publics::namesakes(&SOURCES, top));
+    none("types that a whole crate sees have different names", found);
+}
+
+#[test]
+fn no_name_is_a_retired_word() {
+    let found = products().flat_map(|(top, _)| words::retired(&SOURCES, top));
+    none("names use the words of the glossary", found);
+}
+
+#[test]
+fn no_text_is_a_riddle() {
+    let ours = |path: &PathBuf| !path.starts_with("tests/it/tidy");
+    let found = files(&["rs", "md", "go", "yaml", "tpl", "txt", "toml"]).into_iter().filter(ours);
+    none(
+        "texts are plain English",
+        found.flat_map(|path| {
+            let riddles = words::riddles(&read(&path)).into_iter();
+            riddles.map(move |riddle| format!("{}:{riddle}", path.display()))
+        }),
+    );
+}
+
+#[test]
+fn the_glossary_is_whole_and_true() {
+    let document = read(Path::new("crates/README.md"));
+    none("the glossary of crates/README.md", words::glossary(&document, &SOURCES));
+}
+
+#[test]
+fn nothing_is_unsafe() {
+    let forms = ["{", "fn", "impl", "extern", "trait"].map(|form| format!("{} {form}", "unsafe"));
+    for path in files(&["rs"]) {
+        for form in &forms {
+            assert!(!read(&path).contains(form.as_str()), "{}: {form}", path.display());
+        }
+    }
+}
+
+/// A file that reads clocks or draws randomness says so to the compiler and to the reader.
+#[test]
+fn shells_are_listed() {
+    let list = read(Path::new("crates/README.md"));
+    let marker = format!("expect({}", "clippy::disallowed_methods");
+    for path in files(&["rs"]).iter().filter(|path| read(path).contains(&marker)) {
+        let name = path.strip_prefix("crates").unwrap_or(path).display().to_string();
+        assert!(list.contains(&format!("`{name}`")), "crates/README.md does not list `{name}`");
+    }
+}
+
+#[test]
+fn documents_point_at_files_that_exist() {
+    let mut broken = Vec::new();
+    for path in files(&["md"]) {
+        let text = read(&path);
+        let folder = path.parent().unwrap();
+        for target in links(&text) {
+            if !root().join(folder).join(&target).exists() {
+                broken.push(format!("{}: {target}", path.display()));
+            }
+        }
+        for target in paths_in_code(&text) {
+            let Some(first) = target.split('/').next() else { continue };
+            // A path is one if its first folder is: of the root, or of the document's own folder.
+            let base = [root(), root().join(folder)].into_iter().find(|b| b.join(first).is_dir());
+            if base.is_some_and(|base| !base.join(&target).exists()) {
+                broken.push(format!("{}: {target}", path.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// The targets of links, without anchors and without those to the web.
+fn links(text: &str) -> Vec<String> {
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+        .filter(|target| !target.contains("://") && !target.starts_with(['#', '<']))
+        .filter_map(|target| target.split('#').next().map(str::to_owned))
+        .collect()
+}
+
+/// Words in backticks that look like paths of files or folders. A name in capitals stands for any.
+fn paths_in_code(text: &str) -> Vec<String> {
+    let stands_for_any = |part: &str| {
+        let stem = part.split('.').next().unwrap_or_default();
+        let capitals = !stem.is_empty() && stem.chars().all(|c| c.is_ascii_uppercase());
+        capitals && !["README", "LICENSE", "NOTES"].contains(&stem)
+    };
+    let is_path = |word: &str| {
+        word.contains('/')
+            && word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c))
+            && !word.split('/').any(stands_for_any)
+            && (word.ends_with('/') || Path::new(word).extension().is_some())
+    };
+    text.lines()
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
+        .filter(|word| is_path(word))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_built_in_controller_has_its_page() {
+    let folder = Path::new("crates/controllers");
+    let list = read(&folder.join("README.md"));
+    for builtin in controllers::BUILTINS {
+        let page = read(&folder.join(builtin.name).join("README.md"));
+        let example = format!("```yaml\n{}\n```", builtin.example.trim_end());
+        assert!(page.contains(&example), "the page of {} shows its example", builtin.name);
+        let row = format!("| [`{0}`]({0}/README.md) |", builtin.name);
+        assert!(list.contains(&row), "crates/controllers/README.md lists {}", builtin.name);
+    }
+}
+
+#[test]
+fn generated_files_are_fresh() {
+    let drift = xtask::codegen::drift(&root()).unwrap();
+    assert!(drift.is_empty(), "run `cargo xtask codegen`: {drift:#?}");
+}
