@@ -12,6 +12,8 @@ use model::ObjectKey;
 use sdk::{Action, Context, Controller, Lifecycle, ReconcileError, Reconciler, mapping};
 use serde_json::json;
 
+mod drift;
+
 const FINALIZER: &str = "example.com/notes";
 
 /// Keeps a Secret equal to its ConfigMap, and notes when it cleaned up.

@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use leasehold::testing::TestEnv;
+use leasehold::testing::{ApiError, Fault, Reason, TestEnv};
 use serde_json::{Value, json};
 
 use super::crash::at_every_write;
@@ -87,6 +87,26 @@ async fn each_change_rolls_the_deployment_out_once() {
         restarts(&env, change).await;
         assert_eq!(generation(&env, DEPLOYMENT).await, before + change);
     }
+}
+
+/// As an admission policy refuses with 422, and is changed: nobody hears of that.
+#[tokio::test(start_paused = true)]
+async fn a_refused_restart_is_told_of_and_made_when_the_refusal_is_over() {
+    let env = example().await;
+    let before = generation(&env).await;
+    env.set_faults(|request| match (request.verb, &*request.resource) {
+        ("patch", "deployments") => Fault::Error(ApiError::new(Reason::Invalid, "not on a Friday")),
+        _ => Fault::None,
+    });
+    edit(&env, "one").await;
+    reason(&env, "Ready", "False", "Rejected").await;
+    env.pass(Duration::from_secs(3600)).await;
+    assert_eq!(generation(&env).await, before);
+    env.end_faults();
+    // The longest backoff.
+    env.pass(Duration::from_secs(1000)).await;
+    restarts(&env, 1).await;
+    assert_eq!(generation(&env).await, before + 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
-use leasehold::testing::TestEnv;
+use leasehold::testing::{ApiError, Reason, TestEnv};
 use serde_json::json;
 
 use super::crash::at_every_write;
@@ -163,6 +163,35 @@ async fn the_service_comes_and_goes_with_its_port() {
         services.get_opt(NAME).await.unwrap().is_none().then_some(())
     })
     .await;
+}
+
+/// As an admission policy refuses, and is changed.
+#[tokio::test(start_paused = true)]
+async fn a_refused_child_is_told_of_and_tried_again_and_the_hours_go_on() {
+    let env = world("2026-11-21T16:56:00Z").await;
+    env.set_faults(|request: &Request| match (request.verb, &*request.resource) {
+        ("patch", "services") => Fault::Error(ApiError::new(Reason::Invalid, "no such port here")),
+        _ => Fault::None,
+    });
+    env.apply(example()).await;
+    condition(&env, "True", "ReplicasAvailable").await;
+    merge(&sets(&env), json!({"spec": {"service": {"port": 80}}})).await;
+    let set = condition(&env, "False", "Rejected").await;
+    let ready = set.status.unwrap().conditions.into_iter().find(|found| found.type_ == "Ready");
+    assert!(ready.unwrap().message.contains("no such port here"));
+    replicas(&env, 5).await;
+    let change = "2026-11-21T17:00:00Z".parse().unwrap();
+    replicas(&env, 3).await;
+    let late = env.now().duration_since(change).unsigned_abs();
+    assert!(env.now() >= change && late < Duration::from_secs(2), "{late:?} late");
+    let told = reasons(&env, NAMESPACE).await;
+    assert_eq!(told, ["Created", "Rejected", "Scaled"]);
+    env.end_faults();
+    // Nothing says that the refusal is over.
+    env.pass(Duration::from_secs(6 * 60)).await;
+    let services: Api<Service> = env.api(NAMESPACE);
+    assert!(services.get_opt(NAME).await.unwrap().is_some());
+    condition(&env, "True", "ReplicasAvailable").await;
 }
 
 #[tokio::test(start_paused = true)]
