@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use engine::{Action, Context, ReconcileError, Reconciler};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use model::ObjectKey;
+use sdk::{Action, Context, ReconcileError, Reconciler};
 use serde_json::json;
 
 /// The reconciler.

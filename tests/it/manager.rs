@@ -13,14 +13,13 @@ use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use leasehold::config::{ClusterSources, Config, Home, KubeconfigSource};
 use leasehold::{Departure, Manager};
-use model::ObjectKey;
-use sdk::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler};
+use sdk::{Controller, ControllerSpec};
 use serde_json::json;
 use sharding::LeaseTimings;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::copy::{Copy, seen, wanted};
+use crate::copy::{Copy, seen};
 
 /// The longest that anything here may take: a takeover on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
