@@ -93,7 +93,7 @@ async fn each_change_rolls_the_deployment_out_once() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_restart_is_told_of_and_made_when_the_refusal_is_over() {
     let env = example().await;
-    let before = generation(&env).await;
+    let before = generation(&env, DEPLOYMENT).await;
     env.set_faults(|request| match (request.verb, &*request.resource) {
         ("patch", "deployments") => Fault::Error(ApiError::new(Reason::Invalid, "not on a Friday")),
         _ => Fault::None,
@@ -101,12 +101,12 @@ async fn a_refused_restart_is_told_of_and_made_when_the_refusal_is_over() {
     edit(&env, "one").await;
     reason(&env, "Ready", "False", "Rejected").await;
     env.pass(Duration::from_secs(3600)).await;
-    assert_eq!(generation(&env).await, before);
+    assert_eq!(generation(&env, DEPLOYMENT).await, before);
     env.end_faults();
     // The longest backoff.
     env.pass(Duration::from_secs(1000)).await;
     restarts(&env, 1).await;
-    assert_eq!(generation(&env).await, before + 1);
+    assert_eq!(generation(&env, DEPLOYMENT).await, before + 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -23,10 +23,6 @@ pub(crate) enum FieldErrorKind {
     TooLong,
     /// It has more items than allowed.
     TooMany,
-    /// It refers to nothing.
-    NotFound,
-    /// The server could not check it.
-    Internal,
 }
 
 impl FieldErrorKind {
@@ -39,8 +35,6 @@ impl FieldErrorKind {
             Self::Forbidden => "Forbidden",
             Self::TooLong => "Too long",
             Self::TooMany => "Too many",
-            Self::NotFound => "Not found",
-            Self::Internal => "Internal error",
         }
     }
 
@@ -55,13 +49,11 @@ impl FieldErrorKind {
             Self::Forbidden => "FieldValueForbidden",
             Self::TooLong => "FieldValueTooLong",
             Self::TooMany => "FieldValueTooMany",
-            Self::NotFound => "FieldValueNotFound",
-            Self::Internal => "InternalError",
         }
     }
 
     fn shows_value(self) -> bool {
-        !matches!(self, Self::Required | Self::Forbidden | Self::TooLong | Self::Internal)
+        !matches!(self, Self::Required | Self::Forbidden | Self::TooLong)
     }
 }
 
