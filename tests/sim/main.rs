@@ -3,6 +3,9 @@
 //! - `planted`: the oracles can fail
 
 #[cfg(test)]
+mod planted;
+
+#[cfg(test)]
 mod seeds {
     use tests::soak::{attempt, soak};
     use tests::world;

@@ -8,6 +8,7 @@
 //! - [`edits`]: what users do meanwhile
 //! - [`mirror`]: the controller that replicas run beside the built-in ones
 //! - [`history`]: what happened, for oracles
+//! - [`planted`]: bugs, which show that the oracles can fail
 //!
 //! # How time passes
 //! In slices of some tens of milliseconds. In each, first the processes run to its end, one after
@@ -35,6 +36,7 @@ pub mod mailbox;
 pub mod mirror;
 pub mod network;
 pub mod plan;
+pub mod planted;
 pub mod process;
 pub mod site;
 pub mod timeline;
@@ -227,6 +229,7 @@ impl World {
             configured: &self.configured,
             post: &self.post,
             history: &self.history,
+            bug: self.plan.bug,
         });
         self.history.add(self.now_us, Event::Born(number, replica));
         self.replicas[replica] = Replica { process: Some((number, process)), ..Replica::default() };

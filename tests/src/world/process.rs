@@ -24,6 +24,7 @@ use super::link::{Link, Post};
 use super::machine::Machine;
 use super::mirror;
 use super::plan::Setup;
+use super::planted::{Planted, Planter};
 use super::timeline::{Pace, Timeline};
 
 /// How long a reconcile may go on in a shard that is to be handed over.
@@ -50,6 +51,8 @@ pub struct Birth<'a> {
     pub post: &'a Post,
     /// Where its dispatches are recorded.
     pub history: &'a History,
+    /// The bug it has.
+    pub bug: Option<Planted>,
 }
 
 impl Birth<'_> {
@@ -76,6 +79,7 @@ pub struct Process {
     engine: JoinHandle<()>,
     engine_stop: CancellationToken,
     left: Arc<AtomicBool>,
+    planter: Planter,
     /// Last: what is above may want to be dropped while it is there.
     machine: Machine,
 }
@@ -103,16 +107,28 @@ impl Process {
         let inside = machine.enter();
         let &Birth { number, post, .. } = birth;
         let timeline = Timeline::begin(birth.pace, birth.at_us);
-        let set = clusters(number, birth.configured, &timeline, post);
+        let planter = Planter::new(birth.bug);
+        let set = clusters(number, birth.configured, &timeline, post, &planter);
         let clusters = [watch::Sender::new(Arc::clone(&set)), watch::Sender::new(set)];
-        let parts = Parts::new(birth, &timeline);
+        let parts = Parts::new(birth, &timeline, &planter);
         let sharding = parts.sharding(birth, &timeline, &clusters[0]);
-        let engine = parts.engine(birth, &timeline, &clusters[1], &sharding);
+        let engine = parts.engine(birth, &timeline, &clusters[1], &sharding, &planter);
         let engine_stop = CancellationToken::new();
         let engine = tokio::spawn(engine.run(engine_stop.clone()));
         drop(inside);
         let (post, left) = (post.clone(), Arc::default());
-        Self { number, timeline, post, sharding, clusters, engine, engine_stop, left, machine }
+        Self {
+            number,
+            timeline,
+            post,
+            sharding,
+            clusters,
+            engine,
+            engine_stop,
+            left,
+            planter,
+            machine,
+        }
     }
 
     /// Lets it run through a slice of the world's time.
@@ -137,7 +153,7 @@ impl Process {
     /// Configures it with other clusters.
     pub fn configure(&self, configured: &Configured) {
         let inside = self.machine.enter();
-        let set = clusters(self.number, configured, &self.timeline, &self.post);
+        let set = clusters(self.number, configured, &self.timeline, &self.post, &self.planter);
         drop(inside);
         for sender in &self.clusters {
             sender.send_replace(Arc::clone(&set));
@@ -178,7 +194,7 @@ struct Parts {
 type Clusters = watch::Sender<Arc<ClusterSet>>;
 
 impl Parts {
-    fn new(birth: &Birth<'_>, timeline: &Arc<Timeline>) -> Self {
+    fn new(birth: &Birth<'_>, timeline: &Arc<Timeline>, planter: &Planter) -> Self {
         let mut specs = vec![mirror::controller(birth.seed.wrapping_add(2))];
         if birth.setup.sets > 0 {
             specs.extend(controllers::build("tdset", 2));
@@ -188,7 +204,7 @@ impl Parts {
             groups: model::group::groups(&inputs),
             registry: prometheus::Registry::new(),
             meter: Meter::new(timeline.clone()),
-            specs,
+            specs: specs.into_iter().map(|spec| planter.controller(spec)).collect(),
         }
     }
 
@@ -219,6 +235,7 @@ impl Parts {
         timeline: &Arc<Timeline>,
         clusters: &Clusters,
         sharding: &Sharding,
+        planter: &Planter,
     ) -> Engine {
         let observer = Observer {
             process: birth.number,
@@ -227,12 +244,12 @@ impl Parts {
         };
         let config = EngineConfig {
             clock: timeline.clone(),
-            ownership: Arc::new(sharding.clone()),
+            ownership: planter.ownership(Arc::new(sharding.clone())),
             clusters: clusters.subscribe(),
             groups: self.groups,
             registry: &self.registry,
             meter: self.meter,
-            observer: Arc::new(observer),
+            observer: planter.observer(observer),
             seed: birth.seed.wrapping_add(1),
             upstream: upstream::UpstreamLimits::default(),
             stamps: false,
@@ -247,13 +264,15 @@ fn clusters(
     configured: &Configured,
     timeline: &Arc<Timeline>,
     post: &Post,
+    planter: &Planter,
 ) -> Arc<ClusterSet> {
     let state = |(&number, &incarnation): (&usize, &Option<u64>)| {
         let name = cluster_name(number);
         let state = match incarnation {
             Some(incarnation) => {
                 let client = Link::client(process, number, timeline, post);
-                ClusterState::Engaged(Cluster::new(name.clone(), client, incarnation))
+                let cluster = Cluster::new(name.clone(), client, incarnation);
+                ClusterState::Engaged(planter.cluster(cluster))
             }
             None => ClusterState::Down("the simulation took its kubeconfig".into()),
         };
