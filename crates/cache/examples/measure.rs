@@ -7,7 +7,6 @@
 //! what zstd says of its dictionaries; CPU time is the thread's, from `/proc/thread-self/schedstat`.
 //! What the informer does on another thread or bit by bit, training and packing anew, is done in
 //! between here and counted by itself.
-#![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
 mod objects;
 

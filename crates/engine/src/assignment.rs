@@ -13,6 +13,8 @@ use crate::view::CacheView;
 use cache::{Entry, LocalKey, Store};
 use queue::{HashedKey, WorkQueue};
 
+use crate::visitors::Visitors;
+
 /// A controller's presence in one cluster: its caches and its way there. Shared by the assignments of
 /// every shard the controller has in that cluster.
 #[derive(Debug)]
@@ -82,6 +84,16 @@ pub(crate) struct Assignment {
     pub(crate) meter: Arc<ShardMeter>,
     /// Cancels what runs under it.
     pub(crate) cancel: CancellationToken,
+    /// Reconciles of other clusters' keys that work in this one.
+    pub(crate) visitors: Visitors,
+}
+
+impl Assignment {
+    /// Cancels what runs under it, and lets its visitors write no more.
+    pub(crate) fn cancel(&self) {
+        self.cancel.cancel();
+        self.visitors.stop();
+    }
 }
 
 impl Assignment {

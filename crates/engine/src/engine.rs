@@ -12,8 +12,10 @@ use futures::future;
 use model::{Clock, ClusterSet, ControllerName, GroupName, Ownership};
 use prometheus::Registry;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::assigned::Assigned;
 use crate::assignment::AssignmentQueue;
 use crate::dispatch::DispatchObserver;
 use crate::expectations::Expectations;
@@ -23,9 +25,11 @@ use crate::meter::Meter;
 use crate::metrics::Metrics;
 use crate::runner::{MAX_RUNNING, Runner};
 use crate::scope::Form;
+use crate::single::{SingleSpec, Singles};
 use crate::spec::ControllerSpec;
 use crate::status::{Board, EngineStatus};
-use crate::supervisor::{Parts, Supervisor};
+use crate::supervisor::{Parts, Supervised, Supervisor};
+use crate::triggered::Triggered;
 use cache::{AGE_EVERY, DECODED_BYTES, DecodedCache, OptionsByKind};
 use queue::{Limits, WorkQueue};
 use upstream::{ServiceMetrics, Services, UpstreamLimits};
@@ -111,6 +115,7 @@ impl Engine {
                 fence_rejected: metrics.fence_rejected.clone(),
                 reconcile_ids: Arc::clone(&reconcile_ids),
                 expectations: Expectations::default(),
+                assigned: Arc::new(Assigned::default()),
             })
             .collect();
         let queues = runners.iter().map(|runner| Arc::clone(&runner.queue)).collect();
@@ -128,9 +133,16 @@ impl Engine {
             options(&runners),
             Arc::clone(&decoded),
         );
+        let singles = Singles::new(
+            Arc::clone(&config.ownership),
+            Arc::clone(&config.observer),
+            Arc::clone(&config.clock),
+            metrics.fence_rejected.clone(),
+        );
         let controllers = runners.iter().map(|runner| {
             let group = config.groups[&runner.spec.name].clone();
-            (group, runner.spec.clone(), Arc::clone(&runner.queue), runner.metrics.clone())
+            let (spec, metrics) = (runner.spec.clone(), runner.metrics.clone());
+            (group, Supervised::new(spec, &runner.queue, metrics, &runner.assigned))
         });
         let supervisor = Supervisor::new(
             controllers,
@@ -145,9 +157,18 @@ impl Engine {
                 upstream: config.upstream,
                 rng,
                 stamps: config.stamps,
+                singles,
             },
         );
         Ok(Self { runners, supervisor, board, decoded })
+    }
+
+    /// Adds work that is one for the fleet. Its group must be among those that this member tells the
+    /// fleet of.
+    #[must_use]
+    pub fn single(mut self, spec: SingleSpec) -> Self {
+        self.supervisor.add_single(spec);
+        self
     }
 
     /// A handle on its status.
@@ -161,7 +182,16 @@ impl Engine {
     /// implements [`Ownership`].
     pub fn run(self, shutdown: CancellationToken) -> impl Future<Output = ()> + Send {
         let Self { runners, supervisor, decoded, .. } = self;
+        let triggered: Vec<_> = runners.iter().flat_map(triggered).collect();
         async move {
+            // Ends with this future.
+            let mut triggers = JoinSet::new();
+            for triggered in triggered {
+                triggers.spawn(triggered.run());
+            }
+            for source in runners.iter().flat_map(|runner| runner.spec.trigger_sources.take()) {
+                triggers.spawn(source);
+            }
             let runs = runners.into_iter().map(|runner| runner.run(shutdown.clone()));
             let all = future::join(supervisor.run(shutdown.clone()), future::join_all(runs));
             let ages = async {
@@ -180,6 +210,12 @@ impl fmt::Debug for Engine {
         let controllers: Vec<_> = self.runners.iter().map(|runner| &runner.spec).collect();
         f.debug_struct("Engine").field("controllers", &controllers).finish_non_exhaustive()
     }
+}
+
+/// The ends of a controller's triggers.
+fn triggered(runner: &Runner) -> impl Iterator<Item = Triggered> {
+    let Runner { spec, assigned, queue, .. } = runner;
+    spec.triggers.iter().map(|trigger| Triggered::of(trigger, assigned, queue))
 }
 
 fn check(

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use model::{Clock, FenceError, Moment, Ownership, Purpose};
+use model::{Clock, Epoch, FenceError, Moment, Ownership, Purpose, ShardId};
 use prometheus::IntCounter;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -78,13 +78,23 @@ struct Inner {
     /// What was written and how, for the next reconcile of the key.
     written: Mutex<Vec<Written>>,
     rejected: IntCounter,
+    visit: Option<Visit>,
+}
+
+/// What a write in another cluster than the key's needs beside that cluster's shard.
+struct Visit {
+    /// The shard that the reconcile runs under, and its epoch.
+    origin: (ShardId, Epoch),
+    /// All such writes under the visited assignment; closed when it has to end.
+    writes: TaskTracker,
 }
 
 /// Leave to write once. Its dispatch is not over before it is given back.
 pub(crate) struct WritePermit {
     limit: Duration,
     clock: Arc<dyn Clock>,
-    token: TaskTrackerToken,
+    /// Of the dispatch, and of the visited assignment.
+    tokens: (TaskTrackerToken, Option<TaskTrackerToken>),
 }
 
 // === impl Fence ===
@@ -95,9 +105,27 @@ impl Fence {
         clock: Arc<dyn Clock>,
         rejected: IntCounter,
     ) -> Self {
+        Self::make(ownership, clock, rejected, None)
+    }
+
+    /// The fence of what a reconcile writes in another cluster, where `writes` are counted too. Writes
+    /// by a dispatch of the visited shard ask for that of `origin` as well.
+    pub(crate) fn visiting(&self, origin: &Dispatch, writes: &TaskTracker) -> Self {
+        let Inner { ownership, clock, rejected, .. } = &*self.0;
+        let origin = (origin.shard.clone(), origin.epoch);
+        let visit = Visit { origin, writes: writes.clone() };
+        Self::make(Arc::clone(ownership), Arc::clone(clock), rejected.clone(), Some(visit))
+    }
+
+    fn make(
+        ownership: Arc<dyn Ownership>,
+        clock: Arc<dyn Clock>,
+        rejected: IntCounter,
+        visit: Option<Visit>,
+    ) -> Self {
         let (writes, over, written) =
             (TaskTracker::new(), AtomicBool::new(false), Mutex::default());
-        Self(Arc::new(Inner { ownership, clock, writes, over, written, rejected }))
+        Self(Arc::new(Inner { ownership, clock, writes, over, written, rejected, visit }))
     }
 
     /// How many members are alive.
@@ -118,9 +146,11 @@ impl Fence {
         let upstream = gate.upstream();
         let ticket =
             turn.map_err(|_| UpstreamError::NoTurn { upstream: upstream.clone(), limit })??;
-        let token = self.0.writes.token();
+        // Counted first: whoever lets no further write begin then waits for those that are counted.
+        let visited = self.0.visit.as_ref().map(|visit| visit.writes.token());
+        let tokens = (self.0.writes.token(), visited);
         let limit = self.permit(dispatch, what)?;
-        Ok((ticket, WritePermit { limit, clock: Arc::clone(&self.0.clock), token }))
+        Ok((ticket, WritePermit { limit, clock: Arc::clone(&self.0.clock), tokens }))
     }
 
     /// Whether a write may be sent now, and how long it may take.
@@ -128,12 +158,26 @@ impl Fence {
         if self.0.over.load(Ordering::SeqCst) {
             return Err(self.refused(FencedError::Over { what: what.to_string() }));
         }
-        match self.0.ownership.permit(&dispatch.shard, dispatch.epoch, Purpose::Write) {
-            Ok(permit) => Ok(permit.valid_for.clamp(MIN_WRITE_TIME, MAX_WRITE_TIME)),
+        match self.valid_for(dispatch) {
+            Ok(valid_for) => Ok(valid_for.clamp(MIN_WRITE_TIME, MAX_WRITE_TIME)),
             Err(source) => {
                 Err(self.refused(FencedError::Refused { what: what.to_string(), source }))
             }
         }
+    }
+
+    /// How long every shard that the write needs may be acted for.
+    fn valid_for(&self, dispatch: &Dispatch) -> Result<Duration, FenceError> {
+        let ownership = &self.0.ownership;
+        let permit = ownership.permit(&dispatch.shard, dispatch.epoch, Purpose::Write)?;
+        let Some(Visit { origin: (shard, epoch), writes }) = &self.0.visit else {
+            return Ok(permit.valid_for);
+        };
+        if writes.is_closed() {
+            return Err(FenceError::NotActive { shard: dispatch.shard.clone() });
+        }
+        let origin = ownership.permit(shard, *epoch, Purpose::Write)?;
+        Ok(permit.valid_for.min(origin.valid_for))
     }
 
     fn refused(&self, error: FencedError) -> FencedError {
@@ -178,10 +222,10 @@ impl WritePermit {
         self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
-        let Self { limit, clock, token } = self;
+        let Self { limit, clock, tokens } = self;
         let act = async move {
             // Given back when the work has ended, and not when its reconcile has.
-            let _token = token;
+            let _tokens = tokens;
             let deadline = clock.now() + limit;
             before(&*clock, deadline, work).await
         };
@@ -204,4 +248,10 @@ async fn before<T>(
         work.as_mut().poll(cx).map(Some)
     })
     .await
+}
+
+impl std::fmt::Debug for Fence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fence").finish_non_exhaustive()
+    }
 }

@@ -3,7 +3,8 @@
 //!
 //! Predicates and mappings run here, before anything is queued. A first look, at everything or at a
 //! range that was gained, queues primary objects, and the missing owners of children that are left
-//! over. Other children and other kinds add nothing then, because all primary objects are queued.
+//! over. Other children and other kinds add nothing then, because all primary objects are queued. What
+//! a first look leads to in other clusters is in [`crate::across`].
 //!
 //! The controller does not wait for an optional kind while the cluster lacks it. When the kind comes,
 //! all its objects are followed up, because the primary objects were reconciled without it.
@@ -15,6 +16,8 @@ use std::sync::Arc;
 use model::{Clock, ClusterName, ControllerName, ObjectKey};
 use prometheus::Histogram;
 
+use crate::across;
+use crate::assigned::Assigned;
 use crate::assignment::AssignmentQueue;
 use crate::informer::{Absence, Change, Event, Informer};
 use crate::meter::Slices;
@@ -32,6 +35,8 @@ pub(crate) struct EventHandler {
     pub(crate) view: Arc<CacheView>,
     /// The stores of the primary kind.
     pub(crate) primary: Arc<[Store]>,
+    /// The controller's assignments, for keys of other clusters.
+    pub(crate) assigned: Arc<Assigned>,
     pub(crate) queue: Arc<AssignmentQueue>,
     /// Where events are counted.
     pub(crate) slices: Arc<Slices>,
@@ -117,7 +122,7 @@ impl EventHandler {
         match &self.source.role {
             Role::Primary => Some(entry.header.hash()),
             Role::Owned { .. } => entry.header.owner.as_deref().map(|owner| owner.uid.hash()),
-            Role::Dependent { .. } | Role::Mapped(_) => None,
+            Role::Dependent { .. } | Role::Mapped(_) | Role::Across(_) => None,
         }
     }
 
@@ -144,7 +149,10 @@ impl EventHandler {
                 keys.filter(|owner| !first || !self.is_cached(owner)).collect()
             }),
             Role::Mapped(mapping) if !first => both(old, new, |entry| self.mapped(mapping, entry)),
-            _ => Vec::new(),
+            Role::Across(mapping) if !first => {
+                both(old, new, |entry| across::keys(mapping, entry, &self.cluster, &self.assigned))
+            }
+            Role::Mapped(_) | Role::Across(_) => Vec::new(),
         }
     }
 

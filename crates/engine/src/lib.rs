@@ -58,6 +58,8 @@
 //! # What is not here
 //! Who owns what (`sharding`), which clusters there are (`clusters`): both come in through `model`.
 
+mod across;
+mod assigned;
 mod assignment;
 mod dispatch;
 mod drain;
@@ -83,6 +85,7 @@ mod run;
 mod runner;
 mod scope;
 mod shards;
+mod single;
 mod sources;
 mod spec;
 pub mod stamp;
@@ -90,7 +93,11 @@ mod status;
 mod supervisor;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod trigger;
+mod triggered;
 mod view;
+mod visit;
+mod visitors;
 mod written;
 
 pub use dispatch::{Dispatch, DispatchObserver, Unobserved};
@@ -107,7 +114,10 @@ pub use reconcile::{Action, Reconcile};
 pub use request::FencedClient;
 pub use run::Run;
 pub use scope::{Form, Scope};
+pub use single::{SingleRun, SingleSpec};
 pub use sources::AbsentSource;
-pub use spec::{ControllerSpec, MAX_WORKERS, Mapping, Predicate, Role, Source};
+pub use spec::{ControllerSpec, FleetMapping, MAX_WORKERS, Mapping, Predicate, Role, Source};
 pub use status::{EngineStatus, Readiness};
-pub use view::{CacheView, NotWatched, Wanted};
+pub use trigger::{Trigger, TriggerSources};
+pub use view::{CacheView, FleetCaches, FleetView, NotWatched, Wanted};
+pub use visit::InClusterError;

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use model::Clock;
+use model::{Clock, ClusterName};
 use upstream::{ExternalLimits, Services};
 
 use crate::assignment::ClusterContext;
@@ -13,6 +13,7 @@ use crate::external::{External, Turn};
 use crate::fence::Fence;
 use crate::request::FencedClient;
 use crate::view::CacheView;
+use crate::visit::{InClusterError, Visits};
 
 /// One reconcile's means, made anew for each.
 pub struct Run {
@@ -23,6 +24,8 @@ pub struct Run {
     services: Arc<Services>,
     /// The turns at services outside that were asked for.
     turns: Mutex<Vec<Arc<Turn>>>,
+    /// The other clusters it works in, if the controller may.
+    visits: Option<Arc<Visits>>,
 }
 
 impl Run {
@@ -32,14 +35,35 @@ impl Run {
         clock: Arc<dyn Clock>,
         fence: Fence,
         services: Arc<Services>,
+        visits: Option<Arc<Visits>>,
     ) -> Self {
-        Self {
-            dispatch,
-            context: Arc::clone(context),
-            clock,
-            fence,
-            services,
-            turns: Mutex::default(),
+        let (context, turns) = (Arc::clone(context), Mutex::default());
+        Self { dispatch, context, clock, fence, services, turns, visits }
+    }
+
+    /// The same reconcile in another cluster: with the controller's caches there, and a client that is
+    /// fenced by the shards of both clusters. See [`crate::visit`].
+    ///
+    /// # Errors
+    /// If the controller is not of scope `Fleet`, or the cluster's shard is not open here.
+    pub fn in_cluster(&self, cluster: &ClusterName) -> Result<Run, InClusterError> {
+        let (dispatch, context, fence) = match &self.visits {
+            Some(visits) => visits.begin(cluster)?,
+            None if *cluster == self.dispatch.shard.cluster => {
+                (self.dispatch.clone(), Arc::clone(&self.context), self.fence.clone())
+            }
+            None => return Err(InClusterError::NotFleet { cluster: cluster.clone() }),
+        };
+        let (clock, services) = (Arc::clone(&self.clock), Arc::clone(&self.services));
+        Ok(Self::new(dispatch, &context, clock, fence, services, self.visits.clone()))
+    }
+
+    /// The clusters that [`Self::in_cluster`] may lead to, in order of their names: those whose shards
+    /// are held here, or the key's alone if the controller is not of scope `Fleet`.
+    pub fn clusters(&self) -> Vec<ClusterName> {
+        match &self.visits {
+            Some(visits) => visits.clusters(),
+            None => vec![self.dispatch.shard.cluster.clone()],
         }
     }
 

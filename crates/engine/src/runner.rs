@@ -17,14 +17,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::{Clock, ObjectKey, Ownership, Purpose};
+use model::{Clock, GroupScope, ObjectKey, Ownership, Purpose};
 use prometheus::IntCounter;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use crate::assignment::{Assignment, AssignmentQueue};
+use crate::assigned::Assigned;
+use crate::assignment::{Assignment, AssignmentQueue, ClusterContext};
 use crate::dispatch::{Dispatch, DispatchObserver};
 use crate::error::{ReconcileError, RetryClass};
 use crate::expectations::{Expectation, Expectations};
@@ -33,6 +34,7 @@ use crate::metrics::{ControllerMetrics, ReconcileResult};
 use crate::reconcile::Action;
 use crate::run::Run;
 use crate::spec::ControllerSpec;
+use crate::visit::{InClusterError, Visits};
 use queue::{Outcome, Popped};
 use upstream::{Services, UpstreamError};
 
@@ -54,6 +56,8 @@ pub(crate) struct Runner {
     pub(crate) services: Arc<Services>,
     /// What the reconciles wrote that the caches do not show yet.
     pub(crate) expectations: Expectations,
+    /// The controller's assignments, for reconciles that work in several clusters.
+    pub(crate) assigned: Arc<Assigned>,
 }
 
 /// A key that runs. Dropping this finishes the key: whatever happens to its task, a drain never waits
@@ -177,22 +181,42 @@ impl Runner {
         let _busy = meter.begin(&*self.clock);
         let (ownership, clock) = (Arc::clone(&self.ownership), Arc::clone(&self.clock));
         let fence = Fence::new(ownership, clock, self.fence_rejected.clone());
+        let visits = self.visits(dispatch, context, &fence);
         let run = Run::new(
             dispatch.clone(),
             context,
             Arc::clone(&self.clock),
             fence.clone(),
             Arc::clone(&self.services),
+            visits.clone(),
         );
         let started = self.clock.now();
         let ended = self.guarded(run, cancel).await;
+        let mut elsewhere = Vec::new();
+        if let Some(visits) = visits {
+            elsewhere = visits.settle(|| self.clock.now()).await;
+        }
         fence.settle().await;
         let now = self.clock.now();
         let written = fence.take_written();
         let unseen =
             written.into_iter().flat_map(|one| Expectation::of(one, &context.informers, now));
-        self.expectations.expect(&dispatch.key, unseen.collect(), now);
+        self.expectations.expect(&dispatch.key, unseen.chain(elsewhere).collect(), now);
         self.outcome(dispatch, ended, self.clock.now().since(started))
+    }
+
+    /// The way to other clusters, if the controller may go there.
+    fn visits(
+        &self,
+        dispatch: &Dispatch,
+        context: &Arc<ClusterContext>,
+        fence: &Fence,
+    ) -> Option<Arc<Visits>> {
+        if self.spec.group_scope != GroupScope::Fleet {
+            return None;
+        }
+        let origin = (dispatch.clone(), Arc::clone(context), fence.clone());
+        Some(Arc::new(Visits::new(origin, Arc::clone(&self.assigned), Arc::clone(&self.queue))))
     }
 
     /// Runs the user's code so that nothing it does escapes.
@@ -254,6 +278,10 @@ impl Runner {
                     // No error of the controller's, and the gate says it once for all keys.
                     tracing::debug!(error = text, "reconcile held back");
                     return (ReconcileResult::RequeueAfter, Outcome::Held(held.again_in()));
+                }
+                if InClusterError::is_passing(error) {
+                    tracing::debug!(error = text, "reconcile waits for another cluster, retrying");
+                    return (ReconcileResult::Requeue, Outcome::Failed);
                 }
                 tracing::warn!(error = text, "reconcile failed, retrying");
                 (ReconcileResult::Error, retry)

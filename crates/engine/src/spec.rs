@@ -8,18 +8,22 @@ use std::time::Duration;
 
 use cache::{Entry, StoreOptions};
 use model::group::GroupInput;
-use model::{ControllerName, GroupName, GroupScope, Kind, Range};
+use model::{ControllerName, GroupName, GroupScope, Kind, ObjectKey, Range};
 use queue::{Priority, RateLimiter};
 
 use crate::range_filter::RangeScope;
 use crate::reconcile::Reconcile;
 use crate::scope::{Form, Scope};
-use crate::view::CacheView;
+use crate::trigger::{Trigger, TriggerSources};
+use crate::view::{CacheView, FleetView};
 
 /// Says whether a change from one state of an object to another counts.
 pub type Predicate = Arc<dyn Fn(Option<&Entry>, Option<&Entry>) -> bool + Send + Sync>;
 /// Names the primary objects that an object of another kind concerns, by namespace and name.
 pub type Mapping = Arc<dyn Fn(&Entry, &CacheView) -> Vec<(Option<String>, String)> + Send + Sync>;
+/// Names the objects of the primary kind, in whatever cluster, that an object concerns. They need not
+/// exist.
+pub type FleetMapping = Arc<dyn Fn(&Entry, &FleetView<'_>) -> Vec<ObjectKey> + Send + Sync>;
 
 /// A complete controller with its types erased.
 #[derive(Clone)]
@@ -48,6 +52,10 @@ pub struct ControllerSpec {
     pub options: BTreeMap<(Kind, Form), StoreOptions>,
     /// What it runs.
     pub reconcile: Arc<dyn Reconcile>,
+    /// What triggers it from outside.
+    pub triggers: Vec<Trigger>,
+    /// What drives triggers while it runs.
+    pub trigger_sources: TriggerSources,
 }
 
 /// One watched kind of a controller and what its events mean.
@@ -87,6 +95,9 @@ pub enum Role {
     },
     /// A function says.
     Mapped(Mapping),
+    /// A function says, and may name objects of other clusters. Only for controllers of scope
+    /// [`GroupScope::Fleet`].
+    Across(FleetMapping),
 }
 
 impl Role {
@@ -98,7 +109,7 @@ impl Role {
         match self {
             Self::Primary => RangeScope::Own(range),
             Self::Owned { .. } => RangeScope::Owner(range),
-            Self::Dependent { .. } | Self::Mapped(_) => RangeScope::Whole,
+            Self::Dependent { .. } | Self::Mapped(_) | Self::Across(_) => RangeScope::Whole,
         }
     }
 }

@@ -16,13 +16,14 @@ use std::sync::Arc;
 
 use model::{
     Clock, ClusterName, ClusterSet, ControllerName, Epoch, GroupName, MemberId, Moment,
-    OwnedShards, Ownership, Selector, ShardId,
+    OwnedShards, Ownership, ShardId, single,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::Span;
 
+use crate::across::Across;
+use crate::assigned::{Assigned, enqueue_all};
 use crate::assignment::{Assignment, AssignmentQueue, ClusterContext};
 use crate::drain::Drain;
 use crate::handler::EventHandler;
@@ -33,8 +34,10 @@ use crate::metrics::{ControllerMetrics, Metrics};
 use crate::request::ClusterClient;
 use crate::resync::Resync;
 use crate::shards::{Shards, Step};
+use crate::single::{SingleSpec, Singles};
 use crate::spec::ControllerSpec;
 use crate::status::Board;
+use crate::visitors::Visitors;
 use queue::Priority;
 use upstream::{Gate, Upstream, UpstreamLimits};
 
@@ -65,6 +68,7 @@ pub(crate) struct Supervisor {
     ended: Vec<Arc<Assignment>>,
     /// Drains under way.
     drains: TaskTracker,
+    singles: Singles,
     next_context: u64,
 }
 
@@ -81,12 +85,47 @@ pub(crate) struct Parts {
     pub(crate) rng: fastrand::Rng,
     /// Whether writes carry the epoch they are made at.
     pub(crate) stamps: bool,
+    pub(crate) singles: Singles,
 }
 
-struct Supervised {
+/// A controller that is supervised.
+pub(crate) struct Supervised {
     spec: ControllerSpec,
     queue: Arc<AssignmentQueue>,
     metrics: ControllerMetrics,
+    assigned: Arc<Assigned>,
+    across: Option<Across>,
+    /// The clusters gained in this step, for mappings across clusters.
+    gained: BTreeSet<ClusterName>,
+}
+
+impl Supervised {
+    pub(crate) fn new(
+        spec: ControllerSpec,
+        queue: &Arc<AssignmentQueue>,
+        metrics: ControllerMetrics,
+        assigned: &Arc<Assigned>,
+    ) -> Self {
+        let across = Across::of(&spec.sources, assigned, queue);
+        let (queue, assigned) = (Arc::clone(queue), Arc::clone(assigned));
+        Self { spec, queue, metrics, assigned, across, gained: BTreeSet::new() }
+    }
+
+    /// Lets the keys of an assignment be given out.
+    fn open(&self, assignment: &Arc<Assignment>) {
+        let opened = self.queue.open(&assignment.shard, assignment.epoch);
+        if let Some(across) = self.across.clone().filter(|_| opened) {
+            tokio::spawn(across.opened(Arc::clone(assignment)));
+        }
+    }
+
+    /// Looks at what is cached, for the clusters gained.
+    fn look_across(&mut self) {
+        let gained = std::mem::take(&mut self.gained);
+        if let Some(across) = self.across.clone().filter(|_| !gained.is_empty()) {
+            tokio::spawn(across.gained(gained));
+        }
+    }
 }
 
 struct Engaged {
@@ -128,17 +167,16 @@ impl std::fmt::Debug for Supervisor {
 
 impl Supervisor {
     pub(crate) fn new(
-        controllers: impl Iterator<
-            Item = (GroupName, ControllerSpec, Arc<AssignmentQueue>, ControllerMetrics),
-        >,
+        controllers: impl Iterator<Item = (GroupName, Supervised)>,
         parts: Parts,
     ) -> Self {
         let Parts { ownership, clusters, clock, informers, meter, metrics, board, .. } = parts;
         let mut groups: BTreeMap<GroupName, Vec<ControllerName>> = BTreeMap::new();
         let mut by_name = BTreeMap::new();
-        for (group, spec, queue, metrics) in controllers {
-            groups.entry(group).or_default().push(spec.name.clone());
-            by_name.insert(spec.name.clone(), Supervised { spec, queue, metrics });
+        for (group, supervised) in controllers {
+            let name = supervised.spec.name.clone();
+            groups.entry(group).or_default().push(name.clone());
+            by_name.insert(name, supervised);
         }
         let (reports, reported) = mpsc::channel(REPORTS);
         Self {
@@ -162,6 +200,7 @@ impl Supervisor {
             reported,
             ended: Vec::new(),
             drains: TaskTracker::new(),
+            singles: parts.singles,
             next_context: 0,
         }
     }
@@ -186,9 +225,17 @@ impl Supervisor {
         }
     }
 
+    /// Adds work that is one for the fleet.
+    pub(crate) fn add_single(&mut self, spec: SingleSpec) {
+        self.singles.add(spec);
+    }
+
     fn follow(&mut self, owned: &OwnedShards, clusters: &ClusterSet) {
-        let incarnations = clusters.engaged().map(|c| (c.name.clone(), c.incarnation)).collect();
-        let groups: BTreeSet<_> = self.groups.keys().cloned().collect();
+        let engaged = clusters.engaged().map(|c| (c.name.clone(), c.incarnation));
+        // The fleet is always there.
+        let incarnations = engaged.chain([(single::fleet_cluster(), 0)]).collect();
+        let groups: BTreeSet<_> =
+            self.groups.keys().chain(self.singles.groups()).cloned().collect();
         let steps = self.shards.plan(owned, &incarnations, &groups);
         // Stops come first and still belong to the clusters as they were.
         let (stops, others): (Vec<_>, Vec<_>) =
@@ -197,7 +244,8 @@ impl Supervisor {
         self.engage(clusters);
         self.carry_out(others);
         self.ended.clear();
-        for (name, controller) in &self.controllers {
+        for (name, controller) in &mut self.controllers {
+            controller.look_across();
             let contexts = self.contexts.keys().filter(|(context, _)| context == name).count();
             let running = contexts * controller.spec.workers;
             controller.metrics.max_concurrent.set(i64::try_from(running).unwrap_or(i64::MAX));
@@ -226,6 +274,8 @@ impl Supervisor {
                 Engaged { incarnation: cluster.incarnation, client }
             });
         }
+        let engaged = self.engaged.iter();
+        self.singles.engage(engaged.map(|(name, engaged)| (name.clone(), engaged.client.clone())));
     }
 
     fn carry_out(&mut self, steps: Vec<Step>) {
@@ -241,6 +291,9 @@ impl Supervisor {
     }
 
     fn start(&mut self, shard: &ShardId, epoch: Epoch, member: &MemberId) {
+        if self.singles.start(shard, epoch, member) {
+            return;
+        }
         let (slices, meter) = self.meter.open(shard);
         for name in self.groups.get(&shard.group).cloned().unwrap_or_default() {
             let existing = self.contexts.get(&(name.clone(), shard.cluster.clone()));
@@ -261,20 +314,24 @@ impl Supervisor {
                 scopes,
                 meter: Arc::clone(&meter),
                 cancel: CancellationToken::new(),
+                visitors: Visitors::default(),
             };
             let assignment = Arc::new(assignment);
-            let queue = Arc::clone(&self.controllers[&name].queue);
+            let Some(controller) = self.controllers.get_mut(&name) else { continue };
+            let queue = Arc::clone(&controller.queue);
             queue.warm(shard, epoch, Arc::clone(&assignment));
-            if let Some(interval) = self.controllers[&name].spec.resync_every {
+            if let Some(interval) = controller.spec.resync_every {
                 let (queue, assignment) = (Arc::clone(&queue), Arc::clone(&assignment));
                 let (clock, rng) = (Arc::clone(&self.clock), self.rng.fork());
                 Resync { queue, assignment, interval, clock, rng }.start();
             }
+            controller.assigned.begin(&assignment);
+            controller.gained.insert(shard.cluster.clone());
             if begun {
                 // The handlers queue everything, now that the queue takes keys of the shard.
                 self.start_handlers(&name, &shard.cluster, &slices);
             } else {
-                tokio::spawn(enqueue_all(queue, Arc::clone(&assignment)));
+                tokio::spawn(enqueue_all(queue, Arc::clone(&assignment), Priority::Initial));
             }
             self.assignments.insert((shard.clone(), name), assignment);
         }
@@ -323,6 +380,7 @@ impl Supervisor {
                 source: source.clone(),
                 view: Arc::clone(&state.context.view),
                 primary: state.context.primary().into(),
+                assigned: Arc::clone(&controller.assigned),
                 queue: Arc::clone(&controller.queue),
                 slices: Arc::clone(slices),
                 clock: Arc::clone(&self.clock),
@@ -348,23 +406,24 @@ impl Supervisor {
             return;
         }
         state.met[synced.source] = synced.met;
-        let queue = &self.controllers[&synced.controller].queue;
+        let controller = &self.controllers[&synced.controller];
         for ((shard, name), assignment) in &self.assignments {
             if *name == synced.controller
                 && shard.cluster == synced.cluster
                 && self.shards.is_active(shard)
                 && state.is_met(assignment)
             {
-                queue.open(&assignment.shard, assignment.epoch);
+                controller.open(assignment);
             }
         }
     }
 
     fn open(&self, shard: &ShardId) {
+        self.singles.open(shard);
         for (name, assignment) in self.assignments_of(shard) {
             let context = self.contexts.get(&(name.clone(), shard.cluster.clone()));
             if context.is_some_and(|state| state.is_met(assignment)) {
-                self.controllers[name].queue.open(&assignment.shard, assignment.epoch);
+                self.controllers[name].open(assignment);
             }
         }
     }
@@ -386,15 +445,16 @@ impl Supervisor {
         for queue in &queues {
             queue.close(shard);
         }
-        let cancels =
-            self.assignments_of(shard).map(|(_, assignment)| assignment.cancel.clone()).collect();
+        let assignments =
+            self.assignments_of(shard).map(|(_, assignment)| Arc::clone(assignment)).collect();
         let drain = Drain {
             shard: shard.clone(),
             epoch,
             deadline,
             clock: Arc::clone(&self.clock),
             queues,
-            cancels,
+            assignments,
+            single: self.singles.drain(shard),
             ownership: Arc::clone(&self.ownership),
         };
         self.drains.spawn(drain.run());
@@ -403,10 +463,12 @@ impl Supervisor {
     /// Cancels everything of a shard, and lets go of what only it needed.
     fn stop(&mut self, shard: &ShardId) {
         self.meter.close(shard);
+        self.singles.stop(shard);
         for (name, controller) in &self.controllers {
             controller.queue.close(shard);
+            controller.assigned.end(shard);
             if let Some(assignment) = self.assignments.remove(&(shard.clone(), name.clone())) {
-                assignment.cancel.cancel();
+                assignment.cancel();
                 self.ended.push(assignment);
             }
         }
@@ -429,15 +491,8 @@ impl Supervisor {
             self.stop(&shard);
         }
         self.ended.clear();
+        self.singles.shut_down().await;
         self.drains.close();
         self.drains.wait().await;
-    }
-}
-
-/// Queues every primary object of a shard whose handlers run already.
-async fn enqueue_all(queue: Arc<AssignmentQueue>, assignment: Arc<Assignment>) {
-    for store in assignment.context.primary() {
-        let keys = assignment.keys(&store.list(None, &Selector::all()));
-        queue.add(&keys, Priority::Initial, &Span::none()).await;
     }
 }

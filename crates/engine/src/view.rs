@@ -1,9 +1,11 @@
 //! Reading the caches of one controller in one cluster.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use cache::{DecodeError, Entry, NoIndex, Store};
-use model::{AnyObject, Kind, Object, Selector};
+use model::{AnyObject, ClusterName, Kind, Object, Selector};
 
 use crate::informer::{Absence, InformerState};
 use crate::scope::Form;
@@ -47,6 +49,22 @@ impl<'a> From<&'a Kind> for Wanted<'a> {
     fn from(kind: &'a Kind) -> Self {
         Self { kind, form: Form::Whole }
     }
+}
+
+/// The caches of one controller in each cluster that it has shards of here.
+pub trait FleetCaches: Send + Sync {
+    /// The clusters, in order of their names.
+    fn clusters(&self) -> Vec<ClusterName>;
+
+    /// The caches in one of them.
+    fn caches(&self, cluster: &ClusterName) -> Option<Arc<CacheView>>;
+}
+
+/// What a mapping across clusters may look at.
+#[derive(Clone, Copy)]
+pub struct FleetView<'a> {
+    cluster: &'a ClusterName,
+    caches: &'a dyn FleetCaches,
 }
 
 /// The stores of every kind one controller watches in one cluster.
@@ -101,14 +119,25 @@ impl CacheView {
     pub(crate) fn of_sources<'a>(
         sources: impl Iterator<Item = (&'a Source, &'a Arc<InformerState>)>,
     ) -> Self {
-        let cached = |(source, informer): (&Source, &Arc<InformerState>)| Cached {
-            kind: source.kind.clone(),
-            form: source.form,
-            optional: source.optional,
-            store: informer.store.clone(),
-            informer: Some(Arc::clone(informer)),
-        };
-        Self { sources: sources.map(cached).collect() }
+        let mut all: Vec<Cached> = Vec::new();
+        for (source, informer) in sources {
+            // Two sources of one kind and scope share an informer, whose store is read once.
+            let shares = |other: &&mut Cached| {
+                other.informer.as_ref().is_some_and(|other| Arc::ptr_eq(other, informer))
+            };
+            if let Some(known) = all.iter_mut().find(shares) {
+                known.optional &= source.optional;
+                continue;
+            }
+            all.push(Cached {
+                kind: source.kind.clone(),
+                form: source.form,
+                optional: source.optional,
+                store: informer.store.clone(),
+                informer: Some(Arc::clone(informer)),
+            });
+        }
+        Self { sources: all }
     }
 
     pub(crate) fn sources(&self) -> &[Cached] {
@@ -215,6 +244,44 @@ impl CacheView {
             Some(missing) => Err(missing),
             None => Ok(merge(found.into_iter().flatten())),
         })
+    }
+}
+
+impl<'a> FleetView<'a> {
+    /// A view for an object of `cluster`.
+    pub fn new(cluster: &'a ClusterName, caches: &'a dyn FleetCaches) -> Self {
+        Self { cluster, caches }
+    }
+
+    /// The cluster that the mapped object lives in.
+    pub fn cluster(&self) -> &'a ClusterName {
+        self.cluster
+    }
+
+    /// The clusters that the controller has shards of here, in order of their names.
+    pub fn clusters(&self) -> Vec<ClusterName> {
+        self.caches.clusters()
+    }
+
+    /// The controller's caches in a cluster; `None` if it has no shard of it here.
+    pub fn caches(&self, cluster: &ClusterName) -> Option<Arc<CacheView>> {
+        self.caches.caches(cluster)
+    }
+}
+
+impl fmt::Debug for FleetView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FleetView").field("cluster", self.cluster).finish_non_exhaustive()
+    }
+}
+
+impl FleetCaches for BTreeMap<ClusterName, Arc<CacheView>> {
+    fn clusters(&self) -> Vec<ClusterName> {
+        self.keys().cloned().collect()
+    }
+
+    fn caches(&self, cluster: &ClusterName) -> Option<Arc<CacheView>> {
+        self.get(cluster).cloned()
     }
 }
 

@@ -86,6 +86,7 @@ impl Handles {
             "problems": status.problems,
             "upstreams": self.engine.upstreams(),
             "informers": self.engine.informers(),
+            "absent": self.engine.absent(),
         })
     }
 }

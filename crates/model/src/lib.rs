@@ -23,6 +23,7 @@ pub mod ownership;
 pub mod range;
 pub mod selector;
 pub mod shard;
+pub mod single;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod wire;

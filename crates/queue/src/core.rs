@@ -129,14 +129,16 @@ impl<T: Clone> Queue<T> {
         self.clusters[number].shards.push(queue);
     }
 
-    /// Lets the keys of a shard be given out. Does nothing if it is not held at this epoch.
-    pub fn open(&mut self, shard: &ShardId, epoch: Epoch, now: Moment) {
-        let Some(number) = self.number(&shard.cluster) else { return };
+    /// Lets the keys of a shard be given out. Does nothing if it is not held at this epoch. Returns
+    /// whether they were not given out before.
+    pub fn open(&mut self, shard: &ShardId, epoch: Epoch, now: Moment) -> bool {
+        let Some(number) = self.number(&shard.cluster) else { return false };
         let is_it = |queue: &&mut ShardQueue<T>| queue.shard == *shard && queue.epoch == epoch;
-        if let Some(queue) = self.clusters[number].shards.iter_mut().find(is_it) {
-            self.adds += queue.open(now);
-            self.enlist(number);
-        }
+        let Some(queue) = self.clusters[number].shards.iter_mut().find(is_it) else { return false };
+        let opened = queue.opened().is_none();
+        self.adds += queue.open(now);
+        self.enlist(number);
+        opened
     }
 
     /// Drops all that waits for a shard. What runs goes on; see [`Self::running_of`].

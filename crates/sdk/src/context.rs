@@ -47,9 +47,9 @@ impl Context {
         &self.field_manager
     }
 
-    /// The cluster of the key.
+    /// The cluster that this context reads and writes: the key's, unless [`Self::in_cluster`] made it.
     pub fn cluster(&self) -> &ClusterName {
-        &self.key().cluster
+        &self.shard().cluster
     }
 
     /// The shard this reconcile runs under. With [`Self::epoch`], a token that external systems can
@@ -186,6 +186,40 @@ impl Context {
     /// often it asks for the way to it.
     pub fn external(&self, service: &'static str, name: &str, limits: &ExternalLimits) -> External {
         self.run.external(service, name, limits)
+    }
+
+    /// This reconcile in another cluster: a context that reads the caches there, of the same kinds, and
+    /// whose client writes there. For controllers of scope [`crate::GroupScope::Fleet`], whose shards of all
+    /// clusters are on one replica.
+    ///
+    /// A write passes the gate of the other cluster, and is refused unless this replica still holds the
+    /// shards of both: the key's and the other cluster's. The next run of the key waits until the caches
+    /// there show what was written.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use leasehold_sdk::{Action, Context, ObjectKey, ReconcileError};
+    /// # async fn reconcile(ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+    /// let hub = ctx.in_cluster(&"hub".parse().map_err(ReconcileError::terminal)?)?;
+    /// if let Some(map) = hub.get::<ConfigMap>(key.namespace.as_deref(), &key.name)? {
+    ///     tracing::info!(cluster = %ctx.cluster(), data = ?map.data, "the hub has one");
+    /// }
+    /// # Ok(Action::Done) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`crate::InClusterError`]: terminal if the controller is not of scope `Fleet`, transient if the
+    /// cluster is not engaged, its shard is not held here, or its caches are not complete yet.
+    pub fn in_cluster(&self, cluster: &ClusterName) -> Result<Context, ReconcileError> {
+        let run = self.run.in_cluster(cluster)?;
+        Ok(Self::new(run, Arc::clone(&self.field_manager), Arc::clone(&self.recorder)))
+    }
+
+    /// The clusters that [`Self::in_cluster`] may lead to, in order of their names, the key's included:
+    /// those whose shards this replica holds. One of them may still be refused, as long as its caches
+    /// are being filled.
+    pub fn clusters(&self) -> Vec<ClusterName> {
+        self.run.clusters()
     }
 
     /// The wall clock's time.

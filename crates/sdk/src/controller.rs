@@ -7,10 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cache::{Index, StoreOptions, Transform};
-use engine::{ControllerSpec, Form, MAX_WORKERS, Mapping, Priority, RateLimiter, Role, Source};
+use engine::{
+    ControllerSpec, Form, MAX_WORKERS, Mapping, Priority, RateLimiter, Role, Source, Trigger,
+    TriggerSources,
+};
 use kube::core::DynamicObject;
 use model::{AnyObject, ControllerName, GroupName, GroupScope, Kind, Object, Selector};
 
+use crate::across;
 use crate::lookup::Lookup;
 use crate::predicate;
 use crate::reconciler::{Erased, Reconciler};
@@ -61,7 +65,7 @@ pub struct Controller<K> {
     part_of: Option<ControllerName>,
     field_manager: Arc<str>,
     group: Option<GroupName>,
-    group_scope: GroupScope,
+    pub(crate) group_scope: GroupScope,
     namespaces: BTreeSet<String>,
     workers: usize,
     timeout: Duration,
@@ -69,8 +73,10 @@ pub struct Controller<K> {
     requeue_priority: Priority,
     resync_every: Option<Duration>,
     primary: Source,
-    others: Vec<Source>,
+    pub(crate) others: Vec<Source>,
     options: BTreeMap<(Kind, Form), StoreOptions>,
+    pub(crate) triggers: Vec<Trigger>,
+    pub(crate) trigger_sources: TriggerSources,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -114,6 +120,8 @@ impl Controller<()> {
             primary: watch.source(Role::Primary),
             others: Vec::new(),
             options,
+            triggers: Vec::new(),
+            trigger_sources: TriggerSources::default(),
             kind: PhantomData,
         }
     }
@@ -180,7 +188,7 @@ impl<K: AnyObject> Controller<K> {
     }
 
     /// Takes in what the caches are to keep for a watch.
-    fn declared<C: AnyObject>(&mut self, mut watch: Watch<C>) -> Watch<C> {
+    pub(crate) fn declared<C: AnyObject>(&mut self, mut watch: Watch<C>) -> Watch<C> {
         let present = self.options.remove(&watch.key()).unwrap_or_default();
         let (key, options) = watch.declare(present);
         self.options.insert(key, options);
@@ -366,7 +374,8 @@ impl<K: AnyObject> Controller<K> {
     /// How far its work may be divided; by object unless said otherwise: then a replica that holds
     /// some ranges of a cluster caches only those objects that it reconciles. A controller that looks at
     /// all objects of a cluster together needs [`GroupScope::Cluster`], one that looks at several
-    /// clusters together [`GroupScope::Fleet`].
+    /// clusters together [`GroupScope::Fleet`]: then one replica holds the shards of all clusters, and
+    /// [`crate::Context::in_cluster`] leads from one to another.
     pub fn group_scope(mut self, scope: GroupScope) -> Self {
         self.group_scope = scope;
         self
@@ -374,6 +383,7 @@ impl<K: AnyObject> Controller<K> {
 
     /// Completes the controller with what it runs.
     pub fn reconciler<R: Reconciler<Kind = K>>(self, reconciler: R) -> ControllerSpec {
+        across::check(&self.name, self.group_scope, &self.others);
         let sources = std::iter::once(self.primary).chain(self.others);
         let sources = sources.flat_map(|source| in_namespaces(source, &self.namespaces)).collect();
         ControllerSpec {
@@ -393,6 +403,8 @@ impl<K: AnyObject> Controller<K> {
                 field_manager: self.field_manager,
                 recorder: Arc::default(),
             }),
+            triggers: self.triggers,
+            trigger_sources: self.trigger_sources,
         }
     }
 }

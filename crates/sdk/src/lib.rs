@@ -13,6 +13,7 @@
 //! What runs a controller is the crate `engine`; whoever assembles a manager gives it the
 //! [`ControllerSpec`] that [`Controller::reconciler`] returns.
 
+mod across;
 mod applied;
 pub mod condition;
 mod context;
@@ -27,15 +28,17 @@ pub mod predicate;
 mod reconciler;
 #[cfg(test)]
 mod tests;
+mod trigger;
 mod watch;
 mod writes;
 
+pub use across::{ClusterLookup, FleetLookup};
 pub use cache::{Index, Transform};
 pub use context::Context;
 pub use controller::{Controller, DEFAULT_TIMEOUT, DEFAULT_WORKERS, MIN_RESYNC};
 pub use engine::{
-    Action, ControllerSpec, External, ExternalError, ExternalFailure, FencedError, Priority,
-    RateLimiter, ReconcileError, RetryClass, Scope, Token, Verdict,
+    Action, ControllerSpec, External, ExternalError, ExternalFailure, FencedError, InClusterError,
+    Priority, RateLimiter, ReconcileError, RetryClass, Scope, Token, Trigger, Verdict,
 };
 pub use events::Event;
 pub use lookup::Lookup;

@@ -19,9 +19,9 @@
 
 use kube::ResourceExt;
 
+use crate::across::FleetLookup;
 use crate::lookup::Lookup;
-use model::Selector;
-use model::{AnyObject, Object};
+use model::{AnyObject, ClusterName, Object, ObjectKey, Selector};
 
 /// A primary object: its namespace, if its kind has them, and name.
 pub type Name = (Option<String>, String);
@@ -54,6 +54,34 @@ pub fn all_in_namespace<C: AnyObject, K: Object>()
     |object, lookup| {
         let found = lookup.list::<K>(object.namespace().as_deref(), &Selector::all());
         found.iter().map(|found| (found.namespace(), found.name_any())).collect()
+    }
+}
+
+/// For [`crate::Controller::watches_across`]: the primary objects of the same namespace and name in every
+/// other cluster, of what changes in cluster `from`. What changes elsewhere concerns nothing.
+pub fn namesakes_elsewhere<C: AnyObject>(
+    from: ClusterName,
+) -> impl Fn(&C, &FleetLookup<'_>) -> Vec<ObjectKey> + Send + Sync + 'static {
+    move |object, lookup| {
+        if *lookup.cluster() != from {
+            return Vec::new();
+        }
+        let elsewhere = lookup.clusters().into_iter().filter(|cluster| *cluster != from);
+        let (namespace, name) = (object.namespace(), object.name_any());
+        elsewhere.map(|cluster| ObjectKey::new(cluster, namespace.as_deref(), &name)).collect()
+    }
+}
+
+/// For [`crate::Controller::watches_across`]: the primary object of the same namespace and name in
+/// cluster `to`, of what changes in any other.
+pub fn namesake_in<C: AnyObject>(
+    to: ClusterName,
+) -> impl Fn(&C, &FleetLookup<'_>) -> Vec<ObjectKey> + Send + Sync + 'static {
+    move |object, lookup| {
+        if *lookup.cluster() == to {
+            return Vec::new();
+        }
+        vec![ObjectKey::new(to.clone(), object.namespace().as_deref(), &object.name_any())]
     }
 }
 

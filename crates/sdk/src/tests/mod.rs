@@ -2,11 +2,13 @@
 //! answered there, so that each order of events can be had at will. Time is paused and advances
 //! only when everything waits.
 
+mod across;
 mod dispatch;
 mod dividing;
 mod drifting;
 mod echoes;
 mod external;
+mod fleet;
 mod kinds;
 mod observed;
 mod optional;
@@ -15,7 +17,9 @@ mod ranges;
 mod reads;
 mod retries;
 mod shards;
+mod singles;
 mod sources;
+mod triggers;
 mod upstream;
 pub(crate) mod world;
 mod writes;

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler};
 use engine::testing::{PATIENCE, Server, server};
 use engine::{Dispatch, DispatchObserver};
-use engine::{Engine, EngineConfig, EngineStatus, Meter};
+use engine::{Engine, EngineConfig, EngineStatus, Meter, SingleSpec};
 use model::testing::PausedClock;
 use upstream::UpstreamLimits;
 
@@ -99,6 +99,19 @@ impl World {
 
     /// [`Self::start`], with other limits on what each cluster is asked.
     pub(super) fn start_with(upstream: UpstreamLimits, controllers: Vec<ControllerSpec>) -> Self {
+        Self::start_all(upstream, controllers, Vec::new())
+    }
+
+    /// Starts an engine with work that is one for the fleet.
+    pub(super) fn start_single(work: SingleSpec) -> Self {
+        Self::start_all(UpstreamLimits::default(), Vec::new(), vec![work])
+    }
+
+    fn start_all(
+        upstream: UpstreamLimits,
+        controllers: Vec<ControllerSpec>,
+        singles: Vec<SingleSpec>,
+    ) -> Self {
         let clock = PausedClock::new();
         let owner = Arc::new(Owner {
             clock: Arc::clone(&clock),
@@ -130,6 +143,7 @@ impl World {
             controllers,
         )
         .unwrap();
+        let engine = singles.into_iter().fold(engine, Engine::single);
         let status = engine.status();
         let stop = CancellationToken::new();
         let engine = Some(tokio::spawn(engine.run(stop.clone())));

@@ -1,0 +1,103 @@
+//! Mappings across clusters: an object of one cluster concerns keys of others, which are queued here
+//! when a cluster comes to be looked at. Changes after that are the event handlers'.
+//!
+//! A key of another cluster may name an object that does not exist there. So nobody else would queue
+//! it, as the first look at a shard queues the primary objects that exist. Two moments need a look at
+//! what is cached already:
+//! - *A cluster opens*: its caches are complete. Each of its objects is mapped, for all clusters.
+//! - *A cluster is gained*: there are keys for it from now on. Each object of the clusters that are
+//!   open is mapped, for that cluster.
+//!
+//! # Why no key is missed (L2)
+//! Both are told by the supervisor, one step after the other. Take an object of one cluster and a key
+//! of another. If the first opened before the second was gained, the second look queues the key; else
+//! the first look does. What changes later is in the cache before the handlers are told of it: either
+//! the look saw the change, or the handler maps it when the key has somewhere to go.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use cache::Entry;
+use model::{ClusterName, ObjectKey, Selector};
+use queue::{HashedKey, Priority};
+use tracing::Span;
+
+use crate::assigned::Assigned;
+use crate::assignment::{Assignment, AssignmentQueue};
+use crate::spec::{FleetMapping, Role, Source};
+use crate::view::FleetView;
+
+/// The mappings across clusters of one controller.
+#[derive(Clone)]
+pub(crate) struct Across {
+    /// Each with the number of its source.
+    mappings: Arc<[(usize, FleetMapping)]>,
+    assigned: Arc<Assigned>,
+    queue: Arc<AssignmentQueue>,
+}
+
+impl Across {
+    /// Those of a controller with these sources, if it has any.
+    pub(crate) fn of(
+        sources: &[Source],
+        assigned: &Arc<Assigned>,
+        queue: &Arc<AssignmentQueue>,
+    ) -> Option<Self> {
+        let mappings =
+            sources.iter().enumerate().filter_map(|(index, source)| match &source.role {
+                Role::Across(mapping) => Some((index, Arc::clone(mapping))),
+                _ => None,
+            });
+        let mappings: Arc<[_]> = mappings.collect();
+        let (assigned, queue) = (Arc::clone(assigned), Arc::clone(queue));
+        (!mappings.is_empty()).then_some(Self { mappings, assigned, queue })
+    }
+
+    /// The caches of a cluster are complete: queues what its objects concern.
+    pub(crate) async fn opened(self, assignment: Arc<Assignment>) {
+        self.look(&assignment, |_| true).await;
+    }
+
+    /// Clusters were gained: queues what the objects of open clusters concern there.
+    pub(crate) async fn gained(self, clusters: BTreeSet<ClusterName>) {
+        for assignment in self.assigned.all() {
+            if self.queue.is_open(&assignment.shard, assignment.epoch) {
+                self.look(&assignment, |key| clusters.contains(&key.cluster)).await;
+            }
+        }
+    }
+
+    async fn look(&self, assignment: &Assignment, wanted: impl Fn(&ObjectKey) -> bool) {
+        let cluster = &assignment.shard.cluster;
+        for (index, mapping) in self.mappings.iter() {
+            let store = assignment.context.informers[*index].state().store.clone();
+            for entry in store.list(None, &Selector::all()) {
+                let mut keys = keys(mapping, &entry, cluster, &self.assigned);
+                keys.retain(|(key, _)| wanted(key));
+                self.queue.add(&keys, Priority::Initial, &Span::none()).await;
+            }
+        }
+    }
+}
+
+/// The keys that an object of `cluster` concerns.
+pub(crate) fn keys(
+    mapping: &FleetMapping,
+    entry: &Entry,
+    cluster: &ClusterName,
+    assigned: &Assigned,
+) -> Vec<HashedKey> {
+    let view = FleetView::new(cluster, assigned);
+    // The mapping is the user's: a panic in it must not end who calls it.
+    let Ok(named) = catch_unwind(AssertUnwindSafe(|| mapping(entry, &view))) else {
+        let name = &entry.header.key.name;
+        tracing::error!(%cluster, %name, "a mapping panicked; the change is not followed up");
+        return Vec::new();
+    };
+    let hashed = |key: ObjectKey| {
+        let hash = assigned.primary(&key).map(|entry| entry.header.hash());
+        (key, hash)
+    };
+    named.into_iter().map(hashed).collect()
+}

@@ -1,0 +1,334 @@
+//! Single work: what runs on one member of the fleet at a time, the one that holds its shard.
+//!
+//! Its shard is of no cluster ([`model::single`]); else it is one like any other, and goes through the
+//! supervisor's steps:
+//!
+//! ```text
+//!   start          open                 drain                      stop
+//!   (warming) ───▶ begins, when the ──▶ told to stop; past the ──▶ cancelled at once, if it
+//!                  fence allows it      deadline cancelled         is still there
+//! ```
+//!
+//! # Invariants
+//! - S1: it begins only after the fence allowed it, and only when an earlier run of it here has ended.
+//!   The fence is asked each time before its future is polled, so that no line of it runs once the
+//!   Lease has ended by this member's clock.
+//! - S2: a drain is acknowledged only when its future is gone and no write of it is under way.
+//! - Its clients are fenced by its shard, as those of a reconcile are.
+//! - A panic ends the run and nothing else.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::{Arc, RwLock};
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use model::{
+    Clock, ClusterName, ControllerName, Epoch, FenceError, GroupName, InvalidName, MemberId,
+    ObjectKey, Ownership, Permit, Purpose, ShardId, single,
+};
+use prometheus::IntCounter;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::Instrument;
+
+use crate::dispatch::{Dispatch, DispatchObserver};
+use crate::fence::Fence;
+use crate::request::{ClusterClient, FencedClient};
+
+/// How long until the fence is asked again that refused a beginning.
+const REFUSED_DELAY: Duration = Duration::from_secs(1);
+
+/// Single work, with its types erased.
+#[derive(Clone)]
+pub struct SingleSpec {
+    name: ControllerName,
+    group: GroupName,
+    run: Arc<dyn Fn(SingleRun) -> BoxFuture<'static, ()> + Send + Sync>,
+}
+
+/// What one run of single work is given.
+#[derive(Clone)]
+pub struct SingleRun {
+    dispatch: Dispatch,
+    fence: Fence,
+    stopping: CancellationToken,
+    shared: Arc<Shared>,
+}
+
+/// What all runs share.
+struct Shared {
+    ownership: Arc<dyn Ownership>,
+    observer: Arc<dyn DispatchObserver>,
+    clock: Arc<dyn Clock>,
+    fence_rejected: IntCounter,
+    clusters: RwLock<BTreeMap<ClusterName, ClusterClient>>,
+}
+
+/// All single work of an engine. The supervisor owns it.
+pub(crate) struct Singles {
+    work: BTreeMap<GroupName, Work>,
+    held: BTreeMap<ShardId, Held>,
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+}
+
+struct Work {
+    spec: SingleSpec,
+    /// Taken by the one run there may be.
+    turn: Arc<Semaphore>,
+}
+
+struct Held {
+    epoch: Epoch,
+    member: MemberId,
+    ending: Ending,
+}
+
+/// How a run is ended, and when it has. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Ending {
+    stopping: CancellationToken,
+    cancel: CancellationToken,
+    runs: TaskTracker,
+}
+
+// === impl SingleSpec ===
+
+impl SingleSpec {
+    /// Work of that name. `run` is called each time this member comes to hold the work's shard, and its
+    /// future is dropped when the shard is lost. A future that ends by itself is not run again before the
+    /// shard is gained anew.
+    ///
+    /// # Errors
+    /// If the name is none.
+    pub fn new(
+        name: &str,
+        run: impl Fn(SingleRun) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+    ) -> Result<Self, InvalidName> {
+        Ok(Self { name: name.parse()?, group: single::group(name)?, run: Arc::new(run) })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &ControllerName {
+        &self.name
+    }
+
+    /// The group under which its shard is held.
+    pub fn group(&self) -> &GroupName {
+        &self.group
+    }
+}
+
+// === impl SingleRun ===
+
+impl SingleRun {
+    /// Who runs what, under which shard and epoch.
+    pub fn dispatch(&self) -> &Dispatch {
+        &self.dispatch
+    }
+
+    /// Cancelled when the work is to end in an orderly way: its shard is handed over, or the process
+    /// exits. Past the drain timeout, or when the shard is lost, its future is dropped.
+    pub fn stopping(&self) -> &CancellationToken {
+        &self.stopping
+    }
+
+    /// Whether the shard is still held, and for how long the Lease is valid by this member's clock.
+    ///
+    /// # Errors
+    /// Why this member may not act.
+    pub fn permit(&self) -> Result<Permit, FenceError> {
+        let Dispatch { shard, epoch, .. } = &self.dispatch;
+        self.shared.ownership.permit(shard, *epoch, Purpose::Write)
+    }
+
+    /// The engaged clusters, in order of their names.
+    pub fn clusters(&self) -> Vec<ClusterName> {
+        let clusters = self.shared.clusters.read().expect("no holder of this lock panics");
+        clusters.keys().cloned().collect()
+    }
+
+    /// The way to a cluster, fenced by the work's shard; `None` if the cluster is not engaged.
+    pub fn fenced(&self, cluster: &ClusterName) -> Option<FencedClient> {
+        let clusters = self.shared.clusters.read().expect("no holder of this lock panics");
+        let client = clusters.get(cluster)?.clone();
+        Some(FencedClient::new(client, self.fence.clone(), self.dispatch.clone()))
+    }
+
+    /// Time.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.shared.clock
+    }
+
+    /// Runs when its turn has come and the fence allows it, until it ends or is cancelled.
+    async fn run(self, spec: SingleSpec, turn: Arc<Semaphore>, cancel: CancellationToken) {
+        let begun = cancel.run_until_cancelled(self.begin(&turn)).await;
+        let Some(Some(_turn)) = begun else { return };
+        let (shared, dispatch, fence) =
+            (Arc::clone(&self.shared), self.dispatch.clone(), self.fence.clone());
+        let (name, shard, epoch) = (&spec.name, &dispatch.shard, dispatch.epoch);
+        tracing::info!(runnable = %name, %shard, %epoch, "single work begins");
+        shared.observer.started(&dispatch);
+        match cancel.run_until_cancelled(self.guarded(&spec)).await {
+            Some(Some(Ok(()))) => tracing::info!(runnable = %name, "single work has ended"),
+            Some(Some(Err(_))) => tracing::error!(runnable = %name, "single work panicked"),
+            Some(None) | None => {
+                tracing::warn!(runnable = %name, "single work cancelled, its shard is not ours any more");
+            }
+        }
+        fence.settle().await;
+        shared.observer.finished(&dispatch);
+    }
+
+    /// Waits until no earlier run is there and the fence allows this one.
+    async fn begin<'t>(&self, turn: &'t Semaphore) -> Option<tokio::sync::SemaphorePermit<'t>> {
+        let turn = turn.acquire().await.expect("the semaphore is never closed");
+        let Dispatch { shard, epoch, .. } = &self.dispatch;
+        while let Err(refusal) = self.shared.ownership.permit(shard, *epoch, Purpose::Dispatch) {
+            tracing::debug!(%shard, error = %refusal, "single work not begun");
+            if self.stopping.is_cancelled() {
+                return None;
+            }
+            tokio::time::sleep(REFUSED_DELAY).await;
+        }
+        Some(turn)
+    }
+
+    /// Runs the user's code so that nothing it does escapes; nothing once the fence refuses.
+    async fn guarded(self, spec: &SingleSpec) -> Option<std::thread::Result<()>> {
+        let permitted = self.clone();
+        let work = async { (spec.run)(self).await };
+        let mut work = pin!(AssertUnwindSafe(work).catch_unwind());
+        poll_fn(|cx| {
+            if permitted.permit().is_err() {
+                return Poll::Ready(None);
+            }
+            work.as_mut().poll(cx).map(Some)
+        })
+        .await
+    }
+}
+
+// === impl Singles ===
+
+impl Singles {
+    pub(crate) fn new(
+        ownership: Arc<dyn Ownership>,
+        observer: Arc<dyn DispatchObserver>,
+        clock: Arc<dyn Clock>,
+        fence_rejected: IntCounter,
+    ) -> Self {
+        let clusters = RwLock::default();
+        let shared = Arc::new(Shared { ownership, observer, clock, fence_rejected, clusters });
+        Self { work: BTreeMap::new(), held: BTreeMap::new(), shared, tasks: TaskTracker::new() }
+    }
+
+    /// Adds work.
+    pub(crate) fn add(&mut self, spec: SingleSpec) {
+        let turn = Arc::new(Semaphore::new(1));
+        self.work.insert(spec.group.clone(), Work { spec, turn });
+    }
+
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &GroupName> {
+        self.work.keys()
+    }
+
+    /// These clusters are engaged.
+    pub(crate) fn engage(&self, clusters: impl Iterator<Item = (ClusterName, ClusterClient)>) {
+        if !self.work.is_empty() {
+            let clusters = clusters.collect();
+            *self.shared.clusters.write().expect("no holder of this lock panics") = clusters;
+        }
+    }
+
+    /// Takes a shard that is to be held, if it is one of single work.
+    pub(crate) fn start(&mut self, shard: &ShardId, epoch: Epoch, member: &MemberId) -> bool {
+        let is_ours = self.work.contains_key(&shard.group);
+        // An older release may have put its group into clusters: nothing runs under such a shard.
+        if is_ours && *shard == single::shard(&shard.group) {
+            let (member, ending) = (member.clone(), Ending::default());
+            self.held.insert(shard.clone(), Held { epoch, member, ending });
+        }
+        is_ours
+    }
+
+    /// Begins the work of a shard.
+    pub(crate) fn open(&self, shard: &ShardId) {
+        let (Some(held), Some(work)) = (self.held.get(shard), self.work.get(&shard.group)) else {
+            return;
+        };
+        let Held { epoch, member, ending } = held;
+        let Work { spec, turn } = work;
+        let dispatch = Dispatch {
+            member: member.clone(),
+            shard: shard.clone(),
+            epoch: *epoch,
+            controller: spec.name.clone(),
+            key: ObjectKey::new(shard.cluster.clone(), None, spec.name.as_str()),
+        };
+        let Shared { ownership, clock, fence_rejected, .. } = &*self.shared;
+        let fence = Fence::new(Arc::clone(ownership), Arc::clone(clock), fence_rejected.clone());
+        let (stopping, shared) = (ending.stopping.clone(), Arc::clone(&self.shared));
+        let span = tracing::info_span!("single", runnable = %spec.name, %shard, epoch = epoch.0);
+        let run = SingleRun { dispatch, fence, stopping, shared };
+        let run = run.run(spec.clone(), Arc::clone(turn), ending.cancel.clone());
+        let run = ending.runs.track_future(run.instrument(span));
+        self.tasks.spawn(run);
+    }
+
+    /// Tells the work of a shard to stop. What is returned says when it has.
+    pub(crate) fn drain(&self, shard: &ShardId) -> Option<Ending> {
+        let ending = self.held.get(shard)?.ending.clone();
+        ending.stopping.cancel();
+        Some(ending)
+    }
+
+    /// Cancels the work of a shard.
+    pub(crate) fn stop(&mut self, shard: &ShardId) {
+        if let Some(held) = self.held.remove(shard) {
+            held.ending.cancel();
+        }
+    }
+
+    /// Cancels all work, and waits until nothing runs.
+    pub(crate) async fn shut_down(&mut self) {
+        for held in std::mem::take(&mut self.held).into_values() {
+            held.ending.cancel();
+        }
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl Ending {
+    /// Drops the work where it stands.
+    pub(crate) fn cancel(&self) {
+        self.stopping.cancel();
+        self.cancel.cancel();
+    }
+
+    /// Waits until the work has ended, its writes included.
+    pub(crate) async fn over(&self) {
+        self.runs.close();
+        self.runs.wait().await;
+    }
+}
+
+impl fmt::Debug for SingleSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SingleSpec").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for SingleRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SingleRun").field("dispatch", &self.dispatch).finish_non_exhaustive()
+    }
+}

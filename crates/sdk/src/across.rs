@@ -1,0 +1,129 @@
+//! [`Controller::watches_across`]: a change in one cluster that concerns objects of others.
+
+use std::fmt;
+use std::sync::Arc;
+
+use engine::{CacheView, FleetMapping, FleetView, Role, Source};
+use model::{AnyObject, ClusterName, ControllerName, GroupScope, Object, ObjectKey};
+
+use crate::controller::Controller;
+use crate::lookup::Lookup;
+use crate::watch::Watch;
+
+/// What a mapping across clusters may look at: the cached objects of every kind its controller
+/// watches, in every cluster whose shard this replica holds. One replica holds all.
+#[derive(Clone, Copy, Debug)]
+pub struct FleetLookup<'a> {
+    view: &'a FleetView<'a>,
+}
+
+/// The caches of one cluster, looked at by a mapping across clusters.
+pub struct ClusterLookup(Arc<CacheView>);
+
+impl<'a> FleetLookup<'a> {
+    pub(crate) fn new(view: &'a FleetView<'a>) -> Self {
+        Self { view }
+    }
+
+    /// The cluster that the mapped object lives in.
+    pub fn cluster(&self) -> &'a ClusterName {
+        self.view.cluster()
+    }
+
+    /// All clusters, in order of their names, that of the mapped object included.
+    pub fn clusters(&self) -> Vec<ClusterName> {
+        self.view.clusters()
+    }
+
+    /// The caches of a cluster; `None` if its shard is not held. They may not be complete yet.
+    pub fn in_cluster(&self, cluster: &ClusterName) -> Option<ClusterLookup> {
+        self.view.caches(cluster).map(ClusterLookup)
+    }
+}
+
+impl ClusterLookup {
+    /// What there is to look at.
+    pub fn lookup(&self) -> Lookup<'_> {
+        Lookup::new(&self.0)
+    }
+}
+
+impl fmt::Debug for ClusterLookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterLookup").finish_non_exhaustive()
+    }
+}
+
+impl<K: AnyObject> Controller<K> {
+    /// Watches `C` in every cluster and reconciles the objects of kind `K` that `map` names, in whatever
+    /// cluster. They need not exist: a key whose object is not there is reconciled all the same, so that
+    /// a reconciler may create it. [`crate::mapping`] has the usual mappings.
+    ///
+    /// Makes the controller one of scope [`GroupScope::Fleet`]. As with [`Self::watches`], `map` runs for
+    /// an object as it was before a change and as it is after. It also runs for every cached object when
+    /// its cluster has been listed, and again for each cluster that joins later. Keys of clusters whose
+    /// shard is not held are dropped; they come again when it is.
+    ///
+    /// ```
+    /// # use leasehold_sdk::{Action, Context, Controller, ReconcileError, Reconciler, mapping};
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # struct Copies;
+    /// # impl Reconciler for Copies {
+    /// #     type Kind = ConfigMap;
+    /// #     async fn reconcile(&self, _: &Context, _: &leasehold_sdk::ObjectKey) -> Result<Action, ReconcileError> {
+    /// #         Ok(Action::Done)
+    /// #     }
+    /// # }
+    /// // A ConfigMap of the hub changes: its namesakes in all other clusters are reconciled.
+    /// let hub = "hub".parse().expect("a cluster's name");
+    /// let spec = Controller::for_kind::<ConfigMap>("copies")
+    ///     .watches_across::<ConfigMap>(mapping::namesakes_elsewhere(hub))
+    ///     .reconciler(Copies);
+    /// ```
+    pub fn watches_across<C: Object>(
+        self,
+        map: impl Fn(&C, &FleetLookup<'_>) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.watches_across_with(Watch::<C>::all(), map)
+    }
+
+    /// [`Self::watches_across`], with more to say about how `C` is watched: a [`Watch`], or the
+    /// [`crate::Scope`] that restricts it.
+    ///
+    /// # Panics
+    /// If the watch follows owners: it is written in the program.
+    pub fn watches_across_with<C: AnyObject>(
+        mut self,
+        watch: impl Into<Watch<C>>,
+        map: impl Fn(&C, &FleetLookup<'_>) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        let watch = self.declared(watch.into());
+        let (kind, _) = watch.key();
+        let erased: FleetMapping = Arc::new(move |entry, view| match entry.decode::<C>() {
+            Ok(mut object) => {
+                object.set_kind(&kind);
+                map(&object, &FleetLookup::new(view))
+            }
+            Err(error) => {
+                let error = model::error::chain(&error);
+                tracing::warn!(error, "an object that does not fit its type is mapped to nothing");
+                Vec::new()
+            }
+        });
+        self.others.push(watch.source(Role::Across(erased)));
+        self.group_scope = GroupScope::Fleet;
+        self
+    }
+}
+
+/// Mappings across clusters need all shards on one replica.
+///
+/// # Panics
+/// If the scope was narrowed again: scopes are written in the program.
+pub(crate) fn check(controller: &ControllerName, scope: GroupScope, sources: &[Source]) {
+    let across = sources.iter().any(|source| matches!(source.role, Role::Across(_)));
+    assert!(
+        !across || scope == GroupScope::Fleet,
+        "controller {controller} maps across clusters, so its scope must be Fleet, not {scope:?}"
+    );
+}

@@ -1,0 +1,129 @@
+//! Mappings across clusters: what changes in one concerns keys of others.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+
+use super::playing::Play;
+use super::world::{World, idle, run, settle};
+use crate::{ClusterName, Controller, ControllerSpec, GroupScope, mapping};
+
+fn hub() -> ClusterName {
+    "hub".parse().unwrap()
+}
+
+/// A controller that reconciles the namesakes in other clusters of what changes in the hub.
+fn copies() -> ControllerSpec {
+    Controller::for_kind::<ConfigMap>("copies")
+        .watches_across::<ConfigMap>(mapping::namesakes_elsewhere(hub()))
+        .reconciler(run(idle))
+}
+
+fn gain(world: &World, cluster: &str) -> Play {
+    let play = Play::default();
+    play.answer(world.engage(cluster, 1));
+    world.hold_active(cluster, 1);
+    play
+}
+
+/// What has been reconciled since the journal had so many entries.
+fn ended(world: &World, since: usize) -> BTreeSet<String> {
+    let journal = world.journal().split_off(since);
+    let ended = journal.iter().filter_map(|entry| entry.strip_prefix("end "));
+    ended.map(|entry| entry.split('@').next().unwrap().to_owned()).collect()
+}
+
+fn set<const N: usize>(keys: [&str; N]) -> BTreeSet<String> {
+    keys.map(str::to_owned).into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_in_the_hub_concerns_every_other_cluster() {
+    let world = World::start(vec![copies()]);
+    let (in_hub, in_east) = (gain(&world, "hub"), gain(&world, "east"));
+    settle().await;
+    let start = world.journal().len();
+    in_hub.put("a", "u1");
+    settle().await;
+    assert_eq!(ended(&world, start), set(["hub/ns/a", "east/ns/a"]), "though the east has none");
+    let start = world.journal().len();
+    in_east.put("a", "u2");
+    settle().await;
+    assert_eq!(ended(&world, start), set(["east/ns/a"]), "only the hub's are mapped");
+    let start = world.journal().len();
+    in_hub.delete("a");
+    settle().await;
+    assert_eq!(ended(&world, start), set(["hub/ns/a", "east/ns/a"]));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_there_already_is_mapped_when_either_cluster_comes() {
+    let world = World::start(vec![copies()]);
+    // The east before the hub.
+    gain(&world, "east");
+    settle().await;
+    let play = Play::default();
+    play.put("a", "u1");
+    play.put("b", "u2");
+    play.answer(world.engage("hub", 1));
+    world.hold_active("hub", 1);
+    settle().await;
+    assert_eq!(ended(&world, 0), set(["hub/ns/a", "hub/ns/b", "east/ns/a", "east/ns/b"]));
+    // The west after it: for nobody else is anything looked at again.
+    let start = world.journal().len();
+    gain(&world, "west");
+    settle().await;
+    assert_eq!(ended(&world, start), set(["west/ns/a", "west/ns/b"]));
+    // A cluster that went and comes again.
+    world.disengage("west");
+    settle().await;
+    let start = world.journal().len();
+    play.put("c", "u3");
+    settle().await;
+    gain(&world, "west");
+    settle().await;
+    let west = set(["west/ns/a", "west/ns/b", "west/ns/c"]);
+    let others = set(["hub/ns/c", "east/ns/c"]);
+    assert_eq!(ended(&world, start), &west | &others);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(ended(&world, start), &west | &others);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mapping_looks_into_other_clusters() {
+    let spec = Controller::for_kind::<ConfigMap>("lookers")
+        .watches_across::<ConfigMap>(|map, lookup| {
+            let here = lookup.cluster().clone();
+            let clusters = lookup.clusters().into_iter().filter(|cluster| *cluster != here);
+            let has_it = clusters.filter(|cluster| {
+                let caches = lookup.in_cluster(cluster).unwrap();
+                caches.lookup().get::<ConfigMap>(Some("ns"), "wants").is_some()
+            });
+            let name = map.metadata.name.as_deref().unwrap();
+            let key = |cluster| crate::ObjectKey::new(cluster, Some("ns"), name);
+            has_it.map(key).collect()
+        })
+        .reconciler(run(idle));
+    let world = World::start(vec![spec]);
+    let (in_hub, _in_east) = (gain(&world, "hub"), gain(&world, "east"));
+    let in_west = gain(&world, "west");
+    in_west.put("wants", "u1");
+    settle().await;
+    let start = world.journal().len();
+    in_hub.put("a", "u2");
+    settle().await;
+    assert_eq!(ended(&world, start), set(["hub/ns/a", "west/ns/a"]));
+    world.stop().await;
+}
+
+#[test]
+#[should_panic = "controller copies maps across clusters, so its scope must be Fleet, not Cluster"]
+fn a_mapping_across_clusters_needs_the_scope() {
+    let spec = Controller::for_kind::<ConfigMap>("copies")
+        .watches_across::<ConfigMap>(mapping::namesake_in(hub()))
+        .group_scope(GroupScope::Cluster);
+    drop(spec.reconciler(run(idle)));
+}
