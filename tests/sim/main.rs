@@ -3,6 +3,9 @@
 //! - `planted`: oracles find the bugs that are planted
 
 #[cfg(test)]
+mod planted;
+
+#[cfg(test)]
 mod seeds {
     use tests::soak::{attempt, soak};
     use tests::world;

@@ -8,6 +8,7 @@
 //! - [`edits`]: what users do meanwhile
 //! - [`mirror`]: the controller that replicas run beside the built-in ones
 //! - [`history`]: what happened, for oracles
+//! - [`planted`]: bugs, which show that the oracles can fail
 //!
 //! # How time passes
 //! In slices of some tens of milliseconds. In each, the processes run to its end one after the
@@ -36,6 +37,7 @@ pub mod mailbox;
 pub mod mirror;
 pub mod network;
 pub mod plan;
+pub mod planted;
 pub mod process;
 pub mod server;
 pub mod timeline;
@@ -227,6 +229,7 @@ impl World {
             configured: &self.configured,
             outbox: &self.outbox,
             history: &self.history,
+            bug: self.plan.bug,
         });
         self.history.add(self.now_us, Event::Began(number, replica));
         self.replicas[replica] = Replica { process: Some((number, process)), ..Replica::default() };

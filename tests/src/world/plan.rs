@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use sharding::LeaseTimings;
 
+use super::planted::Planted;
+
 /// One second, in the world's microseconds.
 pub const SECOND_US: u64 = 1_000_000;
 /// How long the world runs before the first fault.
@@ -29,6 +31,8 @@ pub struct Plan {
     pub setup: Setup,
     /// The faults, in the order in which they begin.
     pub faults: Vec<Fault>,
+    /// The bug that every process has; no seed has one.
+    pub bug: Option<Planted>,
 }
 
 /// How large a world is.
@@ -140,7 +144,7 @@ impl Plan {
         faults.sort_by_key(|fault| fault.from_us);
         // Last, so that this draw changes no other.
         setup.update_us = (rng.u8(0..3) == 0).then(|| rng.u64(0..FAULTS_UNTIL_S * SECOND_US));
-        Self { seed, setup, faults }
+        Self { seed, setup, faults, bug: None }
     }
 
     /// The same plan without faults.

@@ -23,6 +23,7 @@ use super::link::{Link, Outbox};
 use super::machine::Machine;
 use super::mirror;
 use super::plan::Setup;
+use super::planted::{Planted, Planter};
 use super::timeline::{Pace, Timeline};
 
 /// How long a reconcile may continue in a shard that is handed over.
@@ -49,6 +50,8 @@ pub struct StartConfig<'a> {
     pub outbox: &'a Outbox,
     /// Where its dispatches are recorded.
     pub history: &'a History,
+    /// The bug it has.
+    pub bug: Option<Planted>,
 }
 
 impl StartConfig<'_> {
@@ -75,6 +78,7 @@ pub struct Process {
     engine: JoinHandle<()>,
     engine_stop: CancellationToken,
     left: Arc<AtomicBool>,
+    planter: Planter,
     /// Last, because dropping the fields above may need it.
     machine: Machine,
 }
@@ -102,16 +106,28 @@ impl Process {
         let inside = machine.enter();
         let &StartConfig { number, outbox, .. } = start;
         let timeline = Timeline::begin(start.pace, start.at_us);
-        let set = clusters(number, start.configured, &timeline, outbox);
+        let planter = Planter::new(start.bug);
+        let set = clusters(number, start.configured, &timeline, outbox, &planter);
         let clusters = [watch::Sender::new(Arc::clone(&set)), watch::Sender::new(set)];
-        let parts = Parts::new(start, &timeline);
+        let parts = Parts::new(start, &timeline, &planter);
         let sharding = parts.sharding(start, &timeline, &clusters[0]);
-        let engine = parts.engine(start, &timeline, &clusters[1], &sharding);
+        let engine = parts.engine(start, &timeline, &clusters[1], &sharding, &planter);
         let engine_stop = CancellationToken::new();
         let engine = tokio::spawn(engine.run(engine_stop.clone()));
         drop(inside);
         let (outbox, left) = (outbox.clone(), Arc::default());
-        Self { number, timeline, outbox, sharding, clusters, engine, engine_stop, left, machine }
+        Self {
+            number,
+            timeline,
+            outbox,
+            sharding,
+            clusters,
+            engine,
+            engine_stop,
+            left,
+            planter,
+            machine,
+        }
     }
 
     /// Runs it through a slice of the world's time.
@@ -136,7 +152,7 @@ impl Process {
     /// Configures it with other clusters.
     pub fn configure(&self, configured: &Configured) {
         let inside = self.machine.enter();
-        let set = clusters(self.number, configured, &self.timeline, &self.outbox);
+        let set = clusters(self.number, configured, &self.timeline, &self.outbox, &self.planter);
         drop(inside);
         for sender in &self.clusters {
             sender.send_replace(Arc::clone(&set));
@@ -177,7 +193,7 @@ struct Parts {
 type Clusters = watch::Sender<Arc<ClusterSet>>;
 
 impl Parts {
-    fn new(start: &StartConfig<'_>, timeline: &Arc<Timeline>) -> Self {
+    fn new(start: &StartConfig<'_>, timeline: &Arc<Timeline>, planter: &Planter) -> Self {
         let mut specs = vec![mirror::controller(start.seed.wrapping_add(2))];
         if start.setup.sets > 0 {
             specs.extend(controllers::build("tdset", 2));
@@ -187,7 +203,7 @@ impl Parts {
             groups: model::group::groups(&inputs),
             registry: prometheus::Registry::new(),
             meter: Meter::new(timeline.clone()),
-            specs,
+            specs: specs.into_iter().map(|spec| planter.controller(spec)).collect(),
         }
     }
 
@@ -218,6 +234,7 @@ impl Parts {
         timeline: &Arc<Timeline>,
         clusters: &Clusters,
         sharding: &Sharding,
+        planter: &Planter,
     ) -> Engine {
         let observer = Observer {
             process: start.number,
@@ -226,12 +243,12 @@ impl Parts {
         };
         let config = EngineConfig {
             clock: timeline.clone(),
-            ownership: Arc::new(sharding.clone()),
+            ownership: planter.ownership(Arc::new(sharding.clone())),
             clusters: clusters.subscribe(),
             groups: self.groups,
             registry: &self.registry,
             meter: self.meter,
-            observer: Arc::new(observer),
+            observer: planter.observer(observer),
             seed: start.seed.wrapping_add(1),
             upstream: upstream::UpstreamLimits::default(),
             stamps: false,
@@ -245,14 +262,16 @@ fn clusters(
     process: usize,
     configured: &Configured,
     timeline: &Arc<Timeline>,
-    outbox: &Outbox,
+    outbox: &Post,
+    planter: &Planter,
 ) -> Arc<ClusterSet> {
     let state = |(&number, &incarnation): (&usize, &Option<u64>)| {
         let name = cluster_name(number);
         let state = match incarnation {
             Some(incarnation) => {
                 let client = Link::client(process, number, timeline, outbox);
-                ClusterState::Engaged(Cluster::new(name.clone(), client, incarnation))
+                let cluster = Cluster::new(name.clone(), client, incarnation);
+                ClusterState::Engaged(planter.cluster(cluster))
             }
             None => ClusterState::Down("the simulation removed its kubeconfig".into()),
         };
