@@ -262,7 +262,7 @@ fn clusters(
     process: usize,
     configured: &Configured,
     timeline: &Arc<Timeline>,
-    outbox: &Post,
+    outbox: &Outbox,
     planter: &Planter,
 ) -> Arc<ClusterSet> {
     let state = |(&number, &incarnation): (&usize, &Option<u64>)| {
