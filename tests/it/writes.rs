@@ -13,6 +13,8 @@ use sdk::{Action, Context, Controller, Lifecycle, ReconcileError, Reconciler, ma
 use serde_json::json;
 
 mod drift;
+mod finalize;
+mod options;
 
 const FINALIZER: &str = "example.com/notes";
 

@@ -138,7 +138,7 @@ impl Families {
             available: ints(
                 "leasehold_source_available",
                 "1 if a cluster has a kind that a controller watches and lets it be watched, else 0.",
-                &["cluster", "controller", "kind"],
+                &["cluster", "controller", "kind", "optional"],
             )?,
             breaker: ints(
                 "leasehold_cluster_breaker_state",

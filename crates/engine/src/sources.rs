@@ -70,15 +70,17 @@ impl Sources {
         }
     }
 
-    /// Whether each kind is there, by the cluster's label, controller and kind, as far as is known.
-    /// Clusters that share a label are told as one, which lacks what any of them does.
-    pub(crate) fn availability(&self, labels: &ClusterLabels) -> BTreeMap<[String; 3], bool> {
+    /// Whether each kind is there, by the cluster's label, the controller, the kind, and whether it is
+    /// optional; as far as is known. Clusters that share a label count as one, which lacks what any of
+    /// them does.
+    pub(crate) fn availability(&self, labels: &ClusterLabels) -> BTreeMap<[String; 4], bool> {
         let mut all = BTreeMap::new();
         self.for_each(|controller, cluster, source| {
             let absent = source.absence().is_some();
             if absent || source.is_available() {
-                let names = [labels.of(cluster), controller.as_str(), &source.kind.to_string()];
-                *all.entry(names.map(str::to_owned)).or_insert(true) &= !absent;
+                let (cluster, controller) = (labels.of(cluster).to_owned(), controller.to_string());
+                let (kind, optional) = (source.kind.to_string(), source.optional.to_string());
+                *all.entry([cluster, controller, kind, optional]).or_insert(true) &= !absent;
             }
         });
         all

@@ -12,9 +12,10 @@
 // What an author of controllers writes against.
 pub use model::{ClusterName, ObjectKey};
 pub use sdk::{
-    Action, AnyObject, Context, Controller, ControllerSpec, Event, GroupScope, Index, Kind,
-    Lifecycle, Lookup, Object, OwnerError, ReconcileError, Reconciler, RetryClass, Scope, Selector,
-    Transform, Watch, condition, mapping, predicate, set_controller,
+    Action, AnyObject, ApplyConflict, ApplyOptions, Context, Controller, ControllerSpec, Event,
+    EventRecorder, GroupScope, Index, Kind, Lifecycle, Lookup, Object, OwnerError, ReconcileError,
+    Reconciler, RetryClass, Scope, Selector, Transform, Watch, condition, mapping, predicate,
+    set_controller,
 };
 
 // What runs it.

@@ -305,10 +305,13 @@ mod tests {
         ApplyConflict::read(|| "ConfigMap web/a".into(), &serde_json::from_value(status).unwrap())
     }
 
-    /// As kube-apiserver 1.34 answers.
+    /// As kube-apiserver words it: `printManager` in apimachinery's `managedfields/internal/conflict.go`.
     #[test]
     fn a_conflict_names_managers_and_fields() {
-        let cause = |message: &str, field: &str| json!({"reason": "FieldManagerConflict", "message": message, "field": field});
+        let cause = |message: &str, field: &str| {
+            let reason = "FieldManagerConflict";
+            json!({"reason": reason, "message": message, "field": field})
+        };
         let conflict = read(json!({
             "status": "Failure", "code": 409, "reason": "Conflict", "message": "Apply failed",
             "details": {"causes": [

@@ -50,7 +50,7 @@ use crate::predicate::Predicate;
 ///     .reconciler(Roll { certificates });
 /// # Ok::<(), leasehold_sdk::SelectorError>(())
 /// ```
-#[must_use = "it is to be given to a controller"]
+#[must_use = "give it to a controller"]
 pub struct Watch<C> {
     kind: Kind,
     scope: Scope,
@@ -134,7 +134,7 @@ impl<C: AnyObject> Watch<C> {
     /// everything of it is followed up within seconds.
     ///
     /// A kind that is not optional keeps the controller from beginning anything in such a cluster.
-    /// The metric `leasehold_source_available` and the log tell of both.
+    /// The log, the metric `leasehold_source_available` and `/debug/clusters` report both.
     pub fn optional(mut self) -> Self {
         self.optional = true;
         self

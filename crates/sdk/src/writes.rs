@@ -82,7 +82,7 @@ impl Context {
         found.filter(|found| found.header.resource_version == ResourceVersion::new(version))
     }
 
-    /// The kind of an object that is to be written.
+    /// The kind of an object to write.
     pub(crate) fn kind_of<K: AnyObject>(&self, object: &K) -> Result<Kind, Unwritable> {
         if let Some(kind) = K::static_kind() {
             return Ok(kind);

@@ -57,8 +57,9 @@ async fn refused(server: &mut Server, status: u16) -> Stream {
     maps
 }
 
-fn available(world: &World, kind: &str) -> String {
-    let labels = format!(r#"{{cluster="east",controller="maps",kind="{kind}"}}"#);
+fn available(world: &World, kind: &str, optional: bool) -> String {
+    let labels =
+        format!(r#"{{cluster="east",controller="maps",kind="{kind}",optional="{optional}"}}"#);
     world.metric(&format!("leasehold_source_available{labels}"))
 }
 
@@ -85,7 +86,7 @@ async fn a_controller_runs_without_an_optional_kind_and_joins_it_when_it_comes()
         assert!(readiness.ready && readiness.failing.is_empty(), "{readiness:?}");
         assert_eq!(absent(&world), [(true, absence)]);
         assert_eq!(
-            (available(&world, "Secret"), available(&world, "ConfigMap")),
+            (available(&world, "Secret", true), available(&world, "ConfigMap", false)),
             ("0".into(), "1".into())
         );
         assert!(world.meter.failing().is_empty(), "nothing is wrong with the cluster");
@@ -99,7 +100,7 @@ async fn a_controller_runs_without_an_optional_kind_and_joins_it_when_it_comes()
         world.wait_entries(8).await;
         settle().await;
         assert_eq!(take(&seen), ["b true 1"]);
-        assert_eq!((absent(&world), available(&world, "Secret")), (vec![], "1".into()));
+        assert_eq!((absent(&world), available(&world, "Secret", true)), (vec![], "1".into()));
         // From now on it is like any other.
         secrets.event("MODIFIED", &secret("s", 8, "b"));
         world.wait_entries(10).await;
@@ -214,7 +215,7 @@ async fn a_kind_that_is_needed_keeps_the_controller_out_and_that_is_said() {
     let readiness = world.status.readiness();
     assert!(readiness.failing[0].starts_with("east/Secret: 403 No"), "{readiness:?}");
     assert_eq!(absent(&world), [(false, Absence::Forbidden), (true, Absence::Forbidden)]);
-    assert_eq!(available(&world, "Secret"), "0");
+    assert_eq!(available(&world, "Secret", false), "0");
     let failing = world.meter.failing();
     let expect = "controller maps needs Secret, which may not be listed or watched";
     assert_eq!(failing.values().map(|why| &**why).collect::<Vec<_>>(), [expect]);
@@ -224,7 +225,7 @@ async fn a_kind_that_is_needed_keeps_the_controller_out_and_that_is_said() {
     // With the shard the series goes.
     world.hold("east", None);
     settle().await;
-    assert_eq!(available(&world, "Secret"), "absent");
+    assert_eq!(available(&world, "Secret", false), "absent");
     world.stop().await;
 }
 
@@ -240,6 +241,6 @@ async fn other_refusals_say_nothing_of_the_kind() {
         settle().await;
     }
     assert!(take(&seen).is_empty() && absent(&world).is_empty());
-    assert_eq!(available(&world, "Secret"), "absent", "nobody knows");
+    assert_eq!(available(&world, "Secret", true), "absent", "nobody knows");
     world.stop().await;
 }

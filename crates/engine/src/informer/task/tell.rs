@@ -43,7 +43,7 @@ impl Task {
         self.send(Event { change: Change::Synced(met), priority, received, span }).await;
     }
 
-    /// Tells that the kind is not there, if that was not told of these scopes.
+    /// Tells that the kind is not there, unless that was told for these scopes already.
     pub(super) async fn absent(&mut self, received: Moment) {
         let Some(absence) = self.state.absence() else { return };
         let absent = (absence, self.held.latest());
