@@ -1,7 +1,7 @@
-//! What a server's refusal of a write means.
+//! What it means that a server refuses a write.
 
-/// The server's words if it refused a write for what it asks, so that asking again without a change
-/// of the object, of its surroundings or of our rights is in vain.
+/// The server's message if it refused a write for its content or our rights: a retry is useless until
+/// one of these changes.
 pub(crate) fn refusal(error: &kube::Error) -> Option<String> {
     match error {
         kube::Error::Api(status)
@@ -14,7 +14,7 @@ pub(crate) fn refusal(error: &kube::Error) -> Option<String> {
 }
 
 /// Whether a write pinned to a uid met another object of the same name. A server calls that invalid,
-/// for a uid cannot change; in truth the cache lagged, and will catch up.
+/// as a uid cannot change; in fact the cache lagged, and will catch up.
 pub(crate) fn met_a_namesake(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -35,7 +35,7 @@ mod tests {
 
     /// As kube-apiserver 1.37 answers an apply whose uid is not that of the object found.
     #[test]
-    fn a_namesake_is_no_refusal() {
+    fn a_namesake_is_not_a_refusal() {
         let answer = |field: &str| {
             let status: Status = serde_json::from_value(json!({
                 "status": "Failure", "code": 422, "reason": "Invalid", "message": "no",

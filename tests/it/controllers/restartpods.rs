@@ -106,7 +106,7 @@ async fn whoever_does_not_ask_is_left_alone_and_whoever_asks_wrongly_is_told_onc
     let before = generation(&env).await;
     annotate(&env, RESTART_PODS, Some("app in greeter")).await;
     let hindered = recorded(&env, |record| record.problem.is_some()).await;
-    assert!(hindered.problem.unwrap().contains("is no label selector"));
+    assert!(hindered.problem.unwrap().contains("is not a label selector"));
     let writes = env.server().history().len();
     env.pass(Duration::from_secs(600)).await;
     assert_eq!(env.server().history().len(), writes);

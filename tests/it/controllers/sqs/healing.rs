@@ -66,7 +66,7 @@ async fn a_queue_deleted_outside_is_made_anew_when_its_name_is_free() {
     ready(&env, "orders").await;
     assert_eq!(aws.sqs(|sqs| sqs.attribute(NAME, "DelaySeconds")).unwrap(), "5");
     let told = events(&env, "Recreated").await;
-    assert_eq!(told, ["queue default-orders in eu-west-1 was deleted outside: made it anew"]);
+    assert_eq!(told, ["queue default-orders in eu-west-1 was deleted outside: created it again"]);
     let tries = aws.count("CreateQueue", since);
     assert!(tries <= 3, "it waits for its time: {tries} tries");
 }

@@ -74,7 +74,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
 
     moto.edit("s.delete_queue(QueueUrl=u)")?;
     until_attribute(&moto, "45").await?;
-    told(&plane, "was deleted outside: made it anew").await?;
+    told(&plane, "was deleted outside: created it again").await?;
     println!("what was deleted outside is made anew after {watch}");
 
     for (name, trouble) in [("throttled", THROTTLED), ("cut off", Passage::Cut)] {
