@@ -1,4 +1,4 @@
-//! Label values out of object names: a name may have 253 characters, a label value 63.
+//! Label values from object names: a name may have 253 characters, a label value 63.
 
 use sdk::uid_hash;
 
@@ -7,7 +7,7 @@ const MAX_BYTES: usize = 63;
 /// A hash in hexadecimal and the dash before it.
 const SUFFIX_BYTES: usize = 17;
 
-/// `name` as a label value: itself if it fits, else shortened and told apart by its hash.
+/// `name` as a label value: itself if it fits, else shortened and made unique by its hash.
 pub(crate) fn label_value(name: &str) -> String {
     if name.len() <= MAX_BYTES {
         return name.to_owned();

@@ -12,6 +12,8 @@
 //!   are made from it.
 
 #![deny(unreachable_pub)]
+// What the controllers share is not all used in a build with few of them.
+#![cfg_attr(not(feature = "default"), allow(dead_code))]
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -21,20 +23,15 @@ use sdk::ControllerSpec;
 pub mod blogpost;
 #[cfg(feature = "configmonitor")]
 pub mod configmonitor;
-// What several of them share: some of it is idle in a build with few of them.
-#[cfg_attr(not(feature = "default"), allow(dead_code))]
 mod delete;
-#[cfg_attr(not(feature = "default"), allow(dead_code))]
+mod hex;
 mod label;
-#[cfg_attr(not(feature = "default"), allow(dead_code))]
 mod refusal;
 #[cfg(feature = "restart-pods")]
 pub mod restartpods;
 #[cfg(any(feature = "configmonitor", feature = "restart-pods"))]
-#[cfg_attr(not(feature = "default"), allow(dead_code))]
 pub mod restarts;
 mod rights;
-#[cfg_attr(not(feature = "default"), allow(dead_code))]
 mod schema;
 #[cfg(feature = "sqs")]
 pub mod sqs;

@@ -1,4 +1,4 @@
-//! What a server's refusal of a write means.
+//! What it means that a server refuses a write.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use std::time::Duration;
 /// read yet.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(5 * 60);
 
-/// The server's words if it refused a write for what it asks, so that asking again without a change
-/// of the object, of its surroundings or of our rights is in vain.
+/// The server's message if it refused a write for its content or our rights: a retry is useless until
+/// one of these changes.
 pub(crate) fn refusal(error: &kube::Error) -> Option<String> {
     match error {
         kube::Error::Api(status)
@@ -27,7 +27,7 @@ pub(crate) fn is_invalid(error: &kube::Error) -> bool {
 }
 
 /// Whether a write pinned to a uid met another object of the same name. A server calls that invalid,
-/// for a uid cannot change; in truth the cache lagged, and will catch up.
+/// as a uid cannot change; in fact the cache lagged, and will catch up.
 pub(crate) fn met_a_namesake(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -48,7 +48,7 @@ mod tests {
 
     /// As kube-apiserver 1.37 answers an apply whose uid is not that of the object found.
     #[test]
-    fn a_namesake_is_no_refusal() {
+    fn a_namesake_is_not_a_refusal() {
         let answer = |field: &str| {
             let status: Status = serde_json::from_value(json!({
                 "status": "Failure", "code": 422, "reason": "Invalid", "message": "no",

@@ -1,4 +1,4 @@
-//! Shorthand for the tables of rights.
+//! Shorthand for RBAC rules.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
@@ -13,7 +13,7 @@ pub(crate) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRul
     }
 }
 
-/// What every controller that publishes Events needs: a new one, or one more of a series.
+/// The rights to publish Events: to create one, or to extend a series.
 pub(crate) fn events() -> PolicyRule {
     rule("events.k8s.io", &["events"], &["create", "patch"])
 }

@@ -5,12 +5,12 @@
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
-/// Of an optional time.
+/// The schema of an optional time.
 pub(crate) fn time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": ["string", "null"], "format": "date-time"})
 }
 
-/// Of a list of conditions, one for each type.
+/// The schema of a list of conditions, one for each type.
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     let text =
         |description: &str| -> Value { json!({"description": description, "type": "string"}) };

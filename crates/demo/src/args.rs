@@ -1,4 +1,4 @@
-//! The demo's command line and, worked out from it, what happens when.
+//! The demo's command line, and the timeline that follows from it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,14 +7,13 @@ use clap::value_parser;
 
 use crate::examples::{EXAMPLES, Example};
 
-/// A killed replica's shards are taken over 8.5 s after its last renewal; this leaves room to see
-/// it.
+/// A killed replica's shards are taken over 8.5 s after its last renewal; this leaves time to see it.
 const SHORTEST_GAP: Duration = Duration::from_secs(12);
 
 /// With `--kill` and no `--for`: when the replica is killed, and how long it stays away.
 const KILL_AFTER: Duration = Duration::from_secs(20);
 
-/// Changes stop this long before the end, so that the last of them can be seen to converge.
+/// Changes stop this long before the end, so that the last of them can converge.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// The shortest `--for`: long enough for the fleet to form.
@@ -51,8 +50,8 @@ pub struct Args {
     /// and probes begin 100 above. 0 takes any free ports.
     #[arg(long, value_name = "PORT", default_value_t = 7400, value_parser = value_parser!(u16).range(..=65_000))]
     pub port: u16,
-    /// Which examples run: `core` are those of TDSet and ConfigMonitor; `all` adds every other
-    /// built-in controller's, in the first cluster.
+    /// Which examples run: `core` are those of TDSet and ConfigMonitor; `all` adds those of the other
+    /// built-in controllers, in the first cluster.
     #[arg(long, value_enum, default_value_t = Examples::Core)]
     pub examples: Examples,
     /// Seed of the generated objects and changes.
@@ -65,7 +64,7 @@ pub struct Args {
 pub enum Examples {
     /// TDSet and ConfigMonitor.
     Core,
-    /// Every one.
+    /// Those of every controller.
     All,
 }
 
@@ -80,7 +79,7 @@ impl Examples {
     }
 }
 
-/// What happens when, counted from the start.
+/// The times of events, counted from the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
     /// When a replica is killed.
@@ -96,10 +95,10 @@ pub struct Timeline {
 /// Arguments that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Contradiction {
-    /// Nobody could take over.
-    #[error("--kill with --replicas {0}: nobody could take over; use at least 2")]
+    /// No replica could take over.
+    #[error("--kill with --replicas {0}: no other replica could take over; use at least 2")]
     NobodyLeft(u16),
-    /// The takeover would not be seen.
+    /// The takeover would not be over in time.
     #[error(
         "--kill with --for {given:?}: a dead replica's shards are taken over after about 9 s, and it is restarted after that; use at least {least:?}"
     )]
@@ -118,7 +117,7 @@ pub enum Contradiction {
 }
 
 impl Args {
-    /// What happens when.
+    /// The timeline.
     ///
     /// # Errors
     /// Arguments that contradict each other, with what to use instead.
@@ -199,7 +198,7 @@ mod tests {
             ),
             (
                 "--kill --replicas 1",
-                "--kill with --replicas 1: nobody could take over; use at least 2",
+                "--kill with --replicas 1: no other replica could take over; use at least 2",
             ),
         ] {
             assert_eq!(timeline(line), expect, "{line}");

@@ -1,7 +1,7 @@
-//! The replicas: child processes `leasehold run`, their files, their beginning and their end. Shell.
+//! The replicas: child processes `leasehold run`, their files, start and end. Shell.
 //!
-//! A child cannot outlive the demo: it is killed when its handle is dropped, and if the demo itself
-//! is killed the pipe to the child's standard input closes, on which the child exits.
+//! A child cannot outlive the demo. It is killed when its handle is dropped. If the demo itself is
+//! killed, the pipe to the child's standard input closes, and the child exits.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use crate::overlap;
 /// How long replicas may take to hand over and exit before they are killed.
 const STOP_GRACE: Duration = Duration::from_secs(15);
 
-/// The replicas' own bounds for the same, below ours.
+/// The replicas' own bounds, below that.
 const DRAIN_TIMEOUT: &str = "5s";
 const SHUTDOWN_GRACE_PERIOD: &str = "10s";
 
@@ -51,7 +51,7 @@ pub(crate) enum ChildError {
         #[source]
         source: std::io::Error,
     },
-    /// It ended although nobody asked it to.
+    /// It ended without being asked to.
     #[error("{replica} ended by itself ({status}); the end of {}:\n{tail}", log.display())]
     Ended {
         /// The replica.
@@ -70,7 +70,7 @@ pub(crate) enum ChildError {
 pub(crate) struct Children {
     replicas: Vec<Replica>,
     executable: PathBuf,
-    /// What the environment of each says beside ours.
+    /// Variables that each gets beside the environment of this process.
     environment: Vec<(&'static str, &'static str)>,
     clock: Arc<dyn Clock>,
 }
@@ -98,13 +98,13 @@ struct Process {
 #[derive(Debug)]
 struct JournalFile {
     path: PathBuf,
-    /// When its process was seen to have ended.
+    /// When its process was known to have ended.
     ended: Option<Moment>,
 }
 
 impl Children {
-    /// The replicas, none of which runs yet, with probes and metrics at these addresses. They run
-    /// what is run by default and these `further` controllers; their environment says this beside ours.
+    /// The replicas, none of which runs yet, with probes and metrics at these addresses. They run the
+    /// default controllers and these `further` ones, with this `environment` beside ours.
     pub(crate) fn new(
         executable: PathBuf,
         layout: &Layout,
@@ -144,10 +144,10 @@ impl Children {
         (0..self.replicas.len()).try_for_each(|index| self.start(index))
     }
 
-    /// Starts one replica, with a journal of its own for this start.
+    /// Starts one replica, with a separate journal for this start.
     ///
     /// # Errors
-    /// Its files cannot be written or its process not be started.
+    /// Its files cannot be written or its process cannot be started.
     pub(crate) fn start(&mut self, index: usize) -> Result<(), ChildError> {
         let replica = &mut self.replicas[index];
         let process = replica.spawn(&self.executable, &self.environment)?;
@@ -174,7 +174,7 @@ impl Children {
         Ok(killed_at)
     }
 
-    /// Sees that no replica has ended by itself.
+    /// Checks that no replica has ended by itself.
     ///
     /// # Errors
     /// One has; the error shows the end of its log.
@@ -183,13 +183,13 @@ impl Children {
         self.replicas.iter_mut().try_for_each(|replica| replica.check(now))
     }
 
-    /// Asks every replica to hand over and exit, waits for that, and kills those that do not.
-    /// Returns the names of those.
+    /// Asks every replica to hand over and exit, waits for that, and kills those that do not. Returns
+    /// the names of the killed ones.
     pub(crate) async fn stop(&mut self) -> Vec<String> {
         for replica in &self.replicas {
             replica.terminate();
         }
-        // The grace is common to all: they stop at the same time.
+        // One grace period for all: they stop at the same time.
         let deadline = tokio::time::sleep(STOP_GRACE);
         tokio::pin!(deadline);
         let mut stubborn = Vec::new();
@@ -214,14 +214,14 @@ impl Children {
     ///
     /// # Errors
     /// A journal cannot be read; the text says which and why.
-    pub(crate) fn evidence(&self) -> Result<overlap::Verdict, String> {
+    pub(crate) fn evidence(&self) -> Result<overlap::Evidence, String> {
         let now = self.clock.now();
         let mut texts = Vec::new();
         for file in self.replicas.iter().flat_map(|replica| &replica.journals) {
             let name = file.path.display().to_string();
             match std::fs::read_to_string(&file.path) {
                 Ok(text) => texts.push((name, text, file.ended.unwrap_or(now))),
-                // A replica that was stopped at its very start wrote none.
+                // A replica that was stopped right at its start wrote none.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => return Err(format!("read journal {name}: {error}")),
             }

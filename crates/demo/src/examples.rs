@@ -1,5 +1,5 @@
-//! The examples of every built-in controller, for `--examples all`: what is applied beside the
-//! generated objects, and what shows that each of them works. Pure but for [`watch`].
+//! The examples of further controllers, for `--examples all`: what is applied beside the generated
+//! objects, and what shows that each of them works. Pure but for [`watch`].
 
 use std::collections::BTreeMap;
 
@@ -19,29 +19,29 @@ use crate::world::Clients;
 /// One example.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Example {
-    /// The controller it is of.
+    /// Its controller.
     pub controller: &'static str,
-    /// Group, version and kind of the object that shows what came of it.
+    /// Group, version and kind of the object that shows the result.
     kind: (&'static str, &'static str, &'static str),
     /// Its name, in the namespace `default`.
     name: &'static str,
-    /// What it says once the controller has done its work.
+    /// What the object shows once the controller has done its work.
     shows: fn(&Value) -> Option<String>,
-    /// Has a manifest refer to a stand-in instead of the service outside.
+    /// Makes a manifest refer to a stand-in instead of the service outside.
     adapt: fn(&mut Value, &StandIns),
-    /// What is applied besides.
+    /// Further manifests.
     besides: fn(&StandIns) -> Vec<Value>,
 }
 
-/// For what needs nothing outside.
+/// For examples that need no service outside.
 fn as_it_stands(_: &mut Value, _: &StandIns) {}
 
-/// For what needs nothing else.
+/// For examples that need nothing else.
 fn nothing(_: &StandIns) -> Vec<Value> {
     Vec::new()
 }
 
-/// Those that are not among the generated objects anyway, by their controllers' names.
+/// The examples that are not among the generated objects, by the names of their controllers.
 pub(crate) const EXAMPLES: &[Example] = &[
     Example {
         controller: "blogpost",
@@ -74,7 +74,7 @@ pub(crate) const EXAMPLES: &[Example] = &[
         },
         adapt: |queue, standins| {
             queue["spec"]["endpoint"] = standins.sqs().into();
-            // So that somebody who looks sees it looked at.
+            // Often enough for a spectator to see it.
             queue["spec"]["driftCheckIntervalSeconds"] = 30.into();
         },
         besides: nothing,
@@ -106,34 +106,34 @@ pub(crate) const EXAMPLES: &[Example] = &[
     },
 ];
 
-/// What each example has come to.
+/// The results of the examples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress(BTreeMap<&'static str, Option<String>>);
 
 impl Progress {
-    /// These examples, none of which has come to anything yet.
+    /// These examples, without results.
     pub(crate) fn of(examples: &[Example]) -> Self {
         Self(examples.iter().map(|example| (example.controller, None)).collect())
     }
 
-    /// Notes what one shows. Gives whether it is the first of it.
+    /// Notes a result. Returns whether it is the first of its example.
     pub(crate) fn note(&mut self, controller: &'static str, shown: String) -> bool {
         self.0.insert(controller, Some(shown)).flatten().is_none()
     }
 
-    /// Whether each has come to something.
+    /// Whether each example has a result.
     pub(crate) fn is_complete(&self) -> bool {
         self.0.values().all(Option::is_some)
     }
 
-    /// Each example's controller and what it shows.
+    /// Each example's controller and result.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, Option<&str>)> {
         self.0.iter().map(|(controller, shown)| (*controller, shown.as_deref()))
     }
 }
 
 impl Example {
-    /// What is applied for it.
+    /// The manifests to apply.
     pub(crate) fn manifests(&self, standins: &StandIns) -> Vec<DynamicObject> {
         let builtin = controllers::get(self.controller).expect("each example is of a built-in");
         let manifests: Vec<Value> =
@@ -153,7 +153,7 @@ impl Example {
         resource(group, version, kind)
     }
 
-    /// What an object of its kind shows, if it is the one and has something to show.
+    /// What an object shows, if it is the example's and shows a result.
     fn read(&self, object: &DynamicObject) -> Option<Event> {
         let is_it = object.name_any() == self.name
             && object.namespace().as_deref().unwrap_or("default") == "default";
@@ -163,7 +163,7 @@ impl Example {
     }
 }
 
-/// Watches what the examples come to in a cluster.
+/// Watches for the results of examples in a cluster.
 pub(crate) fn watch(
     clients: &Clients,
     cluster: &ClusterName,
@@ -181,7 +181,7 @@ pub(crate) fn watch(
     }
 }
 
-/// The reason for which an object is ready, once it is.
+/// The reason of an object's readiness, once it is ready.
 fn ready(object: &Value) -> Option<&str> {
     let conditions = object.pointer("/status/conditions")?.as_array()?;
     let ready = conditions.iter().find(|found| found["type"] == "Ready")?;

@@ -1,7 +1,7 @@
-//! Watching the clusters from outside: list, watch, and list anew when the watch breaks.
+//! Watches the clusters from outside: lists, watches, and lists again when the watch breaks.
 //!
-//! A small loop of its own on the plain client, on purpose: what the demo measures must not depend
-//! on the informers it measures.
+//! This is a small loop on the plain client on purpose: what the demo measures must not depend on the
+//! informers that it measures.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use tokio::sync::mpsc;
 use crate::generate::{CHANGE, Kind, Target};
 use crate::track::{DeploymentState, ObjectState, Seen};
 
-/// How long to wait before listing anew.
+/// How long to wait before listing again.
 const RETRY: Duration = Duration::from_millis(200);
 
 /// How many objects a list asks for at once.
 const PAGE: u32 = 500;
 
-/// An object as it came from a cluster.
+/// An object as a cluster delivered it.
 #[derive(Debug)]
 pub(crate) enum Delivered<K> {
-    /// It is there, perhaps unchanged.
+    /// It exists, perhaps unchanged.
     Present(K),
     /// It was deleted; its last state.
     Deleted(K),
@@ -34,7 +34,7 @@ pub(crate) enum Delivered<K> {
 
 /// Delivers every object that `api` shows, and each change, until the receiver is gone.
 ///
-/// Objects deleted while a watch was broken are not told: the demo deletes none.
+/// Objects deleted while a watch was broken are not reported: the demo deletes none.
 pub(crate) async fn follow<K, T>(
     api: Api<K>,
     read: impl Fn(Delivered<K>) -> Option<T> + Send,
@@ -44,7 +44,7 @@ pub(crate) async fn follow<K, T>(
 {
     while !out.is_closed() {
         if let Err(error) = follow_once(&api, &read, &out).await {
-            tracing::debug!(error = %model::error::chain(&error), "watching anew");
+            tracing::debug!(error = %model::error::chain(&error), "watching again");
         }
         tokio::select! {
             () = tokio::time::sleep(RETRY) => {}
@@ -99,7 +99,7 @@ async fn deliver<K, T>(
     out: &mpsc::Sender<T>,
 ) {
     if let Some(item) = read(delivered) {
-        // A receiver that is gone is noticed by the loop.
+        // The loop notices a receiver that is gone.
         let _ = out.send(item).await;
     }
 }
@@ -160,7 +160,7 @@ fn is_ready(conditions: &Value) -> bool {
 fn deployment_state(object: &DynamicObject) -> DeploymentState {
     let (spec, status) = (&object.data["spec"], &object.data["status"]);
     let generation = object.metadata.generation.unwrap_or(0);
-    // Until the Deployment's own controller has seen the spec, its status speaks of an older one.
+    // Until the Deployment's own controller has seen the spec, the status describes an older one.
     let current = status["observedGeneration"].as_i64() == Some(generation);
     let number = |value: &Value| value.as_i64().unwrap_or(0);
     let updated = number(&status["updatedReplicas"]).min(number(&status["readyReplicas"]));

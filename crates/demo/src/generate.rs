@@ -1,8 +1,8 @@
 //! The objects of the demo and the changes made to them: pure, from a seed.
 //!
-//! Owns what is written to the workload clusters. A [`Planned`] object brings its manifests; a
-//! [`Change`] is the merge patch of one object. What an object should come to is in [`Want`], which
-//! `track` compares with what the clusters show.
+//! Owns what is written to the workload clusters. A [`Planned`] object has its manifests; a [`Change`]
+//! is the merge patch of one object. [`Want`] is the expected result, which `track` compares with what
+//! the clusters show.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 const EXAMPLES: [(Kind, &str); 2] =
     [(Kind::TdSet, "tdset"), (Kind::ConfigMonitor, "configmonitor")];
 
-/// Namespaces the objects live in; made in every workload cluster.
+/// The namespaces of the objects; they are created in every workload cluster.
 pub(crate) const NAMESPACES: [&str; 3] = ["default", "temp", "demo"];
 
 /// Where generated objects go.
 const NAMESPACE: &str = "demo";
 
-/// Counts the changes of an object, so that a watch event tells which change it shows.
+/// Counts the changes of an object, so that a watch event says which change it shows.
 pub(crate) const CHANGE: &str = "demo.leasehold.dev/change";
 
 /// One object in this many is a ConfigMonitor.
@@ -31,7 +31,7 @@ const MONITOR_EVERY: usize = 20;
 /// One TDSet in this many has a Service.
 const SERVICE_EVERY: usize = 10;
 
-/// The most replicas of a generated schedule: thousands of Pods are not what is to be shown.
+/// The most replicas of a generated schedule: the demo does not need thousands of Pods.
 const MAX_REPLICAS: i64 = 3;
 
 const TIME_ZONES: [&str; 5] =
@@ -55,18 +55,18 @@ pub(crate) struct Target {
     pub key: ObjectKey,
 }
 
-/// One object with all that must be applied for it, in order.
+/// One object with everything that must be applied for it, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
     /// Which object.
     pub target: Target,
     /// The manifests: the object itself and what it refers to.
     pub manifests: Vec<DynamicObject>,
-    /// What it should come to.
+    /// The expected result.
     pub want: Want,
 }
 
-/// What an object should come to.
+/// The expected result of an object.
 #[derive(Clone, Debug)]
 pub(crate) enum Want {
     /// A Deployment of this image, with replicas by the hour.
@@ -85,8 +85,8 @@ pub(crate) enum Want {
     },
 }
 
-/// A schedule as the resource means it, read anew here so that the demo does not take the
-/// controller's word for it.
+/// A schedule as the resource means it. It is evaluated here independently, so that the demo does not
+/// rely on the controller.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Schedule {
     windows: Vec<(i64, i64, i64)>,
@@ -97,7 +97,7 @@ pub(crate) struct Schedule {
 /// One change to one object: a merge patch.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
-    /// The object that must converge anew.
+    /// The object that must converge again.
     pub target: Target,
     /// Counts the changes of that object.
     pub number: u64,
@@ -107,7 +107,7 @@ pub(crate) struct Change {
     pub name: String,
     /// The patch.
     pub patch: Value,
-    /// What the object should come to.
+    /// The expected result.
     pub want: Want,
 }
 
@@ -177,7 +177,7 @@ impl Kind {
         }
     }
 
-    /// The kind's own word.
+    /// The kind's name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::TdSet => "TDSet",
@@ -203,7 +203,7 @@ impl Schedule {
         }
     }
 
-    /// Replicas at this time: of the first window that holds the hour.
+    /// Replicas at this time: those of the first window that contains the hour.
     pub(crate) fn replicas(&self, at: jiff::Timestamp) -> i64 {
         let hour = i64::from(at.to_zoned(self.zone.clone()).hour());
         let holds = |&&(start, end, _): &&(i64, i64, i64)| {
@@ -320,7 +320,7 @@ fn schedule_change(rng: &mut Rng) -> Value {
     json!({"schedulingConfig": windows(rng), "defaultReplica": rng.i64(1..=MAX_REPLICAS)})
 }
 
-/// What a TDSet should come to once `spec` is merged into it.
+/// The expected result of a TDSet once `spec` is merged into it.
 fn changed(want: &Want, spec: &Value) -> Want {
     let Want::TdSet { image, schedule } = want else { return want.clone() };
     let image = spec["container"]["image"].as_str().unwrap_or(image).to_owned();

@@ -1,5 +1,5 @@
-//! Who holds which shard, from watching ShardMaps, and how long the shards of a killed replica were
-//! without an owner.
+//! Who holds which shard, according to ShardMaps, and how long the shards of a killed replica had no
+//! owner.
 //!
 //! Pure: fed with ShardMaps as they are seen; `now` is an argument.
 
@@ -12,7 +12,7 @@ use sharding::api::{Phase, ShardMap};
 /// One shard as its ShardMap shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// Counts its owners.
+    /// Its epoch.
     pub epoch: Epoch,
     /// Its phase.
     pub phase: Phase,
@@ -20,7 +20,7 @@ pub(crate) struct Held {
     pub owner: Option<MemberId>,
 }
 
-/// Every shard, and the gap a killed replica left.
+/// Every shard, and the gaps that a killed replica left.
 #[derive(Debug, Default)]
 pub(crate) struct Holdings {
     shards: BTreeMap<ShardId, Held>,
@@ -67,7 +67,7 @@ impl Holdings {
         self.gaps.keys().map(|shard| shard.cluster.clone()).collect()
     }
 
-    /// The shards a replica holds, as `cluster/group`, with the range where there is more than one.
+    /// The shards of a replica, as `cluster/group`, with the range where there is more than one.
     pub(crate) fn of(&self, identity: &str) -> Vec<String> {
         self.shards
             .iter()
@@ -79,7 +79,7 @@ impl Holdings {
             .collect()
     }
 
-    /// How many shards a replica holds.
+    /// How many shards a replica has.
     pub(crate) fn count(&self, identity: &str) -> usize {
         self.shards.values().filter(|held| is_of(held.owner.as_ref(), identity)).count()
     }
@@ -89,7 +89,7 @@ impl Holdings {
         self.shards.len()
     }
 
-    /// Shards that nobody owns, those of a killed replica included until another has them.
+    /// Shards without an owner, including those of a killed replica until another has them.
     pub(crate) fn unowned(&self) -> usize {
         let orphaned =
             |shard: &ShardId| self.gaps.get(shard).is_some_and(|gap| gap.owned_again.is_none());
@@ -101,7 +101,7 @@ impl Holdings {
         self.moves
     }
 
-    /// When the last shard of the killed replica had an owner again, if all of them have.
+    /// When the last shard of the killed replica got an owner again, if all of them have one.
     pub(crate) fn whole_again(&self) -> Option<Moment> {
         let mut last = None;
         for gap in self.gaps.values() {
@@ -110,8 +110,8 @@ impl Holdings {
         last
     }
 
-    /// The shards the killed replica left: each with how long it was without an owner and who has
-    /// it then; `None` while nobody has.
+    /// The shards that the killed replica left: each with the time without an owner and the next owner;
+    /// `None` while there is none.
     pub(crate) fn gaps(&self) -> Vec<(String, Option<(Duration, MemberId)>)> {
         let closed = |gap: &Gap| {
             let (at, owner) = gap.owned_again.clone()?;

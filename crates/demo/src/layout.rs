@@ -1,4 +1,4 @@
-//! The demo's directory: where each file is, and who may use it.
+//! The demo's directory: its files, and which demo may use it.
 //!
 //! ```text
 //! .leasehold/demo/
@@ -9,8 +9,8 @@
 //!   replicas/replica-0/     config.yaml, log, one journal per start
 //! ```
 //!
-//! A directory in use by a live demo is refused; what a dead one left is cleared away; a directory
-//! that is not a demo's is not touched.
+//! A directory in use by a live demo is refused. What a dead one left is removed. A directory with other
+//! files is not touched.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 const LOCK: &str = "demo.lock";
 
-/// What a demo leaves, to be cleared by the next.
+/// What a demo leaves, for the next one to remove.
 const LEFT: [&str; 4] = ["kubeconfig", "home.yaml", "kubeconfigs", "replicas"];
 
 /// The directory cannot be used.
@@ -32,8 +32,8 @@ pub(crate) enum LayoutError {
         /// The process that uses it.
         pid: String,
     },
-    /// It holds files of somebody else.
-    #[error("{} holds {found:?}, which no demo made: give --dir a directory of its own", dir.display())]
+    /// It holds other files.
+    #[error("{} holds {found:?}, which is not a file of a demo: give --dir a directory of its own", dir.display())]
     Foreign {
         /// The directory.
         dir: PathBuf,
@@ -57,16 +57,16 @@ pub(crate) enum LayoutError {
 #[derive(Debug)]
 pub(crate) struct Layout {
     dir: PathBuf,
-    /// Whether a dead demo's files were cleared away.
+    /// Whether files of a dead demo were removed.
     pub cleared: bool,
     _lock: File,
 }
 
 impl Layout {
-    /// Takes the directory and clears what a dead demo left in it.
+    /// Takes the directory and removes what a dead demo left in it.
     ///
     /// # Errors
-    /// It is in use, it is somebody else's, or the system refuses.
+    /// It is in use, it holds other files, or the system refuses.
     pub(crate) fn claim(dir: &Path) -> Result<Self, LayoutError> {
         let io = |what, path: &Path| {
             let path = path.to_owned();
@@ -186,12 +186,12 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_somebody_else_is_not_touched() {
+    fn a_directory_with_other_files_is_not_touched() {
         let temp = tempfile::tempdir().unwrap();
         fs::write(temp.path().join("thesis.tex"), "all my work").unwrap();
         fs::create_dir(temp.path().join("replicas")).unwrap();
         let error = Layout::claim(temp.path()).unwrap_err().to_string();
-        assert!(error.contains("holds \"thesis.tex\", which no demo made"), "{error}");
+        assert!(error.contains("holds \"thesis.tex\", which is not a file of a demo"), "{error}");
         assert!(temp.path().join("replicas").exists());
     }
 

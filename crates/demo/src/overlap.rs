@@ -1,21 +1,21 @@
-//! The check of the journals: was one key ever dispatched twice at once?
+//! The check of the journals: was any key ever dispatched twice at once?
 //!
-//! Each replica writes a line at the start and at the end of every reconcile, stamped on
-//! `CLOCK_BOOTTIME`, which all processes of a machine share. The check pairs them into intervals and
-//! looks for two that overlap in time and name the same key of the same controller. A process that
+//! Each replica writes a line at the start and at the end of every reconcile, with the time on
+//! `CLOCK_BOOTTIME`, which all processes of a machine share. The check pairs the lines into intervals
+//! and looks for two that overlap in time and name the same key of the same controller. A process that
 //! died leaves intervals open: they end when it was seen dead.
 //!
-//! Pure: journals as text in, a [`Verdict`] out.
+//! Pure: journals as text in, [`Evidence`] out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Deserialize;
 
-/// The most overlaps told one by one.
+/// The most overlaps that are listed.
 const TOLD: usize = 20;
 
-/// One journal and when its process was seen to have ended, in microseconds.
+/// One journal, and when its process was known to have ended, in microseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal<'a> {
     /// Names the journal in messages.
@@ -28,22 +28,22 @@ pub(crate) struct Journal<'a> {
 
 /// What the journals say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
-    /// Reconciles begun.
+pub(crate) struct Evidence {
+    /// Reconciles that began.
     pub dispatches: u64,
-    /// Keys they were for, per controller.
+    /// Their keys, for each controller.
     pub keys: usize,
     /// Members that dispatched.
     pub members: usize,
     /// When the first reconcile ended, in microseconds.
     pub first_end_us: Option<u64>,
-    /// Pairs of dispatches of one key that ran at once.
+    /// Pairs of dispatches of one key that overlapped.
     pub overlaps: u64,
-    /// The first of those.
+    /// The first of them.
     pub examples: Vec<Overlap>,
 }
 
-/// Two dispatches of one key that ran at once.
+/// Two dispatches of one key that overlapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Overlap {
     controller: String,
@@ -52,23 +52,23 @@ pub(crate) struct Overlap {
     second: Interval,
 }
 
-/// A line that no journal holds.
+/// A journal that cannot be used as evidence.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JournalError {
-    /// It does not parse, and it is not a last line that its process died writing.
+    /// A line does not parse, and it is not the last one, which its process may have died writing.
     #[error("read line {line} of journal {journal}: {text:?}")]
     Malformed {
         /// The journal.
         journal: String,
         /// The line, from 1.
         line: usize,
-        /// What stands there.
+        /// Its text.
         text: String,
-        /// Why that is no line of a journal.
+        /// Why it does not parse.
         #[source]
         source: serde_json::Error,
     },
-    /// The replica could not keep up writing it down.
+    /// The replica could not write fast enough.
     #[error("read line {line} of journal {journal}: {count} lines were lost there")]
     Lost {
         /// The journal.
@@ -79,7 +79,7 @@ pub(crate) enum JournalError {
         count: u64,
     },
     /// An end without a start.
-    #[error("read line {line} of journal {journal}: {key} ended without having begun")]
+    #[error("read line {line} of journal {journal}: {key} ended but never began")]
     Unbegun {
         /// The journal.
         journal: String,
@@ -95,7 +95,7 @@ pub(crate) enum JournalError {
 enum Line {
     Start(Dispatch),
     End(Dispatch),
-    /// Lines that the writer had no room for.
+    /// Lines for which the writer had no room.
     Lost {
         count: u64,
     },
@@ -127,36 +127,36 @@ type Subject = (String, String);
 /// Checks the journals of all processes against each other.
 ///
 /// # Errors
-/// A line that no journal holds: nothing is concluded from evidence that cannot be read.
-pub(crate) fn check(journals: &[Journal<'_>]) -> Result<Verdict, JournalError> {
-    let mut verdict = Verdict::default();
+/// A journal that cannot be used as evidence.
+pub(crate) fn check(journals: &[Journal<'_>]) -> Result<Evidence, JournalError> {
+    let mut evidence = Evidence::default();
     let mut members = BTreeSet::new();
     let mut intervals: BTreeMap<Subject, Vec<Interval>> = BTreeMap::new();
     for journal in journals {
-        for (subject, interval) in dispatches(journal, &mut verdict.first_end_us)? {
-            verdict.dispatches += 1;
+        for (subject, interval) in dispatches(journal, &mut evidence.first_end_us)? {
+            evidence.dispatches += 1;
             members.insert(interval.member.clone());
             intervals.entry(subject).or_default().push(interval);
         }
     }
-    verdict.keys = intervals.len();
-    verdict.members = members.len();
+    evidence.keys = intervals.len();
+    evidence.members = members.len();
     for ((controller, key), mut of_key) in intervals {
         of_key.sort_by_key(|interval| (interval.start_us, interval.end_us));
         for (first, second) in overlapping(&of_key) {
-            verdict.overlaps += 1;
-            if verdict.examples.len() < TOLD {
+            evidence.overlaps += 1;
+            if evidence.examples.len() < TOLD {
                 let (controller, key) = (controller.clone(), key.clone());
                 let (first, second) = (first.clone(), second.clone());
-                verdict.examples.push(Overlap { controller, key, first, second });
+                evidence.examples.push(Overlap { controller, key, first, second });
             }
         }
     }
-    Ok(verdict)
+    Ok(evidence)
 }
 
-/// The dispatches of one journal. Lines come in the order they were written, so an end belongs to
-/// the last start of its subject.
+/// The dispatches of one journal. Lines are in the order of writing, so an end belongs to the last start
+/// of its subject.
 fn dispatches(
     journal: &Journal<'_>,
     first_end_us: &mut Option<u64>,
@@ -203,8 +203,8 @@ fn dispatches(
     Ok(ended)
 }
 
-/// Pairs that ran at once, of intervals sorted by their start: each with the one before it that
-/// ends last. Touching is not overlapping.
+/// Overlapping pairs of intervals that are sorted by their start: each with the earlier one that ends
+/// last. Intervals that touch do not overlap.
 fn overlapping(sorted: &[Interval]) -> Vec<(&Interval, &Interval)> {
     let mut pairs = Vec::new();
     let mut latest: Option<&Interval> = None;
@@ -263,7 +263,7 @@ mod tests {
         (member.to_owned(), text, ended_us)
     }
 
-    fn verdict(journals: &[(String, String, u64)]) -> Result<Verdict, JournalError> {
+    fn evidence(journals: &[(String, String, u64)]) -> Result<Evidence, JournalError> {
         let journals: Vec<_> = journals
             .iter()
             .map(|(name, text, ended_us)| Journal { name: name.clone(), text, ended_us: *ended_us })
@@ -289,7 +289,7 @@ mod tests {
                 if swap {
                     journals.reverse();
                 }
-                assert_eq!(verdict(&journals).unwrap().overlaps, expect, "{why}");
+                assert_eq!(evidence(&journals).unwrap().overlaps, expect, "{why}");
             }
         }
     }
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn one_member_must_not_run_a_key_twice_at_once_either() {
         let twice = journal("a", 99, "10 start x, 15 start x, 20 end x, 25 end x");
-        let found = verdict(&[twice]).unwrap();
+        let found = evidence(&[twice]).unwrap();
         assert_eq!((found.dispatches, found.overlaps), (2, 1));
         assert_eq!(
             found.examples[0].to_string(),
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn the_evidence_is_counted() {
-        let found = verdict(&[
+        let found = evidence(&[
             journal("a", 99, "10 start x, 12 end x, 30 start y"),
             journal("b", 99, "5 start z, 11 end z"),
             journal("c", 99, ""),
@@ -322,17 +322,17 @@ mod tests {
     fn a_torn_last_line_is_forgiven_and_no_other() {
         let (name, mut text, ended) = journal("a", 99, "10 start x, 12 end x");
         text.push_str("{\"t\":13,\"ev");
-        assert_eq!(verdict(&[(name.clone(), text.clone(), ended)]).unwrap().dispatches, 1);
+        assert_eq!(evidence(&[(name.clone(), text.clone(), ended)]).unwrap().dispatches, 1);
 
         text.push('\n');
-        let error = verdict(&[(name, text, ended)]).unwrap_err();
+        let error = evidence(&[(name, text, ended)]).unwrap_err();
         assert_eq!(error.to_string(), "read line 3 of journal a: \"{\\\"t\\\":13,\\\"ev\"");
 
         let hole = ("a".to_owned(), "{\"event\":\"lost\",\"count\":3}\n".to_owned(), 99);
-        let error = verdict(&[hole]).unwrap_err();
+        let error = evidence(&[hole]).unwrap_err();
         assert_eq!(error.to_string(), "read line 1 of journal a: 3 lines were lost there");
 
-        let error = verdict(&[journal("a", 99, "10 end x")]).unwrap_err();
-        assert_eq!(error.to_string(), "read line 1 of journal a: x ended without having begun");
+        let error = evidence(&[journal("a", 99, "10 end x")]).unwrap_err();
+        assert_eq!(error.to_string(), "read line 1 of journal a: x ended but never began");
     }
 }

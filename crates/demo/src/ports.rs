@@ -1,4 +1,4 @@
-//! Which ports the demo uses: consecutive ones from `--port`, or any free ones.
+//! The ports of the demo: consecutive ones from `--port`, or any free ones.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
@@ -18,7 +18,7 @@ pub(crate) struct Ports {
     pub replicas: Vec<SocketAddr>,
 }
 
-/// A port cannot be had.
+/// A port is not free.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "listen on {address} for {user}: is another demo running? stop what uses the port, or give --port another first port (0 takes any free ones)"
@@ -31,17 +31,17 @@ pub(crate) struct PortError {
 }
 
 impl Ports {
-    /// Finds the ports and sees that all are free. They are given back at once, for the servers and
-    /// the replicas to take.
+    /// Finds the ports and checks that all are free. They are released at once, for the servers and the
+    /// replicas to take.
     ///
     /// # Errors
-    /// The first port that is in use, and whose it was to be.
+    /// The first port that is in use, and its intended user.
     pub(crate) fn find(
         first: u16,
         clusters: &[ClusterName],
         replicas: u16,
     ) -> Result<Self, PortError> {
-        // All are held until the last is found, so that no free port is found twice.
+        // All are held until the last one is found, so that no free port is found twice.
         let mut held = Vec::new();
         let mut take = |offset: u16, user: &dyn Fn() -> String| {
             let port = if first == 0 { 0 } else { first.saturating_add(offset) };
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_is_named_with_whose_it_was_to_be() {
+    fn a_port_in_use_is_named_with_its_intended_user() {
         let user = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = user.local_addr().unwrap().port();
         let error = Ports::find(port, &clusters(), 1).unwrap_err();

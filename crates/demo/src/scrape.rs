@@ -1,7 +1,7 @@
-//! Reading a replica's `/metrics`, as Prometheus would.
+//! Reads a replica's `/metrics`, as Prometheus does.
 //!
-//! Owns the request and the few sums the demo shows. The format is read only as far as `name{labels}
-//! value` lines go.
+//! Owns the request and the few sums that the demo shows. Of the format it reads only lines of
+//! `name{labels} value`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -34,13 +34,13 @@ pub(crate) enum ScrapeError {
     /// The address is none that a URI can hold.
     #[error("form the address of the metrics of {0}")]
     Address(SocketAddr, #[source] http::uri::InvalidUri),
-    /// Nobody answers.
+    /// The replica does not answer.
     #[error("request the metrics of {0}")]
     Request(SocketAddr, #[source] hyper_util::client::legacy::Error),
     /// The answer broke off or is too long.
     #[error("read the metrics of {0}")]
     Body(SocketAddr, #[source] Box<dyn std::error::Error + Send + Sync>),
-    /// Nobody answers in time.
+    /// The replica does not answer in time.
     #[error("wait for the metrics of {0}")]
     Timeout(SocketAddr, #[source] tokio::time::error::Elapsed),
 }
@@ -58,7 +58,7 @@ impl Scraper {
     /// The figures of the replica whose metrics are served at `address`.
     ///
     /// # Errors
-    /// Nobody answers there in time.
+    /// The replica does not answer in time.
     pub(crate) async fn figures(&self, address: SocketAddr) -> Result<Figures, ScrapeError> {
         let text = tokio::time::timeout(TIMEOUT, self.text(address))
             .await

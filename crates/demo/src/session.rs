@@ -30,25 +30,25 @@ use crate::world::{Clients, HOME_NAMESPACE, World};
 
 mod report;
 
-/// What watches, scrapes and requests have to tell, on its way to the loop.
+/// Events of watches, scrapes and requests that wait for the loop.
 const EVENTS: usize = 4096;
 
-/// The most changes under way at once; beyond it a change is left out.
+/// The most changes in flight; beyond it a change is skipped.
 const CHANGES_AT_ONCE: usize = 64;
 
-/// How often the loop looks at its timeline and its children, and a terminal is redrawn.
+/// How often the loop checks its timeline and its children, and a terminal is redrawn.
 const HEARTBEAT: Duration = Duration::from_millis(250);
 
 /// How often replicas are scraped and the coordinator is read.
 const SCRAPE: Duration = Duration::from_secs(1);
 
-/// How often a line is printed where nothing can be redrawn.
+/// How often a line is printed where the output is not a terminal.
 const LINE: Duration = Duration::from_secs(2);
 
 /// How long past `--for` the last changes may take to converge.
 const SETTLE: Duration = Duration::from_secs(15);
 
-/// All that a demo is started with.
+/// What a demo is started with.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     /// The command line.
@@ -81,7 +81,7 @@ pub(super) struct Session {
     pub(super) applied: usize,
     pub(super) examples: Progress,
     pub(super) failed_requests: u64,
-    settled_told: bool,
+    settled_reported: bool,
     pub(super) kill: Option<Killed>,
     requests: JoinSet<()>,
     events: mpsc::Sender<Event>,
@@ -100,7 +100,7 @@ pub(super) struct Killed {
     pub(super) index: usize,
     pub(super) at: Moment,
     pub(super) restarted: bool,
-    whole_told: bool,
+    whole_reported: bool,
 }
 
 /// How the loop ended.
@@ -122,7 +122,7 @@ pub(crate) async fn run(
     let mut interrupts = Interrupts::new()?;
     let mut screen = Screen::stdout();
     if fleet.layout.cleared {
-        screen.say(&format!("Cleared what an earlier demo left in {}.", fleet.args.dir.display()));
+        screen.say(&format!("Removed what an earlier demo left in {}.", fleet.args.dir.display()));
     }
     screen.say(&report::welcome(&fleet));
     let world = World::start(&fleet.names, &fleet.ports).await?;
@@ -147,7 +147,7 @@ pub(crate) async fn run(
 
     let mut rng = Rng::with_seed(fleet.args.seed);
     let planned = generate::objects(fleet.args.objects, &fleet.names, &mut rng);
-    let (events, mut told) = mpsc::channel(EVENTS);
+    let (events, mut received) = mpsc::channel(EVENTS);
     let mut watches = watch(&clients, &fleet.names, &events);
     examples::watch(&clients, shown, &further, &events, &mut watches);
     watches.spawn(apply(clients.clone(), planned.clone(), events.clone()));
@@ -161,7 +161,7 @@ pub(crate) async fn run(
         applied: 0,
         examples: Progress::of(&further),
         failed_requests: 0,
-        settled_told: false,
+        settled_reported: false,
         kill: None,
         requests: JoinSet::new(),
         clock,
@@ -172,12 +172,12 @@ pub(crate) async fn run(
         events,
         screen,
     };
-    let ending = session.turn(&mut told, &mut interrupts, fleet.args.changes).await;
-    session.tracker.judge_all(session.clock.now(), session.clock.wall());
+    let ending = session.work(&mut received, &mut interrupts, fleet.args.changes).await;
+    session.tracker.check_all(session.clock.now(), session.clock.wall());
     let mut summary = session.summary(&fleet, ending);
     session.screen.say("Stopping the replicas: each hands over its shards and exits.");
     summary.stubborn = session.children.stop().await;
-    // Nothing listens to these any more; ending them lets the servers go.
+    // The servers can stop only when these have ended.
     watches.shutdown().await;
     session.requests.shutdown().await;
     session.prove(&mut summary);
@@ -187,10 +187,10 @@ pub(crate) async fn run(
 }
 
 impl Session {
-    /// Goes on until the time is up, somebody interrupts, or something fails.
-    async fn turn(
+    /// Runs until the time is up, an interrupt, or a failure.
+    async fn work(
         &mut self,
-        told: &mut mpsc::Receiver<Event>,
+        received: &mut mpsc::Receiver<Event>,
         interrupts: &mut Interrupts,
         changes_per_second: u32,
     ) -> Ending {
@@ -200,8 +200,8 @@ impl Session {
         let mut change = ticks(Duration::from_secs(1) / changes_per_second.max(1));
         loop {
             let next = tokio::select! {
-                event = told.recv() => match event {
-                    Some(event) => self.hear(event),
+                event = received.recv() => match event {
+                    Some(event) => self.handle(event),
                     None => Ok(()),
                 },
                 _ = heartbeat.tick() => {
@@ -212,7 +212,7 @@ impl Session {
                 }
                 _ = scrape.tick() => {
                     self.scrape();
-                    self.tracker.judge_all(self.clock.now(), self.clock.wall());
+                    self.tracker.check_all(self.clock.now(), self.clock.wall());
                     Ok(())
                 }
                 _ = show.tick() => {
@@ -232,7 +232,7 @@ impl Session {
         }
     }
 
-    fn hear(&mut self, event: Event) -> Result<(), String> {
+    fn handle(&mut self, event: Event) -> Result<(), String> {
         let now = self.clock.now();
         match event {
             Event::Seen(seen) => self.tracker.apply(seen, now, self.clock.wall()),
@@ -258,7 +258,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the time is up and every object has converged, or waiting for that has no end.
+    /// Whether the time is up and every object has converged, or took too long.
     fn is_over(&self) -> bool {
         let Some(end) = self.timeline.end else { return false };
         let elapsed = self.elapsed();
@@ -270,7 +270,7 @@ impl Session {
 
     async fn follow_timeline(&mut self) -> Result<(), String> {
         self.children.check().map_err(|error| model::error::chain(&error))?;
-        self.tell_settled();
+        self.report_settled();
         let elapsed = self.elapsed();
         let due = |at: Option<Duration>| at.is_some_and(|at| elapsed >= at);
         match &mut self.kill {
@@ -284,15 +284,15 @@ impl Session {
             }
             _ => {}
         }
-        self.tell_whole_again();
+        self.report_whole_again();
         Ok(())
     }
 
-    fn tell_settled(&mut self) {
+    fn report_settled(&mut self) {
         if let Some(at) = self.tracker.settled_at()
-            && !self.settled_told
+            && !self.settled_reported
         {
-            self.settled_told = true;
+            self.settled_reported = true;
             let (total, took) = (self.tracker.total(), at.since(self.started).as_secs_f64());
             self.news(&format!(
                 "each of {total} objects has converged, the last one {took:.1} s after the start."
@@ -300,10 +300,10 @@ impl Session {
         }
     }
 
-    fn tell_whole_again(&mut self) {
+    fn report_whole_again(&mut self) {
         let whole = self.holdings.whole_again();
         let (Some(killed), Some(at)) = (&mut self.kill, whole) else { return };
-        if std::mem::replace(&mut killed.whole_told, true) {
+        if std::mem::replace(&mut killed.whole_reported, true) {
             return;
         }
         let took = at.since(killed.at).as_secs_f64();
@@ -311,7 +311,7 @@ impl Session {
         self.news(&format!("the others have taken its shards over, after {took:.1} s."));
     }
 
-    /// Kills the replica that has worked most, of those that hold shards.
+    /// Kills the replica that has worked most, among those with shards.
     async fn kill_one(&mut self) -> Result<(), String> {
         let weight = |index: &usize| {
             let holds = self.holdings.count(self.children.replicas()[*index].name()) > 0;
@@ -326,14 +326,14 @@ impl Session {
         let at = killed.map_err(|error| model::error::chain(&error))?;
         let clusters = self.holdings.killed(&name, at);
         self.tracker.disturbed(clusters, at);
-        self.kill = Some(Killed { index, at, restarted: false, whole_told: false });
+        self.kill = Some(Killed { index, at, restarted: false, whole_reported: false });
         let coordinates = is_of(self.coordinator.as_ref(), &name);
         let role = if coordinates { ", the coordinator," } else { "" };
         self.news(&format!("{name}{role} was killed (SIGKILL); it held {held}."));
         Ok(())
     }
 
-    /// Changes begin when every object was applied and end before the demo does.
+    /// Changes begin when every object is applied and end before the demo does.
     fn may_change(&self) -> bool {
         self.applied == self.tracker.total()
             && self.timeline.quiet.is_none_or(|quiet| self.elapsed() < quiet)

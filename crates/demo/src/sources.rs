@@ -1,4 +1,4 @@
-//! Where the demo's loop hears from: watches of every cluster, and the applying of objects. Shell.
+//! The sources of the loop's events: watches of every cluster, and the application of objects. Shell.
 
 use futures::StreamExt;
 use kube::Api;
@@ -13,13 +13,13 @@ use crate::scrape::Figures;
 use crate::track::Seen;
 use crate::world::{Clients, HOME_NAMESPACE};
 
-/// What the loop is told.
+/// An event for the loop.
 pub(crate) enum Event {
     /// A watch of a workload cluster delivered this.
     Seen(Seen),
     /// A ShardMap is new or has changed.
     Map(Box<ShardMap>),
-    /// A controller's example shows that it works, so.
+    /// A controller's example shows that it works.
     Example(&'static str, String),
     /// One more object was applied.
     Applied,
@@ -33,7 +33,7 @@ pub(crate) enum Event {
     Figures(usize, Option<Figures>),
 }
 
-/// Applies the objects and tells how that goes.
+/// Applies the objects and reports each result.
 pub(crate) async fn apply(clients: Clients, planned: Vec<Planned>, events: mpsc::Sender<Event>) {
     let mut applied = std::pin::pin!(clients.apply_all(planned));
     while let Some(result) = applied.next().await {
@@ -41,7 +41,7 @@ pub(crate) async fn apply(clients: Clients, planned: Vec<Planned>, events: mpsc:
             Ok(()) => Event::Applied,
             Err(error) => Event::ApplyFailed(model::error::chain(&error)),
         };
-        // A loop that has ended does not want to know.
+        // The loop may have ended.
         let _ = events.send(event).await;
     }
 }

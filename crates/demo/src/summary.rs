@@ -1,10 +1,10 @@
-//! How the demo ended: the figures, what was proved, and whether that counts as success. Pure.
+//! How the demo ended: the figures, the proof, and whether it was a success. Pure.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::examples::Progress;
-use crate::overlap::Verdict;
+use crate::overlap::Evidence;
 use crate::track::Latency;
 use crate::view::time;
 
@@ -32,43 +32,43 @@ pub(crate) struct Summary {
     pub lagging: Vec<String>,
     /// When the last object converged for the first time.
     pub settled: Option<Duration>,
-    /// What the examples of further controllers came to.
+    /// The results of the examples of further controllers.
     pub examples: Progress,
     /// Changes made.
     pub changes: u64,
-    /// Requests of the demo's own that failed.
+    /// Requests of the demo itself that failed.
     pub failed_requests: u64,
     /// From change to converged, of every change.
     pub latency: Option<Latency>,
     /// The same without the changes that a takeover delayed.
     pub undisturbed: Option<Latency>,
-    /// Whether the demo was to end by itself, so that every object must have converged.
+    /// Whether the demo ended by itself, so that every object must have converged.
     pub complete: bool,
     /// The replica that was killed, if one was.
     pub kill: Option<Kill>,
     /// What the journals say; `Err` if they cannot be read.
-    pub journals: Option<Result<Verdict, String>>,
+    pub journals: Option<Result<Evidence, String>>,
     /// From the start to the end of the first reconcile.
     pub first_reconcile: Option<Duration>,
-    /// Replicas that did not end when asked to and were killed.
+    /// Replicas that did not end when asked and were killed.
     pub stubborn: Vec<String>,
     /// Why the demo ended before its time.
     pub failure: Option<String>,
 }
 
-/// A killed replica and what became of its shards.
+/// A killed replica and its shards.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kill {
     /// Its name.
     pub replica: String,
-    /// Each of its shards: how long it was without an owner and who took it, if anybody.
+    /// Each of its shards: the time without an owner and the next owner, if any.
     pub gaps: Vec<(String, Option<(Duration, String)>)>,
     /// Whether it was started again.
     pub restarted: bool,
 }
 
 impl Summary {
-    /// Everything that makes the demo a failure; nothing if it is a success.
+    /// The reasons why the demo failed; none if it is a success.
     pub(crate) fn failures(&self) -> Vec<String> {
         let mut failures: Vec<String> = self.failure.iter().cloned().collect();
         if self.complete && self.converged < self.objects {
@@ -78,11 +78,11 @@ impl Summary {
         if self.complete && !self.examples.is_complete() {
             let idle = self.examples.iter().filter(|(_, shown)| shown.is_none());
             let idle: Vec<_> = idle.map(|(controller, _)| controller).collect();
-            failures.push(format!("nothing came of the examples of {}", idle.join(", ")));
+            failures.push(format!("the examples of {} showed no result", idle.join(", ")));
         }
         match &self.journals {
-            Some(Ok(verdict)) if verdict.overlaps > 0 => {
-                failures.push(format!("{} dispatches of a key overlapped", verdict.overlaps));
+            Some(Ok(evidence)) if evidence.overlaps > 0 => {
+                failures.push(format!("{} dispatches of a key overlapped", evidence.overlaps));
             }
             Some(Err(error)) => failures.push(format!("the journals prove nothing: {error}")),
             _ => {}
@@ -90,7 +90,7 @@ impl Summary {
         let orphans = self.kill.iter().flat_map(|kill| &kill.gaps).filter(|gap| gap.1.is_none());
         match orphans.count() {
             0 => {}
-            count => failures.push(format!("{count} shards were never owned again")),
+            count => failures.push(format!("{count} shards never got an owner again")),
         }
         failures
     }
@@ -115,7 +115,7 @@ impl fmt::Display for Summary {
             writeln!(f, "    not: {lagging}")?;
         }
         for (controller, shown) in self.examples.iter() {
-            writeln!(f, "  {controller:<16} {}", shown.unwrap_or("nothing came of it"))?;
+            writeln!(f, "  {controller:<16} {}", shown.unwrap_or("no result"))?;
         }
         self.first_reconcile(f)?;
         let failed = match self.failed_requests {
@@ -171,19 +171,19 @@ impl Summary {
                         seconds(*gap)
                     )?;
                 }
-                None => writeln!(f, "    {shard} without an owner ever since")?,
+                None => writeln!(f, "    {shard} without an owner since then")?,
             }
         }
         Ok(())
     }
 
     fn evidence(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = match &self.journals {
+        let evidence = match &self.journals {
             None => return Ok(()),
             Some(Err(error)) => return writeln!(f, "  journals         {error}"),
-            Some(Ok(verdict)) => verdict,
+            Some(Ok(evidence)) => evidence,
         };
-        let Verdict { dispatches, keys, members, overlaps, .. } = verdict;
+        let Evidence { dispatches, keys, members, overlaps, .. } = evidence;
         let found = match overlaps {
             0 => "no key was dispatched by two members at once".to_owned(),
             count => format!("{count} OVERLAPS"),
@@ -192,7 +192,7 @@ impl Summary {
             f,
             "  journals         {found}: {dispatches} dispatches of {keys} keys by {members} members"
         )?;
-        verdict.examples.iter().try_for_each(|overlap| writeln!(f, "    {overlap}"))
+        evidence.examples.iter().try_for_each(|overlap| writeln!(f, "    {overlap}"))
     }
 }
 
@@ -237,11 +237,11 @@ mod tests {
                 )],
                 restarted: true,
             }),
-            journals: Some(Ok(Verdict {
+            journals: Some(Ok(Evidence {
                 dispatches: 4000,
                 keys: 1000,
                 members: 4,
-                ..Verdict::default()
+                ..Evidence::default()
             })),
             first_reconcile: Some(Duration::from_millis(2_240)),
             ..Summary::default()
@@ -268,7 +268,7 @@ Summary
 
     #[test]
     fn what_makes_a_failure() {
-        let verdict = |overlaps| Verdict { overlaps, ..Verdict::default() };
+        let evidence = |overlaps| Evidence { overlaps, ..Evidence::default() };
         type Spoil = fn(&mut Summary);
         let cases: [(Spoil, &str); 6] = [
             (|s| s.converged = 998, "2 of 1000 objects did not converge"),
@@ -287,7 +287,7 @@ Summary
                         kill.gaps[0].1 = None;
                     }
                 },
-                "1 shards were never owned again",
+                "1 shards never got an owner again",
             ),
             (|s| s.first_reconcile = Some(Duration::from_secs(9)), ""),
         ];
@@ -296,7 +296,7 @@ Summary
             spoil(&mut summary);
             assert_eq!(summary.failures().join("; "), expect);
         }
-        let overlapped = Summary { journals: Some(Ok(verdict(3))), ..good() };
+        let overlapped = Summary { journals: Some(Ok(evidence(3))), ..good() };
         assert_eq!(overlapped.failures(), ["3 dispatches of a key overlapped"]);
         assert!(overlapped.to_string().ends_with("FAILED: 3 dispatches of a key overlapped"));
     }

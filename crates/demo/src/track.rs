@@ -1,12 +1,11 @@
-//! What the clusters show, held against what was asked for: which objects have converged, and how
-//! long each change took to get there. Measured from outside: by watching the clusters only.
+//! Compares what the clusters show with what was asked for: which objects have converged, and how long
+//! each change took. Measured from outside, by watches of the clusters only.
 //!
-//! Pure: fed with what watches deliver and with the changes made; `now` is an argument. One task
-//! owns it.
+//! Pure: it gets what watches deliver and the changes made; `now` is an argument. One task owns it.
 //!
-//! A TDSet has converged when its own status says so for the newest spec *and* its Deployment has
-//! the image asked for and the replicas of this hour. A ConfigMonitor has, when its status says so
-//! *and* its Deployment was rolled out since the ConfigMap changed.
+//! A TDSet has converged when its status says so for the newest spec *and* its Deployment has the
+//! desired image and the replicas of this hour. A ConfigMonitor has converged when its status says so
+//! *and* its Deployment was rolled out after the ConfigMap changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,9 +26,9 @@ pub(crate) enum Seen {
     Object(Target, ObjectState),
     /// A Deployment.
     Deployment(ObjectKey, DeploymentState),
-    /// A TDSet or ConfigMonitor is no more.
+    /// A TDSet or ConfigMonitor was deleted.
     ObjectGone(Target),
-    /// A Deployment is no more.
+    /// A Deployment was deleted.
     DeploymentGone(ObjectKey),
 }
 
@@ -45,23 +44,23 @@ pub(crate) struct ObjectState {
 /// A Deployment as its cluster shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeploymentState {
-    /// Rises with each change of its spec.
+    /// The generation of its spec.
     pub generation: i64,
-    /// Replicas asked for.
+    /// Desired replicas.
     pub replicas: i64,
-    /// Replicas that serve, of the present spec.
+    /// Ready replicas of the present spec.
     pub ready: i64,
     /// The image of its first container.
     pub image: String,
 }
 
-/// Everything known of the demo's objects.
+/// The state of all objects of the demo.
 #[derive(Debug)]
 pub(crate) struct Tracker {
     objects: BTreeMap<Target, Tracked>,
     deployments: BTreeMap<ObjectKey, DeploymentState>,
     converged: BTreeSet<Target>,
-    /// Objects that have never converged so far.
+    /// Objects that have not converged yet.
     fresh: BTreeSet<Target>,
     changes: u64,
     settled_at: Option<Moment>,
@@ -83,7 +82,7 @@ struct Tracked {
     beyond_generation: i64,
 }
 
-/// Clusters whose shards are without an owner for a while: their latencies are kept apart.
+/// Clusters whose shards have no owner for a while: their latencies are counted apart.
 #[derive(Clone, Debug, Default)]
 struct Disturbance {
     clusters: BTreeSet<ClusterName>,
@@ -147,27 +146,27 @@ impl Tracker {
             Seen::Object(target, state) => {
                 if let Some(tracked) = self.objects.get_mut(&target) {
                     tracked.seen = Some(state);
-                    self.judge(&target, now, wall);
+                    self.check(&target, now, wall);
                 }
             }
             Seen::ObjectGone(target) => {
                 if let Some(tracked) = self.objects.get_mut(&target) {
                     tracked.seen = None;
-                    self.judge(&target, now, wall);
+                    self.check(&target, now, wall);
                 }
             }
             Seen::Deployment(key, state) => {
                 self.deployments.insert(key.clone(), state);
-                self.judge_users(&key, now, wall);
+                self.check_users(&key, now, wall);
             }
             Seen::DeploymentGone(key) => {
                 self.deployments.remove(&key);
-                self.judge_users(&key, now, wall);
+                self.check_users(&key, now, wall);
             }
         }
     }
 
-    /// An object to change next: a random one that has converged.
+    /// The next object to change: a random one that has converged.
     pub(crate) fn pick(&self, rng: &mut fastrand::Rng) -> Option<(Target, Want, u64)> {
         let nth = rng.usize(0..self.converged.len().max(1));
         let target = self.converged.iter().nth(nth)?;
@@ -175,7 +174,7 @@ impl Tracker {
         Some((target.clone(), tracked.want.clone(), tracked.changes + 1))
     }
 
-    /// Notes that a change is about to be sent.
+    /// Notes a change that is about to be sent.
     pub(crate) fn sent(&mut self, change: &Change, now: Moment) {
         let Some(tracked) = self.objects.get_mut(&change.target) else { return };
         let deployment = self.deployments.get(&tracked.deployment);
@@ -187,14 +186,14 @@ impl Tracker {
         self.changes += 1;
     }
 
-    /// Judges every object anew: at the turn of an hour replicas change without any event.
-    pub(crate) fn judge_all(&mut self, now: Moment, wall: Timestamp) {
+    /// Checks every object again: at the turn of an hour the desired replicas change without an event.
+    pub(crate) fn check_all(&mut self, now: Moment, wall: Timestamp) {
         let targets: Vec<_> = self.objects.keys().cloned().collect();
-        targets.iter().for_each(|target| self.judge(target, now, wall));
+        targets.iter().for_each(|target| self.check(target, now, wall));
     }
 
-    /// From `from` on, the shards of these clusters are without an owner: what converges late there
-    /// is the takeover's doing.
+    /// Notes that the shards of these clusters have no owner since `from`: objects that converge late
+    /// there were delayed by the takeover.
     pub(crate) fn disturbed(&mut self, clusters: BTreeSet<ClusterName>, from: Moment) {
         self.disturbance = Disturbance { clusters, from: Some(from), until: None };
     }
@@ -224,7 +223,7 @@ impl Tracker {
         self.settled_at
     }
 
-    /// From change to converged: of every change, and of those no takeover delayed.
+    /// From change to convergence: of every change, and of those that no takeover delayed.
     pub(crate) fn latency(&self) -> (Option<Latency>, Option<Latency>) {
         (Latency::of(&self.all), Latency::of(&self.undisturbed))
     }
@@ -235,14 +234,14 @@ impl Tracker {
         lagging
             .take(limit)
             .map(|(target, tracked)| {
-                let why = self.missing(tracked, wall).unwrap_or("not judged yet");
+                let why = self.missing(tracked, wall).unwrap_or("not checked yet");
                 format!("{} {}: {why}", target.kind.name(), target.key)
             })
             .collect()
     }
 
-    /// Judges the objects whose outcome a Deployment shows: the TDSet of its name, and monitors.
-    fn judge_users(&mut self, deployment: &ObjectKey, now: Moment, wall: Timestamp) {
+    /// Checks the objects whose result a Deployment shows: the TDSet of its name, and monitors.
+    fn check_users(&mut self, deployment: &ObjectKey, now: Moment, wall: Timestamp) {
         let users: Vec<Target> = match self
             .objects
             .get_key_value(&Target { kind: Kind::TdSet, key: deployment.clone() })
@@ -256,10 +255,10 @@ impl Tracker {
                 .map(|(target, _)| target.clone())
                 .collect(),
         };
-        users.iter().for_each(|target| self.judge(target, now, wall));
+        users.iter().for_each(|target| self.check(target, now, wall));
     }
 
-    fn judge(&mut self, target: &Target, now: Moment, wall: Timestamp) {
+    fn check(&mut self, target: &Target, now: Moment, wall: Timestamp) {
         let Some(tracked) = self.objects.get(target) else { return };
         if self.missing(tracked, wall).is_some() {
             self.converged.remove(target);
@@ -283,7 +282,7 @@ impl Tracker {
         }
     }
 
-    /// What is missing for an object to have converged.
+    /// Why an object has not converged yet.
     fn missing(&self, tracked: &Tracked, wall: Timestamp) -> Option<&'static str> {
         let Some(seen) = &tracked.seen else { return Some("not seen in its cluster") };
         if !seen.ready {
@@ -401,7 +400,7 @@ mod tests {
         assert_eq!(tracker.settled_at(), None);
 
         let nine: Timestamp = "1970-01-01T09:00:00Z".parse().unwrap();
-        tracker.judge_all(at(2), nine);
+        tracker.check_all(at(2), nine);
         assert_eq!(tracker.converged(), 0, "at nine it should run 5");
     }
 

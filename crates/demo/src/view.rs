@@ -1,4 +1,4 @@
-//! What the demo shows while it runs: a table that redraws on a terminal, else one line.
+//! What the demo shows while it runs: a table that is redrawn on a terminal, else lines.
 //!
 //! Pure up to [`Screen`]: a [`Snapshot`] in, text out.
 
@@ -20,19 +20,19 @@ pub(crate) struct Snapshot {
     pub end: Option<Duration>,
     /// The replicas, in order.
     pub replicas: Vec<ReplicaView>,
-    /// Shards in all, and those nobody owns.
+    /// Shards in all.
     pub shards: usize,
-    /// Of those, the ones that nobody owns.
+    /// Those without an owner.
     pub unowned: usize,
     /// Objects that exist or will.
     pub objects: usize,
-    /// Of those, the ones that have been applied so far.
+    /// Those that have been applied so far.
     pub applied: usize,
-    /// Of those, the ones that have converged.
+    /// Those that have converged.
     pub converged: usize,
     /// Changes made so far.
     pub changes: u64,
-    /// From change to converged.
+    /// From change to convergence.
     pub latency: Option<Latency>,
 }
 
@@ -41,13 +41,13 @@ pub(crate) struct Snapshot {
 pub(crate) struct ReplicaView {
     /// Its name.
     pub name: String,
-    /// How its process does.
+    /// The state of its process.
     pub state: String,
     /// Whether it has no process.
     pub dead: bool,
     /// Whether it coordinates.
     pub coordinator: bool,
-    /// The shards it holds; those it left, if it is dead.
+    /// The shards that it has, or left behind if it is dead.
     pub shards: Vec<String>,
     /// Reconciles per second; `None` when it does not answer.
     pub rate: Option<f64>,
@@ -136,7 +136,7 @@ fn progress(snapshot: &Snapshot) -> String {
 }
 
 fn rate(snapshot: &Snapshot) -> f64 {
-    // An empty sum of floats is -0, which nobody wants to read.
+    // An empty sum of floats is -0.
     snapshot.replicas.iter().filter_map(|replica| replica.rate).fold(0.0, |sum, rate| sum + rate)
 }
 
@@ -155,7 +155,7 @@ fn percentiles(latency: Latency) -> String {
     format!("p50 {}, p99 {}", time(latency.p50_us), time(latency.p99_us))
 }
 
-/// Microseconds as people say them: `850 us`, `38 ms`, `1.24 s`.
+/// Microseconds for people: `850 us`, `38 ms`, `1.24 s`.
 pub(crate) fn time(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} us"),
@@ -170,7 +170,7 @@ pub(crate) fn clock_time(elapsed: Duration) -> String {
     format!("{}:{:02}", seconds / 60, seconds % 60)
 }
 
-/// Where the demo shows itself: a terminal whose last lines are redrawn, or plain output.
+/// The output: a terminal whose last lines are redrawn, or a plain stream.
 #[derive(Debug)]
 pub(crate) struct Screen {
     term: Term,
@@ -188,7 +188,7 @@ impl Screen {
         self.term.is_term()
     }
 
-    /// Shows the demo at one moment: the table in place of the one before, or one more line.
+    /// Shows a snapshot: the table in place of the one before, or one more line.
     pub(crate) fn show(&mut self, snapshot: &Snapshot) {
         if !self.is_live() {
             return self.write(&line(snapshot));
@@ -204,7 +204,7 @@ impl Screen {
         self.write(&lines.join("\n"));
     }
 
-    /// Prints lines that stay; the table goes on below them.
+    /// Prints lines that stay above the table.
     pub(crate) fn say(&mut self, text: &str) {
         self.erase();
         self.write(text);
@@ -212,7 +212,7 @@ impl Screen {
 
     fn erase(&mut self) {
         if self.drawn > 0 {
-            // A terminal that went away is no reason to end.
+            // A terminal that is gone is not a reason to end.
             let _ = self.term.clear_last_lines(std::mem::take(&mut self.drawn));
         }
     }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_tells_who_holds_what() {
+    fn the_table_shows_who_holds_what() {
         let expect = "
 Leasehold demo   1:15 of 1:30
 
@@ -287,7 +287,7 @@ Leasehold demo   1:15 of 1:30
     }
 
     #[test]
-    fn a_line_tells_the_same_for_pipes() {
+    fn a_line_says_the_same_for_pipes() {
         assert_eq!(
             line(&snapshot()),
             " 1:15  converged 750/1000, shards owned 2/3 (replica-0* 1, replica-1 0, replica-2 1), 25 reconciles/s, 4 queued, 42 changes: p50 38 ms, p99 1.24 s"
@@ -306,7 +306,7 @@ Leasehold demo   1:15 of 1:30
     }
 
     #[test]
-    fn times_as_people_say_them() {
+    fn times_for_people() {
         for (us, expect) in [(850, "850 us"), (38_999, "38 ms"), (1_000_000, "1.00 s")] {
             assert_eq!(time(us), expect);
         }

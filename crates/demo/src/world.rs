@@ -1,5 +1,5 @@
-//! The clusters of the demo: embedded API servers, their kubeconfigs, and what is installed in them
-//! before the first replica starts. Shell.
+//! The clusters of the demo: embedded API servers, their kubeconfigs, and what is installed before the
+//! first replica starts. Shell.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,11 +28,11 @@ pub(crate) const HOME: &str = "home";
 /// The first workload clusters; further ones are numbered.
 const NAMES: [&str; 8] = ["east", "west", "north", "south", "central", "coast", "island", "valley"];
 
-/// How much of the past a server keeps for watches, per kind. A watch of the demo that is further
-/// behind lists anew; a whole fleet in one process should still fit beside other work.
+/// How many past events a server keeps for watches, for each kind. A watch that is further behind lists
+/// again. All servers share one process, so the limit is low.
 const WINDOW: WindowLimits = WindowLimits { events: 2_000, bytes: 8 << 20 };
 
-/// How often a request of the demo's own is tried.
+/// How often a request of the demo itself is tried.
 const ATTEMPTS: u32 = 4;
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -66,7 +66,7 @@ pub(crate) enum WorldError {
     /// A request is refused.
     #[error("{what} in cluster {cluster}")]
     Request {
-        /// What was asked for.
+        /// The request.
         what: String,
         /// The cluster.
         cluster: String,
@@ -161,7 +161,7 @@ impl World {
         Ok(Clients { home, workload })
     }
 
-    /// Stops every server and gives the ports back.
+    /// Stops every server and releases the ports.
     pub(crate) async fn stop(self) {
         let servers = self.workload.into_iter().chain([self.home]);
         futures::future::join_all(servers.map(apiserver::Server::shutdown)).await;
@@ -169,7 +169,7 @@ impl World {
 }
 
 impl Clients {
-    /// Installs the CRDs and makes the namespaces, everywhere at once.
+    /// Installs the CRDs and creates the namespaces, in all clusters at once.
     ///
     /// # Errors
     /// A cluster refuses, or does not serve a CRD in time.
@@ -202,7 +202,7 @@ impl Clients {
             .buffer_unordered(APPLY_AT_ONCE)
     }
 
-    /// Makes one object in a workload cluster; one that is there already counts as made.
+    /// Creates one object in a workload cluster; one that exists counts as created.
     ///
     /// # Errors
     /// The cluster refuses it.
@@ -225,7 +225,7 @@ impl Clients {
     /// Makes a change.
     ///
     /// # Errors
-    /// It is refused, or not answered for several attempts.
+    /// It is refused, or several attempts are not answered.
     pub(crate) async fn change(&self, change: &Change) -> Result<(), WorldError> {
         let key = &change.target.key;
         let Some(client) = self.workload.get(&key.cluster) else { return Ok(()) };
@@ -310,7 +310,7 @@ fn namespaced(client: &Client, namespace: Option<&str>, kind: &ApiResource) -> A
     }
 }
 
-/// Tries a request again when nobody answered it; a refusal is final.
+/// Repeats a request that was not answered; a refusal is final.
 async fn attempt<T, F>(request: impl Fn() -> F) -> Result<T, kube::Error>
 where
     F: Future<Output = Result<T, kube::Error>>,

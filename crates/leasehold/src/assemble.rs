@@ -29,12 +29,12 @@ use crate::error::Error;
 use crate::journal::Journal;
 use crate::liveness::Liveness;
 
-/// How long the home cluster may take to say who the owner is, before it is asked again.
+/// How long the home cluster may take to answer for the owner.
 const OWNER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait before it is asked again.
+/// The pause before it is asked again.
 const OWNER_RETRY: Duration = Duration::from_secs(2);
 
-/// A manager, put together and running but for its engine.
+/// An assembled manager. All of it runs but the engine.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) clusters: Clusters,
@@ -45,7 +45,7 @@ pub(crate) struct Parts {
     pub(crate) liveness: Liveness,
 }
 
-/// Puts a manager together. What it starts ends with `stop`.
+/// Assembles a manager. What it starts ends with `stop`.
 pub(crate) async fn assemble(
     config: &Config,
     specs: Vec<ControllerSpec>,
@@ -67,11 +67,11 @@ pub(crate) async fn assemble(
     .map_err(|source| Error::Metrics("clusters", source))?;
     let groups = groups(&specs);
     let owner = owner(&home, config).await?;
-    // Complete before sharding sees it: a coordinator must not take clusters for gone that have
-    // merely not been read yet.
+    // Complete before sharding sees it: a coordinator must not mistake clusters that have not been
+    // read yet for removed ones.
     clusters.ready().await;
     announce(&clusters.watch().borrow(), &groups);
-    // What the engine counts, sharding reads: made before both.
+    // The engine counts in it and sharding reads it.
     let meter = Meter::new(Arc::clone(&clock));
     let sharding = {
         let _here = liveness.enter();
@@ -101,7 +101,7 @@ pub(crate) async fn assemble(
     Ok(Parts { clusters, sharding, engine, status, liveness })
 }
 
-/// The controllers that the configuration wants, with its settings.
+/// The controllers that the configuration selects, with its settings.
 fn chosen(specs: Vec<ControllerSpec>, config: &Config) -> Result<Vec<ControllerSpec>, Error> {
     let mut by_name = BTreeMap::new();
     for spec in specs {
@@ -147,7 +147,7 @@ fn observer(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<dyn DispatchO
     })
 }
 
-/// The home cluster's client, whose connections are driven by the runtime of liveness.
+/// The home cluster's client. Its connections run on the runtime of liveness.
 async fn home(
     config: &Config,
     liveness: &Liveness,
@@ -164,7 +164,7 @@ async fn home(
             }
         }
     });
-    let made = making.await.map_err(|_| Error::Ended("the making of the home client"))?;
+    let made = making.await.map_err(|_| Error::Ended("the creation of the home client"))?;
     made.map_err(|source| Error::Home { source })
 }
 
@@ -225,12 +225,12 @@ async fn owner(home: &Client, config: &Config) -> Result<Option<OwnerReference>,
             Ok(Err(error)) => model::error::chain(&error),
             Err(_) => format!("no answer within {}s", OWNER_TIMEOUT.as_secs()),
         };
-        warn!("the home cluster does not answer, the start waits for it: {reason}");
+        warn!("the start waits for the home cluster, which does not answer: {reason}");
         tokio::time::sleep(OWNER_RETRY).await;
     }
 }
 
-/// One line for the clusters and one for each controller group.
+/// Logs one line for the clusters and one for each controller group.
 fn announce(set: &ClusterSet, groups: &BTreeMap<ControllerName, GroupName>) {
     let down = set.clusters.values().filter(|s| matches!(s, ClusterState::Down(_))).count();
     info!(engaged = set.clusters.len() - down, down, "clusters read");

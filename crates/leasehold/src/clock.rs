@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use self::alarms::Sleeper;
 
-/// How often the clock is looked at where the kernel has no timer for us.
+/// How often the clock is read where the kernel has no timer for us.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// `CLOCK_BOOTTIME` and the wall clock.
@@ -30,11 +30,11 @@ impl Clock for SystemClock {
         Timestamp::now()
     }
 
-    /// By a timer that the kernel counts on `CLOCK_BOOTTIME`.
+    /// Uses a timer that the kernel counts on `CLOCK_BOOTTIME`.
     fn sleep_until(&self, moment: Moment) -> Sleep {
         match Sleeper::until(moment) {
             Ok(sleeper) => Box::pin(sleeper),
-            // No descriptor was free, say: then a suspend is noticed this much late.
+            // Perhaps no descriptor was free. Then a suspend is noticed this much later.
             Err(_) => Box::pin(async move {
                 while boottime() < moment {
                     tokio::time::sleep(boottime().until(moment).min(LOOK_INTERVAL)).await;
@@ -53,7 +53,7 @@ fn boottime() -> Moment {
     Moment::from_origin(Duration::new(seconds, nanos))
 }
 
-/// A seed that differs from process to process and from start to start.
+/// A seed that differs between processes and starts.
 pub fn seed() -> u64 {
     fastrand::u64(..)
 }

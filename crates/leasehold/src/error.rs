@@ -7,14 +7,14 @@ use clusters::Unusable;
 /// A manager that cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No client for the home cluster can be made.
+    /// No client for the home cluster can be created.
     #[error("reach the home cluster: {}", source.fix())]
     Home {
         /// Why not.
         #[source]
         source: Arc<Unusable>,
     },
-    /// The object that is to own ours in the home cluster cannot be named.
+    /// The configured owner of our objects in the home cluster cannot be read.
     #[error(
         "find the owner {kind} {name} in namespace {namespace} of the home cluster: correct owner in the configuration, or create it"
     )]
@@ -46,7 +46,7 @@ pub enum Error {
     /// The journal cannot be written.
     #[error(transparent)]
     Journal(#[from] crate::journal::JournalError),
-    /// The threads that keep the member alive cannot be started.
+    /// The threads that renew the member's Lease cannot be started.
     #[error("start the runtime of liveness")]
     Runtime(#[source] std::io::Error),
     /// A series is registered twice.
@@ -58,7 +58,7 @@ pub enum Error {
     /// The engine refuses to start.
     #[error("start the engine")]
     Engine(#[source] engine::EngineError),
-    /// A part of the manager ended before it was told to.
+    /// A part of the manager ended without being told to.
     #[error("{0} ended by itself; this is a defect of the manager")]
     Ended(&'static str),
 }

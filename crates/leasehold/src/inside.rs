@@ -1,7 +1,7 @@
-//! What the admin server shows of a manager: readiness and debug views, from the start on.
+//! What the admin server shows of a manager: readiness and debug views.
 //!
-//! The server runs before the rest is put together, so that a replica which waits for its home
-//! cluster answers its probes: alive, and not ready.
+//! The server starts before the rest is assembled, so that a replica that waits for its home cluster
+//! answers its probes: alive, and not ready.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use engine::EngineStatus;
 use serde_json::{Value, json};
 use sharding::Sharding;
 
-/// Read handles on the rooms, once there are any.
+/// Read handles on the rooms, once the manager is assembled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inside(Arc<OnceLock<Handles>>);
 
@@ -25,13 +25,13 @@ pub(crate) struct Handles {
 }
 
 impl Inside {
-    /// Shows these from now on.
+    /// Shows these handles from now on.
     pub(crate) fn show(&self, handles: Handles) {
-        // A manager is put together once.
+        // A manager is assembled once.
         let _ = self.0.set(handles);
     }
 
-    /// What the admin server is given.
+    /// The views for the admin server.
     pub(crate) fn admin(&self, registry: prometheus::Registry) -> Admin {
         let inside = self.clone();
         let ready = Arc::new(move || inside.readiness());
@@ -60,7 +60,8 @@ impl Inside {
 }
 
 impl Handles {
-    /// Ready means: the home cluster answers, the fleet's version of the protocol is spoken, and the informers of owned shards have synced.
+    /// Ready means: the home cluster answers, this member speaks the fleet's version of the protocol, and
+    /// the informers of owned shards have synced.
     fn checks(&self) -> Vec<Check> {
         let own = self.sharding.status();
         let home = match own.problems.first() {
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manager_that_is_being_put_together_is_not_ready_and_says_why() {
+    fn a_manager_that_is_not_assembled_is_not_ready_and_says_why() {
         let admin = Inside::default().admin(prometheus::Registry::new());
         let readiness = (admin.ready)();
         assert!(!readiness.is_ready());

@@ -1,5 +1,5 @@
-//! The journal: evidence of every dispatch, as JSON lines, for checks that read the journals of
-//! all members side by side. Shell: writes a file.
+//! The journal: a record of every dispatch as JSON lines, for checks that compare the journals of all
+//! members. Shell: writes a file.
 //!
 //! ```text
 //!   engine ── started/finished ──▶ bounded queue ──▶ own thread ──▶ file
@@ -7,8 +7,8 @@
 //!
 //! A line is `{"t":<µs>,"event":"start"|"end","member":..,"shard":..,"epoch":n,"controller":..,
 //! "key":"cluster/ns/name"}`, with `t` on `CLOCK_BOOTTIME`, which all processes of a machine share.
-//! The engine is never made to wait: what does not fit the queue is counted, and the hole is
-//! written down as `{"event":"lost","count":n}`, so that a reader never takes it for silence.
+//! The engine never waits: what does not fit the queue is counted, and the gap is recorded as
+//! `{"event":"lost","count":n}`, so that a reader does not mistake it for silence.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -80,7 +80,7 @@ impl Journal {
     /// Appends to the file at `path`.
     ///
     /// # Errors
-    /// When the file cannot be opened, or its thread not be started.
+    /// When the file cannot be opened or its thread cannot be started.
     pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, JournalError> {
         let failed = |source| JournalError { path: path.to_owned(), source };
         let file = OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
@@ -128,8 +128,8 @@ impl Drop for Journal {
     }
 }
 
-/// Writes records until the journal is dropped. Flushes whenever it has caught up, so that a
-/// killed process loses next to nothing.
+/// Writes records until the journal is dropped. It flushes whenever it has caught up, so that a killed
+/// process loses almost nothing.
 fn write_all(
     records: &Receiver<Record>,
     lost: &AtomicU64,

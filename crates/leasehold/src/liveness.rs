@@ -1,13 +1,13 @@
-//! A runtime of its own for what keeps this member alive: the home cluster's client and sharding.
+//! A separate runtime for what keeps this member alive: the home cluster's client and sharding.
 //!
 //! Renewals share no thread with reconciles, informers and their decoding, so that a replica under
-//! load, or a credential plugin that blocks a worker, does not cost it its Lease.
+//! load, or a credential plugin that blocks a worker, does not lose its Lease.
 
 use std::io;
 
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
 
-/// The runtime. Ends in the background when dropped, which, unlike a bare [`Runtime`], may happen
+/// The runtime. It ends in the background when dropped and, unlike a bare [`Runtime`], may be dropped
 /// within another one.
 #[derive(Debug)]
 pub(crate) struct Liveness {
@@ -26,7 +26,7 @@ impl Liveness {
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
     }
 
-    /// What is spawned while the guard lives runs here.
+    /// Tasks that are spawned while the guard lives run here.
     pub(crate) fn enter(&self) -> EnterGuard<'_> {
         self.handle.enter()
     }

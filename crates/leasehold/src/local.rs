@@ -24,12 +24,12 @@ use crate::kubeconfig_file::{check_place, write_kubeconfig};
 use crate::manager::Manager;
 use crate::signals::stop_on_signal;
 
-/// What a program of [`Local`] takes on its command line.
+/// The command line of a program with [`Local`].
 #[derive(Clone, Debug, Default, Parser)]
 #[command(about = "Run these controllers on an embedded cluster, or on one of a kubeconfig.")]
 pub struct LocalArgs {
-    /// Run on a cluster of this kubeconfig, and install there what the controllers need, instead of
-    /// on an embedded one.
+    /// Run on a cluster of this kubeconfig instead of an embedded one. What the controllers need is
+    /// installed there.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// The kubeconfig's context; its current one unless given.
@@ -46,7 +46,7 @@ pub struct LocalArgs {
     pub limit: Option<Duration>,
 }
 
-/// Controllers, and what they need in a cluster.
+/// Controllers and what they need in a cluster.
 ///
 /// ```no_run
 /// # use leasehold::{Action, Context, Controller, ObjectKey, ReconcileError, Reconciler};
@@ -73,12 +73,12 @@ pub struct Local {
 }
 
 impl Local {
-    /// Reads the process's command line. Where it is wrong, or asks for help, the process ends.
+    /// Reads the process's command line. The process ends if it is wrong or asks for help.
     pub fn from_args() -> Self {
         Self::new(LocalArgs::parse())
     }
 
-    /// What a command line would have said.
+    /// With these arguments instead of the process's command line.
     pub fn new(args: LocalArgs) -> Self {
         Self { args, crds: Vec::new(), manifests: Vec::new(), controllers: Vec::new() }
     }
@@ -143,7 +143,7 @@ impl Local {
     }
 }
 
-/// The cluster that is home and workload cluster in one.
+/// The cluster, which is both home and workload cluster.
 struct Cluster {
     kubeconfig: PathBuf,
     context: Option<String>,
@@ -189,7 +189,7 @@ impl Cluster {
             Home::Kubeconfig { path: self.kubeconfig.clone(), context: self.context.clone() };
         let source =
             KubeconfigSource { path: self.kubeconfig.clone(), contexts: Some(vec![context]) };
-        // It is the kubeconfig of the person who runs this.
+        // The person who runs this chose the kubeconfig.
         let credential_plugins = Plugins::Any;
         let kubeconfigs = vec![source];
         let sources =

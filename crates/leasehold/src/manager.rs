@@ -79,7 +79,7 @@ impl Manager {
         self
     }
 
-    /// Adds the built-in controllers: those that run by default, or, where the configuration lists
+    /// Adds the built-in controllers: those that run by default or, if the configuration lists
     /// controllers, all of them to choose from.
     pub fn builtin_controllers(mut self) -> Self {
         let listed = self.config.controllers.is_some();
@@ -87,21 +87,21 @@ impl Manager {
         self
     }
 
-    /// Where this manager's series are. Register those of your controllers here too.
+    /// The registry of this manager's series. Register those of your controllers here too.
     pub fn metrics(&self) -> prometheus::Registry {
         self.metrics.clone()
     }
 
     /// Runs until `shutdown`, then drains, hands over and gives back the Lease.
     ///
-    /// Says how that went: with [`Departure::Abandoned`] the others get its shards only when the
-    /// Lease has run out.
+    /// Returns how that went: after [`Departure::Abandoned`] other members get the shards only when the
+    /// Lease has expired.
     ///
     /// # Errors
-    /// When something the manager needs is not as it must be at the start, or a part of it ends by
-    /// itself. Unreachable clusters, home included, are no error: they are retried.
+    /// When something that the manager needs at the start is wrong, or a part of it ends by itself.
+    /// Unreachable clusters, home included, are not an error: they are retried.
     pub async fn run(self, shutdown: CancellationToken) -> Result<Departure, Error> {
-        // The port first: a second instance on one host is told before it joins the fleet.
+        // The port first: a second instance on one host fails before it joins the fleet.
         let listener = match self.config.admin {
             Some(address) => Some(admin::bind(address).await?),
             None => None,
@@ -114,14 +114,14 @@ impl Manager {
         let assembled = assemble(&self.config, self.controllers, &self.metrics, self.clock, &stop);
         let parts = tokio::select! {
             parts = assembled => parts?,
-            // Nothing was joined, so there is nothing to hand over.
+            // It has not joined, so there is nothing to hand over.
             () = shutdown.cancelled() => return Ok(Departure::HandedOver),
         };
         Running::start(parts, &inside, admin, stop).until(shutdown, grace).await
     }
 }
 
-/// Serves probes and metrics until `stop`, if there is anywhere to.
+/// Serves probes and metrics until `stop`, if there is a listener.
 async fn serve(
     listener: Option<TcpListener>,
     admin: Admin,
@@ -185,7 +185,7 @@ impl Running {
             );
             Departure::Abandoned
         });
-        // Only now: until it has left, the engine's acknowledgements are what the others wait for.
+        // Only now: until it has left, the others wait for the engine's acknowledgements.
         drop(self.engine_stop);
         if self.engine.await.is_err() {
             warn!("the engine panicked while it stopped");
@@ -196,10 +196,10 @@ impl Running {
             _ => warn!("the admin server did not stop in order"),
         }
         match departure {
-            Departure::HandedOver => info!("left the fleet: all is handed over"),
+            Departure::HandedOver => info!("left the fleet: every shard is handed over"),
             Departure::Abandoned => {
                 warn!(
-                    "left the fleet without handing over: others take over when the Lease has run out"
+                    "left the fleet without handing over: others take over when the Lease has expired"
                 );
             }
         }

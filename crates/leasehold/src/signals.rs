@@ -23,6 +23,6 @@ async fn follow((mut terminate, mut interrupt): (Signal, Signal), shutdown: Canc
     info!(signal = name, "told to stop; a second signal exits at once");
     shutdown.cancel();
     let name = next().await;
-    warn!(signal = name, "told to stop again: exiting at once, the Lease runs out by itself");
+    warn!(signal = name, "told to stop again: exiting at once; the Lease expires by itself");
     std::process::exit(1);
 }

@@ -18,7 +18,7 @@ mod program;
 const TUTORIAL: &str = include_str!("../TUTORIAL.md");
 const PROGRAM: &str = include_str!("../examples/blogpost/main.rs");
 const ITS_TEST: &str = include_str!("../examples/blogpost/tests.rs");
-const MANIFEST: &str = include_str!("../../../examples/blogpost.yaml");
+const MANIFEST: &str = include_str!("../examples/blogpost/post.yaml");
 
 /// How long the program may take to publish a post, from its start.
 const PATIENCE: Duration = Duration::from_secs(60);

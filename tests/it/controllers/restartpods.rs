@@ -99,7 +99,7 @@ async fn without_the_annotation_nothing_happens_and_a_wrong_one_is_reported_once
     let before = generation(&env, DEPLOYMENT).await;
     annotate(&env, RESTART_PODS, Some("app in greeter")).await;
     let hindered = recorded(&env, |record| record.problem.is_some()).await;
-    assert!(hindered.problem.unwrap().contains("is no label selector"));
+    assert!(hindered.problem.unwrap().contains("is not a label selector"));
     quiet(&env, Duration::from_secs(600)).await;
     assert_eq!(warnings(&env).await.len(), 1);
     // Changes that were made meanwhile count once it is correct again.

@@ -18,13 +18,13 @@ use serde::{Deserialize, Serialize};
     namespaced,
     status = "BlogPostStatus",
     derive = "PartialEq",
-    doc = "A BlogPost gets the time at which it was published.",
+    doc = "A BlogPost records the time at which it was published.",
     printcolumn(name = "Title", type_ = "string", json_path = ".spec.title"),
     printcolumn(name = "Author", type_ = "string", json_path = ".spec.author"),
     printcolumn(name = "Published", type_ = "date", json_path = ".status.publishedAt")
 )]
 pub struct BlogPostSpec {
-    /// What it is called.
+    /// Its title.
     #[schemars(length(min = 1))]
     pub title: String,
     /// Who wrote it.
@@ -39,10 +39,10 @@ pub struct BlogPostStatus {
     /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// When it was published, as RFC 3339 in UTC and whole seconds. Set once.
+    /// The time of publication, as RFC 3339 in UTC and whole seconds. Set once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published_at: Option<String>,
-    /// `Ready`, which holds once the post is published.
+    /// `Ready`: true once the post is published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -1,6 +1,6 @@
-//! BlogPost: says when a post was published. The smallest controller there is.
+//! BlogPost: records when a post was published. The smallest controller there is.
 //!
-//! [`api`] is what users write; [`reconcile`] is all the rest. The tutorial
+//! [`api`] is what users write; `reconcile` is all the rest. The tutorial
 //! (`crates/leasehold/TUTORIAL.md`) builds it step by step.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -21,7 +21,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     crd: Some(BlogPost::crd),
     build: |workers| vec![reconcile::controller(workers)],
     rbac,
-    example: include_str!("../../../../examples/blogpost.yaml"),
+    example: include_str!("../../blogpost/example.yaml"),
 };
 
 /// The rights of the controller in a workload cluster.

@@ -1,7 +1,7 @@
 //! Cache in, one status out.
 //!
-//! The status is replaced by resourceVersion, so that a cache that lags can never give a post a second
-//! time of publication: the server refuses the write, and the next look finds the first.
+//! The status is replaced by resourceVersion. So a cache that lags can never give a post a second time
+//! of publication: the server refuses the write, and the next reconcile finds the first.
 
 use jiff::Timestamp;
 use sdk::ObjectKey;

@@ -67,23 +67,23 @@ pub struct ConfigMonitorStatus {
     /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The ConfigMap that `hash` and `pending` speak of.
+    /// The ConfigMap of `hash` and `pending`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<String>,
-    /// SHA-256, in hexadecimal, of the content that the Pods were last restarted for, or that was
-    /// seen first.
+    /// SHA-256, in hexadecimal, of the content for which the Pods were last restarted, or of the
+    /// first content seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
-    /// A restart that is decided: exactly these are restarted, however often it is tried.
+    /// A restart that is decided: exactly these are restarted, however many attempts it takes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<Pending>,
-    /// Pods that the selector finds now.
+    /// Pods that the selector matches now.
     #[serde(default)]
     pub selected_pods: i32,
-    /// Changes for which something was restarted.
+    /// Number of changes for which something was restarted.
     #[serde(default)]
     pub restarts: i64,
-    /// When that was last finished.
+    /// When the last restart was finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::time")]
     pub last_restart: Option<Time>,

@@ -1,7 +1,7 @@
 //! ConfigMonitor: Pods restart once for each change of a ConfigMap's content.
 //!
-//! In data order: [`api`] is what users write and where decisions are recorded; [`plan`] decides
-//! whether to restart; [`reconcile`] records that and has [`crate::restarts`] do it.
+//! In data order: [`api`] is what users write and where decisions are recorded; `plan` decides
+//! whether to restart; `reconcile` records that, and [`crate::restarts`] does it.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
@@ -15,7 +15,7 @@ pub use api::ConfigMonitor;
 use crate::Builtin;
 use crate::rights::{events, rule};
 
-/// The name under which our change of a Pod template is recorded.
+/// The field manager of our changes of Pod templates.
 pub const FIELD_MANAGER: &str = "configmonitor.leasehold.dev";
 
 /// The controller's row.
@@ -25,7 +25,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     crd: Some(ConfigMonitor::crd),
     build: |workers| vec![reconcile::controller(workers)],
     rbac,
-    example: include_str!("../../../../examples/configmonitor.yaml"),
+    example: include_str!("../../configmonitor/example.yaml"),
 };
 
 /// The rights of the controller in a workload cluster.

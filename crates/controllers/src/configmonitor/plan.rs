@@ -1,17 +1,17 @@
-//! From what is observed to whom to restart, and what to record. Pure.
+//! From what is observed to what to restart and what to record. Pure.
 //!
-//! A restart goes through the status, so that a crash at any point repeats nothing:
+//! A restart is recorded in the status first, so that a crash at any point repeats nothing:
 //!
 //! ```text
-//! hash = H0 ──content is H1──▶ pending = {H1, whom} ──restart them──▶ hash = H1, no pending
-//!                                   │  crash, or an error: do the same again. A rollout whose
-//!                                   └─ template already says H1, and a Pod whose uid is gone,
-//!                                      are not touched twice.
+//! hash = H0 ──content is H1──▶ pending = {H1, targets} ──restart them──▶ hash = H1, no pending
+//!                                   │  after a crash or an error the same is done again. A rollout
+//!                                   └─ whose template already has H1, and a Pod whose uid is
+//!                                      gone, are not touched twice.
 //! ```
 //!
-//! Each arrow is one write of the status, by resourceVersion. Because `pending` names uids, the
-//! Pods that replace deleted ones are never taken for them. Content that changes while a restart
-//! is pending is the next change, also when it changes back.
+//! Each arrow is one write of the status, by resourceVersion. `pending` names uids, so Pods that
+//! replace deleted ones are never mistaken for them. Content that changes while a restart is pending
+//! is the next change, also when it changes back.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub(super) enum InvalidSpec {
     },
 }
 
-/// What is to be done about a monitor.
+/// What to do about a monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     /// Its spec cannot be acted on.
@@ -48,28 +48,28 @@ pub(super) enum Decision {
         /// Its name.
         config_map: String,
     },
-    /// The content is the one recorded, or is seen for the first time.
+    /// The content is the recorded one, or is seen for the first time.
     Current {
         /// The ConfigMap's name.
         config_map: String,
         /// The content to have on record.
         hash: String,
     },
-    /// The content is another: the Pods selected now are to be restarted.
+    /// The content changed: restart the Pods that are selected now.
     Restart {
         /// The ConfigMap's name.
         config_map: String,
         /// The content to restart for.
         hash: String,
     },
-    /// A restart for this very content is on record and not known to be finished.
+    /// A restart for this content is recorded and may not be finished.
     Resume(Pending),
 }
 
-/// How far a reconcile came.
+/// The outcome of a reconcile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The decision was not to restart.
+    /// Nothing is restarted.
     Undisturbed(Decision),
     /// A restart is decided and about to be carried out.
     Decided {
@@ -78,11 +78,11 @@ pub(super) enum Outcome {
         /// The restart.
         pending: Pending,
     },
-    /// The restart on record is finished.
+    /// The recorded restart is finished.
     Restarted(Pending),
-    /// The restart on record met with a refusal.
+    /// The recorded restart was refused.
     Refused(String),
-    /// The selector finds more than [`MAX_TARGETS`] to restart.
+    /// The selector matches more than [`MAX_TARGETS`] targets.
     TooMany(usize),
 }
 
@@ -100,7 +100,7 @@ pub(super) fn config_map_name(spec: &ConfigMonitorSpec) -> Result<&str, InvalidS
     }
 }
 
-/// Whether the selector holds for these labels.
+/// Whether the selector matches these labels.
 pub(super) fn selects(spec: &ConfigMonitorSpec, labels: Option<&BTreeMap<String, String>>) -> bool {
     // An empty selector would restart a whole namespace; the schema refuses it, and so do we.
     !spec.pod_selector.is_empty()
@@ -118,7 +118,7 @@ pub(super) fn decide(monitor: &ConfigMonitor, config_map: Option<&ConfigMap>) ->
     };
     let Some(found) = config_map else { return Decision::Missing { config_map: name } };
     let hash = hash(found);
-    // What is on record about another ConfigMap says nothing about this one.
+    // A record of another ConfigMap says nothing about this one.
     let record = monitor.status.as_ref().filter(|status| status.config_map.as_ref() == Some(&name));
     let pending = record.and_then(|status| status.pending.as_ref());
     let recorded = record.and_then(|status| status.hash.as_deref());

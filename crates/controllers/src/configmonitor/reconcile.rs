@@ -1,8 +1,8 @@
-//! The shell of ConfigMonitor: three kinds of cache in, restarts out.
+//! The shell of ConfigMonitor: three caches in, restarts out.
 //!
-//! A cache may lag, and a restart cannot be taken back. So the cache only raises suspicion: before
-//! a restart is decided or resumed, the monitor and its ConfigMap are read from the server. The
-//! write that records the decision carries the resourceVersion of that read.
+//! A cache may lag, and a restart cannot be undone. So before a restart is decided or resumed, the
+//! monitor and its ConfigMap are read from the server. The write that records the decision carries
+//! the resourceVersion of that read.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub(super) fn controller(workers: usize) -> ControllerSpec {
         .reconciler(ConfigMonitorReconciler)
 }
 
-/// The monitors of an object's namespace that care about it.
+/// The monitors of an object's namespace that it matters to.
 fn monitors<K: Resource>(
     object: &K,
     lookup: &Lookup<'_>,
@@ -76,11 +76,11 @@ impl Reconciler for ConfigMonitorReconciler {
         let annotation = format!("configmonitor.leasehold.dev/{}", label_value(&key.name));
         let pods = pods(ctx, &monitor)?;
         let restarts = Restarts::new(ctx, namespace.unwrap_or_default(), pods, annotation);
-        let turn = Turn { ctx, restarts };
+        let run = MonitorRun { ctx, restarts };
         match decide(&monitor, config_map.as_deref()) {
-            Decision::Restart { .. } | Decision::Resume(_) => turn.restart(&key.name).await?,
+            Decision::Restart { .. } | Decision::Resume(_) => run.restart(&key.name).await?,
             undisturbed => {
-                turn.record(&monitor, &Outcome::Undisturbed(undisturbed)).await?;
+                run.record(&monitor, &Outcome::Undisturbed(undisturbed)).await?;
             }
         }
         Ok(Action::Done)
@@ -100,13 +100,13 @@ fn pods(ctx: &Context, monitor: &ConfigMonitor) -> Result<Vec<Arc<Pod>>, Reconci
 }
 
 /// One reconcile of one monitor.
-struct Turn<'a> {
+struct MonitorRun<'a> {
     ctx: &'a Context,
     restarts: Restarts<'a>,
 }
 
-impl Turn<'_> {
-    /// Decides on what the server says, and carries the decision out.
+impl MonitorRun<'_> {
+    /// Decides from the server's state, and carries the decision out.
     async fn restart(&self, name: &str) -> Result<(), ReconcileError> {
         let Some(monitor) = self.restarts.api::<ConfigMonitor>().get_opt(name).await? else {
             return Ok(());
@@ -146,7 +146,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Restarts what the decision names, and records that it is done, or why it is not.
+    /// Restarts what the decision names, and records that it is done, or why not.
     async fn carry_out(
         &self,
         monitor: &ConfigMonitor,
@@ -171,7 +171,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Writes the status if it says something new. The monitor as it then is; `None` if it is gone.
+    /// Writes the status if it says something new. Returns the monitor as it then is; `None` if it is
+    /// gone.
     async fn record(
         &self,
         monitor: &ConfigMonitor,

@@ -1,8 +1,8 @@
-//! What a ConfigMap asks for, and what is on record about it: two annotations. Pure.
+//! What a ConfigMap asks for, and what is recorded about it: two annotations. Pure.
 //!
-//! The record is the controller's memory, as a ConfigMonitor's status is: `hash` is the content that
-//! the Pods were last restarted for, `pending` a restart that is decided and perhaps not finished. It
-//! is no part of the content. Whoever removes it has the content seen for the first time.
+//! The record is the controller's memory, as a ConfigMonitor's status is: `hash` is the content for
+//! which the Pods were last restarted, `pending` a restart that is decided and perhaps not finished.
+//! It is not part of the content. Without it the content is seen for the first time.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -16,10 +16,10 @@ use crate::restarts::Pending;
 
 /// Names the Pods to restart when the content changes, as a label selector.
 pub const RESTART_PODS: &str = "leasehold.dev/restart-pods";
-/// Keeps the record.
+/// Holds the record.
 pub const RECORD: &str = "leasehold.dev/restart-pods-record";
 
-/// What was last found, decided and done.
+/// What the controller last found, decided and did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
@@ -36,27 +36,27 @@ pub struct Record {
     /// When that was last finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_restart: Option<Time>,
-    /// Why nothing can be restarted, as long as that is so.
+    /// Why nothing can be restarted at present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// An annotation that selects nothing that could be restarted.
+/// An annotation that cannot be acted on.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidRequest {
-    /// It is no selector.
-    #[error("annotation {RESTART_PODS} is no label selector: {0}")]
+    /// It is not a selector.
+    #[error("annotation {RESTART_PODS} is not a label selector: {0}")]
     NoSelector(SelectorError),
     /// It would select every Pod of the namespace.
     #[error("annotation {RESTART_PODS} names no label: name one, such as app=frontend")]
     Everything,
 }
 
-/// The Pods to restart, as a selector and in its own words; `None` for a ConfigMap that asks for
+/// The Pods to restart, as a selector and as it was written; `None` for a ConfigMap that asks for
 /// nothing.
 ///
 /// # Errors
-/// [`InvalidRequest`] for an annotation that says nothing usable.
+/// [`InvalidRequest`] for an annotation that cannot be acted on.
 pub fn request(config_map: &ConfigMap) -> Option<Result<(Selector, &str), InvalidRequest>> {
     let words = config_map.annotations().get(RESTART_PODS)?.trim();
     if words.is_empty() {
@@ -65,14 +65,14 @@ pub fn request(config_map: &ConfigMap) -> Option<Result<(Selector, &str), Invali
     Some(words.parse().map(|selector| (selector, words)).map_err(InvalidRequest::NoSelector))
 }
 
-/// What is on record. What cannot be read is as if it were not there.
+/// The record. One that cannot be read counts as absent.
 pub fn record(config_map: &ConfigMap) -> Record {
     let text = config_map.annotations().get(RECORD);
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
 impl Record {
-    /// The content is the one that was last acted on, or is seen for the first time.
+    /// The content is the one of the last restart, or is seen for the first time.
     #[must_use]
     pub fn seen(self, hash: String) -> Self {
         Self { hash: Some(hash), pending: None, problem: None, ..self }
@@ -84,7 +84,7 @@ impl Record {
         Self { pending: Some(pending), problem: None, ..self }
     }
 
-    /// The restart on record is finished.
+    /// The recorded restart is finished.
     #[must_use]
     pub fn restarted(self, now: Timestamp) -> Self {
         let Some(pending) = &self.pending else { return self };
@@ -131,7 +131,9 @@ mod tests {
             assert_eq!(found, expect);
         }
         let error = request(&asking(Some("app in frontend"))).unwrap().unwrap_err().to_string();
-        assert!(error.starts_with("annotation leasehold.dev/restart-pods is no label selector: "));
+        assert!(
+            error.starts_with("annotation leasehold.dev/restart-pods is not a label selector: ")
+        );
     }
 
     #[test]

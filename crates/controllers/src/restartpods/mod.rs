@@ -1,9 +1,9 @@
-//! Restarts of Pods for a ConfigMap that says itself whom to restart, by an annotation:
-//! `leasehold.dev/restart-pods: app=frontend`. ConfigMonitor's older form, without a custom resource,
-//! and the same restarts: see [`crate::configmonitor`].
+//! Restarts Pods when a ConfigMap changes that names them in an annotation:
+//! `leasehold.dev/restart-pods: app=frontend`. An older form of ConfigMonitor, without a custom
+//! resource; what both share is in [`crate::restarts`].
 //!
-//! [`annotation`] reads what is asked for and keeps the record, on the ConfigMap too; [`reconcile`]
-//! compares and acts.
+//! [`annotation`] reads the request and keeps the record, in another annotation; `reconcile` compares
+//! and acts.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
@@ -13,7 +13,7 @@ mod reconcile;
 use crate::Builtin;
 use crate::rights::{events, rule};
 
-/// The name under which our changes are recorded.
+/// The field manager of our changes.
 pub const FIELD_MANAGER: &str = "restart-pods.leasehold.dev";
 
 /// The controller's row.
@@ -23,7 +23,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     crd: None,
     build: |workers| vec![reconcile::controller(workers)],
     rbac,
-    example: include_str!("../../../../examples/restart-pods.yaml"),
+    example: include_str!("../../restart-pods/example.yaml"),
 };
 
 /// The rights of the controller in a workload cluster.

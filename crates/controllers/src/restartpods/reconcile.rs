@@ -1,4 +1,4 @@
-//! The shell: the cache raises suspicion, the server is asked, the decision is recorded on the
+//! The shell: the cache shows a change, the server confirms it, and the decision is recorded on the
 //! ConfigMap before it is carried out.
 //!
 //! Each record is written under the resourceVersion that it was decided from. A crash at any point
@@ -19,7 +19,7 @@ use crate::label::label_value;
 use crate::refusal::{is_gone, refusal};
 use crate::restarts::{Change, MAX_TARGETS, Restarts, change, hash, restartable};
 
-/// Reconciles ConfigMaps that are annotated.
+/// Reconciles annotated ConfigMaps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RestartPodsReconciler;
 
@@ -43,14 +43,14 @@ impl Reconciler for RestartPodsReconciler {
             && asks_for_more(&found)
         {
             let annotation = format!("restart-pods.leasehold.dev/{}", label_value(&key.name));
-            let turn = Turn { ctx, namespace: namespace.unwrap_or_default(), annotation };
-            turn.go_on(&key.name).await?;
+            let run = ConfigMapRun { ctx, namespace: namespace.unwrap_or_default(), annotation };
+            run.go_on(&key.name).await?;
         }
         Ok(Action::Done)
     }
 }
 
-/// Whether there is anything to do about a ConfigMap, going by itself alone.
+/// Whether a ConfigMap shows that there is something to do.
 fn asks_for_more(map: &ConfigMap) -> bool {
     if map.metadata.deletion_timestamp.is_some() {
         return false;
@@ -68,14 +68,14 @@ fn asks_for_more(map: &ConfigMap) -> bool {
 }
 
 /// One reconcile of one ConfigMap.
-struct Turn<'a> {
+struct ConfigMapRun<'a> {
     ctx: &'a Context,
     namespace: &'a str,
     annotation: String,
 }
 
-impl Turn<'_> {
-    /// Decides on what the server says, and carries the decision out.
+impl ConfigMapRun<'_> {
+    /// Decides from the server's state, and carries the decision out.
     async fn go_on(&self, name: &str) -> Result<(), ReconcileError> {
         let api = self.restarts(Vec::new()).api::<ConfigMap>();
         let Some(map) = api.get_opt(name).await?.filter(asks_for_more) else { return Ok(()) };
@@ -107,7 +107,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Restarts what the record says, and records that it is done, or why it is not.
+    /// Restarts what the record names, and records that it is done, or why not.
     async fn carry_out(&self, map: ConfigMap, record: Record) -> Result<(), ReconcileError> {
         let Some(pending) = record.pending.clone() else { return Ok(()) };
         if let Err(error) = self.restarts(Vec::new()).carry_out(&pending).await {
@@ -124,7 +124,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Says why nothing can be restarted: once, on the record and as an Event.
+    /// Reports once why nothing can be restarted: in the record and as an Event.
     async fn hindered(
         &self,
         map: &ConfigMap,
@@ -139,8 +139,8 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Writes the record, if nothing else was written since `map` was read. The ConfigMap as it then
-    /// is; `None` if it is gone.
+    /// Writes the record, unless the ConfigMap changed since `map` was read. Returns the ConfigMap as it
+    /// then is; `None` if it is gone.
     async fn write(
         &self,
         map: &ConfigMap,
@@ -160,7 +160,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The Pods to restart. Asked of the server, once per change: they are not worth a watch.
+    /// The Pods to restart. Read from the server once for each change, which is not worth a watch.
     async fn pods(&self, selector: &str) -> Result<Vec<Arc<Pod>>, ReconcileError> {
         let api = self.restarts(Vec::new()).api::<Pod>();
         let found = api.list(&ListParams::default().labels(selector)).await?;

@@ -1,12 +1,12 @@
 //! The content of a ConfigMap as one hash. Pure.
 //!
-//! Covers `data` and `binaryData`, keys in order, each part preceded by its length, so that no two
-//! contents read the same. Metadata is not content: a label added restarts nothing.
-
-use std::fmt::Write;
+//! It covers `data` and `binaryData`, keys in order, each part after its length, so that different
+//! contents never hash the same bytes. Metadata is not content: a new label restarts nothing.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use sha2::{Digest, Sha256};
+
+use crate::hex::hex;
 
 /// SHA-256 of the content, in hexadecimal.
 pub fn hash(config_map: &ConfigMap) -> String {
@@ -17,10 +17,7 @@ pub fn hash(config_map: &ConfigMap) -> String {
     for (key, value) in config_map.binary_data.iter().flatten() {
         entry(&mut digest, b'b', key, &value.0);
     }
-    digest.finalize().iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a String cannot fail");
-        text
-    })
+    hex(&digest.finalize())
 }
 
 fn entry(digest: &mut Sha256, field: u8, key: &str, value: &[u8]) {

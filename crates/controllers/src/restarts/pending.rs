@@ -1,4 +1,4 @@
-//! A restart that is decided: which owners and Pods it names, and whether content asks for one. Pure.
+//! A decided restart: which owners and Pods it names, and whether content asks for one. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use kube::ResourceExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The most owners and Pods restarted for one change: what a status can name without growing
-/// beyond what an API server stores.
+/// The most owners and Pods restarted for one change: what a status can name within the size that an
+/// API server stores.
 pub(crate) const MAX_TARGETS: usize = 1_000;
 
 /// A restart that is decided.
@@ -47,7 +47,7 @@ pub enum WorkloadKind {
     DaemonSet,
 }
 
-/// One incarnation of a Pod: a Pod made anew under the same name has another uid.
+/// One incarnation of a Pod: a new Pod of the same name has another uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct PodRef {
     /// Its name.
@@ -56,18 +56,18 @@ pub struct PodRef {
     pub uid: String,
 }
 
-/// What the content asks for, beside what is on record.
+/// What the content asks for, compared with the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change<'a> {
-    /// It is the one recorded, or is seen for the first time.
+    /// Nothing: it is the recorded one, or is seen for the first time.
     None,
-    /// It is another: restart for it.
+    /// A restart: it is another.
     Restart,
-    /// A restart for it is on record and not known to be finished.
+    /// The end of a restart that is recorded and may not be finished.
     Resume(&'a Pending),
 }
 
-/// What content `hash` asks for where `recorded` is the last and `pending` a restart that is decided.
+/// What the content `hash` asks for, given the last `recorded` one and a `pending` restart.
 pub(crate) fn change<'a>(
     recorded: Option<&str>,
     pending: Option<&'a Pending>,
@@ -81,7 +81,7 @@ pub(crate) fn change<'a>(
     }
 }
 
-/// Whether a Pod is one to restart: alive, and not a kubelet's own.
+/// Whether a Pod can be restarted: alive, and not a static Pod of a kubelet.
 pub(crate) fn restartable(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let mirror = controller(pod).is_some_and(|owner| owner.kind == "Node");
@@ -90,7 +90,7 @@ pub(crate) fn restartable(pod: &Pod) -> bool {
         && !mirror
 }
 
-/// The names of the ReplicaSets that stand between these Pods and their Deployments.
+/// The names of the ReplicaSets between these Pods and their Deployments.
 pub(super) fn replica_sets<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> BTreeSet<String> {
     pods.into_iter()
         .filter_map(controller)
@@ -99,11 +99,10 @@ pub(super) fn replica_sets<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> BTree
         .collect()
 }
 
-/// The restart of `pods` for content `hash`. `deployments` holds the Deployment of each ReplicaSet
-/// that has one.
+/// The restart of `pods` for content `hash`. `deployments` maps ReplicaSets to their Deployments.
 ///
-/// Pods whose controller rolls nothing out (a ReplicaSet by itself, a Job, a controller unknown
-/// here) are deleted like those without one: their controller makes new ones.
+/// Pods whose controller rolls nothing out (a ReplicaSet without a Deployment, a Job, an unknown
+/// controller) are deleted like those without one: their controller creates new ones.
 pub(super) fn pending<'a>(
     hash: String,
     pods: impl IntoIterator<Item = &'a Pod>,
@@ -127,7 +126,7 @@ impl Pending {
         self.workloads.len() + self.pods.len()
     }
 
-    /// Whom it restarts, for people.
+    /// What it restarts, for people.
     pub fn summary(&self) -> String {
         let workloads = self.workloads.iter().map(|w| format!("{:?} {}", w.kind, w.name));
         let pods = (!self.pods.is_empty()).then(|| match self.pods.as_slice() {

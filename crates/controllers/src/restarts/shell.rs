@@ -1,4 +1,4 @@
-//! Restarts as they are carried out: for whoever records that they are decided.
+//! Carries out restarts that are decided and recorded. Shell.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Restarts<'a> {
     namespace: &'a str,
     /// The Pods to restart at a change.
     pods: Vec<Arc<Pod>>,
-    /// The annotation of Pod templates that says which content they were last rolled out for.
+    /// The annotation of Pod templates with the content of their last rollout.
     annotation: String,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Restarts<'a> {
         Ok(pending(hash, self.pods.iter().map(Arc::as_ref), &deployments))
     }
 
-    /// Restarts what the decision names, all of it: one target that is refused holds up no other.
+    /// Restarts everything that the decision names, also after one target was refused.
     ///
     /// # Errors
     /// The first refusal or failure. What is gone needs no restart.
@@ -78,11 +78,11 @@ impl<'a> Restarts<'a> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Writes the content's hash into the Pod template. Where it already stands the server changes
-    /// nothing, so that a rollout is never begun twice for one change.
+    /// Writes the content's hash into the Pod template. If it is there already the server changes
+    /// nothing, so no rollout begins twice for one change.
     ///
-    /// A merge patch touches this one annotation. Server-side apply would drop those of others that
-    /// restart the same workload, for all share our field manager.
+    /// A merge patch touches this one annotation. Server-side apply would drop those of other monitors
+    /// of the same workload, as all of them share our field manager.
     async fn roll_out(&self, workload: &Workload, hash: &str) -> Result<(), kube::Error> {
         let patch = Patch::Merge(json!({
             "spec": {"template": {"metadata": {"annotations": {&self.annotation: hash}}}}
@@ -110,8 +110,8 @@ impl<'a> Restarts<'a> {
         delete::<Pod>(client, self.namespace, (name, uid), DeleteParams::default()).await
     }
 
-    /// The Deployment of each ReplicaSet that has one, among the owners of the Pods. Asked of the
-    /// server, once per change: it is not worth a watch.
+    /// The Deployments of the ReplicaSets among the owners of the Pods. Read from the server once for
+    /// each change, which is not worth a watch.
     async fn deployments(&self) -> Result<BTreeMap<String, String>, ReconcileError> {
         let api = self.api::<ReplicaSet>();
         let mut deployments = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! The `Queue` resource (`sqs.leasehold.dev/v1alpha1`): what a user writes and what the controller
 //! records.
 //!
-//! The status is also the controller's memory: under which name and where the queue was made, what
-//! it was last seen or made to be, and when it is looked at next.
+//! The status is also the controller's memory: the name and the region of the queue, its last known
+//! attributes, and the time of the next look.
 
 #![expect(clippy::duplicated_attributes, reason = "each printcolumn has its own type")]
 
@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// A queue of Amazon SQS, kept as it is written here.
+/// A queue of Amazon SQS, kept as the spec says.
 ///
 /// Bounds and defaults are those of SQS's `CreateQueue` and `SetQueueAttributes`
 /// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html>).
@@ -30,7 +30,7 @@ use serde_json::json;
     namespaced,
     status = "QueueStatus",
     derive = "PartialEq",
-    doc = "A Queue keeps a queue of Amazon SQS as its spec says: made, put right, made anew, deleted.",
+    doc = "A Queue keeps a queue of Amazon SQS as its spec says: it creates, corrects and deletes it.",
     printcolumn(name = "Queue", type_ = "string", json_path = ".status.queueName"),
     printcolumn(name = "Region", type_ = "string", json_path = ".spec.region"),
     printcolumn(
@@ -58,15 +58,15 @@ use serde_json::json;
     {
         "rule": "has(self.queueName) == has(oldSelf.queueName) \
                  && (!has(self.queueName) || self.queueName == oldSelf.queueName)",
-        "message": "queueName cannot be changed: delete this Queue and make another",
+        "message": "queueName cannot be changed: delete this Queue and create another",
     },
     {
         "rule": "self.fifo == oldSelf.fifo",
-        "message": "fifo cannot be changed: delete this Queue and make another",
+        "message": "fifo cannot be changed: delete this Queue and create another",
     },
     {
         "rule": "self.region == oldSelf.region",
-        "message": "region cannot be changed: delete this Queue and make another",
+        "message": "region cannot be changed: delete this Queue and create another",
     },
 ])))]
 pub struct QueueSpec {
@@ -85,7 +85,7 @@ pub struct QueueSpec {
     #[serde(default = "default_visibility_timeout")]
     #[schemars(range(min = 0, max = 43_200))]
     pub visibility_timeout_seconds: i32,
-    /// How long a message is kept that nobody deletes.
+    /// How long a message is kept if nobody deletes it.
     #[serde(default = "default_retention")]
     #[schemars(range(min = 60, max = 1_209_600))]
     pub message_retention_seconds: i32,
@@ -93,7 +93,7 @@ pub struct QueueSpec {
     #[serde(default)]
     #[schemars(range(min = 0, max = 900))]
     pub delay_seconds: i32,
-    /// The largest message. Without it SQS's own limit, which is not the same everywhere, is left.
+    /// The largest message. Without it SQS's own limit applies, which is not the same everywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1_024, max = 1_048_576))]
     pub maximum_message_size_bytes: Option<i32>,
@@ -101,10 +101,10 @@ pub struct QueueSpec {
     #[serde(default)]
     #[schemars(range(min = 0, max = 20))]
     pub receive_wait_time_seconds: i32,
-    /// Where messages go that were received too often. Without it, nowhere.
+    /// The queue for messages that were received too often. Without it there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redrive_policy: Option<RedrivePolicy>,
-    /// Encryption at rest. Without it, what SQS does by default, and others set, is left alone.
+    /// Encryption at rest. Without it the controller leaves encryption as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
     /// Tags of the queue. Tags that others set under other keys are left alone.
@@ -114,21 +114,21 @@ pub struct QueueSpec {
     /// The region, such as `eu-west-1`. Cannot be changed.
     #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z0-9-]+$"))]
     pub region: String,
-    /// Where SQS is, if not at AWS's own address for the region: a URL such as
+    /// The address of SQS, if not AWS's own for the region: a URL such as
     /// `https://vpce-1a2b.sqs.eu-west-1.vpce.amazonaws.com`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512), regex(pattern = r"^https?://[^\s@]+$"))]
     pub endpoint: Option<String>,
-    /// On whose behalf SQS is asked; exactly one source. Without it, `environment`.
+    /// The credentials for SQS: exactly one source. Without it, `environment`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<CredentialsSource>,
-    /// What becomes of the queue when this object is deleted.
+    /// What happens to the queue when this object is deleted.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
-    /// Take over a queue of that name that exists and is not this object's.
+    /// Take over an existing queue of that name that does not belong to this object.
     #[serde(default)]
     pub adopt: bool,
-    /// How often the queue is compared with this spec; a tenth more or less, by the object's uid.
+    /// How often the queue is compared with this spec, plus or minus a tenth.
     #[serde(default = "default_interval")]
     #[schemars(range(min = 30, max = 86_400))]
     pub drift_check_interval_seconds: i32,
@@ -188,7 +188,7 @@ pub struct Kms {
     /// The key's id, ARN or alias.
     #[schemars(length(min = 1, max = 2_048))]
     pub key_id: String,
-    /// How long a data key is used again before KMS is asked anew.
+    /// How long a data key is reused before KMS is asked for a new one.
     #[serde(default = "default_reuse")]
     #[schemars(range(min = 60, max = 86_400))]
     pub data_key_reuse_period_seconds: i32,
@@ -198,7 +198,7 @@ fn default_reuse() -> i32 {
     300
 }
 
-/// On whose behalf SQS is asked: exactly one of its fields.
+/// The credentials for SQS: exactly one of its fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CredentialsSource {
@@ -209,7 +209,7 @@ pub struct CredentialsSource {
     /// A role that the manager assumes with its service account's token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_identity: Option<WebIdentity>,
-    /// What the manager's own environment says.
+    /// The manager's own environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Environment>,
 }
@@ -240,7 +240,7 @@ pub struct WebIdentity {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {}
 
-/// What becomes of the queue when its object is deleted.
+/// What happens to the queue when its object is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeletionPolicy {
     /// It is deleted with its messages. If its owner tag was removed or changed outside, the object
@@ -260,10 +260,10 @@ pub struct QueueStatus {
     /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The queue's name, from before it was made.
+    /// The queue's name; recorded before the queue is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_name: Option<String>,
-    /// Its region, from before it was made.
+    /// Its region; recorded before the queue is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// Its URL.
@@ -275,16 +275,16 @@ pub struct QueueStatus {
     /// The ARN of the dead-letter queue that was asked for last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redrive_target: Option<String>,
-    /// Its attributes that the spec speaks of, as last seen or set.
+    /// The attributes that the spec names, as last seen or set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, String>,
-    /// Its tags that the spec speaks of, as last seen or set.
+    /// The tags that the spec names, as last seen or set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// How many messages there were about at the last check that was recorded.
+    /// Approximate numbers of messages at the last recorded check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Messages>,
-    /// How often the queue was found changed or deleted outside and was put right.
+    /// How often somebody else had changed or deleted the queue, and it was corrected.
     #[serde(default)]
     pub drifts: i64,
     /// When the queue was last compared with the spec. Recorded with other changes, and when the
@@ -292,11 +292,11 @@ pub struct QueueStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::time")]
     pub last_checked: Option<Time>,
-    /// When it is compared next, as of this status.
+    /// When it is compared next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::time")]
     pub next_check: Option<Time>,
-    /// When we last changed it. For a minute SQS may still show what was before.
+    /// When the controller last changed it. For a minute SQS may still show the state before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::time")]
     pub last_change: Option<Time>,
@@ -310,10 +310,10 @@ pub struct QueueStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Messages {
-    /// That can be received.
+    /// Messages that can be received.
     pub visible: i64,
-    /// That were received and are not deleted.
+    /// Messages that were received and not deleted yet.
     pub in_flight: i64,
-    /// That are hidden still.
+    /// Messages that are still hidden.
     pub delayed: i64,
 }

@@ -1,6 +1,6 @@
-//! What is asked of SQS, and what its refusals mean. Shell around AWS's library.
+//! Requests to SQS, and what its refusals mean. Shell around AWS's library.
 //!
-//! The library's own retries are off: when something is asked again is the engine's to say.
+//! The library's own retries are off: the engine decides when to retry.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -18,10 +18,10 @@ use sdk::{ExternalFailure, ExternalLimits, Verdict};
 use super::desired::{Desired, REDRIVE_POLICY, normalised_redrive};
 use super::plan::Change;
 
-/// What the whole fleet asks of SQS on behalf of one account in one region. AWS publishes
-/// quotas for messages and none for the requests that manage queues
+/// What the whole fleet may ask of SQS for one account in one region. AWS publishes quotas for
+/// messages and none for the requests that manage queues
 /// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html>),
-/// so this is meant to be modest; when SQS throttles all the same, less is asked.
+/// so the limits are modest; where SQS throttles all the same, the fleet sends less.
 pub const LIMITS: ExternalLimits = ExternalLimits {
     requests: 50,
     per: Duration::from_secs(1),
@@ -31,41 +31,41 @@ pub const LIMITS: ExternalLimits = ExternalLimits {
     max_pause: Duration::from_secs(60),
 };
 
-/// What a look at a queue takes: its attributes and its tags.
+/// Requests of a look at a queue: its attributes and its tags.
 pub(super) const TO_LOOK: u32 = 2;
-/// What making one takes: that it is not there, the making, and a look.
+/// Requests to create one: a look for it, the creation, and a look at it.
 pub(super) const TO_MAKE: u32 = 4;
 
 /// How long one request may take, and its connection to be made.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What a refusal says.
+/// What a refusal means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// There is no such queue.
     NoQueue,
     /// There is one, with other attributes.
     NameExists,
-    /// There was one within the last minute: its name cannot be used yet.
+    /// One was deleted within the last minute: its name cannot be used yet.
     DeletedRecently,
     /// Too many requests.
     Throttled,
     /// The credentials are wrong, or may not do this.
     Denied,
-    /// SQS will not do what is asked.
+    /// SQS refuses the request for what it asks.
     Rejected,
-    /// SQS is not there, or in trouble.
+    /// SQS is unreachable, or fails.
     Unavailable,
     /// No answer came.
     Unanswered,
 }
 
-/// A request to AWS that came to nothing.
+/// A request to AWS that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct Failure {
-    /// What it says.
+    /// What it means.
     pub refusal: Refusal,
     /// In AWS's words.
     pub message: String,
@@ -137,13 +137,13 @@ where
         SdkError::ServiceError(said) => {
             let (status, wait) = answered(said.raw());
             let code = said.err().code().unwrap_or_default();
-            let words = said.err().message().unwrap_or("no reason is given");
+            let words = said.err().message().unwrap_or("no reason given");
             (refusal(code, status), format!("{code}: {words} (HTTP {status})"), wait)
         }
         SdkError::ResponseError(said) => {
             let (status, wait) = answered(said.raw());
             let refusal = if status < 400 { Refusal::Unavailable } else { refusal("", status) };
-            (refusal, format!("an answer that is none of AWS's (HTTP {status})"), wait)
+            (refusal, format!("the answer is not one of AWS (HTTP {status})"), wait)
         }
         SdkError::ConstructionFailure(_) => (Refusal::Rejected, sdk::error::chain(&error), None),
         _ => (Refusal::Unanswered, sdk::error::chain(&error), None),
@@ -151,7 +151,7 @@ where
     Failure { refusal, message, retry_after: retry_after.map(Duration::from_secs) }
 }
 
-/// What every client of AWS's has here: no retries, bounded times.
+/// The timeouts of every client.
 pub(super) fn timeouts() -> TimeoutConfig {
     TimeoutConfig::builder()
         .connect_timeout(CONNECT_TIMEOUT)
@@ -187,7 +187,7 @@ impl Sqs {
     /// The URL of the queue of that name.
     ///
     /// # Errors
-    /// What SQS says; that there is none is one.
+    /// What SQS says; also when there is no such queue.
     pub(super) async fn url(&self, name: &str) -> Result<String, Failure> {
         let found = self.0.get_queue_url().queue_name(name).send().await.map_err(failure)?;
         Ok(found.queue_url.unwrap_or_default())
@@ -218,7 +218,7 @@ impl Sqs {
         Ok(found.tags.unwrap_or_default().into_iter().collect())
     }
 
-    /// Makes the queue; gives its URL. One that exists with the same attributes is as good.
+    /// Creates the queue and returns its URL, also if it exists with the same attributes.
     ///
     /// # Errors
     /// What SQS says.

@@ -1,4 +1,4 @@
-//! On whose behalf SQS is asked: Secrets, roles, the manager's environment. Shell.
+//! The credentials that SQS is asked with: from Secrets, roles, or the manager's environment. Shell.
 //!
 //! Secrets are read one by one when they are needed, never listed or watched, so that the manager
 //! needs no right to see all of them. What was read is kept for [`KEPT`], or until SQS refuses it; a
@@ -26,11 +26,11 @@ use super::environment::{
 };
 use crate::refusal::refusal;
 
-/// How long a Secret is taken to be as it was read.
+/// How long a Secret that was read is not read again.
 pub(super) const KEPT: Duration = Duration::from_secs(60);
-/// How long before they expire a role's credentials are renewed.
+/// A role's credentials are renewed this long before they expire.
 const RENEWED_BEFORE: Duration = Duration::from_secs(300);
-/// Credentials kept at once. With more in use, those that are used least long ago are read again.
+/// The most credentials kept at once. Beyond it, some are read again when they are needed.
 const MAX_KNOWN: usize = 1_000;
 
 const STS_LIMITS: ExternalLimits = ExternalLimits { requests: 10, burst: 10, ..LIMITS };
@@ -44,7 +44,7 @@ pub(super) enum Origin {
     Environment,
 }
 
-/// What is known of all credentials, and the connections of all clients.
+/// All known credentials, and the connections of all clients.
 #[derive(Debug)]
 pub(super) struct Sessions {
     environment: AwsEnvironment,
@@ -58,30 +58,30 @@ struct Known {
     until: Timestamp,
 }
 
-/// A way to one account's SQS in one region, for one reconcile.
+/// The SQS of one account in one region, for one reconcile.
 pub(super) struct Session {
     pub(super) sqs: Sqs,
     pub(super) upstream: External,
     pub(super) origin: Origin,
 }
 
-/// Where SQS is asked.
+/// The region, and the address if it is not AWS's own.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct Location<'a> {
     pub(super) region: &'a str,
     pub(super) endpoint: Option<&'a str>,
 }
 
 /// Why there is no session.
 #[derive(Debug)]
-pub(super) enum Unopened {
-    /// There are no credentials; in words.
+pub(super) enum SessionError {
+    /// There are no credentials; why.
     Missing(String),
-    /// They could not be got.
+    /// They could not be read.
     Failed(ReconcileError),
 }
 
-impl<E: Into<ReconcileError>> From<E> for Unopened {
+impl<E: Into<ReconcileError>> From<E> for SessionError {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
@@ -90,7 +90,7 @@ impl<E: Into<ReconcileError>> From<E> for Unopened {
 // === impl Sessions ===
 
 impl Sessions {
-    /// Speaks over `http`, or over connections of its own, which are made when they are needed.
+    /// Over `http`, or over connections of its own, which are opened when they are needed.
     pub(super) fn new(http: Option<SharedHttpClient>, environment: AwsEnvironment) -> Self {
         let http = http.map_or_else(OnceLock::new, OnceLock::from);
         Self { environment, http, known: Mutex::default() }
@@ -102,10 +102,10 @@ impl Sessions {
         ctx: &Context,
         namespace: &str,
         source: Source,
-        place: Place<'_>,
+        location: Location<'_>,
         requests: u32,
-    ) -> Result<Session, Unopened> {
-        let origin = self.origin(ctx, namespace, source, place)?;
+    ) -> Result<Session, SessionError> {
+        let origin = self.origin(ctx, namespace, source, location)?;
         let credentials = match self.known(&origin, ctx.now()) {
             Some(credentials) => credentials,
             None => {
@@ -115,14 +115,14 @@ impl Sessions {
             }
         };
         let who = match &origin {
-            // The key says whose requests these are, also where several Secrets hold it.
+            // Several Secrets may hold one key: its requests count together.
             Origin::Secret { .. } => credentials.access_key_id(),
             Origin::Role { role, .. } => role.as_str(),
             Origin::Environment => "environment",
         };
-        let name = format!("sqs {who} {} {}", place.region, place.endpoint.unwrap_or("aws"));
+        let name = format!("sqs {who} {} {}", location.region, location.endpoint.unwrap_or("aws"));
         let upstream = ctx.external("sqs", &name, &LIMITS).expecting(requests);
-        let sqs = Sqs::new(self.http(), credentials, place.region, place.endpoint);
+        let sqs = Sqs::new(self.http(), credentials, location.region, location.endpoint);
         Ok(Session { sqs, upstream, origin })
     }
 
@@ -131,13 +131,13 @@ impl Sessions {
         ctx: &Context,
         namespace: &str,
         source: Source,
-        place: Place<'_>,
-    ) -> Result<Origin, Unopened> {
+        location: Location<'_>,
+    ) -> Result<Origin, SessionError> {
         let own = |name| self.environment.get(name).map(str::to_owned);
         let as_role = |role: String, file: String| Origin::Role {
             role,
             file,
-            region: place.region.to_owned(),
+            region: location.region.to_owned(),
         };
         match source {
             Source::Secret(name) => Ok(Origin::Secret {
@@ -147,7 +147,7 @@ impl Sessions {
             }),
             Source::WebIdentity { role, file } => match file.or_else(|| own(TOKEN_FILE)) {
                 Some(file) => Ok(as_role(role, file)),
-                None => Err(Unopened::Missing(format!(
+                None => Err(SessionError::Missing(format!(
                     "the manager's environment has no {TOKEN_FILE}: set \
                      spec.credentials.webIdentity.serviceAccountTokenFile"
                 ))),
@@ -159,7 +159,7 @@ impl Sessions {
         }
     }
 
-    /// Has credentials read anew that SQS refuses.
+    /// Drops credentials that SQS refused: they are read again when needed.
     pub(super) fn forget(&self, origin: &Origin) {
         self.known.lock().expect("no holder of this lock panics").remove(origin);
     }
@@ -188,7 +188,7 @@ impl Sessions {
         known.insert(origin.clone(), new);
     }
 
-    async fn get(&self, ctx: &Context, origin: &Origin) -> Result<Known, Unopened> {
+    async fn get(&self, ctx: &Context, origin: &Origin) -> Result<Known, SessionError> {
         let for_a_while = |credentials| Known { credentials, until: ctx.now() + KEPT };
         match origin {
             Origin::Secret { namespace, name, .. } => {
@@ -206,17 +206,17 @@ impl Sessions {
         role: &str,
         file: &str,
         region: &str,
-    ) -> Result<Known, Unopened> {
-        // A small file in memory, that the kubelet renews.
+    ) -> Result<Known, SessionError> {
+        // A small file in memory, which the kubelet renews.
         let token = std::fs::read_to_string(file)
-            .map_err(|error| Unopened::Missing(format!("the token file {file}: {error}")))?;
+            .map_err(|error| SessionError::Missing(format!("the token file {file}: {error}")))?;
         let mut config = aws_sdk_sts::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .http_client(self.http())
             .region(Region::new(region.to_owned()))
             .retry_config(RetryConfig::disabled())
             .timeout_config(timeouts());
-        // Only who runs the manager may say where STS is: the token goes there.
+        // Only whoever runs the manager may set the address of STS: the token is sent there.
         config.set_endpoint_url(self.environment.get(STS_ENDPOINT).map(str::to_owned));
         let request = aws_sdk_sts::Client::from_conf(config.build())
             .assume_role_with_web_identity()
@@ -227,10 +227,10 @@ impl Sessions {
         let answer =
             sts.read("AssumeRoleWithWebIdentity", async { request.send().await.map_err(failure) });
         let answer = answer.await.map_err(|error| refused(role, error))?;
-        let none = || Unopened::Missing(format!("STS gave no credentials for role {role}"));
+        let none = || SessionError::Missing(format!("STS gave no credentials for role {role}"));
         let given = answer.credentials.ok_or_else(none)?;
         let expires = Timestamp::from_second(given.expiration.secs())
-            .map_err(|error| Unopened::Failed(ReconcileError::transient(error)))?;
+            .map_err(|error| SessionError::Failed(ReconcileError::transient(error)))?;
         let credentials = Credentials::new(
             given.access_key_id,
             given.secret_access_key,
@@ -242,46 +242,51 @@ impl Sessions {
     }
 }
 
-async fn from_secret(ctx: &Context, namespace: &str, name: &str) -> Result<Credentials, Unopened> {
+async fn from_secret(
+    ctx: &Context,
+    namespace: &str,
+    name: &str,
+) -> Result<Credentials, SessionError> {
     let secrets: Api<Secret> = Api::namespaced(ctx.client(), namespace);
     let secret = match secrets.get_opt(name).await {
         Err(error) => match refusal(&error) {
-            Some(words) => return Err(Unopened::Missing(format!("Secret {name}: {words}"))),
+            Some(words) => return Err(SessionError::Missing(format!("Secret {name}: {words}"))),
             None => return Err(error.into()),
         },
         Ok(found) => found,
     };
-    let missing = || format!("Secret {name} does not exist: make it, with {KEY} and {SECRET_KEY}");
-    let data = secret.ok_or_else(|| Unopened::Missing(missing()))?.data.unwrap_or_default();
+    let missing =
+        || format!("Secret {name} does not exist: create it, with {KEY} and {SECRET_KEY}");
+    let data = secret.ok_or_else(|| SessionError::Missing(missing()))?.data.unwrap_or_default();
     let value = |key: &str| {
         let value = data.get(key).map(|value| String::from_utf8_lossy(&value.0).trim().to_owned());
         value.filter(|value| !value.is_empty())
     };
     let must = |key: &str| {
-        let missing = || Unopened::Missing(format!("Secret {name} has no {key}: add it"));
+        let missing = || SessionError::Missing(format!("Secret {name} has no {key}: add it"));
         value(key).ok_or_else(missing)
     };
     Ok(Credentials::new(must(KEY)?, must(SECRET_KEY)?, value(SESSION_TOKEN), None, "secret"))
 }
 
-fn from_environment(environment: &AwsEnvironment) -> Result<Credentials, Unopened> {
+fn from_environment(environment: &AwsEnvironment) -> Result<Credentials, SessionError> {
     let value = |name| environment.get(name).map(str::to_owned);
     match (value(KEY), value(SECRET_KEY)) {
         (Some(key), Some(secret)) => {
             Ok(Credentials::new(key, secret, value(SESSION_TOKEN), None, "environment"))
         }
-        _ => Err(Unopened::Missing(format!(
+        _ => Err(SessionError::Missing(format!(
             "the manager's environment has neither {KEY} and {SECRET_KEY} nor {ROLE} and \
              {TOKEN_FILE}: set spec.credentials, or the manager's environment"
         ))),
     }
 }
 
-fn refused(role: &str, error: ExternalError<Failure>) -> Unopened {
+fn refused(role: &str, error: ExternalError<Failure>) -> SessionError {
     match error.failure() {
         Some(said) if matches!(said.refusal, Refusal::Denied | Refusal::Rejected) => {
-            Unopened::Missing(format!("role {role} was refused: {said}"))
+            SessionError::Missing(format!("role {role} was refused: {said}"))
         }
-        _ => Unopened::Failed(error.into()),
+        _ => SessionError::Failed(error.into()),
     }
 }

@@ -37,7 +37,7 @@ pub(super) enum InvalidSpec {
     /// A field changed that cannot.
     #[error(
         "spec.{field} cannot be changed from {from:?} to {to:?}: put it back, or delete this Queue \
-         and make another"
+         and create another"
     )]
     Immutable {
         /// The field.
@@ -60,10 +60,10 @@ pub(super) enum InvalidSpec {
     /// Content-based deduplication without FIFO.
     #[error("spec.contentBasedDeduplication is for FIFO queues: set spec.fifo too, or remove it")]
     NotFifo,
-    /// Its own dead-letter queue.
-    #[error("spec.redrivePolicy.queueRef names this very Queue: name another")]
+    /// A queue that is its own dead-letter queue.
+    #[error("spec.redrivePolicy.queueRef names this Queue itself: name another")]
     OwnTarget,
-    /// A tag that SQS would not take, or that is ours.
+    /// A tag that SQS would refuse, or that is ours.
     #[error("spec.tags has {key:?}: {why}")]
     Tag {
         /// Its key.
@@ -71,7 +71,7 @@ pub(super) enum InvalidSpec {
         /// What is wrong.
         why: &'static str,
     },
-    /// A token file in a place where none is looked for.
+    /// A token file outside of the folder that is allowed.
     #[error(
         "spec.credentials.webIdentity.serviceAccountTokenFile is {path:?}: name a file below \
          /var/run/secrets/ that is not the manager's own Kubernetes token"
@@ -82,7 +82,7 @@ pub(super) enum InvalidSpec {
     },
 }
 
-/// The only source of credentials that a spec gives.
+/// Where a spec says that credentials come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// A Secret of the object's namespace.
@@ -131,7 +131,7 @@ pub(super) fn desired(
     })
 }
 
-/// The spec's only source of credentials.
+/// Where the spec says that credentials come from.
 ///
 /// # Errors
 /// If there is not exactly one, or its file is out of bounds.
@@ -157,8 +157,8 @@ pub(super) fn source(spec: &QueueSpec) -> Result<Source, InvalidSpec> {
     }
 }
 
-/// Whoever may write a Queue chooses the file: it must not be any file that the manager can read,
-/// nor the token by which it is known to its API server.
+/// Whoever may write a Queue chooses the file. It must not be just any file that the manager can
+/// read, nor the manager's own token for its API server.
 fn is_token_file(path: &str) -> bool {
     path.starts_with("/var/run/secrets/")
         && !path.starts_with("/var/run/secrets/kubernetes.io/")
@@ -203,7 +203,7 @@ fn attributes(
     Ok(attributes)
 }
 
-/// The two kinds exclude each other: asking for one ends the other.
+/// The two kinds exclude each other: one ends the other.
 fn encrypted(encryption: &Encryption) -> Result<Vec<(&'static str, String)>, InvalidSpec> {
     match (&encryption.sqs_managed, &encryption.kms) {
         (Some(_), None) => {
@@ -230,8 +230,8 @@ fn redrive_policy(spec: &QueueSpec, redrive: Option<&str>) -> String {
     }
 }
 
-/// A redrive policy in one spelling: SQS takes the count as a number and as a text, and gives back
-/// what it was given.
+/// A redrive policy in one spelling: SQS takes the count as a number or as text, and returns what it
+/// was given.
 pub(super) fn normalised_redrive(policy: &str) -> String {
     serde_json::from_str(policy)
         .map_or_else(|_| policy.to_owned(), |policy| canonical_redrive(&policy))
@@ -249,11 +249,11 @@ fn canonical_redrive(policy: &Value) -> String {
 fn tags(spec: &QueueSpec, owner: &str) -> Result<BTreeMap<String, String>, InvalidSpec> {
     for (key, value) in &spec.tags {
         let why = if key == OWNER_TAG {
-            "that tag says whose the queue is, and is set by itself"
+            "the controller sets that tag: it names the owner of the queue"
         } else if key.is_empty() || key.chars().count() > MAX_TAG_KEY {
             "a tag's key has 1 to 128 characters"
         } else if key.to_ascii_lowercase().starts_with("aws:") {
-            "keys that begin with aws: are AWS's own"
+            "keys that begin with aws: are reserved for AWS"
         } else if value.chars().count() > MAX_TAG_VALUE {
             "a tag's value has at most 256 characters"
         } else {

@@ -1,7 +1,8 @@
-//! The end of a Queue: its queue is deleted, kept or left, and then its object may go. Shell.
+//! The deletion of a Queue: its queue is deleted, kept or left behind, and then the finalizer is
+//! removed. Shell.
 //!
-//! Nothing keeps the object for ever: what it waits for stands in its conditions, and the annotation
-//! [`ABANDON`] lets it go at once.
+//! Nothing blocks the deletion for ever: the conditions say what it waits for, and the annotation
+//! [`ABANDON`] ends the wait at once.
 
 use kube::ResourceExt;
 use sdk::{Action, Context, Event, ReconcileError};
@@ -9,18 +10,18 @@ use sdk::{Action, Context, Event, ReconcileError};
 use super::FINALIZER;
 use super::api::{DeletionPolicy, Queue};
 use super::client::TO_LOOK;
-use super::credentials::{Place, Sessions};
+use super::credentials::{Location, Sessions};
 use super::desired::source;
 use super::name::{OWNER_TAG, owner};
 use super::plan::{Ending, ending};
 use super::record::record;
-use super::status::{Again, Outcome};
-use super::turn::{Stop, Turn, WAIT};
+use super::requests::{Requests, Stop, WAIT};
+use super::status::{Outcome, Recheck};
 
-/// The annotation that, set to `true`, lets an object go whatever becomes of its queue.
+/// The annotation that, set to `true`, has the object deleted without its queue.
 pub const ABANDON: &str = "leasehold.dev/abandon";
 
-/// Ends it, or says what is waited for.
+/// Deletes the queue and removes the finalizer, or records what that waits for.
 pub(super) async fn end(
     sessions: &Sessions,
     ctx: &Context,
@@ -32,11 +33,11 @@ pub(super) async fn end(
     };
     let event = match left(queue) {
         Some(Left::Abandoned) => {
-            let note = format!("queue {name} is left behind, for annotation {ABANDON} is set");
+            let note = format!("queue {name} is left behind: annotation {ABANDON} is set");
             Some(Event::warning(queue, "Abandoned", "Delete", note))
         }
         Some(Left::Retained) => {
-            let note = format!("queue {name} is kept, for spec.deletionPolicy is Retain");
+            let note = format!("queue {name} is kept: spec.deletionPolicy is Retain");
             Some(Event::normal(queue, "Retained", "Delete", note))
         }
         None => match delete(sessions, ctx, queue, &name).await {
@@ -48,7 +49,7 @@ pub(super) async fn end(
     release(ctx, queue, event).await
 }
 
-/// Why the queue is not even looked at.
+/// Why the queue is kept without a request to SQS.
 enum Left {
     Abandoned,
     Retained,
@@ -70,15 +71,15 @@ async fn delete<'a>(
     let now = ctx.now();
     let invalid = |invalid| Stop::Outcome(Box::new(Outcome::Invalid(invalid)));
     let (spec, status) = (&queue.spec, queue.status.clone().unwrap_or_default());
-    // Where it was made, whatever the spec says now.
+    // Where it was created, whatever the spec says now.
     let region = status.region.as_deref().unwrap_or(&spec.region);
-    let place = Place { region, endpoint: spec.endpoint.as_deref() };
+    let location = Location { region, endpoint: spec.endpoint.as_deref() };
     let namespace = queue.namespace().unwrap_or_default();
     let source = source(spec).map_err(invalid)?;
-    // What the deletion takes beyond the look is not known before.
-    let session = sessions.open(ctx, &namespace, source, place, TO_LOOK).await;
-    let session = session.map_err(|unopened| Stop::unopened(unopened, now))?;
-    let turn = Turn { ctx, session, now };
+    // Only the requests of the look are known in advance.
+    let session = sessions.open(ctx, &namespace, source, location, TO_LOOK).await;
+    let session = session.map_err(|error| Stop::no_session(error, now))?;
+    let turn = Requests { ctx, session, now };
 
     let uid = queue.uid().unwrap_or_default();
     let owner = owner(ctx.cluster().as_str(), &namespace, &queue.name_any(), &uid);
@@ -101,33 +102,33 @@ async fn delete<'a>(
         }
         (Ending::Unmanaged { owner }, _) => {
             let message = format!("queue {name} is not deleted: {}; put it back", whose(owner));
-            Err(Stop::held("NotOwned", message, Again::At(now + WAIT)))
+            Err(Stop::blocked("NotOwned", message, Recheck::At(now + WAIT)))
         }
         (Ending::Settle { until }, _) => {
             let message = format!(
-                "queue {name} was changed within the last minute and SQS does not show it: it is \
-                 looked for again then"
+                "queue {name} was changed within the last minute and SQS does not show it yet: it is \
+                 checked again then"
             );
-            Err(Stop::held("Settling", message, Again::At(until)))
+            Err(Stop::blocked("Settling", message, Recheck::At(until)))
         }
     }
 }
 
-/// Says what is waited for, and how not to.
+/// Records what the deletion waits for, and how to end the wait.
 async fn wait(ctx: &Context, queue: &Queue, outcome: Outcome) -> Result<Action, ReconcileError> {
-    let (why, again) = match outcome {
-        Outcome::Held { message, again, .. } => (message, again),
-        Outcome::Invalid(invalid) => (invalid.to_string(), Again::OnChange),
-        Outcome::Synced { .. } => (String::new(), Again::OnChange),
+    let (why, recheck) = match outcome {
+        Outcome::Blocked { message, recheck, .. } => (message, recheck),
+        Outcome::Invalid(invalid) => (invalid.to_string(), Recheck::OnChange),
+        Outcome::Synced { .. } => (String::new(), Recheck::OnChange),
     };
-    let again = match again {
-        Again::NextCheck => Again::At(ctx.now() + WAIT),
-        again => again,
+    let recheck = match recheck {
+        Recheck::NextCheck => Recheck::At(ctx.now() + WAIT),
+        recheck => recheck,
     };
     let message =
-        format!("{why}; or set annotation {ABANDON}=true to let this Queue go without it");
-    let held = Outcome::Held { reason: "DeletionBlocked", message, ready: false, again };
-    record(ctx, queue, None, None, held).await
+        format!("{why}; or set annotation {ABANDON}=true to delete this Queue without its queue");
+    let blocked = Outcome::Blocked { reason: "DeletionBlocked", message, ready: false, recheck };
+    record(ctx, queue, None, None, blocked).await
 }
 
 async fn release(

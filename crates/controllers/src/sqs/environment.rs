@@ -1,4 +1,4 @@
-//! What the manager's environment says of AWS, under the names that AWS's own tools read
+//! The variables of the manager's environment that AWS's own tools read
 //! (<https://docs.aws.amazon.com/sdkref/latest/guide/settings-reference.html>). Shell.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::env;
 pub const KEY: &str = "AWS_ACCESS_KEY_ID";
 /// Its secret.
 pub const SECRET_KEY: &str = "AWS_SECRET_ACCESS_KEY";
-/// The token of a session, of a key that is none of a user's own.
+/// The token of a session, where the key is a temporary one.
 pub const SESSION_TOKEN: &str = "AWS_SESSION_TOKEN";
 /// The role to assume with the service account's token.
 pub const ROLE: &str = "AWS_ROLE_ARN";
@@ -19,12 +19,12 @@ pub const STS_ENDPOINT: &str = "AWS_ENDPOINT_URL_STS";
 
 const ALL: [&str; 6] = [KEY, SECRET_KEY, SESSION_TOKEN, ROLE, TOKEN_FILE, STS_ENDPOINT];
 
-/// Variables and their values. What is empty is as if it were not there.
+/// Variables and their values. An empty one counts as absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AwsEnvironment(BTreeMap<String, String>);
 
 impl AwsEnvironment {
-    /// That of this process.
+    /// The environment of this process.
     pub fn of_process() -> Self {
         ALL.into_iter().filter_map(|name| Some((name, env::var(name).ok()?))).collect()
     }

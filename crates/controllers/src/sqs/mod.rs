@@ -1,10 +1,10 @@
 //! Queue: a queue of Amazon SQS that heals itself.
 //!
-//! In data order: [`api`] is what users write; [`desired`] is that as SQS says it, under a name by
-//! [`name`]; [`plan`] compares it with what is there; [`reconcile`] carries the plan out through
-//! [`client`], `turn` and `credentials` (the manager's own are in its [`environment`]), and `ending`
-//! when the object goes; [`status`] says what came of it, which `record` writes; [`schedule`] when to
-//! look again.
+//! In data order: [`api`] is what users write; `desired` translates it for SQS, under a name by
+//! `name`; `plan` compares it with the queue that exists; `reconcile` carries the plan out through
+//! `client`, `requests` and `credentials` (the manager's own come from its [`environment`]), and
+//! `ending` handles deletion; `status` describes the outcome, which `record` writes; `schedule` says
+//! when to look again.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
@@ -19,9 +19,9 @@ mod name;
 mod plan;
 mod reconcile;
 mod record;
+mod requests;
 mod schedule;
 mod status;
-mod turn;
 
 pub use api::Queue;
 pub use client::LIMITS;
@@ -33,7 +33,7 @@ use crate::rights::{events, rule};
 
 /// The name under which our changes of a Queue are recorded.
 pub const FIELD_MANAGER: &str = "sqs.leasehold.dev";
-/// The finalizer: the object stays until its queue is seen to.
+/// The finalizer: the object stays until its queue is deleted, kept or left behind.
 pub const FINALIZER: &str = "sqs.leasehold.dev/queue";
 
 /// The controller's row.
@@ -43,7 +43,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     crd: Some(Queue::crd),
     build: |workers| vec![reconcile::controller(workers)],
     rbac,
-    example: include_str!("../../../../examples/sqs.yaml"),
+    example: include_str!("../../sqs/example.yaml"),
 };
 
 /// The rights of the controller in a workload cluster.

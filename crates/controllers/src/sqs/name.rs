@@ -1,4 +1,4 @@
-//! What a queue is called, and by which tag it is known to be ours. Pure.
+//! The name of a queue, and the tag that says that it is ours. Pure.
 
 use crate::label::label_value;
 
@@ -15,7 +15,7 @@ pub(super) const MAX_TAG_VALUE: usize = 256;
 /// The longest key of a tag, likewise.
 pub(super) const MAX_TAG_KEY: usize = 128;
 
-/// A name that SQS would not take.
+/// A name that SQS would refuse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BadName {
     /// It is too long.
@@ -40,7 +40,7 @@ pub(super) enum BadName {
         /// The first wrong character.
         character: char,
     },
-    /// It is that of a FIFO queue, and the spec asks for another.
+    /// It is the name of a FIFO queue, and the spec asks for a standard queue.
     #[error(
         "the queue's name {name:?} ends in .fifo: set spec.fifo, or give another spec.queueName"
     )]
@@ -50,10 +50,10 @@ pub(super) enum BadName {
     },
 }
 
-/// The queue's name: the one `given`, or one made of namespace and name.
+/// The queue's name: the `given` one, or one from namespace and name.
 ///
 /// # Errors
-/// If SQS would not take it.
+/// If SQS would refuse it.
 pub(super) fn queue_name(
     given: Option<&str>,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! From a queue as it is wanted and as it is seen to what is to be done about it. Pure.
+//! From the desired and the observed queue to the next step. Pure.
 //!
 //! ```text
 //!             absent ── Create ──▶ ours, as wanted ── Keep
@@ -9,7 +9,7 @@
 //!
 //! For a minute after a change SQS may show what was before it
 //! (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html>),
-//! so what we have just set is not set again, nor taken for drift, until [`SETTLED_AFTER`].
+//! so until [`SETTLED_AFTER`] what we have just set is neither set again nor taken for drift.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use super::api::QueueStatus;
 use super::desired::Desired;
 use super::name::OWNER_TAG;
 
-/// How long SQS may show what was before a change.
+/// How long SQS may show the state before a change.
 pub(super) const SETTLED_AFTER: Duration = Duration::from_secs(60);
 
-/// A queue as it was seen.
+/// A queue as SQS shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Observed {
     /// Its URL.
@@ -34,54 +34,54 @@ pub(super) struct Observed {
     pub tags: BTreeMap<String, String>,
 }
 
-/// One attribute or tag that is not as it should be.
+/// One attribute or tag that differs from what is desired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     /// Which.
     pub name: String,
-    /// As it was seen.
+    /// The observed value.
     pub from: Option<String>,
-    /// As it should be; `None` to remove a tag.
+    /// The desired value; `None` to remove a tag.
     pub to: Option<String>,
-    /// Whether it had been as it should: then somebody else changed it.
+    /// Whether it had the desired value before: then somebody else changed it.
     pub drift: bool,
 }
 
-/// What is to be done.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Make it; `anew` after it was there and was deleted outside.
+    /// Create it; `anew` if it existed and was deleted outside.
     Create {
-        /// Whether it was there.
+        /// Whether it existed before.
         anew: bool,
     },
-    /// Set our owner tag on a queue that was another's, or nobody's.
+    /// Set our owner tag on a queue of another owner, or of none.
     Adopt {
-        /// Whose it was.
+        /// The owner before.
         from: Option<String>,
     },
-    /// Nothing: it is another's, or nobody's.
+    /// Leave it alone: it has another owner, or none.
     Foreign {
-        /// Whose.
+        /// That owner.
         owner: Option<String>,
     },
-    /// Change what is not as it should be.
+    /// Correct what differs.
     Correct {
         /// Attributes.
         attributes: Vec<Change>,
         /// Tags.
         tags: Vec<Change>,
     },
-    /// Look again then: SQS may still show what was before our last change.
+    /// Look again at that time: SQS may still show the state before our last change.
     Settle {
         /// When.
         until: Timestamp,
     },
-    /// It is as it should be.
+    /// Nothing to do.
     Keep,
 }
 
-/// What is to be done about the queue.
+/// The next step for the queue.
 pub(super) fn plan(
     desired: &Desired,
     observed: Option<&Observed>,
@@ -107,7 +107,7 @@ pub(super) fn plan(
     if attributes.is_empty() && tags.is_empty() {
         return Step::Keep;
     }
-    // What we set within the last minute and see otherwise is most likely only not shown yet.
+    // What we set within the last minute is most likely only not shown yet.
     let unsettled = |change: &Change| settles.is_some() && change.drift;
     let pending = |changes: Vec<Change>| -> Vec<_> {
         changes.into_iter().filter(|change| !unsettled(change)).collect()
@@ -120,7 +120,7 @@ pub(super) fn plan(
     }
 }
 
-/// When SQS shows our last change everywhere.
+/// The time from which SQS shows our last change everywhere.
 pub(super) fn settles_at(status: &QueueStatus) -> Option<Timestamp> {
     status.last_change.as_ref().map(|change| change.0 + SETTLED_AFTER)
 }
@@ -146,7 +146,7 @@ fn tag_changes(desired: &Desired, observed: &Observed, status: &QueueStatus) -> 
         to: Some(value.clone()),
         drift: status.tags.get(key) == Some(value),
     });
-    // A tag that the spec named once and does not any more is ours to remove.
+    // A tag that the spec named before and no longer does is ours to remove.
     let given_up = status.tags.keys().filter(|key| !desired.tags.contains_key(*key));
     let removed = given_up.filter_map(|key| {
         let from = observed.tags.get(key)?.clone();
@@ -175,33 +175,33 @@ impl Observed {
     }
 }
 
-/// What becomes of the queue of an object that is being deleted.
+/// What to do with the queue of an object that is being deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// Delete it.
     Delete,
-    /// It is gone, or never was: let the object go.
+    /// It does not exist: the object may go.
     Gone,
-    /// It is another's and never was ours: let the object go.
+    /// It has another owner and never was ours: the object may go.
     NeverOurs,
-    /// It was ours, and the owner tag was removed or changed: leave it and let the object go.
+    /// It was ours, and the owner tag was removed or changed: leave it; the object may go.
     Orphan {
-        /// Whose it is now.
+        /// The owner now.
         owner: Option<String>,
     },
-    /// Likewise, and the policy is to wait until somebody says what to do.
+    /// The same, where the policy is to wait until a person decides.
     Unmanaged {
-        /// Whose it is now.
+        /// The owner now.
         owner: Option<String>,
     },
-    /// Look again then: SQS may not show yet that we made it.
+    /// Look again at that time: SQS may not show yet that we created it.
     Settle {
         /// When.
         until: Timestamp,
     },
 }
 
-/// What becomes of a queue that is to be deleted, as it was seen.
+/// What to do with a queue that is to be deleted.
 pub(super) fn ending(
     owner: &str,
     orphan: bool,

@@ -3,9 +3,9 @@
 //! ```text
 //!   finalizer ▶ intent (status: name, region) ▶ CreateQueue with owner tag ▶ status: url, arn
 //! ```
-//! A crash between any two of these repeats nothing and loses nothing: the name is known before the
-//! queue is there, the queue is known to be ours by its tag, and each request changes only what is
-//! not yet as it should be.
+//! A crash between any two of these repeats nothing and loses nothing: the name is recorded before
+//! the queue exists, its tag says that it is ours, and each request changes only what differs from
+//! the spec.
 
 use aws_sdk_sqs::config::SharedHttpClient;
 use jiff::Timestamp;
@@ -17,20 +17,20 @@ use sdk::{
 
 use super::api::Queue;
 use super::client::{TO_LOOK, TO_MAKE};
-use super::credentials::{Place, Sessions};
+use super::credentials::{Location, Sessions};
 use super::desired::{Desired, desired, source};
 use super::ending;
 use super::environment::AwsEnvironment;
 use super::name::OWNER_TAG;
 use super::plan::{Observed, Step, plan};
 use super::record::record;
-use super::status::{Again, Outcome, intent, rests_until};
-use super::turn::{Stop, Turn, WAIT, announce};
+use super::requests::{Requests, Stop, WAIT, announce};
+use super::status::{Outcome, Recheck, intent, rests_until};
 use super::{FIELD_MANAGER, FINALIZER};
 
 /// The index of Queues by the dead-letter queue that they name, as `namespace/name`.
 const REFERRERS: &str = "redriveTarget";
-/// Steps of one reconcile: make, adopt, correct, and see that nothing is left.
+/// Steps of one reconcile: create, adopt, correct, and a last check.
 const MAX_STEPS: usize = 4;
 
 /// Reconciles Queues.
@@ -44,8 +44,7 @@ pub(super) fn controller(workers: usize) -> ControllerSpec {
     build(workers, Sessions::new(None, AwsEnvironment::of_process()))
 }
 
-/// The controller, with this many workers, over a given way to AWS and with a given environment: for
-/// tests.
+/// The controller, with this many workers, over a given HTTP client and environment: for tests.
 pub fn controller_over(
     workers: usize,
     http: SharedHttpClient,
@@ -87,7 +86,7 @@ impl Reconciler for QueueReconciler {
     }
 }
 
-/// Where a queue's dead-letter queue stands.
+/// The state of a queue's dead-letter queue.
 enum Target {
     NotWanted,
     Known(String),
@@ -111,9 +110,9 @@ impl QueueReconciler {
         if let Target::Awaited(message) = &target {
             let message = message.clone();
             let ready = queue.status.as_ref().is_some_and(|status| status.arn.is_some());
-            let (reason, again) = ("RedriveTargetNotReady", Again::OnChange);
-            let held = Outcome::Held { reason, message, ready, again };
-            return record(ctx, queue, Some(&desired), redrive, held).await;
+            let (reason, recheck) = ("RedriveTargetNotReady", Recheck::OnChange);
+            let blocked = Outcome::Blocked { reason, message, ready, recheck };
+            return record(ctx, queue, Some(&desired), redrive, blocked).await;
         }
         if let Some(next) = rests_until(queue, redrive, now) {
             return Ok(Action::RequeueAfter(next.duration_since(now).unsigned_abs()));
@@ -127,7 +126,7 @@ impl QueueReconciler {
         record(ctx, &queue, Some(&desired), redrive, outcome).await
     }
 
-    /// Brings the queue to what is wanted. `queue` is the object as it is then.
+    /// Brings the queue to the desired state. `queue` is updated to the object as it is then.
     async fn bring(
         &self,
         ctx: &Context,
@@ -138,15 +137,15 @@ impl QueueReconciler {
         let invalid = |invalid| Stop::Outcome(Box::new(Outcome::Invalid(invalid)));
         let source = source(&queue.spec).map_err(invalid)?;
         let spec = queue.spec.clone();
-        let place = Place { region: &spec.region, endpoint: spec.endpoint.as_deref() };
+        let location = Location { region: &spec.region, endpoint: spec.endpoint.as_deref() };
         let namespace = queue.namespace().unwrap_or_default();
         let is_made = queue.status.as_ref().is_some_and(|status| status.arn.is_some());
         let requests = if is_made { TO_LOOK } else { TO_MAKE };
-        let session = self.sessions.open(ctx, &namespace, source, place, requests).await;
-        let session = session.map_err(|unopened| Stop::unopened(unopened, now))?;
+        let session = self.sessions.open(ctx, &namespace, source, location, requests).await;
+        let session = session.map_err(|error| Stop::no_session(error, now))?;
         let origin = session.origin.clone();
         let outcome = Bringing {
-            turn: Turn { ctx, session, now },
+            turn: Requests { ctx, session, now },
             queue,
             desired,
             changed: false,
@@ -154,8 +153,8 @@ impl QueueReconciler {
         }
         .run()
         .await;
-        if matches!(&outcome, Err(Stop::Outcome(held))
-            if matches!(**held, Outcome::Held { reason: "AccessDenied", .. }))
+        if matches!(&outcome, Err(Stop::Outcome(blocked))
+            if matches!(**blocked, Outcome::Blocked { reason: "AccessDenied", .. }))
         {
             self.sessions.forget(&origin);
         }
@@ -164,7 +163,7 @@ impl QueueReconciler {
 }
 
 struct Bringing<'a, 'q> {
-    turn: Turn<'a>,
+    turn: Requests<'a>,
     queue: &'q mut Queue,
     desired: &'a Desired,
     changed: bool,
@@ -204,8 +203,8 @@ impl Bringing<'_, '_> {
         Err(self.settling(self.turn.now + WAIT, false))
     }
 
-    /// Makes the queue, and looks at what is there then: a queue of that name that exists already is
-    /// as good to SQS, and may be another's.
+    /// Creates the queue, then looks at it: SQS also accepts a queue of that name that exists already,
+    /// and that one may have another owner.
     async fn create(&mut self, anew: bool) -> Result<Observed, Stop> {
         self.intend().await?;
         let (turn, name) = (&self.turn, &self.desired.name);
@@ -216,10 +215,11 @@ impl Bringing<'_, '_> {
         if found.tags.get(OWNER_TAG) == Some(&self.desired.owner) {
             let region = &self.queue.spec.region;
             let event = if anew {
-                let note = format!("queue {name} in {region} was deleted outside: made it anew");
+                let note =
+                    format!("queue {name} in {region} was deleted outside: created it again");
                 Event::warning(&*self.queue, "Recreated", "Create", note)
             } else {
-                let note = format!("made queue {name} in {region}");
+                let note = format!("created queue {name} in {region}");
                 Event::normal(&*self.queue, "Created", "Create", note)
             };
             turn.ctx.publish(event).await;
@@ -229,7 +229,7 @@ impl Bringing<'_, '_> {
         Ok(found)
     }
 
-    /// Records under which name and where the queue is to be, before it is there.
+    /// Records the name and the region of the queue before it is created.
     async fn intend(&mut self) -> Result<(), Stop> {
         let known = self.queue.status.as_ref().is_some_and(|status| status.queue_name.is_some());
         if known {
@@ -257,7 +257,8 @@ impl Bringing<'_, '_> {
         let Desired { name, owner, .. } = self.desired;
         let tag = (OWNER_TAG.to_owned(), owner.clone());
         self.turn.tag(&found, name, vec![tag]).await?;
-        let from = from.map_or_else(|| "nobody's".to_owned(), |owner| format!("of {owner}"));
+        let from =
+            from.map_or_else(|| "without an owner".to_owned(), |owner| format!("of {owner}"));
         let note = format!("adopted queue {name}, which was {from}");
         self.turn.ctx.publish(Event::normal(&*self.queue, "Adopted", "Adopt", note)).await;
         found.tags.insert(OWNER_TAG.to_owned(), owner.clone());
@@ -274,7 +275,7 @@ impl Bringing<'_, '_> {
         let message = format!(
             "queue {name} exists and {whose}: set spec.adopt to take it over, or delete this Queue"
         );
-        Stop::held("NotOwned", message, Again::NextCheck)
+        Stop::blocked("NotOwned", message, Recheck::NextCheck)
     }
 
     fn settling(&self, until: Timestamp, ready: bool) -> Stop {
@@ -282,7 +283,7 @@ impl Bringing<'_, '_> {
         let message = format!(
             "queue {name} was changed within the last minute, which SQS does not show everywhere yet"
         );
-        let stop = Stop::held("Settling", message, Again::At(until));
+        let stop = Stop::blocked("Settling", message, Recheck::At(until));
         if ready { stop.while_ready() } else { stop }
     }
 }
@@ -292,7 +293,7 @@ fn target(ctx: &Context, queue: &Queue) -> Result<Target, ReconcileError> {
     let Some(policy) = &queue.spec.redrive_policy else { return Ok(Target::NotWanted) };
     let name = &policy.queue_ref.name;
     let Some(target) = ctx.get::<Queue>(queue.namespace().as_deref(), name)? else {
-        let why = format!("Queue {name} of spec.redrivePolicy does not exist: make it");
+        let why = format!("Queue {name} of spec.redrivePolicy does not exist: create it");
         return Ok(Target::Awaited(why));
     };
     if target.spec.fifo != queue.spec.fifo {

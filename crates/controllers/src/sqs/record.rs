@@ -1,4 +1,4 @@
-//! What came of a reconcile, told: the status, an Event, and when to look again. Shell.
+//! Records the outcome of a reconcile: the status, an Event, and when to look again. Shell.
 
 use jiff::Timestamp;
 use sdk::{Action, Context, Event, ReconcileError};
@@ -7,7 +7,8 @@ use super::api::{Queue, QueueStatus};
 use super::desired::Desired;
 use super::status::{Outcome, interval, is_news, next_look, says_something_new, status};
 
-/// Writes the status if it says something new, tells of it, and says when to look again.
+/// Writes the status if it says something new, publishes an Event for new trouble, and returns when
+/// to look again.
 pub(super) async fn record(
     ctx: &Context,
     queue: &Queue,
@@ -21,7 +22,7 @@ pub(super) async fn record(
     if is_news(before, &after, interval(queue)) {
         let warning = match &outcome {
             Outcome::Invalid(invalid) => Some(("Invalid", invalid.to_string())),
-            Outcome::Held { reason, message, .. } => Some((*reason, message.clone())),
+            Outcome::Blocked { reason, message, .. } => Some((*reason, message.clone())),
             Outcome::Synced { .. } => None,
         };
         if let Some((reason, note)) = warning.filter(|_| says_something_new(before, &after)) {

@@ -1,9 +1,9 @@
-//! When a queue is looked at: at even times of its own, which its uid gives. Pure.
+//! When a queue is looked at: at regular times that follow from its uid. Pure.
 //!
 //! A queue has a period, the interval of its spec a tenth more or less, and within the period a
-//! phase. Both follow from the uid, so that thousands of queues that were made at once, or that one
-//! replica takes over at once, are looked at evenly over the interval all the same, and every
-//! replica that ever holds a queue looks at it at the same times.
+//! phase. Both follow from the uid. So thousands of queues that were created at once, or that one
+//! replica takes over at once, are looked at evenly over the interval, and every replica that ever
+//! holds a queue looks at it at the same times.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn millis(duration: Duration) -> i64 {
 
 /// A number from 0 to 1 that the uid gives; another for each `salt`.
 fn fraction(uid: &str, salt: u64) -> f64 {
-    // FNV-1a mixes its high bits badly: the finaliser of splitmix64 does it.
+    // FNV-1a mixes its high bits badly, so the finaliser of splitmix64 follows.
     let mut hash = uid_hash(uid) ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

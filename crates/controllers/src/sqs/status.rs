@@ -15,16 +15,16 @@ use super::schedule;
 /// recorded, if two fifths of the interval is not longer: 5,000 queues cost 6 writes a second at
 /// most.
 pub(super) const RECORD_EVERY: Duration = Duration::from_secs(900);
-/// Less than the shortest time between two looks, which is half of the shortest period: so every look
-/// at long intervals is recorded, and a manager that comes new knows that it was.
+/// Less than the shortest time between two looks, which is half of the shortest period. So every look
+/// at long intervals is recorded, and a manager that takes over knows of it.
 const FRACTION: f64 = 0.4;
 
 /// When to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Again {
-    /// When something changes that we hear of.
+pub(super) enum Recheck {
+    /// When something changes that is watched.
     OnChange,
-    /// Then.
+    /// At that time.
     At(Timestamp),
     /// At the queue's next regular time.
     NextCheck,
@@ -35,29 +35,29 @@ pub(super) enum Again {
 pub(super) enum Outcome {
     /// The spec cannot be acted on.
     Invalid(InvalidSpec),
-    /// Something stands in the way.
-    Held {
+    /// Something blocks it.
+    Blocked {
         /// Why, as one word.
         reason: &'static str,
         /// Why, what it is about, and what to do.
         message: String,
-        /// Whether the queue is there, and ours, all the same.
+        /// Whether the queue exists and is ours all the same.
         ready: bool,
         /// When to look again.
-        again: Again,
+        recheck: Recheck,
     },
-    /// The queue is as it should be.
+    /// The queue is as desired.
     Synced {
         /// The queue.
         observed: Observed,
         /// Whether we changed it.
         changed: bool,
-        /// Whether it had been changed or deleted outside.
+        /// Whether somebody else had changed or deleted it.
         drifted: bool,
     },
 }
 
-/// How often the object's queue is compared with its spec.
+/// How often the queue is compared with its spec.
 pub(super) fn interval(queue: &Queue) -> Duration {
     Duration::from_secs(queue.spec.drift_check_interval_seconds.max(1).unsigned_abs().into())
 }
@@ -66,14 +66,16 @@ pub(super) fn interval(queue: &Queue) -> Duration {
 pub(super) fn next_look(queue: &Queue, outcome: &Outcome, now: Timestamp) -> Option<Timestamp> {
     let regular = || schedule::next(&queue.uid().unwrap_or_default(), interval(queue), now);
     match outcome {
-        Outcome::Invalid(_) | Outcome::Held { again: Again::OnChange, .. } => None,
-        Outcome::Held { again: Again::At(then), .. } => Some(*then),
-        Outcome::Held { again: Again::NextCheck, .. } | Outcome::Synced { .. } => Some(regular()),
+        Outcome::Invalid(_) | Outcome::Blocked { recheck: Recheck::OnChange, .. } => None,
+        Outcome::Blocked { recheck: Recheck::At(then), .. } => Some(*then),
+        Outcome::Blocked { recheck: Recheck::NextCheck, .. } | Outcome::Synced { .. } => {
+            Some(regular())
+        }
     }
 }
 
-/// Until when nothing is to be done: what the status says was found for this very spec, and the time
-/// to look again has not come. `redrive` is the ARN of the dead-letter queue now.
+/// Until when there is nothing to do: the status describes this spec, and the time of the next look
+/// has not come. `redrive` is the ARN of the dead-letter queue now.
 pub(super) fn rests_until(
     queue: &Queue,
     redrive: Option<&str>,
@@ -86,10 +88,10 @@ pub(super) fn rests_until(
     (same && now < next).then_some(next)
 }
 
-/// The status before the queue is made: what must be known to find it again.
+/// The status before the queue is created: what is needed to find it again.
 pub(super) fn intent(queue: &Queue, desired: &Desired, now: Timestamp) -> QueueStatus {
     let before = queue.status.clone().unwrap_or_default();
-    let message = format!("making queue {} in {}", desired.name, queue.spec.region);
+    let message = format!("creating queue {} in {}", desired.name, queue.spec.region);
     QueueStatus {
         queue_name: Some(desired.name.clone()),
         region: Some(queue.spec.region.clone()),
@@ -118,7 +120,7 @@ pub(super) fn status(
         Outcome::Invalid(invalid) => {
             (before.arn.is_some(), false, "Invalid", invalid.to_string(), true)
         }
-        Outcome::Held { reason, message, ready, .. } => {
+        Outcome::Blocked { reason, message, ready, .. } => {
             (*ready, false, *reason, message.clone(), false)
         }
         Outcome::Synced { .. } => {
@@ -170,8 +172,8 @@ fn seen(status: &mut QueueStatus, observed: &Observed, desired: &Desired) {
     });
 }
 
-/// Whether `after` says what `before` does not. Numbers of messages and times of checks are no news
-/// by themselves; they are recorded when what is recorded has grown old.
+/// Whether `after` is worth a write. Numbers of messages and times of checks are not by themselves;
+/// they are recorded when the recorded ones have grown old.
 pub(super) fn is_news(
     before: Option<&QueueStatus>,
     after: &QueueStatus,
@@ -196,7 +198,7 @@ pub(super) fn is_news(
     }
 }
 
-/// Whether the object's conditions say something else than before, which an Event should tell.
+/// Whether the conditions say something new, which deserves an Event.
 pub(super) fn says_something_new(before: Option<&QueueStatus>, after: &QueueStatus) -> bool {
     let words = |status: &QueueStatus| -> Vec<(String, String)> {
         let conditions = status.conditions.iter();
@@ -205,7 +207,7 @@ pub(super) fn says_something_new(before: Option<&QueueStatus>, after: &QueueStat
     before.map(words).unwrap_or_default() != words(after)
 }
 
-/// The whole second after: a recorded time must not come before the time that it stands for.
+/// The next whole second: a recorded time must not come before the time that it stands for.
 fn whole_seconds_up(moment: Timestamp) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
     whole_seconds(moment + Duration::from_millis(999))
 }
@@ -223,7 +225,7 @@ fn findings(
             holds: ready,
             reason: if ready && !synced { "Available" } else { reason },
             message: if ready && !synced {
-                "the queue is there, if not as the spec says".to_owned()
+                "the queue exists, but differs from the spec".to_owned()
             } else {
                 message.clone()
             },

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
     namespaced,
     status = "TDSetStatus",
     derive = "PartialEq",
-    doc = "A TDSet runs a container at another number of replicas at each hour of the day.",
+    doc = "A TDSet runs a container with a number of replicas for each hour of the day.",
     printcolumn(name = "Desired", type_ = "integer", json_path = ".status.desiredReplicas"),
     printcolumn(name = "Current", type_ = "integer", json_path = ".status.currentReplicas"),
     printcolumn(
@@ -63,7 +63,7 @@ pub struct TDSetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1440))]
     pub interval_mint: Option<i32>,
-    /// Makes a Service in front of the Pods when it names a port.
+    /// Creates a Service in front of the Pods if it names a port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceSpec>,
 }
@@ -125,7 +125,7 @@ pub struct TDSetStatus {
     /// The window that decides now, as `09:00-17:00`, or `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_window: Option<String>,
-    /// When another window takes over. Absent if that never happens.
+    /// When another window begins. Absent if that never happens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::time")]
     pub next_change: Option<Time>,

@@ -1,8 +1,8 @@
 //! TDSet: a Deployment whose number of replicas follows the hour of the day.
 //!
-//! In data order: [`api`] is what users write; [`schedule`] says how many replicas now and until
-//! when; [`plan`] compares that with the children; [`reconcile`] carries the plan out; [`status`]
-//! says what came of it.
+//! In data order: [`api`] is what users write; `schedule` says how many replicas now and until
+//! when; `plan` compares that with the children; `reconcile` carries the plan out; `status`
+//! describes the outcome.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
@@ -28,7 +28,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     crd: Some(TDSet::crd),
     build: |workers| vec![reconcile::controller(workers)],
     rbac,
-    example: include_str!("../../../../examples/tdset.yaml"),
+    example: include_str!("../../tdset/example.yaml"),
 };
 
 /// The rights of the controller in a workload cluster.

@@ -1,11 +1,11 @@
-//! From what is observed to what is to be done about the children. Pure.
+//! From what is observed to the next steps for the children. Pure.
 //!
 //! # Invariants
 //! - Only fields named in `desired_deployment` and `desired_service` are ever applied: every
 //!   other field belongs to others.
 //! - A child that this TDSet does not control is never written. A child seen is pinned by its uid;
-//!   a child not seen is created without force, so that one made meanwhile by others is a conflict
-//!   and not a takeover.
+//!   a child not seen is created without force, so that one that others created meanwhile is a
+//!   conflict and not a takeover.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,31 +37,31 @@ const CONTAINER: &str = "app";
 pub(super) struct Observed<'a> {
     /// The TDSet.
     pub set: &'a TDSet,
-    /// The Deployment of its name, whoever made it.
+    /// The Deployment of its name, whoever created it.
     pub deployment: Option<&'a Deployment>,
-    /// The Service of its name, whoever made it.
+    /// The Service of its name, whoever created it.
     pub service: Option<&'a Service>,
 }
 
-/// What is to be done.
+/// What to do.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
     /// What the schedule says now.
     pub answer: Answer,
-    /// When it will say something else.
+    /// When the answer changes.
     pub next_change: Option<Timestamp>,
     /// The step for the Deployment.
     pub deployment: Step<Deployment>,
     /// The step for the Service.
     pub service: Step<Service>,
-    /// The change of replicas that the Deployment's step makes.
+    /// The change of replicas in the Deployment's step.
     pub scaling: Option<Scaling>,
 }
 
-/// What is to be done about one child.
+/// What to do with one child.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step<K> {
-    /// It is as it should be, or rightly absent.
+    /// Nothing: it is as desired, or rightly absent.
     Keep,
     /// It is absent: apply this without force.
     Create(Box<K>),
@@ -85,19 +85,19 @@ pub(super) struct Scaling {
     pub from: Option<i32>,
     /// Replicas after.
     pub to: i32,
-    /// Whether somebody else had moved it away from what was already set.
+    /// Whether somebody else had changed what was already set.
     pub foreign: bool,
 }
 
 /// The plan for `observed` at `now`.
 ///
 /// # Errors
-/// [`UnknownZone`], for which nothing is to be done until the spec changes.
+/// [`UnknownZone`]: nothing can be done until the spec changes.
 pub(super) fn plan(observed: Observed<'_>, now: Timestamp) -> Result<Plan, UnknownZone> {
     let set = observed.set;
     let schedule = Schedule::new(&set.spec)?;
     let answer = schedule.at(now);
-    // A new spec is always applied: what it no longer asks for cannot be seen by comparing.
+    // A new spec is always applied: a comparison does not show what it no longer asks for.
     let renewed = set.status.as_ref().and_then(|status| status.observed_generation)
         != set.metadata.generation;
     let deployment =
@@ -128,7 +128,7 @@ where
         return desired.map_or(Step::Keep, |desired| Step::Create(Box::new(desired)));
     };
     if !controlled_by(observed.meta(), set) {
-        // One that is not ours stands in the way only of one that is wanted.
+        // One that is not ours matters only if we want one of that name.
         return if desired.is_some() { Step::Foreign } else { Step::Keep };
     }
     let uid = observed.meta().uid.clone();
@@ -203,7 +203,7 @@ fn desired_deployment(set: &TDSet, replicas: i32) -> Deployment {
     }
 }
 
-/// Our fields of the Service, if there is to be one.
+/// Our fields of the Service, if the spec asks for one.
 fn desired_service(set: &TDSet) -> Option<Service> {
     let port = set.spec.service.as_ref()?.port?;
     let port = ServicePort {

@@ -28,14 +28,13 @@ pub(super) struct TDSetReconciler;
 
 /// The controller, with this many workers.
 pub(super) fn controller(workers: usize) -> ControllerSpec {
-    // No predicate drops changes of the status. A reconcile that ran on a cache that lagged behind
-    // our own status write may have found that nothing is to be written; seeing that write makes it
-    // look again.
+    // No predicate drops changes of the status. A reconcile on a cache that lagged behind our own
+    // status write may have found nothing to write; the event of that write makes it look again.
     Controller::for_kind::<TDSet>(super::BUILTIN.name)
         .owns::<Deployment>()
         .owns::<Service>()
-        // Children have their TDSet's name. One of others that stands in the way is nobody's child
-        // until it goes: its TDSet must hear of that too.
+        // Children have their TDSet's name. An object of others that has this name is not a child of
+        // the TDSet, which must still be reconciled when that object goes.
         .watches::<Deployment>(mapping::namesake())
         .watches::<Service>(mapping::namesake())
         .field_manager(FIELD_MANAGER)
@@ -50,7 +49,7 @@ impl Reconciler for TDSetReconciler {
         let namespace = key.namespace.as_deref();
         let Some(set) = ctx.get::<TDSet>(namespace, &key.name)? else { return Ok(Action::Done) };
         if set.metadata.deletion_timestamp.is_some() {
-            // The garbage collector has the children; making them anew would never end.
+            // The garbage collector deletes the children; creating them again would never end.
             return Ok(Action::Done);
         }
         let deployment = ctx.get::<Deployment>(namespace, &key.name)?;
@@ -114,8 +113,8 @@ impl From<Failure> for ReconcileError {
     }
 }
 
-/// Takes the plan's steps. The Deployment as the server returned it, if it was written, and what
-/// went wrong first.
+/// Takes the plan's steps. Returns the Deployment as the server returned it, if it was written, and
+/// the first failure.
 async fn carry_out(
     ctx: &Context,
     set: &TDSet,
@@ -132,7 +131,7 @@ async fn carry_out(
     (applied, failure.map(|source| Failure { kind: "Service", source }))
 }
 
-/// Takes one step. The object as the server returned it, if it was applied.
+/// Takes one step. Returns the object as the server returned it, if it was applied.
 async fn take<K>(ctx: &Context, set: &TDSet, step: &Step<K>) -> Result<Option<K>, kube::Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -158,7 +157,7 @@ where
     }
 }
 
-/// Tells of a change of replicas.
+/// Publishes an Event for a change of replicas.
 async fn announce(ctx: &Context, set: &TDSet, scaling: Scaling) {
     let Scaling { from, to, foreign } = scaling;
     let (reason, note) = match from {

@@ -47,7 +47,7 @@ pub(super) struct Schedule {
 
 /// A time zone that the database does not know.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is no IANA time zone: write it like Europe/Berlin, or UTC")]
+#[error("{name:?} is not an IANA time zone: write it like Europe/Berlin, or UTC")]
 pub(super) struct UnknownZone {
     /// The name given.
     pub name: String,
@@ -57,7 +57,7 @@ impl Schedule {
     /// The schedule of a TDSet.
     ///
     /// # Errors
-    /// [`UnknownZone`] when `timeZone` names none.
+    /// [`UnknownZone`] when `timeZone` does not exist.
     pub(super) fn new(spec: &TDSetSpec) -> Result<Self, UnknownZone> {
         let zone =
             ZONES.get(&spec.time_zone).map_err(|_| UnknownZone { name: spec.time_zone.clone() })?;
@@ -304,7 +304,7 @@ mod tests {
         let error = Schedule::new(&spec("Mars/Olympus", &[])).unwrap_err();
         assert_eq!(
             error.to_string(),
-            r#""Mars/Olympus" is no IANA time zone: write it like Europe/Berlin, or UTC"#
+            r#""Mars/Olympus" is not an IANA time zone: write it like Europe/Berlin, or UTC"#
         );
     }
 

@@ -1,4 +1,4 @@
-//! The status of a TDSet after a reconcile: what was found, as numbers and conditions. Pure.
+//! The status of a TDSet after a reconcile, as numbers and conditions. Pure.
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -9,17 +9,17 @@ use super::api::{TDSet, TDSetStatus};
 use super::plan::{Plan, Step};
 use super::schedule::UnknownZone;
 
-/// What stands in the way of a TDSet.
+/// What blocks a TDSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// Its `timeZone` names none.
+    /// Its `timeZone` does not exist.
     UnknownZone(UnknownZone),
     /// A child's name is taken by an object that it does not control.
     Conflict {
         /// The kind of that object.
         kind: &'static str,
     },
-    /// The API server would not have a child as the spec asks for it.
+    /// The API server refuses a child as the spec asks for it.
     Rejected {
         /// The kind of the child.
         kind: &'static str,
@@ -30,7 +30,7 @@ pub(super) enum Obstacle {
     Terminating,
 }
 
-/// The status for a TDSet whose `timeZone` cannot be read: nothing was looked at or changed.
+/// The status for a TDSet whose `timeZone` does not exist: nothing was changed.
 pub(super) fn status_of_unknown_zone(
     set: &TDSet,
     zone: UnknownZone,
@@ -53,7 +53,7 @@ pub(super) fn status_of_unknown_zone(
     }
 }
 
-/// The status for a TDSet whose plan was carried out, with the Deployment as it is now.
+/// The status for a TDSet whose plan was carried out, with the present Deployment.
 pub(super) fn status(
     set: &TDSet,
     plan: &Plan,
@@ -148,7 +148,7 @@ fn progressing(deployment: Option<&Deployment>, desired: i32) -> Finding {
     } else if stuck {
         finding(false, "DeadlineExceeded", "the Deployment has stopped making progress")
     } else {
-        finding(true, "RollingOut", "the Deployment is being brought to the present spec")
+        finding(true, "RollingOut", "the Deployment is being rolled out")
     }
 }
 

@@ -1,4 +1,4 @@
-//! The way from a Tunnel to an account at its provider, and the look for its hosts there. Shell.
+//! From a Tunnel to an account at its provider, and the requests to it. Shell.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::Api;
@@ -11,7 +11,7 @@ use super::names::{CONFIG_MAP, SYSTEM_NAMESPACES, Tag};
 use super::provider::{self, Account, Failure, Host};
 use super::settings::Settings;
 
-/// Something that only a person can put right.
+/// Something that only a person can fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Blocked {
     /// One word, for a condition.
@@ -21,19 +21,19 @@ pub(super) struct Blocked {
 }
 
 impl Blocked {
-    /// What a failure of a provider means to a person, if it means anything.
+    /// What a person can do about a provider's failure, if anything.
     pub(super) fn by(failure: &Failure) -> Option<Self> {
         let (reason, remedy) = failure.obstacle()?;
         Some(Self { reason, message: format!("{failure}: {remedy}") })
     }
 }
 
-/// The ConfigMaps of defaults, and no others.
+/// The scope of the ConfigMaps of defaults.
 pub(super) fn defaults_scope() -> Scope {
     Scope { fields: format!("metadata.name={CONFIG_MAP}"), ..Scope::default() }
 }
 
-/// Has a change of defaults reconcile every object that they may apply to.
+/// Reconciles every object that defaults may apply to when these change.
 pub(super) fn watching_defaults<K: Object>(controller: Controller<K>) -> Controller<K> {
     controller.watches_with::<ConfigMap>(defaults_scope(), |config_map, lookup| {
         let namespace = config_map.metadata.namespace.as_deref();
@@ -52,7 +52,7 @@ pub(super) fn defaults(ctx: &Context, namespace: &str) -> Result<Defaults, Recon
 
 /// The account at a placement's provider, with the token that a Secret holds.
 ///
-/// The Secret is read when it is needed: to watch it would be to keep every Secret of the cluster.
+/// The Secret is read when it is needed: a watch would cache every Secret of the cluster.
 pub(super) async fn account(
     ctx: &Context,
     settings: &Settings,
@@ -80,7 +80,7 @@ pub(super) async fn account(
     }))
 }
 
-/// What tells this cluster from all others, whatever it is called.
+/// The cluster's identity, whatever its name.
 pub(super) async fn cluster_uid(ctx: &Context) -> Result<String, ReconcileError> {
     let namespaces = Api::<Namespace>::all(ctx.client());
     let found = namespaces.get_metadata("kube-system").await?;
@@ -88,21 +88,21 @@ pub(super) async fn cluster_uid(ctx: &Context) -> Result<String, ReconcileError>
     found.metadata.uid.ok_or_else(nameless)
 }
 
-/// An account, and this reconcile's way to it.
-pub(super) struct Way {
+/// A client of an account, for one reconcile.
+pub(super) struct ProviderClient {
     /// The account.
     pub account: Account,
     external: External,
 }
 
-impl Way {
-    /// The way of a reconcile to an account.
+impl ProviderClient {
+    /// The client of a reconcile.
     pub(super) fn new(ctx: &Context, account: Account) -> Self {
         let external = ctx.external(account.service, &account.upstream, &account.limits);
         Self { account, external }
     }
 
-    /// Every host with a tag, and the one on record though a list that lags may not show it.
+    /// Every host with a tag, and the recorded one, which a list that lags may not show.
     pub(super) async fn look(
         &self,
         tag: Tag,
@@ -117,16 +117,16 @@ impl Way {
         Ok(hosts)
     }
 
-    /// Asks for a host.
+    /// Creates a host.
     pub(super) async fn create(
         &self,
-        wanted: provider::Wanted,
+        wanted: provider::HostRequest,
     ) -> Result<Host, ExternalError<Failure>> {
         let provider = self.account.provider.clone();
         self.external.write("CreateHost", move |_| provider.create(wanted)).await
     }
 
-    /// Has a host run something else, one step at each call; `None` if it cannot.
+    /// Reconfigures a host, one step at each call; `None` if its provider cannot.
     pub(super) async fn reconfigure(
         &self,
         id: &str,

@@ -1,4 +1,5 @@
-//! The `Tunnel` resource (`inlets.inlets.dev/v1alpha1`): what is asked for and what came of it.
+//! The `Tunnel` resource (`inlets.inlets.dev/v1alpha1`): what users ask for and what the controller
+//! reports.
 
 #![expect(clippy::duplicated_attributes, reason = "each printcolumn has its own type")]
 
@@ -7,7 +8,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The way from a public address to a Service of this cluster.
+/// A tunnel from a public address to a Service of this cluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "inlets.inlets.dev",
@@ -40,27 +41,27 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct TunnelSpec {
-    /// The Service, in the Tunnel's namespace, that connections are passed to.
+    /// The Service, in the Tunnel's namespace, that gets the connections.
     #[schemars(length(min = 1, max = 63))]
     pub service_name: String,
-    /// The ports to open on the host, each passed to the Service's port of the same number.
+    /// The ports to open on the host, each forwarded to the Service's port of the same number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     pub ports: Vec<TunnelPort>,
-    /// Who makes the host: `digitalocean`, `hetzner`, or `local` for development.
+    /// The provider of the host: `digitalocean`, `hetzner`, or `local` for development.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// The provider's name for where the host is to be, such as `fra1` or `fsn1`.
+    /// The provider's name of the host's region, such as `fra1` or `fsn1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// The provider's name for how large the host is to be, such as `s-1vcpu-512mb-10gb` or `cx22`.
+    /// The provider's name of the host's size, such as `s-1vcpu-512mb-10gb` or `cx22`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
     /// The Secret with the provider's token, in the Tunnel's namespace. Without it the token is the
     /// one that ConfigMap `leasehold-tunnel` names for this provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_secret_ref: Option<SecretKey>,
-    /// Another address of the provider's API than its own, for a proxy or a test.
+    /// Another address of the provider's API, for a proxy or a test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub endpoint: Option<String>,
@@ -70,18 +71,18 @@ pub struct TunnelSpec {
     pub client_image: Option<String>,
 }
 
-/// A port that is passed on.
+/// A port that is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TunnelPort {
     /// Its number, on the host and of the Service.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
-    /// What is spoken.
+    /// The protocol.
     #[serde(default)]
     pub protocol: Protocol,
 }
 
-/// A protocol that can be passed on.
+/// A protocol that can be forwarded.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -106,29 +107,29 @@ pub struct SecretKey {
     pub key: String,
 }
 
-/// Where a host is, or is to be.
+/// The placement of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Placement {
-    /// Who makes it.
+    /// The provider.
     pub provider: String,
-    /// The API's address, where it is not the provider's own.
+    /// The API's address, if not the provider's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Where it is.
+    /// The region.
     pub region: String,
-    /// How large it is.
+    /// The size.
     pub size: String,
 }
 
-/// What is known of the host, in one word.
+/// The state of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum HostStatus {
-    /// It is being made.
+    /// It is being created.
     Provisioning,
     /// It runs and has an address.
     Active,
-    /// There is none, and something stands in the way: the conditions say what.
+    /// There is none, for the reason in the conditions.
     Error,
     /// It is being removed.
     Deleting,
@@ -154,21 +155,21 @@ pub struct TunnelStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::time")]
     pub host_since: Option<Time>,
-    /// When the provider was asked for a host that has not been seen yet.
+    /// When a host was requested that has not been seen yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::time")]
     pub creating_since: Option<Time>,
-    /// When the provider, which refused to make a host, is asked again if the spec stays as it is.
+    /// When a request that the provider refused is repeated, unless the spec changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::time")]
     pub retry_at: Option<Time>,
-    /// Where the host is, or is being made.
+    /// The placement of the host, which may not exist yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
     /// The Deployment that connects the Service to the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_deployment: Option<String>,
-    /// `Ready`: the host is there, and the client runs.
+    /// `Ready`: the host and the client run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -1,9 +1,9 @@
-//! Who is to make a Service's host, and where: from the Service's annotations, then from the ConfigMap
-//! of defaults. Pure.
+//! Which provider creates a Service's host, and where: from the Service's annotations, then from the
+//! ConfigMap of defaults. Pure.
 //!
-//! A token is never sent where its owner did not mean it to go. One of the Tunnel's own namespace may
-//! be used with anything; that of the defaults, which may lie in a namespace of the administrator's,
-//! only with the provider and the endpoint that the same ConfigMap names.
+//! A token is never sent where its owner did not mean it to go. A token in the Tunnel's own namespace
+//! may be used with any provider. The token of the defaults, which may be in a namespace of the
+//! administrator, is used only with the provider and the endpoint that the same ConfigMap names.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use super::names::{CONFIG_MAP, SYSTEM_NAMESPACES};
 
 const ANNOTATION: &str = "leasehold.dev/tunnel-";
 const PROVIDERS: &[(&str, &str, &str)] = &[
-    // The least there is, as of 2026: enough for a relay.
+    // The smallest, as of 2026: enough for a relay.
     ("digitalocean", "fra1", "s-1vcpu-512mb-10gb"),
     ("hetzner", "fsn1", "cx22"),
     ("local", "here", "process"),
 ];
 
-/// What a ConfigMap says for all Services it applies to.
+/// The defaults of a ConfigMap, for the Services that it applies to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Defaults {
     /// The namespace of the ConfigMap, where its Secret is too.
@@ -40,12 +40,12 @@ pub(super) struct TokenRef {
     pub secret: SecretKey,
 }
 
-/// A Tunnel that cannot be acted on as it is.
+/// A Tunnel that cannot be acted on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unfit {
-    /// Nobody says who is to make the host.
+pub(super) enum InvalidTunnel {
+    /// No provider is named.
     #[error(
-        "nothing says who makes the host: set annotation leasehold.dev/tunnel-provider on Service \
+        "no provider is named: set annotation leasehold.dev/tunnel-provider on Service \
          {service}, or provider in ConfigMap leasehold-tunnel of this namespace, leasehold-system or \
          kube-system, to digitalocean or hetzner"
     )]
@@ -54,13 +54,13 @@ pub(super) enum Unfit {
         service: String,
     },
     /// A provider that does not exist.
-    #[error("{name:?} is no provider: use digitalocean, hetzner or local")]
+    #[error("{name:?} is not a provider: use digitalocean, hetzner or local")]
     UnknownProvider {
         /// What was asked for.
         name: String,
     },
-    /// A port that the host needs itself.
-    #[error("port {port} is the host's own: give Service {service} another")]
+    /// A port that the host needs for itself.
+    #[error("port {port} is used by the host itself: give Service {service} another port")]
     PortReserved {
         /// The port.
         port: i32,
@@ -68,7 +68,7 @@ pub(super) enum Unfit {
         service: String,
     },
     /// No port at all.
-    #[error("Service {service} has no port that can be passed on: only TCP and UDP can")]
+    #[error("Service {service} has no TCP or UDP port, and only these can be forwarded")]
     NoPorts {
         /// The Service.
         service: String,
@@ -87,8 +87,8 @@ pub(super) enum Unfit {
     },
 }
 
-impl Unfit {
-    /// The reason of the condition that says so.
+impl InvalidTunnel {
+    /// The reason of the condition that reports it.
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::NoProvider { .. } => "NoProvider",
@@ -101,7 +101,7 @@ impl Unfit {
 }
 
 impl Defaults {
-    /// What a ConfigMap says.
+    /// The defaults of a ConfigMap.
     pub(super) fn of(config_map: &ConfigMap) -> Self {
         Self {
             namespace: config_map.namespace().unwrap_or_default(),
@@ -127,7 +127,7 @@ impl Defaults {
     }
 
     /// Whether Services that name no class are served.
-    pub(super) fn claims_classless(&self) -> bool {
+    pub(super) fn serves_classless(&self) -> bool {
         self.get("claimServicesWithoutClass").is_none_or(|value| value != "false")
     }
 
@@ -157,7 +157,7 @@ pub(super) fn spec(service: &Service, defaults: &Defaults) -> TunnelSpec {
     let annotations = service.annotations();
     let own = |key: &str| annotations.get(&format!("{ANNOTATION}{key}")).cloned();
     let provider = own("provider").or_else(|| defaults.get("provider").map(str::to_owned));
-    // Regions and sizes are words of one provider: defaults are for the provider they stand beside.
+    // Regions and sizes belong to one provider: defaults apply only to the provider beside them.
     let same = provider.as_deref() == defaults.get("provider");
     let choose =
         |key: &str| own(key).or_else(|| defaults.get(key).filter(|_| same).map(Into::into));
@@ -192,15 +192,18 @@ fn ports(service: &Service) -> Vec<TunnelPort> {
     ports
 }
 
-/// Where the host of a Tunnel is to be.
+/// The placement of a Tunnel's host.
 ///
 /// # Errors
-/// If the spec does not say, or asks for what cannot be.
-pub(super) fn placement(spec: &TunnelSpec) -> Result<Placement, Unfit> {
+/// If the spec names no provider, or an unknown one.
+pub(super) fn placement(spec: &TunnelSpec) -> Result<Placement, InvalidTunnel> {
     let service = || spec.service_name.clone();
-    let name = spec.provider.clone().ok_or_else(|| Unfit::NoProvider { service: service() })?;
+    let name =
+        spec.provider.clone().ok_or_else(|| InvalidTunnel::NoProvider { service: service() })?;
     let known = PROVIDERS.iter().find(|(known, ..)| *known == name);
-    let Some((_, region, size)) = known else { return Err(Unfit::UnknownProvider { name }) };
+    let Some((_, region, size)) = known else {
+        return Err(InvalidTunnel::UnknownProvider { name });
+    };
     let or = |chosen: &Option<String>, default: &str| {
         chosen.clone().unwrap_or_else(|| default.to_owned())
     };
@@ -215,30 +218,30 @@ pub(super) fn placement(spec: &TunnelSpec) -> Result<Placement, Unfit> {
 /// Whether the ports can be opened on a host.
 ///
 /// # Errors
-/// If there are none, or one is the host's own.
-pub(super) fn check_ports(spec: &TunnelSpec) -> Result<(), Unfit> {
+/// If there are none, or the host needs one itself.
+pub(super) fn check_ports(spec: &TunnelSpec) -> Result<(), InvalidTunnel> {
     let service = || spec.service_name.clone();
     if spec.ports.is_empty() {
-        return Err(Unfit::NoPorts { service: service() });
+        return Err(InvalidTunnel::NoPorts { service: service() });
     }
     let own =
         |port: &&TunnelPort| port.protocol == Protocol::Tcp && RESERVED_PORTS.contains(&port.port);
     match spec.ports.iter().find(own) {
-        Some(port) => Err(Unfit::PortReserved { port: port.port, service: service() }),
+        Some(port) => Err(InvalidTunnel::PortReserved { port: port.port, service: service() }),
         None => Ok(()),
     }
 }
 
-/// Where the token for a host is: `None` for a provider that wants none.
+/// Where the token for a host is: `None` for a provider that needs none.
 ///
 /// # Errors
-/// If nobody names one that may be used with this provider at this address.
+/// If no token is named that may be used with this provider at this address.
 pub(super) fn token(
     spec: &TunnelSpec,
     namespace: &str,
     defaults: &Defaults,
     placement: &Placement,
-) -> Result<Option<TokenRef>, Unfit> {
+) -> Result<Option<TokenRef>, InvalidTunnel> {
     if placement.provider == "local" {
         return Ok(None);
     }
@@ -248,7 +251,7 @@ pub(super) fn token(
     let meant = defaults.get("provider") == Some(&*placement.provider)
         && defaults.get("endpoint") == placement.endpoint.as_deref();
     let token = defaults.token().filter(|_| meant);
-    token.map(Some).ok_or_else(|| Unfit::NoToken {
+    token.map(Some).ok_or_else(|| InvalidTunnel::NoToken {
         provider: placement.provider.clone(),
         endpoint: placement.endpoint.clone().unwrap_or_else(|| "its own address".to_owned()),
     })

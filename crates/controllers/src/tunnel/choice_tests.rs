@@ -69,7 +69,7 @@ fn a_token_of_the_defaults_goes_nowhere_else() {
         let found = match token(&spec, "shop", &defaults, &placement) {
             Ok(Some(token)) => format!("{}/{}", token.namespace, token.secret.name),
             Ok(None) => "none".to_owned(),
-            Err(unfit) => unfit.reason().to_owned(),
+            Err(invalid) => invalid.reason().to_owned(),
         };
         assert_eq!(found, expect, "{annotations}");
     }

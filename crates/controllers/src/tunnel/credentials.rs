@@ -1,9 +1,9 @@
-//! By what host and client know each other: the host's key pair, whose public half the client insists
-//! on, and a token that the client shows. The one place of this controller that draws randomness.
+//! How host and client authenticate: the host's key pair, whose public half the client pins, and a
+//! token that the client shows. The only file of this controller that draws randomness.
 //!
-//! They are drawn once and kept in a Secret of the Tunnel's before the first host is asked for; who
-//! finds the Secret there uses what it holds. So a crash at any point leaves one set, and the host
-//! and the client have the same.
+//! They are drawn once and stored in a Secret of the Tunnel before the first host is requested; a
+//! reconcile that finds the Secret uses it. So a crash at any point leaves one set, and the host and
+//! the client have the same.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +14,8 @@ use k8s_openapi::api::core::v1::Secret;
 use ring::rand::{SecureRandom, SystemRandom};
 use x25519_dalek::{X25519_BASEPOINT_BYTES, x25519};
 
+use crate::hex::hex;
+
 /// The key of the Secret with the host's private key.
 const PRIVATE_KEY: &str = "private-key";
 /// The key of the Secret with the host's public key.
@@ -21,14 +23,14 @@ const PUBLIC_KEY: &str = "public-key";
 /// The key of the Secret with the token.
 const TOKEN: &str = "token";
 
-/// What a Secret of a Tunnel's holds.
+/// The contents of a Tunnel's Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The host's private key: the 32 bytes of X25519 (RFC 7748), in base64.
     pub private_key: String,
     /// The host's public key, likewise.
     pub public_key: String,
-    /// What the client shows the host.
+    /// The token that the client shows.
     pub token: String,
 }
 
@@ -39,7 +41,7 @@ pub enum CredentialsError {
     #[error("draw a key for the host: the machine gives no randomness")]
     Draw,
     /// The Secret was changed by others.
-    #[error("Secret {name} has no {key}: delete it, and another is made")]
+    #[error("Secret {name} has no {key}: delete it, and a new one is created")]
     Incomplete {
         /// The Secret.
         name: String,
@@ -55,7 +57,7 @@ impl Credentials {
     /// If the machine gives no randomness.
     pub fn draw() -> Result<Self, CredentialsError> {
         let private_key = draw()?;
-        let token = draw()?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let token = hex(&draw()?);
         Ok(Self {
             private_key: STANDARD.encode(private_key),
             public_key: STANDARD.encode(x25519(private_key, X25519_BASEPOINT_BYTES)),
@@ -74,7 +76,7 @@ impl Credentials {
         entries.into_iter().map(|(key, text)| (key.to_owned(), bytes(text))).collect()
     }
 
-    /// Those that a Secret holds.
+    /// The credentials of a Secret.
     ///
     /// # Errors
     /// If it does not hold all of them.
@@ -95,7 +97,7 @@ impl Credentials {
     }
 }
 
-/// Thirty-two bytes that nobody can guess.
+/// Thirty-two random bytes.
 fn draw() -> Result<[u8; 32], CredentialsError> {
     let mut bytes = [0; 32];
     SystemRandom::new().fill(&mut bytes).map_err(|_| CredentialsError::Draw)?;

@@ -1,10 +1,10 @@
-//! The tunnel itself: [rathole](https://github.com/rapiz1/rathole), TCP and UDP over connections that
-//! the client opens. What runs on the host, and what connects the cluster to it. Pure.
+//! The tunnel itself: [rathole](https://github.com/rapiz1/rathole) carries TCP and UDP over connections
+//! that the client opens. What runs on the host, and what connects the cluster to it. Pure.
 //!
-//! The ends speak Noise NK: the client insists on the host's public key, and shows the host a token
-//! inside of what that key protects. rathole's TLS would want a certificate authority for hosts that
-//! have no names. Which ports the host opens is the host's own configuration, so a client that was
-//! taken over cannot open others; and other ports are another configuration, which has a digest.
+//! The ends speak Noise NK: the client pins the host's public key, and shows a token inside the
+//! encrypted connection. rathole's TLS would need a certificate authority for hosts without names.
+//! The host's own configuration says which ports it opens, so a client that was taken over cannot
+//! open others. Other ports are another configuration, with another digest.
 //!
 //! Options and configuration are those of rathole 0.5.0, from its own README and source.
 
@@ -20,24 +20,25 @@ use sha2::{Digest, Sha256};
 use super::api::{Protocol, Tunnel, TunnelPort};
 use super::credentials::Credentials;
 use super::names;
+use crate::hex::hex;
 use crate::label::label_value;
 
 /// The rathole that hosts and clients run, unless the defaults name another client image.
 pub const VERSION: &str = "0.5.0";
 /// Where the host listens for its client.
 pub const CONTROL_PORT: i32 = 2333;
-/// Ports of the host's own: SSH, and the client's.
+/// Ports that the host needs for itself: SSH, and the client's.
 pub const RESERVED_PORTS: [i32; 2] = [22, CONTROL_PORT];
-/// Where a machine of Ubuntu resolves names for itself.
+/// The port of Ubuntu's own resolver.
 const DNS: i32 = 53;
 
-/// How the ends encrypt, and the one key they know: the host's.
+/// How the ends encrypt: the client knows the host's key.
 const PATTERN: &str = "Noise_NK_25519_ChaChaPoly_BLAKE2s";
 /// The key of the client's Secret with its configuration, and the name of the file.
 const CLIENT_FILE: &str = "client.toml";
 /// Where the client's Pod has that file.
 const CLIENT_FOLDER: &str = "/etc/rathole";
-/// What changes with the client's configuration, so that its Pod is replaced.
+/// Changes with the client's configuration, so that its Pod is replaced.
 const CONFIG_ANNOTATION: &str = "leasehold.dev/tunnel-config";
 
 /// What a host runs.
@@ -65,20 +66,20 @@ impl Exit {
         }}))
     }
 
-    /// What tells this configuration from others, in a form that every provider takes for a tag.
+    /// A digest of this configuration, in a form that every provider accepts as a tag.
     pub fn digest(&self) -> String {
         digest(&self.config("0.0.0.0"))
     }
 
-    /// rathole's arguments, given where its configuration is.
+    /// rathole's arguments for a configuration file.
     pub fn arguments(file: &str) -> [&str; 2] {
         ["--server", file]
     }
 
-    /// What a new machine is told, for cloud-init
+    /// The user data of a new machine, for cloud-init
     /// (<https://cloudinit.readthedocs.io/en/latest/reference/modules.html>). JSON is YAML.
     pub fn user_data(&self) -> String {
-        // `%d` is where systemd shows the credential to a user that may read nothing else of it
+        // `%d` is where systemd shows the credential to the service's user alone
         // (<https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.html#Credentials>).
         let arguments = Self::arguments("%d/server.toml").join(" ");
         let unit = format!(
@@ -118,9 +119,9 @@ impl Exit {
     }
 }
 
-/// Fetches rathole's release once. It has no checksums to hold it against
-/// (<https://github.com/rapiz1/rathole/releases/tag/v0.5.0>), so the way there is what vouches for it.
-/// Python unpacks it: cloud-init is Python, and unzip may not be there.
+/// Fetches rathole's release once. The project publishes no checksums for it
+/// (<https://github.com/rapiz1/rathole/releases/tag/v0.5.0>), so the connection by HTTPS vouches for it.
+/// Python unpacks it: cloud-init is Python, and unzip may be missing.
 fn install() -> String {
     format!(
         "#!/bin/sh\nset -eu\n[ -x /usr/local/bin/rathole ] && exit 0\n\
@@ -132,7 +133,7 @@ fn install() -> String {
     )
 }
 
-/// What one end says of each port, under the name by which both ends call it.
+/// The settings of each port at one end, under the name that both ends use.
 fn services(ports: &[TunnelPort], of: impl Fn(&TunnelPort) -> Value) -> Map<String, Value> {
     let name = |port: &TunnelPort| format!("{}-{}", word(port.protocol), port.port);
     ports.iter().map(|port| (name(port), of(port))).collect()
@@ -149,9 +150,9 @@ fn toml(value: &Value) -> String {
     toml::to_string(value).expect("a table of tables and strings is TOML")
 }
 
-/// A part of a hash that nobody can go back from: what is hashed holds a key that was drawn.
+/// The first half of a hash. It cannot be reversed: the hashed text holds a random key.
 fn digest(text: &str) -> String {
-    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(text)[..16])
 }
 
 /// The client's configuration for a host at an address.
@@ -172,7 +173,7 @@ pub fn client_config(tunnel: &Tunnel, address: &str, credentials: &Credentials) 
     }}))
 }
 
-/// The Secret that the client's Pod has its configuration from.
+/// The Secret with the configuration of the client's Pod.
 pub fn client_secret(tunnel: &Tunnel, config: &str) -> Secret {
     let mut secret = Secret::default();
     secret.metadata.name = Some(names::client(&tunnel.name_any()));

@@ -1,18 +1,18 @@
-//! Tunnel: Services of type LoadBalancer for clusters that have none, by way of a small host at a
-//! cloud provider.
+//! Tunnel: gives Services of type LoadBalancer an address in clusters without load balancers, through
+//! a small host at a cloud provider.
 //!
 //! ```text
-//!   Service ──▶ tunnel-service ──▶ Tunnel ──▶ tunnel ──▶ provider: a host that runs the tunnel's end
+//!   Service ──▶ tunnel-service ──▶ Tunnel ──▶ tunnel ──▶ provider: a host at the tunnel's end
 //!      ▲              │              │ status    │
 //!      └── address ───┘◀─────────────┘           └─────▶ Deployment: the client that connects to it
 //!   ConfigMap leasehold-tunnel ──▶ tunnel-sweep ──▶ provider: hosts whose Tunnel is gone
 //! ```
 //!
-//! In data order: [`api`] is the Tunnel, [`names`] says what belongs together, [`choice`] who makes the
-//! host and where, [`service`] what a Service is owed. [`plan`] decides the next step of a Tunnel,
-//! [`reconcile`] takes it, by [`account`] at a [`provider`]; [`exit`] is the tunnel itself and
-//! [`credentials`] what its ends know each other by. [`survey`] looks at all hosts at once, so that a
-//! thousand Tunnels ask no more than ten; [`sweep`] finds what was left behind.
+//! In data order: [`api`] is the Tunnel; [`names`] says what belongs together; `choice` selects
+//! provider, region and size; `service` decides what a Service gets. `plan` decides the next step of a
+//! Tunnel and `reconcile` takes it, through `account`, at a [`provider`]. [`exit`] is the tunnel itself
+//! and [`credentials`] authenticates its ends. `inventory` lists all hosts at once, so that a thousand
+//! Tunnels cost no more requests than ten; `sweep` removes hosts whose Tunnel is gone.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
@@ -23,6 +23,7 @@ pub mod api;
 mod choice;
 pub mod credentials;
 pub mod exit;
+mod inventory;
 pub mod names;
 mod plan;
 pub mod provider;
@@ -30,7 +31,6 @@ mod reconcile;
 mod service;
 mod service_reconcile;
 mod settings;
-mod survey;
 mod sweep;
 
 pub use api::Tunnel;
@@ -41,11 +41,10 @@ pub use settings::Settings;
 use crate::Builtin;
 use crate::rights::{events, rule};
 
-/// The name under which server-side apply records our fields.
+/// The field manager of our fields.
 pub const FIELD_MANAGER: &str = "tunnel.leasehold.dev";
 
-/// The group of its parts. They share kinds with other controllers, which is no reason to run where
-/// those do.
+/// The group of its parts. They share kinds with other controllers, but need not run where those do.
 const GROUP: &str = "tunnel";
 
 /// The controller's row.
@@ -55,7 +54,7 @@ pub(crate) const BUILTIN: Builtin = Builtin {
     crd: Some(Tunnel::crd),
     build: |workers| controllers(workers, &Settings::from_environment()),
     rbac,
-    example: include_str!("../../../../examples/tunnel.yaml"),
+    example: include_str!("../../tunnel/example.yaml"),
 };
 
 /// The parts of the controller, with these settings.
@@ -88,7 +87,7 @@ fn rbac() -> Vec<PolicyRule> {
         rule("", &["services/status"], &["update"]),
         // A list that selects one name by a field is a list of that name.
         named(names::CONFIG_MAP, rule("", &["configmaps"], &["list", "watch"])),
-        // The providers' tokens, what host and client know each other by, the client's configuration.
+        // The providers' tokens, the credentials of host and client, the client's configuration.
         rule("", &["secrets"], &["create", "get", "patch"]),
         named("kube-system", rule("", &["namespaces"], &["get"])),
         rule("apps", &["deployments"], &["create", "list", "patch", "watch"]),

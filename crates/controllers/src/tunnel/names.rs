@@ -1,19 +1,19 @@
 //! The names by which things belong together: classes, annotations, children, hosts and their tags.
 //! Pure.
 //!
-//! A host's name and tags follow from the Tunnel's uid alone, and the cluster's identity is the uid
-//! of its namespace `kube-system`: two clusters of one name that share an account at a provider never
-//! take each other's hosts for their own.
+//! A host's name and tags follow from the Tunnel's uid alone, and the cluster's identity is the uid of
+//! its namespace `kube-system`. So two clusters of one name that share an account at a provider never
+//! mistake each other's hosts for their own.
 
 /// The class that opts a Service in.
 pub const CLASS: &str = "leasehold.dev/tunnel";
 /// The annotation by which a Service opts out, with the value `"false"`.
 pub const OPT: &str = "leasehold.dev/tunnel";
-/// The annotation that lets a Tunnel go without its host, with the value `"true"`.
+/// The annotation that has a Tunnel deleted without its host, with the value `"true"`.
 pub const ABANDON: &str = "leasehold.dev/abandon";
-/// What holds a Tunnel until its host is removed.
+/// The finalizer that keeps a Tunnel until its host is removed.
 pub const FINALIZER: &str = "leasehold.dev/tunnel-host";
-/// The condition of a Service whose address is ours.
+/// Our condition of a Service.
 pub const CONDITION: &str = "leasehold.dev/Tunnel";
 /// The ConfigMap of defaults.
 pub const CONFIG_MAP: &str = "leasehold-tunnel";
@@ -30,7 +30,7 @@ pub fn client(tunnel: &str) -> String {
     format!("{tunnel}-client")
 }
 
-/// The Secret with what host and client know each other by.
+/// The Secret with the credentials of host and client.
 pub fn credentials(tunnel: &str) -> String {
     format!("{tunnel}-credentials")
 }
@@ -40,7 +40,7 @@ pub fn host(uid: &str) -> String {
     format!("leasehold-{uid}")
 }
 
-/// What a host is tagged with. Keys and values keep to what every provider takes: at
+/// A tag of a host. Keys and values keep to what every provider accepts: at
 /// DigitalOcean letters, digits, `:`, `-` and `_`, up to 255
 /// (<https://docs.digitalocean.com/reference/api/reference/tags/>); at Hetzner values of at most 63
 /// letters, digits, `-`, `_` and `.` (<https://docs.hetzner.cloud/reference/cloud#labels>).
@@ -57,10 +57,10 @@ pub const TUNNEL_TAG: &str = "leasehold-tunnel";
 /// The key of the tag with the cluster's uid.
 pub const CLUSTER_TAG: &str = "leasehold-cluster";
 
-/// The key of the tag with the digest of what a host was told to run.
+/// The key of the tag with the digest of a host's configuration.
 pub const EXIT_TAG: &str = "leasehold-exit";
 
-/// The tag that tells what a host was told to run.
+/// The tag with the digest of a host's configuration.
 pub fn exit_tag(digest: String) -> Tag {
     Tag { key: EXIT_TAG, value: digest }
 }
@@ -85,7 +85,7 @@ pub fn tags(cluster_uid: &str, tunnel_uid: &str, namespace: &str, name: &str) ->
     ]
 }
 
-/// A name as a tag's value: for people, so it need not be told apart from all others.
+/// A name as a tag's value: for people, so it need not be unique.
 fn legible(name: &str) -> String {
     let fits = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     let value: String = name.chars().map(fits).take(63).collect();

@@ -1,4 +1,4 @@
-//! From what is observed of a Tunnel and its hosts to the next step, and to the status. Pure.
+//! From a Tunnel and its observed hosts to the next step, and to the status. Pure.
 //!
 //! ```text
 //!            ┌──────────── not seen within the grace time: ask again ────────────┐
@@ -8,10 +8,10 @@
 //!      └──────────────────────────────────┴────────── lost ◀─────────────────────┘
 //! ```
 //!
-//! The mark is written before the provider is asked, by resourceVersion. While it stands, a host may
-//! exist that no list shows yet: then nobody asks for another, and the Tunnel is not let go. All hosts
-//! of a Tunnel carry its uid, so what an answer that was lost would have said is found by looking. If
-//! more than one is found, one is kept.
+//! The mark is written by resourceVersion before the provider is asked. While it is set, a host may
+//! exist that no list shows yet: then no other is requested, and the Tunnel stays. All hosts of a
+//! Tunnel carry its uid, so a host whose creation was not answered is found in a list. If more than
+//! one is found, one is kept.
 
 use std::time::Duration;
 
@@ -25,25 +25,25 @@ use super::api::{HostStatus, Placement, Tunnel, TunnelStatus};
 use super::names::client;
 use super::provider::{Host, State};
 
-/// How long a host that was asked for may stay unseen: a request still on its way, and a list that lags.
+/// How long a requested host may stay unseen: the request may be delayed, and lists lag.
 pub(super) const GRACE: Duration = Duration::from_secs(120);
-/// How long a host that was seen may be missing right after, in an API that lags behind itself.
+/// How long a host that was just seen may be missing from lists that lag.
 const SETTLING: Duration = Duration::from_secs(60);
-/// How often a host is looked at until it runs, or is gone.
+/// How often a host is checked until it runs, or is gone.
 pub(super) const POLL: Duration = Duration::from_secs(10);
-/// How often a host that runs is looked at.
+/// How often a running host is checked.
 pub(super) const CHECK: Duration = Duration::from_secs(600);
-/// How often what only a person can put right is looked at again, where a look writes nothing.
+/// How often something that only a person can fix is checked, where a check writes nothing.
 pub(super) const RECHECK: Duration = Duration::from_secs(60);
-/// How long a provider that refused to make a host is not asked again, unless the spec changes.
+/// How long to wait after a provider refused a host, unless the spec changes.
 pub(super) const RETRY: Duration = Duration::from_secs(1_800);
 
-/// What is to be done about a Tunnel that lives.
+/// The next step for a Tunnel that is not being deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Ask for a host.
+    /// Request a host.
     Create,
-    /// A host was asked for; look again later.
+    /// A host was requested; check again later.
     Await(Duration),
     /// The host is on its way.
     Follow(Host),
@@ -54,27 +54,27 @@ pub(super) enum Step {
         /// Its address.
         address: String,
     },
-    /// The host that was there is not there any more.
+    /// The host is gone.
     Lost(String),
-    /// The host was told to run something else than is wanted: other ports, another key.
+    /// The host has another configuration than desired: other ports, another key.
     Outdated(Host),
-    /// These hosts are not wanted: doubles, stopped ones, or all of them when the Tunnel asks for
-    /// another place.
+    /// Remove these hosts: duplicates, stopped ones, or all of them if the Tunnel asks for another
+    /// placement.
     Discard(Vec<Host>),
 }
 
-/// What is to be done about a Tunnel that is being deleted.
+/// The next step for a Tunnel that is being deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Farewell {
+pub(super) enum Cleanup {
     /// Delete these.
     Delete(Vec<Host>),
-    /// Look again later.
+    /// Check again later.
     Await(Duration),
     /// Nothing is left.
     Release,
 }
 
-/// The next step, given what a host is to run, by its digest, and every host with the Tunnel's tag.
+/// The next step, given the digest of the desired configuration and every host with the Tunnel's tag.
 pub(super) fn next(
     tunnel: &Tunnel,
     wanted: &Placement,
@@ -90,7 +90,7 @@ pub(super) fn next(
     }
     let outdated = |host: &Host| host.exit.as_deref() != Some(exit);
     let Some(kept) = keep(status, &present) else { return absent(tunnel, status, now) };
-    // One that stands still to be told something else is about to go on.
+    // A host that was stopped to be reconfigured is about to run again.
     let stopped = |host: &Host| host.state == State::Stopped && !outdated(host);
     let unwanted = present.iter().filter(|host| host.id != kept.id || stopped(host));
     let unwanted: Vec<_> = unwanted.map(|host| (*host).clone()).collect();
@@ -108,7 +108,7 @@ pub(super) fn next(
     }
 }
 
-/// Which of several hosts is the Tunnel's: the one on record, else the first that was made.
+/// Which of several hosts is kept: the recorded one, else the oldest.
 fn keep<'a>(status: &TunnelStatus, hosts: &[&'a Host]) -> Option<&'a Host> {
     let recorded = hosts.iter().find(|host| status.host_id.as_ref() == Some(&host.id));
     let first = || hosts.iter().min_by_key(|host| (host.created, host.id.len(), &host.id));
@@ -131,56 +131,55 @@ fn absent(tunnel: &Tunnel, status: &TunnelStatus, now: Timestamp) -> Step {
     }
 }
 
-/// How long to wait until the next look for a host that may exist unseen; `None` if none can.
+/// How long to wait until the next check for a host that may exist unseen; `None` if none can.
 fn pending(status: &TunnelStatus, now: Timestamp) -> Option<Duration> {
     let since = status.creating_since.as_ref()?;
     left(since.0, GRACE, now).map(|wait| wait.min(POLL))
 }
 
-/// What is left of `length` since `since`. A clock that went back counts as the beginning.
+/// The rest of `length` since `since`. A clock that was set back counts as the beginning.
 fn left(since: Timestamp, length: Duration, now: Timestamp) -> Option<Duration> {
     let elapsed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     length.checked_sub(elapsed).filter(|left| !left.is_zero())
 }
 
-/// What is left to do for a Tunnel that is being deleted, given every host with its tag.
-pub(super) fn farewell(status: &TunnelStatus, hosts: &[Host], now: Timestamp) -> Farewell {
+/// The next step for a Tunnel that is being deleted, given every host with its tag.
+pub(super) fn cleanup(status: &TunnelStatus, hosts: &[Host], now: Timestamp) -> Cleanup {
     let present = hosts.iter().filter(|host| host.state != State::Leaving);
     let present: Vec<_> = present.cloned().collect();
     if !present.is_empty() {
-        return Farewell::Delete(present);
+        return Cleanup::Delete(present);
     }
     if !hosts.is_empty() {
-        return Farewell::Await(POLL);
+        return Cleanup::Await(POLL);
     }
-    pending(status, now).map_or(Farewell::Release, Farewell::Await)
+    pending(status, now).map_or(Cleanup::Release, Cleanup::Await)
 }
 
-/// A pause, longer for some Tunnels than for others, so that those made together are not all looked
-/// at together.
+/// A pause that differs between Tunnels, so that those created together are not all checked together.
 pub(super) fn spread(pause: Duration, tunnel: &Tunnel) -> Duration {
     let share = uid_hash(&tunnel.uid().unwrap_or_default()) % 256;
     pause + pause.mul_f64(share as f64 / 1024.0)
 }
 
-/// What a reconcile came to, as the status tells it.
+/// The outcome of a reconcile, for the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Something stands in the way that only a person can remove.
+    /// Something blocks it that only a person can fix.
     Blocked {
         /// One word.
         reason: &'static str,
         /// A sentence.
         message: String,
     },
-    /// The provider is about to be asked for a host.
+    /// A host is about to be requested.
     Creating(Placement),
-    /// It was asked, and made none.
+    /// The request failed.
     NotCreated {
-        /// What a person can do about it, if there is something.
+        /// What a person can do about it, if anything.
         obstacle: Option<(&'static str, String)>,
     },
-    /// The host is there and does not run yet.
+    /// The host exists and does not run yet.
     Provisioning(Host),
     /// The host runs.
     Active {
@@ -198,12 +197,12 @@ pub(super) enum Outcome {
     },
     /// The Tunnel is being deleted.
     Deleting {
-        /// What is waited for.
+        /// What it waits for.
         message: String,
     },
 }
 
-/// The status that tells of an outcome.
+/// The status after an outcome.
 pub(super) fn status(
     tunnel: &Tunnel,
     outcome: &Outcome,
@@ -224,7 +223,7 @@ pub(super) fn status(
     status
 }
 
-/// What is on record of the host.
+/// The recorded facts of the host.
 fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStatus {
     let none = TunnelStatus {
         host_ip: None,
@@ -289,15 +288,15 @@ fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> F
         Outcome::Creating(Placement { provider, region, size, .. }) => ready(
             false,
             "Creating",
-            format!("asking {provider} for a host of size {size} in {region}"),
+            format!("requesting a host of size {size} in {region} from {provider}"),
         ),
         Outcome::NotCreated { obstacle: None } => ready(
             false,
             "Creating",
-            "the provider has too much to do: it is asked again".to_owned(),
+            "the provider is overloaded: the request is repeated".to_owned(),
         ),
         Outcome::Provisioning(host) => {
-            ready(false, "Provisioning", format!("host {} is being made", host.id))
+            ready(false, "Provisioning", format!("host {} is being created", host.id))
         }
         Outcome::Active { address, .. } if serves(client) => {
             ready(true, "Connected", format!("{} is served at {address}", tunnel.spec.service_name))

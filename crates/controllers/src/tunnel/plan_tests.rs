@@ -172,18 +172,13 @@ fn a_tunnel_goes_when_no_host_can_be_left() {
     let running = host("1", State::Running, None);
     let leaving = host("1", State::Leaving, None);
     for (case, status, hosts, expect) in [
-        (
-            "a host",
-            recorded("1", 9),
-            vec![running.clone()],
-            Farewell::Delete(vec![running.clone()]),
-        ),
-        ("on its way out", recorded("1", 9), vec![leaving], Farewell::Await(POLL)),
-        ("none", recorded("1", 9), vec![], Farewell::Release),
-        ("asked for, not seen", marked(30), vec![], Farewell::Await(POLL)),
-        ("asked for, never seen", marked(130), vec![], Farewell::Release),
+        ("a host", recorded("1", 9), vec![running.clone()], Cleanup::Delete(vec![running.clone()])),
+        ("on its way out", recorded("1", 9), vec![leaving], Cleanup::Await(POLL)),
+        ("none", recorded("1", 9), vec![], Cleanup::Release),
+        ("asked for, not seen", marked(30), vec![], Cleanup::Await(POLL)),
+        ("asked for, never seen", marked(130), vec![], Cleanup::Release),
     ] {
-        assert_eq!(farewell(&status, &hosts, now()), expect, "{case}");
+        assert_eq!(cleanup(&status, &hosts, now()), expect, "{case}");
     }
 }
 

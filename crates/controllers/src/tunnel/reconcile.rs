@@ -1,8 +1,8 @@
 //! The shell of a Tunnel: its host at the provider, and its client in the cluster.
 //!
-//! A cache may lag, and a host costs money. So the cache only says that there is something to do: the
-//! Tunnel is read from the server, and every write of the status carries the resourceVersion of that
-//! read.
+//! A cache may lag, and a host costs money. So the cache only shows that there is something to do: the
+//! Tunnel is then read from the server, and every write of the status carries the resourceVersion of
+//! that read.
 
 use std::time::Duration;
 
@@ -16,25 +16,25 @@ use sdk::{
     Reconciler,
 };
 
-use super::account::{Blocked, Way, account, cluster_uid, defaults, watching_defaults};
+use super::account::{Blocked, ProviderClient, account, cluster_uid, defaults, watching_defaults};
 use super::api::{HostStatus, Placement, Tunnel, TunnelStatus};
 use super::choice::{Defaults, check_ports, placement, token};
 use super::credentials::Credentials;
 use super::exit::{self, Exit};
+use super::inventory::Inventory;
 use super::names;
-use super::plan::{CHECK, Farewell, Outcome, POLL, RECHECK, Step, farewell, next, spread, status};
-use super::provider::{Failure, Host, Kind, Wanted};
+use super::plan::{CHECK, Cleanup, Outcome, POLL, RECHECK, Step, cleanup, next, spread, status};
+use super::provider::{Failure, Host, HostRequest, Kind};
 use super::settings::Settings;
-use super::survey::Survey;
 
-/// When the next step follows from this one.
+/// The pause before a step that follows from this one.
 const SOON: Duration = Duration::from_secs(1);
 
 /// Reconciles Tunnels.
 #[derive(Debug, Default)]
 pub(super) struct TunnelReconciler {
     settings: Settings,
-    survey: Survey,
+    inventory: Inventory,
 }
 
 /// The controller of Tunnels.
@@ -44,7 +44,7 @@ pub(super) fn controller(workers: usize, settings: Settings) -> ControllerSpec {
         .group(super::GROUP)
         .field_manager(super::FIELD_MANAGER)
         .workers(workers)
-        .reconciler(TunnelReconciler { settings, survey: Survey::default() })
+        .reconciler(TunnelReconciler { settings, inventory: Inventory::default() })
 }
 
 impl Reconciler for TunnelReconciler {
@@ -58,26 +58,26 @@ impl Reconciler for TunnelReconciler {
         let tunnels = Api::<Tunnel>::namespaced(ctx.client(), namespace);
         let Some(tunnel) = tunnels.get_opt(&key.name).await? else { return Ok(Action::Done) };
         let defaults = defaults(ctx, namespace)?;
-        let Self { settings, survey } = self;
-        let turn = |tunnel| Turn { ctx, settings, survey, defaults, tunnel };
+        let Self { settings, inventory } = self;
+        let run = |tunnel| TunnelRun { ctx, settings, inventory, defaults, tunnel };
         match ctx.finalizer(&tunnel, names::FINALIZER).await? {
             Lifecycle::Over => Ok(Action::Done),
-            Lifecycle::Ending => turn(tunnel.clone()).end().await,
-            Lifecycle::Live(tunnel) => turn(tunnel.into_owned()).live().await,
+            Lifecycle::Ending => run(tunnel.clone()).end().await,
+            Lifecycle::Live(tunnel) => run(tunnel.into_owned()).live().await,
         }
     }
 }
 
 /// One reconcile of one Tunnel.
-struct Turn<'a> {
+struct TunnelRun<'a> {
     ctx: &'a Context,
     settings: &'a Settings,
-    survey: &'a Survey,
+    inventory: &'a Inventory,
     defaults: Defaults,
     tunnel: Tunnel,
 }
 
-impl Turn<'_> {
+impl TunnelRun<'_> {
     fn status(&self) -> TunnelStatus {
         self.tunnel.status.clone().unwrap_or_default()
     }
@@ -90,57 +90,60 @@ impl Turn<'_> {
         self.tunnel.namespace().unwrap_or_default()
     }
 
-    /// Where a host is or may be, as against where it is to be.
+    /// The placement of a host that exists or may exist, which may differ from the desired one.
     fn held(&self) -> Option<Placement> {
         let status = self.status();
         let exists = status.host_id.is_some() || status.creating_since.is_some();
         status.placement.filter(|_| exists)
     }
 
-    async fn way(&self, placement: &Placement) -> Result<Result<Way, Blocked>, ReconcileError> {
+    async fn provider(
+        &self,
+        placement: &Placement,
+    ) -> Result<Result<ProviderClient, Blocked>, ReconcileError> {
         let token = token(&self.tunnel.spec, &self.namespace(), &self.defaults, placement);
         let token = match token {
             Ok(token) => token,
-            Err(unfit) => {
-                return Ok(Err(Blocked { reason: unfit.reason(), message: unfit.to_string() }));
+            Err(invalid) => {
+                return Ok(Err(Blocked { reason: invalid.reason(), message: invalid.to_string() }));
             }
         };
         let account = account(self.ctx, self.settings, placement, token.as_ref()).await?;
-        Ok(account.map(|account| Way::new(self.ctx, account)))
+        Ok(account.map(|account| ProviderClient::new(self.ctx, account)))
     }
 
-    async fn look(&self, way: &Way) -> Result<Vec<Host>, ExternalError<Failure>> {
-        way.look(names::tunnel_tag(&self.uid()), self.status().host_id.as_deref()).await
+    async fn look(&self, provider: &ProviderClient) -> Result<Vec<Host>, ExternalError<Failure>> {
+        provider.look(names::tunnel_tag(&self.uid()), self.status().host_id.as_deref()).await
     }
 
     async fn live(self) -> Result<Action, ReconcileError> {
         let wanted = check_ports(&self.tunnel.spec).and_then(|()| placement(&self.tunnel.spec));
         let wanted = match wanted {
             Ok(wanted) => wanted,
-            Err(unfit) => {
-                let blocked = Blocked { reason: unfit.reason(), message: unfit.to_string() };
+            Err(invalid) => {
+                let blocked = Blocked { reason: invalid.reason(), message: invalid.to_string() };
                 return self.blocked(blocked, Action::Done).await;
             }
         };
         let recheck = Action::RequeueAfter(spread(RECHECK, &self.tunnel));
-        // What the client connects is changed though the provider may not answer.
+        // The client is updated even if the provider does not answer.
         let client = self.connected().await?;
-        let way = match self.way(self.held().as_ref().unwrap_or(&wanted)).await? {
-            Ok(way) => way,
+        let provider = match self.provider(self.held().as_ref().unwrap_or(&wanted)).await? {
+            Ok(provider) => provider,
             Err(blocked) => return self.blocked(blocked, recheck).await,
         };
         let exit =
             Exit { credentials: self.credentials().await?, ports: self.tunnel.spec.ports.clone() };
         let (now, told) = (self.ctx.now(), exit.digest());
-        if let Some(hosts) = self.surveyed(&way).await?
+        if let Some(hosts) = self.listed(&provider).await?
             && let Step::Connect { host, address } = next(&self.tunnel, &wanted, &told, &hosts, now)
         {
             return self.connect(host, address, client).await;
         }
-        match self.look(&way).await {
+        match self.look(&provider).await {
             Ok(hosts) => {
                 let step = next(&self.tunnel, &wanted, &told, &hosts, now);
-                self.take(step, &way, wanted, exit, client).await
+                self.take(step, &provider, wanted, exit, client).await
             }
             Err(error) => match error.failure().and_then(Blocked::by) {
                 Some(blocked) => self.blocked(blocked, recheck).await,
@@ -149,37 +152,37 @@ impl Turn<'_> {
         }
     }
 
-    /// What the last list of all hosts shows of a host that is known to run; a list is taken if the
-    /// last is old. Where none can be had the Tunnel looks for itself.
-    async fn surveyed(&self, way: &Way) -> Result<Option<Vec<Host>>, ReconcileError> {
+    /// The Tunnel's hosts in the last list of all hosts, if its host is known to run; an old list is
+    /// replaced. `None` where the Tunnel has to look for itself.
+    async fn listed(&self, provider: &ProviderClient) -> Result<Option<Vec<Host>>, ReconcileError> {
         if self.status().host_status != Some(HostStatus::Active) {
             return Ok(None);
         }
         let uid = self.uid();
-        if let Some(hosts) = self.survey.of(self.ctx, way, &uid) {
+        if let Some(hosts) = self.inventory.of(self.ctx, provider, &uid) {
             return Ok(Some(hosts));
         }
         let cluster = names::cluster_tag(&cluster_uid(self.ctx).await?);
-        let taken = self.survey.take(self.ctx, way, cluster).await;
-        Ok(taken.ok().and_then(|()| self.survey.of(self.ctx, way, &uid)))
+        let taken = self.inventory.take(self.ctx, provider, cluster).await;
+        Ok(taken.ok().and_then(|()| self.inventory.of(self.ctx, provider, &uid)))
     }
 
     /// Takes a step.
     async fn take(
         self,
         step: Step,
-        way: &Way,
+        provider: &ProviderClient,
         wanted: Placement,
         exit: Exit,
         client: Option<Deployment>,
     ) -> Result<Action, ReconcileError> {
         match step {
             Step::Create if self.held().is_some_and(|held| held != wanted) => {
-                // Nothing came of what was asked for there: the next look is where it is asked for.
+                // The request at the earlier placement failed: the next step looks at the desired one.
                 self.record(&Outcome::NotCreated { obstacle: None }, None).await?;
                 Ok(Action::RequeueAfter(SOON))
             }
-            Step::Create => self.create(way, wanted, exit).await,
+            Step::Create => self.create(provider, wanted, exit).await,
             Step::Await(wait) => Ok(Action::RequeueAfter(wait)),
             Step::Follow(host) => {
                 self.record(&Outcome::Provisioning(host), None).await?;
@@ -187,15 +190,15 @@ impl Turn<'_> {
             }
             Step::Connect { host, address } => self.connect(host, address, client).await,
             Step::Lost(id) => {
-                let message = format!("host {id} is gone from the provider: another is made");
+                let message = format!("host {id} is gone from the provider: another is created");
                 self.gone("HostLost", message).await
             }
-            Step::Outdated(host) => self.outdated(way, host, exit).await,
-            Step::Discard(hosts) => self.discard(way, hosts, &wanted).await,
+            Step::Outdated(host) => self.outdated(provider, host, exit).await,
+            Step::Discard(hosts) => self.discard(provider, hosts, &wanted).await,
         }
     }
 
-    /// Brings the client of a host that is known to run to what the spec says.
+    /// Updates the client of a host that is known to run.
     async fn connected(&self) -> Result<Option<Deployment>, ReconcileError> {
         let status = self.status();
         let address = status.host_ip.filter(|_| status.host_status == Some(HostStatus::Active));
@@ -211,7 +214,7 @@ impl Turn<'_> {
         if found.is_none_or(|found| found.data != secret.data) {
             self.ctx.apply_child(&self.tunnel, secret).await?;
         }
-        // After the Secret: a new Pod is to find what it is made for.
+        // After the Secret: a new Pod must find its configuration.
         self.ctx.apply_child(&self.tunnel, exit::client(&self.tunnel, &config)).await
     }
 
@@ -234,18 +237,18 @@ impl Turn<'_> {
         Ok(Action::RequeueAfter(spread(CHECK, &self.tunnel)))
     }
 
-    /// Asks for a host. The mark that says so is written first. By the way of the look: it has had its
-    /// turn at the provider, and another would wait for one behind all who look.
+    /// Requests a host. The mark of the request is written first. It uses the client of the look, which
+    /// has been admitted already: another would queue behind all that look.
     async fn create(
         mut self,
-        way: &Way,
+        provider: &ProviderClient,
         wanted: Placement,
         exit: Exit,
     ) -> Result<Action, ReconcileError> {
         let (uid, namespace, name) = (self.uid(), self.namespace(), self.tunnel.name_any());
         let mut tags = names::tags(&cluster_uid(self.ctx).await?, &uid, &namespace, &name);
         tags.push(names::exit_tag(exit.digest()));
-        let request = Wanted {
+        let request = HostRequest {
             name: names::host(&uid),
             tags,
             exit,
@@ -256,12 +259,12 @@ impl Turn<'_> {
             return Ok(Action::Done);
         };
         self.tunnel = marked;
-        match way.create(request).await {
+        match provider.create(request).await {
             Ok(host) => {
                 self.record(&Outcome::Provisioning(host), None).await?;
                 Ok(Action::RequeueAfter(POLL))
             }
-            // The look will find it.
+            // The next look will find it.
             Err(error) if error.failure().is_some_and(|found| found.kind == Kind::Exists) => {
                 Ok(Action::RequeueAfter(POLL))
             }
@@ -272,7 +275,7 @@ impl Turn<'_> {
     async fn not_created(self, error: ExternalError<Failure>) -> Result<Action, ReconcileError> {
         let unsent = matches!(error, ExternalError::HeldBack { .. });
         if !unsent && !error.failure().is_some_and(Failure::changed_nothing) {
-            // A host may have been made: the mark stays, and the next looks tell.
+            // A host may exist: the mark stays, and the next looks show it.
             return Err(error.into());
         }
         let obstacle = error.failure().and_then(Blocked::by);
@@ -283,43 +286,48 @@ impl Turn<'_> {
         Ok(Action::RequeueAfter(spread(super::plan::RETRY, &self.tunnel)))
     }
 
-    /// Has a host run what is wanted now; where it cannot, removes it.
-    async fn outdated(self, way: &Way, host: Host, exit: Exit) -> Result<Action, ReconcileError> {
-        if let Some(told) = way.reconfigure(&host.id, exit).await {
+    /// Reconfigures a host; where its provider cannot, removes it.
+    async fn outdated(
+        self,
+        provider: &ProviderClient,
+        host: Host,
+        exit: Exit,
+    ) -> Result<Action, ReconcileError> {
+        if let Some(told) = provider.reconfigure(&host.id, exit).await {
             told?;
             return Ok(Action::RequeueAfter(SOON));
         }
-        way.delete(&host.id).await?;
+        provider.delete(&host.id).await?;
         if self.status().host_id.as_ref() != Some(&host.id) {
             return Ok(Action::RequeueAfter(POLL));
         }
         let message = format!(
-            "host {} was made for other ports or keys, and cannot be told: another is made, at \
+            "host {} has other ports or keys and cannot be reconfigured: another is created, at \
              another address",
             host.id
         );
         self.gone("ExitChanged", message).await
     }
 
-    /// Removes hosts that are not wanted.
+    /// Removes hosts.
     async fn discard(
         self,
-        way: &Way,
+        provider: &ProviderClient,
         hosts: Vec<Host>,
         wanted: &Placement,
     ) -> Result<Action, ReconcileError> {
         for host in &hosts {
-            way.delete(&host.id).await?;
+            provider.delete(&host.id).await?;
         }
         let status = self.status();
         let Some(id) = status.host_id.filter(|id| hosts.iter().any(|host| host.id == *id)) else {
             return Ok(Action::RequeueAfter(POLL));
         };
         if status.placement.as_ref() == Some(wanted) {
-            let message = format!("host {id} did not run any more: another is made");
+            let message = format!("host {id} stopped: another is created");
             return self.gone("HostStopped", message).await;
         }
-        let message = format!("host {id} is not where the Tunnel asks for: another is made");
+        let message = format!("host {id} is not where the Tunnel asks for one: another is created");
         self.gone("Replacing", message).await
     }
 
@@ -329,7 +337,7 @@ impl Turn<'_> {
         Ok(Action::RequeueAfter(SOON))
     }
 
-    /// Tells what stands in the way, once.
+    /// Records what blocks the Tunnel, with an Event if it is new.
     async fn blocked(self, blocked: Blocked, then: Action) -> Result<Action, ReconcileError> {
         let Blocked { reason, message } = blocked;
         let known = self.status().conditions.iter().any(|condition| condition.reason == reason);
@@ -340,26 +348,26 @@ impl Turn<'_> {
         Ok(then)
     }
 
-    /// Removes the hosts of a Tunnel that is being deleted, then lets it go.
+    /// Removes the hosts of a Tunnel that is being deleted, then its finalizer.
     async fn end(mut self) -> Result<Action, ReconcileError> {
         let status = self.status();
         if self.tunnel.annotations().get(names::ABANDON).is_some_and(|value| value == "true") {
             return self.abandon().await;
         }
         let Some(placement) = status.placement.clone() else { return self.release().await };
-        let what = status.host_id.clone().unwrap_or_else(|| "any that was asked for".to_owned());
+        let what = status.host_id.clone().unwrap_or_else(|| "any that was requested".to_owned());
         let waits = format!("host {what} is being removed at {}", placement.provider);
         let Some(marked) = self.deleting(&waits, None).await? else { return Ok(Action::Done) };
         self.tunnel = marked;
         let recheck = Action::RequeueAfter(spread(RECHECK, &self.tunnel));
-        let way = match self.way(&placement).await? {
-            Ok(way) => way,
+        let provider = match self.provider(&placement).await? {
+            Ok(provider) => provider,
             Err(blocked) => {
                 self.deleting(&waits, Some(&blocked)).await?;
                 return Ok(recheck);
             }
         };
-        let hosts = match self.look(&way).await {
+        let hosts = match self.look(&provider).await {
             Ok(hosts) => hosts,
             Err(error) => match error.failure().and_then(Blocked::by) {
                 Some(blocked) => {
@@ -369,20 +377,20 @@ impl Turn<'_> {
                 None => return Err(error.into()),
             },
         };
-        match farewell(&self.status(), &hosts, self.ctx.now()) {
-            Farewell::Delete(hosts) => {
+        match cleanup(&self.status(), &hosts, self.ctx.now()) {
+            Cleanup::Delete(hosts) => {
                 for host in &hosts {
-                    way.delete(&host.id).await?;
+                    provider.delete(&host.id).await?;
                 }
                 Ok(Action::RequeueAfter(POLL))
             }
-            Farewell::Await(wait) => Ok(Action::RequeueAfter(wait)),
-            Farewell::Release => self.release().await,
+            Cleanup::Await(wait) => Ok(Action::RequeueAfter(wait)),
+            Cleanup::Release => self.release().await,
         }
     }
 
-    /// Tells that the Tunnel is being deleted, and what keeps it. What kept it before is told until
-    /// it is known to be over.
+    /// Records that the Tunnel is being deleted, and what delays that. An earlier cause stays until it
+    /// is known to be over.
     async fn deleting(
         &self,
         waits: &str,
@@ -392,7 +400,7 @@ impl Turn<'_> {
         if blocked.is_none() && status.host_status == Some(HostStatus::Deleting) {
             return Ok(Some(self.tunnel.clone()));
         }
-        let escape = format!("annotation {}=true lets the Tunnel go without", names::ABANDON);
+        let escape = format!("annotation {}=true deletes the Tunnel without it", names::ABANDON);
         let message = match blocked {
             Some(Blocked { message, .. }) => format!("{waits}: {message}; {escape}"),
             None => format!("{waits}; {escape}"),
@@ -406,7 +414,7 @@ impl Turn<'_> {
         self.ctx.remove_finalizer(&self.tunnel, names::FINALIZER).await?;
         if let Some(provider) = held {
             let id = status.host_id.unwrap_or_else(|| names::host(&self.uid()));
-            let note = format!("let go as asked: host {id} at {provider} may be left behind");
+            let note = format!("deleted as asked: host {id} at {provider} may be left behind");
             self.ctx.publish(Event::warning(&self.tunnel, "Abandoned", "Delete", note)).await;
         }
         Ok(Action::Done)
@@ -417,7 +425,7 @@ impl Turn<'_> {
         Ok(Action::Done)
     }
 
-    /// The Tunnel's credentials: those on record, or new ones that are put on record.
+    /// The Tunnel's credentials: the stored ones, or new ones, which are stored.
     async fn credentials(&self) -> Result<Credentials, ReconcileError> {
         let secrets = Api::<Secret>::namespaced(self.ctx.client(), &self.namespace());
         let name = names::credentials(&self.tunnel.name_any());
@@ -434,7 +442,8 @@ impl Turn<'_> {
         Credentials::of(&found).map_err(ReconcileError::terminal)
     }
 
-    /// Writes the status if it says something new. The Tunnel as it then is; `None` if it is gone.
+    /// Writes the status if it says something new. Returns the Tunnel as it then is; `None` if it is
+    /// gone.
     async fn record(
         &self,
         outcome: &Outcome,

@@ -10,18 +10,18 @@ use super::api::{HostStatus, Tunnel};
 use super::choice::{self, Defaults};
 use super::names::{CLASS, CONDITION, OPT, tunnel};
 
-/// What is to be done about a Service's Tunnel.
+/// What to do about a Service's Tunnel.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// The Service is none of ours, and never was.
+    /// The Service is not ours, and never was.
     Ignore,
-    /// It is ours: bring the Tunnel to this.
+    /// It is ours: apply this Tunnel.
     Apply(Box<Tunnel>),
     /// It is ours, and its Tunnel is being deleted: wait until it is gone.
     Await,
-    /// It is ours, and the Tunnel's name is another's.
+    /// It is ours, and another object has the Tunnel's name.
     Taken,
-    /// It is not ours any more: remove the Tunnel, if there is one, and the address.
+    /// It is no longer ours: remove the Tunnel, if there is one, and the address.
     Withdraw,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn asks(service: &Service, defaults: &Defaults) -> bool {
     }
     match &spec.load_balancer_class {
         Some(class) => class == CLASS,
-        None => defaults.claims_classless() && (is_served(service) || !has_address(service)),
+        None => defaults.serves_classless() && (is_served(service) || !has_address(service)),
     }
 }
 
@@ -80,7 +80,7 @@ pub(super) fn plan(service: &Service, defaults: &Defaults, found: Option<&Tunnel
     }
 }
 
-/// The status that the Service is to have: its address and one condition are ours, the rest is left.
+/// The status of the Service: its address and one condition are ours, the rest is left alone.
 pub(super) fn status(
     service: &Service,
     step: &Step,
@@ -95,7 +95,7 @@ pub(super) fn status(
         let known = before.conditions.clone().unwrap_or_default();
         kept.extend(conditions(vec![finding], &known, service.metadata.generation, now));
     }
-    // What others wrote is theirs: only an address of ours is taken back.
+    // Only an address of ours is removed, not one that others wrote.
     let others = || before.load_balancer.and_then(|found| found.ingress);
     let ingress = match address {
         Some(ip) => Some(vec![entry(service, ip)]),
@@ -108,8 +108,8 @@ pub(super) fn status(
     }
 }
 
-/// An address as the Service's status has it. The mode is the server's default: written, so that what
-/// is read back compares equal.
+/// An address in the Service's status. The mode is the server's default: it is written, so that the
+/// stored entry compares equal.
 fn entry(service: &Service, ip: String) -> LoadBalancerIngress {
     let balancer = service.status.iter().filter_map(|status| status.load_balancer.as_ref());
     let known = balancer.flat_map(|balancer| balancer.ingress.iter().flatten());

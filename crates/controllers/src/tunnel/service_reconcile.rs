@@ -22,7 +22,7 @@ pub(super) fn controller(workers: usize) -> ControllerSpec {
     let controller = Controller::for_kind::<Service>(NAME)
         .part_of(super::BUILTIN.name)
         .owns::<Tunnel>()
-        // One of others that has the name of ours is nobody's child until it goes.
+        // A Tunnel of others that has our name is not our child: its Service waits for it to go.
         .watches::<Tunnel>(|tunnel, _| {
             vec![(tunnel.namespace(), tunnel.spec.service_name.clone())]
         });
@@ -42,7 +42,7 @@ impl Reconciler for ServiceReconciler {
             return Ok(Action::Done);
         };
         if service.metadata.deletion_timestamp.is_some() {
-            // The garbage collector has the Tunnel, and the Tunnel its host.
+            // The garbage collector deletes the Tunnel, and its finalizer removes the host.
             return Ok(Action::Done);
         }
         let found = ctx.get::<Tunnel>(namespace, &names::tunnel(&key.name))?;

@@ -1,5 +1,4 @@
-//! What the manager's surroundings say of tunnels: the one place of this controller that reads the
-//! environment.
+//! Settings from the manager's environment: the only file of this controller that reads it.
 
 use std::env;
 use std::path::PathBuf;
@@ -14,17 +13,17 @@ const FOLDER: &str = "LEASEHOLD_TUNNEL_DIR";
 /// The rathole that they run, instead of the one in `PATH`.
 const RATHOLE: &str = "LEASEHOLD_RATHOLE";
 
-/// What the controllers are made with.
+/// Settings of the controllers.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The way to the providers' APIs.
+    /// The HTTP client for the providers' APIs.
     pub http: Http,
     /// Whether hosts may be processes of this machine.
     pub local: Local,
 }
 
 impl Settings {
-    /// As the environment says.
+    /// The settings of the process's environment.
     pub fn from_environment() -> Self {
         let allowed = env::var_os(LOCAL).is_some_and(|value| value == "1");
         let local = if allowed { local() } else { Local::Forbidden };

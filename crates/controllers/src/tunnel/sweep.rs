@@ -1,10 +1,9 @@
-//! Hosts whose Tunnel is gone: found at a slow pace in the accounts that the ConfigMaps of defaults
-//! name, and removed.
+//! Removes hosts whose Tunnel is gone, at a slow pace, from the accounts that the ConfigMaps of
+//! defaults name.
 //!
-//! A finalizer keeps each Tunnel until its host is gone, so there are none unless a Tunnel was let go
-//! on purpose, or a request to a provider landed after its time. A host is ours to remove only if it
-//! carries this cluster's uid and that of a Tunnel which the server, asked after the list, does not
-//! have.
+//! A finalizer keeps each Tunnel until its host is gone. So there are none, unless a Tunnel was
+//! abandoned on purpose, or a request to a provider arrived too late. A host is removed only if it has
+//! the tags of this cluster and of a Tunnel that the server, asked after the list, does not have.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use kube::api::{Api, ListParams};
 use sdk::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
 use sdk::{ObjectKey, uid_hash};
 
-use super::account::{Way, account, cluster_uid};
+use super::account::{ProviderClient, account, cluster_uid};
 use super::api::Tunnel;
 use super::choice::Defaults;
 use super::names::{self, CONFIG_MAP};
@@ -27,7 +26,7 @@ use super::settings::Settings;
 pub(super) const NAME: &str = "tunnel-sweep";
 /// How often an account is swept.
 pub(super) const EVERY: Duration = Duration::from_secs(3_600);
-/// How old a host must be: younger ones may be another's work under way.
+/// How old a host must be: a younger one may be another replica's work in progress.
 pub(super) const MIN_AGE: Duration = Duration::from_secs(900);
 
 /// Reconciles ConfigMaps of defaults.
@@ -75,13 +74,13 @@ impl Reconciler for SweepReconciler {
         let Some((placement, token)) = Defaults::of(&config_map).account() else {
             return Ok(Action::Done);
         };
-        // What stands in the way is told by the Tunnels that need the same account.
+        // The Tunnels that need the same account report what blocks it.
         let Ok(account) = account(ctx, &self.settings, &placement, token.as_ref()).await? else {
             return Ok(again);
         };
-        let way = Way::new(ctx, account);
+        let provider = ProviderClient::new(ctx, account);
         let tag = names::cluster_tag(&cluster_uid(ctx).await?);
-        let hosts = match way.look(tag, None).await {
+        let hosts = match provider.look(tag, None).await {
             Err(error) if error.failure().and_then(|failure| failure.obstacle()).is_some() => {
                 return Ok(again);
             }
@@ -91,7 +90,7 @@ impl Reconciler for SweepReconciler {
             Api::<Tunnel>::all(ctx.client()).list_metadata(&ListParams::default()).await?;
         let tunnels = tunnels.items.into_iter().filter_map(|tunnel| tunnel.metadata.uid).collect();
         for host in orphans(&hosts, &tunnels, ctx.now()) {
-            way.delete(&host.id).await?;
+            provider.delete(&host.id).await?;
             let note =
                 format!("removed host {} at {}: its Tunnel is gone", host.id, placement.provider);
             ctx.publish(Event::normal(&*config_map, "OrphanRemoved", "Sweep", note)).await;

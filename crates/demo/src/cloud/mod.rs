@@ -1,7 +1,7 @@
-//! A cloud that sells hosts, for tests and demonstrations: the APIs of DigitalOcean and Hetzner, as far
-//! as a controller of hosts needs them, with troubles on demand.
+//! A cloud that sells hosts, for tests and demos: the APIs of DigitalOcean and Hetzner, as far as a
+//! controller of hosts needs them, with faults on demand.
 //!
-//! [`state`] is the cloud: pure, it takes `now`. `wire` speaks the two APIs about it: pure too.
+//! [`state`] is the cloud: pure, it takes `now`. `wire` implements the two APIs on it: pure too.
 //! [`Cloud`] is the shell: it answers in the same process, or over HTTP on a loopback address.
 
 pub mod state;
@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 
 pub use state::{Machine, Machines};
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// It is answered.
@@ -34,7 +34,7 @@ pub enum Trouble {
     Delay(Duration),
     /// It is refused with this HTTP status, and nothing is done.
     Refuse(u16),
-    /// It does not arrive.
+    /// It never arrives.
     Unsent,
     /// It is carried out, and its answer is lost.
     Unheard,
@@ -53,7 +53,7 @@ pub struct Cloud {
     trouble: Arc<Mutex<Option<Hook>>>,
 }
 
-/// A cloud that is reached over HTTP, until this is dropped.
+/// A cloud that is served over HTTP, until this is dropped.
 #[derive(Debug)]
 pub struct Serving {
     address: SocketAddr,
@@ -66,7 +66,7 @@ impl Cloud {
         Self { machines: Arc::new(Mutex::new(machines)), clock, trouble: Arc::default() }
     }
 
-    /// Looks at the machines, or changes them behind everybody's back.
+    /// Reads the machines, or changes them without a request.
     ///
     /// # Panics
     /// If an earlier look did.
@@ -74,7 +74,7 @@ impl Cloud {
         look(&mut self.machines.lock().expect("no look panics"))
     }
 
-    /// Has a hook decide what becomes of each request.
+    /// Sets a hook that decides what happens to each request.
     ///
     /// # Panics
     /// Never: the hook is called without the lock.
@@ -82,7 +82,7 @@ impl Cloud {
         *self.trouble.lock().expect("no holder panics") = Some(Arc::new(hook));
     }
 
-    /// Ends all troubles.
+    /// Removes the hook.
     ///
     /// # Panics
     /// Never.
@@ -128,11 +128,11 @@ impl Cloud {
             }
         });
         let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-        // A client that goes away is its own affair.
+        // The client may have gone.
         let _ = builder.serve_connection(stream, service).await;
     }
 
-    /// The answer to a request; `None` if none is heard.
+    /// The answer to a request; `None` if none is sent.
     async fn answer(&self, request: Request<Bytes>) -> Option<Response<Bytes>> {
         let hook = self.trouble.lock().expect("no holder panics").clone();
         let trouble = hook.map_or(Trouble::None, |hook| hook(&request));
@@ -155,7 +155,7 @@ impl fmt::Debug for Cloud {
 }
 
 impl Serving {
-    /// Where it is reached.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -1,4 +1,4 @@
-//! The machines of a cloud, and when they are seen in what state. Pure.
+//! The machines of a cloud, and their visible states over time. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// One machine, there or gone.
+/// One machine, existing or deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Its id.
@@ -15,24 +15,24 @@ pub struct Machine {
     pub name: String,
     /// Its tags, as `key` to `value`.
     pub tags: BTreeMap<String, String>,
-    /// Where it is.
+    /// Its region.
     pub region: String,
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
     /// When it was deleted.
     pub deleted: Option<Timestamp>,
-    /// Whether somebody switched it off.
+    /// Whether it was switched off.
     pub off: bool,
 }
 
-/// Why a machine is not made.
+/// Why a machine is not created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There may be no more.
+    /// The quota is used up.
     Quota,
     /// Names are unique, and this one is taken.
     Taken,
-    /// There is no such region.
+    /// The region does not exist.
     Region,
 }
 
@@ -41,15 +41,15 @@ pub enum Refusal {
 pub struct Machines {
     machines: BTreeMap<u64, Machine>,
     next: u64,
-    /// The token that opens the account.
+    /// The account's token.
     pub token: String,
     /// How many machines there may be.
     pub quota: usize,
     /// How long a new one takes until it runs and has an address.
     pub boot: Duration,
-    /// How far lists lag behind what was made and deleted.
+    /// How far lists lag behind.
     pub lag: Duration,
-    /// The regions there are; all, if none is named.
+    /// The existing regions; any, if none is named.
     pub regions: BTreeSet<String>,
 }
 
@@ -70,7 +70,7 @@ impl Default for Machines {
 impl Machine {
     /// Its public address.
     pub fn address(&self) -> Ipv4Addr {
-        // 198.18.0.0/15 is set aside for tests of network devices (RFC 2544).
+        // 198.18.0.0/15 is reserved for tests of network devices (RFC 2544).
         let [.., b, c, d] = self.id.to_be_bytes();
         Ipv4Addr::new(198, 18 | (b & 1), c, d)
     }
@@ -82,10 +82,10 @@ impl Machine {
 }
 
 impl Machines {
-    /// Makes a machine. `unique` says whether a name may be used once only.
+    /// Creates a machine. `unique` says whether a name may be used only once.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// As [`Refusal`] lists them.
     pub fn create(
         &mut self,
         name: &str,
@@ -110,12 +110,12 @@ impl Machines {
         Ok(self.machines.entry(id).or_insert(machine))
     }
 
-    /// The machine of an id, as it is.
+    /// The machine with an id, without lag.
     pub fn get(&self, id: u64) -> Option<&Machine> {
         self.machines.get(&id).filter(|machine| machine.deleted.is_none())
     }
 
-    /// Deletes a machine. Whether there was one.
+    /// Deletes a machine. Returns whether there was one.
     pub fn delete(&mut self, id: u64, now: Timestamp) -> bool {
         let machine = self.machines.get_mut(&id).filter(|machine| machine.deleted.is_none());
         machine.map(|machine| machine.deleted = Some(now)).is_some()
@@ -128,7 +128,7 @@ impl Machines {
         }
     }
 
-    /// The machines with a tag, as they were a while ago.
+    /// The machines with a tag, as of the lag ago.
     pub fn list(&self, key: &str, value: &str, now: Timestamp) -> Vec<&Machine> {
         let then = now - jiff::SignedDuration::try_from(self.lag).unwrap_or_default();
         let seen = |machine: &&Machine| {
@@ -138,12 +138,12 @@ impl Machines {
         self.machines.values().filter(seen).filter(tagged).collect()
     }
 
-    /// Every machine that exists.
+    /// Every existing machine.
     pub fn alive(&self) -> impl Iterator<Item = &Machine> {
         self.machines.values().filter(|machine| machine.deleted.is_none())
     }
 
-    /// The most machines with the same value of a tag that ever were at once.
+    /// The most machines with the same value of a tag that ever existed at once.
     pub fn most_at_once(&self, key: &str) -> usize {
         let tagged = self.machines.values().filter_map(|one| Some((one.tags.get(key)?, one)));
         let overlaps = |tag: &String, at: Timestamp| {

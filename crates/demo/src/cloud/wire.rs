@@ -1,4 +1,4 @@
-//! The two APIs, about the same machines: DigitalOcean's below `/v2`, Hetzner's below `/v1`. Pure.
+//! The two APIs, on the same machines: DigitalOcean's below `/v2`, Hetzner's below `/v1`. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::state::{Machine, Machines, Refusal};
 
-/// A refusal that has nothing to do with the request.
+/// A refusal that does not depend on the request.
 pub(super) fn refusal(status: u16) -> Response<Bytes> {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut answer = error(status, "trouble", "there is trouble");
@@ -189,7 +189,7 @@ impl Api {
     }
 }
 
-/// Tags of one word each, as keys and values.
+/// Tags of the form `key:value`.
 fn words(tags: &Value) -> BTreeMap<String, String> {
     let words = tags.as_array().into_iter().flatten().filter_map(Value::as_str);
     let pairs = words.filter_map(|word| word.split_once(':'));
@@ -200,7 +200,7 @@ fn not_found() -> Response<Bytes> {
     error(StatusCode::NOT_FOUND, "not_found", "The resource you requested could not be found.")
 }
 
-/// An error in the words of both APIs: each client reads its own.
+/// An error in the form of both APIs: each client reads its own.
 fn error(status: StatusCode, code: &str, message: &str) -> Response<Bytes> {
     ok(
         status,

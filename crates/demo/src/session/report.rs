@@ -1,5 +1,4 @@
-//! The session put into words: what a newcomer needs at the start, the moment for the view, and the
-//! summary at the end.
+//! Reports of the session: the text at the start, a snapshot for the view, and the summary at the end.
 
 use std::time::Duration;
 
@@ -96,17 +95,17 @@ impl Session {
         }
     }
 
-    /// Reads the journals, once every replica has ended.
+    /// Reads the journals, after every replica has ended.
     pub(super) fn prove(&self, summary: &mut Summary) {
         let journals = self.children.evidence();
-        let first = journals.as_ref().ok().and_then(|verdict| verdict.first_end_us);
+        let first = journals.as_ref().ok().and_then(|evidence| evidence.first_end_us);
         summary.first_reconcile =
             first.and_then(|at| at.checked_sub(micros(self.started))).map(Duration::from_micros);
         summary.journals = Some(journals);
     }
 }
 
-/// What a newcomer needs to look around, before anything starts.
+/// What a newcomer needs to look around.
 pub(super) fn welcome(fleet: &Fleet) -> String {
     let names: Vec<_> = fleet.names.iter().map(ToString::to_string).collect();
     let kubeconfig = fleet.layout.kubeconfig();

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 use super::sqs::{Answer, Sqs};
 
-/// What follows this in `x-amz-target` is the operation.
+/// The prefix of the operation in `x-amz-target`.
 const TARGET: &str = "AmazonSQS.";
 
 #[derive(Clone)]
@@ -39,7 +39,7 @@ pub async fn serve(
 async fn answer(State(standin): State<Standin>, headers: HeaderMap, body: Bytes) -> Response {
     let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok());
     let Some(operation) = target.and_then(|target| target.strip_prefix(TARGET)) else {
-        return (StatusCode::NOT_FOUND, "only the JSON protocol of SQS is spoken here")
+        return (StatusCode::NOT_FOUND, "only the JSON protocol of SQS is supported here")
             .into_response();
     };
     let Ok(body) = serde_json::from_slice(&body) else {

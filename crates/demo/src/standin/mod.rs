@@ -1,5 +1,5 @@
-//! Stand-ins for what the built-in controllers manage outside of Kubernetes: enough of each to show
-//! and test a controller on a laptop.
+//! Stand-ins for the services that the built-in controllers manage: enough of each to show and test a
+//! controller on a laptop.
 //!
 //! The part that decides is pure: requests and `now` in, answers out. A shell serves it on loopback.
 
@@ -16,12 +16,12 @@ use crate::cloud::{Cloud, Machines, Serving};
 pub mod http;
 pub mod sqs;
 
-/// What opens the account at the cloud.
+/// The token of the account at the cloud.
 pub const TOKEN: &str = "demo";
 /// How long its hosts take to boot.
 const BOOT: Duration = Duration::from_secs(3);
 
-/// Those of a demo, running. They end when this is dropped.
+/// The stand-ins of a demo, running. They end when this is dropped.
 #[derive(Debug)]
 pub struct StandIns {
     sqs: SocketAddr,
@@ -45,19 +45,19 @@ impl StandIns {
         Ok(Self { sqs, cloud, _tasks: vec![AbortOnDropHandle::new(tokio::spawn(serve))] })
     }
 
-    /// Where the one for SQS is.
+    /// The address of the stand-in for SQS.
     pub fn sqs(&self) -> String {
         format!("http://{}", self.sqs)
     }
 
-    /// Where the one for a cloud that sells hosts is: its API as DigitalOcean has it.
+    /// The address of the stand-in for a cloud that sells hosts: its API in DigitalOcean's form.
     pub fn cloud(&self) -> String {
         format!("http://{}/v2", self.cloud.address())
     }
 
-    /// What a replica's environment must say for them.
+    /// The variables that a replica needs for them.
     pub fn environment(&self) -> [(&'static str, &'static str); 2] {
-        // Any will do: nobody checks signatures there.
+        // Any values: the stand-in does not check signatures.
         [("AWS_ACCESS_KEY_ID", "demo"), ("AWS_SECRET_ACCESS_KEY", "demo")]
     }
 }

@@ -1,8 +1,8 @@
 //! A stand-in for Amazon SQS: the requests that manage queues, in SQS's JSON protocol. Pure.
 //!
-//! Keeps SQS's own rules: a name can be used again a minute after its queue was deleted; what was
-//! changed may be shown late; making a queue that exists with the same attributes gives its URL, with
-//! others an error. It holds no messages.
+//! It keeps SQS's rules: a name can be reused a minute after its queue was deleted; changes may be shown
+//! late; creating a queue that exists returns its URL if the attributes are the same, else an error. It
+//! holds no messages.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const REGION: &str = "eu-west-1";
 /// Requests that are remembered, at most.
 const MAX_LOG: usize = 1_000_000;
 
-/// What a queue has that nobody set otherwise.
+/// The default attributes.
 const DEFAULTS: [(&str, &str); 6] = [
     ("VisibilityTimeout", "30"),
     ("MessageRetentionPeriod", "345600"),
@@ -28,7 +28,7 @@ const DEFAULTS: [(&str, &str); 6] = [
     ("ReceiveMessageWaitTimeSeconds", "0"),
     ("SqsManagedSseEnabled", "true"),
 ];
-/// What is set to nothing to be removed.
+/// Attributes that are removed when they are set to nothing.
 const REMOVABLE: [&str; 3] = ["RedrivePolicy", "KmsMasterKeyId", "Policy"];
 
 /// An answer, to be sent as it is.
@@ -47,7 +47,7 @@ pub struct Answer {
 /// All queues of one account in one region.
 #[derive(Debug, Default)]
 pub struct Sqs {
-    /// For how long after a change reads show what was before it.
+    /// How long after a change reads still show the state before.
     pub lag: Duration,
     /// How many requests a second are answered; more are throttled. `None`: all.
     pub rate: Option<u32>,
@@ -59,7 +59,7 @@ pub struct Sqs {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// What the queue was since when, the last last.
+    /// The versions of the queue and their times, the newest last.
     versions: Vec<(Timestamp, Contents)>,
     deleted: Option<Timestamp>,
 }
@@ -70,7 +70,7 @@ struct Contents {
     tags: BTreeMap<String, String>,
 }
 
-/// What goes wrong, by SQS's code.
+/// An error, with SQS's codes: for the query protocol, for JSON, and its message.
 struct Wrong(&'static str, &'static str, String);
 
 type Outcome = Result<Value, Wrong>;
@@ -104,7 +104,7 @@ impl Sqs {
                 Ok(json!({"QueueUrls": urls}))
             }
             other => {
-                let why = format!("{other} is not of this stand-in");
+                let why = format!("this stand-in does not know {other}");
                 Err(Wrong("InvalidAction", "InvalidAction", why))
             }
         };
@@ -114,18 +114,18 @@ impl Sqs {
         }
     }
 
-    /// The names of the queues there are.
+    /// The names of the existing queues.
     pub fn names(&self) -> Vec<String> {
         let there = self.queues.iter().filter(|(_, kept)| kept.deleted.is_none());
         there.map(|(name, _)| name.clone()).collect()
     }
 
-    /// One attribute of a queue, as it truly is.
+    /// One attribute of a queue, without lag.
     pub fn attribute(&self, name: &str, attribute: &str) -> Option<String> {
         self.contents(name)?.attributes.get(attribute).cloned()
     }
 
-    /// One tag of a queue, as it truly is.
+    /// One tag of a queue, without lag.
     pub fn tag_of(&self, name: &str, key: &str) -> Option<String> {
         self.contents(name)?.tags.get(key).cloned()
     }
@@ -235,7 +235,7 @@ impl Sqs {
         let kept = kept.filter(|kept| kept.deleted.is_none()).ok_or_else(no_queue)?;
         let mut contents = kept.versions.last().map(|(_, found)| found.clone()).unwrap_or_default();
         change(&mut contents);
-        // What no read can show any more is forgotten, but for the last of it.
+        // Versions that no read can show any more are dropped, but for the last of them.
         let lag = self.lag;
         let old = kept.versions.iter().filter(|(at, _)| *at + lag <= now).count();
         kept.versions.drain(..old.saturating_sub(1));
@@ -250,14 +250,14 @@ impl Sqs {
             return Err(no_queue());
         }
         let old = kept.versions.iter().rev().find(|(at, _)| *at + self.lag <= now);
-        // A new queue is there at once; only changes are shown late.
+        // A new queue is visible at once; only changes are shown late.
         let shown = old.or(kept.versions.first()).map(|(_, contents)| contents);
         shown.ok_or_else(no_queue)
     }
 }
 
 impl Contents {
-    /// The two kinds of encryption exclude each other: asking for one ends the other.
+    /// The two kinds of encryption exclude each other: one ends the other.
     fn set(&mut self, given: BTreeMap<String, String>) {
         for (name, value) in given {
             if name == "SqsManagedSseEnabled" && value == "true" {
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn making_a_queue_that_exists_needs_the_same_attributes() {
+    fn creating_a_queue_that_exists_needs_the_same_attributes() {
         let mut sqs = Sqs::default();
         let make =
             |timeout: &str| json!({"QueueName": "a", "Attributes": {"VisibilityTimeout": timeout}});

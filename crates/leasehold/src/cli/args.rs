@@ -47,7 +47,7 @@ pub(super) struct RunArgs {
     /// Check the configuration file and exit: 0 if it is right, 2 if not.
     #[arg(long)]
     pub check: bool,
-    /// Exit at once when standard input closes: a child must not outlive a parent that was killed.
+    /// Exit at once when standard input closes, so that a child does not outlive a killed parent.
     #[arg(long, hide = true)]
     pub exit_with_stdin: bool,
 }

@@ -1,8 +1,8 @@
-//! `leasehold drain`: asks, in the home cluster, that one member be given nothing and lose what it
-//! has; or takes that back.
+//! `leasehold drain`: asks the coordinator to move everything away from one member and to give it
+//! nothing new, or takes that back.
 //!
-//! It owns the choice of the Member and the one field that is written, `spec.drain`. The moves are
-//! the coordinator's, and the member keeps the flag as long as its process lives.
+//! It selects the Member and writes one field of it, `spec.drain`. The coordinator makes the moves, and
+//! the member keeps the flag as long as its process lives.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -18,25 +18,25 @@ use super::args::DrainArgs;
 use super::home::{self, HomeCluster};
 use fleet::{Fleet, FleetMember, LeaseStanding};
 
-/// How often the fleet is looked at while a drain is awaited.
+/// How often the fleet is read while a drain is awaited.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-/// Names at least this alike, of 1, are offered when there is no such member.
+/// Names at least this similar, from 0 to 1, are offered when there is no such member.
 const ALIKE: f64 = 0.7;
 
-/// A name that names no one live member.
+/// A name that does not select exactly one live member.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum NotOne {
     #[error("no member {name:?} in the fleet: {}", offer(.offered))]
     Unknown { name: String, offered: Vec<String> },
     #[error(
-        "member {name} is dead: others take its shards without being asked, see `leasehold status`"
+        "member {name} is dead: others take its shards without a drain, see `leasehold status`"
     )]
     Dead { name: String },
     #[error("{name} has several live members: name one of {}", .members.join(", "))]
     Several { name: String, members: Vec<String> },
 }
 
-/// Asks for the drain, or takes it back, and waits for its end if told to.
+/// Asks for the drain or takes it back, and waits for its end if told to.
 ///
 /// # Errors
 /// When the home cluster cannot be reached, or no such member lives.
@@ -57,7 +57,7 @@ async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
     }
     println!("{}: asked to drain, {}", member.member, shards(member.shards));
     if member.shards > 0 && !has_another(&fleet, member) {
-        eprintln!("leasehold: nobody else takes shards: it keeps what it has until somebody does");
+        eprintln!("leasehold: no other member takes shards: it keeps its own until one does");
     }
     if args.wait { wait(&home, &member.identity, member.shards).await } else { Ok(()) }
 }
@@ -79,7 +79,7 @@ async fn wait(home: &HomeCluster, identity: &str, mut told: u32) -> anyhow::Resu
         let alive: Vec<_> = lives(&fleet).filter(|member| member.identity == identity).collect();
         anyhow::ensure!(
             !alive.is_empty(),
-            "{identity} is dead: others take its shards when its Lease has run out"
+            "{identity} is dead: others take its shards when its Lease has expired"
         );
         anyhow::ensure!(
             alive.iter().all(|member| member.drain),
@@ -98,7 +98,7 @@ async fn wait(home: &HomeCluster, identity: &str, mut told: u32) -> anyhow::Resu
     }
 }
 
-/// The live member of that id, or the one of that identity.
+/// The live member with this id or identity.
 fn find<'a>(fleet: &'a Fleet, name: &str) -> Result<&'a FleetMember, NotOne> {
     let named = |member: &&FleetMember| member.member.as_str() == name || member.identity == name;
     let alive: Vec<_> = lives(fleet).filter(named).collect();
@@ -124,7 +124,7 @@ fn has_another(fleet: &Fleet, than: &FleetMember) -> bool {
     lives(fleet).any(|member| member.member != than.member && takes(member))
 }
 
-/// Ids and identities of live members that the name may have been meant for; all, if none is alike.
+/// Ids and identities of live members that are similar to the name; all ids, if none is.
 fn alike(fleet: &Fleet, name: &str) -> Vec<String> {
     let names = lives(fleet).flat_map(|m| [m.member.to_string(), m.identity.clone()]);
     let near: BTreeSet<String> =
@@ -193,7 +193,7 @@ mod tests {
             ("other-fffff", "other-fffff"),
             (
                 "replica-2",
-                "member replica-2 is dead: others take its shards without being asked, see `leasehold status`",
+                "member replica-2 is dead: others take its shards without a drain, see `leasehold status`",
             ),
             ("other", "other has several live members: name one of other-eeeee, other-fffff"),
             (

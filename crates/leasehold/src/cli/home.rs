@@ -1,4 +1,4 @@
-//! The home cluster, as the commands reach it that look at a fleet or ask something of it.
+//! The home cluster, for the commands that read a fleet or change something in it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -72,12 +72,12 @@ impl HomeCluster {
     }
 }
 
-/// What to say of a home cluster that does not answer in time.
+/// The error for a home cluster that does not answer in time.
 pub(super) fn silent() -> String {
-    format!("the home cluster gave no answer within {}s", TIMEOUT.as_secs())
+    format!("the home cluster did not answer within {}s", TIMEOUT.as_secs())
 }
 
-/// The home cluster to reach, and the namespace if a configuration file tells.
+/// The home cluster to reach, and the namespace if a configuration file names it.
 fn target(args: &HomeArgs) -> anyhow::Result<(Home, Option<String>)> {
     if let Some(path) = &args.config {
         let config = Config::load(path, &builtin::names())?;

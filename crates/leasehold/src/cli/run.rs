@@ -21,13 +21,13 @@ use crate::signals::stop_on_signal;
 
 /// The exit code for a wrong configuration file.
 const WRONG_CONFIG: u8 = 2;
-/// How long tasks that ignore the end of the runtime are waited for.
+/// How long to wait for tasks that ignore the end of the runtime.
 const RUNTIME_LINGER: Duration = Duration::from_millis(500);
 
 /// Runs one replica until a signal.
 ///
 /// # Errors
-/// When the process cannot even begin: no runtime, no signal handlers, no telemetry.
+/// When the process cannot begin: no runtime, no signal handlers, no telemetry.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let config = match Config::load(&args.config, &builtin::names()) {
         Ok(config) => config,
@@ -68,11 +68,11 @@ async fn serve(args: &RunArgs, config: Config) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Ends the process when its standard input does, which is when the parent that holds the other end
-/// of the pipe is gone. There is nobody left to hand over for: the Lease runs out by itself.
+/// Ends the process when its standard input closes: the parent at the other end of the pipe is gone.
+/// Nothing is handed over; the Lease expires by itself.
 fn exit_with_stdin() -> std::io::Result<()> {
     let wait = || {
-        // Whatever is read is of no interest; only the end is.
+        // Only the end matters, not what is read.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         std::process::exit(1);
     };

@@ -82,7 +82,7 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
     text
 }
 
-/// The clusters that members have no client for, members with the same reason in one row.
+/// The clusters for which members have no client; members with the same reason share a row.
 fn down_rows(fleet: &Fleet) -> Vec<[String; 3]> {
     let mut seen: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for member in &fleet.members {
@@ -97,7 +97,7 @@ fn down_rows(fleet: &Fleet) -> Vec<[String; 3]> {
     seen.into_iter().map(row).collect()
 }
 
-/// What a member asks for, or is asked for by `leasehold drain`.
+/// The state of a member, or of its drain.
 fn state(member: &FleetMember) -> String {
     match (member.drain && member.state == MemberState::Active, member.shards) {
         (true, 0) => "drained".to_owned(),
@@ -114,12 +114,12 @@ fn versions(member: &FleetMember) -> String {
     }
 }
 
-/// Milliseconds of work in each second, as workers that never rest.
+/// Milliseconds of work in each second, as a number of busy workers.
 fn workers(busy: u32) -> String {
     format!("{:.2}", f64::from(busy) / 1e3)
 }
 
-/// A unit variant as it is serialised.
+/// A unit variant as it is serialized.
 fn word(value: &impl serde::Serialize) -> String {
     let text = serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_lowercase));
     text.unwrap_or_default()
@@ -135,7 +135,7 @@ fn ago(then: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Rows under a heading, each column as wide as it needs to be.
+/// Rows under a heading, with columns as wide as needed.
 fn columns<const N: usize>(heading: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let rows: Vec<[String; N]> = std::iter::once(heading.map(str::to_owned)).chain(rows).collect();
     let width = |n: usize| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0);

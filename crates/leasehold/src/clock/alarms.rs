@@ -1,5 +1,5 @@
-//! Sleeps that end though the machine slept: one timer of the kernel and one thread for all that
-//! sleep in the process. Shell: waits on `CLOCK_BOOTTIME`.
+//! Sleeps that count suspended time: one timer of the kernel and one thread for all sleepers of the
+//! process. Shell: waits on `CLOCK_BOOTTIME`.
 //!
 //! ```text
 //!   Sleeper ── registers (moment, waker) ──▶ Alarms ── arms for the earliest ──▶ timer
@@ -7,8 +7,8 @@
 //!      └────────────── wakes those due ── thread ◀──────── readable ───────────────┘
 //! ```
 //!
-//! Most sleeps are deadlines that are never reached: to begin and to give up one costs no system
-//! call unless it is the earliest.
+//! Most sleeps are deadlines that are never reached. To begin or drop one costs no system call unless
+//! it is the earliest.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,7 +26,7 @@ use rustix::time::{
 
 use super::boottime;
 
-/// All that sleep; an error if the kernel has no timer for us.
+/// All sleepers; an error if the kernel has no timer for us.
 static ALARMS: LazyLock<io::Result<Alarms>> = LazyLock::new(Alarms::start);
 
 struct Alarms {
@@ -52,7 +52,7 @@ pub(super) struct Sleeper {
 }
 
 impl Sleeper {
-    /// One that ends at `moment`.
+    /// Ends at `moment`.
     ///
     /// # Errors
     /// If the kernel has given this process no timer.
@@ -88,7 +88,7 @@ impl Future for Sleeper {
 impl Drop for Sleeper {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            // The timer stays armed, and may find nobody.
+            // The timer stays armed, and may find no sleeper.
             self.alarms.lock().by_moment.remove(&(self.moment, number));
         }
     }
@@ -108,7 +108,7 @@ impl Alarms {
     fn run(&self) {
         let mut expirations = [0; 8];
         loop {
-            // Interrupted or not: whoever is due is found below.
+            // Interrupted or not: the sleepers that are due are found below.
             let _ = rustix::io::read(&self.timer, &mut expirations);
             let mut sleepers = self.lock();
             sleepers.armed = None;
@@ -120,7 +120,7 @@ impl Alarms {
         }
     }
 
-    /// Arms the timer for the earliest sleeper, unless it is armed for that or for an earlier moment.
+    /// Arms the timer for the earliest sleeper, unless it is armed for that moment or an earlier one.
     fn arm(&self, sleepers: &mut Sleepers) {
         let Some(&(earliest, _)) = sleepers.by_moment.keys().next() else { return };
         if sleepers.armed.is_some_and(|armed| armed <= earliest) {

@@ -1,7 +1,7 @@
 //! The configuration of a manager: from the text of one YAML file to a validated [`Config`].
 //!
-//! Parsing notes every problem at once, each with its place, what was found and what is allowed.
-//! Relative paths in the file are taken from the file's own folder. What the file leaves out comes
+//! Parsing reports every problem at once, each with its path, what was found and what is allowed.
+//! Relative paths in the file are relative to the file's own folder. What the file leaves out comes
 //! from the defaults here or from the [`Environment`]. `deploy/leasehold.example.yaml` shows every
 //! key.
 
@@ -30,31 +30,30 @@ pub use problem::{Problem, Problems};
 /// The largest configuration file.
 pub const MAX_CONFIG_BYTES: usize = 1 << 20;
 
-/// Everything a manager is told at its start.
+/// The configuration of a manager.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The cluster that holds Leases, Members and ShardMaps.
     pub home: Home,
     /// The namespace that holds them.
     pub namespace: String,
-    /// The process, the same after a restart: the Pod's name or the host's.
+    /// The name of the process, the same after a restart: that of the Pod or the host.
     pub identity: String,
-    /// How much this replica can carry, relative to the others.
+    /// How much load this replica takes, relative to the others.
     pub capacity: u32,
-    /// What owns our objects in the home cluster, so that they go when it goes.
+    /// The owner of our objects in the home cluster: they are deleted with it.
     pub owner: Option<OwnerObject>,
-    /// Where the workload clusters are told.
+    /// Where the workload clusters come from.
     pub clusters: ClusterSources,
     /// The controllers to run, by name; `None` for all with their defaults.
     pub controllers: Option<BTreeMap<ControllerName, ControllerSettings>>,
-    /// How liveness is told.
+    /// The timings of Leases.
     pub lease: LeaseTimings,
     /// What this replica may ask of each workload cluster.
     pub upstream: UpstreamLimits,
-    /// Whether every write carries the epoch it is made at, for clusters with the admission
-    /// policy.
+    /// Whether every write carries its epoch, for clusters with the admission policy.
     pub stamp_epochs: bool,
-    /// How long reconciles may go on in a shard that is handed over.
+    /// How long reconciles may go on in a shard that is being handed over.
     pub drain_timeout: Duration,
     /// How long an orderly exit may take.
     pub shutdown_grace_period: Duration,
@@ -64,7 +63,7 @@ pub struct Config {
     pub log: LogConfig,
     /// Where traces go.
     pub otlp: Option<OtlpConfig>,
-    /// A file for the evidence of every dispatch.
+    /// A file that records every dispatch.
     pub journal: Option<PathBuf>,
 }
 
@@ -82,7 +81,7 @@ pub enum Home {
     InCluster,
 }
 
-/// Where the workload clusters are told.
+/// Where the workload clusters come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterSources {
     /// Kubeconfig files.
@@ -91,8 +90,8 @@ pub struct ClusterSources {
     pub directory: Option<PathBuf>,
     /// The name of the cluster we run in, if it is one of them.
     pub in_cluster: Option<ClusterName>,
-    /// The programs that kubeconfigs named by file, the home cluster's included, may have run to get
-    /// credentials: `aws`, say. Those of a folder never may.
+    /// The programs that kubeconfigs named by file, the home cluster's included, may run to get
+    /// credentials, such as `aws`. Kubeconfigs of a folder may run none.
     pub credential_plugins: Plugins,
 }
 
@@ -105,7 +104,7 @@ pub struct KubeconfigSource {
     pub contexts: Option<Vec<String>>,
 }
 
-/// What the file says of one controller.
+/// The settings of one controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ControllerSettings {
     /// How many reconciles at once; `None` for the controller's own default.
@@ -123,10 +122,10 @@ pub struct OwnerObject {
     pub name: String,
 }
 
-/// What a configuration takes from around the file.
+/// What a configuration takes from the process and its host.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
-    /// The folder relative paths are taken from.
+    /// The folder that relative paths are relative to.
     pub dir: PathBuf,
     /// `$POD_NAME`.
     pub pod_name: Option<String>,
@@ -173,7 +172,7 @@ impl Config {
 }
 
 impl Environment {
-    /// This process's, for the configuration file at `path`.
+    /// The environment of this process, for the configuration file at `path`.
     pub fn of_process(path: &Path) -> Self {
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let uname = rustix::system::uname();

@@ -21,17 +21,17 @@ use super::{
 pub const MAX_IDENTITY_CHARS: usize = 57;
 /// The most reconciles at once of one controller.
 const MAX_WORKERS: u64 = 256;
-/// Leases shorter than this fail on an ordinary hiccup of an API server.
+/// Shorter Leases would fail on an ordinary hiccup of an API server.
 const MIN_LEASE: Duration = Duration::from_secs(3);
 const MAX_LEASE: Duration = Duration::from_secs(600);
 const MIN_RENEW: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// The most requests a second and at once, to one cluster.
 const MAX_REQUESTS: u64 = 100_000;
-/// A cluster that fails is left alone for at least so long.
+/// The bounds of the pause after failures of a cluster.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(600);
-/// What an exit needs beside its drain: giving back the Lease, stopping servers.
+/// What an exit takes beyond its drain: to release the Lease and stop servers.
 const EXIT_MARGIN: Duration = Duration::from_secs(5);
 
 /// A configuration from the text of its file, which may name the controllers in `known`.
@@ -259,7 +259,7 @@ fn lease(root: &Section<'_>) -> LeaseTimings {
     timings.unwrap_or(defaults)
 }
 
-/// Why the timings do not go together, if they do not.
+/// Why the timings contradict each other, if they do.
 fn misfit(timings: LeaseTimings) -> Option<String> {
     let LeaseTimings { duration, renew_interval, margin } = timings;
     (duration <= renew_interval * 2 + margin).then(|| {
@@ -313,7 +313,7 @@ fn fence(root: &Section<'_>) -> bool {
     stamp_epochs
 }
 
-/// The drain timeout and the grace period, which must leave room for it.
+/// The drain timeout and the grace period, which must be long enough for it.
 fn waits(root: &Section<'_>) -> (Duration, Duration) {
     let bounds = || values::duration(Duration::from_secs(1)..=MAX_WAIT);
     let drain = root.value_or("drainTimeout", bounds(), Duration::from_secs(30));

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration file: every problem, each with its place.
+//! What is wrong with a configuration file: every problem, each with its path.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub struct Problem {
 /// Everything that is wrong with one file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problems {
-    /// The file, as named by whoever asked.
+    /// The file, as it was named.
     pub file: String,
     /// At least one, in the order of the file's sections.
     pub problems: Vec<Problem>,
@@ -54,7 +54,7 @@ impl fmt::Display for Problems {
     }
 }
 
-/// A found value as a message repeats it: whole if small, its kind otherwise.
+/// A found value as a message repeats it: whole if small, else its kind.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "nothing".to_owned(),

@@ -1,7 +1,7 @@
 //! Reads sections of a parsed file, and notes every problem instead of stopping at the first.
 //!
-//! A [`Section`] knows its path and which keys were asked for, so that [`Section::finish`] can name
-//! the keys nobody asked for and, when one is close to a known key, suggest that.
+//! A [`Section`] knows its path and which keys were read, so that [`Section::finish`] can name the
+//! unknown keys and suggest a similar known one.
 
 use std::cell::RefCell;
 
@@ -45,7 +45,7 @@ impl<'a> Section<'a> {
         Self::new(String::new(), value, notes)
     }
 
-    /// `value` as a section; nothing counts as an empty one, anything else is noted.
+    /// `value` as a section; nothing counts as an empty one, anything else is a problem.
     pub(super) fn new(path: String, value: &'a Value, notes: &'a Notes) -> Self {
         let map = value.as_object();
         if map.is_none() && !value.is_null() {
@@ -75,8 +75,8 @@ impl<'a> Section<'a> {
         self.read(&self.path(key), found, read)
     }
 
-    /// As [`Section::value`], with `default` for a key that is not there: `None` means that the
-    /// value is not allowed.
+    /// As [`Section::value`], with `default` for an absent key: `None` means that the value is not
+    /// allowed.
     pub(super) fn value_or<T>(
         &self,
         key: &'static str,
@@ -103,7 +103,7 @@ impl<'a> Section<'a> {
         items.into_iter().map(|(path, item)| Section::new(path, item, self.notes)).collect()
     }
 
-    /// The sections of this one, under names that are the reader's to judge.
+    /// The sections of this one, under any names.
     pub(super) fn named(&self) -> Vec<(&'a str, Section<'a>)> {
         let entries = self.map.into_iter().flatten();
         entries
@@ -111,7 +111,7 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// Notes every key that was not asked for.
+    /// Notes every key that was not read.
     pub(super) fn finish(self) {
         let asked = self.asked.take();
         for key in self.map.into_iter().flat_map(Map::keys) {
@@ -145,7 +145,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// What to say of a key nobody knows.
+/// The message for an unknown key.
 pub(super) fn unknown(key: &str, known: &[&str]) -> String {
     let known_text = known.join(", ");
     match nearest(key, known) {
@@ -154,9 +154,9 @@ pub(super) fn unknown(key: &str, known: &[&str]) -> String {
     }
 }
 
-/// The known key that `key` is most likely meant to be.
+/// The known key that is most similar to `key`.
 fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
-    // Case and separators count for nothing: drain_timeout is drainTimeout.
+    // Case and separators do not count: drain_timeout is drainTimeout.
     let plain = |text: &str| text.replace(['_', '-'], "").to_lowercase();
     let wanted = plain(key);
     let distance = |known: &str| strsim::damerau_levenshtein(&wanted, &plain(known));

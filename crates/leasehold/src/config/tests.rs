@@ -67,14 +67,14 @@ admin: {bind: localhost}
 telemetry: {log: {format: yaml, filter: 'engine=loud'}, otlp: {sampleRatio: 2}}
 ";
     insta::assert_snapshot!(load(text).unwrap_err(), @r#"
-    home.context: found 7; allowed: a text
+    home.context: found 7; allowed: text
     home: names no cluster; allowed: a kubeconfig, or inCluster: true
     home.kubeconfg: unknown key; did you mean kubeconfig? Known here: inCluster, kubeconfig, context
     namespace: found "Leasehold"; allowed: 1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit
     clusters.kubeconfigs[0].path: missing; allowed: the path of a kubeconfig
     clusters.kubeconfigs[0].contexts: an empty list; allowed: names of contexts, or no list for every context
     clusters.kubeconfigs[2].path: the same file twice; allowed: one entry with all its contexts
-    clusters.directory: found 3; allowed: a text
+    clusters.directory: found 3; allowed: text
     controllers.configmonitor.worker: unknown key; did you mean workers? Known here: workers
     controllers.tdset.workers: found "four"; allowed: a whole number from 1 to 256
     controllers.tdsett: unknown controller; did you mean tdset? Known here: tdset, configmonitor

@@ -1,4 +1,4 @@
-//! Readers of single values: each gives the value, or says what would be allowed.
+//! Readers of single values: each returns the value, or what would be allowed.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -13,7 +13,7 @@ use super::reader::Read;
 /// Any text but an empty one.
 pub(super) fn text(value: &Value) -> Result<String, String> {
     let text = value.as_str().filter(|text| !text.is_empty());
-    text.map(str::to_owned).ok_or_else(|| "a text".to_owned())
+    text.map(str::to_owned).ok_or_else(|| "text".to_owned())
 }
 
 /// `true` or `false`.
@@ -85,7 +85,7 @@ pub(super) fn log_format(value: &Value) -> Result<LogFormat, String> {
     }
 }
 
-/// A filter for log lines, as telemetry will read it.
+/// A filter for log lines, as telemetry reads it.
 pub(super) fn log_filter(value: &Value) -> Result<String, String> {
     let allowed = || {
         "a level (error, warn, info, debug, trace) or directives like info,leasehold_engine=debug"
@@ -110,7 +110,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number.parse::<f64>().ok()? * unit_seconds).ok()
 }
 
-/// A duration as the file would write it.
+/// A duration as it is written in the file.
 pub(super) fn show(duration: Duration) -> String {
     let millis = duration.as_millis();
     match millis {

@@ -25,16 +25,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Sole, TokioClock};
 
-/// How long a condition may take to come true, in tokio's time, unless told otherwise.
+/// How long to wait for a condition, in tokio's time, by default.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// How often it is looked at.
+/// How often it is checked.
 const POLL: Duration = Duration::from_millis(50);
 /// The cluster's name in keys and shards.
 const CLUSTER: &str = "east";
-/// When nothing else is said it is this, so that a test which prints times prints the same ones.
+/// The default time at the start: a test that prints times prints the same ones.
 const NOON: &str = "2026-01-01T12:00:00Z";
 
-/// How an environment is to be.
+/// The settings of an environment.
 #[derive(Clone, Debug)]
 #[must_use = "nothing runs until `start`"]
 pub struct Builder {
@@ -75,23 +75,22 @@ impl Builder {
         self
     }
 
-    /// Makes a namespace, beside `default`.
+    /// Creates a namespace, beside `default`.
     pub fn namespace(mut self, name: &str) -> Self {
         self.namespaces.push(name.to_owned());
         self
     }
 
-    /// What time it is at the start.
+    /// The time at the start.
     ///
     /// # Panics
-    /// If `wall` is no RFC 3339 timestamp.
+    /// If `wall` is not an RFC 3339 timestamp.
     pub fn at(mut self, wall: &str) -> Self {
         self.wall = wall.parse().unwrap_or_else(|error| panic!("{wall:?}: {error}"));
         self
     }
 
-    /// How long a condition that is waited for may take to come true, in tokio's time; 120 s unless
-    /// said.
+    /// How long to wait for a condition, in tokio's time; 120 s by default.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -157,7 +156,7 @@ impl TestEnv {
         &self.server
     }
 
-    /// Has a hook decide what becomes of each request, the test's own included: those of
+    /// Sets a hook that decides what happens to each request, the test's own included: those of
     /// controllers have a `user_agent` that begins with `leasehold/`.
     pub fn set_faults(&self, hook: impl Fn(&Request) -> Fault + Send + Sync + 'static) {
         self.server.set_faults(Some(Arc::new(hook)));
@@ -168,7 +167,7 @@ impl TestEnv {
         self.server.set_faults(None);
     }
 
-    /// The clock of the engine, for what stands in for an upstream.
+    /// The clock of the engine, for stand-ins of services outside.
     pub fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
     }
@@ -178,10 +177,10 @@ impl TestEnv {
         self.clock.wall()
     }
 
-    /// Starts an engine with these controllers, as a member new to the cluster.
+    /// Starts an engine with these controllers, as a new member.
     ///
     /// # Panics
-    /// If one runs already, or two controllers have one name.
+    /// If one runs already, or two controllers have the same name.
     pub fn run(&mut self, controllers: impl IntoIterator<Item = ControllerSpec>) {
         assert!(self.engine.is_none(), "an engine runs; stop it first");
         let controllers: Vec<_> = controllers.into_iter().collect();
@@ -227,7 +226,7 @@ impl TestEnv {
     /// Applies a manifest of one or more objects, as `kubectl apply --server-side` does.
     ///
     /// # Panics
-    /// If it is no manifest, or the server refuses an object.
+    /// If it is not a manifest, or the server refuses an object.
     pub async fn apply(&self, manifest: &str) {
         install::manifest(&self.client(), manifest).await.unwrap_or_else(|error| fail(&error));
     }
@@ -235,7 +234,7 @@ impl TestEnv {
     /// Waits until `look` finds something.
     ///
     /// # Panics
-    /// If it finds nothing in time; `what` was waited for.
+    /// If it finds nothing in time; the panic names `what` it waited for.
     pub async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
         let search = async {
             loop {
@@ -248,14 +247,14 @@ impl TestEnv {
         let deadline = self.deadline;
         match tokio::time::timeout(deadline, search).await {
             Ok(found) => found,
-            Err(_) => panic!("waited {deadline:?} in vain for {what}"),
+            Err(_) => panic!("gave up after {deadline:?} waiting for {what}"),
         }
     }
 
-    /// Waits until an object of that name is as `look` wants it.
+    /// Waits until `look` accepts the object of that name.
     ///
     /// # Panics
-    /// If it is not in time; the panic shows how it is instead.
+    /// If it does not in time; the panic shows the object.
     pub async fn until_object<K>(
         &self,
         api: &Api<K>,
@@ -278,14 +277,14 @@ impl TestEnv {
         let deadline = self.deadline;
         match tokio::time::timeout(deadline, search).await {
             Ok(found) => found,
-            Err(_) => panic!("{name} is not as it should be after {deadline:?}: {last:#?}"),
+            Err(_) => panic!("gave up after {deadline:?} waiting for {name}, which is {last:#?}"),
         }
     }
 
     /// Waits until an object of that name has a condition of this type with status `True`.
     ///
     /// # Panics
-    /// If it has not in time; the panic shows the object.
+    /// If it does not in time; the panic shows the object.
     pub async fn until_condition<K>(&self, api: &Api<K>, name: &str, condition: &str) -> K
     where
         K: Clone + Debug + DeserializeOwned + serde::Serialize,
@@ -303,7 +302,7 @@ impl TestEnv {
     /// Waits until there is no object of that name.
     ///
     /// # Panics
-    /// If there is one after all that time.
+    /// If there still is one when the time is up.
     pub async fn until_gone<K>(&self, api: &Api<K>, name: &str)
     where
         K: Clone + Debug + DeserializeOwned,
@@ -316,7 +315,7 @@ impl TestEnv {
         .await;
     }
 
-    /// Lets `time` pass, with all that happens in it.
+    /// Lets `time` pass.
     pub async fn pass(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }

@@ -35,8 +35,8 @@
 //! [`TestEnv`] is the cluster: an embedded API server, with stand-ins that bring Deployments,
 //! StatefulSets, DaemonSets and Pods to life and collect garbage. Its fault hook
 //! ([`TestEnv::set_faults`]) delays, refuses, drops and loses requests. The engine can be stopped and
-//! started again, as after a crash. [`Sole`] and [`TokioClock`] are what an engine needs where there
-//! is no fleet.
+//! started again, as after a crash. [`Sole`] and [`TokioClock`] replace what an engine gets from a
+//! fleet.
 
 mod clock;
 mod env;

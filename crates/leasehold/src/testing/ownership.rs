@@ -1,4 +1,4 @@
-//! Ownership without a fleet: a member that holds what it is told to, and never loses its Lease.
+//! Ownership without a fleet: a member that holds given shards and never loses its Lease.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 /// How long each permit lasts.
 const VALID_FOR: Duration = Duration::from_secs(3_600);
 
-/// Holds the shards it was made with, at one epoch, until it is told otherwise.
+/// Holds the shards that it was created with, at one epoch, until that is changed.
 #[derive(Debug)]
 pub struct Sole {
     shards: watch::Sender<Arc<OwnedShards>>,
@@ -30,7 +30,7 @@ impl Sole {
         Self { shards, acknowledged: watch::Sender::default() }
     }
 
-    /// Holds a shard like this from now on, or no more.
+    /// Changes how a shard is held, or takes it away.
     pub fn hold(&self, shard: &ShardId, holding: Option<Holding>) {
         self.shards.send_modify(|owned| {
             let holdings = &mut Arc::make_mut(owned).holdings;

@@ -68,7 +68,7 @@ async fn a_queue_deleted_outside_is_created_again_when_its_name_is_free() {
     ready(&env, "orders").await;
     assert_eq!(aws.sqs(|sqs| sqs.attribute(NAME, "DelaySeconds")).unwrap(), "5");
     let notes = events(&env, "Recreated").await;
-    assert_eq!(notes, ["queue default-orders in eu-west-1 was deleted outside: made it anew"]);
+    assert_eq!(notes, ["queue default-orders in eu-west-1 was deleted outside: created it again"]);
     let tries = aws.count("CreateQueue", since);
     assert!(tries <= 3, "it waits for its time: {tries} tries");
 }

@@ -120,7 +120,7 @@ async fn a_spec_that_cannot_be_used_is_a_condition_and_not_an_error_loop() {
         (
             "self",
             json!({"redrivePolicy": {"queueRef": {"name": "self"}, "maxReceiveCount": 1}}),
-            "names this very Queue",
+            "names this Queue itself",
         ),
     ] {
         make(&env, name, spec).await;
@@ -197,5 +197,8 @@ async fn a_queue_of_others_is_only_touched_if_it_is_adopted() {
     ready(&env, "orders").await;
     assert_eq!(aws.sqs(|sqs| sqs.attribute("default-orders", "DelaySeconds")).unwrap(), "0");
     assert_eq!(aws.sqs(|sqs| sqs.tag_of("default-orders", "made-by")).unwrap(), "hand");
-    assert_eq!(events(&env, "Adopted").await, ["adopted queue default-orders, which was nobody's"]);
+    assert_eq!(
+        events(&env, "Adopted").await,
+        ["adopted queue default-orders, which was without an owner"]
+    );
 }

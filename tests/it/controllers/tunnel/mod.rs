@@ -448,7 +448,7 @@ async fn the_providers_are_asked_over_http() {
         };
         let tags = controllers::tunnel::names::tags("cluster", provider, "ns", "name");
         let credentials = controllers::tunnel::credentials::Credentials::draw().unwrap();
-        let wanted = controllers::tunnel::provider::Wanted {
+        let wanted = controllers::tunnel::provider::HostRequest {
             name: "host".to_owned(),
             tags,
             placement: placement.clone(),

@@ -72,7 +72,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
 
     moto.edit("s.delete_queue(QueueUrl=u)")?;
     until_attribute(&moto, "45").await?;
-    until_event(&plane, "was deleted outside: made it anew").await?;
+    until_event(&plane, "was deleted outside: created it again").await?;
     println!("a queue that was deleted outside exists again after {watch}");
 
     for (name, trouble) in [("throttled", THROTTLED), ("cut off", Passage::Cut)] {

@@ -1,8 +1,8 @@
-//! JSON over HTTP, to a provider's API. The one place of this controller that opens connections.
+//! JSON over HTTP, to a provider's API. The only file of this controller that opens connections.
 //!
-//! `hyper-util` and `hyper-rustls` are in the program already, for the API servers; a larger client
-//! would bring its own pools, redirects and retries, none of which is wanted here. The program runs in
-//! an image without files, so Mozilla's root certificates are built in.
+//! `hyper-util` and `hyper-rustls` are in the program already, for the API servers. A larger client
+//! would bring its own pools, redirects and retries, which are not needed here. The program runs in an
+//! image without files, so Mozilla's root certificates are built in.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,14 +17,13 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Failure, Kind};
 
 /// The largest answer that is read, in bytes. A page of 200 hosts has about 400,000.
 const MAX_ANSWER: usize = 8 << 20;
-/// What a provider that says 429 and not until when is given.
+/// The pause after status 429 without a `Retry-After`.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// Why no answer came.
@@ -68,13 +67,13 @@ impl Http {
         Self(Arc::new(send))
     }
 
-    /// The API at an address, shown a token.
+    /// The API at an address, with a token.
     pub(super) fn at(&self, endpoint: &str, token: &str) -> Result<Api, Failure> {
         let endpoint = endpoint.trim_end_matches('/').to_owned();
         let uri = endpoint.parse::<http::Uri>().ok();
         if uri.is_none_or(|uri| uri.scheme().is_none() || uri.host().is_none()) {
             let message =
-                format!("{endpoint:?} is no address of an API: write it like https://host/v2");
+                format!("{endpoint:?} is not the address of an API: write it like https://host/v2");
             return Err(Failure::new("the endpoint", Kind::Refused, message));
         }
         Ok(Api { http: self.clone(), endpoint, token: token.trim().to_owned() })
@@ -93,7 +92,7 @@ impl fmt::Debug for Http {
     }
 }
 
-/// One API, and who asks it.
+/// One API, with a token.
 #[derive(Clone)]
 pub(super) struct Api {
     http: Http,
@@ -105,7 +104,7 @@ pub(super) struct Api {
 pub(super) type Judge = fn(StatusCode, &Value) -> (Kind, String);
 
 impl Api {
-    /// Makes one request. `judge` reads what is neither success nor common to all HTTP APIs.
+    /// Sends one request. `judge` reads failures that are not common to all HTTP APIs.
     pub(super) async fn send(
         &self,
         provider: &'static str,
@@ -122,7 +121,7 @@ impl Api {
             .header(CONTENT_TYPE, "application/json")
             .header(USER_AGENT, concat!("leasehold/", env!("CARGO_PKG_VERSION")))
             .body(body.map_or_else(Bytes::new, |body| body.to_string().into()));
-        // A token with a line break, or the like, cannot be a header.
+        // A token with a line break cannot be a header.
         let request = request.map_err(|error| {
             Failure::new(provider, Kind::Token, format!("the request cannot be written: {error}"))
         })?;
@@ -157,13 +156,6 @@ fn failure(provider: &'static str, judge: Judge, answer: &Response<Bytes>) -> Fa
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse().ok().map(Duration::from_secs)
-}
-
-/// An answer as what it should be.
-pub(super) fn read<T: DeserializeOwned>(provider: &'static str, body: &[u8]) -> Result<T, Failure> {
-    serde_json::from_slice(body).map_err(|error| {
-        Failure::new(provider, Kind::Unanswered, format!("the answer cannot be read: {error}"))
-    })
 }
 
 /// A text of an answer, or nothing.

@@ -1,10 +1,10 @@
 //! Hosts that are processes of this machine, for development and tests: rathole, on a loopback address
 //! of its own. Off unless the manager is started with `LEASEHOLD_TUNNEL_LOCAL=1`.
 //!
-//! A host outlives the manager that made it, as one of a cloud does. What is known of it is a file in
-//! a folder, named after the host, so that a create which is made twice makes one. Its process is
-//! whichever one has that folder's configuration on its command line: a process id on record would
-//! soon be another's, and one that a crash kept off the record would be nobody's.
+//! A host outlives the manager that created it, as one of a cloud does. Its facts are a file in a
+//! folder that is named after the host, so a request that is repeated creates one host. Its process is
+//! the one with that folder's configuration on its command line: a recorded process id would soon
+//! belong to another process, and a crash might prevent the record.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sdk::uid_hash;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Failure, Host, Kind, Provider, State, Wanted};
+use super::{Call, Failure, Host, HostRequest, Kind, Provider, State};
 use crate::tunnel::exit::Exit;
 use crate::tunnel::names::{EXIT_TAG, TUNNEL_TAG, Tag, exit_tag};
 
@@ -35,7 +35,7 @@ pub enum Local {
     Forbidden,
     /// They may.
     Allowed {
-        /// Where what is known of them is kept.
+        /// The folder of their files.
         folder: PathBuf,
         /// The rathole to run, if there is one.
         rathole: Option<PathBuf>,
@@ -88,7 +88,7 @@ impl Provider for Processes {
         })
     }
 
-    fn create(&self, wanted: Wanted) -> Call<Host> {
+    fn create(&self, wanted: HostRequest) -> Call<Host> {
         let (home, rathole) = (self.folder.join(&wanted.name), self.rathole());
         blocking(move || create(&home, &rathole?, &wanted))
     }
@@ -136,24 +136,24 @@ fn blocking<T: Send + 'static>(
     .boxed()
 }
 
-/// Makes a host. The facts come before the process, so that no crash leaves one that no list shows.
-fn create(home: &Path, rathole: &Path, wanted: &Wanted) -> Result<Host, Failure> {
+/// Creates a host. The facts come before the process, so that no crash leaves one that no list shows.
+fn create(home: &Path, rathole: &Path, wanted: &HostRequest) -> Result<Host, Failure> {
     if let Some(facts) = read(home)? {
         return Ok(host(home, facts));
     }
-    fs::create_dir_all(home).map_err(|error| io("make", home, &error))?;
+    fs::create_dir_all(home).map_err(|error| io("create", home, &error))?;
     let address = address(&wanted.name);
     write(&home.join(CONFIG), &wanted.exit.config(&address))?;
     let tags = wanted.tags.iter().map(|tag| (tag.key.to_owned(), tag.value.clone())).collect();
     let facts = Facts { tags, address, created: wanted.now };
     record(home, &facts)?;
     start(home, rathole)?;
-    // A process that was made a moment ago may not show its command line yet.
+    // A process that started a moment ago may not show its command line yet.
     Ok(Host { state: State::Starting, ..host(home, facts) })
 }
 
-/// Stops a host that runs, else starts it with the new configuration and tags it: what the old one
-/// listened on is free only when it has ended.
+/// Stops a running host; starts a stopped one with the new configuration and tags it. The ports of the
+/// old process are free only when it has ended.
 fn reconfigure(home: &Path, rathole: &Path, exit: &Exit) -> Result<(), Failure> {
     let Some(mut facts) = read(home)? else { return Ok(()) };
     if stop(home) {
@@ -170,7 +170,7 @@ fn record(home: &Path, facts: &Facts) -> Result<(), Failure> {
     write(&home.join(FACTS), &serde_json::to_string(facts).unwrap_or_default())
 }
 
-/// Starts a host's process. What it says goes to a file beside its configuration.
+/// Starts a host's process. Its output goes to a file beside its configuration.
 fn start(home: &Path, rathole: &Path) -> Result<(), Failure> {
     let (config, log) = (home.join(CONFIG), home.join("log"));
     let log = fs::File::create(&log).map_err(|error| io("write", &log, &error))?;
@@ -180,20 +180,20 @@ fn start(home: &Path, rathole: &Path) -> Result<(), Failure> {
         .stdin(Stdio::null())
         .stdout(log)
         .stderr(errors)
-        // A signal to the manager's group is not meant for its hosts.
+        // Hosts must not get the signals to the manager's process group.
         .process_group(0)
         .spawn()
         .map_err(|error| io("run", rathole, &error))?;
     Ok(())
 }
 
-/// An address of 127.0.0.0/8 that follows from the host's name, and is none that others use.
+/// An address of 127.0.0.0/8 that follows from the host's name.
 fn address(name: &str) -> String {
     let [.., a, b, c] = uid_hash(name).to_be_bytes();
     Ipv4Addr::new(127, 64 | a, b, c.clamp(1, 254)).to_string()
 }
 
-/// What is known of a host. One without a file of facts was not completed, and has no process.
+/// The facts of a host. One without a file of facts was not completed, and has no process.
 fn read(home: &Path) -> Result<Option<Facts>, Failure> {
     let path = home.join(FACTS);
     match fs::read(&path) {
@@ -216,18 +216,18 @@ fn host(home: &Path, facts: Facts) -> Host {
     }
 }
 
-/// Asks the host's processes to end. Whether there were any.
+/// Sends SIGTERM to the host's processes. Returns whether there were any.
 fn stop(home: &Path) -> bool {
     let found = processes(home);
     for pid in &found {
-        // One that ended a moment ago is as good.
+        // It may have ended a moment ago.
         let _ = kill_process(*pid, Signal::TERM);
     }
     !found.is_empty()
 }
 
-/// The processes with the configuration in `home` on their command lines. One that has ended has no
-/// command line, though it may not be reaped yet.
+/// The processes with the configuration in `home` on their command lines. A process that has ended
+/// has no command line, even before it is reaped.
 fn processes(home: &Path) -> Vec<Pid> {
     let config = home.join(CONFIG);
     let has_it = |process: &Path| {
@@ -239,7 +239,7 @@ fn processes(home: &Path) -> Vec<Pid> {
     ours.filter_map(|process| Pid::from_raw(process.file_name().to_str()?.parse().ok()?)).collect()
 }
 
-/// Written beside and renamed, so that a file is there whole or not at all; for our eyes only.
+/// Writes a file beside and renames it, so that it is there whole or not at all, for its owner only.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let partial = path.with_extension("partial");
     let written = || {

@@ -8,7 +8,7 @@ use crate::tunnel::api::{Placement, Protocol, TunnelPort};
 use crate::tunnel::credentials::Credentials;
 use crate::tunnel::names::{tags, tunnel_tag};
 
-fn wanted() -> Wanted {
+fn wanted() -> HostRequest {
     let ports = vec![TunnelPort { port: 80, protocol: Protocol::Tcp }];
     let exit = Exit { credentials: Credentials::draw().unwrap(), ports };
     let mut tags = tags("cluster", "uid", "ns", "web-tunnel");
@@ -19,7 +19,7 @@ fn wanted() -> Wanted {
         region: "here".to_owned(),
         size: "process".to_owned(),
     };
-    Wanted {
+    HostRequest {
         name: "leasehold-uid".to_owned(),
         tags,
         placement,

@@ -1,13 +1,14 @@
-//! Who makes hosts: one trait, one file for each.
+//! Providers of hosts: one trait, one file for each.
 //!
-//! Every call can be made again: [`Provider::create`] is preceded by a look for the Tunnel's tag, and
-//! [`Provider::delete`] of a host that is gone is no failure. None of them retries by itself, for the
+//! Every call can be repeated: a look for the Tunnel's tag precedes [`Provider::create`], and
+//! [`Provider::delete`] of a host that is gone is not a failure. None of them retries by itself: the
 //! engine does.
 
 mod digitalocean;
 mod hetzner;
 pub mod http;
 pub mod local;
+mod rest;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,68 +20,70 @@ use sha2::{Digest, Sha256};
 
 use self::http::Http;
 use self::local::Local;
+use self::rest::Rest;
 use super::api::Placement;
 use super::exit::Exit;
 use super::names::Tag;
+use crate::hex::hex;
 
 /// A host as its provider describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// The provider's id.
     pub id: String,
-    /// Whether it runs.
+    /// Its state.
     pub state: State,
     /// Its public IPv4 address, once it has one.
     pub address: Option<String>,
-    /// When it was made.
+    /// When it was created.
     pub created: Option<Timestamp>,
-    /// The uid of the Tunnel that it is tagged with.
+    /// The uid of its Tunnel, from its tags.
     pub tunnel: Option<String>,
-    /// The digest of what it was told to run, which it is tagged with.
+    /// The digest of its configuration, from its tags.
     pub exit: Option<String>,
 }
 
-/// Whether a host runs.
+/// The state of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is being made.
+    /// It is being created.
     Starting,
     /// It runs.
     Running,
-    /// It is there and does not run.
+    /// It exists and does not run.
     Stopped,
-    /// It is on its way out.
+    /// It is being removed.
     Leaving,
 }
 
-/// A host to be made.
+/// A request for a host.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct HostRequest {
     /// Its name.
     pub name: String,
     /// Its tags.
     pub tags: Vec<Tag>,
-    /// Where it is to be.
+    /// Its placement.
     pub placement: Placement,
-    /// What is to run on it.
+    /// What it runs.
     pub exit: Exit,
     /// What time it is.
     pub now: Timestamp,
 }
 
-/// What a call comes to.
+/// The result of a call.
 pub type Call<T> = BoxFuture<'static, Result<T, Failure>>;
 
-/// Makes, finds and removes hosts.
+/// Creates, finds and removes hosts.
 pub trait Provider: Send + Sync + 'static {
-    /// All hosts with a tag. May lag behind what was made or deleted a moment ago.
+    /// All hosts with a tag. May not show what was created or deleted a moment ago.
     fn list_by_tag(&self, tag: Tag) -> Call<Vec<Host>>;
-    /// Makes a host.
-    fn create(&self, wanted: Wanted) -> Call<Host>;
+    /// Creates a host.
+    fn create(&self, wanted: HostRequest) -> Call<Host>;
     /// The host with an id, if there is one.
     fn get(&self, id: String) -> Call<Option<Host>>;
-    /// Has the host with an id run something else, one step at each call: it does once it is tagged
-    /// with it. `None` where what a host runs is settled when it is made.
+    /// Reconfigures the host with an id, one step at each call: it is done once the host has the tag of
+    /// the configuration. `None` where a host cannot be reconfigured.
     fn reconfigure(&self, _id: String, _exit: Exit) -> Option<Call<()>> {
         None
     }
@@ -88,23 +91,23 @@ pub trait Provider: Send + Sync + 'static {
     fn delete(&self, id: String) -> Call<()>;
 }
 
-/// A provider with an account there, and what may be asked of it.
+/// An account at a provider, and its limits.
 #[derive(Clone)]
 pub struct Account {
-    /// Makes the calls.
+    /// The provider.
     pub provider: Arc<dyn Provider>,
-    /// What metrics tell upstreams apart by.
+    /// The name of the service in metrics.
     pub service: &'static str,
-    /// What the provider counts requests by.
+    /// The unit by which the provider counts requests.
     pub upstream: String,
-    /// How many it takes.
+    /// How many requests it accepts.
     pub limits: ExternalLimits,
 }
 
-/// DigitalOcean takes 5,000 requests an hour and 250 a minute of one token
+/// DigitalOcean accepts 5,000 requests an hour and 250 a minute of one token
 /// (<https://docs.digitalocean.com/reference/api/reference/#rate-limit>); a tenth is left to others.
 const DIGITALOCEAN: ExternalLimits = hourly(4_500, 100);
-/// Hetzner takes 3,600 requests an hour of one project
+/// Hetzner accepts 3,600 requests an hour of one project
 /// (<https://docs.hetzner.cloud/reference/cloud#rate-limiting>); a tenth is left to others.
 const HETZNER: ExternalLimits = hourly(3_240, 100);
 /// This machine.
@@ -121,10 +124,10 @@ const fn hourly(requests: u32, burst: u32) -> ExternalLimits {
     }
 }
 
-/// The account at the provider of a placement, if there is such a provider and it may be used.
+/// The account at the provider of a placement.
 ///
 /// # Errors
-/// If it may not, or its address is none.
+/// If the provider may not be used, or its address is wrong.
 pub fn account(
     placement: &Placement,
     token: &str,
@@ -134,21 +137,21 @@ pub fn account(
     let endpoint = |own: &str| placement.endpoint.clone().unwrap_or_else(|| own.to_owned());
     let of_token = |service: &str, endpoint: &str| {
         let digest = Sha256::digest(format!("{endpoint} {token}"));
-        let digest: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        format!("{service} {digest}")
+        format!("{service} {}", hex(&digest[..6]))
     };
     match &*placement.provider {
         "digitalocean" => {
             let endpoint = endpoint(digitalocean::ENDPOINT);
             let upstream = of_token("digitalocean", &endpoint);
-            let provider = digitalocean::DigitalOcean::new(http.at(&endpoint, token)?);
-            let provider = Arc::new(provider);
+            let api = http.at(&endpoint, token)?;
+            let provider = Arc::new(Rest::<digitalocean::DigitalOcean>::new(api));
             Ok(Account { provider, service: "digitalocean", upstream, limits: DIGITALOCEAN })
         }
         "hetzner" => {
             let endpoint = endpoint(hetzner::ENDPOINT);
             let upstream = of_token("hetzner", &endpoint);
-            let provider = Arc::new(hetzner::Hetzner::new(http.at(&endpoint, token)?));
+            let api = http.at(&endpoint, token)?;
+            let provider = Arc::new(Rest::<hetzner::Hetzner>::new(api));
             Ok(Account { provider, service: "hetzner", upstream, limits: HETZNER })
         }
         _ => {
@@ -158,15 +161,17 @@ pub fn account(
     }
 }
 
-/// What kind of failure it is: what a controller can do about it.
+/// The kind of a failure: what a controller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The token is none, or may not do this.
+    /// The token is wrong, or may not do this.
     Token,
     /// The account may have no more hosts.
     Quota,
-    /// A host of that name is there already.
+    /// A host of that name exists already.
     Exists,
+    /// There is no such host.
+    Gone,
     /// The request will be refused again: an unknown region, size, ...
     Refused,
     /// Not now: the host is being changed, or the region is full. Nothing was changed.
@@ -175,9 +180,9 @@ pub enum Kind {
     Unequipped,
     /// Too many requests.
     Overloaded,
-    /// It is not there, or not ready. Whether a change was made is unknown.
+    /// It is unreachable, or fails. Whether a change was made is unknown.
     Unavailable,
-    /// Nothing was heard, or nothing that can be read. Whether a change was made is unknown.
+    /// No answer came, or an unreadable one. Whether a change was made is unknown.
     Unanswered,
 }
 
@@ -185,13 +190,13 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{provider} says: {message}")]
 pub struct Failure {
-    /// Who says so.
+    /// The provider.
     pub provider: &'static str,
-    /// What kind of failure it is.
+    /// The kind.
     pub kind: Kind,
-    /// In the provider's own words.
+    /// The provider's message.
     pub message: String,
-    /// When it wants to be asked again.
+    /// When it wants the next request.
     pub retry_after: Option<Duration>,
 }
 
@@ -200,12 +205,12 @@ impl Failure {
         Self { provider, kind, message: message.into(), retry_after: None }
     }
 
-    /// Whether it is certain that nothing was changed.
+    /// Whether it is certain that nothing changed.
     pub fn changed_nothing(&self) -> bool {
         !matches!(self.kind, Kind::Unavailable | Kind::Unanswered)
     }
 
-    /// The reason of a condition, and what a person can do, if only a person can do something.
+    /// The reason of a condition and what a person can do, if only a person can fix it.
     pub fn obstacle(&self) -> Option<(&'static str, &'static str)> {
         match self.kind {
             Kind::Token => Some((
@@ -216,13 +221,13 @@ impl Failure {
                 "QuotaExceeded",
                 "remove hosts that are not needed, or ask the provider for a higher limit",
             )),
-            Kind::Refused => Some((
+            Kind::Refused | Kind::Gone => Some((
                 "HostRefused",
                 "set region, size or endpoint to what the provider has, by annotations \
                  leasehold.dev/tunnel-region, -size and -endpoint or in ConfigMap leasehold-tunnel",
             )),
             Kind::Unequipped => Some(("Unequipped", "the controller's page says what it needs")),
-            Kind::Busy => Some(("HostUnavailable", "it is tried again; or choose another region")),
+            Kind::Busy => Some(("HostUnavailable", "it is retried; or choose another region")),
             _ => None,
         }
     }

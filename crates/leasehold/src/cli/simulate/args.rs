@@ -6,21 +6,21 @@ use clap::ValueEnum;
 
 use super::scenario::{Change, Load, Shape};
 
-/// What to know to read the answer.
+/// How to read the answer.
 const HOW_TO_READ: &str = "\
-The fleet is put together first and left alone until nothing moves (BEFORE). Then the event happens,
-and the fleet is left alone again (AFTER). All decisions are those of the real coordinator.
+The fleet forms first and runs until nothing moves (BEFORE). Then the event happens, and the fleet
+runs until nothing moves again (AFTER). The real coordinator makes all decisions.
 
-  shards           what is owned: a controller group in a cluster, or a range of its objects
-  cache copies     clusters' caches held, each group's counted apart; ranges of one cluster on
-                   several members each need one
-  max/mean load    what the busiest member carries over the mean; above 1.1 shards are moved, and
-                   divided into ranges where moving is not enough
-  moves            shards that change owner: an event calls for those of members that leave, and
-                   for those that newcomers get; others move only to relieve a member above 1.1
+  shards           the units of ownership: a controller group in a cluster, or a range of its objects
+  cache copies     caches that members hold, counted for each cluster and group; ranges of one cluster
+                   on several members each need one
+  max/mean load    the load of the busiest member over the mean; above 1.1 shards are moved, and split
+                   into ranges where moving is not enough
+  moves            shards that change owner: from members that leave and to members that join; others
+                   move only to relieve a member above 1.1
 
-Load of less than a tenth of a second of work each second, for the mean member and for each shard,
-is noise: then the number of shards is balanced instead.
+A load below a tenth of a second of work per second, for the mean member and for each shard, is
+noise: then the number of shards is balanced instead.
 
 Examples:
   leasehold simulate --members 10 --clusters 100 --load zipf --join 1
@@ -40,8 +40,8 @@ pub(crate) struct SimulateArgs {
     /// Controller groups in each of its clusters, 1 to 64.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = |text: &str| number(text, 64))]
     pub groups: u16,
-    /// How load is spread over its clusters. In the mean, a cluster takes a second of work each second
-    /// for each group.
+    /// How load is spread over its clusters. On average, each group of a cluster takes one second of
+    /// work per second.
     #[arg(long, value_enum, default_value_t = Load::Uniform)]
     pub load: Load,
     /// Take members, shards and loads from the home cluster of this kubeconfig instead of inventing
@@ -52,13 +52,13 @@ pub(crate) struct SimulateArgs {
     /// The namespace of the live fleet's Leases, Members and ShardMaps. Default: leasehold-system.
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// The event: this many members leave, 1 to 999. They hand their shards over and go.
+    /// The event: this many members leave, 1 to 999. They hand over their shards first.
     #[arg(long, value_name = "N", value_parser = |text: &str| number(text, 999))]
     pub leave: Option<u16>,
     /// The event: this many members join, 1 to 1000.
     #[arg(long, value_name = "N", value_parser = |text: &str| number(text, 1000))]
     pub join: Option<u16>,
-    /// Draws which members leave, and which clusters carry much.
+    /// The seed that selects the members that leave and the clusters with much load.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// The form of the answer.
@@ -75,10 +75,10 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Arguments that do not go together.
+/// Arguments that contradict each other.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Contradiction {
-    /// Members leave and join.
+    /// Members both leave and join.
     #[error("--leave {leave} and --join {join} are two events; fix: simulate one at a time")]
     TwoEvents {
         /// How many leave.
@@ -86,18 +86,18 @@ pub(crate) enum Contradiction {
         /// How many join.
         join: u16,
     },
-    /// An invented fleet lies in no namespace.
+    /// An invented fleet has no namespace.
     #[error(
-        "--namespace {0} names a place in a home cluster, and the fleet is an invented one; fix: add --from-live KUBECONFIG, or leave --namespace out"
+        "--namespace {0} is of a live fleet, and this one is invented; fix: add --from-live KUBECONFIG, or leave --namespace out"
     )]
     NowhereToLook(String),
 }
 
 impl SimulateArgs {
-    /// Whether the arguments go together.
+    /// Checks the arguments against each other.
     ///
     /// # Errors
-    /// When they do not.
+    /// When they contradict each other.
     pub(crate) fn check(&self) -> Result<(), Contradiction> {
         match (self.leave, self.join, &self.from_live, &self.namespace) {
             (Some(leave), Some(join), ..) => Err(Contradiction::TwoEvents { leave, join }),

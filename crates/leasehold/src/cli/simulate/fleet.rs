@@ -1,8 +1,8 @@
-//! A fleet that does at once as it is told, under the production coordinator.
+//! A simulated fleet whose members obey at once, under the production coordinator.
 //!
-//! Its members are nothing but their objects in the home cluster: they renew their Leases, tell
-//! their true load, acknowledge each drain, and go when they have nothing left. Time is the
-//! simulation's own, five seconds for each round of decisions.
+//! Its members are only objects in the home cluster: they renew their Leases, report their true load,
+//! acknowledge each drain, and leave when they have no shard left. Time is simulated, five seconds for
+//! each round of decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,13 +22,12 @@ use super::scenario::{Change, Scenario, member};
 
 /// How long one round of decisions takes.
 const ROUND: Duration = Duration::from_secs(5);
-/// A fleet in which nothing was decided for so long has settled: longer than anything the
-/// coordinator waits for.
+/// A fleet has settled when nothing was decided for so long. The coordinator never waits longer.
 const QUIET: Duration = Duration::from_secs(600);
 /// How long a fleet may take to settle.
 const PATIENCE: Duration = Duration::from_secs(100_000);
 
-/// A simulation that leads nowhere.
+/// A simulation that cannot give a result.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SimulationError {
     /// All members would leave.
@@ -47,9 +46,9 @@ pub(crate) enum SimulationError {
         "the fleet has no live member; fix: look at `leasehold status`, and name the namespace it runs in with --namespace"
     )]
     NoMembers,
-    /// It went on and on.
+    /// It never settled.
     #[error(
-        "the fleet does not settle: shards still move after {} s of its time; that is a fault of the planner: please report it with the command",
+        "the fleet does not settle: shards still move after {} s of simulated time; this is a defect of the planner: please report it with the command",
         PATIENCE.as_secs()
     )]
     Restless,
@@ -62,9 +61,9 @@ pub(crate) struct Fleet {
     coordinator: Coordinator,
     clusters: BTreeSet<ClusterName>,
     groups: Vec<GroupName>,
-    /// What shards truly cost.
+    /// The true load of shards.
     loads: BTreeMap<(ClusterName, GroupName), Vec<ShardLoad>>,
-    /// Who had what last, whatever is in flight.
+    /// The last owner of each shard, whatever is in flight.
     owners: BTreeMap<ShardId, MemberId>,
     leavers: BTreeSet<MemberId>,
     newcomers: BTreeSet<MemberId>,
@@ -115,11 +114,11 @@ impl Fleet {
         fleet
     }
 
-    /// Lets the coordinator decide until it has nothing left to decide. Gives the time it took, to
-    /// the last decision.
+    /// Lets the coordinator decide until nothing is left to decide. Returns the time to the last
+    /// decision.
     ///
     /// # Errors
-    /// When there is nobody to decide for, or no end of it.
+    /// When there is no member, or no end.
     pub(crate) fn settle(&mut self) -> Result<Duration, SimulationError> {
         let (started, mut decided) = (self.now, self.now);
         while self.now < decided + QUIET {
@@ -133,16 +132,16 @@ impl Fleet {
         Ok(decided.since(started))
     }
 
-    /// Makes something happen to it.
+    /// Applies a change.
     ///
     /// # Errors
-    /// When nobody would be left.
+    /// When no member would be left.
     pub(crate) fn change(&mut self, change: Change, seed: u64) -> Result<(), SimulationError> {
         match change {
             Change::Nothing => {}
             Change::Leave(leave) => {
                 let mut members: Vec<MemberId> = self.world.members().keys().cloned().collect();
-                // With nobody there, settling said so before.
+                // Without members, settling has failed before.
                 if members.len() <= usize::from(leave) {
                     return Err(SimulationError::NobodyLeft { members: members.len(), leave });
                 }
@@ -162,7 +161,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// How it stands.
+    /// The present figures.
     pub(crate) fn standing(&self) -> Standing {
         let mut busy: BTreeMap<&MemberId, u64> =
             self.world.members().keys().map(|member| (member, 0)).collect();
@@ -187,12 +186,12 @@ impl Fleet {
         }
     }
 
-    /// What was counted since it began.
+    /// What was counted since the start.
     pub(crate) fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// One round of decisions, carried out. Says whether there were any.
+    /// Makes one round of decisions and carries them out. Returns whether there were any.
     fn round(&mut self) -> Result<bool, SimulationError> {
         self.now = self.now + ROUND;
         let leaving = self.play_members();
@@ -213,7 +212,7 @@ impl Fleet {
         Ok(decided || leaving)
     }
 
-    /// Everything members do by themselves. Says whether anybody is on its way out.
+    /// Everything that members do by themselves. Returns whether any is leaving.
     fn play_members(&mut self) -> bool {
         let members: Vec<_> = self.world.members().values().cloned().collect();
         let mut held = self.held();
@@ -245,7 +244,7 @@ impl Fleet {
         self.world.remove(&target(Kind::Lease, member_lease_name(member)), None);
     }
 
-    /// The shards of each member, and those of them that drain.
+    /// The shards of each member, and which of them drain.
     fn held(&self) -> BTreeMap<MemberId, Held> {
         let mut all: BTreeMap<MemberId, Held> = BTreeMap::new();
         for map in self.world.maps().values() {
@@ -275,7 +274,7 @@ impl Fleet {
         }
     }
 
-    /// Counts what a map changes against who had what last.
+    /// Counts what a map changes compared with the last owners.
     fn count(&mut self, map: &MapRecord) {
         for (shard, owner) in owners_of(map) {
             self.halve_down_to(&shard);
@@ -293,7 +292,7 @@ impl Fleet {
         }
     }
 
-    /// Parts what was known of a wider range, until this one stands alone.
+    /// Splits a wider known range until it contains exactly this one.
     fn halve_down_to(&mut self, shard: &ShardId) {
         loop {
             let wider = self.overlapping(shard).find(|had| had.range.bits() < shard.range.bits());
@@ -306,7 +305,7 @@ impl Fleet {
         }
     }
 
-    /// What is known of the shards of the same group and cluster that share objects with this one.
+    /// The known shards of the same group and cluster that share objects with this one.
     fn overlapping<'a>(&'a self, shard: &'a ShardId) -> impl Iterator<Item = &'a ShardId> {
         let first = ShardId { range: Range::WHOLE, ..shard.clone() };
         let all = self.owners.range(first..).map(|(had, _)| had);
@@ -321,8 +320,7 @@ impl Fleet {
         self.world.apply(object, self.now);
     }
 
-    /// What a shard truly costs: the sum of what is known of its parts, or its part of what is
-    /// known of the whole.
+    /// The true load of a shard: the sum of its known parts, or its part of a known whole.
     fn load_of(&self, shard: &ShardId) -> ShardLoad {
         let mut sum = ShardLoad { shard: shard.clone(), busy: 0, events: 0, cached: 0 };
         let key = (shard.cluster.clone(), shard.group.clone());
@@ -340,7 +338,7 @@ impl Fleet {
     }
 }
 
-/// Who has what by a map, drains aside: a shard is its owner's until the next has it.
+/// The owners in a map. Drains are left out: a shard belongs to its owner until the next one has it.
 fn owners_of(map: &MapRecord) -> impl Iterator<Item = (ShardId, MemberId)> {
     let owned = |(path, entry): (&ShardPath, &Entry)| match entry {
         Entry::Owned { owner, .. } => Some((path.in_cluster(&map.cluster), owner.clone())),

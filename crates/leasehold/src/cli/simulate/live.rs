@@ -10,7 +10,7 @@ use super::scenario::Scenario;
 use crate::cli::home::{HomeArgs, HomeCluster};
 use fleet::{LeaseStanding, Objects, assemble};
 
-/// Reads the members that live, who has what, and what they say it costs.
+/// Reads the live members, the owners of shards, and the loads that owners report.
 pub(super) async fn read(kubeconfig: &Path, namespace: Option<&str>) -> anyhow::Result<Scenario> {
     let home = HomeArgs {
         config: None,
@@ -34,7 +34,7 @@ fn scenario(objects: &Objects, namespace: &str) -> Scenario {
         .filter_map(MemberRecord::read)
         .filter(|member| alive.contains(&member.id))
         .collect();
-    // A load that somebody else tells is of the past.
+    // A load that a former owner reports is outdated.
     let told = members.iter().flat_map(|m| m.spec.loads.iter().map(move |load| (&m.id, load)));
     let loads = told.filter(|(member, load)| owners.get(&load.shard) == Some(member));
     Scenario {

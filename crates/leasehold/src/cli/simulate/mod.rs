@@ -1,9 +1,9 @@
 //! `leasehold simulate`: what the coordinator would do to a fleet when members leave or join, and
 //! how even the load is before and after.
 //!
-//! In data order: [`args`] is the command line; [`scenario`] invents a fleet, `live` reads one from
-//! its home cluster; [`fleet`] lets the production coordinator rule over it, in a time of its own
-//! and among members that do at once as they are told; [`report`] says what came of it.
+//! In data order: `args` is the command line; `scenario` invents a fleet, `live` reads one from its
+//! home cluster; `fleet` runs the production coordinator over it, in simulated time and with members
+//! that obey at once; `report` describes the result.
 //!
 //! Nothing is written to a live fleet: the objects read are changed in memory only.
 
@@ -21,10 +21,11 @@ use self::fleet::Fleet;
 use self::report::Report;
 use self::scenario::{Change, Scenario};
 
-/// Plays the change and prints what it does.
+/// Simulates the change and prints what it does.
 ///
 /// # Errors
-/// When the arguments do not go together, the fleet is no possible one, or the home cluster of a live one cannot be read.
+/// When the arguments contradict each other, the fleet is impossible, or the home cluster of a live
+/// one cannot be read.
 pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     args.check()?;
     let scenario = match &args.from_live {

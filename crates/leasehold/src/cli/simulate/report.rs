@@ -1,4 +1,4 @@
-//! What came of a simulation, as text and as JSON.
+//! The result of a simulation, as text and as JSON.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::scenario::Change;
 
-/// A fleet, counted.
+/// The figures of a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Standing {
@@ -14,12 +14,11 @@ pub(crate) struct Standing {
     pub members: usize,
     /// How many clusters.
     pub clusters: usize,
-    /// How many shards somebody owns.
+    /// How many shards have an owner.
     pub shards: usize,
-    /// What the busiest member carries over what the mean member does.
+    /// The load of the busiest member over the mean.
     pub max_over_mean: f64,
-    /// How many copies of a group's caches members hold together: one for each cluster would be
-    /// the least.
+    /// How many copies of a group's caches members hold together: at least one for each cluster.
     pub caches: usize,
 }
 
@@ -27,14 +26,14 @@ pub(crate) struct Standing {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Counts {
-    /// Shards that got another owner, each time counted.
+    /// Changes of owner.
     pub moves: u32,
-    /// Those that were neither a leaver's nor went to a newcomer: they relieved a member that
-    /// carried more than the bound.
+    /// Those neither from a leaving member nor to a new one: they relieve a member with more than the
+    /// bound.
     pub excess: u32,
-    /// Shards that became halves of what they were.
+    /// Shards that were split in halves.
     pub splits: u32,
-    /// Halves that became one.
+    /// Halves that were merged.
     pub merges: u32,
 }
 
@@ -42,9 +41,9 @@ pub(crate) struct Counts {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
-    /// What fleet it is.
+    /// The fleet's title.
     pub fleet: String,
-    /// Draws what was left to chance.
+    /// The seed of random choices.
     pub seed: u64,
     /// How many members left.
     pub leave: u16,
@@ -57,8 +56,8 @@ pub(crate) struct Report {
     /// What happened in between.
     #[serde(flatten)]
     pub counts: Counts,
-    /// How long it took to the last decision, in seconds of the fleet's time: five for each round
-    /// of decisions, and drains that end at once.
+    /// The time to the last decision, in simulated seconds: five for each round of decisions, and drains
+    /// that end at once.
     pub settled_after_seconds: u64,
 }
 
@@ -87,7 +86,7 @@ impl Report {
         Self { fleet, seed, leave, join, before, after: before, counts, settled_after_seconds: 0 }
     }
 
-    /// The most shards that newcomers get if all weigh alike: their part of all.
+    /// The newcomers' share by number: the most shards that they get if all weigh the same.
     fn part_of_newcomers(&self) -> usize {
         let join = usize::from(self.join);
         (self.before.shards * join).div_ceil(self.before.members + join)

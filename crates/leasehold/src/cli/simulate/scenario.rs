@@ -1,4 +1,4 @@
-//! A fleet to be simulated: its members, its clusters and what each shard truly costs.
+//! A fleet to simulate: its members, its clusters and the true load of each shard.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use model::{ClusterName, GroupName, Range, ShardId};
 use sharding::api::{MemberSpec, ObjectVersion, ShardLoad};
 use sharding::record::{MapRecord, MemberRecord};
 
-/// What an invented shard of mean load costs: busy milliseconds per second, events per thousand
+/// The load of an invented shard, on average: busy milliseconds per second, events per thousand
 /// seconds, cached KiB.
 const MEAN_LOAD: [f64; 3] = [1_000.0, 10_000.0, 20_000.0];
 /// The part of all load that a hot cluster has.
@@ -16,44 +16,44 @@ const HOT_PART: f64 = 0.6;
 /// A fleet before anything happens to it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scenario {
-    /// What it is, for people.
+    /// A title for people.
     pub title: String,
     /// Its members.
     pub members: Vec<MemberRecord>,
-    /// Its clusters and who has which shard, if anybody has.
+    /// Its clusters and the owners of shards, if any.
     pub maps: Vec<MapRecord>,
-    /// What shards truly cost. Of shards that are parts of these, or made of them, it follows.
+    /// The true load of shards; that of their parts and unions follows from it.
     pub loads: Vec<ShardLoad>,
 }
 
-/// What an invented fleet is like.
+/// The shape of an invented fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// How many members, all alike.
+    /// How many members, all equal.
     pub members: u16,
     /// How many clusters.
     pub clusters: u16,
     /// How many controller groups in each.
     pub groups: u16,
-    /// How load is spread over clusters; the groups of one are alike.
+    /// How load is spread over clusters; the groups of one cluster are equal.
     pub load: Load,
 }
 
 /// How load is spread over clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Load {
-    /// All alike.
+    /// All equal.
     Uniform,
     /// The second has half of what the first has, the third a third, and so on.
     Zipf,
-    /// One has three fifths of everything, the others are alike.
+    /// One has three fifths of everything, the others are equal.
     OneHot,
 }
 
-/// What happens to a fleet.
+/// A change of a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Nothing: it is only put together.
+    /// None: it is only formed.
     Nothing,
     /// So many members leave.
     Leave(u16),

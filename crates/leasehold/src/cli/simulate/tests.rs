@@ -90,7 +90,7 @@ fn arguments_that_do_not_go_together_are_refused_with_a_remedy() {
         ),
         (
             "--members 3 --namespace ours",
-            "--namespace ours names a place in a home cluster, and the fleet is an invented one; fix: add --from-live KUBECONFIG, or leave --namespace out",
+            "--namespace ours is of a live fleet, and this one is invented; fix: add --from-live KUBECONFIG, or leave --namespace out",
         ),
         (
             "--members 0",

@@ -1,4 +1,4 @@
-//! One reconcile's dealings with SQS: what it looks at, what it changes, and how it ends. Shell.
+//! The requests that one reconcile sends to SQS, and what ends it early. Shell.
 
 use std::time::Duration;
 
@@ -7,18 +7,17 @@ use sdk::{Context, Event, ExternalError, ReconcileError};
 
 use super::api::Queue;
 use super::client::{Failure, Refusal};
-use super::credentials::{Session, Unopened};
+use super::credentials::{Session, SessionError};
 use super::desired::Desired;
 use super::plan::{Change, Observed};
-use super::status::{Again, Outcome};
+use super::status::{Outcome, Recheck};
 
-/// How long to wait for what cannot be watched: a Secret, a name that SQS gives free again.
-///
-/// SQS's own wait, after which a deleted queue's name can be used again, is as long
+/// How long to wait for what cannot be watched: a Secret, or the name of a deleted queue, which SQS
+/// gives free after as long
 /// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>).
 pub(super) const WAIT: Duration = Duration::from_secs(60);
 
-/// Why a reconcile goes no further: with an outcome to record, or an error to retry.
+/// What ends a reconcile early: an outcome to record, or an error to retry.
 #[derive(Debug)]
 pub(super) enum Stop {
     Outcome(Box<Outcome>),
@@ -32,16 +31,16 @@ impl From<ReconcileError> for Stop {
 }
 
 impl Stop {
-    pub(super) fn held(reason: &'static str, message: String, again: Again) -> Self {
-        Self::Outcome(Box::new(Outcome::Held { reason, message, ready: false, again }))
+    pub(super) fn blocked(reason: &'static str, message: String, recheck: Recheck) -> Self {
+        Self::Outcome(Box::new(Outcome::Blocked { reason, message, ready: false, recheck }))
     }
 
-    /// The queue is there and ours, whatever else is wrong.
+    /// The same, of a queue that exists and is ours.
     pub(super) fn while_ready(self) -> Self {
         match self {
             Self::Outcome(outcome) => Self::Outcome(Box::new(match *outcome {
-                Outcome::Held { reason, message, again, .. } => {
-                    Outcome::Held { reason, message, again, ready: true }
+                Outcome::Blocked { reason, message, recheck, .. } => {
+                    Outcome::Blocked { reason, message, recheck, ready: true }
                 }
                 outcome => outcome,
             })),
@@ -49,24 +48,26 @@ impl Stop {
         }
     }
 
-    /// What a missing session means.
-    pub(super) fn unopened(unopened: Unopened, now: Timestamp) -> Self {
-        match unopened {
-            Unopened::Failed(error) => Self::Error(error),
-            Unopened::Missing(why) => Self::held("CredentialsMissing", why, Again::At(now + WAIT)),
+    /// What it means that there is no session.
+    pub(super) fn no_session(error: SessionError, now: Timestamp) -> Self {
+        match error {
+            SessionError::Failed(error) => Self::Error(error),
+            SessionError::Missing(why) => {
+                Self::blocked("CredentialsMissing", why, Recheck::At(now + WAIT))
+            }
         }
     }
 }
 
-/// One reconcile, with a way to SQS.
-pub(super) struct Turn<'a> {
+/// One reconcile with its session.
+pub(super) struct Requests<'a> {
     pub(super) ctx: &'a Context,
     pub(super) session: Session,
     pub(super) now: Timestamp,
 }
 
-impl Turn<'_> {
-    /// The queue as SQS shows it: at `url` if that is known, else by its name.
+impl Requests<'_> {
+    /// The queue as SQS shows it: by its `url` if that is known, else by its name.
     pub(super) async fn observe(
         &self,
         url: Option<&String>,
@@ -92,7 +93,7 @@ impl Turn<'_> {
         Ok(Some(Observed { url, attributes, tags }))
     }
 
-    /// Makes the queue. `None` if there is one of that name that is not as wanted.
+    /// Creates the queue. `None` if one of that name exists with other attributes.
     pub(super) async fn create(&self, desired: &Desired) -> Result<Option<String>, Stop> {
         let (sqs, wanted) = (self.session.sqs.clone(), desired.clone());
         let name = &desired.name;
@@ -100,15 +101,15 @@ impl Turn<'_> {
         match made {
             Ok(url) => Ok(Some(url)),
             Err(error) if is(&error, Refusal::NameExists) => Ok(None),
-            Err(error) if is(&error, Refusal::DeletedRecently) => Err(Stop::held(
+            Err(error) if is(&error, Refusal::DeletedRecently) => Err(Stop::blocked(
                 "DeletedRecently",
                 format!(
-                    "a queue {name} was deleted within the last minute: SQS gives its name free \
-                     again a minute after that, and it is made then"
+                    "a queue {name} was deleted within the last minute: SQS gives its name free after \
+                     a minute, and the queue is created then"
                 ),
-                Again::At(self.now + WAIT),
+                Recheck::At(self.now + WAIT),
             )),
-            Err(error) => Err(self.stop("make", name, error)),
+            Err(error) => Err(self.stop("create", name, error)),
         }
     }
 
@@ -163,7 +164,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A refusal that asking again would not change is an outcome, anything else an error.
+    /// A refusal that a retry would not change is an outcome, anything else an error.
     fn stop(&self, what: &str, name: &str, error: ExternalError<Failure>) -> Stop {
         let Some(said) = error.failure() else { return Stop::Error(error.into()) };
         let message = |fix: &str| format!("SQS will not {what} queue {name}: {said}; {fix}");
@@ -171,16 +172,16 @@ impl Turn<'_> {
             Refusal::Denied => {
                 let fix =
                     "give the credentials of spec.credentials that right, or other credentials";
-                Stop::held("AccessDenied", message(fix), Again::NextCheck)
+                Stop::blocked("AccessDenied", message(fix), Recheck::NextCheck)
             }
             Refusal::Rejected => {
-                Stop::held("Rejected", message("change the spec"), Again::NextCheck)
+                Stop::blocked("Rejected", message("change the spec"), Recheck::NextCheck)
             }
-            // Deleted between two of our requests: it is looked for again.
-            Refusal::NoQueue | Refusal::NameExists | Refusal::DeletedRecently => Stop::held(
+            // It was deleted between two of our requests.
+            Refusal::NoQueue | Refusal::NameExists | Refusal::DeletedRecently => Stop::blocked(
                 "Settling",
-                message("it is looked for again in a minute"),
-                Again::At(self.now + WAIT),
+                message("it is checked again in a minute"),
+                Recheck::At(self.now + WAIT),
             ),
             Refusal::Throttled | Refusal::Unavailable | Refusal::Unanswered => {
                 Stop::Error(error.into())
@@ -189,7 +190,7 @@ impl Turn<'_> {
     }
 }
 
-/// Tells of each change: what the spec asks for anew, and what somebody else had changed.
+/// Publishes an Event for each change: what the spec asks for now, and what somebody else had changed.
 pub(super) async fn announce(ctx: &Context, queue: &Queue, name: &str, changes: &[Change]) {
     for change in changes {
         let word = |value: &Option<String>| match value {

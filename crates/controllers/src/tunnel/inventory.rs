@@ -1,9 +1,9 @@
-//! What accounts were last seen to hold, for all Tunnels of a cluster at once. Shell.
+//! The hosts of each account as last listed, for all Tunnels of a cluster at once. Shell.
 //!
-//! Providers take a few thousand requests an hour, and a thousand Tunnels that each look for their own
-//! host would leave nothing for those that need one. So hosts that run are looked at together: one
-//! list of all hosts of the cluster serves every Tunnel for [`FRESH`]. It only ever confirms that a host
-//! is as it should be; whoever finds otherwise looks for itself before it acts.
+//! Providers accept a few thousand requests an hour. A thousand Tunnels that each look for their own
+//! host would leave none for Tunnels that need a host. So one list of all hosts of the cluster serves
+//! every Tunnel for [`FRESH`]. It only confirms that a host is as desired; a Tunnel that finds a
+//! difference looks for itself before it acts.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -13,16 +13,16 @@ use jiff::Timestamp;
 use sdk::ClusterName;
 use sdk::{Context, ExternalError};
 
-use super::account::Way;
+use super::account::ProviderClient;
 use super::names::Tag;
 use super::provider::{Failure, Host};
 
-/// For how long a list is good.
+/// How long a list is used.
 pub(super) const FRESH: Duration = Duration::from_secs(300);
 
 /// The last list of each account, for each cluster.
 #[derive(Debug, Default)]
-pub(super) struct Survey {
+pub(super) struct Inventory {
     seen: Mutex<HashMap<(ClusterName, String), Seen>>,
 }
 
@@ -34,16 +34,21 @@ struct Seen {
 
 impl Seen {
     fn is_fresh(&self, now: Timestamp) -> bool {
-        // A clock that went back makes it stale.
+        // A clock that was set back makes it stale.
         Duration::try_from(now.duration_since(self.at)).is_ok_and(|age| age < FRESH)
     }
 }
 
-impl Survey {
-    /// The hosts of a Tunnel as a list shows them that is fresh, if there is one.
-    pub(super) fn of(&self, ctx: &Context, way: &Way, tunnel: &str) -> Option<Vec<Host>> {
+impl Inventory {
+    /// The hosts of a Tunnel in a fresh list, if there is one.
+    pub(super) fn of(
+        &self,
+        ctx: &Context,
+        provider: &ProviderClient,
+        tunnel: &str,
+    ) -> Option<Vec<Host>> {
         let seen = self.seen.lock().expect("no holder of this lock panics");
-        let seen = seen.get(&key(ctx, way)).filter(|seen| seen.is_fresh(ctx.now()))?;
+        let seen = seen.get(&key(ctx, provider)).filter(|seen| seen.is_fresh(ctx.now()))?;
         Some(seen.by_tunnel.get(tunnel).cloned().unwrap_or_default())
     }
 
@@ -54,23 +59,23 @@ impl Survey {
     pub(super) async fn take(
         &self,
         ctx: &Context,
-        way: &Way,
+        provider: &ProviderClient,
         cluster: Tag,
     ) -> Result<(), ExternalError<Failure>> {
         let at = ctx.now();
         let mut by_tunnel = HashMap::<_, Vec<_>>::new();
-        for host in way.look(cluster, None).await? {
+        for host in provider.look(cluster, None).await? {
             if let Some(tunnel) = host.tunnel.clone() {
                 by_tunnel.entry(tunnel).or_default().push(host);
             }
         }
         let mut seen = self.seen.lock().expect("no holder of this lock panics");
         seen.retain(|_, seen| seen.is_fresh(at));
-        seen.insert(key(ctx, way), Seen { at, by_tunnel });
+        seen.insert(key(ctx, provider), Seen { at, by_tunnel });
         Ok(())
     }
 }
 
-fn key(ctx: &Context, way: &Way) -> (ClusterName, String) {
-    (ctx.cluster().clone(), way.account.upstream.clone())
+fn key(ctx: &Context, provider: &ProviderClient) -> (ClusterName, String) {
+    (ctx.cluster().clone(), provider.account.upstream.clone())
 }
