@@ -1,7 +1,6 @@
 //! How many connections a cluster costs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use apiserver::Server;
 use clusters::Access;
@@ -12,42 +11,15 @@ use kube::Api;
 use kube::api::{ListParams, WatchParams};
 use kube::config::Kubeconfig;
 use leasehold::clock::SystemClock;
-use tokio::net::{TcpListener, TcpStream};
-
-/// A client whose connections to a server are counted.
-struct Way {
-    access: Access,
-    accepted: Arc<AtomicUsize>,
-}
-
-async fn way(server: &Server) -> Way {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let mut kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
-    let context = kubeconfig.current_context.clone().unwrap();
-    for named in &mut kubeconfig.clusters {
-        named.cluster.as_mut().unwrap().server = Some(format!("https://127.0.0.1:{port}"));
-    }
-    let accepted = Arc::new(AtomicUsize::new(0));
-    let (address, count) = (server.address(), Arc::clone(&accepted));
-    tokio::spawn(async move {
-        while let Ok((mut inward, _)) = listener.accept().await {
-            count.fetch_add(1, Ordering::Relaxed);
-            tokio::spawn(async move {
-                let mut outward = TcpStream::connect(address).await.unwrap();
-                let _ = tokio::io::copy_bidirectional(&mut inward, &mut outward).await;
-            });
-        }
-    });
-    Way {
-        access: Access::Kubeconfig { kubeconfig: Arc::new(kubeconfig), context: context.into() },
-        accepted,
-    }
-}
+use tests::proxy::Proxy;
 
 /// How many connections this many watches, and as many concurrent lists, need.
 async fn connections(server: &Server, role: Role, watches: usize) -> usize {
-    let Way { access, accepted } = way(server).await;
+    let mut kubeconfig = serde_saphyr::from_str(&server.kubeconfig()).unwrap();
+    let proxy = Proxy::of_kubeconfig(&mut kubeconfig).await.unwrap();
+    let kubeconfig: Kubeconfig = serde_json::from_value(kubeconfig).unwrap();
+    let context = kubeconfig.current_context.clone().unwrap().into();
+    let access = Access::Kubeconfig { kubeconfig: Arc::new(kubeconfig), context };
     let client =
         Connector::new(role, Arc::new(SystemClock)).client("a test", &access).await.unwrap();
     let api: Api<ConfigMap> = Api::all(client);
@@ -59,7 +31,7 @@ async fn connections(server: &Server, role: Role, watches: usize) -> usize {
     let lists = join_all((0..8).map(|_| async { api.list(&ListParams::default()).await }));
     lists.await.into_iter().for_each(|list| drop(list.unwrap()));
     drop(open);
-    accepted.load(Ordering::Relaxed)
+    proxy.connections()
 }
 
 #[tokio::test]

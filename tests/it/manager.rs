@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use apiserver::Server;
 use fleet::{self, Fleet};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use leasehold::config::{ClusterSources, Config, Home, KubeconfigSource};
 use leasehold::{Departure, Manager};
 use sdk::{Controller, ControllerSpec};
 use serde_json::json;
 use sharding::LeaseTimings;
+use tests::install;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -40,15 +41,8 @@ async fn server(name: &str) -> Server {
 /// A home cluster with our CRDs and namespace.
 async fn home(dir: &Path) -> (Server, Home) {
     let server = server("home").await;
-    let client = server.client();
-    for crd in leasehold::crds::home_crds() {
-        Api::all(client.clone()).create(&PostParams::default(), &crd).await.unwrap();
-    }
-    let namespace = Namespace {
-        metadata: ObjectMeta { name: Some(NAMESPACE.into()), ..Default::default() },
-        ..Default::default()
-    };
-    Api::all(client).create(&PostParams::default(), &namespace).await.unwrap();
+    install::crds(&server.client(), leasehold::crds::home_crds()).await;
+    install::namespace(&server.client(), NAMESPACE).await;
     let path = dir.join("home.kubeconfig");
     fs::write(&path, server.kubeconfig()).unwrap();
     (server, Home::Kubeconfig { path, context: None })

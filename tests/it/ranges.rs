@@ -9,7 +9,7 @@ use apiserver::Server;
 use engine::ShardMode;
 use engine::{Engine, EngineConfig, EngineStatus, Meter, Unobserved};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use leasehold::testing::{Sole, TokioClock};
 use model::{
@@ -88,10 +88,7 @@ impl Fleet {
     /// A cluster whose server divides lists and watches itself, or does not.
     async fn new(divides: bool) -> Self {
         let server = Server::builder().name("east").sharded_lists(divides).start().await.unwrap();
-        let namespace =
-            serde_json::from_value(json!({ "metadata": { "name": NAMESPACE } })).unwrap();
-        let namespaces: Api<Namespace> = Api::all(server.client());
-        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        tests::install::namespace(&server.client(), NAMESPACE).await;
         Self { server, notes: Arc::default(), members: Vec::new() }
     }
 

@@ -12,7 +12,6 @@ use fleet::{self, LeaseStanding};
 use futures::future::select_all;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
@@ -24,6 +23,7 @@ use model::{
 use serde_json::json;
 use sharding::api::{ShardMap, crds};
 use sharding::{Config, Departure, LeaseTimings, Sharding};
+use tests::install;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -74,14 +74,8 @@ impl Home {
     }
 
     async fn install(&self) {
-        let namespaces = Api::<Namespace>::all(self.server.client());
-        let namespace: Namespace =
-            serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();
-        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
-        let definitions = Api::<CustomResourceDefinition>::all(self.server.client());
-        for crd in crds() {
-            definitions.create(&PostParams::default(), &crd).await.unwrap();
-        }
+        install::namespace(&self.server.client(), NAMESPACE).await;
+        install::crds(&self.server.client(), crds()).await;
     }
 
     /// Removes the schema of a kind, as a later definition may.

@@ -2,10 +2,12 @@
 //! out.
 //!
 //! - [`collector`]: an OTLP collector that keeps what it receives
+//! - [`install`]: what clusters need before a test
+//! - [`proxy`]: a connection that can be delayed, dropped, cut and counted
 //! - [`world`]: fleets of managers over embedded clusters, simulated from a seed
 //! - [`oracle`]: what must hold in a simulated run, a file for each rule
 //! - [`soak`]: the simulation over many seeds
-//! - `harness`: real processes: control planes, nodes, replicas, and a proxy between them
+//! - `harness`: real processes: control planes, nodes and replicas
 //! - [`real`]: checks against real Kubernetes components
 //! - [`chaos`]: faults in a real fleet under load
 //! - [`bench`]: our engine beside controller-runtime and kube-rs
@@ -16,7 +18,9 @@ pub mod chaos;
 pub mod collector;
 pub mod dashboards;
 mod harness;
+pub mod install;
 pub mod oracle;
+pub mod proxy;
 pub mod real;
 pub mod soak;
 pub mod world;

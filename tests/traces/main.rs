@@ -10,8 +10,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use apiserver::Server;
-use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use leasehold::Manager;
@@ -19,6 +17,7 @@ use leasehold::config::{ClusterSources, Config, Home};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use telemetry::{LogConfig, OtlpConfig};
 use tests::collector::Collector;
+use tests::install;
 use tokio_util::sync::CancellationToken;
 
 /// Reached only if the trace never arrives.
@@ -31,8 +30,10 @@ const CHAIN: [&str; 4] = ["watch.event", "queue", "reconcile", "api"];
 async fn one_trace_leads_from_the_watch_event_to_the_api_call() {
     let mut collector = Collector::start().await;
     let (home, east) = (server("home").await, server("east").await);
-    install(&home, leasehold::crds::home_crds(), "leasehold-system").await;
-    install(&east, leasehold::crds::workload_crds(), "temp").await;
+    install::crds(&home.client(), leasehold::crds::home_crds()).await;
+    install::namespace(&home.client(), "leasehold-system").await;
+    install::crds(&east.client(), leasehold::crds::workload_crds()).await;
+    install::namespace(&east.client(), "temp").await;
     let folder = tempfile::tempdir().unwrap();
     let shutdown = CancellationToken::new();
     let config = config(folder.path(), &home, &east);
@@ -57,18 +58,6 @@ async fn one_trace_leads_from_the_watch_event_to_the_api_call() {
 async fn server(name: &str) -> Server {
     let server = Server::builder().name(name).bind("127.0.0.1:0").workloads(true);
     server.start().await.expect("an embedded server starts on a free port")
-}
-
-async fn install(server: &Server, crds: Vec<CustomResourceDefinition>, namespace: &str) {
-    let client = server.client();
-    for crd in crds {
-        let api = Api::<CustomResourceDefinition>::all(client.clone());
-        api.create(&PostParams::default(), &crd).await.expect("a CRD of ours is accepted");
-    }
-    let mut object = Namespace::default();
-    object.metadata.name = Some(namespace.to_owned());
-    let api = Api::<Namespace>::all(client);
-    api.create(&PostParams::default(), &object).await.expect("a namespace is accepted");
 }
 
 fn config(folder: &Path, home: &Server, east: &Server) -> Config {

@@ -1,18 +1,17 @@
 //! How soon an idle peer reconciles a change, and how many connections it has.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
+use serde_json::Value;
 
 use super::Plan;
 use super::figures::{Figure, Target, Unit, quantile};
 use super::peer::{Line, Peer};
 use super::running::{Running, Task};
 use super::testbed::{FULL, Testbed};
-use crate::harness::proxy::Proxy;
 use crate::harness::wait;
+use crate::proxy::Proxy;
 
 /// How many changes are made, one after the other.
 const CHANGES: usize = 500;
@@ -78,25 +77,17 @@ pub async fn connections(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure
     );
     // Through a proxy, so that connections to the home are not counted: in a large fleet that is
     // another cluster.
-    let server = SocketAddr::from((Ipv4Addr::LOCALHOST, testbed.plane.port()));
-    let proxy = Proxy::to(server).await?;
-    let kubeconfig = through(testbed, &proxy)?;
+    let mut kubeconfig: Value =
+        serde_saphyr::from_str(&fs::read_to_string(&testbed.plane.kubeconfig)?)?;
+    let proxy = Proxy::of_kubeconfig(&mut kubeconfig).await?;
+    let path = testbed.scene.dir().join("through-proxy.kubeconfig");
+    fs::write(&path, kubeconfig.to_string())?;
     for peer in plan.turns(&Peer::CONTROLLERS) {
-        let kubeconfig = Some(&*kubeconfig);
+        let kubeconfig = Some(&*path);
         let task = Task { mode: "kinds", namespace: FULL, objects: 1, workers: 1, kubeconfig };
         let running = Running::settled(testbed, peer, task).await?;
         figure.add(peer, running.connections(proxy.address().port())? as f64);
         running.end().await?;
     }
     Ok(vec![figure])
-}
-
-/// The server's kubeconfig, changed to lead through the proxy.
-fn through(testbed: &Testbed<'_>, proxy: &Proxy) -> Result<PathBuf> {
-    let text = fs::read_to_string(&testbed.plane.kubeconfig)?;
-    let (from, to) = (format!(":{}", testbed.plane.port()), format!(":{}", proxy.address().port()));
-    ensure!(text.matches(&from).count() == 1, "the kubeconfig should name its server once");
-    let path = testbed.scene.dir().join("through-proxy.kubeconfig");
-    fs::write(&path, text.replace(&from, &to))?;
-    Ok(path)
 }

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::history::Life;
 use crate::harness::manager::Manager;
 use crate::harness::process::free_port;
-use crate::harness::proxy::{Passage, Proxy};
 use crate::harness::{Scene, wait};
+use crate::proxy::{Passage, Proxy};
 
 /// The name of the home cluster.
 pub const HOME: &str = "home";
@@ -70,8 +70,10 @@ impl Replica {
         let mut kubeconfigs = Vec::new();
         for server in servers {
             let mut kubeconfig = read(&server.kubeconfig)?;
-            let proxy = Proxy::to(address(&kubeconfig)?).await?;
-            reroute(&mut kubeconfig, proxy.address(), identity, server.has_users);
+            let proxy = Proxy::of_kubeconfig(&mut kubeconfig).await?;
+            if server.has_users {
+                kubeconfig["users"][0]["user"] = json!({"token": identity});
+            }
             let path = dir.join(format!("{}.kubeconfig", server.name));
             fs::write(&path, kubeconfig.to_string())?;
             kubeconfigs.push(path);
@@ -172,40 +174,4 @@ pub async fn metrics(admin: &Client) -> Option<String> {
 fn read(kubeconfig: &Path) -> Result<Value> {
     let text = fs::read_to_string(kubeconfig)?;
     serde_saphyr::from_str(&text).with_context(|| format!("read {}", kubeconfig.display()))
-}
-
-/// Where the server of a kubeconfig listens.
-fn address(kubeconfig: &Value) -> Result<SocketAddr> {
-    let server = kubeconfig["clusters"][0]["cluster"]["server"].as_str().unwrap_or_default();
-    let address = server.strip_prefix("https://").unwrap_or(server).parse();
-    address.with_context(|| format!("{server:?} is not an address of this machine"))
-}
-
-/// Makes the holder of a kubeconfig connect through a proxy, as a user of its own if there are any.
-fn reroute(kubeconfig: &mut Value, proxy: SocketAddr, identity: &str, has_users: bool) {
-    kubeconfig["clusters"][0]["cluster"]["server"] = format!("https://{proxy}").into();
-    if has_users {
-        kubeconfig["users"][0]["user"] = json!({"token": identity});
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kubeconfig_can_lead_through_a_link() {
-        let mut kubeconfig = json!({
-            "clusters": [{"cluster": {"server": "https://127.0.0.1:6443"}}],
-            "users": [{"user": {"token": "administrator"}}],
-        });
-        assert_eq!(address(&kubeconfig).unwrap(), SocketAddr::from(([127, 0, 0, 1], 6443)));
-        let proxy = SocketAddr::from(([127, 0, 0, 1], 7));
-        reroute(&mut kubeconfig, proxy, "replica-0", false);
-        assert_eq!(address(&kubeconfig).unwrap(), proxy);
-        assert_eq!(kubeconfig["users"][0]["user"]["token"], "administrator");
-        reroute(&mut kubeconfig, proxy, "replica-0", true);
-        assert_eq!(kubeconfig["users"][0]["user"]["token"], "replica-0");
-        assert!(address(&json!({})).is_err());
-    }
 }

@@ -14,7 +14,7 @@
 //! | `control_plane`, `pki`, `kubectl`, `helm`, `embedded` | API servers and their clients |
 //! | `node`, `image` | a node that runs real containers |
 //! | `manager`, `load` | replicas of the product, and changes for them to work on |
-//! | `proxy` | a proxy that delays, drops or cuts a connection |
+
 //! | `audit`, `ownership`, `home` | what audit logs and ShardMaps show |
 //! | `table` | pure: tables as text and Markdown |
 //!
@@ -39,7 +39,6 @@ pub mod ownership;
 pub mod packages;
 mod pki;
 pub mod process;
-pub mod proxy;
 pub mod scene;
 pub mod table;
 pub mod tools;

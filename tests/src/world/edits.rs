@@ -6,8 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
@@ -20,6 +19,7 @@ use super::machine::Machine;
 use super::mirror::{EVERY, FINALIZER, ROLE, SOURCE};
 use super::plan::Setup;
 use super::server::SimServer;
+use crate::install;
 
 /// The namespace of the users' objects.
 const NAMESPACE: &str = "default";
@@ -48,15 +48,11 @@ impl Users {
     pub fn prepare(&mut self, world: &Machine, servers: &[Arc<SimServer>]) {
         let setup = self.setup;
         world.block_on(async {
-            install(&client(&servers[0]), &sharding::api::crds()).await;
-            let namespaces: Api<Namespace> = Api::all(client(&servers[0]));
-            let metadata =
-                ObjectMeta { name: Some(HOME_NAMESPACE.to_owned()), ..ObjectMeta::default() };
-            let namespace = Namespace { metadata, ..Namespace::default() };
-            namespaces.create(&PostParams::default(), &namespace).await.expect("home is empty");
+            install::crds(&client(&servers[0]), sharding::api::crds()).await;
+            install::namespace(&client(&servers[0]), HOME_NAMESPACE).await;
             if setup.sets > 0 {
                 for server in &servers[setup.workloads()] {
-                    install(&client(server), &[controllers::TDSet::crd()]).await;
+                    install::crds(&client(server), [controllers::TDSet::crd()]).await;
                 }
             }
         });
@@ -188,11 +184,4 @@ pub async fn list(server: &SimServer, resource: &ApiResource) -> Vec<Value> {
 
 fn client(server: &SimServer) -> Client {
     server.api.client()
-}
-
-async fn install(client: &Client, crds: &[CustomResourceDefinition]) {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for crd in crds {
-        definitions.create(&PostParams::default(), crd).await.expect("the CRD is accepted");
-    }
 }

@@ -15,9 +15,9 @@ use crate::harness::control_plane::ControlPlane;
 use crate::harness::kubectl::{self, holds};
 use crate::harness::manager::Manager;
 use crate::harness::process::{self, ChildProcess, free_port};
-use crate::harness::proxy::{Passage, Proxy};
 use crate::harness::wait::{self, Stopwatch};
 use crate::harness::{Scene, home};
+use crate::proxy::{Passage, Proxy};
 
 /// Longer than SQS reserves the name of a deleted queue, and a drift check after that.
 const DEADLINE: Duration = Duration::from_secs(180);

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -64,6 +65,21 @@ impl Proxy {
         let connections = Arc::<AtomicUsize>::default();
         let task = tokio::spawn(accept(listener, target, followed, Arc::clone(&connections)));
         Ok(Self { address, passage, connections, _task: AbortOnDropHandle::new(task) })
+    }
+
+    /// A proxy to the server of a kubeconfig, which is changed to lead through it.
+    ///
+    /// # Errors
+    /// If the server is not an address of this machine, or there is no free port.
+    pub async fn of_kubeconfig(kubeconfig: &mut Value) -> Result<Self> {
+        let server = &mut kubeconfig["clusters"][0]["cluster"]["server"];
+        let url = server.as_str().unwrap_or_default();
+        let target = url.strip_prefix("https://").unwrap_or(url).parse();
+        let target =
+            target.with_context(|| format!("{url:?} is not an address of this machine"))?;
+        let proxy = Self::to(target).await?;
+        *server = format!("https://{}", proxy.address).into();
+        Ok(proxy)
     }
 
     /// The address on which the proxy listens.
@@ -163,6 +179,8 @@ async fn pass(passage: &mut watch::Receiver<Passage>) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     /// A server that sends back what it receives.
@@ -186,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_open_link_passes_and_a_cut_one_closes() {
+    async fn an_open_proxy_passes_and_a_cut_one_closes() {
         let proxy = Proxy::to(echo().await).await.unwrap();
         let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
         assert_eq!(exchange(&mut stream).await.unwrap(), 7);
@@ -200,7 +218,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_link_that_answers_closes_open_connections_and_does_not_ask_the_server() {
+    async fn a_kubeconfig_can_lead_through_a_proxy() {
+        let server = |url: &str| json!({"clusters": [{"cluster": {"server": url}}]});
+        let mut kubeconfig = server(&format!("https://{}", echo().await));
+        let proxy = Proxy::of_kubeconfig(&mut kubeconfig).await.unwrap();
+        assert_eq!(kubeconfig, server(&format!("https://{}", proxy.address())));
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        assert_eq!(exchange(&mut stream).await.unwrap(), 7);
+        assert!(Proxy::of_kubeconfig(&mut json!({})).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_proxy_that_answers_closes_open_connections_and_does_not_ask_the_server() {
         let proxy = Proxy::to(echo().await).await.unwrap();
         let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
         assert_eq!(exchange(&mut stream).await.unwrap(), 7);
@@ -214,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_silent_link_keeps_bytes_until_it_opens() {
+    async fn a_silent_proxy_keeps_bytes_until_it_opens() {
         let proxy = Proxy::to(echo().await).await.unwrap();
         let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
         assert_eq!(exchange(&mut stream).await.unwrap(), 7);
