@@ -14,7 +14,6 @@
 //! | `control_plane`, `pki`, `kubectl`, `helm`, `embedded` | API servers and their clients |
 //! | `node`, `image` | a node that runs real containers |
 //! | `manager`, `load` | replicas of the product, and changes for them to work on |
-
 //! | `audit`, `ownership`, `home` | what audit logs and ShardMaps show |
 //! | `table` | pure: tables as text and Markdown |
 //!
