@@ -6,16 +6,21 @@
 //!
 //! | path | shows |
 //! |---|---|
-//! | `/livez` | the process answers: nothing else, so that no far-off cluster gets it restarted |
-//! | `/readyz`, `/healthz` | whether every check passes; `?verbose` lists them |
+//! | `/livez` | the process answers, and the program's own checks of that pass: no far-off cluster gets it restarted |
+//! | `/readyz` | whether it is ready for work: every check of that passes |
+//! | `/healthz` | whether every check passes, of either sort |
 //! | `/metrics` | Prometheus text |
 //! | `/debug/{name}` | one view as JSON |
 //! | `/` | the paths above |
 //!
+//! The first three list what fails, and with `?verbose` everything.
+//!
 //! # Invariants
-//! - Nothing here waits for a cluster: a handler reads a snapshot and answers.
+//! - Nothing here waits for a cluster: a handler reads a snapshot and answers. A program's own checks
+//!   are waited for, within a bound ([`Probe`]).
 //! - Nothing here changes anything: every route is a `GET`.
 
+mod probe;
 mod readiness;
 mod routes;
 
@@ -28,6 +33,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+pub use crate::probe::{CHECK_TIMEOUT, Probe};
 pub use crate::readiness::{Check, Readiness};
 pub use crate::routes::router;
 
@@ -44,6 +50,10 @@ pub struct Admin {
     pub registry: prometheus::Registry,
     /// The checks behind `/readyz`.
     pub ready: ReadyFn,
+    /// Checks of readiness that the program brings along.
+    pub readiness: Vec<Probe>,
+    /// Checks of liveness that the program brings along.
+    pub liveness: Vec<Probe>,
     /// The views behind `/debug/{name}`.
     pub debug: BTreeMap<&'static str, ViewFn>,
 }

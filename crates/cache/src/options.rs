@@ -156,7 +156,9 @@ impl StoreOptions {
         let metadata = Transform::all_but_metadata();
         self.transform = Some(match self.transform {
             None => metadata,
-            Some(present) => Transform::new(move |path| metadata.drops(path) || present.drops(path)),
+            Some(present) => {
+                Transform::new(move |path| metadata.drops(path) || present.drops(path))
+            }
         });
         self
     }
@@ -220,7 +222,8 @@ mod tests {
         options.declare(&maps, StoreOptions::default());
         assert!(options.of(&maps).transform.is_none(), "somebody wants whole objects");
         let annotations = Transform::new(|path| path == ["metadata", "annotations"]);
-        let less = StoreOptions::default().transform(annotations).metadata_only().transform.unwrap();
+        let less =
+            StoreOptions::default().transform(annotations).metadata_only().transform.unwrap();
         assert!(less.drops(&path("spec")) && less.drops(&path("metadata/annotations")));
         assert!(!less.drops(&path("metadata")) && !less.drops(&path("metadata/finalizers")));
     }

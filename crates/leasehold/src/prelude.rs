@@ -12,9 +12,9 @@
 // What an author of controllers writes against.
 pub use model::{ClusterName, ObjectKey};
 pub use sdk::{
-    Action, Context, Controller, ControllerSpec, Event, GroupScope, Index, Lifecycle, Lookup,
-    Object, OwnerError, ReconcileError, Reconciler, RetryClass, Scope, Selector, Transform,
-    condition, mapping, predicate, set_controller,
+    Action, Context, Controller, ControllerSpec, Event, FleetLookup, GroupScope, InClusterError,
+    Index, Lifecycle, Lookup, Object, OwnerError, ReconcileError, Reconciler, RetryClass, Scope,
+    Selector, Token, Transform, Trigger, condition, mapping, predicate, set_controller,
 };
 
 // What runs it.
@@ -22,5 +22,6 @@ pub use crate::config::{ClusterSources, Config, Home, KubeconfigSource};
 #[cfg(feature = "local")]
 pub use crate::local::Local;
 pub use crate::manager::Manager;
+pub use crate::runnable::{Runnable, RunnableContext};
 pub use sharding::Departure;
 pub use tokio_util::sync::CancellationToken;
