@@ -15,12 +15,12 @@ use crate::scenario::Scenario;
 /// The namespace of Leases and ShardMaps in the home cluster.
 pub const HOME_NAMESPACE: &str = "leasehold-system";
 
-/// What the names of the clusters begin with that are measured.
+/// The prefix of the names of the clusters that are measured.
 pub const MEASURED: &str = "cluster-";
 
 /// Every API server of the run.
 pub struct Fleet {
-    /// Where the Leases live.
+    /// The home cluster.
     home: Server,
     /// The workload clusters, by name.
     pub clusters: Vec<(String, Server)>,
@@ -67,7 +67,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Adds a kubeconfig to those that the managers follow.
+    /// Adds a kubeconfig to the directory that the managers watch.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -85,7 +85,7 @@ impl Fleet {
     }
 }
 
-/// Starts a workload cluster with all that the scenario needs in it.
+/// Starts a workload cluster with the namespaces and CRDs of the scenario.
 ///
 /// # Errors
 /// If a port cannot be bound or an object not created.

@@ -1,7 +1,7 @@
 //! The generator: creates, updates and deletes TDSets at the rates of the scenario.
 //!
-//! Open loop: what is due is sent whether or not earlier changes have converged, so that a slow
-//! manager cannot slow the load down. Requests under way are bounded.
+//! It does not wait until earlier changes have converged, so a slow manager cannot slow the load
+//! down. Concurrent requests are bounded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use tokio::time::Instant;
 
 use crate::fleet::{self, Fleet};
 use crate::scenario::{Load, Scenario};
-use crate::tdset;
-use crate::track::{Fact, Key, Message};
+use crate::tdset::{self, Key};
+use crate::track::{Fact, Message};
 
-/// How often the generator looks at what is due.
+/// How often the generator checks which changes are due.
 pub const TICK: Duration = Duration::from_millis(20);
-/// Changes under way at once during the load.
+/// The most concurrent changes during the load.
 pub const MAX_IN_FLIGHT: usize = 64;
 
-/// One object the generator made.
+/// An object of the generator.
 #[derive(Clone)]
 pub struct Made {
     client: kube::Client,
@@ -35,9 +35,9 @@ pub struct Made {
     change: u32,
 }
 
-/// Makes changes and tells the tracker of each.
+/// Makes changes and reports each to the tracker.
 pub struct Generator {
-    places: Vec<(Arc<str>, kube::Client)>,
+    clusters: Vec<(Arc<str>, kube::Client)>,
     namespaces: Vec<Arc<str>>,
     messages: mpsc::Sender<Message>,
     started: Instant,
@@ -58,7 +58,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// What is due after `elapsed` at the rates of `load`, less what was `done` already.
+    /// The changes that are due after `elapsed` at the rates of `load`, without those already `done`.
     fn due(load: &Load, elapsed: Duration, done: Changes) -> Changes {
         let so_far = |rate: f64| (rate * elapsed.as_secs_f64()) as u64;
         Changes {
@@ -70,7 +70,7 @@ impl Changes {
 }
 
 impl Made {
-    /// The `n`-th object of a cluster, not yet created.
+    /// The `n`-th object of a cluster, which is not created yet.
     pub fn new(client: &kube::Client, cluster: &str, namespace: &str, n: usize) -> Self {
         Self {
             client: client.clone(),
@@ -81,7 +81,7 @@ impl Made {
         }
     }
 
-    /// The object with its spec changed once more, not yet written.
+    /// The object with its spec changed once more, which is not written yet.
     pub fn changed(&mut self) -> Self {
         self.change += 1;
         self.clone()
@@ -120,7 +120,7 @@ impl Made {
 }
 
 impl Generator {
-    /// A generator over the fleet's clusters, drawing from `seed`.
+    /// A generator over the fleet's clusters, with a seed for its random choices.
     pub fn new(
         scenario: &Scenario,
         fleet: &Fleet,
@@ -128,9 +128,9 @@ impl Generator {
         started: Instant,
         seed: u64,
     ) -> Self {
-        let places = fleet.clusters.iter();
+        let clusters = fleet.clusters.iter();
         Self {
-            places: places.map(|(name, s)| (Arc::from(name.as_str()), s.client())).collect(),
+            clusters: clusters.map(|(name, s)| (Arc::from(name.as_str()), s.client())).collect(),
             namespaces: fleet::namespaces(scenario).map(Arc::from).collect(),
             messages,
             started,
@@ -144,12 +144,12 @@ impl Generator {
     fn next(&mut self) -> Made {
         let n = self.numbered as usize;
         self.numbered += 1;
-        let (cluster, client) = &self.places[n % self.places.len()];
-        let namespace = &self.namespaces[(n / self.places.len()) % self.namespaces.len()];
+        let (cluster, client) = &self.clusters[n % self.clusters.len()];
+        let namespace = &self.namespaces[(n / self.clusters.len()) % self.namespaces.len()];
         Made::new(client, cluster, namespace, n)
     }
 
-    /// Creates the objects that are there when the load begins.
+    /// Creates the objects that exist when the load begins.
     ///
     /// # Errors
     /// If a server refuses one.
@@ -208,8 +208,8 @@ impl Generator {
         Ok(done)
     }
 
-    /// Which objects the due changes fall on. An object appears once in a draw, and one created in
-    /// this draw is not changed in it, so that changes of one object never overtake each other.
+    /// Chooses objects for the changes that are due. An object is chosen once at most, and not if it
+    /// is only created now, so that changes of one object never overtake each other.
     fn draw(&mut self, due: Changes) -> Vec<Change> {
         let mut changes = Vec::new();
         for _ in 0..due.deletes.min(self.objects.len() as u64) {
@@ -253,7 +253,7 @@ impl Change {
             }
             Change::Update(made) => match made.update().await {
                 Ok(generation) => Fact::Written { key: made.key(), generation, at },
-                // Its deletion, drawn later, was quicker.
+                // Its deletion, chosen later, was faster.
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
                 Err(error) => {
                     return Err(error).with_context(|| format!("update {}", made.key()));
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_follows_the_rates_and_forgets_nothing() {
+    fn due_changes_follow_the_rates_and_none_is_lost() {
         let load = Load {
             duration: Duration::from_secs(9),
             updates_per_second: 40.0,

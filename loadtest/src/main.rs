@@ -1,17 +1,14 @@
 //! Load tests: many embedded clusters, manager processes as children, thousands of TDSets, and a
-//! tracker that measures change-to-converged from outside.
+//! tracker that measures from outside how long changes take to converge.
 //!
-//! The manager is a black box here: nothing of it is linked in, only its binary is run.
+//! The manager is a black box: only its binary is run, and none of its code is linked.
 
 mod fleet;
 mod generate;
-mod http;
 mod managers;
-mod process;
 mod report;
 mod run;
 mod scenario;
-mod scrape;
 mod tdset;
 mod track;
 mod troubles;
@@ -37,10 +34,10 @@ enum Command {
         /// The manager's binary [default: built from this workspace]
         #[arg(long)]
         manager: Option<PathBuf>,
-        /// Where configs, logs, report.md and report.json go.
+        /// Where configurations, logs, report.md and report.json go.
         #[arg(long, default_value = "target/loadtest")]
         out: PathBuf,
-        /// Seed of the generator: which objects are changed when.
+        /// Seed of the generator, which decides which objects are changed when.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -70,6 +67,6 @@ async fn start(
     let options = run::Options { scenario, manager, out, seed };
     let report = run::run(&options).await?;
     print!("{}", report.markdown());
-    println!("\nreport, configs and logs: {}", options.out.display());
+    println!("\nreport, configurations and logs: {}", options.out.display());
     Ok(report.succeeded())
 }

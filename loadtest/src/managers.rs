@@ -1,13 +1,14 @@
-//! The manager processes: built if need be, started as children, stopped gracefully.
+//! The manager processes: built if necessary, started as children, stopped gracefully.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
@@ -16,6 +17,8 @@ use crate::scenario::Scenario;
 
 /// How long a manager may take to drain and exit before it is killed.
 const STOP_GRACE: Duration = Duration::from_secs(20);
+/// How long one scrape may take.
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The manager's binary.
 pub struct Binary(PathBuf);
@@ -24,15 +27,14 @@ pub struct Binary(PathBuf);
 pub struct Manager {
     /// Its identity, `replica-N`.
     pub name: String,
-    /// Where its `/metrics` are.
-    pub admin: SocketAddr,
     /// Its process id.
     pub pid: u32,
+    admin: Client,
     child: Child,
 }
 
 impl Binary {
-    /// The binary given, or the release binary of this workspace, which is built first.
+    /// The given binary, or else the release binary of this workspace, which is built first.
     ///
     /// # Errors
     /// If there is no such file or the build fails.
@@ -41,7 +43,7 @@ impl Binary {
             ensure!(path.is_file(), "--manager {}: no such file", path.display());
             return Ok(Self(path));
         }
-        let me = std::env::current_exe().context("find this program's own path")?;
+        let me = std::env::current_exe().context("find the path of this program")?;
         let path = me.with_file_name("leasehold");
         println!("building the manager (cargo build --release -p leasehold)");
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -60,7 +62,7 @@ impl Binary {
         Ok(Self(path))
     }
 
-    /// The CRDs as the binary prints them.
+    /// The CRDs that the binary prints.
     ///
     /// # Errors
     /// If the binary fails or prints something else.
@@ -91,7 +93,8 @@ impl Manager {
         dir: &Path,
     ) -> anyhow::Result<Self> {
         let name = format!("replica-{n}");
-        let admin = free_address().context("find a free port for the admin server")?;
+        let admin = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
+        let admin = admin.context("find a free port for the admin server")?;
         let config = json!({
             "home": { "kubeconfig": fleet.home_kubeconfig, "context": "home" },
             "namespace": HOME_NAMESPACE,
@@ -119,7 +122,8 @@ impl Manager {
             .spawn()
             .with_context(|| format!("start {} run", binary.0.display()))?;
         let pid = child.id().context("the manager ended at once")?;
-        Ok(Self { name, admin, pid, child })
+        let admin = kube::Config::new(format!("http://{admin}").parse()?);
+        Ok(Self { name, pid, admin: Client::try_from(admin)?, child })
     }
 
     /// Its metrics, in the Prometheus text format.
@@ -127,9 +131,10 @@ impl Manager {
     /// # Errors
     /// If the admin server does not answer.
     pub async fn metrics(&self) -> anyhow::Result<String> {
-        crate::http::get(self.admin, "/metrics")
-            .await
-            .with_context(|| format!("scrape {}", self.name))
+        let request = http::Request::get("/metrics").body(Vec::new())?;
+        let answer = tokio::time::timeout(SCRAPE_TIMEOUT, self.admin.request_text(request)).await;
+        let answer = answer.with_context(|| format!("scrape {}", self.name))?;
+        answer.with_context(|| format!("scrape {}", self.name))
     }
 
     /// Fails if the process has ended on its own.
@@ -137,17 +142,17 @@ impl Manager {
     /// # Errors
     /// Names the replica and its exit status.
     pub fn check(&mut self) -> anyhow::Result<()> {
-        match self.child.try_wait().with_context(|| format!("look after {}", self.name))? {
+        match self.child.try_wait().with_context(|| format!("check {}", self.name))? {
             None => Ok(()),
             Some(status) => bail!("{} ended on its own: {status}; see its log", self.name),
         }
     }
 
-    /// SIGTERM, then SIGKILL after a grace period. True if it ended by itself with exit code 0.
+    /// Sends SIGTERM, then SIGKILL after a grace period. True if it ended on its own with exit code 0.
     pub async fn stop(mut self) -> bool {
         let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
         if let Some(pid) = pid {
-            // It may have ended meanwhile; waiting below tells.
+            // An error means that it has just ended, which we notice below.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
         match tokio::time::timeout(STOP_GRACE, self.child.wait()).await {
@@ -158,8 +163,4 @@ impl Manager {
             }
         }
     }
-}
-
-fn free_address() -> std::io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

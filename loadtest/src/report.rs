@@ -1,4 +1,4 @@
-//! The report: what was asked, what was measured, in JSON and in Markdown.
+//! The report: the scenario and what was measured, as JSON and Markdown.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use hdrhistogram::Histogram as Latencies;
 use serde::Serialize;
 
 use crate::generate::Changes;
-use crate::process::Usage;
 use crate::scenario::{Scenario, Troubles};
-use crate::scrape::Histogram;
+use loadtest::scrape::Histogram;
+use loadtest::usage::Usage;
 
 /// Latencies of one phase, in milliseconds.
 #[derive(Debug, Serialize)]
 pub struct Convergence {
-    /// Changes seen to converge.
+    /// How many changes converged.
     pub changes: u64,
     /// Median.
     pub p50_ms: u64,
@@ -24,16 +24,16 @@ pub struct Convergence {
     pub max_ms: u64,
 }
 
-/// What the load met while nothing else happened.
+/// What was measured before other clusters made trouble.
 #[derive(Debug, Serialize)]
 pub struct Calm {
-    /// Change-to-converged, from outside.
+    /// Time from change to convergence, measured from outside.
     pub convergence: Convergence,
     /// Time in queue, as in [`Report`].
     pub queue_p99_seconds: Option<f64>,
 }
 
-/// What it cost one replica to catch up with what was there.
+/// What the initial objects cost one replica.
 #[derive(Debug, Serialize)]
 pub struct Start {
     /// Its identity.
@@ -46,7 +46,7 @@ pub struct Start {
     pub peak_mib: f64,
 }
 
-/// What the load phase cost in one replica.
+/// What the load cost one replica.
 #[derive(Debug, Serialize)]
 pub struct Replica {
     /// Its identity.
@@ -55,7 +55,7 @@ pub struct Replica {
     pub reconciles: f64,
     /// Shards held at the end.
     pub shards: f64,
-    /// Cores used during the load, 1.0 being one core.
+    /// Cores used during the load; 1.0 is one core.
     pub cores: f64,
     /// Resident memory at the end, in MiB.
     pub resident_mib: f64,
@@ -66,7 +66,7 @@ pub struct Replica {
 /// Everything measured in one run.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// What was asked.
+    /// The scenario.
     pub scenario: Scenario,
     /// The generator's seed.
     pub seed: u64,
@@ -76,26 +76,26 @@ pub struct Report {
     pub start: Vec<Start>,
     /// Changes made under load.
     pub changes: Changes,
-    /// Changes per second really made under load.
+    /// Changes per second that were actually made under load.
     pub changes_per_second: f64,
-    /// The same load before other clusters made trouble, if they did.
+    /// What the same load measured before other clusters made trouble, if they did.
     pub calm: Option<Calm>,
-    /// Change-to-converged under load, from outside.
+    /// Time from change to convergence under load, measured from outside.
     pub convergence: Convergence,
-    /// Time in queue under load of what belongs to the measured clusters, 99th percentile, in
-    /// seconds; bounded by bucket edges.
+    /// Time in queue of the measured clusters' keys under load, 99th percentile, in seconds; as exact
+    /// as the buckets.
     pub queue_p99_seconds: Option<f64>,
-    /// Time in reconcile under load, 99th percentile, in seconds; bounded by bucket edges.
+    /// Time in reconcile under load, 99th percentile, in seconds; as exact as the buckets.
     pub reconcile_p99_seconds: Option<f64>,
-    /// Reconciles that ended in an error, all replicas, whole run.
+    /// Reconciles that ended in an error, in all replicas and the whole run.
     pub reconcile_errors: f64,
     /// Changes that never converged.
     pub unconverged: usize,
-    /// Some of the objects they were made to.
+    /// Some of their objects.
     pub unconverged_examples: Vec<String>,
-    /// Deployments left behind by deleted TDSets.
+    /// Deployments of deleted TDSets that were not deleted.
     pub orphans: usize,
-    /// Each replica.
+    /// The replicas.
     pub replicas: Vec<Replica>,
 }
 
@@ -133,7 +133,7 @@ impl Start {
     pub fn of(name: &str, sample: &Sample) -> Self {
         Self {
             name: name.to_owned(),
-            cpu_seconds: sample.usage.cpu_seconds,
+            cpu_seconds: sample.usage.cpu.as_secs_f64(),
             resident_mib: mib(sample.usage.resident_bytes),
             peak_mib: mib(sample.usage.peak_resident_bytes),
         }
@@ -143,7 +143,7 @@ impl Start {
 impl Replica {
     /// The figures of one replica between two samples `load` apart.
     pub fn between(name: &str, before: &Sample, after: &Sample, load: Duration) -> Self {
-        let cpu = after.usage.cpu_seconds - before.usage.cpu_seconds;
+        let cpu = after.usage.cpu.as_secs_f64() - before.usage.cpu.as_secs_f64();
         Self {
             name: name.to_owned(),
             reconciles: after.reconciles - before.reconciles,
@@ -160,12 +160,12 @@ fn mib(bytes: u64) -> f64 {
 }
 
 impl Report {
-    /// Whether everything converged and nothing was left behind.
+    /// Whether every change converged and no Deployment was left behind.
     pub fn succeeded(&self) -> bool {
         self.unconverged == 0 && self.orphans == 0
     }
 
-    /// The report for people.
+    /// The report as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = String::new();
         self.write_markdown(&mut text).expect("writing to a String cannot fail");
@@ -189,8 +189,11 @@ impl Report {
             self.seed
         )?;
         if let Some(Troubles { dead, flooded, from_start, .. }) = &self.scenario.troubles {
-            let when = if *from_start { "from the start" } else { "when the load is made again" };
-            writeln!(out, "Beside them, {when}: {dead} that never answer, {flooded} flooded.\n")?;
+            let when = if *from_start { "from the start" } else { "while the load is made again" };
+            writeln!(
+                out,
+                "Other clusters, {when}: {dead} that never answer, {flooded} that are flooded.\n"
+            )?;
         }
         let seconds = |value: Option<f64>| value.map_or("none".into(), |v| format!("{v:.3} s"));
         let millis = |v: Option<f64>| v.map_or("none".into(), |v| format!("{:.2} ms", v * 1e3));

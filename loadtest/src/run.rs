@@ -1,4 +1,4 @@
-//! One run from start to report: the shell that owns the clock, the children and the progress bar.
+//! One run from start to report, with its clock, children and progress bar.
 #![expect(clippy::disallowed_methods, reason = "a load test measures real time")]
 
 use std::collections::HashSet;
@@ -12,6 +12,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::ListParams;
+use loadtest::scrape::{self, Histogram};
+use loadtest::usage;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -21,29 +23,28 @@ use crate::generate::Generator;
 use crate::managers::{Binary, Manager};
 use crate::report::{Calm, Convergence, Replica, Report, Sample, Start};
 use crate::scenario::Scenario;
-use crate::scrape::{self, Histogram};
+use crate::tdset;
 use crate::track::{Measured, Message, Tracker, watch_cluster};
 use crate::troubles::Troublemakers;
-use crate::{process, tdset};
 
-/// Messages on their way to the tracker.
+/// The most messages that wait for the tracker.
 const MESSAGES_BOUND: usize = 4096;
-/// How often progress is redrawn and children are looked after.
+/// How often progress is redrawn and children are checked.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What to run and where to leave the results.
+/// What to run, and where the results go.
 pub struct Options {
     /// The scenario.
     pub scenario: Scenario,
     /// The manager's binary, if not this workspace's.
     pub manager: Option<PathBuf>,
-    /// Where configs, logs and reports go.
+    /// Where configurations, logs and reports go.
     pub out: PathBuf,
     /// The generator's seed.
     pub seed: u64,
 }
 
-/// The tracker's task, and the watches that feed it.
+/// The tracker's task and its watches.
 struct Tracking {
     messages: mpsc::Sender<Message>,
     pending: watch::Receiver<usize>,
@@ -62,7 +63,7 @@ impl Tracking {
         tasks.spawn(async move {
             let mut tracker = Tracker::default();
             while let Some(message) = incoming.recv().await {
-                tracker.take(message);
+                tracker.handle(message);
                 let now = tracker.pending();
                 pending_out.send_if_modified(|seen| std::mem::replace(seen, now) != now);
             }
@@ -70,7 +71,7 @@ impl Tracking {
         Self { messages, pending, tasks }
     }
 
-    /// What was measured since the last call. Everything sent before it is taken in first.
+    /// What was measured since the last call, including everything that was sent before this one.
     async fn measured(&self) -> anyhow::Result<Measured> {
         let (reply, answer) = oneshot::channel();
         self.messages.send(Message::Measure(reply)).await.context("the tracker has stopped")?;
@@ -78,10 +79,10 @@ impl Tracking {
     }
 }
 
-/// Runs a scenario and returns its report; also written to `out`.
+/// Runs a scenario, writes its report to `out`, and returns it.
 ///
 /// # Errors
-/// If anything of the set-up fails, or a manager ends on its own.
+/// If the set-up fails, or a manager ends on its own.
 pub async fn run(options: &Options) -> anyhow::Result<Report> {
     let Options { scenario, out, .. } = options;
     std::fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
@@ -199,7 +200,7 @@ async fn measure(
     })
 }
 
-/// The 99th percentile of what was observed between two looks at every manager.
+/// The 99th percentile of the observations between two samples of every manager.
 fn p99(before: &[Sample], after: &[Sample], pick: fn(&Sample) -> &Histogram) -> Option<f64> {
     let mut all = Histogram::default();
     for (before, after) in before.iter().zip(after) {
@@ -247,7 +248,7 @@ async fn under_load(
     }
 }
 
-/// Waits until nothing is pending or the scenario's patience ends.
+/// Waits until nothing is pending, or as long as the scenario allows.
 async fn settle(
     tracking: &mut Tracking,
     managers: &mut [Manager],
@@ -281,8 +282,8 @@ fn bar(length: u64, what: &str) -> ProgressBar {
 
 async fn sample(manager: &Manager) -> anyhow::Result<Sample> {
     let text = manager.metrics().await?;
-    let usage = process::usage(manager.pid)
-        .with_context(|| format!("{} is gone; see its log", manager.name))?;
+    let usage =
+        usage::of(manager.pid).with_context(|| format!("{} is gone; see its log", manager.name))?;
     Ok(Sample {
         usage,
         reconciles: scrape::sum(&text, "controller_runtime_reconcile_total"),
@@ -295,8 +296,8 @@ async fn sample(manager: &Manager) -> anyhow::Result<Sample> {
     })
 }
 
-/// Waits until the garbage collectors have caught up with the last deletions. Returns the number
-/// of Deployments still left behind when the scenario's patience ends.
+/// Waits until the garbage collectors have handled the last deletions, or as long as the scenario
+/// allows. Returns how many Deployments are left behind then.
 async fn no_orphans(fleet: &Fleet, scenario: &Scenario) -> anyhow::Result<usize> {
     let deadline = Instant::now() + scenario.limits.settle;
     loop {

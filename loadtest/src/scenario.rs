@@ -1,19 +1,19 @@
 //! A scenario: how many clusters, replicas and objects, and which changes at which rate.
 //!
-//! Read from TOML, then validated; every problem is reported at once.
+//! It is read from TOML and validated; all problems are reported at once.
 
 use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The most clusters one machine is asked to simulate.
+/// The most clusters of one run, all on one machine.
 const MAX_CLUSTERS: u32 = 1_000;
-/// The most manager processes one machine is asked to run.
+/// The most manager processes of one run.
 const MAX_REPLICAS: u32 = 20;
 /// The most objects of one run.
 const MAX_OBJECTS: u32 = 200_000;
-/// The most changes per second of one run, all kinds of change together.
+/// The most changes per second of one run, of all kinds together.
 const MAX_RATE: f64 = 5_000.0;
 
 /// One load test, as written in a scenario file.
@@ -24,14 +24,14 @@ pub struct Scenario {
     pub name: String,
     /// What runs.
     pub fleet: Fleet,
-    /// What it works on.
+    /// The objects of the managers' clusters.
     pub objects: Objects,
     /// What changes.
     pub load: Load,
-    /// What goes wrong elsewhere: while the load is made a second time, or from the start.
+    /// What goes wrong in other clusters: while the load is made a second time, or from the start.
     #[serde(default)]
     pub troubles: Option<Troubles>,
-    /// What it may take.
+    /// Bounds of concurrency and time.
     pub limits: Limits,
 }
 
@@ -47,16 +47,16 @@ pub struct Fleet {
     pub workers: u32,
 }
 
-/// What it works on.
+/// The objects of the managers' clusters.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Objects {
-    /// TDSets present when the load begins.
+    /// TDSets that exist when the load begins.
     pub count: u32,
     /// Namespaces per cluster.
     pub namespaces: u32,
-    /// Whether they are there before the managers start: then it is measured how soon managers that
-    /// start have caught up.
+    /// Whether they exist before the managers start. Then the run measures how soon new managers
+    /// have reconciled them.
     #[serde(default)]
     pub existing: bool,
 }
@@ -76,31 +76,31 @@ pub struct Load {
     pub deletes_per_second: f64,
 }
 
-/// Clusters beside those that are measured, there to make trouble.
+/// Clusters that are not measured and make trouble.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Troubles {
-    /// Whether they are there before the managers start. Otherwise the load is made once without and
-    /// once with them.
+    /// Whether they exist before the managers start. Otherwise the load is made once without them,
+    /// and once with them.
     #[serde(default)]
     pub from_start: bool,
-    /// Clusters that take connections and never answer.
+    /// Clusters that accept connections and never answer.
     pub dead: u32,
     /// Clusters whose objects change all the time.
     pub flooded: u32,
-    /// Objects in each of these.
+    /// Objects in each flooded cluster.
     pub flooded_objects: u32,
-    /// Changes a second in each of these.
+    /// Changes a second in each flooded cluster.
     pub flood_per_second: f64,
 }
 
-/// What it may take.
+/// Bounds of concurrency and time.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Requests under way at once while the objects are created.
+    /// Concurrent requests while the objects are created.
     pub create_concurrency: u32,
-    /// How long everything may take to converge, at the start and at the end.
+    /// How long all changes may take to converge, at the start and at the end.
     #[serde(deserialize_with = "duration", serialize_with = "seconds")]
     pub settle: Duration,
 }
@@ -126,7 +126,7 @@ pub enum ScenarioError {
         #[source]
         source: Box<toml::de::Error>,
     },
-    /// Values out of bounds, all of them.
+    /// Values are out of bounds.
     #[error("scenario {path} is not runnable:\n  {}", problems.join("\n  "))]
     Invalid {
         /// The file.
@@ -186,7 +186,7 @@ impl Scenario {
     }
 }
 
-/// A duration written as jiff's friendly format allows: `60s`, `2m`, `500ms`.
+/// A duration in jiff's friendly format: `60s`, `2m`, `500ms`.
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     let span: jiff::SignedDuration = text.parse().map_err(|error| {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_named_at_once() {
+    fn all_problems_are_reported_at_once() {
         let text = BASIC
             .replace("clusters = 5 ", "clusters = 0 ")
             .replace("updates_per_second = 40.0", "updates_per_second = -1.0");

@@ -1,7 +1,7 @@
-//! Reading a manager's `/metrics`: counters summed, histograms merged, quantiles by bucket.
+//! Sums, histograms and quantiles from the text of a `/metrics` page. Pure.
 //!
-//! Pure: takes the exposition text. Understands as much of the Prometheus text format as the
-//! manager writes (no exemplars, no timestamps).
+//! Parses as much of the Prometheus text format as managers and API servers write: no exemplars and
+//! no timestamps.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub struct Histogram {
     buckets: Vec<(f64, f64)>,
 }
 
-/// One line of the exposition: name, labels as text, value.
+/// One line of the page: name, labels as text, value.
 struct Sample<'a> {
     name: &'a str,
     labels: &'a str,
@@ -30,12 +30,34 @@ fn samples(text: &str) -> impl Iterator<Item = Sample<'_>> {
     })
 }
 
-/// The sum of a counter or gauge over all its label values.
+/// The sum of a counter or gauge over all its series.
 pub fn sum(text: &str, name: &str) -> f64 {
     samples(text).filter(|sample| sample.name == name).map(|sample| sample.value).sum()
 }
 
-/// A histogram over all its label values.
+/// The sums of a counter or gauge for each value of one label.
+pub fn sums_by(text: &str, name: &str, label: &str) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
+    for sample in samples(text).filter(|sample| sample.name == name) {
+        if let Some(value) = value_of(sample.labels, label) {
+            *sums.entry(value.to_owned()).or_default() += sample.value;
+        }
+    }
+    sums
+}
+
+/// The value of a label. Values must not contain quotes.
+fn value_of<'a>(labels: &'a str, label: &str) -> Option<&'a str> {
+    let mut parts = labels.split('"');
+    while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
+        if key.trim_start_matches(',').strip_suffix('=') == Some(label) {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// A histogram over all its series.
 pub fn histogram(text: &str, name: &str) -> Histogram {
     histogram_where(text, name, |_| true)
 }
@@ -46,17 +68,15 @@ pub fn histogram_where(text: &str, name: &str, pass: impl Fn(&str) -> bool) -> H
     // Keyed by the bound's bits: bounds are positive, and positive floats sort as their bits.
     let mut buckets: BTreeMap<u64, f64> = BTreeMap::new();
     for sample in samples(text).filter(|s| s.name == bucket_name && pass(s.labels)) {
-        if let Some(bound) = upper_bound(sample.labels) {
+        let bound = match value_of(sample.labels, "le") {
+            Some("+Inf") => Some(f64::INFINITY),
+            bound => bound.and_then(|bound| bound.parse::<f64>().ok()),
+        };
+        if let Some(bound) = bound {
             *buckets.entry(bound.to_bits()).or_default() += sample.value;
         }
     }
     Histogram { buckets: buckets.into_iter().map(|(bits, n)| (f64::from_bits(bits), n)).collect() }
-}
-
-fn upper_bound(labels: &str) -> Option<f64> {
-    let (_, rest) = labels.split_once("le=\"")?;
-    let (bound, _) = rest.split_once('"')?;
-    if bound == "+Inf" { Some(f64::INFINITY) } else { bound.parse().ok() }
 }
 
 impl Histogram {
@@ -65,7 +85,7 @@ impl Histogram {
         self.buckets.last().map_or(0.0, |&(_, n)| n)
     }
 
-    /// The observations of `later` that are not in `self`, for two scrapes of one process.
+    /// The observations of `later` that `self` does not have, for two scrapes of one process.
     #[must_use]
     pub fn until(&self, later: &Histogram) -> Histogram {
         let before: BTreeMap<u64, f64> =
@@ -76,7 +96,7 @@ impl Histogram {
         }
     }
 
-    /// Adds another process's observations. Both must have the same bounds.
+    /// Adds the observations of another process. Both must have the same bounds.
     pub fn merge(&mut self, other: &Histogram) {
         if self.buckets.is_empty() {
             self.buckets.clone_from(&other.buckets);
@@ -87,8 +107,8 @@ impl Histogram {
         }
     }
 
-    /// The quantile `q` in the histogram's unit, interpolated within its bucket as Prometheus'
-    /// `histogram_quantile` does; the highest finite bound if it lies above; `None` if empty.
+    /// The quantile `q` in the histogram's unit, interpolated within its bucket like Prometheus'
+    /// `histogram_quantile`; the highest finite bound if it lies above that; `None` if empty.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let rank = q * self.count();
         if self.count() == 0.0 {
@@ -134,6 +154,10 @@ up 1
         assert_eq!(sum(TEXT, "done_total"), 7.0);
         assert_eq!(sum(TEXT, "up"), 1.0);
         assert_eq!(sum(TEXT, "absent"), 0.0);
+        let by_controller = [("a".to_owned(), 3.0), ("b".to_owned(), 4.0)];
+        assert_eq!(sums_by(TEXT, "done_total", "controller"), by_controller.into());
+        let by_bound = sums_by(TEXT, "work_bucket", "le");
+        assert_eq!(by_bound["0.1"], 100.0);
     }
 
     #[test]
@@ -149,7 +173,7 @@ up 1
     }
 
     #[test]
-    fn two_scrapes_give_what_happened_between() {
+    fn two_scrapes_give_the_observations_between_them() {
         let work = histogram(TEXT, "work");
         assert_eq!(work.until(&work).count(), 0.0);
         let mut twice = work.clone();

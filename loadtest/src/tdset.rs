@@ -1,12 +1,13 @@
-//! TDSets as an outsider sees them: plain objects of `schedule.rs/v1`.
+//! TDSets without the manager's types: plain objects of `schedule.rs/v1`.
 
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::json;
 
-use crate::track::Key;
+/// `cluster/namespace/name`.
+pub type Key = String;
 
-/// The resource, spelled out: nothing of the manager is linked in.
+/// The resource, written out because none of the manager's code is linked.
 pub fn resource() -> ApiResource {
     ApiResource::from_gvk_with_plural(
         &GroupVersionKind::gvk("schedule.rs", "v1", "TDSet"),
@@ -24,13 +25,13 @@ pub fn namespaced(client: kube::Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client, namespace, &resource())
 }
 
-/// A TDSet whose `change`-th version differs in its spec from the one before.
+/// The `change`-th version of a TDSet, whose spec differs from that of the version before.
 pub fn object(name: &str, change: u32) -> DynamicObject {
     DynamicObject::new(name, &resource()).data(json!({ "spec": spec(change) }))
 }
 
-/// The spec of the `change`-th version. Replicas alternate in every window, so that each change
-/// must reach the Deployment whatever the hour.
+/// The spec of the `change`-th version. Replicas alternate in every window, so that each change must
+/// reach the Deployment at any hour.
 pub fn spec(change: u32) -> serde_json::Value {
     let replica = 1 + change % 2;
     json!({
@@ -43,7 +44,7 @@ pub fn spec(change: u32) -> serde_json::Value {
     })
 }
 
-/// The generation that is Ready, if the status has caught up and says so.
+/// The generation that is Ready, if the status has observed it and says so.
 pub fn ready_generation(object: &DynamicObject) -> Option<i64> {
     let status = object.data.get("status")?;
     let generation = object.metadata.generation?;
@@ -55,7 +56,7 @@ pub fn ready_generation(object: &DynamicObject) -> Option<i64> {
     (ready && observed == generation).then_some(generation)
 }
 
-/// The object's key in the tracker.
+/// The key of an object.
 pub fn key(cluster: &str, object: &DynamicObject) -> Key {
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
     let name = object.metadata.name.as_deref().unwrap_or_default();
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_means_caught_up_and_said_so() {
+    fn ready_means_observed_and_true() {
         assert_eq!(seen(2, 2, "True"), Some(2));
         assert_eq!(seen(2, 1, "True"), None);
         assert_eq!(seen(2, 2, "False"), None);

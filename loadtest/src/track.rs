@@ -1,8 +1,8 @@
-//! The tracker: measures change-to-converged from outside, through watches of its own.
+//! The tracker: measures from outside, with its own watches, how long changes take to converge.
 //!
-//! A change is *written* when its request is sent and *converged* when a watch shows an object
-//! whose status has caught up with that generation and is Ready. [`Tracker`] is pure;
-//! [`watch_cluster`] is its shell.
+//! A change is *written* when its request is sent, and *converged* when a watch shows that the status
+//! of the object has observed its generation and is Ready. [`Tracker`] is pure; [`watch_cluster`]
+//! does the IO.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,26 +14,23 @@ use kube::api::{DynamicObject, ListParams, WatchEvent, WatchParams};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::tdset;
+use crate::tdset::{self, Key};
 
-/// The longest latency told apart, in milliseconds: ten minutes.
+/// The longest latency that is recorded as such, in milliseconds: ten minutes.
 const MAX_LATENCY_MS: u64 = 600_000;
-/// Pause before a broken watch is opened again.
+/// The pause before a broken watch is opened again.
 const REWATCH_PAUSE: Duration = Duration::from_millis(200);
-/// Objects named when some did not converge.
+/// How many objects are named if some did not converge.
 const EXAMPLES: usize = 5;
 
-/// `cluster/namespace/name`.
-pub type Key = String;
-
-/// What the tracker is told. Times are since the run's start.
+/// What happened to an object. Times are since the start of the run.
 #[derive(Debug)]
 pub enum Fact {
     /// A create or update was sent at `at` and accepted with this generation.
     Written {
         /// Which object.
         key: Key,
-        /// The generation the server answered with.
+        /// The generation in the server's answer.
         generation: i64,
         /// When the request was sent.
         at: Duration,
@@ -43,7 +40,7 @@ pub enum Fact {
         /// Which object.
         key: Key,
     },
-    /// A watch showed the object Ready, its status caught up with `generation`.
+    /// A watch showed that the object is Ready at `generation`.
     Ready {
         /// Which object.
         key: Key,
@@ -54,23 +51,23 @@ pub enum Fact {
     },
 }
 
-/// What the tracker's task receives, in order.
+/// A message to the tracker's task.
 #[derive(Debug)]
 pub enum Message {
     /// Something happened.
     Fact(Fact),
-    /// Answer with what was measured since the last time.
+    /// A request for what was measured since the last such request.
     Measure(oneshot::Sender<Measured>),
 }
 
 /// What was measured up to a moment.
 #[derive(Debug)]
 pub struct Measured {
-    /// Changes written and not yet seen converged.
+    /// Changes that were written and have not converged.
     pub pending: usize,
     /// Some of their objects.
     pub examples: Vec<Key>,
-    /// Change to converged, in milliseconds, since the last measurement.
+    /// Milliseconds from change to convergence, since the last measurement.
     pub latencies_ms: Histogram<u64>,
 }
 
@@ -78,7 +75,7 @@ impl Measured {
     /// Adds a later measurement to this one.
     ///
     /// # Errors
-    /// Only for histograms of other bounds.
+    /// Only if the histograms have different bounds.
     pub fn absorb(&mut self, later: Measured) -> Result<(), hdrhistogram::AdditionError> {
         self.pending = later.pending;
         self.examples = later.examples;
@@ -86,16 +83,16 @@ impl Measured {
     }
 }
 
-/// One object, as far as known.
+/// What is known of one object.
 #[derive(Debug, Default)]
 struct Entry {
-    /// Changes not yet seen converged: generation and when it was written.
+    /// Changes that have not converged: the generation, and when it was written.
     pending: Vec<(i64, Duration)>,
-    /// The highest generation seen Ready, and when it was first seen.
+    /// The highest generation that was Ready, and when that was first seen.
     ready: Option<(i64, Duration)>,
 }
 
-/// Latencies, and what is still under way.
+/// Latencies, and the changes that have not converged.
 #[derive(Debug)]
 pub struct Tracker {
     objects: HashMap<Key, Entry>,
@@ -112,7 +109,7 @@ impl Default for Tracker {
 }
 
 impl Tracker {
-    /// Takes in one fact, in any order: a watch may be quicker than the answer to the write.
+    /// Records a fact. Facts come in any order: a watch may be faster than the answer to the write.
     pub fn apply(&mut self, fact: Fact) {
         let entry = match fact {
             Fact::Deleted { key } => {
@@ -149,16 +146,16 @@ impl Tracker {
         self.pending -= before - entry.pending.len();
     }
 
-    /// Changes written and not yet seen converged.
+    /// How many changes have not converged.
     pub fn pending(&self) -> usize {
         self.pending
     }
 
-    /// Takes in a message.
-    pub fn take(&mut self, message: Message) {
+    /// Handles a message.
+    pub fn handle(&mut self, message: Message) {
         match message {
             Message::Fact(fact) => self.apply(fact),
-            // Whoever asked may have gone away.
+            // The receiver may have been dropped.
             Message::Measure(reply) => drop(reply.send(self.measure())),
         }
     }
@@ -175,7 +172,7 @@ impl Tracker {
     }
 }
 
-/// Watches the TDSets of one cluster and reports those that are Ready, until the receiver closes.
+/// Watches the TDSets of one cluster, and reports those that are Ready until the receiver closes.
 pub async fn watch_cluster(
     cluster: String,
     api: Api<DynamicObject>,
@@ -274,12 +271,12 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_quicker_than_the_answer_counts_from_its_event() {
+    fn a_change_that_a_watch_showed_before_its_answer_converged_then() {
         check(vec![ready(1, 40), written(1, 10)], 0, &[30]);
     }
 
     #[test]
-    fn one_event_settles_every_older_change() {
+    fn one_event_shows_that_every_older_change_converged() {
         check(vec![written(1, 0), written(2, 20), ready(2, 50)], 0, &[30, 50]);
     }
 
@@ -289,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_object_is_no_longer_waited_for() {
+    fn changes_of_a_deleted_object_are_not_pending() {
         check(vec![written(1, 0), Fact::Deleted { key: "k".into() }], 0, &[]);
     }
 }

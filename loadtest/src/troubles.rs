@@ -1,5 +1,5 @@
-//! Clusters that are there for the trouble they make: some never answer, some are flooded with
-//! changes. Nothing is measured in them.
+//! Clusters that make trouble: some never answer, some are flooded with changes. Nothing is measured
+//! in them.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::scenario::{Scenario, Troubles};
 
 /// The clusters, until dropped.
 pub struct Troublemakers {
-    /// Connections are taken by the kernel, and by nobody else.
+    /// The kernel accepts connections, and nobody reads from them.
     silent: Vec<TcpListener>,
     flooded: Vec<Server>,
     objects: Vec<Made>,
 }
 
 impl Troublemakers {
-    /// Starts them and adds their kubeconfigs to the fleet's.
+    /// Starts the clusters and adds their kubeconfigs to the fleet's.
     ///
     /// # Errors
     /// If a port cannot be bound, a file not written or an object not created.
@@ -61,12 +61,12 @@ impl Troublemakers {
         Ok(all)
     }
 
-    /// How many they are.
+    /// How many clusters there are.
     pub fn len(&self) -> usize {
         self.silent.len() + self.flooded.len()
     }
 
-    /// Changes objects at a rate from a moment on, until dropped.
+    /// Changes objects at this rate, counted from `began`, until dropped.
     ///
     /// # Errors
     /// If a server refuses.

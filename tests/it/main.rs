@@ -6,6 +6,7 @@
 //! - `manager`: replicas as a library user runs them, over embedded API servers
 //! - `ranges`: engines that hold parts of one cluster, and hand them over
 //! - `sharding`: members over an embedded home cluster: share, leave, crash, fence
+//! - `sources`: how a controller watches its kinds
 //! - `tidy`: the rules the tree keeps
 //! - `writes`: what a reconciler's context writes for it
 
@@ -21,6 +22,8 @@ mod manager;
 mod ranges;
 #[cfg(test)]
 mod sharding;
+#[cfg(test)]
+mod sources;
 #[cfg(test)]
 mod tidy;
 #[cfg(test)]

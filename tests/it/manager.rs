@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use apiserver::Server;
+use fleet::{self, Fleet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -21,7 +22,7 @@ use leasehold::{Departure, Manager};
 use model::ObjectKey;
 use sdk::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler};
 use serde_json::json;
-use sharding::{Fleet, LeaseTimings};
+use sharding::LeaseTimings;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -141,7 +142,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 }
 
 async fn fleet(home: &Client) -> Fleet {
-    sharding::fleet::read(home.clone(), NAMESPACE).await.unwrap_or_default()
+    fleet::read(home.clone(), NAMESPACE).await.unwrap_or_default()
 }
 
 /// How many shards each identity owns.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use apiserver::Server;
 use apiserver::faults::{Fault, Request};
+use fleet::{self, LeaseStanding};
 use futures::future::select_all;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -22,7 +23,6 @@ use model::{
 };
 use serde_json::json;
 use sharding::api::{ShardMap, crds};
-use sharding::fleet::LeaseStanding;
 use sharding::{Config, Departure, LeaseTimings, Sharding};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -276,7 +276,7 @@ async fn the_fleet_reads_as_it_is() {
     let dead = b.sharding.status().member;
     b.crash(&home.active).await;
     until_active(&[&a], &[2]).await;
-    let fleet = sharding::fleet::read(home.server.client(), NAMESPACE).await.unwrap();
+    let fleet = fleet::read(home.server.client(), NAMESPACE).await.unwrap();
     let mine = a.sharding.status().member;
     assert_eq!(fleet.coordinator, Some(mine.clone()));
     let members: BTreeMap<_, _> =
@@ -430,7 +430,7 @@ async fn a_map_of_a_future_version_is_refused_and_named_and_blinds_nobody_to_the
     assert_eq!(a.sharding.status().shards.len(), 1, "it goes on with the other");
     let now = maps.get("east").await.unwrap();
     assert_eq!(now.metadata.resource_version, east.metadata.resource_version, "nobody wrote it");
-    let fleet = sharding::fleet::read(home.server.client(), NAMESPACE).await.unwrap();
+    let fleet = fleet::read(home.server.client(), NAMESPACE).await.unwrap();
     assert_eq!((fleet.coordinator, fleet.refused.len()), (None, 2));
 }
 
@@ -442,7 +442,7 @@ async fn the_last_to_leave_leaves_no_owner_behind() {
     until_active(&[&a, &b], &[3, 3]).await;
     let (first, second) = tokio::join!(a.sharding.leave(), b.sharding.leave());
     assert_eq!([first, second], [Departure::HandedOver; 2]);
-    let fleet = sharding::fleet::read(home.server.client(), NAMESPACE).await.unwrap();
+    let fleet = fleet::read(home.server.client(), NAMESPACE).await.unwrap();
     assert_eq!((fleet.members.len(), &fleet.coordinator), (0, &None));
     assert!(fleet.shards.iter().all(|shard| shard.owner.is_none()));
 }

@@ -161,6 +161,14 @@ impl Store {
         }
     }
 
+    /// At most `at_most` objects, ordered by namespace and name: those that follow `key`, or the
+    /// first for `None`.
+    pub fn after(&self, key: Option<&LocalKey>, at_most: usize) -> Vec<Arc<Entry>> {
+        let objects = self.snapshot();
+        let before = |entry: &Arc<Entry>| key.is_some_and(|key| entry.header.key <= *key);
+        objects.by_key.from(before).take(at_most).map(Arc::clone).collect()
+    }
+
     /// The objects whose controlling owner has this uid, ordered by namespace and name.
     pub fn owned_by(&self, uid: &str) -> Vec<Arc<Entry>> {
         let (objects, uid) = (self.snapshot(), Uid::new(uid));

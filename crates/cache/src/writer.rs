@@ -253,15 +253,11 @@ impl StoreWriter {
 impl Progress {
     /// The next entries, in order.
     fn walk(&mut self, store: &Store, at_most: usize) -> Vec<Arc<Entry>> {
-        if *self == Self::Done {
-            return Vec::new();
-        }
-        let objects = store.snapshot();
-        let done = |entry: &Arc<Entry>| match &*self {
-            Self::After(key) => entry.header.key <= *key,
-            _ => false,
+        let next = match self {
+            Self::Done => return Vec::new(),
+            Self::Begins => store.after(None, at_most),
+            Self::After(key) => store.after(Some(key), at_most),
         };
-        let next: Vec<_> = objects.by_key.from(done).take(at_most).map(Arc::clone).collect();
         *self = match next.last() {
             Some(last) if next.len() == at_most => Self::After(last.header.key.clone()),
             _ => Self::Done,

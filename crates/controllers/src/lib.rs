@@ -23,6 +23,8 @@ pub mod blogpost;
 pub mod configmonitor;
 // What several of them share: some of it is idle in a build with few of them.
 #[cfg_attr(not(feature = "default"), allow(dead_code))]
+mod delete;
+#[cfg_attr(not(feature = "default"), allow(dead_code))]
 mod label;
 #[cfg_attr(not(feature = "default"), allow(dead_code))]
 mod refusal;
@@ -32,6 +34,8 @@ pub mod restartpods;
 #[cfg_attr(not(feature = "default"), allow(dead_code))]
 pub mod restarts;
 mod rights;
+#[cfg_attr(not(feature = "default"), allow(dead_code))]
+mod schema;
 #[cfg(feature = "sqs")]
 pub mod sqs;
 #[cfg(feature = "tdset")]

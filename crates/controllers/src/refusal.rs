@@ -26,12 +26,6 @@ pub(crate) fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
-/// Whether the server says that the object of a deletion pinned to a uid is gone, or that another
-/// has taken its name.
-pub(crate) fn is_gone_or_replaced(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
-}
-
 #[cfg(test)]
 mod tests {
     use kube::core::Status;

@@ -371,7 +371,7 @@ impl Session {
         }
         let (home, events) = (self.clients.home.clone(), self.events.clone());
         self.requests.spawn(async move {
-            if let Ok(fleet) = sharding::fleet::read(home, HOME_NAMESPACE).await {
+            if let Ok(fleet) = fleet::read(home, HOME_NAMESPACE).await {
                 let _ = events.send(Event::Coordinator(fleet.coordinator)).await;
             }
         });

@@ -8,13 +8,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use cache::{Entry, LocalKey};
 use model::{ClusterName, ObjectKey, Range, Selector, ShardId};
-use queue::{HashedKey, Priority};
+use queue::Priority;
 use tracing::Span;
 
 use crate::assignment::{Assignment, AssignmentQueue, ClusterContext};
 use crate::view::{CacheView, FleetCaches};
+use cache::Entry;
 
 /// The assignments of one controller, by cluster.
 #[derive(Debug, Default)]
@@ -85,17 +85,8 @@ pub(crate) async fn enqueue_all(
     assignment: Arc<Assignment>,
     priority: Priority,
 ) {
-    let cluster = &assignment.shard.cluster;
     for store in assignment.context.primary() {
-        let all: Vec<Arc<Entry>> = store.list(None, &Selector::all());
-        let ours = all.iter().filter(|e| assignment.shard.range.contains(e.header.hash()));
-        let keys: Vec<HashedKey> = ours
-            .map(|entry| {
-                let LocalKey { namespace, name } = &entry.header.key;
-                let key = ObjectKey::new(cluster.clone(), namespace.as_deref(), name);
-                (key, Some(entry.header.hash()))
-            })
-            .collect();
+        let keys = assignment.keys(&store.list(None, &Selector::all()));
         queue.add(&keys, priority, &Span::none()).await;
     }
 }

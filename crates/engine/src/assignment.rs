@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::{Epoch, MemberId, Range, ShardId};
+use model::{Epoch, MemberId, ObjectKey, Range, ShardId};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::informer::{Informer, ScopeGuard};
@@ -10,9 +10,10 @@ use crate::meter::ShardMeter;
 use crate::request::ClusterClient;
 use crate::spec::{Role, Source};
 use crate::view::CacheView;
+use cache::{Entry, LocalKey, Store};
+use queue::{HashedKey, WorkQueue};
+
 use crate::visitors::Visitors;
-use cache::Store;
-use queue::WorkQueue;
 
 /// A controller's presence in one cluster: its caches and its way there. Shared by the assignments of
 /// every shard the controller has in that cluster.
@@ -92,6 +93,20 @@ impl Assignment {
     pub(crate) fn cancel(&self) {
         self.cancel.cancel();
         self.visitors.stop();
+    }
+}
+
+impl Assignment {
+    /// The keys of those objects of the primary kind that are in the shard.
+    pub(crate) fn keys(&self, entries: &[Arc<Entry>]) -> Vec<HashedKey> {
+        let ShardId { cluster, range, .. } = &self.shard;
+        let hashed = entries.iter().map(|entry| (entry, entry.header.hash()));
+        let ours = hashed.filter(|(_, hash)| range.contains(*hash));
+        let key = |(entry, hash): (&Arc<Entry>, u64)| {
+            let LocalKey { namespace, name } = &entry.header.key;
+            (ObjectKey::new(cluster.clone(), namespace.as_deref(), name), Some(hash))
+        };
+        ours.map(key).collect()
     }
 }
 

@@ -105,7 +105,7 @@ impl Engine {
         let runners: Vec<_> = controllers
             .into_iter()
             .map(|spec| Runner {
-                queue: queue(&spec, &config.clock, &metrics),
+                queue: queue(&spec, rng.fork(), &config.clock, &metrics),
                 metrics: metrics.controller(&spec.name),
                 spec,
                 ownership: Arc::clone(&config.ownership),
@@ -248,8 +248,14 @@ fn options(runners: &[Runner]) -> BTreeMap<Form, OptionsByKind> {
     options
 }
 
-fn queue(spec: &ControllerSpec, clock: &Arc<dyn Clock>, metrics: &Metrics) -> Arc<AssignmentQueue> {
+fn queue(
+    spec: &ControllerSpec,
+    rng: fastrand::Rng,
+    clock: &Arc<dyn Clock>,
+    metrics: &Metrics,
+) -> Arc<AssignmentQueue> {
     let limits = Limits { per_cluster: spec.workers, total: MAX_RUNNING, keys: MAX_QUEUED_KEYS };
     let metrics = metrics.queue(&spec.name);
-    Arc::new(WorkQueue::new(spec.name.clone(), limits, Arc::clone(clock), metrics))
+    let retries = (spec.rate_limiter, rng);
+    Arc::new(WorkQueue::new(spec.name.clone(), limits, retries, Arc::clone(clock), metrics))
 }

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::time::Duration;
 
 use cache::{DecodeError, NoIndex};
 
@@ -21,28 +22,61 @@ pub enum RetryClass {
 /// A failed reconcile: what was tried, how to retry, and the cause.
 pub struct ReconcileError {
     class: RetryClass,
+    retry_after: Option<Duration>,
     source: Box<dyn StdError + Send + Sync>,
 }
 
 impl ReconcileError {
     /// A failure that may pass: retried with backoff.
     pub fn transient(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self { class: RetryClass::Transient, source: source.into() }
+        Self::new(RetryClass::Transient, source.into())
     }
 
     /// A failure that stays until something changes: not retried.
     pub fn terminal(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self { class: RetryClass::Terminal, source: source.into() }
+        Self::new(RetryClass::Terminal, source.into())
     }
 
     /// A lost race with another writer: retried with backoff.
     pub fn conflict(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self { class: RetryClass::Conflict, source: source.into() }
+        Self::new(RetryClass::Conflict, source.into())
+    }
+
+    /// Retries after this delay, where the controller's rate limiter would choose one. It holds for
+    /// this retry: if the next run fails as well, the rate limiter counts both failures. A change of
+    /// the object may run it earlier. A terminal error is not retried, whatever this says.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use leasehold_engine::ReconcileError;
+    /// # fn quota_left() -> bool { false }
+    /// fn reconcile() -> Result<(), ReconcileError> {
+    ///     if !quota_left() {
+    ///         let error = ReconcileError::transient("the provider's quota is used up");
+    ///         return Err(error.retry_after(Duration::from_secs(60)));
+    ///     }
+    ///     Ok(())
+    /// }
+    /// assert_eq!(reconcile().unwrap_err().retry_delay(), Some(Duration::from_secs(60)));
+    /// ```
+    #[must_use]
+    pub fn retry_after(mut self, delay: Duration) -> Self {
+        self.retry_after = Some(delay);
+        self
     }
 
     /// How it is retried.
     pub fn class(&self) -> RetryClass {
         self.class
+    }
+
+    /// The delay of its retry, if [`Self::retry_after`] set one.
+    pub fn retry_delay(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    fn new(class: RetryClass, source: Box<dyn StdError + Send + Sync>) -> Self {
+        Self { class, retry_after: None, source }
     }
 }
 
@@ -81,7 +115,7 @@ impl From<kube::Error> for ReconcileError {
             },
             _ => RetryClass::Transient,
         };
-        Self { class, source: Box::new(error) }
+        Self::new(class, Box::new(error))
     }
 }
 

@@ -68,7 +68,11 @@ impl EventHandler {
             // Before the first list is complete nothing was reconciled, unless without the kind.
             let first = event.priority == Priority::Initial && !progress.without;
             self.slices.event(self.concerns(&event));
-            self.queue.add(&self.keys(&event, first), event.priority, &event.span).await;
+            let priority = match event.priority {
+                Priority::Change => self.source.priority,
+                other => other,
+            };
+            self.queue.add(&self.keys(&event, first), priority, &event.span).await;
             self.latency.observe(self.clock.now().since(event.received).as_secs_f64());
         }
     }

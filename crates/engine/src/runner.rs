@@ -103,7 +103,7 @@ impl Runner {
 
     /// One key from dispatch to finish.
     async fn one(self: Arc<Self>, popped: Popped<Arc<Assignment>>) {
-        let Popped { key, tenure: assignment, span: queued, .. } = popped;
+        let Popped { key, assignment, span: queued, .. } = popped;
         let mut run = Running { queue: &self.queue, key: &key, outcome: Outcome::Failed };
         if !self.caught_up(&key, &assignment).await {
             run.outcome = Outcome::Refused;
@@ -240,7 +240,8 @@ impl Runner {
         let (result, outcome) = match ended {
             Ended::Ok(Action::Done) => (ReconcileResult::Success, Outcome::Done),
             Ended::Ok(Action::RequeueAfter(delay)) => {
-                (ReconcileResult::RequeueAfter, Outcome::After(delay))
+                let priority = self.spec.requeue_priority;
+                (ReconcileResult::RequeueAfter, Outcome::Requeue { after: delay, priority })
             }
             Ended::Failed(error) => self.failed(&error),
             Ended::Panicked(panic) => {
@@ -270,6 +271,7 @@ impl Runner {
 
     fn failed(&self, error: &ReconcileError) -> (ReconcileResult, Outcome) {
         let text = model::error::chain(error);
+        let retry = error.retry_delay().map_or(Outcome::Failed, Outcome::RetryAfter);
         match error.class() {
             RetryClass::Transient => {
                 if let Some(held) = UpstreamError::among(error) {
@@ -282,7 +284,7 @@ impl Runner {
                     return (ReconcileResult::Requeue, Outcome::Failed);
                 }
                 tracing::warn!(error = text, "reconcile failed, retrying");
-                (ReconcileResult::Error, Outcome::Failed)
+                (ReconcileResult::Error, retry)
             }
             RetryClass::Terminal => {
                 self.metrics.terminal_errors.inc();
@@ -291,7 +293,7 @@ impl Runner {
             }
             RetryClass::Conflict => {
                 tracing::debug!(error = text, "reconcile met a conflict, retrying");
-                (ReconcileResult::Requeue, Outcome::Failed)
+                (ReconcileResult::Requeue, retry)
             }
         }
     }

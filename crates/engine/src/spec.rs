@@ -9,6 +9,7 @@ use std::time::Duration;
 use cache::{Entry, StoreOptions};
 use model::group::GroupInput;
 use model::{ControllerName, GroupName, GroupScope, Kind, ObjectKey, Range};
+use queue::{Priority, RateLimiter};
 
 use crate::range_filter::RangeScope;
 use crate::reconcile::Reconcile;
@@ -39,6 +40,12 @@ pub struct ControllerSpec {
     pub workers: usize,
     /// How long one reconcile may take.
     pub timeout: Duration,
+    /// How long a key that failed waits for its retry.
+    pub rate_limiter: RateLimiter,
+    /// The priority of keys that a reconcile asked to requeue.
+    pub requeue_priority: Priority,
+    /// Reconciles every object again about this often, if set.
+    pub resync_every: Option<Duration>,
     /// What it watches. Sources of the role [`Role::Primary`] come first; there is at least one.
     pub sources: Vec<Source>,
     /// What the caches of its kinds keep, where that is not all that is watched.
@@ -64,6 +71,8 @@ pub struct Source {
     pub role: Role,
     /// Which changes count: those for which all hold.
     pub predicates: Vec<Predicate>,
+    /// The priority of the keys that its changes add.
+    pub priority: Priority,
     /// Whether the controller does without the kind in a cluster that does not have it, or does not
     /// let it be watched.
     pub optional: bool,

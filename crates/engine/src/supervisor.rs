@@ -3,7 +3,7 @@
 //!
 //! # Invariants
 //! - S1, S2: a shard's keys enter the queue only under an assignment made from a holding, leave it only
-//!   while the queue's route for that assignment is open, and are run only under a permit for it.
+//!   while the shard is open there under that assignment, and are run only under a permit for it.
 //! - A shard's keys are given out to a controller only after each of its kinds holds all that the
 //!   shard needs of it, and has told of it: a range gained later is listed first, too. Kinds that it
 //!   does without are no exception, unless the server says that they are not there.
@@ -32,6 +32,7 @@ use crate::informers::Informers;
 use crate::meter::{Meter, Slices};
 use crate::metrics::{ControllerMetrics, Metrics};
 use crate::request::ClusterClient;
+use crate::resync::Resync;
 use crate::shards::{Shards, Step};
 use crate::single::{SingleSpec, Singles};
 use crate::spec::ControllerSpec;
@@ -319,10 +320,15 @@ impl Supervisor {
             let Some(controller) = self.controllers.get_mut(&name) else { continue };
             let queue = Arc::clone(&controller.queue);
             queue.warm(shard, epoch, Arc::clone(&assignment));
+            if let Some(interval) = controller.spec.resync_every {
+                let (queue, assignment) = (Arc::clone(&queue), Arc::clone(&assignment));
+                let (clock, rng) = (Arc::clone(&self.clock), self.rng.fork());
+                Resync { queue, assignment, interval, clock, rng }.start();
+            }
             controller.assigned.begin(&assignment);
             controller.gained.insert(shard.cluster.clone());
             if begun {
-                // The handlers will queue everything, now that there is a route for it.
+                // The handlers queue everything, now that the queue takes keys of the shard.
                 self.start_handlers(&name, &shard.cluster, &slices);
             } else {
                 tokio::spawn(enqueue_all(queue, Arc::clone(&assignment), Priority::Initial));

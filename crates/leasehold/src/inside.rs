@@ -94,6 +94,7 @@ impl Handles {
             "problems": status.problems,
             "upstreams": self.engine.upstreams(),
             "informers": self.engine.informers(),
+            "absent": self.engine.absent(),
         })
     }
 }

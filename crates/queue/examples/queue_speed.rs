@@ -3,8 +3,8 @@
 //!
 //! `cargo run --release -p leasehold-queue --example queue_speed`, or with `--only pass` the line of JSON that
 //! `cargo xtask bench` holds beside those of controller-runtime and client-go. One thread adds a
-//! million keys, no two alike, another takes and finishes them, as the feeds and the runner do: the
-//! queue is behind a lock, and who finds it empty waits to be notified. Bytes are what Rust's
+//! million keys, no two alike, another takes and finishes them, as event handlers and the runner do:
+//! the queue is behind a lock, and whoever finds it empty waits to be notified. Bytes are what Rust's
 //! allocator was asked for; CPU time is the thread's, from `/proc/thread-self/schedstat`.
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
@@ -15,7 +15,7 @@ use std::{env, fs, thread};
 
 use cap::Cap;
 use leasehold_queue::core::Queue;
-use leasehold_queue::{Limits, Outcome, Priority};
+use leasehold_queue::{Limits, Outcome, Priority, RateLimiter};
 use model::{Epoch, Moment, ObjectKey, Range, ShardId};
 use tracing::Span;
 
@@ -60,7 +60,8 @@ fn queue() -> Queue<()> {
         group: "g".parse().expect("a name"),
         range: Range::WHOLE,
     };
-    let mut queue = Queue::new(Limits { per_cluster: 64, total: 64, keys: 2 * KEYS });
+    let limits = Limits { per_cluster: 64, total: 64, keys: 2 * KEYS };
+    let mut queue = Queue::new(limits, RateLimiter::default(), fastrand::Rng::with_seed(1));
     queue.warm(&shard, Epoch(1), ());
     queue.open(&shard, Epoch(1), Moment::default());
     queue
@@ -140,8 +141,8 @@ fn steady(keys: &[ObjectKey], ready: usize) -> f64 {
     each(began)
 }
 
-/// The same with keys that fail while so many wait for their next try: one that was added anew
-/// passes through, fails, and is added again before its time has come.
+/// The same with keys that fail while so many wait for their next try: a key is added, runs, fails,
+/// and is added again before its retry is due.
 fn steady_backoff(keys: &[ObjectKey], delayed: usize) -> f64 {
     let (mut queue, now) = (queue(), Moment::default());
     keys[..delayed].iter().for_each(|key| add(&mut queue, key, now));

@@ -1,33 +1,38 @@
-//! The decisions of a work queue, without clock, lock or task: what is ready, what waits, what
+//! The decisions of a work queue, without clock, lock or task: what is ready, what is delayed, what
 //! comes next.
 //!
-//! Keys enter under a *route*: one shard held at one epoch, with a tenure `T` that is handed out
-//! with each of its keys. A key for which no route is there is dropped, so nothing is ever queued
-//! for a shard this member does not hold. A route begins *warm*: keys gather, none is given out;
-//! once *open*, they are. Closing a route drops whatever waits in it.
+//! ```text
+//!   Queue ─▶ ClusterQueue ─▶ ShardQueue ─▶ Item        a key that waits, and its Reason
+//!                    └─────▶ Running                   a key that is reconciled
+//! ```
+//!
+//! A shard queue holds the keys of one shard, held at one epoch, with an assignment `T` that is
+//! handed out with each key. A key whose shard is not held is dropped, so nothing is ever queued for
+//! a shard that is not ours. A shard queue begins *warm*: keys gather and none is given out. Once it
+//! is *open*, they are. Closing it drops all that waits in it.
 //!
 //! ```text
 //!              add                    pop                     finish
 //!   (absent) ───────▶ ready ────────────────▶ running ───────────────────▶ (absent)
-//!                      ▲ ▲   add while running: again │ │ failed, or asked to wake up
+//!                      ▲ ▲   add while running: again │ │ failed, or to be requeued
 //!                      │ └──────────────────────────── ┘ ▼
 //!                      └────────────── due ───────── delayed
 //! ```
 //!
 //! # Invariants
-//! 1. A key that runs is not given out again until it is finished; a change meanwhile makes it
-//!    ready again then (S6). By construction: `pop` puts the key into `running` and passes over
-//!    keys that are there.
-//! 2. Closing a route leaves none of its keys ready or delayed, and what still runs of it is
-//!    counted by `running_of` (S2).
-//! 3. Order: round robin over clusters (deficit round robin with equal weights, where every key
-//!    costs one), then priority, then first come. A cluster at its limit of running keys is
-//!    passed over, so it delays nobody else.
-//! 4. Only a failure of a first run or of a retry raises the backoff; a run that a change caused
-//!    meanwhile does not.
-//! 5. Each key waits at most once per shard and has at most one wake-up there; with
-//!    [`Limits::keys`] that bounds everything here. The bound is each shard's own, so that one with
-//!    much to do takes nobody's room.
+//! 1. A key that runs is not given out again until it is finished; if it was added meanwhile, it is
+//!    ready again then (S6). By construction: `pop` makes a key `Running` and passes over keys that
+//!    are.
+//! 2. After a shard is closed none of its keys is ready or delayed, and `running_of` counts those
+//!    that still run (S2).
+//! 3. Order: clusters in turn (deficit round robin with equal weights, where every key costs one),
+//!    then priority, then first come, first served. A cluster at its limit of running keys is passed
+//!    over, so it delays no other.
+//! 4. Only a failure of a first run or of a retry raises the backoff. A run that a change caused in
+//!    between does not.
+//! 5. Each key has at most one item in each shard, with at most one delay. With [`Limits::keys`]
+//!    that bounds everything here. The limit is each shard's own, so a shard with much to do takes
+//!    no room from others.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasher;
@@ -38,23 +43,24 @@ use model::{ClusterName, Epoch, Moment, ObjectKey, ShardId};
 use slab::Slab;
 use tracing::Span;
 
-use super::backoff;
-use super::lane::Lane;
+use super::cluster_queue::ClusterQueue;
+use super::item::{Outcome, Popped, Reason, WakeUp};
 use super::priority::Priority;
-use super::route::{Hashed, Nudge, Place, Route, RouteId, Wake};
+use super::rate_limiter::RateLimiter;
+use super::shard_queue::ShardQueue;
 
-/// How long a key waits that the fence refused; by then the shard is lost or ours again.
+/// How long a key waits after the fence refused it. By then the shard is lost, or ours again.
 pub const REFUSED_DELAY: Duration = Duration::from_secs(1);
 
 /// The queue's bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Keys of one cluster running at once.
+    /// Keys of one cluster that run at once.
     pub per_cluster: usize,
-    /// Keys running at once in all.
+    /// Keys that run at once in all.
     pub total: usize,
-    /// Keys of one shard ready or delayed, once it is open. Before that, the informer's
-    /// cache is the bound: every object there must be able to wait for the shard to open.
+    /// Keys of one shard that are ready or delayed, once it is open. Before that the informer's
+    /// cache is the bound: every object in it must be able to wait for the shard to open.
     pub keys: usize,
 }
 
@@ -63,74 +69,44 @@ pub struct Limits {
 pub enum Added {
     /// It is ready, or will be when its present run ends.
     Queued,
-    /// No shard that would hold it is held: dropped.
-    NoRoute,
+    /// Dropped: its shard is not held.
+    NotHeld,
     /// The queue is full: try again when there is room.
     Full,
 }
 
-/// How a run ended, as far as the queue cares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Nothing more to do.
-    Done,
-    /// Wake it up after this long.
-    After(Duration),
-    /// It failed: retry with backoff.
-    Failed,
-    /// It was not run because the fence refused.
-    Refused,
-    /// It could not be done because its cluster is left alone: again after this long.
-    Held(Duration),
-}
-
-/// A key given out, to be run and then finished.
-#[derive(Debug)]
-pub struct Popped<T> {
-    /// The key.
-    pub key: ObjectKey,
-    /// What its route was opened with.
-    pub tenure: T,
-    /// How long it was ready.
-    pub waited: Duration,
-    /// The span of its wait, child of what caused it.
-    pub span: Span,
-}
-
 /// The whole state.
 ///
-/// Clusters are numbered while they have anything here, so that only what comes from outside is
-/// looked up by name.
+/// A cluster has a number while it has anything here, so only what comes from outside is looked up
+/// by name.
 #[derive(Debug)]
 pub struct Queue<T> {
     limits: Limits,
+    rate_limiter: RateLimiter,
+    rng: fastrand::Rng,
     hasher: RandomState,
-    lanes: Slab<Lane<T>>,
+    clusters: Slab<ClusterQueue<T>>,
     by_name: HashMap<ClusterName, usize, RandomState>,
-    /// Clusters that have something to give out and are below their limit.
+    /// Clusters that have a key to give out and are below their limit.
     turns: VecDeque<usize>,
-    delayed: BTreeMap<(Moment, u64), Delayed>,
+    /// Delayed items in the order in which they are due: the cluster and the slot of each, and the
+    /// id of the shard queue.
+    delayed: BTreeMap<WakeUp, (u32, u32, u64)>,
     running: usize,
     next_id: u64,
     adds: u64,
     retries: u64,
 }
 
-/// Where a delayed key waits.
-#[derive(Clone, Copy, Debug)]
-struct Delayed {
-    lane: usize,
-    route: RouteId,
-    place: Place,
-}
-
 impl<T: Clone> Queue<T> {
-    /// An empty queue.
-    pub fn new(limits: Limits) -> Self {
+    /// An empty queue. Draws the jitter of retries from `rng`.
+    pub fn new(limits: Limits, rate_limiter: RateLimiter, rng: fastrand::Rng) -> Self {
         Self {
             limits,
+            rate_limiter,
+            rng,
             hasher: RandomState::default(),
-            lanes: Slab::new(),
+            clusters: Slab::new(),
             by_name: HashMap::default(),
             turns: VecDeque::new(),
             delayed: BTreeMap::new(),
@@ -141,81 +117,87 @@ impl<T: Clone> Queue<T> {
         }
     }
 
-    /// Begins to gather keys for a shard, to be given out once it is opened. A route the shard
-    /// already has is closed first.
-    pub fn warm(&mut self, shard: &ShardId, epoch: Epoch, tenure: T) {
+    /// Begins to gather keys for a shard, to be given out once it is opened. If the shard has a
+    /// queue already, that one is closed first.
+    pub fn warm(&mut self, shard: &ShardId, epoch: Epoch, assignment: T) {
         self.close(shard);
-        let id = RouteId(self.fresh_id());
-        let lanes = &mut self.lanes;
-        let lane = self.by_name.entry(shard.cluster.clone());
-        let lane = *lane.or_insert_with(|| lanes.insert(Lane::new()));
-        self.lanes[lane].routes.push(Route::new(id, shard.clone(), epoch, tenure));
+        let id = self.fresh_id();
+        let clusters = &mut self.clusters;
+        let number = self.by_name.entry(shard.cluster.clone());
+        let number = *number.or_insert_with(|| clusters.insert(ClusterQueue::new()));
+        let queue = ShardQueue::new(id, shard.clone(), epoch, assignment);
+        self.clusters[number].shards.push(queue);
     }
 
-    /// Lets the keys of a shard be given out. Nothing happens if it is not held at this epoch. Gives
+    /// Lets the keys of a shard be given out. Does nothing if it is not held at this epoch. Returns
     /// whether they were not given out before.
     pub fn open(&mut self, shard: &ShardId, epoch: Epoch, now: Moment) -> bool {
-        let Some(lane) = self.lane(&shard.cluster) else { return false };
-        let held = |route: &&mut Route<T>| route.shard == *shard && route.epoch == epoch;
-        let Some(route) = self.lanes[lane].routes.iter_mut().find(held) else { return false };
-        let opened = route.opened().is_none();
-        self.adds += route.open(now);
-        self.enlist(lane);
+        let Some(number) = self.number(&shard.cluster) else { return false };
+        let is_it = |queue: &&mut ShardQueue<T>| queue.shard == *shard && queue.epoch == epoch;
+        let Some(queue) = self.clusters[number].shards.iter_mut().find(is_it) else { return false };
+        let opened = queue.opened().is_none();
+        self.adds += queue.open(now);
+        self.enlist(number);
         opened
     }
 
-    /// Drops whatever waits for a shard. What runs goes on; see [`Self::running_of`].
+    /// Drops all that waits for a shard. What runs goes on; see [`Self::running_of`].
     pub fn close(&mut self, shard: &ShardId) {
-        let Some(lane) = self.lane(&shard.cluster) else { return };
-        let routes = &mut self.lanes[lane].routes;
-        let Some(index) = routes.iter().position(|route| route.shard == *shard) else { return };
-        for wake in routes.swap_remove(index).wakes() {
-            self.delayed.remove(&(wake.at, wake.token));
+        let Some(number) = self.number(&shard.cluster) else { return };
+        let shards = &mut self.clusters[number].shards;
+        let Some(index) = shards.iter().position(|queue| queue.shard == *shard) else { return };
+        for wake_up in shards.swap_remove(index).wake_ups() {
+            self.delayed.remove(&wake_up);
         }
-        self.forget_if_empty(lane, &shard.cluster);
+        self.forget_if_empty(number, &shard.cluster);
     }
 
-    /// Whether a shard is held at this epoch and may give out keys.
+    /// Whether a shard is held at this epoch and gives out keys.
     pub fn is_open(&self, shard: &ShardId, epoch: Epoch) -> bool {
-        let lane = self.lane(&shard.cluster).map(|lane| &self.lanes[lane]);
-        let is_it = |route: &Route<T>| {
-            route.shard == *shard && route.epoch == epoch && route.opened().is_some()
+        let cluster = self.number(&shard.cluster).map(|number| &self.clusters[number]);
+        let is_it = |queue: &ShardQueue<T>| {
+            queue.shard == *shard && queue.epoch == epoch && queue.opened().is_some()
         };
-        lane.is_some_and(|lane| lane.routes.iter().any(is_it))
+        cluster.is_some_and(|cluster| cluster.shards.iter().any(is_it))
     }
 
-    /// How many keys of a shard run, under whatever epoch they began.
+    /// How many keys of a shard run, whatever the epoch they were given out at.
     pub fn running_of(&self, shard: &ShardId) -> usize {
-        self.lane(&shard.cluster).map_or(0, |lane| self.lanes[lane].running_of(shard))
+        let number = self.number(&shard.cluster);
+        number.map_or(0, |number| self.clusters[number].running_of(shard))
     }
 
-    /// Adds a key. `hash` is that of the primary object's uid; without one, only a shard over the
-    /// whole cluster takes it.
+    /// Adds a key. `uid_hash` is that of the primary object's uid; without it, the key is dropped
+    /// unless a shard over the whole cluster is held.
     pub fn add(
         &mut self,
         key: &ObjectKey,
-        hash: Option<u64>,
+        uid_hash: Option<u64>,
         priority: Priority,
         cause: &Span,
         now: Moment,
     ) -> Added {
-        let Some(number) = self.lane(&key.cluster) else { return Added::NoRoute };
-        let key = self.hashed(key);
-        let lane = &mut self.lanes[number];
-        let Some(index) = lane.routes.iter().position(|route| route.takes(hash)) else {
-            return Added::NoRoute;
+        let Some(number) = self.number(&key.cluster) else { return Added::NotHeld };
+        let hash = self.hash(key);
+        let cluster = &mut self.clusters[number];
+        let Some(index) = cluster.shards.iter().position(|shard| shard.includes(uid_hash)) else {
+            return Added::NotHeld;
         };
-        let nudge = Nudge { priority, retry: false, span: cause.clone() };
-        let route = lane.routes[index].id;
-        if let Some(run) = lane.run(key) {
-            run.run_again(route, nudge);
+        let reason = Reason { priority, retry: false, span: cause.clone() };
+        let id = cluster.shards[index].id;
+        if let Some(running) = cluster.run(key, hash) {
+            running.run_again(id, reason);
             return Added::Queued;
         }
-        let route = &mut lane.routes[index];
-        let limit = if route.opened().is_some() { self.limits.keys } else { usize::MAX };
-        let Some(place) = route.place_or_new(key, limit) else { return Added::Full };
+        let shard = &mut cluster.shards[index];
+        let limit = if shard.opened().is_some() { self.limits.keys } else { usize::MAX };
+        let slot = match shard.slot(key, hash) {
+            Some(slot) => slot,
+            None if shard.len() < limit => shard.insert(key.clone(), hash),
+            None => return Added::Full,
+        };
         self.next_id += 1;
-        self.adds += u64::from(route.make_ready(place, nudge, self.next_id, now));
+        self.adds += u64::from(shard.make_ready(slot, reason, self.next_id, now));
         self.enlist(number);
         Added::Queued
     }
@@ -225,15 +207,16 @@ impl<T: Clone> Queue<T> {
         self.wake_due(now);
         while self.running < self.limits.total {
             let number = self.turns.pop_front()?;
-            let lane = &mut self.lanes[number];
-            lane.has_turn = false;
-            let has_room = lane.running().len() < self.limits.per_cluster;
-            let Some(taken) = has_room.then(|| lane.take()).flatten() else { continue };
-            if let Some(wake) = taken.wake {
-                // The run that begins decides anew when to wake up.
-                self.delayed.remove(&(wake.at, wake.token));
+            let cluster = &mut self.clusters[number];
+            cluster.has_turn = false;
+            let has_room = cluster.running().len() < self.limits.per_cluster;
+            let taken = has_room.then(|| cluster.take()).flatten();
+            let Some((index, item)) = taken else { continue };
+            if let Some(wake_up) = item.wake_up {
+                // The run that begins decides anew when to run again.
+                self.delayed.remove(&wake_up);
             }
-            let popped = lane.begin(taken, now);
+            let popped = cluster.begin(index, item, now);
             self.running += usize::from(popped.is_some());
             self.enlist(number);
             if popped.is_some() {
@@ -243,44 +226,44 @@ impl<T: Clone> Queue<T> {
         None
     }
 
-    /// Ends a run. Gives how long it took; `None` for a key that does not run.
+    /// Ends a run. Returns how long it took; `None` for a key that does not run.
     pub fn finish(&mut self, key: &ObjectKey, outcome: Outcome, now: Moment) -> Option<Duration> {
-        let lane = self.lane(&key.cluster)?;
-        let hashed = self.hashed(key);
-        let run = self.lanes[lane].end(hashed)?;
+        let number = self.number(&key.cluster)?;
+        let hash = self.hash(key);
+        let run = self.clusters[number].end(key, hash)?;
         self.running -= 1;
-        let failures = match outcome {
-            Outcome::Done | Outcome::After(_) => 0,
-            Outcome::Failed if run.escalates => run.failures.saturating_add(1),
-            Outcome::Failed | Outcome::Refused | Outcome::Held(_) => run.failures,
-        };
-        let wake = match outcome {
-            Outcome::Done => None,
-            Outcome::After(delay) => Some((delay, Priority::Resync)),
-            Outcome::Failed => Some((backoff::delay(failures), Priority::Retry)),
-            Outcome::Refused => Some((REFUSED_DELAY, Priority::Retry)),
-            Outcome::Held(delay) => Some((delay, Priority::Retry)),
-        };
-        if let Some((delay, priority)) = wake {
-            let wake = Wake { at: now + delay, token: self.fresh_id(), priority };
-            self.delay(lane, run.route, hashed, failures, wake);
-        }
-        if let Some((route, nudge)) = run.again {
-            let token = self.fresh_id();
-            if let Some(route) = self.lanes[lane].route(route)
-                && let Some(place) = route.place_or_new(hashed, usize::MAX)
-            {
-                self.adds += u64::from(route.make_ready(place, nudge, token, now));
+        let failures = run.failures_after(outcome);
+        if let Some((after, priority)) = self.delay_after(outcome, failures) {
+            self.next_id += 1;
+            let wake_up = (nanos(now + after), self.next_id);
+            // If the shard was closed meanwhile, nothing of it waits any more.
+            if let Some(shard) = self.clusters[number].shard(run.from) {
+                let slot = shard.slot(key, hash).unwrap_or_else(|| shard.insert(run.key, hash));
+                if let Some(replaced) = shard.delay(slot, wake_up, priority, failures) {
+                    self.delayed.remove(&replaced);
+                }
+                let cluster = u32::try_from(number).expect("a u32 can number the clusters");
+                self.delayed.insert(wake_up, (cluster, slot, run.from));
+                self.retries += 1;
             }
         }
-        self.enlist(lane);
-        self.forget_if_empty(lane, &key.cluster);
+        if let Some((from, reason)) = run.again
+            && let Some(shard) = self.clusters[number].shard(from)
+        {
+            let slot = shard.slot(key, hash).unwrap_or_else(|| shard.insert(key.clone(), hash));
+            self.next_id += 1;
+            self.adds += u64::from(shard.make_ready(slot, reason, self.next_id, now));
+        }
+        self.enlist(number);
+        self.forget_if_empty(number, &key.cluster);
         Some(now.since(run.since))
     }
 
     /// When the next delayed key is due.
     pub fn next_due(&self) -> Option<Moment> {
-        self.delayed.first_key_value().map(|((at, _), _)| *at)
+        self.delayed
+            .first_key_value()
+            .map(|((at, _), _)| Moment::from_origin(Duration::from_nanos(*at)))
     }
 
     /// Keys that became ready, and delayed adds, since the last call.
@@ -290,16 +273,16 @@ impl<T: Clone> Queue<T> {
 
     /// Ready keys of open shards, by priority.
     pub fn depth(&self) -> [usize; 4] {
-        self.lanes.iter().fold([0; 4], |sum, (_, lane)| lane.depth(sum))
+        self.clusters.iter().fold([0; 4], |sum, (_, cluster)| cluster.depth(sum))
     }
 
     /// Ready keys of open shards, by cluster.
     pub fn depth_by_cluster(&self) -> impl Iterator<Item = (&ClusterName, usize)> {
-        let depth = |lane: usize| self.lanes[lane].depth([0; 4]).iter().sum();
-        self.by_name.iter().map(move |(cluster, lane)| (cluster, depth(*lane)))
+        let depth = |number: usize| self.clusters[number].depth([0; 4]).iter().sum();
+        self.by_name.iter().map(move |(cluster, number)| (cluster, depth(*number)))
     }
 
-    /// Keys that wait for a retry or a wake-up.
+    /// Keys that are delayed.
     pub fn delayed(&self) -> usize {
         self.delayed.len()
     }
@@ -311,20 +294,23 @@ impl<T: Clone> Queue<T> {
 
     /// Since when each running key runs.
     pub fn running_since(&self) -> impl Iterator<Item = Moment> {
-        self.lanes.iter().flat_map(|(_, lane)| lane.running().iter().map(|run| run.since))
+        let all = self.clusters.iter().flat_map(|(_, cluster)| cluster.running());
+        all.map(|running| running.since)
     }
 
-    /// Since when the key is ready that is ready longest.
+    /// Since when the oldest ready key is ready.
     pub fn oldest(&self) -> Option<Moment> {
-        self.lanes.iter().flat_map(|(_, lane)| &lane.routes).filter_map(Route::oldest).min()
+        let shards = self.clusters.iter().flat_map(|(_, cluster)| &cluster.shards);
+        shards.filter_map(ShardQueue::oldest).min()
     }
 
-    fn lane(&self, cluster: &ClusterName) -> Option<usize> {
+    fn number(&self, cluster: &ClusterName) -> Option<usize> {
         self.by_name.get(cluster).copied()
     }
 
-    fn hashed<'k>(&self, key: &'k ObjectKey) -> Hashed<'k> {
-        Hashed { key, hash: self.hasher.hash_one((&key.namespace, &key.name)) }
+    /// The hash of a key among those of its cluster.
+    fn hash(&self, key: &ObjectKey) -> u64 {
+        self.hasher.hash_one((&key.namespace, &key.name))
     }
 
     fn fresh_id(&mut self) -> u64 {
@@ -332,55 +318,61 @@ impl<T: Clone> Queue<T> {
         self.next_id
     }
 
-    /// Makes delayed keys ready that are due.
+    /// How long a key waits after a run that ended like this, and its priority then.
+    fn delay_after(&mut self, outcome: Outcome, failures: u32) -> Option<(Duration, Priority)> {
+        match outcome {
+            Outcome::Done => None,
+            Outcome::Requeue { after, priority } => Some((after, priority)),
+            Outcome::Failed => {
+                Some((self.rate_limiter.delay(failures, &mut self.rng), Priority::Retry))
+            }
+            Outcome::Refused => Some((REFUSED_DELAY, Priority::Retry)),
+            Outcome::RetryAfter(delay) | Outcome::Held(delay) => Some((delay, Priority::Retry)),
+        }
+    }
+
+    /// Makes the delayed items ready that are due.
     fn wake_due(&mut self, now: Moment) {
         while let Some(first) = self.delayed.first_entry()
-            && first.key().0 <= now
+            && first.key().0 <= nanos(now)
         {
-            let waking = first.key().1;
-            let Delayed { lane, route, place } = first.remove();
+            let (cluster, slot, id) = first.remove();
+            let number = cluster as usize;
             let token = self.fresh_id();
-            // Where a route is closed its wake-ups are dropped: this one's is there.
-            let Some(route) = self.lanes.get_mut(lane).and_then(|lane| lane.route(route)) else {
-                continue;
-            };
-            if let Some(Wake { priority, .. }) = route.take_wake(place, waking) {
+            // A shard queue that is closed takes its entries out of `delayed`, so it is there.
+            let shard = self.clusters.get_mut(number).and_then(|cluster| cluster.shard(id));
+            let Some(shard) = shard else { continue };
+            if let Some(priority) = shard.wake(slot) {
                 let retry = priority == Priority::Retry;
-                let nudge = Nudge { priority, retry, span: Span::none() };
-                self.adds += u64::from(route.make_ready(place, nudge, token, now));
-                self.enlist(lane);
+                let reason = Reason { priority, retry, span: Span::none() };
+                self.adds += u64::from(shard.make_ready(slot, reason, token, now));
+                self.enlist(number);
             }
         }
     }
 
-    /// Lets a key wait under the route its run began under; if that is gone, so is the wait.
-    fn delay(&mut self, lane: usize, id: RouteId, key: Hashed<'_>, failures: u32, wake: Wake) {
-        let Some(route) = self.lanes[lane].route(id) else { return };
-        let Some(place) = route.place_or_new(key, usize::MAX) else { return };
-        if let Some(replaced) = route.delay(place, failures, wake) {
-            self.delayed.remove(&(replaced.at, replaced.token));
-        }
-        self.delayed.insert((wake.at, wake.token), Delayed { lane, route: id, place });
-        self.retries += 1;
-    }
-
-    /// Gives a cluster its turn, if it has something to give out and room to run it.
+    /// Gives a cluster a turn, if it has a key to give out and may run one more.
     fn enlist(&mut self, number: usize) {
-        let lane = &mut self.lanes[number];
-        if !lane.has_turn
-            && lane.running().len() < self.limits.per_cluster
-            && lane.routes.iter().any(Route::has_ready)
+        let cluster = &mut self.clusters[number];
+        if !cluster.has_turn
+            && cluster.running().len() < self.limits.per_cluster
+            && cluster.shards.iter().any(ShardQueue::has_ready)
         {
-            lane.has_turn = true;
+            cluster.has_turn = true;
             self.turns.push_back(number);
         }
     }
 
     fn forget_if_empty(&mut self, number: usize, cluster: &ClusterName) {
-        if self.lanes[number].is_empty() {
-            self.lanes.remove(number);
+        if self.clusters[number].is_empty() {
+            self.clusters.remove(number);
             self.by_name.remove(cluster);
             self.turns.retain(|turn| *turn != number);
         }
     }
+}
+
+/// A moment in nanoseconds since the clock's origin.
+fn nanos(at: Moment) -> u64 {
+    u64::try_from(at.since_origin().as_nanos()).unwrap_or(u64::MAX)
 }

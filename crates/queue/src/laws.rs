@@ -7,13 +7,20 @@ use model::{ClusterName, Epoch, Moment, ObjectKey, Range, ShardId};
 use proptest::prelude::*;
 use tracing::Span;
 
-use super::core::{Added, Limits, Outcome, Popped, Queue};
+use super::core::{Added, Limits, Queue};
+use super::item::{Outcome, Popped};
 use super::priority::Priority;
+use super::rate_limiter::RateLimiter;
 
 const LIMITS: Limits = Limits { per_cluster: 2, total: 3, keys: 100 };
 
-/// A queue whose tenures are the shards and epochs they stand for.
+/// A queue in which an assignment is a shard and an epoch.
 type Keys = Queue<(ShardId, Epoch)>;
+
+/// An empty queue, without jitter.
+fn keys(limits: Limits) -> Keys {
+    Queue::new(limits, RateLimiter::default().with_jitter(0.0), fastrand::Rng::with_seed(1))
+}
 
 fn warm(queue: &mut Keys, shard: &ShardId, epoch: Epoch) {
     queue.warm(shard, epoch, (shard.clone(), epoch));
@@ -36,7 +43,7 @@ fn half(index: u32) -> ShardId {
 }
 
 fn opened(limits: Limits, clusters: &[&str]) -> Keys {
-    let mut queue = Queue::new(limits);
+    let mut queue = keys(limits);
     for cluster in clusters {
         warm(&mut queue, &shard(cluster), Epoch(1));
         queue.open(&shard(cluster), Epoch(1), at(0));
@@ -46,6 +53,10 @@ fn opened(limits: Limits, clusters: &[&str]) -> Keys {
 
 fn add(queue: &mut Keys, key: &ObjectKey, priority: Priority, now: u64) -> Added {
     queue.add(key, None, priority, &Span::none(), at(now))
+}
+
+fn requeue(millis: u64) -> Outcome {
+    Outcome::Requeue { after: Duration::from_millis(millis), priority: Priority::Resync }
 }
 
 fn pop(queue: &mut Keys, now: u64) -> Option<String> {
@@ -145,15 +156,15 @@ fn failures_back_off_and_changes_in_between_do_not_escalate() {
 }
 
 #[test]
-fn the_latest_run_decides_when_to_wake_up() {
+fn the_latest_run_decides_when_to_run_again() {
     let mut queue = opened(LIMITS, &["east"]);
     let a = key("east", "a");
     add(&mut queue, &a, Priority::Change, 0);
     pop(&mut queue, 0).unwrap();
-    queue.finish(&a, Outcome::After(Duration::from_secs(9)), at(0));
+    queue.finish(&a, requeue(9_000), at(0));
     add(&mut queue, &a, Priority::Change, 1);
     pop(&mut queue, 1).unwrap();
-    queue.finish(&a, Outcome::After(Duration::from_secs(5)), at(1));
+    queue.finish(&a, requeue(5_000), at(1));
     assert_eq!((queue.delayed(), queue.next_due()), (1, Some(at(5001))));
     pop(&mut queue, 5001).unwrap();
     queue.finish(&a, Outcome::Done, at(5001));
@@ -162,8 +173,8 @@ fn the_latest_run_decides_when_to_wake_up() {
 
 #[test]
 fn keys_are_held_until_their_shard_is_open_and_wait_from_then() {
-    let mut queue = Keys::new(LIMITS);
-    assert_eq!(add(&mut queue, &key("east", "a"), Priority::Change, 0), Added::NoRoute);
+    let mut queue = keys(LIMITS);
+    assert_eq!(add(&mut queue, &key("east", "a"), Priority::Change, 0), Added::NotHeld);
     warm(&mut queue, &shard("east"), Epoch(7));
     add(&mut queue, &key("east", "a"), Priority::Initial, 0);
     assert_eq!((pop(&mut queue, 1), queue.oldest(), queue.take_counts()), (None, None, (0, 0)));
@@ -172,7 +183,7 @@ fn keys_are_held_until_their_shard_is_open_and_wait_from_then() {
     queue.open(&shard("east"), Epoch(7), at(10));
     assert_eq!((queue.oldest(), queue.take_counts()), (Some(at(10)), (1, 0)));
     let popped = queue.pop(at(12)).unwrap();
-    assert_eq!((popped.waited.as_millis(), popped.tenure.1), (2, Epoch(7)));
+    assert_eq!((popped.waited.as_millis(), popped.assignment.1), (2, Epoch(7)));
 }
 
 #[test]
@@ -208,19 +219,19 @@ fn a_shard_regained_during_a_run_waits_for_that_run() {
     assert_eq!(pop(&mut queue, 1), None, "the old run has not ended");
     queue.finish(&a, Outcome::Failed, at(2));
     assert_eq!(queue.delayed(), 0, "the retry belonged to the old epoch");
-    assert_eq!(queue.pop(at(2)).unwrap().tenure.1, Epoch(3));
+    assert_eq!(queue.pop(at(2)).unwrap().assignment.1, Epoch(3));
 }
 
 #[test]
 fn ranges_take_their_own_hashes() {
-    let mut queue = Queue::new(LIMITS);
+    let mut queue = keys(LIMITS);
     for index in [0, 1] {
         warm(&mut queue, &half(index), Epoch(1));
         queue.open(&half(index), Epoch(1), at(0));
     }
     let a = key("east", "a");
     let add = |queue: &mut Keys, hash| queue.add(&a, hash, Priority::Change, &Span::none(), at(0));
-    assert_eq!(add(&mut queue, None), Added::NoRoute, "nobody can say whose it is");
+    assert_eq!(add(&mut queue, None), Added::NotHeld, "nobody can say whose it is");
     add(&mut queue, Some(u64::MAX));
     // Deleted and created anew, with a uid that falls into the other half: never both at once.
     add(&mut queue, Some(0));
@@ -228,7 +239,7 @@ fn ranges_take_their_own_hashes() {
     assert!(queue.pop(at(0)).is_none());
     queue.finish(&popped.key, Outcome::Done, at(1));
     let second = queue.pop(at(1)).unwrap();
-    assert_ne!(popped.tenure.0, second.tenure.0);
+    assert_ne!(popped.assignment.0, second.assignment.0);
     queue.finish(&second.key, Outcome::Done, at(1));
     assert!(queue.pop(at(1)).is_none());
 }
@@ -247,7 +258,7 @@ fn a_full_queue_refuses_new_keys_only() {
 
 #[test]
 fn a_shard_that_is_not_open_holds_everything() {
-    let mut queue = Queue::new(Limits { keys: 1, ..LIMITS });
+    let mut queue = keys(Limits { keys: 1, ..LIMITS });
     warm(&mut queue, &shard("east"), Epoch(1));
     for name in ["a", "b", "c"] {
         assert_eq!(add(&mut queue, &key("east", name), Priority::Initial, 0), Added::Queued);
@@ -286,6 +297,68 @@ fn a_key_that_is_held_back_comes_back_then_and_loses_no_step_of_its_backoff() {
     assert_eq!(pop(&mut queue, 9015).as_deref(), Some("a"), "the second failure, not the fifth");
 }
 
+#[test]
+fn a_retry_after_takes_the_place_of_the_backoff_and_counts_as_a_failure() {
+    let mut queue = opened(LIMITS, &["east"]);
+    let a = key("east", "a");
+    add(&mut queue, &a, Priority::Change, 0);
+    pop(&mut queue, 0).unwrap();
+    queue.finish(&a, Outcome::RetryAfter(Duration::from_secs(3)), at(0));
+    assert_eq!(pop(&mut queue, 2999), None);
+    assert_eq!(queue.delayed(), 1);
+    assert_eq!(pop(&mut queue, 3000).as_deref(), Some("a"));
+    queue.finish(&a, Outcome::Failed, at(3000));
+    assert_eq!(queue.next_due(), Some(at(3010)), "the second failure in a row");
+}
+
+#[test]
+fn a_requeued_key_has_the_priority_that_was_asked_for() {
+    for priority in Priority::ALL {
+        let mut queue = opened(LIMITS, &["east"]);
+        let a = key("east", "a");
+        add(&mut queue, &a, Priority::Change, 0);
+        pop(&mut queue, 0).unwrap();
+        queue.finish(&a, Outcome::Requeue { after: Duration::from_secs(1), priority }, at(0));
+        for name in ["b", "c"] {
+            add(&mut queue, &key("east", name), Priority::Change, 0);
+            pop(&mut queue, 0).unwrap();
+        }
+        assert_eq!((pop(&mut queue, 999), queue.depth()), (None, [0; 4]));
+        assert_eq!(pop(&mut queue, 1000), None, "it is due, and two run");
+        let mut expected = [0; 4];
+        expected[priority as usize] = 1;
+        assert_eq!(queue.depth(), expected);
+    }
+}
+
+#[test]
+fn keys_that_fail_together_do_not_come_back_together() {
+    let limits = Limits { per_cluster: 100, total: 100, keys: 100 };
+    let mut queue: Keys = Queue::new(limits, RateLimiter::default(), fastrand::Rng::with_seed(1));
+    warm(&mut queue, &shard("east"), Epoch(1));
+    queue.open(&shard("east"), Epoch(1), at(0));
+    for number in 0..100 {
+        add(&mut queue, &key("east", &number.to_string()), Priority::Change, 0);
+    }
+    // Each time all that fail wait for the slowest, so that they fail together again.
+    let mut now = 0;
+    for _ in 0..8 {
+        while let Some(popped) = queue.pop(at(now)) {
+            queue.finish(&popped.key, Outcome::Failed, at(now));
+        }
+        now += 1000;
+    }
+    let first = queue.next_due().unwrap();
+    let mut spread = BTreeSet::new();
+    while let Some(due) = queue.next_due() {
+        spread.insert(due.since(first).as_millis() / 32);
+        while let Some(popped) = queue.pop(due) {
+            queue.finish(&popped.key, Outcome::Done, due);
+        }
+    }
+    assert_eq!(spread.len(), 10, "over 320 ms, half of the delay after eight failures");
+}
+
 // === Random histories ===
 
 #[derive(Clone, Debug)]
@@ -305,7 +378,8 @@ fn op() -> impl Strategy<Value = Op> {
         Just(Outcome::Failed),
         Just(Outcome::Refused),
         (0..50_u64).prop_map(|millis| Outcome::Held(Duration::from_millis(millis))),
-        (0..50_u64).prop_map(|millis| Outcome::After(Duration::from_millis(millis))),
+        (0..50_u64).prop_map(|millis| Outcome::RetryAfter(Duration::from_millis(millis))),
+        (0..50_u64).prop_map(requeue),
     ];
     prop_oneof![
         6 => (0..2_usize, 0..5_usize, priority).prop_map(|(c, k, p)| Op::Add(c, k, p)),
@@ -342,7 +416,7 @@ impl History {
     }
 
     fn popped(&mut self, popped: &Popped<(ShardId, Epoch)>) -> Result<(), TestCaseError> {
-        let Popped { key, tenure: (_, epoch), .. } = popped;
+        let Popped { key, assignment: (_, epoch), .. } = popped;
         prop_assert!(self.running.insert(key.clone()), "S6: {key} runs twice");
         prop_assert_eq!(self.held.get(&key.cluster), Some(epoch), "given out unheld: {}", key);
         prop_assert!(self.owed.remove(key), "{} came out without cause", key);
@@ -358,7 +432,7 @@ impl History {
                 let key = key(CLUSTERS[cluster], &format!("k{name}"));
                 let added = add(queue, &key, priority, self.now);
                 let held = self.held.contains_key(&key.cluster);
-                prop_assert_eq!(added, if held { Added::Queued } else { Added::NoRoute });
+                prop_assert_eq!(added, if held { Added::Queued } else { Added::NotHeld });
                 if held {
                     self.owed.insert(key);
                 }
@@ -396,7 +470,7 @@ impl History {
 proptest! {
     #[test]
     fn every_history_keeps_the_laws(ops in prop::collection::vec(op(), 1..200)) {
-        let mut queue = Queue::new(LIMITS);
+        let mut queue = keys(LIMITS);
         let mut history = History::default();
         history.reopen(&mut queue, "east");
         for op in ops {

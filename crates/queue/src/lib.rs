@@ -1,14 +1,15 @@
-//! Work queues, one per controller. The decisions are in [`core`], pure; `WorkQueue` adds the
-//! clock, the lock and the waiting.
+//! Work queues, one for each controller. The decisions are in [`core`], which is pure; [`WorkQueue`]
+//! adds the clock, the lock and the waiting.
 
-pub mod backoff;
+mod cluster_queue;
 pub mod core;
-mod lane;
+mod item;
 #[cfg(test)]
 mod laws;
 mod metrics;
 mod priority;
-mod route;
+mod rate_limiter;
+mod shard_queue;
 mod status;
 
 use std::collections::BTreeMap;
@@ -19,22 +20,24 @@ use model::{Clock, ClusterName, ControllerName, Epoch, Moment, ObjectKey, ShardI
 use tokio::sync::Notify;
 use tracing::Span;
 
+pub use self::core::Limits;
 use self::core::{Added, Queue};
-pub use self::core::{Limits, Outcome, Popped};
+pub use self::item::{Outcome, Popped};
 pub use self::metrics::QueueMetrics;
 pub use self::priority::Priority;
+pub use self::rate_limiter::RateLimiter;
 pub use self::status::{QueueGauges, QueueStatus};
 
-/// The longest nap of the runner: timers stop while a machine sleeps, the clock that decides does
-/// not.
+/// The longest that the runner sleeps. Timers stand still while the machine is suspended; the clock,
+/// which decides what is due, does not.
 const MAX_NAP: Duration = Duration::from_secs(10);
-/// The shortest, so that two clocks that differ a little never make it spin.
+/// The shortest, so that the runner does not spin when timers and clock differ a little.
 const MIN_NAP: Duration = Duration::from_millis(1);
 
-/// Keys added without letting others have the queue in between.
+/// Keys that are added before others get the lock.
 const ADDED_AT_ONCE: usize = 64;
 
-/// A key and the hash of its primary object's uid, as far as known.
+/// A key, and the hash of its primary object's uid if it is known.
 pub type HashedKey = (ObjectKey, Option<u64>);
 
 /// One controller's queue, shared by those who add and the runner.
@@ -44,7 +47,7 @@ pub struct WorkQueue<T> {
     clock: Arc<dyn Clock>,
     state: Mutex<Queue<T>>,
     metrics: QueueMetrics,
-    /// Something may be ready. One waiter, the runner.
+    /// A key may be ready. Only the runner waits for it.
     ready: Notify,
     /// A run ended or a shard was closed.
     settled: Notify,
@@ -53,17 +56,18 @@ pub struct WorkQueue<T> {
 }
 
 impl<T: Clone> WorkQueue<T> {
-    /// An empty queue of the controller of that name.
+    /// An empty queue of the controller of that name. Draws the jitter of retries from `rng`.
     pub fn new(
         name: ControllerName,
         limits: Limits,
+        (rate_limiter, rng): (RateLimiter, fastrand::Rng),
         clock: Arc<dyn Clock>,
         metrics: QueueMetrics,
     ) -> Self {
         Self {
             name,
             clock,
-            state: Mutex::new(Queue::new(limits)),
+            state: Mutex::new(Queue::new(limits, rate_limiter, rng)),
             metrics,
             ready: Notify::new(),
             settled: Notify::new(),
@@ -71,12 +75,12 @@ impl<T: Clone> WorkQueue<T> {
         }
     }
 
-    /// The name of its controller.
+    /// The controller's name.
     pub fn name(&self) -> &ControllerName {
         &self.name
     }
 
-    /// Acts on the state, then counts what became ready.
+    /// Runs `act` on the state, then counts what became ready.
     fn with<R>(&self, act: impl FnOnce(&mut Queue<T>, Moment) -> R) -> R {
         let now = self.clock.now();
         let mut state = self.state.lock().expect("no holder of this lock panics");
@@ -88,9 +92,9 @@ impl<T: Clone> WorkQueue<T> {
         result
     }
 
-    /// Begins to gather keys for a shard held at an epoch. `carried` is handed out with each key.
-    pub fn warm(&self, shard: &ShardId, epoch: Epoch, carried: T) {
-        self.with(|queue, _| queue.warm(shard, epoch, carried));
+    /// Begins to gather keys for a shard held at an epoch. `assignment` is handed out with each key.
+    pub fn warm(&self, shard: &ShardId, epoch: Epoch, assignment: T) {
+        self.with(|queue, _| queue.warm(shard, epoch, assignment));
     }
 
     /// Lets the keys of a shard be given out, if it is still held at this epoch. Gives whether they
@@ -101,19 +105,19 @@ impl<T: Clone> WorkQueue<T> {
         opened
     }
 
-    /// Drops whatever waits for a shard.
+    /// Drops all that waits for a shard.
     pub fn close(&self, shard: &ShardId) {
         self.with(|queue, _| queue.close(shard));
         self.room.notify_waiters();
         self.settled.notify_waiters();
     }
 
-    /// Whether keys of a shard held at this epoch are given out.
+    /// Whether a shard is held at this epoch and its keys are given out.
     pub fn is_open(&self, shard: &ShardId, epoch: Epoch) -> bool {
         self.with(|queue, _| queue.is_open(shard, epoch))
     }
 
-    /// Waits until the keys of a shard held at this epoch are not given out any more.
+    /// Waits until the keys of a shard held at this epoch are no longer given out.
     pub async fn closed(&self, shard: &ShardId, epoch: Epoch) {
         loop {
             let mut settled = std::pin::pin!(self.settled.notified());
@@ -125,7 +129,7 @@ impl<T: Clone> WorkQueue<T> {
         }
     }
 
-    /// Waits until no key of a shard runs. Close the shard first, or it may never be.
+    /// Waits until no key of a shard runs. Close the shard first, or that may never happen.
     pub async fn idle(&self, shard: &ShardId) {
         loop {
             let mut settled = std::pin::pin!(self.settled.notified());
@@ -137,7 +141,7 @@ impl<T: Clone> WorkQueue<T> {
         }
     }
 
-    /// Adds keys, in order; waits while the queue is full. A key of no shard held here is dropped.
+    /// Adds keys, in order. Waits while the queue is full. Drops keys whose shard is not held.
     pub async fn add(&self, keys: &[HashedKey], priority: Priority, cause: &Span) {
         let mut left = keys;
         while !left.is_empty() {
@@ -149,7 +153,7 @@ impl<T: Clone> WorkQueue<T> {
                 for (index, (key, hash)) in next.iter().enumerate() {
                     match queue.add(key, *hash, priority, cause, now) {
                         Added::Queued => queued = true,
-                        Added::NoRoute => {}
+                        Added::NotHeld => {}
                         Added::Full => return (index, queued),
                     }
                 }
@@ -165,7 +169,7 @@ impl<T: Clone> WorkQueue<T> {
         }
     }
 
-    /// The next key; waits until there is one. Only the runner calls this.
+    /// The next key. Waits until there is one. Only the runner calls this.
     pub async fn next(&self) -> Popped<T> {
         loop {
             let (popped, due) = self.with(|queue, now| {
@@ -178,7 +182,7 @@ impl<T: Clone> WorkQueue<T> {
                 return popped;
             }
             let nap = due.map_or(MAX_NAP, |wait| wait.clamp(MIN_NAP, MAX_NAP));
-            // Woken or not, the loop looks again.
+            // Woken up or timed out: look again.
             let _ = tokio::time::timeout(nap, self.ready.notified()).await;
         }
     }
@@ -192,7 +196,7 @@ impl<T: Clone> WorkQueue<T> {
         self.settled.notify_waiters();
     }
 
-    /// What there is to tell of it.
+    /// Its status.
     pub fn status(&self) -> QueueStatus {
         self.with(|queue, now| QueueStatus {
             controller: self.name.clone(),
@@ -204,7 +208,7 @@ impl<T: Clone> WorkQueue<T> {
         })
     }
 
-    /// What is scraped of it.
+    /// Its gauges, and the ready keys of each cluster.
     pub fn gauges(&self) -> (QueueGauges, BTreeMap<ClusterName, usize>) {
         self.with(|queue, now| {
             let gauges = QueueGauges {

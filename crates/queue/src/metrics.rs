@@ -1,4 +1,4 @@
-//! The series of one queue. Whoever makes the queue registers them.
+//! The metrics of one queue. Whoever makes the queue registers them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use model::{ClusterLabels, ClusterName, ControllerName};
 use prometheus::{Histogram, HistogramVec, IntCounter};
 
-/// The series of one controller's queue.
+/// The metrics of one controller's queue.
 #[derive(Clone, Debug)]
 pub struct QueueMetrics {
     /// The controller, a label of [`Self::waited_by_cluster`].

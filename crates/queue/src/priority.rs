@@ -1,15 +1,15 @@
 //! How urgent a key is.
 
-/// Why a key is ready; the more urgent, the earlier.
+/// How urgent a ready key is. The more urgent are given out first, within each cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Something changed.
+    /// Something changed. The default for events.
     Change = 0,
     /// An earlier run failed.
     Retry = 1,
-    /// A wake-up that an earlier run asked for.
+    /// An earlier run asked to run again, or a periodic resync. The default for both.
     Resync = 2,
-    /// The first look at everything after a shard was gained.
+    /// The initial list, after a shard was gained.
     Initial = 3,
 }
 
@@ -17,8 +17,8 @@ impl Priority {
     /// All of them, most urgent first.
     pub const ALL: [Self; 4] = [Self::Change, Self::Retry, Self::Resync, Self::Initial];
 
-    /// The number for it in metrics: the higher, the more urgent, with controller-runtime's for
-    /// changes and for the first list.
+    /// Its number in metrics, higher for more urgent: those of controller-runtime for changes and for
+    /// the initial list.
     pub fn label(self) -> &'static str {
         match self {
             Self::Change => "0",

@@ -1,4 +1,4 @@
-//! What a queue tells about itself.
+//! The status and the gauges of a queue.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use model::{ClusterName, ControllerName};
 use serde::Serialize;
 
-/// One queue at one moment.
+/// A queue at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueStatus {
     /// The controller.
     pub controller: ControllerName,
-    /// Keys ready to be dispatched, or held until their shard is active.
+    /// Keys ready to be dispatched.
     pub depth: usize,
-    /// Keys waiting for a retry or a wake-up.
+    /// Keys that wait for a retry, or to be requeued.
     pub delayed: usize,
     /// Keys being reconciled.
     pub running: usize,
@@ -24,7 +24,7 @@ pub struct QueueStatus {
     pub clusters: BTreeMap<ClusterName, usize>,
 }
 
-/// What is scraped of a queue.
+/// The gauges of a queue.
 #[derive(Clone, Debug, Default)]
 pub struct QueueGauges {
     /// Ready keys, by priority.

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cache::{Index, StoreOptions, Transform};
-use engine::{ControllerSpec, Form, MAX_WORKERS, Mapping, Role, Source, Trigger, TriggerSources};
+use engine::{
+    ControllerSpec, Form, MAX_WORKERS, Mapping, Priority, RateLimiter, Role, Source, Trigger,
+    TriggerSources,
+};
 use kube::core::DynamicObject;
 use model::{AnyObject, ControllerName, GroupName, GroupScope, Kind, Object, Selector};
 
@@ -21,6 +24,8 @@ use crate::watch::Watch;
 pub const DEFAULT_WORKERS: usize = 2;
 /// How long one reconcile may take, unless told otherwise.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+/// The shortest interval of a periodic resync.
+pub const MIN_RESYNC: Duration = Duration::from_secs(1);
 
 /// Builds a controller for one kind.
 ///
@@ -64,6 +69,9 @@ pub struct Controller<K> {
     namespaces: BTreeSet<String>,
     workers: usize,
     timeout: Duration,
+    rate_limiter: RateLimiter,
+    requeue_priority: Priority,
+    resync_every: Option<Duration>,
     primary: Source,
     pub(crate) others: Vec<Source>,
     options: BTreeMap<(Kind, Form), StoreOptions>,
@@ -106,6 +114,9 @@ impl Controller<()> {
             namespaces: BTreeSet::new(),
             workers: DEFAULT_WORKERS,
             timeout: DEFAULT_TIMEOUT,
+            rate_limiter: RateLimiter::default(),
+            requeue_priority: Priority::Resync,
+            resync_every: None,
             primary: watch.source(Role::Primary),
             others: Vec::new(),
             options,
@@ -270,6 +281,60 @@ impl<K: AnyObject> Controller<K> {
         self
     }
 
+    /// How long an object that failed waits before it is reconciled again. The default is
+    /// client-go's, with jitter; [`ReconcileError::retry_after`](crate::ReconcileError::retry_after)
+    /// takes its place for one retry.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use leasehold_sdk::{Action, Context, Controller, ObjectKey, ReconcileError, Reconciler};
+    /// use leasehold_sdk::{Priority, RateLimiter};
+    /// # struct Slow;
+    /// # impl Reconciler for Slow {
+    /// #     type Kind = ConfigMap;
+    /// #     async fn reconcile(&self, _: &Context, _: &ObjectKey) -> Result<Action, ReconcileError> {
+    /// #         Ok(Action::Done)
+    /// #     }
+    /// # }
+    ///
+    /// let spec = Controller::for_kind::<ConfigMap>("slow")
+    ///     .rate_limiter(RateLimiter::exponential(Duration::from_secs(1), Duration::from_secs(300)))
+    ///     .requeue_priority(Priority::Initial)
+    ///     .resync_every(Duration::from_secs(3600))
+    ///     .reconciler(Slow);
+    /// assert_eq!(spec.resync_every, Some(Duration::from_secs(3600)));
+    /// ```
+    pub fn rate_limiter(mut self, rate_limiter: RateLimiter) -> Self {
+        self.rate_limiter = rate_limiter;
+        self
+    }
+
+    /// The priority of the keys that changes of the reconciled kind add to the queue:
+    /// [`Priority::Change`] unless set. [`Watch::priority`] sets that of another source.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.primary.priority = priority;
+        self
+    }
+
+    /// The priority of objects that [`Action::RequeueAfter`](crate::Action::RequeueAfter) brings back:
+    /// [`Priority::Resync`] unless set.
+    pub fn requeue_priority(mut self, priority: Priority) -> Self {
+        self.requeue_priority = priority;
+        self
+    }
+
+    /// Reconciles every object again about this often, even if nothing changed; at least
+    /// [`MIN_RESYNC`]. Off unless set: with watches nothing is missed, so this is for what changes
+    /// outside of Kubernetes without a sign.
+    ///
+    /// Objects come at [`Priority::Resync`], spread evenly over the interval with some jitter, from
+    /// the cache: nothing is listed.
+    pub fn resync_every(mut self, interval: Duration) -> Self {
+        self.resync_every = Some(interval.max(MIN_RESYNC));
+        self
+    }
+
     /// The name under which servers record what this controller writes; its own unless said
     /// otherwise. What it applied under another name stays that one's, so keep it.
     ///
@@ -328,6 +393,9 @@ impl<K: AnyObject> Controller<K> {
             group_scope: self.group_scope,
             workers: self.workers,
             timeout: self.timeout,
+            rate_limiter: self.rate_limiter,
+            requeue_priority: self.requeue_priority,
+            resync_every: self.resync_every,
             sources,
             options: self.options,
             reconcile: Arc::new(Erased {

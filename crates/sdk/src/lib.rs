@@ -35,10 +35,10 @@ mod writes;
 pub use across::{ClusterLookup, FleetLookup};
 pub use cache::{Index, Transform};
 pub use context::Context;
-pub use controller::{Controller, DEFAULT_TIMEOUT, DEFAULT_WORKERS};
+pub use controller::{Controller, DEFAULT_TIMEOUT, DEFAULT_WORKERS, MIN_RESYNC};
 pub use engine::{
     Action, ControllerSpec, External, ExternalError, ExternalFailure, FencedError, InClusterError,
-    ReconcileError, RetryClass, Scope, Token, Trigger, Verdict,
+    Priority, RateLimiter, ReconcileError, RetryClass, Scope, Token, Trigger, Verdict,
 };
 pub use events::Event;
 pub use lookup::Lookup;

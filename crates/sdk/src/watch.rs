@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use cache::{Index, StoreOptions, Transform};
-use engine::{Form, Role, Scope, Source};
+use engine::{Form, Priority, Role, Scope, Source};
 use kube::core::{DynamicObject, PartialObjectMeta};
 use model::{AnyObject, Kind, Object, Selector};
 
@@ -55,6 +55,7 @@ pub struct Watch<C> {
     kind: Kind,
     scope: Scope,
     predicates: Vec<engine::Predicate>,
+    priority: Priority,
     optional: bool,
     every_owner: bool,
     indexes: Vec<Index>,
@@ -84,6 +85,7 @@ impl<C: AnyObject> Watch<C> {
             kind,
             scope: Scope::default(),
             predicates: Vec::new(),
+            priority: Priority::Change,
             optional: false,
             every_owner: false,
             indexes: Vec::new(),
@@ -115,6 +117,14 @@ impl<C: AnyObject> Watch<C> {
     /// Nothing is filtered when a shard is gained, or a kind comes that the controller did without.
     pub fn predicate(mut self, predicate: impl Predicate<C>) -> Self {
         self.predicates.push(Arc::new(move |old, new| predicate.holds(old, new)));
+        self
+    }
+
+    /// The priority of the keys that changes of these objects add to the queue:
+    /// [`Priority::Change`] unless set. Set a lower one for changes that can wait until the queue has
+    /// nothing more urgent.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
         self
     }
 
@@ -152,13 +162,14 @@ impl<C: AnyObject> Watch<C> {
     where
         PartialObjectMeta<C>: AnyObject,
     {
-        let Self { kind, scope, predicates, optional, every_owner, indexes, transform, .. } = self;
+        let Self { kind, scope, predicates, priority, optional, .. } = self;
+        let (every_owner, indexes, transform) = (self.every_owner, self.indexes, self.transform);
         assert!(
             predicates.is_empty() && indexes.is_empty(),
             "watch {kind}: call metadata_only before predicate and index"
         );
         let watch = Watch::of(kind);
-        Watch { scope, optional, every_owner, transform, ..watch }
+        Watch { scope, priority, optional, every_owner, transform, ..watch }
     }
 
     /// [`crate::Controller::index`] for this kind.
@@ -213,8 +224,8 @@ impl<C: AnyObject> Watch<C> {
     }
 
     fn into_source(self, role: Role) -> Source {
-        let Self { kind, scope, predicates, optional, .. } = self;
-        Source { kind, form: Form::of::<C>(), scope, role, predicates, optional }
+        let Self { kind, scope, predicates, priority, optional, .. } = self;
+        Source { kind, form: Form::of::<C>(), scope, role, predicates, priority, optional }
     }
 }
 

@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release -p leasehold-sharding --example plan_speed`
 //!
-//! 50 members run 10 groups in 1,000, 2,000 and 4,000 clusters. Each figure is first the time
-//! that passed, the least of several runs, then the time on a processor, the mean of them (nothing
-//! where the system does not tell it), which is steadier on a busy machine. The ratio is that of the
-//! last column to the first, of the time on a processor, where shards have a ratio of 4.
+//! 50 members run 10 groups in 1,000, 2,000 and 4,000 clusters. Each figure is the elapsed time, the
+//! least of several runs, and then the processor time, their mean, which is steadier on a busy machine
+//! (missing where the system does not report it). The ratio compares the processor time of the last
+//! column with the first, where shards have a ratio of 4.
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,12 +13,13 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use leasehold_sharding::LeaseTimings;
+use leasehold_sharding::api::ObjectVersion;
 use leasehold_sharding::api::{MemberSpec, ShardLoad, ShardPath};
 use leasehold_sharding::coordinator::{Coordinator, View};
 use leasehold_sharding::handover::Entry;
 use leasehold_sharding::lease::{LeaseRecord, member_lease_name};
-use leasehold_sharding::planner::{Limits, Place, PlanMember, Proposal, Role, Unit, plan};
-use leasehold_sharding::record::{MapRecord, MemberRecord, Object, Version};
+use leasehold_sharding::planner::{Limits, Placement, PlanMember, PlanShard, Proposal, Role, plan};
+use leasehold_sharding::record::{MapRecord, MemberRecord, Object};
 use leasehold_sharding::world::World;
 use model::{ClusterName, Epoch, GroupName, MemberId, Moment, ShardId};
 
@@ -42,7 +43,7 @@ fn main() {
     row("plan, nobody owns anything", |n| plan_in(&unowned(n), Role::Open));
     row("plan, nothing to do", |n| plan_in(&settled(n), Role::Open));
     row("plan, a member leaves", |n| plan_in(&settled(n), Role::Leaving));
-    row("plan, a member is emptied", |n| plan_in(&settled(n), Role::Emptying));
+    row("plan, a member is emptied", |n| plan_in(&settled(n), Role::Cordoned));
     row("plan, a member joins", |n| plan_in(&without_first(settled(n)), Role::Open));
     row("plan, a member is overloaded", |n| plan_in(&overloaded(settled(n)), Role::Open));
     row("step, nobody owns anything", |n| step(&unowned(n), false));
@@ -58,7 +59,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Of several runs: a processor's time is told in steps longer than one of them.
+    /// Over several runs, because processor time is counted in steps longer than one run.
     fn by_one_of_many(mut run: impl FnMut()) -> Self {
         let before = on_processor();
         let passed = (0..RUNS).map(|_| {
@@ -86,7 +87,7 @@ fn groups() -> BTreeSet<GroupName> {
     (0..GROUPS).map(|n| format!("group-{n}").parse().expect("a name")).collect()
 }
 
-fn unowned(clusters: usize) -> Vec<Unit> {
+fn unowned(clusters: usize) -> Vec<PlanShard> {
     let clusters: BTreeSet<ClusterName> =
         (0..clusters).map(|n| format!("cluster-{n}").parse().expect("a name")).collect();
     let groups = groups();
@@ -96,7 +97,7 @@ fn unowned(clusters: usize) -> Vec<Unit> {
     // Loads of all sizes, a few of them large.
     let weigh = |(n, shard): (usize, ShardId)| {
         let weight = 100 + 2_000 / (n as u32 % 97 + 1);
-        Unit { shard, weight, place: Place::Unowned }
+        PlanShard { id: shard, weight, placement: Placement::Unowned }
     };
     shards.enumerate().map(weigh).collect()
 }
@@ -110,51 +111,52 @@ fn members(first: Role) -> BTreeMap<MemberId, PlanMember> {
     (0..MEMBERS).map(|n| (member(n), member_of(n))).collect()
 }
 
-fn proposal(units: &[Unit], first: Role) -> Proposal {
-    plan(&members(first), &BTreeMap::new(), units, &Limits::default())
+fn proposal(shards: &[PlanShard], first: Role) -> Proposal {
+    plan(&members(first), &BTreeMap::new(), shards, &Limits::default())
 }
 
-fn settled(clusters: usize) -> Vec<Unit> {
-    let mut units = unowned(clusters);
-    let moves = proposal(&units, Role::Open).moves;
+fn settled(clusters: usize) -> Vec<PlanShard> {
+    let mut shards = unowned(clusters);
+    let moves = proposal(&shards, Role::Open).moves;
     let targets: BTreeMap<ShardId, Option<MemberId>> =
         moves.into_iter().map(|step| (step.shard, step.to)).collect();
-    for unit in &mut units {
-        unit.place = targets[&unit.shard].clone().map_or(Place::Unowned, Place::Settled);
+    for shard in &mut shards {
+        shard.placement = targets[&shard.id].clone().map_or(Placement::Unowned, Placement::Settled);
     }
-    units
+    shards
 }
 
-/// The first member has come only now: what it had is with all others.
-fn without_first(mut units: Vec<Unit>) -> Vec<Unit> {
-    for (n, unit) in units.iter_mut().enumerate() {
-        if unit.place == Place::Settled(member(0)) {
-            unit.place = Place::Settled(member(1 + n % (MEMBERS - 1)));
+/// The first member has just joined: the others have its shards.
+fn without_first(mut shards: Vec<PlanShard>) -> Vec<PlanShard> {
+    for (n, shard) in shards.iter_mut().enumerate() {
+        if shard.placement == Placement::Settled(member(0)) {
+            shard.placement = Placement::Settled(member(1 + n % (MEMBERS - 1)));
         }
     }
-    units
+    shards
 }
 
-/// What the first member has weighs twice as much.
-fn overloaded(mut units: Vec<Unit>) -> Vec<Unit> {
-    for unit in units.iter_mut().filter(|unit| unit.place == Place::Settled(member(0))) {
-        unit.weight *= 2;
+/// The shards of the first member weigh twice as much.
+fn overloaded(mut shards: Vec<PlanShard>) -> Vec<PlanShard> {
+    for shard in shards.iter_mut().filter(|shard| shard.placement == Placement::Settled(member(0)))
+    {
+        shard.weight *= 2;
     }
-    units
+    shards
 }
 
-fn plan_in(units: &[Unit], first: Role) -> Taken {
+fn plan_in(shards: &[PlanShard], first: Role) -> Taken {
     let (members, groups, limits) = (members(first), BTreeMap::new(), Limits::default());
     Taken::by_one_of_many(|| {
-        black_box(plan(&members, &groups, units, &limits));
+        black_box(plan(&members, &groups, shards, &limits));
     })
 }
 
-/// A step of a coordinator that has stepped before.
-fn step(units: &[Unit], told: bool) -> Taken {
-    let world = world(units, told);
+/// A step of a coordinator that has run a step before.
+fn step(shards: &[PlanShard], reported: bool) -> Taken {
+    let world = world(shards, reported);
     let clusters: BTreeSet<ClusterName> =
-        units.iter().map(|unit| unit.shard.cluster.clone()).collect();
+        shards.iter().map(|shard| shard.id.cluster.clone()).collect();
     let me = member(0);
     let view = View {
         me: &me,
@@ -171,38 +173,38 @@ fn step(units: &[Unit], told: bool) -> Taken {
     })
 }
 
-fn world(units: &[Unit], told: bool) -> World {
+fn world(shards: &[PlanShard], reported: bool) -> World {
     let mut world = World::default();
     let mut revision = 0;
     let mut apply = |mut object: Object| {
         revision += 1;
-        object.set_version(Version { uid: "u".to_owned(), resource: revision.to_string() });
+        object.set_version(ObjectVersion { uid: "u".to_owned(), resource: revision.to_string() });
         world.apply(object, NOW);
     };
     for id in (0..MEMBERS).map(member) {
         let lease = LeaseTimings::default().duration;
         apply(Object::Lease(LeaseRecord::new(member_lease_name(&id), &id, lease)));
         let mut spec = MemberSpec::new(id.as_str(), groups().into_iter().collect());
-        let its = units.iter().filter(|unit| told && unit.place.owner() == Some(&id));
-        let load = |unit: &Unit| ShardLoad {
-            shard: unit.shard.clone(),
-            busy: unit.weight / 10,
+        let its = shards.iter().filter(|shard| reported && shard.placement.owner() == Some(&id));
+        let load = |shard: &PlanShard| ShardLoad {
+            shard: shard.id.clone(),
+            busy: shard.weight / 10,
             events: 0,
             cached: 0,
         };
         spec.loads = its.map(load).collect();
-        apply(Object::Member(MemberRecord { id, version: Version::default(), spec }));
+        apply(Object::Member(MemberRecord { id, version: ObjectVersion::default(), spec }));
     }
     let mut maps: BTreeMap<ClusterName, MapRecord> = BTreeMap::new();
-    for unit in units {
-        let cluster = &unit.shard.cluster;
+    for shard in shards {
+        let cluster = &shard.id.cluster;
         let map = maps.entry(cluster.clone()).or_insert_with(|| MapRecord::new(cluster.clone()));
         let epoch = Epoch(1);
-        let entry = match &unit.place {
-            Place::Settled(owner) => Entry::Owned { owner: owner.clone(), epoch },
+        let entry = match &shard.placement {
+            Placement::Settled(owner) => Entry::Owned { owner: owner.clone(), epoch },
             _ => Entry::Unowned { epoch },
         };
-        map.entries.insert(ShardPath::from(&unit.shard), entry);
+        map.entries.insert(ShardPath::from(&shard.id), entry);
     }
     maps.into_values().for_each(|map| apply(Object::Map(map)));
     world

@@ -1,7 +1,7 @@
 //! The custom resources of the home cluster: [`ShardMap`] and [`Member`], both namespaced.
 //!
-//! Neither has a status subresource: a ShardMap is written by the coordinator alone and a Member
-//! by its own process alone, and each of their changes must be one write.
+//! Neither has a status subresource. Only the coordinator writes ShardMaps and only its own process
+//! writes a Member, and each of their changes must be one write.
 //!
 //! ```text
 //! $ kubectl get shardmaps                              $ kubectl get members
@@ -10,6 +10,7 @@
 //! ```
 
 mod path;
+mod version;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,24 +24,25 @@ use model::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::{self, Versions};
+use crate::versions::{self, ProtocolVersions};
 
 pub use path::{InvalidShardPath, ShardPath};
+pub use version::ObjectVersion;
 
-/// How much a member can carry unless it says otherwise.
-pub const DEFAULT_CAPACITY: u32 = 100;
-/// The label on every object of ours in the home cluster.
-pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "leasehold");
+/// How much a member can carry unless its configuration says otherwise.
+pub(crate) const DEFAULT_CAPACITY: u32 = 100;
+/// The label on every object that Leasehold makes in the home cluster.
+pub(crate) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "leasehold");
 /// The most shards of one cluster: keeps a ShardMap below 64 KiB.
-pub const MAX_SHARDS: usize = 256;
-/// The most down clusters that a Member tells of; [`MAX_DOWN_BYTES`] bounds them too.
-pub const MAX_DOWN_CLUSTERS: usize = 64;
-/// How much of a Member they take at most, in bytes.
-pub const MAX_DOWN_BYTES: usize = 6 * 1024;
-/// The most shards whose load a Member tells; [`crate::load::MAX_LOAD_BYTES`] bounds them too.
-pub const MAX_LOADS: usize = 1024;
-/// The longest reason that a Member tells, in characters.
-pub const MAX_REASON_CHARS: usize = 1024;
+pub(crate) const MAX_SHARDS: usize = 256;
+/// The most down clusters that a Member reports; [`MAX_DOWN_BYTES`] bounds them too.
+pub(crate) const MAX_DOWN_CLUSTERS: usize = 64;
+/// How much of a Member its down clusters take at most, in bytes.
+pub(crate) const MAX_DOWN_BYTES: usize = 6 * 1024;
+/// The most shards whose load a Member reports; [`crate::load::MAX_LOAD_BYTES`] bounds them too.
+pub(crate) const MAX_LOADS: usize = 1024;
+/// The longest reason that a Member reports, in characters.
+pub(crate) const MAX_REASON_CHARS: usize = 1024;
 
 /// Who holds the shards of one workload cluster. The object is named after the cluster.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -70,34 +72,34 @@ pub struct ShardMapSpec {
     #[serde(default)]
     #[schemars(with = "i64", range(min = 0))]
     pub epoch_floor: Epoch,
-    /// The version of the sharding protocol it is written in; absent for the first. Who does not
-    /// speak it acts on none of the shards and replaces nothing.
+    /// The version of the sharding protocol that this map is written in; absent for the first. A
+    /// member that does not speak it acts on none of the shards and does not replace the map.
     #[serde(default = "first_version", skip_serializing_if = "is_first_version")]
     #[schemars(with = "i32", range(min = 1))]
     pub protocol_version: u32,
-    /// The entries counted, for `kubectl get`. Decides nothing.
+    /// Counts of the entries, for `kubectl get`. No decision depends on them.
     #[serde(default)]
     pub summary: Summary,
 }
 
-/// One shard of the cluster and who holds it.
+/// One shard of the cluster and its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ShardEntry {
     /// Which shard: `group/i/n`.
     #[schemars(with = "String", length(min = 5, max = 80))]
     pub shard: ShardPath,
-    /// Counts the owners so far; the epoch of the present owner, or of the last one.
+    /// The epoch of the present owner, or of the last one. It rises with each owner.
     #[schemars(with = "i64", range(min = 0))]
     pub epoch: Epoch,
-    /// Where in its life the entry stands.
+    /// Whether the shard has an owner, and whether it is being handed over.
     pub phase: Phase,
     /// The member that owns it. Absent exactly when `Unowned`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", length(min = 1, max = 63))]
     pub owner: Option<MemberId>,
-    /// The member that gets it when `owner` has drained. Only when `Draining`, and not even then
-    /// when nobody is to get it.
+    /// The member that gets it when `owner` has drained. Only when `Draining`, and absent if nobody
+    /// will get it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", length(min = 1, max = 63))]
     pub target: Option<MemberId>,
@@ -112,11 +114,11 @@ pub enum Phase {
     Unowned,
     /// `owner` may act while its Lease is valid.
     Owned,
-    /// `owner` starts nothing new and acknowledges when all has ended; then `target` gets it.
+    /// `owner` starts nothing new and acknowledges when all work has ended; then `target` gets it.
     Draining,
 }
 
-/// A [`ShardMap`] counted.
+/// Counts of a [`ShardMap`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
@@ -144,7 +146,7 @@ pub struct Summary {
     kind = "Member",
     namespaced,
     derive = "PartialEq",
-    doc = "One incarnation of a manager process. Written by that process only; whether it is alive is told by its Lease, leasehold-member-<name>.",
+    doc = "One incarnation of a manager process. Written by that process only; its Lease, leasehold-member-<name>, says whether it is alive.",
     printcolumn = r#"{"name":"Identity","type":"string","jsonPath":".spec.identity"}"#,
     printcolumn = r#"{"name":"State","type":"string","jsonPath":".spec.state"}"#,
     printcolumn = r#"{"name":"Shards","type":"integer","jsonPath":".spec.shards"}"#,
@@ -158,9 +160,9 @@ pub struct MemberSpec {
     /// The identity of the process, the same in each of its incarnations: its pod's name.
     #[schemars(length(min = 1, max = 63))]
     pub identity: String,
-    /// What the member asks for.
+    /// Whether the member wants shards.
     pub state: MemberState,
-    /// How much it can carry, relative to the others.
+    /// How much it can carry, relative to other members.
     #[schemars(with = "i32", range(min = 1, max = 1000))]
     pub capacity: u32,
     /// The newest version of the sharding protocol that it speaks.
@@ -170,44 +172,45 @@ pub struct MemberSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>", range(min = 1))]
     pub oldest_protocol_version: Option<u32>,
-    /// The controller groups it can run. It gets shards of no other.
+    /// The controller groups it can run. It gets shards of no other group.
     #[schemars(with = "Vec<String>", length(max = 64))]
     pub groups: Vec<GroupName>,
-    /// What is particular about some of them. The others may be divided by object and share no kind
-    /// with another.
+    /// Details of some of these groups. The others may be divided by object and share no watched kind
+    /// with another group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub group_details: Vec<GroupDetail>,
-    /// How many shards it holds; refreshed seldom, decides nothing.
+    /// How many shards it holds. Rarely refreshed; no decision depends on it.
     #[serde(default)]
     #[schemars(with = "i32", range(min = 0))]
     pub shards: u32,
-    /// The drains it has finished and the coordinator has not yet acted on.
+    /// The drains it has finished and that the coordinator has not acted on yet.
     #[serde(default)]
     #[schemars(length(max = 65536))]
     pub acknowledged_drains: Vec<AcknowledgedDrain>,
-    /// Somebody asked, by `leasehold drain`, that it be given nothing and lose what it has. The one
-    /// field that others write; the member keeps it in each of its incarnations.
+    /// Set by `leasehold drain`: the member gets no shards and hands over those it has. This is the
+    /// only field that others write; the process keeps it in each of its incarnations.
     #[serde(default, skip_serializing_if = "is_false")]
     pub drain: bool,
-    /// Milliseconds of work in each second, over all its shards and workers: smoothed, told anew
-    /// only when it changed by a fifth, and zero below a hundredth of a worker.
+    /// Milliseconds of work in each second, over all its shards and workers. Smoothed, updated only
+    /// when it changes by a fifth, and zero below a hundredth of a worker.
     #[serde(default)]
     #[schemars(with = "i32", range(min = 0))]
     pub busy: u32,
-    /// What its shards cost it: those whose load is worth telling, the costliest
-    /// [`MAX_LOADS`] of them. Rewritten seldom, and only when something changed by a fifth.
+    /// The load of its shards: only loads above a small minimum, the highest 1024 of them. Rarely
+    /// rewritten, and only when a load changes by a fifth.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     pub loads: Vec<ShardLoad>,
-    /// The clusters it has no client for and those that fail it, the first [`MAX_DOWN_CLUSTERS`].
-    /// Decides nothing: it tells whoever asks for the fleet's status what to repair.
+    /// The clusters for which it has no client, those that do not answer it and those that lack a kind
+    /// which one of its controllers needs, the first 64 of them.
+    /// No decision depends on them: `leasehold status` shows what to repair.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub down_clusters: Vec<DownCluster>,
 }
 
-/// What a shard costs the member that holds it, smoothed.
+/// The load that a shard puts on the member that holds it, smoothed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ShardLoad {
@@ -222,58 +225,59 @@ pub struct ShardLoad {
     #[serde(default)]
     #[schemars(with = "i64", range(min = 0))]
     pub events: u64,
-    /// What the cache holds for it, in KiB.
+    /// The size of its objects in the cache, in KiB.
     #[serde(default)]
     #[schemars(with = "i64", range(min = 0))]
     pub cached: u64,
 }
 
-/// What is particular about a controller group.
+/// Details of a controller group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupDetail {
     /// The group.
     #[schemars(with = "String", length(min = 1, max = 63))]
     pub group: GroupName,
-    /// How far its work may be divided.
+    /// How far the work of the group may be divided.
     #[serde(default)]
     #[schemars(with = "String", extend("enum" = ["Object", "Cluster", "Fleet"]))]
     pub scope: GroupScope,
-    /// The kinds that it watches and some other group of this member does too, as `group/Kind`.
+    /// The kinds that both this group and another group of this member watch, as `group/Kind`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub shared_kinds: Vec<String>,
 }
 
-/// A cluster that a member has no client for, or that has failed it for a while.
+/// A cluster for which a member has no client, that has not answered it for a while, or that has lacked
+/// a kind for a while which one of its controllers needs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DownCluster {
     /// The cluster.
     #[schemars(with = "String", length(min = 1, max = 63))]
     pub cluster: ClusterName,
-    /// What is wrong with its kubeconfig and how to repair it, or how it fails; cut to
-    /// [`MAX_REASON_CHARS`].
+    /// What is wrong with its kubeconfig and how to repair it, or how its requests fail; at most 1024
+    /// characters.
     #[schemars(length(max = 1024))]
     pub reason: String,
 }
 
-/// What a member asks for.
+/// Whether a member wants shards.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub enum MemberState {
-    /// It does not see the ShardMaps yet: give it nothing.
+    /// Not yet: it does not see the ShardMaps.
     Joining,
-    /// Give it shards.
+    /// Yes.
     Active,
-    /// Take its shards away: it is about to exit.
+    /// No, and it hands over those it has: it is about to exit.
     Leaving,
 }
 
-/// "Nothing of this shard at this epoch is queued, delayed or in flight any more, and nothing ever
-/// will be."
+/// The promise of an owner that no work of this shard at this epoch is queued, delayed or in flight
+/// any more, and that it will start none.
 #[derive(
     Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -282,12 +286,12 @@ pub struct AcknowledgedDrain {
     /// The shard: `cluster/group/i/n`.
     #[schemars(with = "String", length(min = 7, max = 160))]
     pub shard: ShardId,
-    /// The epoch it was owned at.
+    /// The epoch at which the member owned it.
     #[schemars(with = "i64", range(min = 0))]
     pub epoch: Epoch,
 }
 
-/// The definitions of both kinds, to be installed in the home cluster.
+/// The definitions of both kinds, for the home cluster.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![ShardMap::crd(), Member::crd()]
 }
@@ -299,25 +303,26 @@ fn is_false(flag: &bool) -> bool {
 }
 
 fn first_version() -> u32 {
-    protocol::FIRST
+    versions::FIRST
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref)]
 fn is_first_version(version: &u32) -> bool {
-    *version == protocol::FIRST
+    *version == versions::FIRST
 }
 
 // === impl MemberSpec ===
 
 impl MemberSpec {
-    /// An active member of usual capacity that can run these groups, holds nothing and tells nothing.
+    /// An active member of usual capacity that can run these groups, holds no shards and reports no
+    /// load.
     pub fn new(identity: &str, groups: Vec<GroupName>) -> Self {
         Self {
             identity: identity.to_owned(),
             state: MemberState::Active,
             capacity: DEFAULT_CAPACITY,
-            protocol_version: Versions::SPOKEN.newest,
-            oldest_protocol_version: Versions::SPOKEN.told_oldest(),
+            protocol_version: ProtocolVersions::SPOKEN.newest,
+            oldest_protocol_version: ProtocolVersions::SPOKEN.reported_oldest(),
             groups,
             group_details: Vec::new(),
             shards: 0,
@@ -330,23 +335,26 @@ impl MemberSpec {
     }
 
     /// The versions of the protocol it speaks.
-    pub fn versions(&self) -> Versions {
+    pub fn versions(&self) -> ProtocolVersions {
         let newest = self.protocol_version;
-        Versions { oldest: self.oldest_protocol_version.unwrap_or(newest).min(newest), newest }
+        ProtocolVersions {
+            oldest: self.oldest_protocol_version.unwrap_or(newest).min(newest),
+            newest,
+        }
     }
 }
 
 // === impl DownCluster ===
 
 impl DownCluster {
-    /// A cluster and what is wrong with it, as far as there is room for that.
-    pub fn new(cluster: &ClusterName, reason: &str) -> Self {
+    /// A cluster and what is wrong with it, cut to what a Member has room for.
+    pub(crate) fn new(cluster: &ClusterName, reason: &str) -> Self {
         let reason = reason.chars().take(MAX_REASON_CHARS).collect();
         Self { cluster: cluster.clone(), reason }
     }
 
-    /// The clusters in `set` that there is no client for.
-    pub fn all_of(set: &ClusterSet) -> Vec<Self> {
+    /// The clusters of `set` that have no client.
+    pub(crate) fn all_of(set: &ClusterSet) -> Vec<Self> {
         let down = set.clusters.iter().filter_map(|(cluster, state)| match state {
             ClusterState::Down(reason) => Some(Self::new(cluster, reason)),
             ClusterState::Engaged(_) => None,
@@ -354,8 +362,8 @@ impl DownCluster {
         down.collect()
     }
 
-    /// What of these a Member has room for: the first of them.
-    pub fn that_fit(all: impl Iterator<Item = Self>) -> Vec<Self> {
+    /// The first of these, as many as a Member has room for.
+    pub(crate) fn that_fit(all: impl Iterator<Item = Self>) -> Vec<Self> {
         let mut bytes = 0;
         let room = |down: &Self| {
             bytes += "{\"cluster\":\"\",\"reason\":\"\"},".len();
@@ -369,8 +377,8 @@ impl DownCluster {
 // === impl GroupDetail ===
 
 impl GroupDetail {
-    /// What a Member tells of its groups.
-    pub fn all_of(traits: &BTreeMap<GroupName, GroupTraits>) -> Vec<Self> {
+    /// What a Member reports about its groups.
+    pub(crate) fn all_of(traits: &BTreeMap<GroupName, GroupTraits>) -> Vec<Self> {
         let is_shared = |kind: &&String| {
             traits.values().filter(|traits| traits.kinds.contains(kind.as_str())).count() > 1
         };
@@ -399,7 +407,7 @@ impl fmt::Display for MemberState {
 mod tests {
     use super::*;
 
-    /// Kubernetes knows no unsigned formats and warns of them at each apply.
+    /// Kubernetes knows no unsigned formats and warns about them at each apply.
     #[test]
     fn schemas_use_formats_that_kubernetes_knows() {
         for crd in crds() {
@@ -419,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_tells_of_its_groups_only_what_is_particular() {
+    fn a_member_reports_only_groups_with_something_particular() {
         let traits = |scope, kinds: &[&str]| GroupTraits {
             scope,
             kinds: kinds.iter().map(|&kind| kind.to_owned()).collect(),

@@ -1,4 +1,4 @@
-//! What a member is told at its start.
+//! The settings of a member.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,30 +7,29 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use model::{GroupName, GroupTraits};
 
 use crate::api::DEFAULT_CAPACITY;
-use crate::protocol::Versions;
+use crate::versions::ProtocolVersions;
 
 /// The settings of one member.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The namespace in the home cluster that holds Leases, Members and ShardMaps.
     pub namespace: String,
-    /// The process, the same in each of its incarnations: the pod's name or the host's.
+    /// The name of the process, the same in each of its incarnations: that of the pod or the host.
     pub identity: String,
-    /// How liveness is told.
+    /// The timings of its Lease.
     pub lease: LeaseTimings,
-    /// How long reconciles may go on in a shard that is to be handed over, before they are
-    /// cancelled.
+    /// How long reconciles of a shard may go on after its drain began; then they are cancelled.
     pub drain_timeout: Duration,
     /// The controller groups this process runs.
     pub groups: BTreeSet<GroupName>,
-    /// What is known of these groups. Those not told of may be divided by object.
+    /// Details of these groups. Groups without details may be divided by object.
     pub traits: BTreeMap<GroupName, GroupTraits>,
     /// How much this member can carry, relative to the others (1 to 1000).
     pub capacity: u32,
-    /// The versions of the protocol it speaks: what this code does, but in tests of other versions.
-    pub speaks: Versions,
-    /// An object to name as owner of all we create in the home cluster, so that Kubernetes
-    /// collects it when an installation is removed.
+    /// The versions of the protocol that it speaks. Only tests set others than this code's own.
+    pub speaks: ProtocolVersions,
+    /// An object that becomes the owner of all objects the member creates in the home cluster, so that
+    /// Kubernetes collects them when an installation is removed.
     pub owner: Option<OwnerReference>,
     /// Seeds the random suffixes of member ids and the jitter of retries.
     pub seed: u64,
@@ -39,16 +38,16 @@ pub struct Config {
 /// The timings of Leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimings {
-    /// A Lease that was not renewed for this long has run out.
+    /// A Lease runs out this long after its last renewal.
     pub duration: Duration,
     /// How often a member renews its Lease.
     pub renew_interval: Duration,
-    /// Allowed for clocks that run at different rates: a member stops this much before its Lease
-    /// runs out, and others wait this much longer before they take it.
+    /// For clocks that run at different rates: a member stops this much before its Lease runs out,
+    /// and others wait this much longer before they take the Lease.
     pub margin: Duration,
 }
 
-/// Settings a member cannot work with.
+/// Why a member cannot work with its settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The identity cannot become part of object names.
@@ -84,18 +83,18 @@ impl Default for LeaseTimings {
 }
 
 impl LeaseTimings {
-    /// How long others see nothing of a Lease before they may take it.
+    /// How long others must see no renewal of a Lease before they may take it.
     pub fn silence(&self) -> Duration {
         self.duration + self.margin
     }
 
-    /// How long a renewal may go unanswered before it counts as failed: less than the interval, so
-    /// that one which is lost is repeated before two are missing.
-    pub fn renewal_deadline(&self) -> Duration {
+    /// How long a renewal may go unanswered before it counts as failed. Shorter than the interval, so
+    /// that a lost renewal is repeated before the next one is due.
+    pub(crate) fn renewal_deadline(&self) -> Duration {
         self.renew_interval * 3 / 4
     }
 
-    /// How long after the sending of a renewal its member may act.
+    /// How long a member may act after it sent a renewal.
     pub fn validity(&self) -> Duration {
         self.duration.saturating_sub(self.margin)
     }
@@ -112,7 +111,7 @@ impl Config {
             groups,
             traits: BTreeMap::new(),
             capacity: DEFAULT_CAPACITY,
-            speaks: Versions::SPOKEN,
+            speaks: ProtocolVersions::SPOKEN,
             owner: None,
             seed,
         }

@@ -1,30 +1,33 @@
 //! What the coordinator does, as a step from the observed world to writes.
 //!
-//! In this order: judge every member by its Lease; take the Leases that ran out; bring every
-//! ShardMap up to date with what is final (gone owners, finished drains, clusters and groups that
-//! came or went); weigh the shards, plan moves, splits and merges for what remains; collect what
-//! the dead left behind.
+//! In this order, it judges every member by its Lease; takes the Leases that ran out; brings every
+//! ShardMap up to date with what is final (gone owners, finished drains, clusters and groups that came
+//! or went); weighs the shards and plans moves, splits and merges; removes the objects of the dead.
 //!
 //! # Invariants
-//! - **S4** A map is written only as a replacement of the version its plan was computed from, or as
-//!   a creation where none is. While a write of a map is under way, planning goes on from what it
-//!   would leave, and nothing is written to that map (the outbox holds one write per object).
-//! - **S5** A shard is taken from a silent member only after that member's Lease was taken by
-//!   compare-and-swap and the taken Lease was read back: from then on no renewal of it can succeed.
-//!   A Lease that is missing is created in the coordinator's name first, which fails if it was
-//!   merely not seen.
-//! - A map of a version of the protocol that the coordinator does not speak is neither replaced nor
-//!   deleted, and one that it speaks changes its version only when all who own shards of it speak
-//!   the next one ([`crate::protocol`]).
-//! - **S3** A map is deleted only when the coordinator's Lease, as read back, carries the map's
-//!   highest epoch, and a map made anew begins from what that carries ([`crate::floor`]).
-//! - The facts that free a shard (acknowledged drain, taken or released Lease) never become false
-//!   again, so acting on an old view of *other* objects does no harm.
-//! - Shards of a group of scope `Fleet` get a next owner only when nobody else may act for any of
+//! - **S4** A write of a map replaces exactly the version from which its plan was computed, or creates
+//!   a map where there is none. While a write of a map is under way, planning goes on from what it will
+//!   leave, and the map is not written ([`base::Base`]).
+//! - **S5** The coordinator takes a shard from a silent member only after it took that member's Lease by
+//!   compare-and-swap and read the taken Lease back: from then on no renewal can succeed. If the Lease is
+//!   missing, the coordinator first creates it in its own name, which fails if the Lease was only not
+//!   seen.
+//! - The coordinator neither replaces nor deletes a map in a version of the protocol that it does not
+//!   speak. It changes the version of a map only when all owners of its shards speak the next one
+//!   ([`crate::protocol`]).
+//! - **S3** A map is deleted only when the coordinator's Lease, as read back, carries the map's highest
+//!   epoch. A new map begins from what the Lease carries ([`crate::floor`]).
+//! - The facts that free a shard (acknowledged drain, taken or released Lease) never become false again,
+//!   so acting on an old view of *other* objects does no harm.
+//! - Shards of a group of scope `Fleet` get a next owner only when no other member may act for any of
 //!   them, over all maps. Two coordinators that overlap could still give shards of such a group, in
-//!   *different* maps, to different members: what S1 promises, it promises per shard.
+//!   *different* maps, to different members: S1 is a promise for each shard.
+//! - Work that lies in no cluster ([`model::single`]) has its shards in a map of its own, which there is
+//!   as long as a live member can run such work. Names alone decide that, so a coordinator needs to
+//!   know neither the work nor its configuration.
 
 mod assign;
+mod base;
 mod dead;
 mod draft;
 mod peers;
@@ -37,41 +40,41 @@ use model::{ClusterName, Epoch, MemberId, Moment, single};
 
 use crate::config::LeaseTimings;
 use crate::lease::{self, LeaseRecord, LeaseState};
-use crate::protocol::Versions;
-use crate::ranges::Reshape;
+use crate::ranges::RangeChange;
 use crate::record::{MapRecord, Object, Write};
-use crate::weight::Scales;
+use crate::versions::ProtocolVersions;
+use crate::weight::LoadHistory;
 use crate::world::World;
 
 use draft::Draft;
 use peers::Peers;
 
-/// How long a new coordinator waits for members that start together, when nobody owns anything.
-pub const SETTLE: Duration = Duration::from_millis(400);
-/// How long a cluster is missing from the configuration before its shards are drained: a
-/// configuration that is being loaded or swapped must not stop a fleet.
-pub const REMOVAL_GRACE: Duration = Duration::from_secs(5);
-/// How long Leases and Members of the dead are kept, for people to see.
-pub const DEAD_KEPT: Duration = Duration::from_secs(60);
+/// How long a new coordinator waits for members that start together, if no shard has an owner.
+const START_WAIT: Duration = Duration::from_millis(400);
+/// How long a cluster must be missing from the configuration before its shards are drained: loading or
+/// swapping a configuration must not stop a fleet.
+const REMOVAL_GRACE: Duration = Duration::from_secs(5);
+/// How long Leases and Members of the dead stay, for people to see.
+const DEAD_KEPT: Duration = Duration::from_secs(60);
 
-/// What a step is computed from.
+/// The inputs of a step.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
     /// The coordinator itself.
     pub me: &'a MemberId,
     /// The home cluster as it sees it.
     pub world: &'a World,
-    /// The maps as the writes under way would leave them.
+    /// The maps as the writes under way will leave them.
     pub pending: BTreeMap<&'a ClusterName, &'a MapRecord>,
     /// The configured clusters.
     pub clusters: &'a BTreeSet<ClusterName>,
-    /// How liveness is told.
+    /// The timings by which it judges Leases.
     pub timings: LeaseTimings,
     /// Since when it coordinates.
     pub since: Moment,
 }
 
-/// What to do.
+/// The result of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The writes, the most urgent first.
@@ -82,37 +85,37 @@ pub struct Plan {
     pub floor: Epoch,
 }
 
-/// What a coordinator remembers between steps: how long it waits for what is missing, what shards
-/// weighed, and which splits and merges it began. The next coordinator need not know: a drain that
-/// was to end in a split then merely ends.
+/// What a coordinator remembers between steps: since when something is missing, the loads of shards, and
+/// the splits and merges it began. The next coordinator does not need this: a drain for a split then
+/// ends without the split.
 #[derive(Clone, Debug, Hash)]
 pub struct Coordinator {
-    speaks: Versions,
+    speaks: ProtocolVersions,
     missing_leases: BTreeMap<MemberId, Moment>,
     missing_clusters: BTreeMap<ClusterName, Moment>,
-    scales: Scales,
-    reshaping: BTreeSet<Reshape>,
+    loads: LoadHistory,
+    range_changes: BTreeSet<RangeChange>,
 }
 
 impl Default for Coordinator {
     fn default() -> Self {
-        Self::speaking(Versions::SPOKEN)
+        Self::speaking(ProtocolVersions::SPOKEN)
     }
 }
 
 impl Coordinator {
-    /// A coordinator that speaks these versions of the protocol, and remembers nothing.
-    pub fn speaking(speaks: Versions) -> Self {
+    /// A coordinator that speaks these versions of the protocol and remembers nothing.
+    pub(crate) fn speaking(speaks: ProtocolVersions) -> Self {
         Self {
             speaks,
             missing_leases: BTreeMap::new(),
             missing_clusters: BTreeMap::new(),
-            scales: Scales::default(),
-            reshaping: BTreeSet::new(),
+            loads: LoadHistory::default(),
+            range_changes: BTreeSet::new(),
         }
     }
 
-    /// One step. Pure but for what is remembered.
+    /// One step. Depends only on its inputs and on what the coordinator remembers.
     pub fn step(&mut self, view: &View<'_>, now: Moment) -> Plan {
         let mut plan = Plan::default();
         let peers = Peers::judge(view, self.speaks, now);
@@ -124,7 +127,7 @@ impl Coordinator {
         plan
     }
 
-    /// Takes the Leases that ran out, and those that are missing for as long.
+    /// Takes the Leases that ran out, and creates those that have been missing for as long.
     fn take_leases(&mut self, view: &View<'_>, peers: &Peers, now: Moment, plan: &mut Plan) {
         for (member, state) in &peers.states {
             let Some(observed) = view.world.lease_of(member) else { continue };
@@ -132,7 +135,7 @@ impl Coordinator {
                 let taken = observed.record.taken_by(view.me, view.timings.duration);
                 plan.writes.push(Write::Replace(Object::Lease(taken)));
             } else if state.is_alive() {
-                let next = observed.late(view.timings);
+                let next = observed.suspect_at(view.timings);
                 let expires = observed.expires(view.timings.margin);
                 plan.wake_at(if next > now { next } else { expires });
             }
@@ -153,20 +156,20 @@ impl Coordinator {
 
     fn write_maps(&mut self, view: &View<'_>, peers: &Peers, now: Moment, plan: &mut Plan) {
         let unwanted = self.unwanted_clusters(view, now, plan);
-        let mut drafts = draft::all(view, &peers.speech, &unwanted);
-        self.reshaping.retain(|reshape| draft::is_under_way(&drafts, reshape));
-        let waiting = draft::fleet_holders(&drafts, peers);
+        let mut drafts = draft::all(view, &peers.spoken, &unwanted);
+        self.range_changes.retain(|change| draft::is_under_way(&drafts, change));
+        let holders = draft::fleet_holders(&drafts, peers);
         for draft in drafts.values_mut() {
-            draft.bring_up_to_date(peers, &self.reshaping, &waiting);
+            draft.bring_up_to_date(peers, &self.range_changes, &holders);
         }
-        let settled = view.since + SETTLE;
-        if now < settled && drafts.values().all(Draft::is_nobodys) {
-            plan.wake_at(settled);
+        let started = view.since + START_WAIT;
+        if now < started && drafts.values().all(Draft::is_unowned) {
+            plan.wake_at(started);
             return;
         }
         self.assign(view, &mut drafts, peers, now, plan);
         for draft in drafts.values_mut() {
-            draft.speak(peers, view.world);
+            draft.use_protocol(peers, view.world);
         }
         for draft in drafts.into_values() {
             plan.floor = plan.floor.max(draft.floor());
@@ -174,7 +177,7 @@ impl Coordinator {
         }
     }
 
-    /// The clusters that have a map and have been missing from the configuration for long enough.
+    /// The clusters with a map that have been missing from the configuration for long enough.
     fn unwanted_clusters(
         &mut self,
         view: &View<'_>,

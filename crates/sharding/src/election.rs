@@ -1,7 +1,7 @@
 //! Who coordinates: leader election on one Lease, in client-go's fields.
 //!
-//! Nothing's safety rests on there being one coordinator: each write of one is bound to the version
-//! it was computed from (S4). The election only keeps two from working against each other.
+//! Safety does not depend on a single coordinator: each of its writes is bound to the version it was
+//! computed from (S4). The election only prevents two coordinators from working against each other.
 
 use model::{Epoch, MemberId, Moment};
 
@@ -11,7 +11,7 @@ use crate::record::{Object, Write};
 
 /// This member's part in the election.
 #[derive(Clone, Debug, Default, Hash)]
-pub struct Election {
+pub(crate) struct Election {
     lead: Option<Lead>,
 }
 
@@ -25,51 +25,50 @@ struct Lead {
 /// What to do about the coordinator's Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is used at once")]
-pub enum Step {
+pub(crate) enum ElectionStep {
     /// Write this now.
     Write(Write),
-    /// Nothing before that moment, unless the Lease changes.
+    /// Do nothing before that moment, unless the Lease changes.
     Wait(Moment),
 }
 
 impl Election {
-    /// Since when this member coordinates, if it does.
-    pub fn leading_since(&self, now: Moment) -> Option<Moment> {
+    pub(crate) fn leading_since(&self, now: Moment) -> Option<Moment> {
         self.lead.filter(|lead| now < lead.valid_until).map(|lead| lead.since)
     }
 
-    /// What to do, for a member that may coordinate. The Lease is to carry an epoch floor no lower
-    /// than `floor`.
-    pub fn step(
+    /// What a member that may coordinate should do. A Lease that it writes carries an epoch floor of at
+    /// least `floor`.
+    pub(crate) fn step(
         &self,
         me: &MemberId,
         observed: Option<&ObservedLease>,
         floor: Epoch,
         timings: LeaseTimings,
         now: Moment,
-    ) -> Step {
+    ) -> ElectionStep {
         let raised = |lease: LeaseRecord| {
             Object::Lease(LeaseRecord { floor: lease.floor.raised(floor), ..lease })
         };
         let Some(observed) = observed else {
             let record = LeaseRecord::new(COORDINATOR.to_owned(), me, timings.duration);
-            return Step::Write(Write::Create(raised(record)));
+            return ElectionStep::Write(Write::Create(raised(record)));
         };
-        let replace = |record| Step::Write(Write::Replace(raised(record)));
+        let replace = |record| ElectionStep::Write(Write::Replace(raised(record)));
         let rises = observed.record.floor.raised(floor) != observed.record.floor;
         match &observed.record.holder {
             None => replace(observed.record.taken_by(me, timings.duration)),
             Some(holder) if holder == me.as_str() => {
                 let due = self.lead.map(|lead| lead.renewed + timings.renew_interval);
                 match due {
-                    Some(due) if now < due && !rises => Step::Wait(due),
+                    Some(due) if now < due && !rises => ElectionStep::Wait(due),
                     _ => replace(observed.record.clone()),
                 }
             }
             Some(_) => {
                 let expires = observed.changed + observed.record.duration;
                 if now < expires {
-                    Step::Wait(expires)
+                    ElectionStep::Wait(expires)
                 } else {
                     replace(observed.record.taken_by(me, timings.duration))
                 }
@@ -77,14 +76,14 @@ impl Election {
         }
     }
 
-    /// A write that makes or keeps this member coordinator, sent at `sent`, succeeded.
-    pub fn won(&mut self, sent: Moment, timings: LeaseTimings) {
+    /// A write sent at `sent` succeeded, which made or kept this member coordinator.
+    pub(crate) fn won(&mut self, sent: Moment, timings: LeaseTimings) {
         let since = self.leading_since(sent).unwrap_or(sent);
         self.lead = Some(Lead { since, renewed: sent, valid_until: sent + timings.validity() });
     }
 
-    /// The Lease is another's, or is to be.
-    pub fn lost(&mut self) {
+    /// Another member has the Lease, or this one gives it up.
+    pub(crate) fn lost(&mut self) {
         self.lead = None;
     }
 }
@@ -119,17 +118,17 @@ mod tests {
     fn check(election: &Election, lease: Option<&ObservedLease>, now_ms: u64, expect: &str) {
         let step = election.step(&id("a"), lease, FLOOR, LeaseTimings::default(), at(now_ms));
         let text = match step {
-            Step::Write(Write::Create(Object::Lease(record))) => {
+            ElectionStep::Write(Write::Create(Object::Lease(record))) => {
                 assert_eq!(record.floor, Floor::Known(FLOOR));
                 "create".to_owned()
             }
-            Step::Write(Write::Replace(Object::Lease(record))) => {
+            ElectionStep::Write(Write::Replace(Object::Lease(record))) => {
                 assert_eq!(record.floor, Floor::Known(FLOOR));
                 assert_eq!(record.holder.as_deref(), Some("a"));
                 (if record.transitions == 5 { "take" } else { "renew" }).to_owned()
             }
-            Step::Wait(until) => format!("wait {}", until.since_origin().as_millis()),
-            Step::Write(other) => format!("{other:?}"),
+            ElectionStep::Wait(until) => format!("wait {}", until.since_origin().as_millis()),
+            ElectionStep::Write(other) => format!("{other:?}"),
         };
         assert_eq!(text, expect, "at {now_ms} ms");
     }

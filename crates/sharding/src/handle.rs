@@ -1,6 +1,5 @@
-//! The handle others hold: starts a member, implements the fence, lets it leave.
+//! The public handle of a member: starts it, implements the fence, makes it leave.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -13,14 +12,15 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::{Config, ConfigError};
+use crate::member::Departure;
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::shell::run::{Acknowledged, Loop, Snapshot};
 use crate::shell::write::Writer;
 use crate::status::{HeldShard, Status};
 
-/// A running member. Cheap to clone; when the last clone goes without [`leave`](Self::leave), the
-/// member stops where it stands, as in a crash.
+/// A running member. Cheap to clone. If the last clone is dropped without [`leave`](Self::leave), the
+/// member stops at once, as in a crash.
 #[derive(Clone, Debug)]
 pub struct Sharding {
     inner: Arc<Inner>,
@@ -37,7 +37,7 @@ struct Inner {
     _stop: DropGuard,
 }
 
-/// A member could not be started.
+/// Why a member could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The settings are wrong.
@@ -48,23 +48,13 @@ pub enum Error {
     Metrics(#[source] prometheus::Error),
 }
 
-/// How a member went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Departure {
-    /// Everything was handed over, the Lease given back.
-    HandedOver,
-    /// Something still ran or the home cluster did not answer: the member fenced itself, and its
-    /// Lease was left to run out.
-    Abandoned,
-}
-
 impl Sharding {
-    /// Starts a member: it joins through `home` and shares the shards of `clusters` with the
-    /// others, telling them what each costs by `workload`. Must be called within a tokio runtime.
+    /// Starts a member. It joins through the cluster `home`, shares the shards of `clusters` with other
+    /// members, and reports the load of its shards from `workload`. Needs a tokio runtime.
     ///
     /// # Errors
-    /// Wrong settings, or a metric that is registered already. Trouble with the home cluster is no
-    /// error: it is retried and told by [`status`](Self::status).
+    /// Wrong settings, or a metric that is already registered. Trouble with the home cluster is no
+    /// error: the member retries, and [`status`](Self::status) shows the problem.
     pub fn spawn(
         home: Client,
         config: Config,
@@ -82,19 +72,9 @@ impl Sharding {
             owner: config.owner.clone(),
         };
         let node = Node::new(config, clock.now());
-        let published = node.published();
-        let (owned_sender, owned) = watch::channel(Arc::clone(&published.owned));
-        let (snapshot_sender, snapshot) = watch::channel(Arc::new(Snapshot {
-            published,
-            renewed: None,
-            state: node.state(),
-            synced: false,
-            coordinator: None,
-            is_coordinator: false,
-            unowned: 0,
-            problems: Arc::default(),
-            found: Vec::new(),
-        }));
+        let first = Snapshot::of(&node, Arc::default(), 0, clock.now());
+        let (owned_sender, owned) = watch::channel(Arc::clone(&first.published.owned));
+        let (snapshot_sender, snapshot) = watch::channel(Arc::new(first));
         let (departed_sender, departed) = watch::channel(None);
         let (leave, leave_receiver) = watch::channel(false);
         let acknowledged = Arc::new(Acknowledged::default());
@@ -114,7 +94,7 @@ impl Sharding {
             snapshot: snapshot_sender,
             departed: departed_sender,
             rng: fastrand::Rng::with_seed(seed.wrapping_add(1)),
-            problems: Arc::new(BTreeMap::new()),
+            problems: Arc::default(),
             unowned: (0, 0),
         };
         tokio::spawn(run.run(stop.clone()));
@@ -131,19 +111,19 @@ impl Sharding {
     }
 
     /// Drains every shard, waits until others have them (at most the drain timeout and a Lease's
-    /// duration), gives back the Lease and removes the Member. After it the process may exit.
+    /// duration), gives back the Lease and removes the Member. After that the process may exit.
     /// Repeated calls wait for the same departure.
     pub async fn leave(&self) -> Departure {
         self.inner.leave.send_replace(true);
         let mut departed = self.inner.departed.clone();
         match departed.wait_for(Option::is_some).await {
             Ok(departure) => departure.unwrap_or(Departure::Abandoned),
-            // The loop is gone without a word: nothing was handed over.
+            // The loop ended without a departure: it handed nothing over.
             Err(_) => Departure::Abandoned,
         }
     }
 
-    /// What this member says of itself now.
+    /// The present status of this member.
     pub fn status(&self) -> Status {
         let snapshot = Arc::clone(&self.inner.snapshot.borrow());
         let now = self.inner.clock.now();
@@ -185,7 +165,7 @@ impl Ownership for Sharding {
     ) -> Result<Permit, FenceError> {
         let snapshot = Arc::clone(&self.inner.snapshot.borrow());
         let published = &snapshot.published;
-        // The clock is read after the snapshot, so that a pause between them fences.
+        // Reads the clock after the snapshot, so that a pause between the two fences.
         let now = self.inner.clock.now();
         published.owned.permit(shard, epoch, purpose, published.valid_until, now)
     }

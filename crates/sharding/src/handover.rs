@@ -10,28 +10,26 @@
 //! ```
 //!
 //! *Settled* means that B acknowledged the drain of exactly this epoch in its Member object, or
-//! that B is gone: its Lease was given back, or was taken by compare-and-swap after it ran out.
+//! that B is gone: it gave its Lease back, or the coordinator took the Lease by compare-and-swap after
+//! it ran out.
 //!
-//! A shard that nobody holds may be replaced by its halves, each `Unowned(e)`, and two halves that
-//! nobody holds by the whole, `Unowned(max)`: the next owner of any part is at a higher epoch than
-//! every owner before.
+//! An unowned shard may be replaced by its halves, each `Unowned(e)`, and two unowned halves by the
+//! whole, `Unowned(max)`. So the next owner of any part has a higher epoch than every owner before.
 //!
 //! # Invariants
 //! - **S3** Only [`Entry::assign`] and [`Entry::settle`] name a new owner, and both go to the next
-//!   epoch; nothing lowers one (`epochs_rise_with_each_owner`). [`Entry::split`] and
-//!   [`Entry::merge`] keep that true of every uid, whichever shard it lies in
+//!   epoch. Nothing lowers an epoch (`epochs_rise_with_each_owner`). [`Entry::split`] and
+//!   [`Entry::merge`] keep this true for every uid, whichever shard it lies in
 //!   (`a_keys_epochs_rise_with_each_owner_through_splits_and_merges`).
-//! - Nobody becomes owner while another may act: an owned entry leaves its owner only by way of
-//!   `settle` (`an_owner_is_replaced_only_when_settled`), and is neither split nor merged before.
-//! - A drain is never taken back at the same epoch: an acknowledgement that is under way would then
-//!   release a shard at work. A shard that is to stay where it is drains to its own owner and goes
-//!   to the next epoch.
+//! - Nobody becomes owner while another may act: only `settle` takes a shard from its owner
+//!   (`an_owner_is_replaced_only_when_settled`), and no shard is split or merged before that.
+//! - A drain is never taken back at the same epoch, because an acknowledgement under way would then
+//!   release a shard at work. A shard that should stay drains to its own owner and goes to the next
+//!   epoch.
 
 use model::{Epoch, MemberId};
 
 use crate::api::{Phase, ShardEntry, ShardPath};
-#[cfg(feature = "planted")]
-use crate::planted::{self, Planted};
 
 /// One shard of a ShardMap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -43,37 +41,37 @@ pub enum Entry {
     },
     /// `owner` may act.
     Owned {
-        /// Who.
+        /// The owner.
         owner: MemberId,
-        /// At which epoch.
+        /// Its epoch.
         epoch: Epoch,
     },
     /// `owner` finishes what it began; then `target` gets the shard.
     Draining {
-        /// Who finishes.
+        /// The owner that finishes.
         owner: MemberId,
-        /// At which epoch.
+        /// Its epoch.
         epoch: Epoch,
-        /// Who gets it; nobody if it is to be removed or nobody can have it.
+        /// The next owner; `None` if the shard will be removed or no member can take it.
         target: Option<MemberId>,
     },
 }
 
-/// What is known of an entry's members when it is judged. Both facts about the owner are final:
-/// once true of an epoch, they stay true, so a judgement from an old view is still right.
+/// What the coordinator knows about the members of an entry. Both facts about the owner are final:
+/// once true for an epoch, they stay true. So a decision from an old view is still right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// The owner's Lease was given back or taken.
-    pub owner_gone: bool,
+pub(crate) struct Facts {
+    /// The owner gave its Lease back, or the Lease was taken.
+    pub(crate) owner_gone: bool,
     /// The owner acknowledged the drain of this shard at this epoch.
-    pub acknowledged: bool,
+    pub(crate) acknowledged: bool,
     /// The target is alive and wants shards.
-    pub target_eligible: bool,
+    pub(crate) target_eligible: bool,
 }
 
 impl Facts {
-    /// Whether the owner will never act for the shard again at its epoch, if it drains.
-    pub fn owner_is_done(self) -> bool {
+    /// Whether the owner of a draining shard will never act for it again at its epoch.
+    pub(crate) fn owner_is_done(self) -> bool {
         self.owner_gone || self.acknowledged
     }
 }
@@ -96,18 +94,17 @@ impl Entry {
         }
     }
 
-    /// The next owner, if one is named.
-    pub fn target(&self) -> Option<&MemberId> {
+    pub(crate) fn target(&self) -> Option<&MemberId> {
         match self {
             Self::Draining { target, .. } => target.as_ref(),
             _ => None,
         }
     }
 
-    /// What follows from the facts, whatever the plan: a gone owner loses the shard, a finished
-    /// drain hands it on.
+    /// What follows from the facts, whatever the plan: a gone owner loses the shard, and a finished
+    /// drain hands it over.
     #[must_use]
-    pub fn settle(&self, facts: Facts) -> Entry {
+    pub(crate) fn settle(&self, facts: Facts) -> Entry {
         let epoch = self.epoch();
         match self {
             Self::Owned { .. } if facts.owner_gone => Self::Unowned { epoch },
@@ -120,21 +117,19 @@ impl Entry {
         }
     }
 
-    /// The shard on its way to `to`: at once if nobody has it, else by draining. A drain under way
-    /// only changes its target.
+    /// Gives the shard to `to`: at once if it is unowned, else through a drain. A drain under way only
+    /// changes its target.
     #[must_use]
-    pub fn assign(&self, to: &MemberId) -> Entry {
+    pub(crate) fn assign(&self, to: &MemberId) -> Entry {
         match self {
             Self::Unowned { epoch } => Self::owned_next(to, *epoch),
-            #[cfg(feature = "planted")]
-            _ if planted::is(Planted::SkipDrain) => Self::owned_next(to, self.epoch()),
             _ => self.drain(Some(to)),
         }
     }
 
-    /// The shard on its way from its owner, to `to` or to nobody.
+    /// Takes the shard from its owner through a drain, for `to` or for nobody.
     #[must_use]
-    pub fn drain(&self, to: Option<&MemberId>) -> Entry {
+    pub(crate) fn drain(&self, to: Option<&MemberId>) -> Entry {
         match self {
             Self::Unowned { .. } => self.clone(),
             Self::Owned { owner, epoch } | Self::Draining { owner, epoch, .. } => {
@@ -143,15 +138,15 @@ impl Entry {
         }
     }
 
-    /// Either half of the shard, once nobody holds it: nobody's, at the epoch at which it was left.
-    /// A shard that somebody holds has no halves.
-    pub fn split(&self) -> Option<Entry> {
+    /// Either half of the shard: unowned, at the epoch of its last owner. `None` if the shard has an
+    /// owner.
+    pub(crate) fn split(&self) -> Option<Entry> {
         matches!(self, Self::Unowned { .. }).then(|| self.clone())
     }
 
-    /// The shard made of two halves, once nobody holds either: nobody's, at the higher epoch of the
-    /// two, so that its next owner is later than every owner of any part.
-    pub fn merge(&self, other: &Entry) -> Option<Entry> {
+    /// The shard that two halves merge into: unowned, at the higher epoch of the two, so that its next
+    /// owner has a higher epoch than every owner of a part. `None` if a half has an owner.
+    pub(crate) fn merge(&self, other: &Entry) -> Option<Entry> {
         match (self, other) {
             (Self::Unowned { epoch: low }, Self::Unowned { epoch: high }) => {
                 Some(Self::Unowned { epoch: *low.max(high) })
@@ -160,17 +155,13 @@ impl Entry {
         }
     }
 
-    /// Owned by `owner` after an owner at `epoch`: the only way to an owner.
+    /// Owned by `owner`, after an owner at `epoch`. No other code makes an owner.
     fn owned_next(owner: &MemberId, epoch: Epoch) -> Self {
-        #[cfg(feature = "planted")]
-        if planted::is(Planted::KeepEpoch) {
-            return Self::Owned { owner: owner.clone(), epoch };
-        }
         Self::Owned { owner: owner.clone(), epoch: epoch.next() }
     }
 
-    /// Reads an entry. One that names no owner where it should is nobody's: nobody can act on it.
-    pub fn read(entry: &ShardEntry) -> Self {
+    /// Reads an entry. One that lacks the owner it should name is unowned, because nobody can act on it.
+    pub(crate) fn read(entry: &ShardEntry) -> Self {
         let epoch = entry.epoch;
         match (entry.phase, &entry.owner) {
             (Phase::Owned, Some(owner)) => Self::Owned { owner: owner.clone(), epoch },
@@ -181,8 +172,8 @@ impl Entry {
         }
     }
 
-    /// The entry as written, under its path.
-    pub fn write(&self, path: &ShardPath) -> ShardEntry {
+    /// The entry in the form of a ShardMap, under its path.
+    pub(crate) fn write(&self, path: &ShardPath) -> ShardEntry {
         ShardEntry {
             shard: path.clone(),
             epoch: self.epoch(),

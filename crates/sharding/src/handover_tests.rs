@@ -1,4 +1,4 @@
-//! How an entry changes, case by case and by laws.
+//! The changes of an entry, as cases and as laws.
 
 use std::collections::BTreeMap;
 
@@ -141,19 +141,19 @@ proptest! {
 /// All shards of one group in one cluster.
 type Slices = BTreeMap<Range, Entry>;
 
-/// Something that may happen to one of several shards, named by a uid's hash that falls into it.
+/// A change of one of several shards, named by the hash of a uid in it.
 #[derive(Clone, Debug)]
-enum Event {
+enum Observation {
     Entry(u64, Change),
     Split(u64),
     Merge(u64),
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = Observation> {
     prop_oneof![
-        4 => (any::<u64>(), change()).prop_map(|(hash, change)| Event::Entry(hash, change)),
-        2 => any::<u64>().prop_map(Event::Split),
-        1 => any::<u64>().prop_map(Event::Merge),
+        4 => (any::<u64>(), change()).prop_map(|(hash, change)| Observation::Entry(hash, change)),
+        2 => any::<u64>().prop_map(Observation::Split),
+        1 => any::<u64>().prop_map(Observation::Merge),
     ]
 }
 
@@ -164,20 +164,20 @@ fn slice_of(slices: &Slices, hash: u64) -> (Range, Entry) {
     (*range, entry.clone())
 }
 
-fn happen(slices: &mut Slices, event: &Event) {
+fn happen(slices: &mut Slices, event: &Observation) {
     match event {
-        Event::Entry(hash, change) => {
+        Observation::Entry(hash, change) => {
             let (range, entry) = slice_of(slices, *hash);
             slices.insert(range, apply(&entry, change));
         }
-        Event::Split(hash) => {
+        Observation::Split(hash) => {
             let (range, entry) = slice_of(slices, *hash);
             if let (Some(half), Some(halves)) = (entry.split(), range.halves()) {
                 slices.remove(&range);
                 slices.extend(halves.map(|range| (range, half.clone())));
             }
         }
-        Event::Merge(hash) => {
+        Observation::Merge(hash) => {
             let (range, _) = slice_of(slices, *hash);
             let Some([low, high]) = range.parent().and_then(Range::halves) else { return };
             let halves = (slices.get(&low), slices.get(&high));
@@ -192,9 +192,8 @@ fn happen(slices: &mut Slices, event: &Event) {
 }
 
 proptest! {
-    /// S3 and the handover half of S1 for a key, whatever becomes of the shards it lies in: it has
-    /// one owner at a time, each at a higher epoch than the one before, and an owner gives way only
-    /// by settling.
+    /// S3 and the handover half of S1 for a key, whatever happens to its shards: it has one owner at a
+    /// time, each at a higher epoch than the one before, and only settling takes it from an owner.
     #[test]
     fn a_keys_epochs_rise_with_each_owner_through_splits_and_merges(
         events in vec(event(), 0..120),
@@ -212,7 +211,7 @@ proptest! {
                 last_owned = now.epoch();
             }
             if before.owner().is_some() && (now.owner() != before.owner()) {
-                let settled = matches!(event, Event::Entry(_, Change::Settle(facts))
+                let settled = matches!(event, Observation::Entry(_, Change::Settle(facts))
                     if facts.owner_is_done());
                 prop_assert!(settled, "{before:?} by {event:?}");
             }

@@ -1,16 +1,16 @@
-//! Leases as this room reads them: who holds one, and how long it has been silent.
+//! Leases: who holds one, and for how long it has been silent.
 //!
-//! Owns the field logic of `coordination.k8s.io/v1` Leases (the same that client-go's leader
-//! election uses) and the judgement of an observer. Does not write, and knows no wall clock: the
-//! times inside a Lease were written by another machine's clock and are for people. An observer
-//! measures silence on its own clock, from the moment it last saw the Lease change.
+//! Owns the meaning of the fields of `coordination.k8s.io/v1` Leases (client-go's leader election uses
+//! the same) and the judgement of an observer. It writes nothing and reads no wall clock: the times
+//! inside a Lease come from another machine's clock and are for people. An observer measures silence
+//! on its own clock, from the moment it last saw the Lease change.
 //!
 //! A member holds its own Lease, `leasehold-member-<id>`, as long as `holderIdentity` is its id.
-//! Anything else is final, because ids are never used twice:
+//! Any other holder is final, because no id is used twice:
 //!
 //! ```text
-//!   Fresh ⇄ Late ──▶ Expired ──taken by compare-and-swap──▶ Taken
-//!     └──────────── given back by its member ─────────────▶ Released
+//!   Fresh ⇄ Suspect ──▶ Expired ──taken by compare-and-swap──▶ Taken
+//!     └──────────── given back by its member ────────────────▶ Released
 //! ```
 
 use std::hash::{Hash, Hasher};
@@ -20,25 +20,22 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use model::{MemberId, Moment};
 
-use crate::api::MANAGED_BY;
+use crate::api::{MANAGED_BY, ObjectVersion};
 use crate::config::LeaseTimings;
 use crate::floor::Floor;
-#[cfg(feature = "planted")]
-use crate::planted::{self, Planted};
-use crate::record::Version;
 
 /// The name of the coordinator's Lease.
 pub const COORDINATOR: &str = "leasehold-coordinator";
-/// What the names of members' Leases begin with.
-pub const MEMBER_PREFIX: &str = "leasehold-member-";
+/// The prefix of the names of members' Leases.
+const MEMBER_PREFIX: &str = "leasehold-member-";
 
-/// What we keep of a Lease.
+/// The parts of a Lease that this crate uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseRecord {
     /// The object's name.
     pub name: String,
-    /// The version read; empty for one that is to be created.
-    pub version: Version,
+    /// The version read; empty for a Lease that is not created yet.
+    pub version: ObjectVersion,
     /// `holderIdentity`; an empty one counts as none, as in client-go.
     pub holder: Option<String>,
     /// How long it lasts without renewal.
@@ -47,22 +44,22 @@ pub struct LeaseRecord {
     pub transitions: i32,
     /// The epoch floor that it carries, if it is the coordinator's.
     pub floor: Floor,
-    /// When the holder acquired it, by the holder's wall clock. Carried along, never compared.
+    /// When the holder acquired it, by the holder's wall clock. Kept for people, never compared.
     pub acquired: Option<Timestamp>,
 }
 
-/// How a Lease stands with an observer, the better the greater.
+/// The state of a Lease as an observer sees it. A better state is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LeaseState {
-    /// Somebody else took it after it ran out: its member is fenced for good.
+pub(crate) enum LeaseState {
+    /// Another member took it after it ran out: its member is fenced for good.
     Taken,
-    /// Its member gave it back: nothing of it runs any more.
+    /// Its member gave it back and runs nothing any more.
     Released,
-    /// Silent for its whole duration and the margin: it may be taken.
+    /// Silent for its whole duration and the margin: others may take it.
     Expired,
-    /// Silent for longer than a healthy member is.
-    Late,
-    /// Renewed lately.
+    /// Silent for longer than a healthy member ever is.
+    Suspect,
+    /// Renewed recently.
     Fresh,
 }
 
@@ -71,10 +68,10 @@ pub enum LeaseState {
 pub struct ObservedLease {
     /// What was read last.
     pub record: LeaseRecord,
-    /// When this version was first seen. Later than it was written, which errs to the safe side.
+    /// When this version was first seen. That is later than it was written, which is the safe side.
     pub changed: Moment,
-    /// When its present holder, or the last holder before the present one, was last seen to renew.
-    /// For metrics only, and no part of the hash.
+    /// When the observer last saw a renewal; a change of the holder is none. For metrics only, and not
+    /// part of the hash.
     pub alive: Moment,
 }
 
@@ -83,12 +80,12 @@ pub fn member_lease_name(member: &MemberId) -> String {
     format!("{MEMBER_PREFIX}{member}")
 }
 
-/// The member a Lease of that name belongs to.
+/// The member whose Lease has that name.
 pub fn subject(name: &str) -> Option<MemberId> {
     name.strip_prefix(MEMBER_PREFIX)?.parse().ok()
 }
 
-/// The label selector that finds our Leases.
+/// The label selector for the Leases of this fleet.
 pub fn selector() -> String {
     format!("{}={}", MANAGED_BY.0, MANAGED_BY.1)
 }
@@ -97,30 +94,26 @@ pub fn selector() -> String {
 
 impl LeaseState {
     /// Whether its member can never act again.
-    pub fn is_gone(self) -> bool {
-        #[cfg(feature = "planted")]
-        if planted::is(Planted::SkipTakeover) {
-            return self <= Self::Expired;
-        }
+    pub(crate) fn is_gone(self) -> bool {
         self <= Self::Released
     }
 
-    /// Whether its member may still act, for all an observer can know.
-    pub fn is_alive(self) -> bool {
-        self >= Self::Late
+    /// Whether its member may still act, as far as an observer can know.
+    pub(crate) fn is_alive(self) -> bool {
+        self >= Self::Suspect
     }
 }
 
 // === impl LeaseRecord ===
 
 impl LeaseRecord {
-    /// A Lease that `holder` is about to create. Lasts `duration`, rounded up to whole seconds as
-    /// the field wants it, so that observers wait too long rather than too short.
+    /// A Lease that `holder` will create. It lasts `duration`, which the field holds in whole seconds:
+    /// rounded up, so that observers rather wait too long than too short.
     pub fn new(name: String, holder: &MemberId, duration: Duration) -> Self {
         let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
         Self {
             name,
-            version: Version::default(),
+            version: ObjectVersion::default(),
             holder: Some(holder.as_str().to_owned()),
             duration: Duration::from_secs(seconds.max(1)),
             transitions: 0,
@@ -129,17 +122,10 @@ impl LeaseRecord {
         }
     }
 
-    /// This Lease in the hands of `holder`; the write that carries it names our version.
+    /// This Lease, held by `holder`. It keeps the version that was read, to which its write is bound.
     #[must_use]
-    pub fn taken_by(&self, holder: &MemberId, duration: Duration) -> Self {
+    pub(crate) fn taken_by(&self, holder: &MemberId, duration: Duration) -> Self {
         Self {
-            #[cfg(feature = "planted")]
-            version: if planted::is(Planted::TakeWithoutVersion) {
-                Version::default()
-            } else {
-                self.version.clone()
-            },
-            #[cfg(not(feature = "planted"))]
             version: self.version.clone(),
             transitions: self.transitions.saturating_add(1),
             floor: self.floor.clone(),
@@ -147,18 +133,18 @@ impl LeaseRecord {
         }
     }
 
-    /// This Lease given back.
+    /// This Lease, given back.
     #[must_use]
-    pub fn released(&self) -> Self {
+    pub(crate) fn released(&self) -> Self {
         Self { holder: None, ..self.clone() }
     }
 
-    /// Reads what we keep of a Lease; nothing of one without a name.
+    /// Reads a Lease; `None` if it has no name.
     pub fn read(lease: &Lease) -> Option<Self> {
         let spec = lease.spec.clone().unwrap_or_default();
         Some(Self {
             name: lease.metadata.name.clone()?,
-            version: Version::read(&lease.metadata),
+            version: ObjectVersion::read(&lease.metadata),
             holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
             duration: Duration::from_secs(
                 spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or_default(),
@@ -173,9 +159,9 @@ impl LeaseRecord {
 // === impl ObservedLease ===
 
 impl Hash for ObservedLease {
-    /// What decides, with the change told by its consequence: when the Lease has run out whatever
-    /// the margin, which is shorter than the duration. Who compares states at different times may
-    /// then take what is past for past, however long.
+    /// What decisions depend on. In place of the last change, this hashes when the Lease has run out
+    /// whatever the margin is, because the margin is shorter than the duration. Two states that are
+    /// compared at different times can then treat all moments in the past alike.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { record, changed: _, alive: _ } = self;
         (record, self.expires(record.duration)).hash(state);
@@ -183,37 +169,33 @@ impl Hash for ObservedLease {
 }
 
 impl ObservedLease {
-    /// Time since the Lease was last seen to change.
-    pub fn silence(&self, now: Moment) -> Duration {
-        now.since(self.changed)
-    }
-
-    /// How a member's Lease stands.
-    pub fn state(&self, member: &MemberId, timings: LeaseTimings, now: Moment) -> LeaseState {
+    /// The state of a member's Lease.
+    pub(crate) fn state(
+        &self,
+        member: &MemberId,
+        timings: LeaseTimings,
+        now: Moment,
+    ) -> LeaseState {
         match &self.record.holder {
             None => LeaseState::Released,
             Some(holder) if holder != member.as_str() => LeaseState::Taken,
             Some(_) if now >= self.expires(timings.margin) => LeaseState::Expired,
-            Some(_) if now >= self.late(timings) => LeaseState::Late,
+            Some(_) if now >= self.suspect_at(timings) => LeaseState::Suspect,
             Some(_) => LeaseState::Fresh,
         }
     }
 
-    /// When it may be taken if it stays silent.
-    pub fn expires(&self, margin: Duration) -> Moment {
-        #[cfg(feature = "planted")]
-        if planted::is(Planted::NoMargin) {
-            return self.changed + self.record.duration;
-        }
+    /// When others may take it if it stays silent.
+    pub(crate) fn expires(&self, margin: Duration) -> Moment {
         self.changed + self.record.duration + margin
     }
 
-    /// When it counts as late if it stays silent: after two and a half intervals of renewal. One
-    /// renewal that is lost is given up after three quarters of the interval and repeated within
-    /// another quarter, so two intervals may lie between two that arrive; the half is for delays.
-    /// But no later than its member may have fenced itself: what it were given then would wait for
-    /// its Lease to run out.
-    pub fn late(&self, timings: LeaseTimings) -> Moment {
+    /// When its member becomes suspect if it stays silent: after two and a half renewal intervals. A
+    /// member gives up a lost renewal after three quarters of the interval and repeats it within
+    /// another quarter, so two intervals may pass between two renewals that arrive; the half is for
+    /// delays. But at the latest when its member may have fenced itself: a shard that it gets after
+    /// that would wait for its Lease to run out.
+    pub(crate) fn suspect_at(&self, timings: LeaseTimings) -> Moment {
         let validity = self.record.duration.saturating_sub(timings.margin);
         self.changed + (timings.renew_interval * 5 / 2).min(validity)
     }
@@ -242,8 +224,8 @@ mod tests {
         for (holder, now_ms, expect) in [
             (Some("a-1"), 1_000, LeaseState::Fresh),
             (Some("a-1"), 5_999, LeaseState::Fresh),
-            (Some("a-1"), 6_000, LeaseState::Late),
-            (Some("a-1"), 9_499, LeaseState::Late),
+            (Some("a-1"), 6_000, LeaseState::Suspect),
+            (Some("a-1"), 9_499, LeaseState::Suspect),
             (Some("a-1"), 9_500, LeaseState::Expired),
             (Some("b-1"), 1_000, LeaseState::Taken),
             (Some("b-1"), 99_000, LeaseState::Taken),
@@ -255,9 +237,9 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_late_when_its_member_may_have_fenced_itself() {
+    fn a_member_is_suspect_when_it_may_have_fenced_itself() {
         let lease = observed(Some("a-1"), 1_000);
-        for (renew_interval_ms, margin_ms, late_ms) in
+        for (renew_interval_ms, margin_ms, suspect_ms) in
             [(2_000, 500, 5_000), (1_000, 500, 2_500), (3_500, 500, 7_500), (3_500, 900, 7_100)]
         {
             let timings = LeaseTimings {
@@ -265,7 +247,7 @@ mod tests {
                 renew_interval: Duration::from_millis(renew_interval_ms),
                 margin: Duration::from_millis(margin_ms),
             };
-            assert_eq!(lease.late(timings), at(1_000 + late_ms), "{timings:?}");
+            assert_eq!(lease.suspect_at(timings), at(1_000 + suspect_ms), "{timings:?}");
         }
     }
 
@@ -302,14 +284,14 @@ mod tests {
     }
 
     proptest! {
-        /// Silence only ever makes things worse, and only a change makes them better.
+        /// Silence never improves a state; only a change does.
         #[test]
         fn silence_never_improves_a_state(changed in 0..20_000u64, a in 0..60_000u64, b in 0..60_000u64) {
             let me: MemberId = "a-1".parse().unwrap();
             let (lease, timings) = (observed(Some("a-1"), changed), LeaseTimings::default());
-            let (early, late) = (a.min(b), a.max(b));
+            let (early, later) = (a.min(b), a.max(b));
             prop_assert!(
-                lease.state(&me, timings, at(late)) <= lease.state(&me, timings, at(early))
+                lease.state(&me, timings, at(later)) <= lease.state(&me, timings, at(early))
             );
         }
     }

@@ -1,20 +1,19 @@
-//! What a member tells of the work that its shards cost it.
+//! What a member reports about the load of its shards.
 //!
 //! ```text
-//!   counts at moments ─▶ smoothed rates ─▶ told: rounded, seldom, only what changed
+//!   counts at moments ─▶ smoothed rates ─▶ report: rounded, rare, only what changed
 //!   (model::Work)        (Estimate)        (MemberSpec.loads, MemberSpec.busy)
 //! ```
 //!
-//! It owns the estimates and what was told. It does not weigh shards against each other: that is
-//! for whoever plans.
+//! Owns the estimates and the last report. Does not compare shards with each other: the planner does.
 //!
 //! # Invariants
-//! - What is told changes at most once in [`TELL_INTERVAL`], and then only in what moved by more
-//!   than a fifth and by more than its floor. A steady load is told once, an idle fleet never.
-//! - At most [`MAX_LOADS`] shards and [`MAX_LOAD_BYTES`] are told, the costliest first; one that is
-//!   told gives way only to one that costs a fifth more.
-//! - A shard that is not measured any more is told no longer.
-//! - Counters that begin anew, clocks that jump and pauses cost a sample and distort none.
+//! - The report changes at most once in [`REPORT_INTERVAL`], and only where a load moved by more than a
+//!   fifth and by more than its minimum. A steady load is reported once, an idle fleet never.
+//! - A report has at most [`MAX_LOADS`] shards and [`MAX_LOAD_BYTES`], the highest loads first. A shard
+//!   in the report gives way only to one whose load is a fifth higher.
+//! - A shard that is no longer measured is no longer reported.
+//! - A restart of the counters, a clock that jumps and a pause cost one sample and distort none.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,55 +23,55 @@ use model::{Moment, ShardId, Work};
 
 use crate::api::{MAX_LOADS, ShardLoad};
 
-/// What is told changes at most once in this time.
-pub const TELL_INTERVAL: Duration = Duration::from_secs(10);
-/// What is told takes at most this much of the Member, which shall stay below 64 KiB.
-pub const MAX_LOAD_BYTES: usize = 56 * 1024;
-/// The time constant of the smoothing: a load that steps has moved by two thirds after it.
-pub const SMOOTHING: Duration = Duration::from_secs(60);
-/// What a shard costs at first is not counted: everything in it is listed and reconciled once,
-/// which says nothing of what it will cost.
-pub const SETTLE: Duration = Duration::from_secs(30);
-/// Counts further apart tell of a pause, not of a load.
+/// The report changes at most once in this time.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// How much of the Member the report takes at most: the Member must stay below 64 KiB.
+pub(crate) const MAX_LOAD_BYTES: usize = 56 * 1024;
+/// The time constant of the smoothing: after it, an estimate has followed two thirds of a step.
+const SMOOTHING: Duration = Duration::from_secs(60);
+/// How long the load of a new shard does not count: at first all its objects are listed and reconciled
+/// once, which says nothing about its later load.
+const WARM_UP: Duration = Duration::from_secs(30);
+/// Counts further apart than this show a pause, not a load.
 const MAX_GAP: Duration = Duration::from_secs(60);
-/// Counts closer together tell mostly of how time is sliced.
+/// Counts closer together than this mostly show how time is sliced.
 const MIN_GAP: Duration = Duration::from_secs(1);
-/// What changes by no more than this part of what was told is not told anew.
-const TOLD_PART: u64 = 5;
+/// A change of no more than this part of the reported load is not reported.
+const CHANGE_PART: u64 = 5;
 
 /// Busy milliseconds per second, events per thousand seconds, cached KiB.
 type Rates = [u64; 3];
-/// Changes up to this size are not told, whatever part they are: a hundredth of a worker, an event
+/// Changes up to this size are not reported, whatever part they are: a hundredth of a worker, an event
 /// in two seconds, a MiB.
-const FLOOR: Rates = [10, 500, 1024];
+const MIN_CHANGE: Rates = [10, 500, 1024];
 
-/// The load of one member.
+/// Measures the load of one member's shards and decides what to report.
 #[derive(Clone, Debug, Default)]
-pub struct Load {
+pub(crate) struct LoadReporter {
     estimates: BTreeMap<ShardId, Estimate>,
-    told: BTreeMap<ShardId, Rates>,
-    told_busy: u64,
-    told_at: Option<Moment>,
+    reported: BTreeMap<ShardId, Rates>,
+    reported_busy: u64,
+    reported_at: Option<Moment>,
 }
 
-/// One shard's counts and what they amount to.
+/// The counts and the smoothed rates of one shard.
 #[derive(Clone, Debug)]
 struct Estimate {
-    settled: Moment,
+    counts_from: Moment,
     counted: Moment,
     work: Work,
-    /// Samples, weighted by their age; `weight` is the sum of the weights, so that the first
-    /// sample counts in full instead of pulling up from zero.
+    /// Samples, weighted by their age. `weight` is the sum of the weights, so that the first sample
+    /// counts in full instead of rising from zero.
     sum: [f64; 3],
     weight: f64,
 }
 
-impl Load {
+impl LoadReporter {
     /// Takes in the work counted for every shard held.
     ///
-    /// A shard held for the first time begins with what `elsewhere`, the loads that other members
-    /// tell, says of it: what is known of a shard moves with it.
-    pub fn measure<'a>(
+    /// A shard that is new here begins with its load in `elsewhere`, the loads that other members
+    /// report. So the load of a shard moves with it.
+    pub(crate) fn measure<'a>(
         &mut self,
         work: &BTreeMap<ShardId, Work>,
         elsewhere: impl Iterator<Item = &'a ShardLoad>,
@@ -92,22 +91,22 @@ impl Load {
         for (shard, estimate) in &mut self.estimates {
             estimate.sample(work[shard], now);
         }
-        self.tell(now);
+        self.report(now);
     }
 
-    /// What is to be told of single shards, by name.
-    pub fn told(&self) -> Vec<ShardLoad> {
-        self.told.iter().map(|(shard, &rates)| load_of(shard, rates)).collect()
+    /// The loads of single shards to report, by name.
+    pub(crate) fn reported(&self) -> Vec<ShardLoad> {
+        self.reported.iter().map(|(shard, &rates)| load_of(shard, rates)).collect()
     }
 
-    /// What is to be told of all shards together, those not worth telling included: milliseconds
-    /// of work in each second.
-    pub fn told_busy(&self) -> u32 {
-        bounded(self.told_busy)
+    /// The work for all shards together to report, in milliseconds per second. Includes shards that
+    /// are not reported by themselves.
+    pub(crate) fn reported_busy(&self) -> u32 {
+        bounded(self.reported_busy)
     }
 
-    fn tell(&mut self, now: Moment) {
-        if self.told_at.is_some_and(|at| now < at + TELL_INTERVAL) {
+    fn report(&mut self, now: Moment) {
+        if self.reported_at.is_some_and(|at| now < at + REPORT_INTERVAL) {
             return;
         }
         let rates: BTreeMap<&ShardId, Rates> = self
@@ -116,23 +115,24 @@ impl Load {
             .filter_map(|(shard, estimate)| Some((shard, estimate.rates()?)))
             .collect();
         let busy = rates.values().map(|[busy, ..]| busy).sum();
-        let busy = told_of(Some([self.told_busy, 0, 0]), [busy, 0, 0]).map_or(0, |[busy, ..]| busy);
-        let next = self.costliest(&rates);
-        if busy != self.told_busy || next != self.told {
-            (self.told, self.told_busy, self.told_at) = (next, busy, Some(now));
+        let busy = reported_rates(Some([self.reported_busy, 0, 0]), [busy, 0, 0])
+            .map_or(0, |[busy, ..]| busy);
+        let next = self.highest(&rates);
+        if busy != self.reported_busy || next != self.reported {
+            (self.reported, self.reported_busy, self.reported_at) = (next, busy, Some(now));
         }
     }
 
-    /// What is worth telling.
-    fn costliest(&self, rates: &BTreeMap<&ShardId, Rates>) -> BTreeMap<ShardId, Rates> {
+    /// The loads worth reporting.
+    fn highest(&self, rates: &BTreeMap<&ShardId, Rates>) -> BTreeMap<ShardId, Rates> {
         let mut worth: Vec<(&ShardId, Rates)> = rates
             .iter()
             .filter_map(|(&shard, &now)| {
-                Some((shard, told_of(self.told.get(shard).copied(), now)?))
+                Some((shard, reported_rates(self.reported.get(shard).copied(), now)?))
             })
             .collect();
         worth.sort_by_key(|&(shard, rates)| {
-            let bonus = TOLD_PART + u64::from(self.told.contains_key(shard));
+            let bonus = CHANGE_PART + u64::from(self.reported.contains_key(shard));
             (Reverse(cost(rates).saturating_mul(bonus)), shard)
         });
         let mut bytes = 0;
@@ -140,8 +140,8 @@ impl Load {
             bytes += bytes_of(&load_of(shard, rates));
             bytes <= MAX_LOAD_BYTES
         };
-        let told = worth.into_iter().take(MAX_LOADS).take_while(room);
-        told.map(|(shard, rates)| (shard.clone(), rates)).collect()
+        let reported = worth.into_iter().take(MAX_LOADS).take_while(room);
+        reported.map(|(shard, rates)| (shard.clone(), rates)).collect()
     }
 }
 
@@ -150,7 +150,7 @@ impl Estimate {
         #[expect(clippy::cast_precision_loss, reason = "a load is no exact number")]
         let sum = known.unwrap_or_default().map(|rate| rate as f64);
         let weight = if known.is_some() { 1.0 } else { 0.0 };
-        Self { settled: now + SETTLE, counted: now, work, sum, weight }
+        Self { counts_from: now + WARM_UP, counted: now, work, sum, weight }
     }
 
     fn sample(&mut self, work: Work, now: Moment) {
@@ -159,7 +159,7 @@ impl Estimate {
         if now >= self.counted && !restarted && gap < MIN_GAP {
             return;
         }
-        if gap >= MIN_GAP && gap <= MAX_GAP && !restarted && now >= self.settled {
+        if gap >= MIN_GAP && gap <= MAX_GAP && !restarted && now >= self.counts_from {
             self.add(rates_between(self.work, work, gap), gap);
         }
         (self.counted, self.work) = (now, work);
@@ -173,12 +173,12 @@ impl Estimate {
         self.weight = self.weight * keep + (1.0 - keep);
     }
 
-    /// The smoothed rates; nothing before the first sample.
+    /// The smoothed rates; `None` before the first sample.
     fn rates(&self) -> Option<Rates> {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "no rate is negative, and one past the type's end ends there"
+            reason = "no rate is negative, and one beyond the type's maximum becomes the maximum"
         )]
         let mean = |sum: f64| (sum / self.weight).round() as u64;
         (self.weight > 0.0).then(|| self.sum.map(mean))
@@ -197,7 +197,7 @@ fn load_of(shard: &ShardId, [busy, events, cached]: Rates) -> ShardLoad {
     ShardLoad { shard: shard.clone(), busy: bounded(busy), events, cached }
 }
 
-/// What it takes in the Member, with the comma behind it.
+/// How many bytes it takes in the Member, with its comma.
 fn bytes_of(load: &ShardLoad) -> usize {
     serde_json::to_string(load).map_or(0, |text| text.len() + 1)
 }
@@ -206,34 +206,35 @@ fn rates_of(load: &ShardLoad) -> Rates {
     [load.busy.into(), load.events, load.cached]
 }
 
-/// What is to be told: what was told, if it is still about right, or else what is now, if it is
-/// worth it.
-fn told_of(told: Option<Rates>, now: Rates) -> Option<Rates> {
+/// The rates to report: those already reported if they are about right, else the present ones if they
+/// are worth it.
+fn reported_rates(reported: Option<Rates>, now: Rates) -> Option<Rates> {
     let fresh = || moved(Rates::default(), now).then(|| now.map(rounded));
-    told.filter(|&told| !moved(told, now)).or_else(fresh)
+    reported.filter(|&reported| !moved(reported, now)).or_else(fresh)
 }
 
-/// Whether a load is so far from what was told of it that it is worth telling.
-fn moved(told: Rates, now: Rates) -> bool {
-    let moved = |n: usize| now[n].abs_diff(told[n]) > FLOOR[n].max(told[n].div_ceil(TOLD_PART));
-    (0..FLOOR.len()).any(moved)
+/// Whether a load is so far from the reported one that it is worth reporting.
+fn moved(reported: Rates, now: Rates) -> bool {
+    let moved = |n: usize| {
+        now[n].abs_diff(reported[n]) > MIN_CHANGE[n].max(reported[n].div_ceil(CHANGE_PART))
+    };
+    (0..MIN_CHANGE.len()).any(moved)
 }
 
-/// For the choice of what to tell when there is too much: how many times its floor the most
-/// remarkable rate is, in hundredths.
+/// Ranks loads when there are too many: the highest ratio of a rate to its minimum, in hundredths.
 fn cost(rates: Rates) -> u64 {
-    let times = |(rate, floor): (u64, u64)| rate.saturating_mul(100) / floor;
-    rates.into_iter().zip(FLOOR).map(times).max().unwrap_or(0)
+    let times = |(rate, least): (u64, u64)| rate.saturating_mul(100) / least;
+    rates.into_iter().zip(MIN_CHANGE).map(times).max().unwrap_or(0)
 }
 
-/// Two digits that count: more would be noise.
+/// The first two digits of a rate: more would be noise.
 fn rounded(rate: u64) -> u64 {
     let step = 10u64.pow(rate.checked_ilog10().unwrap_or(0).saturating_sub(1));
-    // The schema ends where signed numbers do.
+    // The schema allows signed numbers only.
     (rate.saturating_add(step / 2) / step * step).min(i64::MAX.unsigned_abs())
 }
 
-/// As the schema bounds it.
+/// The number within the bound of the schema.
 fn bounded(busy: u64) -> u32 {
     u32::try_from(busy).unwrap_or(u32::MAX).min(i32::MAX.unsigned_abs())
 }

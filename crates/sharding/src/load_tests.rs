@@ -1,4 +1,4 @@
-//! Laws of what a member tells of its load.
+//! Laws about what a member reports of its load.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn one(work: Work) -> BTreeMap<ShardId, Work> {
 /// A member whose shards' loads the test sets, counted every five seconds.
 #[derive(Default)]
 struct Bench {
-    load: Load,
+    load: LoadReporter,
     now: Moment,
     counts: BTreeMap<ShardId, Work>,
     writes: usize,
@@ -56,11 +56,11 @@ impl Bench {
     }
 
     fn shown(&self) -> (u32, Vec<ShardLoad>) {
-        (self.load.told_busy(), self.load.told())
+        (self.load.reported_busy(), self.load.reported())
     }
 
     fn busy(&self) -> Vec<u32> {
-        self.load.told().iter().map(|load| load.busy).collect()
+        self.load.reported().iter().map(|load| load.busy).collect()
     }
 }
 
@@ -73,11 +73,11 @@ fn a_step_of_the_load_is_followed_within_minutes_and_few_writes() {
     assert!(bench.busy()[0].abs_diff(3_000) <= 600, "{:?}", bench.busy());
     assert!(bench.writes <= 6, "{}", bench.writes);
     bench.run(600, &[(0, 0, 0)]);
-    assert_eq!((bench.busy(), bench.load.told_busy()), (vec![], 0));
+    assert_eq!((bench.busy(), bench.load.reported_busy()), (vec![], 0));
 }
 
 #[test]
-fn what_happens_at_first_is_not_counted() {
+fn work_at_first_does_not_count() {
     let mut bench = Bench::default();
     bench.run(30, &[(50_000, 900, 0)]);
     bench.run(300, &[(0, 0, 0)]);
@@ -85,14 +85,14 @@ fn what_happens_at_first_is_not_counted() {
 }
 
 #[test]
-fn shards_too_small_to_tell_count_in_the_sum() {
+fn shards_too_small_to_report_count_in_the_sum() {
     let mut bench = Bench::default();
     bench.run(60, &[(8, 0, 0); 100]);
-    assert_eq!((bench.busy(), bench.load.told_busy(), bench.writes), (vec![], 800, 1));
+    assert_eq!((bench.busy(), bench.load.reported_busy(), bench.writes), (vec![], 800, 1));
 }
 
 #[test]
-fn a_shard_that_is_gone_is_told_no_longer() {
+fn a_shard_that_is_gone_is_no_longer_reported() {
     let mut bench = Bench::default();
     bench.run(60, &[(100, 0, 0), (200, 0, 0)]);
     assert_eq!(bench.busy(), [100, 200]);
@@ -101,28 +101,28 @@ fn a_shard_that_is_gone_is_told_no_longer() {
 }
 
 #[test]
-fn what_is_known_of_a_shard_moves_with_it() {
+fn the_load_of_a_shard_moves_with_it() {
     let known = ShardLoad { shard: shard(0), busy: 700, events: 0, cached: 0 };
-    let mut load = Load::default();
+    let mut load = LoadReporter::default();
     load.measure(&one(work(0, 0, 0)), [known].iter(), at(5));
-    assert_eq!(load.told()[0].busy, 700);
+    assert_eq!(load.reported()[0].busy, 700);
     // The first list makes everything run once; that is not its load.
     load.measure(&one(work(90_000, 0, 0)), [].iter(), at(20));
-    assert_eq!(load.told()[0].busy, 700);
+    assert_eq!(load.reported()[0].busy, 700);
 }
 
 #[test]
-fn counters_that_begin_anew_pauses_and_jumps_distort_nothing() {
-    let mut load = Load::default();
+fn restarted_counters_pauses_and_jumps_distort_nothing() {
+    let mut load = LoadReporter::default();
     let mut count = |busy_ms, s| {
         load.measure(&one(work(busy_ms, 0, 0)), [].iter(), at(s));
-        load.told().first().map(|load| load.busy)
+        load.reported().first().map(|load| load.busy)
     };
     for s in 0..10 {
         count(s * 1_000 * 5, s * 5);
     }
     assert_eq!(count(50_000, 50), Some(1_000));
-    // Counters that begin anew.
+    // The counters restart.
     assert_eq!(count(0, 65), Some(1_000));
     assert_eq!(count(5_000, 70), Some(1_000));
     // Suspended for a day; an hour's work done in no time.
@@ -135,26 +135,26 @@ fn counters_that_begin_anew_pauses_and_jumps_distort_nothing() {
 }
 
 #[test]
-fn only_the_costliest_are_told_and_they_do_not_take_turns() {
+fn only_the_highest_loads_are_reported_and_they_do_not_take_turns() {
     let mut bench = Bench::default();
     let mut loads = vec![(1_000, 0, 0); MAX_LOADS + 200];
     bench.run(60, &loads);
-    let told = bench.load.told();
-    let last = told.iter().map(bytes_of).max().unwrap();
-    let bytes: usize = told.iter().map(bytes_of).sum();
-    assert!(told.len() <= MAX_LOADS && bytes <= MAX_LOAD_BYTES);
-    assert!(told.len() == MAX_LOADS || bytes + last > MAX_LOAD_BYTES, "there is room for more");
-    let left_out = (0..loads.len()).find(|&n| told.iter().all(|load| load.shard != shard(n)));
+    let reported = bench.load.reported();
+    let last = reported.iter().map(bytes_of).max().unwrap();
+    let bytes: usize = reported.iter().map(bytes_of).sum();
+    assert!(reported.len() <= MAX_LOADS && bytes <= MAX_LOAD_BYTES);
+    assert!(reported.len() == MAX_LOADS || bytes + last > MAX_LOAD_BYTES, "there is room for more");
+    let left_out = (0..loads.len()).find(|&n| reported.iter().all(|load| load.shard != shard(n)));
     let left_out = left_out.unwrap();
     let writes = bench.writes;
-    // A little more than those told.
+    // A little more than the reported ones.
     loads[left_out].0 = 1_100;
     bench.run(200, &loads);
     assert_eq!(bench.writes, writes);
     loads[left_out].0 = 5_000;
     bench.run(100, &loads);
-    assert!(bench.load.told().iter().any(|load| load.shard == shard(left_out)));
-    assert!(bench.load.told().iter().map(bytes_of).sum::<usize>() <= MAX_LOAD_BYTES);
+    assert!(bench.load.reported().iter().any(|load| load.shard == shard(left_out)));
+    assert!(bench.load.reported().iter().map(bytes_of).sum::<usize>() <= MAX_LOAD_BYTES);
 }
 
 #[test]
@@ -167,31 +167,31 @@ fn rates_are_rounded_to_two_digits() {
 }
 
 proptest! {
-    /// Whatever happens, and whenever it is counted.
+    /// For any counts at any times.
     #[test]
-    fn what_is_told_changes_at_most_once_in_the_interval(
+    fn the_report_changes_at_most_once_in_the_interval(
         history in prop::collection::vec(
             (prop::collection::vec((0..9u64, 0..100_000u64, 0..100_000u64, 0..100_000u64), 0..9), 0..20_000u64),
             1..200,
         ),
     ) {
-        let mut load = Load::default();
+        let mut load = LoadReporter::default();
         let mut now = Moment::default();
         let mut changed: Option<Moment> = None;
         for (counts, step_ms) in history {
             now = now + Duration::from_millis(step_ms);
             let counts = counts.into_iter().map(|(n, busy, events, kib)| (shard(n as usize), work(busy, events, kib)));
-            let before = (load.told_busy(), load.told());
+            let before = (load.reported_busy(), load.reported());
             load.measure(&counts.collect(), [].iter(), now);
-            if before != (load.told_busy(), load.told()) {
-                prop_assert!(changed.is_none_or(|at| now.since(at) >= TELL_INTERVAL));
+            if before != (load.reported_busy(), load.reported()) {
+                prop_assert!(changed.is_none_or(|at| now.since(at) >= REPORT_INTERVAL));
                 changed = Some(now);
             }
         }
     }
 
     #[test]
-    fn a_steady_load_is_told_once(
+    fn a_steady_load_is_reported_once(
         loads in prop::collection::vec((0..10_000u64, 0..1_000u64, 0..1_000_000u64), 1..20),
     ) {
         let mut bench = Bench::default();
@@ -207,31 +207,31 @@ proptest! {
 
     /// A member of an idle fleet: a few events, a small cache, hardly any work.
     #[test]
-    fn an_idle_fleet_tells_nothing(
+    fn an_idle_fleet_reports_nothing(
         shards in 1..30usize,
         noise in prop::collection::vec((0..3u64, 0..2u64, 0..1_000u64), 100),
     ) {
-        let mut load = Load::default();
+        let mut load = LoadReporter::default();
         let mut counts: BTreeMap<ShardId, Work> = BTreeMap::new();
         for poll in 0..200u64 {
             for n in 0..shards {
                 let (busy, events, kib) = noise[(n + poll as usize) % noise.len()];
                 let count = counts.entry(shard(n)).or_default();
-                // Together they must stay below the floor of the sum.
+                // Together they must stay below the minimum of the sum.
                 let busy = if n < 10 { busy } else { 0 };
                 count.busy += Duration::from_millis(busy);
                 count.events += events;
                 count.cached_bytes = kib * 1024;
             }
             load.measure(&counts, [].iter(), at(poll * 5));
-            prop_assert!(load.told().is_empty());
-            prop_assert_eq!(load.told_busy(), 0);
+            prop_assert!(load.reported().is_empty());
+            prop_assert_eq!(load.reported_busy(), 0);
         }
     }
 
-    /// A load that swings by a tenth around its mean is told once: that is what the fifth is for.
+    /// A load that swings by a tenth around its mean is reported once, thanks to the threshold of a fifth.
     #[test]
-    fn a_load_that_swings_a_little_is_told_once(
+    fn a_load_that_swings_a_little_is_reported_once(
         mean in 200..10_000u64,
         swings in prop::collection::vec(-100..=100i64, 200),
     ) {

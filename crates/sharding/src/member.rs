@@ -1,4 +1,4 @@
-//! This member's own life: its id, its Lease, and until when it may act.
+//! This member's life: its id, its Lease, until when it may act, and how it departs.
 //!
 //! ```text
 //!             created            renewed: valid_until moves on
@@ -13,17 +13,17 @@
 //!
 //! # Invariants
 //! - **S5** `valid_until` = *send* time of the last renewal known to have succeeded + duration −
-//!   margin, and observers wait for duration + margin after they *saw* that renewal, which was
-//!   later than its sending. Between the two lie at least two margins, so clocks may differ in rate
-//!   by `2 × margin / duration` before a takeover could overtake a self-fence
+//!   margin. Observers wait for duration + margin after they *saw* that renewal, which is later than
+//!   its sending. At least two margins lie between the two, so clocks may differ in rate by
+//!   `2 × margin / duration` before a takeover could overtake a self-fence
 //!   (`the_fence_precedes_every_takeover`, and the simulation).
-//! - An id is used for one Lease only, and never again after a fence: what others decided of the
-//!   old one stays true.
-//! - The Lease of an incarnation that fenced itself is left to run out, though giving it back would
-//!   free its shards sooner: the engine tells when a *drain* has ended, and nobody tells when the
-//!   last reconcile that a fence cancelled has stopped. The time until others may take the Lease
-//!   stands in for that.
-//! - A renewal whose answer was lost counts for nothing here, though it may count for observers.
+//! - An id is used for one Lease only, and never again after a fence: what others decided about the
+//!   old id stays true.
+//! - The Lease of an incarnation that fenced itself runs out, although its shards would be free sooner
+//!   if the member gave it back. The engine reports when a *drain* has ended, but nobody reports when
+//!   the last reconcile that a fence cancelled has stopped. The time until others may take the Lease
+//!   covers that.
+//! - A renewal whose answer was lost does not count here, although it may count for observers.
 
 use std::time::Duration;
 
@@ -38,38 +38,53 @@ const MAX_IDENTITY_BYTES: usize = 63 - 1 - SUFFIX_CHARS;
 /// The shortest time between two attempts to renew.
 const MIN_RETRY: Duration = Duration::from_millis(50);
 
-/// Where a member stands with its own Lease.
+/// Whether a member has its Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// The Lease is yet to be created.
+    /// The Lease is not created yet.
     Joining,
-    /// The Lease is ours; we may act until `valid_until`.
+    /// The member has the Lease and may act until `valid_until`.
     Holding {
         /// When the last successful renewal was sent.
         renewed: Moment,
-        /// The end of our validity.
+        /// The end of its validity.
         valid_until: Moment,
     },
-    /// We gave the Lease back, or gave up.
+    /// The member gave the Lease back, or gave up.
     Gone,
+}
+
+/// How a member departed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Departure {
+    /// It handed over all shards and gave its Lease back.
+    HandedOver,
+    /// Something still ran or the home cluster did not answer. The member fenced itself, and its Lease
+    /// runs out.
+    Abandoned,
 }
 
 /// This member.
 #[derive(Clone, Debug)]
-pub struct Membership {
+pub(crate) struct Membership {
     id: MemberId,
     identity: String,
     timings: LeaseTimings,
     standing: Standing,
     renew_at: Moment,
-    /// Apart from `jitter`, so that the ids to come do not hang on how often was renewed.
+    /// Separate from `jitter`, so that later ids do not depend on the number of renewals.
     names: fastrand::Rng,
     jitter: fastrand::Rng,
 }
 
 impl Membership {
     /// A member that joins at `now`.
-    pub fn new(identity: &str, timings: LeaseTimings, mut rng: fastrand::Rng, now: Moment) -> Self {
+    pub(crate) fn new(
+        identity: &str,
+        timings: LeaseTimings,
+        mut rng: fastrand::Rng,
+        now: Moment,
+    ) -> Self {
         let mut names = rng.fork();
         let id = new_id(identity, &mut names);
         Self {
@@ -83,61 +98,59 @@ impl Membership {
         }
     }
 
-    /// The present incarnation.
-    pub fn id(&self) -> &MemberId {
+    pub(crate) fn id(&self) -> &MemberId {
         &self.id
     }
 
-    /// Where it stands.
-    pub fn standing(&self) -> Standing {
+    /// Whether it has its Lease.
+    pub(crate) fn standing(&self) -> Standing {
         self.standing
     }
 
-    /// Until when it may act; the origin of time if it may not.
-    pub fn valid_until(&self) -> Moment {
+    /// Until when it may act; the origin of time if it may not act at all.
+    pub(crate) fn valid_until(&self) -> Moment {
         match self.standing {
             Standing::Holding { valid_until, .. } => valid_until,
             Standing::Joining | Standing::Gone => Moment::default(),
         }
     }
 
-    /// Whether it may act now.
-    pub fn is_valid(&self, now: Moment) -> bool {
+    pub(crate) fn is_valid(&self, now: Moment) -> bool {
         now < self.valid_until()
     }
 
-    /// When the Lease is to be created or renewed next.
-    pub fn renew_at(&self) -> Moment {
+    /// When the member next creates or renews its Lease.
+    pub(crate) fn renew_at(&self) -> Moment {
         self.renew_at
     }
 
     /// A create or renewal sent at `sent` succeeded.
-    pub fn renewed(&mut self, sent: Moment) {
+    pub(crate) fn renewed(&mut self, sent: Moment) {
         if self.standing == Standing::Gone {
             return;
         }
         let valid_until = sent + self.timings.validity();
         self.standing = Standing::Holding { renewed: sent, valid_until };
-        // A tenth of jitter keeps members that started together from renewing together.
+        // Jitter of a tenth: members that start together do not renew together.
         let interval = self.timings.renew_interval;
         self.renew_at = sent + interval.mul_f64(1.0 - 0.1 * self.jitter.f64());
     }
 
-    /// A create or renewal failed: try again soon, there is room for several attempts.
-    pub fn renewal_failed(&mut self, now: Moment) {
+    /// A create or renewal failed. The next attempt is soon: there is time for several.
+    pub(crate) fn renewal_failed(&mut self, now: Moment) {
         let pause = (self.timings.renew_interval / 4).max(MIN_RETRY);
         self.renew_at = now + pause.mul_f64(0.5 + 0.5 * self.jitter.f64());
     }
 
-    /// A renewal met another version that is still ours (the answer to an earlier one was lost):
-    /// renew that one at once.
-    pub fn renew_now(&mut self, now: Moment) {
+    /// A renewal met another version of the Lease that this member still holds, because the answer to
+    /// an earlier renewal was lost. Renews again at once.
+    pub(crate) fn renew_now(&mut self, now: Moment) {
         self.renew_at = now;
     }
 
-    /// Fences itself if its validity has ended, and joins anew under another id. Says whether it
+    /// Fences itself if its validity has ended, and joins again under another id. Returns whether it
     /// did.
-    pub fn fence_if_expired(&mut self, now: Moment) -> bool {
+    pub(crate) fn fence_if_expired(&mut self, now: Moment) -> bool {
         let expired = matches!(self.standing, Standing::Holding { .. }) && !self.is_valid(now);
         if expired {
             self.rejoin(now);
@@ -145,15 +158,15 @@ impl Membership {
         expired
     }
 
-    /// Joins anew under another id: the Lease was taken or deleted, or its name was in use.
-    pub fn rejoin(&mut self, now: Moment) {
+    /// Joins again under another id: the Lease was taken or deleted, or its name was in use.
+    pub(crate) fn rejoin(&mut self, now: Moment) {
         self.id = new_id(&self.identity, &mut self.names);
         self.standing = Standing::Joining;
         self.renew_at = now;
     }
 
-    /// Ends this member for good: it may not act any more, and does not rejoin.
-    pub fn end(&mut self) {
+    /// Ends this member for good: it may not act any more and does not rejoin.
+    pub(crate) fn end(&mut self) {
         self.standing = Standing::Gone;
     }
 }
@@ -222,7 +235,7 @@ mod tests {
         assert_eq!(member.id().as_str().len(), 63);
     }
 
-    /// What an observer makes of a member's Lease from one renewal to the next: the worst.
+    /// The worst state of a member's Lease that an observer sees from one renewal to the next.
     fn worst_seen(timings: LeaseTimings, seed: u64, lost: u64, jitter_ms: &[u64]) -> LeaseState {
         let rng = fastrand::Rng::with_seed(seed);
         let mut member = Membership::new("replica-0", timings, rng, at(0));
@@ -233,7 +246,7 @@ mod tests {
         for (number, &jitter_ms) in (0..).zip(jitter_ms) {
             let mut sent = member.renew_at();
             if number == lost {
-                // Given up at its deadline, and repeated.
+                // The member gives it up at its deadline and repeats it.
                 member.renewal_failed(sent + timings.renewal_deadline());
                 sent = member.renew_at();
             }
@@ -251,10 +264,10 @@ mod tests {
     }
 
     proptest! {
-        /// With the shortest timings that are allowed, one lost renewal in a row and 400 ms of jitter
-        /// change nothing: the Lease is never late.
+        /// With the shortest allowed timings, one lost renewal and 400 ms of jitter change nothing: the
+        /// member never becomes suspect.
         #[test]
-        fn a_lost_renewal_and_jitter_make_no_lease_late(
+        fn a_lost_renewal_and_jitter_make_no_member_suspect(
             seed in any::<u64>(),
             lost in 1..6u64,
             jitter_ms in prop::collection::vec(0..400u64, 8),

@@ -1,5 +1,5 @@
-//! The series of sharding. A member reports itself and what it holds; only what every member sees
-//! alike (unowned shards) is reported by all.
+//! The metrics of sharding. A member reports itself and the shards it holds. All members report the
+//! number of unowned shards, which all see alike.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use prometheus::{
 };
 
 use crate::lease::COORDINATOR;
-use crate::ledger::{Cause, Handover};
+use crate::node::{Handover, HandoverCause};
 
-/// Bucket edges of handover times, in seconds; the SLOs and the usual Lease durations among them.
+/// Bucket bounds of handover times, in seconds. They include the SLOs and usual Lease durations.
 const HANDOVER_SECONDS: [f64; 14] =
     [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 8.0, 10.0, 15.0, 30.0, 60.0];
 
-/// All series of one member.
+/// All metrics of one member.
 pub(crate) struct Metrics {
     shard_owner: IntGaugeVec,
     shard_epoch: IntGaugeVec,
@@ -73,7 +73,7 @@ impl Metrics {
         };
         metrics.register_all(registry)?;
         metrics.set_coordinator(false);
-        for cause in [Cause::Drain, Cause::Crash, Cause::Leave] {
+        for cause in [HandoverCause::Live, HandoverCause::Crash, HandoverCause::Leave] {
             metrics.handover_seconds.with_label_values(&[cause.label()]);
         }
         Ok(metrics)
@@ -91,7 +91,7 @@ impl Metrics {
         registry.register(Box::new(self.master_status.clone()))
     }
 
-    /// Shows what is held, if it changed.
+    /// Sets the shards held, if they changed.
     pub(crate) fn set_owned(&mut self, owned: &Arc<OwnedShards>) {
         if self.shown.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, owned)) {
             return;
@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// Every sample as `name{values of its labels} value`, histograms by their count.
+    /// Every sample as `name{values of its labels} value`; histograms by their count.
     fn samples(registry: &Registry) -> Vec<String> {
         let families = registry.gather();
         let lines = families.iter().flat_map(|family| {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_shows_and_what_is_lost_goes() {
+    fn held_shards_appear_and_lost_ones_disappear() {
         let registry = Registry::new();
         let mut metrics = Metrics::register(&registry).unwrap();
         let mut owned = OwnedShards::none("m-1".parse().unwrap());
@@ -193,7 +193,7 @@ mod tests {
         let metrics = Metrics::register(&registry).unwrap();
         metrics.handed_over(&Handover {
             shard: "east/g/0/1".parse().unwrap(),
-            reason: Cause::Crash,
+            reason: HandoverCause::Crash,
             took: Duration::from_secs(8),
         });
         metrics.set_coordinator(true);

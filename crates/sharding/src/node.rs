@@ -1,8 +1,8 @@
 //! One member as a whole, without IO: inputs in, writes and snapshots out.
 //!
-//! The shell feeds what the watches tell, how writes ended, what the engine acknowledged and which
-//! clusters there are; it asks for a [`step`](Node::step) after each batch and when the time comes
-//! that the last step named. Simulation drives the same type.
+//! The shell passes in what the watches show, how writes ended, which drains the engine acknowledged and
+//! which clusters there are. It asks for a [`step`](Node::step) after each batch, and at the time that
+//! the last step named. Simulation drives the same type.
 //!
 //! ```text
 //!   watches ─▶ world ─┬─▶ ownership ─▶ OwnedShards ─▶ engine
@@ -11,7 +11,8 @@
 //!   own Member ◀─ state, acknowledged drains ──────┘
 //! ```
 
-mod decisive;
+mod handovers;
+mod hash;
 mod lead;
 mod leave;
 mod own;
@@ -26,36 +27,36 @@ use model::{ClusterName, Epoch, GroupName, MemberId, Moment, OwnedShards, ShardI
 use crate::api::{DownCluster, MemberState};
 use crate::config::Config;
 use crate::coordinator::Coordinator;
-use crate::drain::DrainWish;
+use crate::cordon::Cordon;
 use crate::election::Election;
-use crate::floor;
-use crate::handle::Departure;
-use crate::handover::Entry;
+use crate::failing::FailingClusters;
 use crate::lease::{self, COORDINATOR};
-use crate::ledger::{Handover, Ledger};
-use crate::load::Load;
-use crate::member::{Membership, Standing};
+use crate::load::LoadReporter;
+use crate::member::{Departure, Membership, Standing};
 use crate::outbox::Outbox;
 use crate::ownership::Tracker;
+use crate::problem;
 use crate::protocol;
-use crate::record::{Event, Kind, Object, Outcome, Target, Write};
-use crate::trouble::Trouble;
+use crate::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
 use crate::world::World;
 
-/// Leases and counters are looked at no less often, so that a sleep of the machine, which stops
-/// timers, is noticed soon after it ends.
+use handovers::HandoverLog;
+pub use handovers::{Handover, HandoverCause};
+
+/// The longest time between two steps. The sleep of a machine stops timers; the member must notice its
+/// end soon.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 
-/// Something happened.
+/// Something that happened.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// A watch told something.
-    Event(Event),
+    /// A watch showed something.
+    Observed(Observation),
     /// A write ended.
-    Completed(Target, Outcome),
-    /// The configured clusters, and what is told of those that are down.
+    Completed(Target, WriteOutcome),
+    /// The configured clusters, and the reasons why some are down.
     Clusters(BTreeSet<ClusterName>, Vec<DownCluster>),
-    /// The engine says that nothing of the shard runs any more.
+    /// The engine says that the shard has no running work any more.
     Acknowledged(ShardId, Epoch),
     /// The work done so far for every shard held.
     Measured(BTreeMap<ShardId, Work>),
@@ -65,38 +66,38 @@ pub enum Input {
     Leave,
 }
 
-/// What follows.
+/// The result of a step.
 #[derive(Debug, Default)]
 pub struct Output {
     /// Writes to send now; each must be answered by [`Input::Completed`].
     pub writes: Vec<Write>,
     /// When to step again if nothing happens.
     pub wake: Moment,
-    /// What is worth telling.
+    /// Events worth a log line or a metric.
     pub notes: Vec<Note>,
 }
 
-/// Something worth a log line or a metric.
+/// An event worth a log line or a metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// The member could not act any more and joins anew.
+    /// The member could not act any more, and joins again.
     Fenced {
         /// The incarnation that ended.
         was: MemberId,
-        /// The next, which holds nothing yet; it never joins if the member was leaving.
+        /// The next incarnation, which holds nothing yet. It never joins if the member was leaving.
         is: MemberId,
-        /// What told so.
+        /// Why the member could not act.
         cause: &'static str,
     },
     /// The member began or ceased to coordinate.
     Coordinating(bool),
-    /// As coordinator, took the Lease of a silent member.
+    /// As coordinator, the member took the Lease of a silent member.
     Took(String),
-    /// As coordinator, completed a handover.
+    /// As coordinator, the member completed a handover.
     HandedOver(Handover),
-    /// Something begins to be wrong that people must put right, as [`Node::problems`] tells.
+    /// A problem appeared that people must repair; see [`Node::problems`].
     Problem(String),
-    /// It was put right.
+    /// A problem is repaired.
     Solved(String),
 }
 
@@ -107,7 +108,7 @@ pub struct Published {
     pub owned: Arc<OwnedShards>,
     /// Until when this member may act.
     pub valid_until: Moment,
-    /// Members that are alive as far as is known here, itself included.
+    /// The live members as far as this one knows, itself included.
     pub members: NonZeroU32,
 }
 
@@ -118,25 +119,25 @@ pub struct Node {
     groups: Vec<GroupName>,
     clusters: Option<BTreeSet<ClusterName>>,
     down_clusters: Vec<DownCluster>,
-    trouble: Trouble,
+    failing: FailingClusters,
     world: World,
-    /// The maps of versions of the protocol that it does not speak.
+    /// The maps in versions of the protocol that it does not speak.
     unread: BTreeSet<ClusterName>,
-    /// What people must put right, and of which revision of the world that is true.
+    /// What people must repair, and the revision of the world it was found in.
     problems: (u64, Vec<String>),
     membership: Membership,
     tracker: Tracker,
     election: Election,
     coordinator: Coordinator,
-    /// The epoch floor that it wants its Lease to carry, as coordinator.
+    /// The epoch floor that the coordinator's Lease should carry, if this is the coordinator.
     floor: Epoch,
     planned: Option<lead::Planned>,
-    ledger: Ledger,
+    handovers: HandoverLog,
     outbox: Outbox,
     member_written: Moment,
-    load: Load,
+    load: LoadReporter,
     leave_by: Option<Moment>,
-    drain: DrainWish,
+    cordon: Cordon,
     departed: Option<Departure>,
     was_coordinating: bool,
     rng: fastrand::Rng,
@@ -152,7 +153,7 @@ impl Node {
             groups: config.groups.iter().cloned().collect(),
             clusters: None,
             down_clusters: Vec::new(),
-            trouble: Trouble::default(),
+            failing: FailingClusters::default(),
             world: World::default(),
             unread: BTreeSet::new(),
             problems: (0, Vec::new()),
@@ -162,12 +163,12 @@ impl Node {
             coordinator: Coordinator::speaking(config.speaks),
             floor: Epoch::default(),
             planned: None,
-            ledger: Ledger::default(),
+            handovers: HandoverLog::default(),
             outbox: Outbox::default(),
             member_written: now,
-            load: Load::default(),
+            load: LoadReporter::default(),
             leave_by: None,
-            drain: DrainWish::default(),
+            cordon: Cordon::default(),
             departed: None,
             was_coordinating: false,
             rng,
@@ -179,7 +180,7 @@ impl Node {
     /// Takes in one input.
     pub fn handle(&mut self, input: Input, now: Moment) {
         match input {
-            Input::Event(event) => self.world.observe(event, now),
+            Input::Observed(event) => self.world.observe(event, now),
             Input::Completed(target, outcome) => self.complete(&target, outcome, now),
             Input::Clusters(clusters, down) => {
                 self.clusters = Some(clusters);
@@ -190,7 +191,7 @@ impl Node {
                 self.tracker.acknowledge(&shard, epoch);
             }
             Input::Measured(work) => self.measured(&work, now),
-            Input::Failing(failing) => self.trouble.look(failing, now),
+            Input::Failing(failing) => self.failing.observe(failing, now),
             Input::Leave => {
                 let patience = self.config.drain_timeout + self.config.lease.duration;
                 self.leave_by.get_or_insert(now + patience);
@@ -198,10 +199,10 @@ impl Node {
         }
     }
 
-    /// Draws the conclusions of all inputs since the last step.
+    /// Draws the conclusions from all inputs since the last step.
     pub fn step(&mut self, now: Moment) -> Output {
         let mut wake = now + MAX_SLEEP;
-        self.heed_drain();
+        self.follow_cordon();
         self.fence(now);
         self.follow_maps(now);
         self.find_problems();
@@ -230,7 +231,7 @@ impl Node {
         }
     }
 
-    /// How the member went, once it has.
+    /// How the member departed, once it has.
     pub fn departed(&self) -> Option<Departure> {
         self.departed
     }
@@ -240,12 +241,12 @@ impl Node {
         self.membership.id()
     }
 
-    /// Where it stands with its Lease.
+    /// Whether it has its Lease.
     pub fn standing(&self) -> Standing {
         self.membership.standing()
     }
 
-    /// What it asks for.
+    /// Whether it wants shards.
     pub fn state(&self) -> MemberState {
         if self.leave_by.is_some() {
             MemberState::Leaving
@@ -268,7 +269,7 @@ impl Node {
             && self.election.leading_since(now).is_some()
     }
 
-    /// Who coordinates, as far as it knows.
+    /// The coordinator, as far as this member knows.
     pub fn coordinator(&self) -> Option<MemberId> {
         self.world.coordinator()
     }
@@ -286,7 +287,7 @@ impl Node {
         }
     }
 
-    /// Acts on a map, or on none of its shards if it is of a version that we do not speak.
+    /// Acts on a map, or on none of its shards if this member does not speak its version.
     fn follow_map(&mut self, cluster: &ClusterName, now: Moment) {
         let map = self.world.maps().get(cluster);
         if map.is_some_and(|map| !self.config.speaks.speaks(map.protocol)) {
@@ -298,7 +299,7 @@ impl Node {
         }
     }
 
-    /// Says once what begins to be wrong, and once that it was put right.
+    /// Notes each problem once when it appears, and once when it is repaired.
     fn find_problems(&mut self) {
         let revision = self.world.revision();
         if self.problems.0 == revision {
@@ -306,7 +307,7 @@ impl Node {
         }
         let Config { speaks, namespace, .. } = &self.config;
         let refusal = protocol::refusal(&self.world, self.membership.id(), *speaks, namespace);
-        let floor = floor::problem(&self.world, namespace);
+        let floor = problem::unreadable_floor(&self.world, namespace);
         let found: Vec<String> = [refusal, floor].into_iter().flatten().collect();
         let (_, known) = std::mem::replace(&mut self.problems, (revision, found.clone()));
         let new = found.iter().filter(|text| !known.contains(text)).cloned();
@@ -315,35 +316,37 @@ impl Node {
         self.notes.extend(old.map(Note::Solved));
     }
 
-    /// What people must put right: a version of the protocol that this member does not speak, an
-    /// epoch floor that cannot be read. With object, cause and fix.
+    /// What people must repair: a version of the protocol that this member does not speak, an epoch floor
+    /// that cannot be read. Each with object, cause and fix.
     pub fn problems(&self) -> &[String] {
         &self.problems.1
     }
 
-    fn complete(&mut self, target: &Target, outcome: Outcome, now: Moment) {
+    fn complete(&mut self, target: &Target, outcome: WriteOutcome, now: Moment) {
         let jitter = 0.75 + 0.25 * self.rng.f64();
-        let Some(flight) = self.outbox.complete(target, &outcome, jitter, now) else { return };
+        let Some(ended) = self.outbox.complete(target, &outcome, jitter, now) else { return };
         match &outcome {
-            Outcome::Done(Some(object)) | Outcome::Conflict(Some(object)) => {
+            WriteOutcome::Done(Some(object)) | WriteOutcome::Conflict(Some(object)) => {
                 self.world.apply(object.clone(), now);
             }
-            Outcome::Done(None) | Outcome::Conflict(None) => self.world.remove(target, None),
-            Outcome::Failed => {}
+            WriteOutcome::Done(None) | WriteOutcome::Conflict(None) => {
+                self.world.remove(target, None)
+            }
+            WriteOutcome::Failed => {}
         }
-        let done = matches!(outcome, Outcome::Done(_));
+        let done = matches!(outcome, WriteOutcome::Done(_));
         let own = lease::member_lease_name(self.membership.id());
         match target.kind {
-            Kind::Lease if target.name == own => self.own_lease_written(&flight, &outcome, now),
+            Kind::Lease if target.name == own => self.own_lease_written(&ended, &outcome, now),
             Kind::Lease if target.name == COORDINATOR => {
-                self.coordinator_lease_written(&flight, &outcome);
+                self.coordinator_lease_written(&ended, &outcome);
             }
-            Kind::Lease if done && self.is_taking(&flight.write) => {
+            Kind::Lease if done && self.is_taking(&ended.write) => {
                 self.notes.push(Note::Took(target.name.clone()));
             }
             Kind::Map => {
                 if let Ok(cluster) = target.name.parse() {
-                    let handovers = self.ledger.completed(&cluster, done, now);
+                    let handovers = self.handovers.completed(&cluster, done, now);
                     self.notes.extend(handovers.into_iter().map(Note::HandedOver));
                 }
             }
@@ -354,18 +357,10 @@ impl Node {
         }
     }
 
-    /// Whether a write to another's Lease is a takeover, not a late answer to our own last one.
+    /// Whether a write to a Lease is a takeover, not a late answer to a write of the last incarnation.
     fn is_taking(&self, write: &Write) -> bool {
         let me = self.membership.id().as_str();
         matches!(write, Write::Create(Object::Lease(lease)) | Write::Replace(Object::Lease(lease))
             if lease.holder.as_deref() == Some(me))
     }
-}
-
-/// How many shards nobody holds, over all maps.
-pub fn unowned(world: &World) -> u32 {
-    let none = |entry: &&Entry| matches!(entry, Entry::Unowned { .. });
-    let count: usize =
-        world.maps().values().map(|map| map.entries.values().filter(none).count()).sum();
-    count.try_into().unwrap_or(u32::MAX)
 }

@@ -1,39 +1,38 @@
-//! Writes under way and writes to be repeated: at most one per object, bounded in number, with
-//! backoff after failures.
+//! Writes under way and pauses after failed ones: at most one write per object, a bounded number in
+//! all, with backoff after failures.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use model::Moment;
 
-use crate::record::{Kind, Object, Outcome, Target, Write};
+use crate::record::{Kind, Object, Target, Write, WriteOutcome};
 
-/// Writes under way at once, the member's own Lease aside.
-pub const WRITES_IN_FLIGHT: usize = 64;
+/// The most writes under way at once. The member's own Lease is exempt.
+const WRITES_IN_FLIGHT: usize = 64;
 /// The pause after the first failure; doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause after failures.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// Failures in a row that are counted: after them the pause is [`MAX_PAUSE`] anyway.
+/// Failures in a row that count: after them the pause is [`MAX_PAUSE`] anyway.
 const MOST_FAILURES: u32 = 6;
-/// The longest pause after conflicts: the world has moved on, and we know how.
+/// The longest pause after conflicts. It is short, because the answer shows the present state.
 const MAX_CONFLICT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The writes of one member.
 #[derive(Clone, Debug, Default, Hash)]
-pub struct Outbox {
-    in_flight: BTreeMap<Target, Flight>,
+pub(crate) struct Outbox {
+    in_flight: BTreeMap<Target, InFlight>,
     retries: BTreeMap<Target, Retry>,
     ready: Vec<Write>,
 }
 
 /// A write under way.
 #[derive(Clone, Debug, Hash)]
-pub struct Flight {
-    /// What was written.
-    pub write: Write,
-    /// Before when it was not sent.
-    pub sent: Moment,
+pub(crate) struct InFlight {
+    pub(crate) write: Write,
+    /// A moment not after its sending.
+    pub(crate) sent: Moment,
 }
 
 #[derive(Clone, Copy, Debug, Hash)]
@@ -43,9 +42,9 @@ struct Retry {
 }
 
 impl Outbox {
-    /// Sends a write unless one to the same object is under way, it has to pause, or too many are
-    /// under way. Says whether it was sent.
-    pub fn offer(&mut self, write: Write, now: Moment) -> bool {
+    /// Sends a write, unless another to the same object is under way, the object pauses, or too many
+    /// writes are under way. Returns whether it was sent.
+    pub(crate) fn offer(&mut self, write: Write, now: Moment) -> bool {
         let target = write.target();
         let pausing = self.retries.get(&target).is_some_and(|retry| now < retry.at);
         if pausing || self.in_flight.len() >= WRITES_IN_FLIGHT {
@@ -54,71 +53,62 @@ impl Outbox {
         self.offer_urgent(write, now)
     }
 
-    /// Sends a write unless one to the same object is under way: neither pause nor bound holds
-    /// back a member's own Lease, whose pace its own rules set.
-    pub fn offer_urgent(&mut self, write: Write, now: Moment) -> bool {
+    /// Sends a write to the member's own Lease, unless another is under way. Neither a pause nor the
+    /// bound delays it: renewals have a pace of their own.
+    pub(crate) fn offer_urgent(&mut self, write: Write, now: Moment) -> bool {
         let target = write.target();
         if self.in_flight.contains_key(&target) {
             return false;
         }
         self.ready.push(write.clone());
-        self.in_flight.insert(target, Flight { write, sent: now });
+        self.in_flight.insert(target, InFlight { write, sent: now });
         true
     }
 
-    /// The writes to send now.
-    pub fn take(&mut self) -> Vec<Write> {
+    pub(crate) fn take(&mut self) -> Vec<Write> {
         std::mem::take(&mut self.ready)
     }
 
-    /// A write ended: gives back what it was and sets the pause before the next to that object.
-    pub fn complete(
+    /// A write ended. Returns it, and sets the pause before the next write to that object.
+    pub(crate) fn complete(
         &mut self,
         target: &Target,
-        outcome: &Outcome,
+        outcome: &WriteOutcome,
         jitter: f64,
         now: Moment,
-    ) -> Option<Flight> {
-        let flight = self.in_flight.remove(target)?;
+    ) -> Option<InFlight> {
+        let ended = self.in_flight.remove(target)?;
         let failures = self.retries.get(target).map_or(0, |retry| retry.failures);
-        match outcome {
-            Outcome::Done(_) => {
+        let pause = match outcome {
+            WriteOutcome::Done(_) => {
                 self.retries.remove(target);
+                return Some(ended);
             }
-            Outcome::Conflict(_) => {
-                // The first conflict costs no pause: what to write now is known.
-                let pause = if failures == 0 { Duration::ZERO } else { pause(failures - 1) };
-                let at = now + pause.min(MAX_CONFLICT_PAUSE).mul_f64(jitter);
-                self.retries.insert(
-                    target.clone(),
-                    Retry { at, failures: failures.saturating_add(1).min(MOST_FAILURES) },
-                );
-            }
-            Outcome::Failed => {
-                let at = now + pause(failures).mul_f64(jitter);
-                self.retries.insert(
-                    target.clone(),
-                    Retry { at, failures: failures.saturating_add(1).min(MOST_FAILURES) },
-                );
-            }
-        }
-        Some(flight)
+            // No pause after the first conflict: its answer shows what to write now.
+            WriteOutcome::Conflict(_) if failures == 0 => Duration::ZERO,
+            WriteOutcome::Conflict(_) => pause(failures - 1).min(MAX_CONFLICT_PAUSE),
+            WriteOutcome::Failed => pause(failures),
+        };
+        let failures = failures.saturating_add(1).min(MOST_FAILURES);
+        let at = now + pause.mul_f64(jitter);
+        self.retries.insert(target.clone(), Retry { at, failures });
+        Some(ended)
     }
 
     /// Whether a write to that object is under way.
-    pub fn is_in_flight(&self, target: &Target) -> bool {
+    pub(crate) fn is_in_flight(&self, target: &Target) -> bool {
         self.in_flight.contains_key(target)
     }
 
-    /// Whether so many writes are under way that it is not worth planning more: a plan over a large
-    /// fleet should fill a good part of the room.
-    pub fn is_busy(&self) -> bool {
+    /// Whether so many writes are under way that planning should wait: the plan of a large fleet should
+    /// find room for many writes.
+    pub(crate) fn is_busy(&self) -> bool {
         self.in_flight.len() > WRITES_IN_FLIGHT / 2
     }
 
-    /// The objects of that kind as the writes under way would leave them; deletes aside.
-    pub fn pending(&self, kind: Kind) -> impl Iterator<Item = &Object> {
-        self.in_flight.values().filter_map(move |flight| match &flight.write {
+    /// The objects of that kind as the creates and replaces under way will leave them.
+    pub(crate) fn pending(&self, kind: Kind) -> impl Iterator<Item = &Object> {
+        self.in_flight.values().filter_map(move |write| match &write.write {
             Write::Create(object) | Write::Replace(object) => {
                 (object.target().kind == kind).then_some(object)
             }
@@ -126,13 +116,12 @@ impl Outbox {
         })
     }
 
-    /// When the next pause ends.
-    pub fn next_retry(&self, now: Moment) -> Option<Moment> {
+    pub(crate) fn next_retry(&self, now: Moment) -> Option<Moment> {
         self.retries.values().map(|retry| retry.at).filter(|&at| at > now).min()
     }
 
-    /// Forgets pauses that ended long ago, of objects nobody writes to any more.
-    pub fn prune(&mut self, now: Moment) {
+    /// Forgets pauses that ended long ago, of objects that are no longer written to.
+    pub(crate) fn prune(&mut self, now: Moment) {
         self.retries.retain(|_, retry| now < retry.at + MAX_PAUSE * 4);
     }
 }
@@ -162,12 +151,12 @@ mod tests {
         assert!(!outbox.offer(map("east"), at(0)));
         assert_eq!(outbox.take().len(), 1);
         for (now, expect_ms) in [(10, 110), (200, 400), (500, 900)] {
-            outbox.complete(&target, &Outcome::Failed, 1.0, at(now)).unwrap();
+            outbox.complete(&target, &WriteOutcome::Failed, 1.0, at(now)).unwrap();
             assert_eq!(outbox.next_retry(at(now)), Some(at(expect_ms)));
             assert!(!outbox.offer(map("east"), at(expect_ms - 1)));
             assert!(outbox.offer(map("east"), at(expect_ms)));
         }
-        outbox.complete(&target, &Outcome::Done(None), 1.0, at(900)).unwrap();
+        outbox.complete(&target, &WriteOutcome::Done(None), 1.0, at(900)).unwrap();
         assert!(outbox.offer(map("east"), at(900)));
     }
 
@@ -176,14 +165,14 @@ mod tests {
         let mut outbox = Outbox::default();
         let target = map("east").target();
         assert!(outbox.offer(map("east"), at(0)));
-        outbox.complete(&target, &Outcome::Conflict(None), 1.0, at(5)).unwrap();
+        outbox.complete(&target, &WriteOutcome::Conflict(None), 1.0, at(5)).unwrap();
         assert!(outbox.offer(map("east"), at(5)));
-        outbox.complete(&target, &Outcome::Conflict(None), 1.0, at(9)).unwrap();
+        outbox.complete(&target, &WriteOutcome::Conflict(None), 1.0, at(9)).unwrap();
         assert!(!outbox.offer(map("east"), at(9)));
     }
 
     #[test]
-    fn writes_are_bounded_but_the_own_lease_is_not_held_back() {
+    fn writes_are_bounded_but_the_own_lease_is_not_delayed() {
         let mut outbox = Outbox::default();
         for n in 0..WRITES_IN_FLIGHT {
             assert!(outbox.offer(map(&format!("c{n}")), at(0)));

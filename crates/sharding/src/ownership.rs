@@ -1,17 +1,17 @@
 //! What this member holds, derived from the ShardMaps it sees.
 //!
-//! A shard is held because an entry names exactly this member: as owner (active or draining) or as
-//! target (warming). Whether the member may *act* on it is asked of the fence, which adds the
-//! Lease's validity.
+//! A member holds a shard if an entry names exactly this member: as owner (active or draining) or as
+//! target (warming). Whether it may *act* on the shard is a question for the fence, which also checks
+//! that the Lease is valid.
 //!
 //! # Invariants
-//! - **S1** A shard whose drain was acknowledged at an epoch is not held at that epoch again,
-//!   whatever a later event shows (`an_acknowledged_epoch_never_returns`). Together with
-//!   [`crate::handover`], which names the next owner only after the acknowledgement or after the
-//!   member is gone, no two members dispatch for a shard at once.
-//! - **S2** An acknowledgement is taken only for a shard that is draining at that very epoch; the
-//!   engine gives it when nothing of the shard is queued, delayed or in flight.
-//! - An entry never goes back to an epoch below one that was seen (within one ShardMap object).
+//! - **S1** After a member acknowledged the drain of a shard at an epoch, it never holds the shard at
+//!   that epoch again, whatever it sees later (`an_acknowledged_epoch_never_returns`).
+//!   [`crate::handover`] names the next owner only after the acknowledgement or after the member is
+//!   gone. So no two members dispatch for a shard at once.
+//! - **S2** An acknowledgement counts only for a shard that is draining at exactly that epoch. The
+//!   engine gives it when no work of the shard is queued, delayed or in flight.
+//! - An entry with an epoch below one that was seen is ignored (within one ShardMap object).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,13 +21,11 @@ use model::{ClusterName, Epoch, Hold, Holding, MemberId, Moment, OwnedShards, Sh
 
 use crate::api::{AcknowledgedDrain, ShardPath};
 use crate::handover::Entry;
-#[cfg(feature = "planted")]
-use crate::planted::{self, Planted};
 use crate::record::MapRecord;
 
 /// Follows the ShardMaps on behalf of one member.
 #[derive(Clone, Debug, Hash)]
-pub struct Tracker {
+pub(crate) struct Tracker {
     drain_timeout: Duration,
     owned: Arc<OwnedShards>,
     memory: BTreeMap<ClusterName, Memory>,
@@ -37,21 +35,21 @@ pub struct Tracker {
 #[derive(Clone, Debug, Default, Hash)]
 struct Memory {
     uid: String,
-    /// Whether shards were held when the map came into a version that we do not speak.
+    /// Whether shards were held when the map changed to a version that this member does not speak.
     withheld: bool,
     shards: BTreeMap<ShardPath, Seen>,
 }
 
-/// What was seen of one shard, at the highest epoch seen.
+/// What was seen of one shard at the highest epoch seen.
 #[derive(Clone, Copy, Debug, Default, Hash)]
 struct Seen {
     epoch: Epoch,
-    drain: Drain,
+    drain: DrainProgress,
 }
 
-/// How far this member's drain of a shard has come, at the epoch seen.
+/// How far this member's drain of a shard is, at the epoch seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-enum Drain {
+enum DrainProgress {
     #[default]
     NotAsked,
     Asked {
@@ -66,22 +64,21 @@ enum Drain {
 
 impl Tracker {
     /// A tracker for `member`, which holds nothing yet.
-    pub fn new(member: MemberId, drain_timeout: Duration) -> Self {
+    pub(crate) fn new(member: MemberId, drain_timeout: Duration) -> Self {
         Self { drain_timeout, owned: Arc::new(OwnedShards::none(member)), memory: BTreeMap::new() }
     }
 
-    /// What is held.
-    pub fn owned(&self) -> &Arc<OwnedShards> {
+    pub(crate) fn owned(&self) -> &Arc<OwnedShards> {
         &self.owned
     }
 
-    /// Starts over under another id, holding nothing. The caller shows it every map again.
-    pub fn restart(&mut self, member: MemberId) {
+    /// Starts over under another id and holds nothing. The caller shows it every map again.
+    pub(crate) fn restart(&mut self, member: MemberId) {
         *self = Self::new(member, self.drain_timeout);
     }
 
     /// Takes in the present state of a cluster's map, or its absence.
-    pub fn observe(&mut self, cluster: &ClusterName, map: Option<&MapRecord>, now: Moment) {
+    pub(crate) fn observe(&mut self, cluster: &ClusterName, map: Option<&MapRecord>, now: Moment) {
         let me = self.owned.member.clone();
         let mut held: BTreeMap<ShardId, Holding> = BTreeMap::new();
         match map {
@@ -92,7 +89,7 @@ impl Tracker {
                     *memory = Memory { uid: map.version.uid.clone(), ..Memory::default() };
                 }
                 memory.withheld = false;
-                // An entry that is gone was settled before: the map waits for nothing of it.
+                // An entry that is gone was settled before: the map waits for no acknowledgement of it.
                 let gone = memory.shards.iter_mut().filter(|(p, _)| !map.entries.contains_key(p));
                 gone.for_each(|(_, seen)| seen.drain.settle());
                 for (path, entry) in &map.entries {
@@ -106,9 +103,9 @@ impl Tracker {
         self.publish(cluster, held);
     }
 
-    /// The cluster's map is of a version of the protocol that we do not speak: nothing of it is held
-    /// any more, and no drain of it acknowledged. What was acknowledged before stays true.
-    pub fn withhold(&mut self, cluster: &ClusterName) {
+    /// The cluster's map is of a version of the protocol that this member does not speak: it holds no
+    /// shard of it any more and acknowledges no drain of it. Earlier acknowledgements stay true.
+    pub(crate) fn withhold(&mut self, cluster: &ClusterName) {
         let of_cluster = |(shard, held): (&ShardId, &Holding)| {
             shard.cluster == *cluster && held.hold != Hold::Warming
         };
@@ -118,14 +115,15 @@ impl Tracker {
         self.publish(cluster, BTreeMap::new());
     }
 
-    /// Whether shards are held back that this member may still own: what ran of them was cancelled,
-    /// but nobody said that it has ended.
-    pub fn withholds_any(&self) -> bool {
+    /// Whether this member may still own withheld shards: their reconciles were cancelled, but nobody
+    /// confirmed that they ended.
+    pub(crate) fn withholds_any(&self) -> bool {
         self.memory.values().any(|memory| memory.withheld)
     }
 
-    /// The engine says that nothing of the shard runs any more. Says whether that was asked for.
-    pub fn acknowledge(&mut self, shard: &ShardId, epoch: Epoch) -> bool {
+    /// The engine says that the shard has no running work any more. Returns whether a drain asked for
+    /// that.
+    pub(crate) fn acknowledge(&mut self, shard: &ShardId, epoch: Epoch) -> bool {
         let holding = self.owned.holdings.get(shard);
         if !holding.is_some_and(|h| h.epoch == epoch && matches!(h.hold, Hold::Draining { .. })) {
             return false;
@@ -135,17 +133,17 @@ impl Tracker {
             .get_mut(&shard.cluster)
             .and_then(|memory| memory.shards.get_mut(&ShardPath::from(shard)));
         if let Some(seen) = seen {
-            seen.drain = Drain::Acknowledged { pending: true };
+            seen.drain = DrainProgress::Acknowledged { pending: true };
         }
         Arc::make_mut(&mut self.owned).holdings.remove(shard);
         true
     }
 
-    /// The drains acknowledged that the maps do not reflect yet.
-    pub fn acknowledged(&self) -> Vec<AcknowledgedDrain> {
+    /// The acknowledged drains that the maps do not reflect yet.
+    pub(crate) fn acknowledged(&self) -> Vec<AcknowledgedDrain> {
         let acknowledged = |(path, seen): (&ShardPath, &Seen), cluster: &ClusterName| {
             seen.drain
-                .is_to_be_told()
+                .is_reported()
                 .then(|| AcknowledgedDrain { shard: path.in_cluster(cluster), epoch: seen.epoch })
         };
         self.memory
@@ -156,7 +154,7 @@ impl Tracker {
             .collect()
     }
 
-    /// Replaces what is held of one cluster, leaving the snapshot alone if nothing changed.
+    /// Replaces what is held of one cluster. Keeps the snapshot if nothing changed.
     fn publish(&mut self, cluster: &ClusterName, held: BTreeMap<ShardId, Holding>) {
         let of_cluster = |shard: &ShardId| shard.cluster == *cluster;
         let before = self.owned.holdings.iter().filter(|(shard, _)| of_cluster(shard));
@@ -169,47 +167,42 @@ impl Tracker {
     }
 }
 
-impl Drain {
-    /// The map has acted on an acknowledgement, if there was one.
+impl DrainProgress {
+    /// The map reflects the acknowledgement, if there was one.
     fn settle(&mut self) {
         if let Self::Acknowledged { pending } = self {
             *pending = false;
         }
     }
 
-    /// Whether the map waits to be told that the drain has ended.
-    fn is_to_be_told(self) -> bool {
-        #[cfg(feature = "planted")]
-        if planted::is(Planted::AcknowledgeEarly) && matches!(self, Self::Asked { .. }) {
-            return true;
-        }
+    /// Whether the Member must report that the drain ended.
+    fn is_reported(self) -> bool {
         self == Self::Acknowledged { pending: true }
     }
 }
 
 impl Seen {
-    /// Takes in an entry; the holding that follows from it for `me`.
+    /// Takes in an entry. Returns the holding that follows from it for `me`.
     fn observe(&mut self, me: &MemberId, entry: &Entry, deadline: Moment) -> Option<Holding> {
         if entry.epoch() < self.epoch {
             return None;
         }
         if entry.epoch() > self.epoch {
-            *self = Self { epoch: entry.epoch(), drain: Drain::NotAsked };
+            *self = Self { epoch: entry.epoch(), drain: DrainProgress::NotAsked };
         } else if entry.owner() != Some(me) {
             self.drain.settle();
         }
         let epoch = entry.epoch();
         match entry {
-            Entry::Owned { owner, .. } if owner == me => {
-                (self.drain == Drain::NotAsked).then_some(Holding { epoch, hold: Hold::Active })
-            }
+            Entry::Owned { owner, .. } if owner == me => (self.drain == DrainProgress::NotAsked)
+                .then_some(Holding { epoch, hold: Hold::Active }),
             Entry::Draining { owner, .. } if owner == me => match self.drain {
-                Drain::Acknowledged { .. } => None,
-                Drain::Asked { deadline } => {
+                DrainProgress::Acknowledged { .. } => None,
+                DrainProgress::Asked { deadline } => {
                     Some(Holding { epoch, hold: Hold::Draining { deadline } })
                 }
-                Drain::NotAsked => {
-                    self.drain = Drain::Asked { deadline };
+                DrainProgress::NotAsked => {
+                    self.drain = DrainProgress::Asked { deadline };
                     Some(Holding { epoch, hold: Hold::Draining { deadline } })
                 }
             },
@@ -306,15 +299,15 @@ mod tests {
         }
         assert_eq!(tracker.acknowledged().len(), 1);
         assert_eq!(see(&mut tracker, Entry::Unowned { epoch: Epoch(4) }, 4), "");
-        assert!(tracker.acknowledged().is_empty(), "the map has acted on it");
-        assert_eq!(see(&mut tracker, owned("a", 4), 4), "", "and still it is final");
+        assert!(tracker.acknowledged().is_empty(), "the map reflects it");
+        assert_eq!(see(&mut tracker, owned("a", 4), 4), "", "it is final even so");
         assert_eq!(see(&mut tracker, owned("b", 5), 4), "");
         assert!(tracker.acknowledged().is_empty());
         assert_eq!(see(&mut tracker, owned("a", 6), 5), "active@6");
     }
 
     #[test]
-    fn a_shard_that_was_split_is_acknowledged_no_more_and_its_halves_are_held() {
+    fn after_a_split_the_halves_are_held_and_the_whole_is_not_acknowledged() {
         let mut tracker = tracker();
         see(&mut tracker, draining("a", "a", 4), 1);
         assert!(tracker.acknowledge(&"east/tdset/0/1".parse().unwrap(), Epoch(4)));

@@ -1,21 +1,27 @@
-//! What goes wrong with the home cluster, said so that it can be put right: operation, object,
-//! cause and fix.
+//! Texts about what is wrong with the home cluster: operation, object, cause and fix.
+
+use std::time::Duration;
 
 use kube::Error;
 
+use crate::floor::{ANNOTATION, Floor};
+use crate::lease::COORDINATOR;
+use crate::read::Unreadable;
+use crate::record::MapRecord;
+use crate::world::World;
+
 /// One operation on one resource of the home cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Operation {
+pub(crate) struct Operation {
     /// The verb, as RBAC names it.
-    pub verb: &'static str,
+    pub(crate) verb: &'static str,
     /// The resource with its API group.
-    pub resource: &'static str,
-    /// The namespace.
-    pub namespace: String,
+    pub(crate) resource: &'static str,
+    pub(crate) namespace: String,
 }
 
 /// Why the operation fails, and what to do about it.
-pub fn explain(operation: &Operation, error: &Error) -> String {
+pub(crate) fn explain(operation: &Operation, error: &Error) -> String {
     let Operation { verb, resource, namespace } = operation;
     let what = format!("{verb} {resource} in namespace {namespace} of the home cluster");
     let cause = model::error::chain(error);
@@ -38,25 +44,40 @@ pub fn explain(operation: &Operation, error: &Error) -> String {
 }
 
 /// The text for an operation that got no answer in time.
-pub fn timed_out(operation: &Operation, after: std::time::Duration) -> String {
+pub(crate) fn timed_out(operation: &Operation, after: Duration) -> String {
     let Operation { verb, resource, namespace } = operation;
     format!(
         "{verb} {resource} in namespace {namespace} of the home cluster: no answer within {after:?}; check that the home cluster can be reached"
     )
 }
 
-/// The text for an object that was told and cannot be read.
-pub fn unreadable(operation: &Operation, error: &crate::read::Unreadable) -> String {
+/// The text for an object that cannot be read.
+pub(crate) fn unreadable(operation: &Operation, error: &Unreadable) -> String {
     let Operation { verb, resource, namespace } = operation;
     let cause = model::error::chain(error);
     format!("{verb} {resource} in namespace {namespace} of the home cluster: {cause}")
 }
 
+/// What is wrong with the epoch floor in the coordinator's Lease, and how to repair it.
+pub(crate) fn unreadable_floor(world: &World, namespace: &str) -> Option<String> {
+    let Floor::Unreadable(text) = &world.leases().get(COORDINATOR)?.record.floor else {
+        return None;
+    };
+    let maps = world.maps().values().map(MapRecord::highest_epoch);
+    let least = maps.max().unwrap_or_default().max(world.highest_floor());
+    Some(format!(
+        "leases.coordination.k8s.io {COORDINATOR} in namespace {namespace} of the home cluster: the annotation {ANNOTATION} is {text:?} and no epoch, so no ShardMap is deleted, and none is created for a cluster without one; set it to {least}, or to the highest epoch that a cluster removed long ago may have reached, if that was higher: kubectl annotate --overwrite --namespace {namespace} lease {COORDINATOR} {ANNOTATION}={least}"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
+    use model::Moment;
 
     use super::*;
+    use crate::lease::LeaseRecord;
+    use crate::record::Object;
 
     fn check(code: u16, message: &str, expect: &str) {
         let operation = Operation {
@@ -88,5 +109,25 @@ mod tests {
             "user \"x\" cannot list; grant this identity the verbs get, list, watch, create, update and delete on shardmaps.leasehold.dev in namespace leasehold-system",
         );
         check(500, "etcd is down", "etcd is down (HTTP 500)");
+    }
+
+    #[test]
+    fn a_floor_that_cannot_be_read_is_reported_with_its_fix() {
+        let mut world = World::default();
+        let mut apply = |version: u64, floor: &str| {
+            let me = "m-1".parse().unwrap();
+            let mut lease = LeaseRecord::new(COORDINATOR.into(), &me, Duration::from_secs(8));
+            lease.version.resource = version.to_string();
+            lease.floor = Floor::read(Some(&[(ANNOTATION.to_owned(), floor.to_owned())].into()));
+            world.apply(Object::Lease(lease), Moment::default());
+            unreadable_floor(&world, "ns")
+        };
+        assert_eq!(apply(1, "7"), None);
+        let text = apply(2, "seven").unwrap();
+        assert!(text.contains("leasehold.dev/epoch-floor is \"seven\" and no epoch"), "{text}");
+        assert!(
+            text.ends_with("lease leasehold-coordinator leasehold.dev/epoch-floor=7"),
+            "{text}"
+        );
     }
 }

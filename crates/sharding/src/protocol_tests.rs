@@ -4,20 +4,20 @@ use model::{Epoch, Moment};
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::MemberSpec;
+use crate::api::{MemberSpec, ObjectVersion};
 use crate::lease::{self, COORDINATOR, LeaseRecord};
-use crate::record::{MapRecord, MemberRecord, Object, Version};
+use crate::record::{MapRecord, MemberRecord, Object};
 
-fn versions((oldest, newest): (u32, u32)) -> Versions {
-    Versions { oldest, newest }
+fn versions((oldest, newest): (u32, u32)) -> ProtocolVersions {
+    ProtocolVersions { oldest, newest }
 }
 
 fn id(number: usize) -> MemberId {
     format!("m-{number}").parse().unwrap()
 }
 
-/// Members `m-0`, `m-1`, …, of which the first coordinates. Those that own a shard do so in a map of
-/// that version.
+/// Members `m-0`, `m-1`, …, the first of which coordinates. The number beside a member is the version
+/// of a map in which it owns a shard.
 fn fleet(members: &[((u32, u32), Option<u32>)]) -> World {
     let mut world = World::default();
     let mut apply = |object| world.apply(object, Moment::default());
@@ -35,10 +35,10 @@ fn fleet(members: &[((u32, u32), Option<u32>)]) -> World {
         }
         let spec = MemberSpec {
             protocol_version: speaks.newest,
-            oldest_protocol_version: speaks.told_oldest(),
+            oldest_protocol_version: speaks.reported_oldest(),
             ..MemberSpec::new("m", Vec::new())
         };
-        apply(Object::Member(MemberRecord { id, version: Version::default(), spec }));
+        apply(Object::Member(MemberRecord { id, version: ObjectVersion::default(), spec }));
     }
     world
 }
@@ -55,9 +55,9 @@ fn the_version_in_use_is_the_newest_that_all_speak() {
         (vec![((1, 2), None), ((1, 1), None)], 1),
         (vec![((1, 2), None), ((1, 1), Some(1))], 1),
         (vec![((2, 3), None), ((1, 2), None), ((3, 4), None)], 2),
-        // One that the coordinator has no version in common with has no say.
+        // A member without a version in common with the coordinator has no say.
         (vec![((2, 2), None), ((1, 1), None)], 2),
-        // Nor has one that would shut out who owns shards.
+        // Nor has one that would shut out an owner of shards.
         (vec![((1, 2), None), ((1, 1), None), ((2, 2), Some(2))], 2),
     ] {
         assert_eq!(used(&members), expect, "{members:?}");
@@ -75,25 +75,25 @@ fn the_dead_have_no_say() {
 }
 
 #[test]
-fn a_member_is_told_what_it_cannot_take_part_in_and_what_to_do() {
-    let told = |members: &[_], me, speaks| {
+fn a_member_learns_why_it_cannot_take_part_and_what_to_do() {
+    let refused = |members: &[_], me, speaks| {
         refusal(&fleet(members), &id(me), versions(speaks), "ns").unwrap_or_default()
     };
     let owner = ((1, 1), Some(1));
-    assert_eq!(told(&[owner, owner], 1, (1, 1)), "");
+    assert_eq!(refused(&[owner, owner], 1, (1, 1)), "");
     assert_eq!(
-        told(&[((1, 1), None), ((2, 2), None)], 1, (2, 2)),
+        refused(&[((1, 1), None), ((2, 2), None)], 1, (2, 2)),
         "the fleet in namespace ns of the home cluster, coordinated by m-0, uses protocol version 1 and this member speaks protocol version 2: it gets no shards; roll this replica back to the release of the others, or upgrade all by way of a release that speaks both versions"
     );
     assert_eq!(
-        told(&[((2, 3), Some(3)), ((2, 3), Some(3)), ((1, 2), None)], 2, (1, 2)),
+        refused(&[((2, 3), Some(3)), ((2, 3), Some(3)), ((1, 2), None)], 2, (1, 2)),
         "shardmaps.leasehold.dev c0 in namespace ns of the home cluster (and 1 more) is written in protocol version 3 and this member speaks protocol versions 1 to 2: it acts on none of its shards and does not coordinate; upgrade this replica to the release of the others, or roll the others back"
     );
 }
 
 proptest! {
-    /// Whoever joins, of whatever release: the coordinator speaks the version in use, and so do all
-    /// owners if there is one that they all speak.
+    /// Whatever releases join: the coordinator speaks the version in use, and so do all owners, if
+    /// there is a version that all of them speak.
     #[test]
     fn the_version_in_use_is_spoken_by_the_coordinator_and_by_owners(
         owners in prop::collection::vec((0..3u32, 0..3u32), 1..4),

@@ -1,19 +1,20 @@
 //! When a shard is split into ranges and when ranges are merged: pure.
 //!
-//! A shard splits when a member carries too much and no move of whole shards helps (the planner
-//! says which members are pressed so), if the shard's load is worth it. Two halves merge when their
-//! load together is small: less than [`MERGE_PERMILLE`] of what one member should carry, or than
-//! [`SMALL`]. A load is worth a split from [`SPLIT_OVER_MERGE`] times that on. Halves merge also when their group may not be divided by object at all.
+//! A shard splits when its member carries too much, no move of whole shards helps (the planner names
+//! such members), and its load is worth a split. Two halves merge when their load together is small:
+//! less than [`MERGE_PERMILLE`] of what one member should carry, or less than [`SMALL`]. A load is worth
+//! a split if it is more than [`SPLIT_OVER_MERGE`] times that. Halves also merge when their group may
+//! not be divided by object at all.
 //!
 //! # Laws (property tests below)
-//! - As long as shards may be split, every member ends within the planner's bound of its share.
-//! - A load that swings by a third about any value, or about any bound, is never split and merged
-//!   time and again: from the trough to the crest of such a swing is a factor of two, from the
-//!   highest load that merges to the lowest that splits one of four.
+//! - While shards can be split, every member ends within the planner's bound of its share.
+//! - A load that swings by a third about any value, or about any bound, does not cause splits and merges
+//!   again and again: such a swing has a factor of two from its lowest to its peak, but a factor of four
+//!   lies between the highest load that merges and the lowest that splits.
 //! - Only a shard of scope `Object` is split, and only as far as its map has room.
 //!
-//! What is measured decides, never the weight that a shard has merely for being there: halves of an
-//! idle shard would weigh twice as much as the whole.
+//! The measured load decides, never the weight that every shard has: halves of an idle shard would
+//! weigh twice as much as the whole.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,77 +24,76 @@ use model::{ClusterName, GroupName, GroupScope, GroupTraits, Range, ShardId};
 
 use crate::api::{MAX_SHARDS, ShardPath};
 use crate::handover::Entry;
-use crate::planner::{Place, Proposal, Unit};
+use crate::planner::{Placement, PlanShard, Proposal};
 use crate::weight::BASE;
 
-/// Two halves merge if their load together is less than this part of a member's share, in
-/// thousandths.
-pub const MERGE_PERMILLE: u64 = 12;
-/// Two halves merge if their load together is less than this, whatever the share: more than twice
-/// what a shard weighs for merely being there, and more than members leave untold of two.
-pub const SMALL: u64 = 5 * BASE as u64 / 2;
-/// How much more than what merges a shard's load must be for it to be split.
-pub const SPLIT_OVER_MERGE: u64 = 4;
-/// Splits and merges under way at once.
-pub const RESHAPES_IN_FLEET: usize = 8;
-/// The most shards of a cluster that splits may lead to: leaves room for one of each group that
-/// members can run.
-pub const MAX_SPLIT_SHARDS: usize = MAX_SHARDS - 64;
+/// Two halves merge if their load together is less than this part of a member's share, in thousandths.
+const MERGE_PERMILLE: u64 = 12;
+/// Two halves merge if their load together is less than this, whatever the share: more than twice the
+/// weight of an idle shard, and more than members leave unreported for two shards.
+const SMALL: u64 = 5 * BASE as u64 / 2;
+/// How many times the load that still merges a shard must have to be split.
+const SPLIT_OVER_MERGE: u64 = 4;
+/// The most splits and merges under way at once.
+const RANGE_CHANGES_IN_FLEET: usize = 8;
+/// The most shards of a cluster after a split: leaves room for one shard of each group that members can
+/// run.
+const MAX_SPLIT_SHARDS: usize = MAX_SHARDS - 64;
 
-/// A change of ranges.
+/// A split or a merge.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reshape {
-    /// This shard into its halves.
+pub enum RangeChange {
+    /// Of this shard into its halves.
     Split(ShardId),
-    /// The halves of this shard into it.
+    /// Of its halves into this shard.
     Merge(ShardId),
 }
 
-/// What is decided from.
+/// What a decision depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
-    /// All shards that are planned.
-    pub units: &'a [Unit],
-    /// The groups that are not divided by object.
+    /// All planned shards.
+    pub shards: &'a [PlanShard],
+    /// The groups, as far as they have details.
     pub groups: &'a BTreeMap<GroupName, GroupTraits>,
-    /// The load of each of them, without what it weighs for being there.
+    /// The load of each shard, without the weight that every shard has.
     pub points: &'a [u32],
-    /// Whether a shard without load is known to be idle: otherwise nobody may have told it yet.
+    /// Whether a shard without load is known to be idle; else its load may not be reported yet.
     pub points_are_complete: bool,
-    /// What the planner made of it.
+    /// The proposal of the planner.
     pub proposal: &'a Proposal,
-    /// How many changes of ranges are under way.
+    /// How many splits and merges are under way.
     pub under_way: usize,
 }
 
-/// The changes to begin now.
-pub fn decide(situation: &Situation<'_>) -> Vec<Reshape> {
-    let room = RESHAPES_IN_FLEET.saturating_sub(situation.under_way);
+/// The splits and merges to begin now.
+pub fn decide(situation: &Situation<'_>) -> Vec<RangeChange> {
+    let room = RANGE_CHANGES_IN_FLEET.saturating_sub(situation.under_way);
     let mut begun = situation.merges();
     begun.extend(situation.splits());
     begun.truncate(room);
     begun
 }
 
-impl Reshape {
-    /// The shard that is split, or that is made by merging.
+impl RangeChange {
+    /// The shard that is split, or that results from the merge.
     pub fn shard(&self) -> &ShardId {
         match self {
             Self::Split(shard) | Self::Merge(shard) => shard,
         }
     }
 
-    /// The shards that give way.
-    pub fn parts(&self) -> Vec<ShardId> {
+    /// The shards that are replaced.
+    pub(crate) fn parts(&self) -> Vec<ShardId> {
         match self {
             Self::Split(shard) => vec![shard.clone()],
             Self::Merge(shard) => halves(shard),
         }
     }
 
-    /// The entries that take the place of those of the parts, given in their order, once nobody
-    /// holds any of these.
-    pub fn apply(&self, parts: &[(ShardPath, Entry)]) -> Option<Vec<(ShardPath, Entry)>> {
+    /// The entries that replace those of the parts, which are given in their order. `None` while a part
+    /// has an owner.
+    pub(crate) fn apply(&self, parts: &[(ShardPath, Entry)]) -> Option<Vec<(ShardPath, Entry)>> {
         match (self, parts) {
             (Self::Split(shard), [(_, whole)]) => {
                 let half = whole.split()?;
@@ -110,81 +110,81 @@ impl Reshape {
     }
 }
 
-/// Both halves of a shard; none of the smallest.
+/// Both halves of a shard; none if it is the smallest.
 fn halves(shard: &ShardId) -> Vec<ShardId> {
     let ranges = shard.range.halves().into_iter().flatten();
     ranges.map(|range| ShardId { range, ..shard.clone() }).collect()
 }
 
 impl<'a> Situation<'a> {
-    /// One split for each member under pressure: of its heaviest shard that is worth it.
-    fn splits(&self) -> Vec<Reshape> {
-        let pressed = &self.proposal.pressed;
-        if pressed.is_empty() {
+    /// One split for each stuck member: of its heaviest shard that is worth it.
+    fn splits(&self) -> Vec<RangeChange> {
+        let stuck = &self.proposal.stuck;
+        if stuck.is_empty() {
             return Vec::new();
         }
         let mut sizes: BTreeMap<&ClusterName, usize> = BTreeMap::new();
-        for unit in self.units {
-            *sizes.entry(&unit.shard.cluster).or_default() += 1;
+        for shard in self.shards {
+            *sizes.entry(&shard.id.cluster).or_default() += 1;
         }
         let mut splits = Vec::new();
-        for member in pressed {
-            let owned = self
-                .loads()
-                .filter(|(unit, _)| matches!(&unit.place, Place::Settled(o) if o == member));
-            let worth_it = owned.filter(|&(unit, load)| {
+        for member in stuck {
+            let owned = self.loads().filter(
+                |(shard, _)| matches!(&shard.placement, Placement::Settled(o) if o == member),
+            );
+            let worth_it = owned.filter(|&(shard, load)| {
                 load > SPLIT_OVER_MERGE * self.small_load()
-                    && self.scope(unit) == GroupScope::Object
-                    && unit.shard.range.bits() < MAX_BITS
-                    && sizes[&unit.shard.cluster] < MAX_SPLIT_SHARDS
+                    && self.scope(shard) == GroupScope::Object
+                    && shard.id.range.bits() < MAX_BITS
+                    && sizes[&shard.id.cluster] < MAX_SPLIT_SHARDS
             });
-            // The first of the heaviest, in whatever order they are given.
-            let heaviest = worth_it.max_by_key(|(unit, load)| (*load, Reverse(&unit.shard)));
-            if let Some((unit, _)) = heaviest {
-                *sizes.entry(&unit.shard.cluster).or_default() += 1;
-                splits.push(Reshape::Split(unit.shard.clone()));
+            // The first of the heaviest, whatever the order in which they are given.
+            let heaviest = worth_it.max_by_key(|(shard, load)| (*load, Reverse(&shard.id)));
+            if let Some((shard, _)) = heaviest {
+                *sizes.entry(&shard.id.cluster).or_default() += 1;
+                splits.push(RangeChange::Split(shard.id.clone()));
             }
         }
         splits
     }
 
-    /// The pairs of halves that are cold, or that should never have been parted.
-    fn merges(&self) -> Vec<Reshape> {
+    /// The pairs of halves that are idle, or that may not be apart.
+    fn merges(&self) -> Vec<RangeChange> {
         let moving: BTreeSet<&ShardId> = self.proposal.moves.iter().map(|m| &m.shard).collect();
-        let halves = self.loads().filter(|(unit, _)| {
-            unit.shard.range != Range::WHOLE
-                && matches!(unit.place, Place::Settled(_))
-                && !moving.contains(&unit.shard)
+        let halves = self.loads().filter(|(shard, _)| {
+            shard.id.range != Range::WHOLE
+                && matches!(shard.placement, Placement::Settled(_))
+                && !moving.contains(&shard.id)
         });
-        let halves: BTreeMap<&ShardId, (&Unit, u64)> =
-            halves.map(|(unit, load)| (&unit.shard, (unit, load))).collect();
-        let pairs = halves.iter().filter_map(|(low, (unit, load))| {
+        let halves: BTreeMap<&ShardId, (&PlanShard, u64)> =
+            halves.map(|(shard, load)| (&shard.id, (shard, load))).collect();
+        let pairs = halves.iter().filter_map(|(low, (shard, load))| {
             let parent = low.range.parent()?;
             let [_, high] = parent.halves().filter(|[first, _]| *first == low.range)?;
             let (_, other) = halves.get(&ShardId { range: high, ..(*low).clone() })?;
-            self.should_merge(unit, load + other)
-                .then(|| Reshape::Merge(ShardId { range: parent, ..(*low).clone() }))
+            self.should_merge(shard, load + other)
+                .then(|| RangeChange::Merge(ShardId { range: parent, ..(*low).clone() }))
         });
         pairs.collect()
     }
 
-    /// Whether a half and its sibling, with that much load together, should be one.
-    fn should_merge(&self, half: &Unit, load: u64) -> bool {
-        let cold = self.points_are_complete && load < self.small_load();
-        cold || self.scope(half) != GroupScope::Object
+    /// Whether a half and its sibling, with that load together, should merge.
+    fn should_merge(&self, half: &PlanShard, load: u64) -> bool {
+        let idle = self.points_are_complete && load < self.small_load();
+        idle || self.scope(half) != GroupScope::Object
     }
 
-    /// The load below which halves are not worth being apart.
+    /// The load below which two halves merge.
     fn small_load(&self) -> u64 {
         (self.proposal.share * MERGE_PERMILLE / 1000).max(SMALL)
     }
 
-    fn scope(&self, unit: &Unit) -> GroupScope {
-        self.groups.get(&unit.shard.group).map(|traits| traits.scope).unwrap_or_default()
+    fn scope(&self, shard: &PlanShard) -> GroupScope {
+        self.groups.get(&shard.id.group).map(|traits| traits.scope).unwrap_or_default()
     }
 
-    fn loads(&self) -> impl Iterator<Item = (&'a Unit, u64)> + use<'a> {
-        self.units.iter().zip(self.points.iter().map(|&points| u64::from(points)))
+    fn loads(&self) -> impl Iterator<Item = (&'a PlanShard, u64)> + use<'a> {
+        self.shards.iter().zip(self.points.iter().map(|&points| u64::from(points)))
     }
 }
 

@@ -7,11 +7,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::planner::{Limits, PlanMember, Role, plan};
 
-/// A fleet whose drains end at once. Load lies evenly on uids.
+/// A fleet whose drains end at once, and whose load is even over uids.
 struct Pool {
     members: BTreeMap<MemberId, PlanMember>,
     groups: BTreeMap<GroupName, GroupTraits>,
-    units: Vec<Unit>,
+    shards: Vec<PlanShard>,
     /// Per cluster: the load of all its objects.
     loads: Vec<u32>,
     measured: bool,
@@ -28,17 +28,17 @@ impl Pool {
             capacity: 100,
             groups: BTreeSet::from([GROUP.parse().unwrap()]),
         };
-        let whole = |n: usize| Unit {
-            shard: format!("c{n}/{GROUP}/0/1").parse().unwrap(),
+        let whole = |n: usize| PlanShard {
+            id: format!("c{n}/{GROUP}/0/1").parse().unwrap(),
             weight: BASE,
-            place: Place::Unowned,
+            placement: Placement::Unowned,
         };
         Self {
             members: (0..members)
                 .map(|n| (format!("m-{n}").parse().unwrap(), member.clone()))
                 .collect(),
             groups: BTreeMap::new(),
-            units: (0..loads.len()).map(whole).collect(),
+            shards: (0..loads.len()).map(whole).collect(),
             loads: loads.to_vec(),
             measured: true,
             splits: 0,
@@ -56,18 +56,18 @@ impl Pool {
             let cluster: usize = shard.cluster.as_str()[1..].parse().unwrap();
             self.loads[cluster] >> shard.range.bits()
         };
-        self.units.iter().map(|unit| load(&unit.shard)).collect()
+        self.shards.iter().map(|shard| load(&shard.id)).collect()
     }
 
-    /// One round; says whether anything changed.
+    /// One round. Returns whether anything changed.
     fn round(&mut self) -> bool {
         let points = self.points();
-        for (unit, points) in self.units.iter_mut().zip(&points) {
-            unit.weight = BASE + points;
+        for (shard, points) in self.shards.iter_mut().zip(&points) {
+            shard.weight = BASE + points;
         }
-        let proposal = plan(&self.members, &self.groups, &self.units, &Limits::default());
-        let reshapes = decide(&Situation {
-            units: &self.units,
+        let proposal = plan(&self.members, &self.groups, &self.shards, &Limits::default());
+        let range_changes = decide(&Situation {
+            shards: &self.shards,
             groups: &self.groups,
             points: &points,
             points_are_complete: self.measured,
@@ -75,31 +75,31 @@ impl Pool {
             under_way: 0,
         });
         for step in &proposal.moves {
-            let unit = self.units.iter_mut().find(|unit| unit.shard == step.shard).unwrap();
-            unit.place = step.to.clone().map_or(Place::Unowned, Place::Settled);
+            let shard = self.shards.iter_mut().find(|shard| shard.id == step.shard).unwrap();
+            shard.placement = step.to.clone().map_or(Placement::Unowned, Placement::Settled);
         }
-        for reshape in &reshapes {
-            self.apply(reshape);
+        for change in &range_changes {
+            self.apply(change);
         }
-        !proposal.moves.is_empty() || !reshapes.is_empty()
+        !proposal.moves.is_empty() || !range_changes.is_empty()
     }
 
-    fn apply(&mut self, reshape: &Reshape) {
-        let parts = reshape.parts();
-        let first = self.units.iter().position(|unit| unit.shard == parts[0]).unwrap();
-        let place = self.units[first].place.clone();
-        self.units.retain(|unit| !parts.contains(&unit.shard));
-        let made = match reshape {
-            Reshape::Split(shard) => halves(shard),
-            Reshape::Merge(shard) => vec![shard.clone()],
+    fn apply(&mut self, change: &RangeChange) {
+        let parts = change.parts();
+        let first = self.shards.iter().position(|shard| shard.id == parts[0]).unwrap();
+        let place = self.shards[first].placement.clone();
+        self.shards.retain(|shard| !parts.contains(&shard.id));
+        let made = match change {
+            RangeChange::Split(shard) => halves(shard),
+            RangeChange::Merge(shard) => vec![shard.clone()],
         };
-        match reshape {
-            Reshape::Split(_) => self.splits += 1,
-            Reshape::Merge(_) => self.merges += 1,
+        match change {
+            RangeChange::Split(_) => self.splits += 1,
+            RangeChange::Merge(_) => self.merges += 1,
         }
-        let unit = |shard| Unit { shard, weight: BASE, place: place.clone() };
-        self.units.extend(made.into_iter().map(unit));
-        self.units.sort_by(|a, b| a.shard.cmp(&b.shard));
+        let shard = |shard| PlanShard { id: shard, weight: BASE, placement: place.clone() };
+        self.shards.extend(made.into_iter().map(shard));
+        self.shards.sort_by(|a, b| a.id.cmp(&b.id));
     }
 
     fn settle(&mut self) {
@@ -111,11 +111,11 @@ impl Pool {
         panic!("it never settles");
     }
 
-    /// The most that a member carries over what they carry in the mean, in load alone.
+    /// The highest load of a member divided by the mean load.
     fn imbalance(&self) -> f64 {
         let mut loads: BTreeMap<&MemberId, u32> = self.members.keys().map(|id| (id, 0)).collect();
-        for (unit, points) in self.units.iter().zip(self.points()) {
-            *loads.get_mut(unit.place.owner().unwrap()).unwrap() += points;
+        for (shard, points) in self.shards.iter().zip(self.points()) {
+            *loads.get_mut(shard.placement.owner().unwrap()).unwrap() += points;
         }
         let total: u32 = loads.values().sum();
         let most = *loads.values().max().unwrap();
@@ -126,8 +126,8 @@ impl Pool {
     fn check_cover(&self) {
         for cluster in 0..self.loads.len() {
             let name = format!("c{cluster}");
-            let its = self.units.iter().filter(|unit| unit.shard.cluster.as_str() == name);
-            let ranges: Vec<Range> = its.map(|unit| unit.shard.range).collect();
+            let its = self.shards.iter().filter(|shard| shard.id.cluster.as_str() == name);
+            let ranges: Vec<Range> = its.map(|shard| shard.id.range).collect();
             let sum: u64 = ranges.iter().map(|range| 1 << (MAX_BITS - range.bits())).sum();
             assert_eq!(sum, 1 << MAX_BITS, "{ranges:?}");
             for (n, range) in ranges.iter().enumerate() {
@@ -147,7 +147,7 @@ fn a_cluster_with_most_of_all_objects_is_spread_over_five_members() {
         pool.check_cover();
         let imbalance = pool.imbalance();
         assert!(imbalance <= 1.15, "{imbalance} with {others} others");
-        assert!(pool.units.len() <= others as usize + 24, "{} shards", pool.units.len());
+        assert!(pool.shards.len() <= others as usize + 24, "{} shards", pool.shards.len());
     }
 }
 
@@ -169,10 +169,10 @@ fn what_may_not_be_split_is_not_and_what_was_is_put_together() {
         pool.settle();
         assert!(pool.splits > 0 && pool.merges == 0);
         pool.scope(scope);
-        // Also by a coordinator that is new.
+        // Also with a new coordinator.
         pool.measured = false;
         pool.settle();
-        assert_eq!(pool.units.len(), 3);
+        assert_eq!(pool.shards.len(), 3);
         pool.check_cover();
     }
 }
@@ -181,14 +181,14 @@ fn what_may_not_be_split_is_not_and_what_was_is_put_together() {
 fn what_has_cooled_down_merges_once_that_is_known() {
     let mut pool = Pool::new(4, &[80_000, 1_000, 1_000, 1_000]);
     pool.settle();
-    let split = pool.units.len();
+    let split = pool.shards.len();
     pool.loads[0] = 50;
     pool.measured = false;
     pool.settle();
-    assert_eq!(pool.units.len(), split, "nobody may have told their load yet");
+    assert_eq!(pool.shards.len(), split, "nobody may have told their load yet");
     pool.measured = true;
     pool.settle();
-    let cold = pool.units.iter().filter(|unit| unit.shard.cluster.as_str() == "c0");
+    let cold = pool.shards.iter().filter(|shard| shard.id.cluster.as_str() == "c0");
     assert_eq!(cold.count(), 1);
     pool.check_cover();
 }
@@ -196,37 +196,37 @@ fn what_has_cooled_down_merges_once_that_is_known() {
 #[test]
 fn a_map_that_is_full_splits_no_further() {
     let mut pool = Pool::new(2, &[1 << 20]);
-    pool.units = (0..MAX_SPLIT_SHARDS)
-        .map(|n| Unit {
-            shard: format!("c0/{GROUP}/{n}/65536").parse().unwrap(),
+    pool.shards = (0..MAX_SPLIT_SHARDS)
+        .map(|n| PlanShard {
+            id: format!("c0/{GROUP}/{n}/65536").parse().unwrap(),
             weight: 1,
-            place: Place::Settled("m-0".parse().unwrap()),
+            placement: Placement::Settled("m-0".parse().unwrap()),
         })
         .collect();
-    pool.units[0].shard = format!("c0/{GROUP}/1/2").parse().unwrap();
-    pool.units[1].shard = format!("c0/{GROUP}/3/8").parse().unwrap();
+    pool.shards[0].id = format!("c0/{GROUP}/1/2").parse().unwrap();
+    pool.shards[1].id = format!("c0/{GROUP}/3/8").parse().unwrap();
     let points = pool.points();
-    let pressed = vec!["m-0".parse().unwrap()];
-    let proposal = Proposal { share: 1_000, pressed, ..Proposal::default() };
-    let decided = |units: &[Unit]| {
+    let stuck = vec!["m-0".parse().unwrap()];
+    let proposal = Proposal { share: 1_000, stuck, ..Proposal::default() };
+    let decided = |shards: &[PlanShard]| {
         decide(&Situation {
-            units,
+            shards,
             groups: &pool.groups,
-            points: &points[..units.len()],
+            points: &points[..shards.len()],
             points_are_complete: false,
             proposal: &proposal,
             under_way: 0,
         })
     };
-    assert_eq!(decided(&pool.units), []);
-    let heaviest = Reshape::Split(pool.units[0].shard.clone());
-    assert_eq!(decided(&pool.units[..MAX_SPLIT_SHARDS - 1]), [heaviest]);
+    assert_eq!(decided(&pool.shards), []);
+    let heaviest = RangeChange::Split(pool.shards[0].id.clone());
+    assert_eq!(decided(&pool.shards[..MAX_SPLIT_SHARDS - 1]), [heaviest]);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever the loads: as long as shards may be split, everybody ends within a tenth.
+    /// With any loads: while shards can be split, every member ends within a tenth of the mean.
     #[test]
     fn what_may_be_split_is_balanced(
         members in 1..8usize, loads in vec(50_000..1_000_000u32, 1..16),
@@ -235,11 +235,11 @@ proptest! {
         pool.settle();
         pool.check_cover();
         let imbalance = pool.imbalance();
-        prop_assert!(imbalance <= 1.11, "{imbalance} in {} shards", pool.units.len());
+        prop_assert!(imbalance <= 1.11, "{imbalance} in {} shards", pool.shards.len());
     }
 
-    /// A load that swings by a third may be split, or merged while it first does so; it is never
-    /// merged again, and so never split again where it was merged.
+    /// A load that swings by a third may cause splits and merges in its first period. After that nothing
+    /// merges again, and nothing that merged splits again.
     #[test]
     fn a_swing_by_a_third_never_flaps(
         members in 2..7usize,
@@ -250,11 +250,11 @@ proptest! {
     ) {
         let mut pool = Pool::new(members, &loads);
         if cooled {
-            // It was much more once: now it may swing about the bound below which halves merge.
+            // The load was much higher before: now it may swing about the bound below which halves merge.
             pool.loads[0] = 2_000_000;
             pool.settle();
         }
-        // The swing goes through the same loads in each period, its extremes among them.
+        // Each period of the swing has the same loads, including its extremes.
         let swing: Vec<u32> = [0, 100].into_iter().chain(steps).collect();
         let mut merges = Vec::new();
         for _ in 0..6 {

@@ -1,8 +1,8 @@
-//! `ShardMaps` and Members as they are read, of whatever version of the protocol.
+//! Reads ShardMaps and Members in any version of the protocol.
 //!
-//! What this code does not speak it may not be able to read either. Of such an object it keeps the
-//! version, and nothing else; so one object of the future neither blinds a member to all others nor
-//! passes for an empty one. An object of a version that this code does speak must be readable.
+//! An object in a version that this code does not speak may not be readable. Then only its version is
+//! kept. So one object of a later release neither hides all others from a member nor looks like an empty
+//! one. An object in a version that this code speaks must be readable.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ApiResource;
@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use crate::api::{Member, MemberSpec, MemberState, ShardMap, ShardMapSpec, Summary};
 use crate::lease::LeaseRecord;
-use crate::protocol::{self, Versions};
 use crate::record::{Kind, MapRecord, MemberRecord, Object};
+use crate::versions::{self, ProtocolVersions};
 
-/// An object that cannot be read.
+/// Why an object cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{kind} {name} cannot be read: were the definitions (CRDs) changed? apply those of this release"
@@ -28,7 +28,7 @@ pub struct Unreadable {
     source: serde_json::Error,
 }
 
-/// Where objects of a kind are read, of whatever version.
+/// The API for objects of a kind, in any version.
 pub fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicObject> {
     let resource = match kind {
         Kind::Lease => ApiResource::erase::<Lease>(&()),
@@ -38,11 +38,11 @@ pub fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &resource)
 }
 
-/// What we keep of an object; nothing if its name is not one of ours.
+/// Reads an object; `None` if its name is none of this crate's.
 ///
 /// # Errors
-/// When it is of a version that this code speaks, and not as that version has it.
-pub fn object(kind: Kind, object: DynamicObject) -> Result<Option<Object>, Unreadable> {
+/// When this code speaks its version but cannot read it.
+pub(crate) fn object(kind: Kind, object: DynamicObject) -> Result<Option<Object>, Unreadable> {
     Ok(match kind {
         Kind::Lease => LeaseRecord::read(&lease(object)?).map(Object::Lease),
         Kind::Member => MemberRecord::read(&member(object)?).map(Object::Member),
@@ -50,7 +50,7 @@ pub fn object(kind: Kind, object: DynamicObject) -> Result<Option<Object>, Unrea
     })
 }
 
-/// Reads a Lease, whose form is that of Kubernetes.
+/// Reads a Lease, as Kubernetes defines it.
 ///
 /// # Errors
 /// When it is no Lease.
@@ -62,10 +62,10 @@ pub fn lease(object: DynamicObject) -> Result<Lease, Unreadable> {
 /// Reads a ShardMap.
 ///
 /// # Errors
-/// When it is of a version that this code speaks, and not as that version has it.
+/// When this code speaks its version but cannot read it.
 pub fn shard_map(object: DynamicObject) -> Result<ShardMap, Unreadable> {
-    let version = number(&object.data, "protocolVersion").unwrap_or(protocol::FIRST);
-    let spec = spec(&object).or_else(|error| match version > Versions::SPOKEN.newest {
+    let version = number(&object.data, "protocolVersion").unwrap_or(versions::FIRST);
+    let spec = spec(&object).or_else(|error| match version > ProtocolVersions::SPOKEN.newest {
         true => Ok(ShardMapSpec {
             shards: Vec::new(),
             epoch_floor: model::Epoch::default(),
@@ -80,12 +80,12 @@ pub fn shard_map(object: DynamicObject) -> Result<ShardMap, Unreadable> {
 /// Reads a Member.
 ///
 /// # Errors
-/// When it is of a version that this code speaks, and not as that version has it.
+/// When this code speaks its version but cannot read it.
 pub fn member(object: DynamicObject) -> Result<Member, Unreadable> {
     let newest = number(&object.data, "protocolVersion");
     let spec = spec(&object).or_else(|error| match newest {
-        Some(newest) if newest > Versions::SPOKEN.newest => Ok(MemberSpec {
-            // Nothing is known of it but what it speaks: it is given nothing.
+        Some(newest) if newest > ProtocolVersions::SPOKEN.newest => Ok(MemberSpec {
+            // Only its versions are known, so it gets no shards.
             state: MemberState::Joining,
             protocol_version: newest,
             oldest_protocol_version: number(&object.data, "oldestProtocolVersion"),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_of_the_future_is_read_as_far_as_it_goes() {
+    fn a_map_of_a_later_release_is_read_as_far_as_possible() {
         let shards = json!([{ "shard": "g/0/1", "epoch": 3, "phase": "Owned", "owner": "m-1" }]);
         let strange = json!([{ "shard": "g/0/1", "epoch": 3, "phase": "Leased", "owner": "m-1" }]);
         for (version, shards, expect) in [
@@ -147,10 +147,10 @@ mod tests {
     }
 
     #[test]
-    fn of_a_member_of_the_future_its_versions_are_known() {
+    fn the_versions_of_a_member_of_a_later_release_are_known() {
         let future = json!({ "protocolVersion": 9, "oldestProtocolVersion": 7, "state": "musing" });
         let read = member(object(&future)).unwrap().spec;
-        assert_eq!(read.versions(), Versions { oldest: 7, newest: 9 });
+        assert_eq!(read.versions(), ProtocolVersions { oldest: 7, newest: 9 });
         assert!(read.groups.is_empty());
         let broken = json!({ "protocolVersion": 1, "state": "musing" });
         assert!(member(object(&broken)).is_err());

@@ -1,57 +1,46 @@
-//! What is kept of the objects in the home cluster, and the writes made to them.
+//! The objects of the home cluster as this crate uses them, and the writes to them.
 //!
-//! Every write is bound to a version: a create to the absence of the object, a replace and a
-//! delete to the exact version that the decision was made from. Nothing here is ever written
-//! blindly (S4).
+//! Every write is bound to a version: a create to the absence of the object, a replace and a delete
+//! to the exact version from which the decision was made. No write ignores what it replaces (S4).
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use model::{ClusterName, Epoch, MemberId};
 
-use crate::api::{Member, MemberSpec, ShardMap, ShardMapSpec, ShardPath, Summary};
+use crate::api::{Member, MemberSpec, ObjectVersion, ShardMap, ShardMapSpec, ShardPath, Summary};
 use crate::handover::Entry;
 use crate::lease::LeaseRecord;
-use crate::protocol;
+use crate::versions;
 
-/// Which object at which version: uid and resourceVersion. Empty for one that does not exist yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Version {
-    /// `metadata.uid`.
-    pub uid: String,
-    /// `metadata.resourceVersion`.
-    pub resource: String,
-}
-
-/// What we keep of a Member.
+/// The parts of a Member that this crate uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MemberRecord {
-    /// The member, the object's name.
+    /// The member; also the object's name.
     pub id: MemberId,
     /// The version read.
-    pub version: Version,
-    /// Its contents.
+    pub version: ObjectVersion,
+    /// Its spec.
     pub spec: MemberSpec,
 }
 
-/// What we keep of a ShardMap.
+/// The parts of a ShardMap that this crate uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MapRecord {
-    /// The workload cluster, the object's name.
+    /// The workload cluster; also the object's name.
     pub cluster: ClusterName,
     /// The version read.
-    pub version: Version,
-    /// The highest epoch of any shard that was removed from the map. New shards start from it, so
-    /// that a shard which returns never repeats an epoch.
+    pub version: ObjectVersion,
+    /// The highest epoch of any shard that was removed from the map. New shards start from it, so that
+    /// a shard which returns never repeats an epoch.
     pub epoch_floor: Epoch,
-    /// The version of the protocol it is written in.
+    /// The version of the protocol in which it is written.
     pub protocol: u32,
     /// The shards.
     pub entries: BTreeMap<ShardPath, Entry>,
 }
 
-/// One object of ours.
+/// An object of one of the three kinds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Object {
     /// A Lease.
@@ -90,88 +79,62 @@ pub enum Write {
     /// Replace exactly the version that the object carries.
     Replace(Object),
     /// Delete exactly that version.
-    Delete(Target, Version),
+    Delete(Target, ObjectVersion),
 }
 
 /// How a write ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// Written; the object as it is now, or nothing after a delete.
+pub enum WriteOutcome {
+    /// Written. Carries the object as it is now, or nothing after a delete.
     Done(Option<Object>),
-    /// Refused because the version was another; the object as it was read thereafter, or nothing
-    /// if there is none.
+    /// Refused because the object has another version. Carries the object as it was read after that,
+    /// or nothing if there is none.
     Conflict(Option<Object>),
-    /// Not known to have been done: refused for another reason, or no answer came in time.
+    /// Not known to be done: refused for another reason, or not answered in time.
     Failed,
 }
 
-/// What the watches tell.
+/// What a watch of the home cluster shows.
 #[derive(Clone, Debug, Hash)]
-pub enum Event {
+pub enum Observation {
     /// A complete, consistent list of one kind, with the list's resourceVersion.
     Listed(Kind, String, Vec<Object>),
     /// An object was added or changed.
     Applied(Object),
-    /// An object was deleted; its last state.
+    /// An object was deleted. Carries its last state.
     Deleted(Object),
-}
-
-// === impl Version ===
-
-impl Version {
-    /// The version of an object read.
-    pub fn read(metadata: &ObjectMeta) -> Self {
-        Self {
-            uid: metadata.uid.clone().unwrap_or_default(),
-            resource: metadata.resource_version.clone().unwrap_or_default(),
-        }
-    }
-
-    /// Whether this version is known to be older than a resourceVersion. Resource versions of
-    /// built-in storage are integers that grow (KEP-5504); where they are not, nothing is known.
-    pub fn older_than(&self, resource: &str) -> bool {
-        match (self.resource.parse::<u64>(), resource.parse::<u64>()) {
-            (Ok(mine), Ok(other)) => mine < other,
-            _ => false,
-        }
-    }
 }
 
 // === impl MapRecord ===
 
 impl MapRecord {
-    /// A map without shards, not yet created.
+    /// A map without shards that is not created yet.
     pub fn new(cluster: ClusterName) -> Self {
         Self {
             cluster,
-            version: Version::default(),
+            version: ObjectVersion::default(),
             epoch_floor: Epoch::default(),
-            protocol: protocol::FIRST,
+            protocol: versions::FIRST,
             entries: BTreeMap::new(),
         }
     }
 
     /// The highest epoch that any owner of its shards ever had.
-    pub fn highest_epoch(&self) -> Epoch {
+    pub(crate) fn highest_epoch(&self) -> Epoch {
         let epochs = self.entries.values().map(Entry::epoch);
         epochs.max().unwrap_or_default().max(self.epoch_floor)
     }
 
     /// Whether none of its shards has an owner.
-    pub fn is_nobodys(&self) -> bool {
+    pub(crate) fn is_unowned(&self) -> bool {
         self.entries.values().all(|entry| entry.owner().is_none())
     }
 
-    /// Whether it has still to be created.
-    pub fn is_new(&self) -> bool {
-        self.version == Version::default()
-    }
-
-    /// Reads what we keep of a ShardMap; nothing if its name is no cluster's.
+    /// Reads a ShardMap; `None` if its name is no cluster name.
     pub fn read(map: &ShardMap) -> Option<Self> {
         Some(Self {
             cluster: map.metadata.name.as_ref()?.parse().ok()?,
-            version: Version::read(&map.metadata),
+            version: ObjectVersion::read(&map.metadata),
             epoch_floor: map.spec.epoch_floor,
             protocol: map.spec.protocol_version,
             entries: map
@@ -183,8 +146,8 @@ impl MapRecord {
         })
     }
 
-    /// The object's contents.
-    pub fn spec(&self) -> ShardMapSpec {
+    /// The object's spec.
+    pub(crate) fn spec(&self) -> ShardMapSpec {
         ShardMapSpec {
             shards: self.entries.iter().map(|(path, entry)| entry.write(path)).collect(),
             epoch_floor: self.epoch_floor,
@@ -221,11 +184,11 @@ impl MapRecord {
 // === impl MemberRecord ===
 
 impl MemberRecord {
-    /// Reads what we keep of a Member; nothing if its name is no member's.
+    /// Reads a Member; `None` if its name is no member id.
     pub fn read(member: &Member) -> Option<Self> {
         Some(Self {
             id: member.metadata.name.as_ref()?.parse().ok()?,
-            version: Version::read(&member.metadata),
+            version: ObjectVersion::read(&member.metadata),
             spec: member.spec.clone(),
         })
     }
@@ -246,7 +209,7 @@ impl Object {
     }
 
     /// The version it carries.
-    pub fn version(&self) -> &Version {
+    pub fn version(&self) -> &ObjectVersion {
         match self {
             Self::Lease(lease) => &lease.version,
             Self::Member(member) => &member.version,
@@ -254,8 +217,8 @@ impl Object {
         }
     }
 
-    /// Gives it another version; for stores that keep records.
-    pub fn set_version(&mut self, version: Version) {
+    /// Sets its version, for stores that keep records.
+    pub fn set_version(&mut self, version: ObjectVersion) {
         match self {
             Self::Lease(lease) => lease.version = version,
             Self::Member(member) => member.version = version,
@@ -267,7 +230,7 @@ impl Object {
 // === impl Write ===
 
 impl Write {
-    /// The object written to.
+    /// The object that it writes to.
     pub fn target(&self) -> Target {
         match self {
             Self::Create(object) | Self::Replace(object) => object.target(),
@@ -340,13 +303,5 @@ mod tests {
         );
         let read = MapRecord::read(&ShardMap::new("east", spec)).unwrap();
         assert_eq!(read, record);
-    }
-
-    #[test]
-    fn versions_order_as_integers_and_only_as_integers() {
-        let version = |resource: &str| Version { uid: "u".into(), resource: resource.into() };
-        assert!(version("9").older_than("10"));
-        assert!(!version("10").older_than("10"));
-        assert!(!version("a9").older_than("b10"));
     }
 }

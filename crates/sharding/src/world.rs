@@ -1,22 +1,21 @@
 //! The home cluster as one member has observed it: Leases, Members, ShardMaps.
 //!
-//! Fed by watches and by the answers to this member's own writes, which may arrive in either
-//! order; an event that is known to be older than what is held is dropped, so that the picture of
-//! one object never goes back in time. Stamps each change of a Lease with the observer's clock,
-//! which is what liveness is judged by. Decides nothing.
+//! Its inputs are watches and the answers to this member's own writes, in any order. It drops an
+//! observation that is known to be older than what it has, so that no object goes back in time. It
+//! stamps each change of a Lease with the observer's clock, by which liveness is judged. It decides
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
 use model::{ClusterName, Epoch, MemberId, Moment};
 
+use crate::api::ObjectVersion;
 use crate::config::LeaseTimings;
 use crate::lease::{self, LeaseState, ObservedLease};
-#[cfg(feature = "planted")]
-use crate::planted::{self, Planted};
-use crate::record::{Event, Kind, MapRecord, MemberRecord, Object, Target};
+use crate::record::{Kind, MapRecord, MemberRecord, Object, Observation, Target};
 
-/// How many deleted ShardMaps are remembered, to be put back as they were.
+/// How many deleted ShardMaps are remembered, so that they can return as they were.
 const MAX_REMEMBERED: usize = 1024;
 
 /// The observed home cluster.
@@ -25,11 +24,11 @@ pub struct World {
     leases: BTreeMap<String, ObservedLease>,
     members: BTreeMap<MemberId, MemberRecord>,
     maps: BTreeMap<ClusterName, MapRecord>,
-    /// Maps that were deleted, as they last were: whoever makes such a map again must not hand out
-    /// what its owners may still hold, nor repeat an epoch.
-    deleted_maps: BTreeMap<ClusterName, Deleted>,
+    /// Deleted maps, as they last were: a coordinator that creates such a map again must not give away
+    /// what its owners may still hold, and must not repeat an epoch.
+    deleted_maps: BTreeMap<ClusterName, DeletedMap>,
     changed_maps: BTreeSet<ClusterName>,
-    /// The highest epoch floor that the coordinator's Lease was ever seen to carry.
+    /// The highest epoch floor ever seen in the coordinator's Lease.
     highest_floor: Epoch,
     listed: BTreeSet<Kind>,
     revision: u64,
@@ -37,25 +36,26 @@ pub struct World {
 
 /// A ShardMap that was deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Deleted {
-    /// As it was last seen.
-    pub map: MapRecord,
-    /// Whether that is how it was when it was deleted, and nothing of it can have escaped us since.
-    /// One that a list merely does not show any more may have changed before.
-    pub is_exact: bool,
+pub(crate) struct DeletedMap {
+    pub(crate) map: MapRecord,
+    /// Whether the map was exactly so when it was deleted, and was not seen to return since. A map that
+    /// a list no longer shows may have changed unseen before its deletion.
+    pub(crate) is_exact: bool,
 }
 
 impl World {
-    /// Takes in what a watch told.
-    pub fn observe(&mut self, event: Event, now: Moment) {
-        match event {
-            Event::Applied(object) => self.apply(object, now),
-            Event::Deleted(object) => self.remove(&object.target(), Some(&object)),
-            Event::Listed(kind, resource, objects) => self.replace(kind, &resource, objects, now),
+    /// Takes in what a watch shows.
+    pub fn observe(&mut self, observation: Observation, now: Moment) {
+        match observation {
+            Observation::Applied(object) => self.apply(object, now),
+            Observation::Deleted(object) => self.remove(&object.target(), Some(&object)),
+            Observation::Listed(kind, resource, objects) => {
+                self.replace(kind, &resource, objects, now)
+            }
         }
     }
 
-    /// Takes in an object, read or just written.
+    /// Takes in an object that was read or just written.
     pub fn apply(&mut self, object: Object, now: Moment) {
         if self.holds_as_new(&object) {
             return;
@@ -75,33 +75,19 @@ impl World {
         }
     }
 
-    /// Takes in that an object is gone. `last` guards against a deletion of an earlier object of
-    /// that name.
+    /// Takes in that an object is gone. `last` is its last state, if known: the deletion of an earlier
+    /// object of that name is ignored.
     pub fn remove(&mut self, target: &Target, last: Option<&Object>) {
-        let other = |held: &crate::record::Version| {
-            last.is_some_and(|last| !held.uid.is_empty() && last.version().uid != held.uid)
-        };
-        match target.kind {
-            Kind::Lease => {
-                if self.leases.get(&target.name).is_some_and(|held| !other(&held.record.version)) {
-                    self.leases.remove(&target.name);
-                    self.revision += 1;
-                }
-            }
-            Kind::Member => {
-                let Ok(id) = target.name.parse() else { return };
-                if self.members.get(&id).is_some_and(|held| !other(&held.version)) {
-                    self.members.remove(&id);
-                    self.revision += 1;
-                }
-            }
-            Kind::Map => {
-                let Ok(cluster) = target.name.parse() else { return };
-                if self.maps.get(&cluster).is_some_and(|held| !other(&held.version)) {
-                    self.forget_map(cluster, last);
-                }
-            }
+        let Some(held) = self.version_of(target) else { return };
+        if last.is_some_and(|last| !held.uid.is_empty() && last.version().uid != held.uid) {
+            return;
         }
+        match target.kind {
+            Kind::Lease => drop(self.leases.remove(&target.name)),
+            Kind::Member => self.members.retain(|id, _| id.as_str() != target.name),
+            Kind::Map => self.forget_map(&target.name, last),
+        }
+        self.revision += 1;
     }
 
     /// All Leases, by name.
@@ -114,8 +100,8 @@ impl World {
         self.leases.get(&lease::member_lease_name(member))
     }
 
-    /// How the Lease of each member stands.
-    pub fn lease_states(
+    /// The state of each member's Lease.
+    pub(crate) fn lease_states(
         &self,
         timings: LeaseTimings,
         now: Moment,
@@ -127,15 +113,22 @@ impl World {
         })
     }
 
-    /// How many members hold a Lease.
-    pub fn holders(&self) -> usize {
+    /// How many members hold their Lease.
+    pub(crate) fn holders(&self) -> usize {
         let held = |(name, lease): &(&String, &ObservedLease)| {
             lease::subject(name).is_some() && lease.record.holder.is_some()
         };
         self.leases.iter().filter(held).count()
     }
 
-    /// Who coordinates, by the coordinator's Lease.
+    /// How many shards have no owner, over all maps.
+    pub(crate) fn unowned_shards(&self) -> u32 {
+        let entries = self.maps.values().flat_map(|map| map.entries.values());
+        let unowned = entries.filter(|entry| entry.owner().is_none()).count();
+        unowned.try_into().unwrap_or(u32::MAX)
+    }
+
+    /// The coordinator, by its Lease.
     pub fn coordinator(&self) -> Option<MemberId> {
         self.leases.get(lease::COORDINATOR)?.record.holder.as_ref()?.parse().ok()
     }
@@ -150,40 +143,39 @@ impl World {
         &self.maps
     }
 
-    /// A ShardMap that was deleted.
-    pub fn deleted_map(&self, cluster: &ClusterName) -> Option<&Deleted> {
+    pub(crate) fn deleted_map(&self, cluster: &ClusterName) -> Option<&DeletedMap> {
         self.deleted_maps.get(cluster)
     }
 
-    /// The epoch floor that the coordinator's Lease carries; nothing without one that can be read.
-    pub fn durable_floor(&self) -> Option<Epoch> {
+    /// The epoch floor in the coordinator's Lease; `None` if it cannot be read or there is no Lease.
+    pub(crate) fn durable_floor(&self) -> Option<Epoch> {
         self.leases.get(lease::COORDINATOR)?.record.floor.known()
     }
 
     /// The highest epoch floor ever seen.
-    pub fn highest_floor(&self) -> Epoch {
+    pub(crate) fn highest_floor(&self) -> Epoch {
         self.highest_floor
     }
 
-    /// From which epoch maps made anew begin; nothing while the floor cannot be read.
-    pub fn floor(&self) -> Option<Epoch> {
+    /// The epoch from which new maps begin; `None` while the floor cannot be read.
+    pub(crate) fn floor(&self) -> Option<Epoch> {
         let lease = self.leases.get(lease::COORDINATOR);
         let is_known = lease.is_none_or(|lease| lease.record.floor.known().is_some());
         is_known.then_some(self.highest_floor)
     }
 
     /// Whether each kind was listed at least once.
-    pub fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.listed.len() == 3
     }
 
-    /// Raised by each change other than a mere renewal of a Lease.
-    pub fn revision(&self) -> u64 {
+    /// Counts changes. The renewal of a Lease is none.
+    pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The clusters whose map changed since this was asked last.
-    pub fn take_changed_maps(&mut self) -> BTreeSet<ClusterName> {
+    /// The clusters whose map changed since the last call.
+    pub(crate) fn take_changed_maps(&mut self) -> BTreeSet<ClusterName> {
         std::mem::take(&mut self.changed_maps)
     }
 
@@ -194,8 +186,6 @@ impl World {
         self.revision += u64::from(known.is_none() || passed_on.is_some() || floor_changes);
         self.highest_floor = self.highest_floor.max(record.floor.known().unwrap_or_default());
         let alive = passed_on.map_or(now, |known| known.alive);
-        #[cfg(feature = "planted")]
-        let now = if planted::is(Planted::TrustWallClock) { written(&record, now) } else { now };
         self.leases.insert(record.name.clone(), ObservedLease { record, changed: now, alive });
     }
 
@@ -206,7 +196,7 @@ impl World {
         }
         let listed: BTreeSet<String> = objects.iter().map(|object| object.target().name).collect();
         for target in self.targets(kind) {
-            // What was written after the list was read is missing from it for that reason only.
+            // An object that was written after the list was read is missing for that reason only.
             let kept = self
                 .version_of(&target)
                 .is_none_or(|version| version.older_than(resource) || version.resource == resource);
@@ -220,20 +210,20 @@ impl World {
         self.revision += u64::from(self.listed.insert(kind));
     }
 
-    fn forget_map(&mut self, cluster: ClusterName, last: Option<&Object>) {
-        let Some(held) = self.maps.remove(&cluster) else { return };
+    fn forget_map(&mut self, name: &str, last: Option<&Object>) {
+        let removed = name.parse().ok().and_then(|cluster| self.maps.remove_entry(&cluster));
+        let Some((cluster, held)) = removed else { return };
         let (mut map, is_exact) = match last {
             Some(Object::Map(last)) if !last.version.older_than(&held.version.resource) => {
                 (last.clone(), true)
             }
             _ => (held, false),
         };
-        map.version = crate::record::Version::default();
+        map.version = ObjectVersion::default();
         if self.deleted_maps.len() < MAX_REMEMBERED {
-            self.deleted_maps.insert(cluster.clone(), Deleted { map, is_exact });
+            self.deleted_maps.insert(cluster.clone(), DeletedMap { map, is_exact });
         }
         self.changed_maps.insert(cluster);
-        self.revision += 1;
     }
 
     fn targets(&self, kind: Kind) -> Vec<Target> {
@@ -245,7 +235,7 @@ impl World {
         names.into_iter().map(|name| Target { kind, name }).collect()
     }
 
-    fn version_of(&self, target: &Target) -> Option<&crate::record::Version> {
+    fn version_of(&self, target: &Target) -> Option<&ObjectVersion> {
         match target.kind {
             Kind::Lease => self.leases.get(&target.name).map(|held| &held.record.version),
             Kind::Member => self.members.get(&target.name.parse().ok()?).map(|held| &held.version),
@@ -253,8 +243,8 @@ impl World {
         }
     }
 
-    /// Whether this is no news: an older version than what is held, or the same (the echo of our
-    /// own write, or a relist, which is no sign of life either).
+    /// Whether this is no news: an older version than what is held, or the same (the event of our own
+    /// write, or a relist, which is no sign of life either).
     fn holds_as_new(&self, object: &Object) -> bool {
         self.version_of(&object.target()).is_some_and(|held| {
             object.version().older_than(&held.resource) || object.version() == held
@@ -263,7 +253,7 @@ impl World {
 }
 
 impl Hash for World {
-    /// What decides: all but the revision, which only tells that something changed.
+    /// What decisions depend on: all but the revision, which only says that something changed.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { leases, members, maps, deleted_maps, .. } = self;
         let Self { changed_maps, highest_floor, listed, revision: _, .. } = self;
@@ -271,29 +261,22 @@ impl Hash for World {
     }
 }
 
-/// When a Lease says that it was written, as if that were a time on this clock.
-#[cfg(feature = "planted")]
-fn written(record: &lease::LeaseRecord, now: Moment) -> Moment {
-    let seconds = record.acquired.and_then(|time| u64::try_from(time.as_second()).ok());
-    seconds.map_or(now, |s| Moment::from_origin(std::time::Duration::from_secs(s)))
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::api::ObjectVersion;
     use crate::floor::Floor;
     use crate::handover::Entry;
     use crate::lease::LeaseRecord;
-    use crate::record::Version;
 
     fn at(s: u64) -> Moment {
         Moment::from_origin(Duration::from_secs(s))
     }
 
-    fn version(resource: u64) -> Version {
-        Version { uid: "u".into(), resource: resource.to_string() }
+    fn version(resource: u64) -> ObjectVersion {
+        ObjectVersion { uid: "u".into(), resource: resource.to_string() }
     }
 
     fn lease(member: &str, resource: u64) -> Object {
@@ -317,7 +300,7 @@ mod tests {
         let mut world = World::default();
         let me: MemberId = "m-1".parse().unwrap();
         world.apply(lease("m-1", 5), at(1));
-        world.observe(Event::Listed(Kind::Lease, "9".into(), vec![lease("m-1", 5)]), at(4));
+        world.observe(Observation::Listed(Kind::Lease, "9".into(), vec![lease("m-1", 5)]), at(4));
         assert_eq!(world.lease_of(&me).unwrap().changed, at(1));
         world.apply(lease("m-1", 10), at(6));
         assert_eq!(world.lease_of(&me).unwrap().changed, at(6));
@@ -337,9 +320,9 @@ mod tests {
         let mut world = World::default();
         let me: MemberId = "m-1".parse().unwrap();
         world.apply(lease("m-1", 12), at(1));
-        world.observe(Event::Listed(Kind::Lease, "11".into(), Vec::new()), at(2));
+        world.observe(Observation::Listed(Kind::Lease, "11".into(), Vec::new()), at(2));
         assert!(world.lease_of(&me).is_some());
-        world.observe(Event::Listed(Kind::Lease, "13".into(), Vec::new()), at(3));
+        world.observe(Observation::Listed(Kind::Lease, "13".into(), Vec::new()), at(3));
         assert!(world.lease_of(&me).is_none());
     }
 
@@ -348,22 +331,22 @@ mod tests {
         let mut world = World::default();
         let east: ClusterName = "east".parse().unwrap();
         world.apply(Object::Map(map(4, 20)), at(1));
-        world.observe(Event::Deleted(Object::Map(map(5, 21))), at(2));
+        world.observe(Observation::Deleted(Object::Map(map(5, 21))), at(2));
         assert!(world.maps().is_empty());
-        let Deleted { map, is_exact } = world.deleted_map(&east).unwrap();
+        let DeletedMap { map, is_exact } = world.deleted_map(&east).unwrap();
         assert_eq!((map.highest_epoch(), *is_exact), (Epoch(5), true));
     }
 
     #[test]
-    fn of_a_map_that_a_list_does_not_show_the_end_is_not_known() {
+    fn the_last_state_of_a_map_that_a_list_does_not_show_is_unknown() {
         let mut world = World::default();
         world.apply(Object::Map(map(4, 20)), at(1));
-        world.observe(Event::Listed(Kind::Map, "30".into(), Vec::new()), at(2));
+        world.observe(Observation::Listed(Kind::Map, "30".into(), Vec::new()), at(2));
         assert!(!world.deleted_map(&"east".parse().unwrap()).unwrap().is_exact);
-        // Nor what happened since, to one whose end was seen.
+        // After a list, what happened since is unknown also for a map whose deletion was seen.
         world.apply(Object::Map(map(4, 40)), at(3));
-        world.observe(Event::Deleted(Object::Map(map(5, 41))), at(3));
-        world.observe(Event::Listed(Kind::Map, "50".into(), Vec::new()), at(4));
+        world.observe(Observation::Deleted(Object::Map(map(5, 41))), at(3));
+        world.observe(Observation::Listed(Kind::Map, "50".into(), Vec::new()), at(4));
         assert!(!world.deleted_map(&"east".parse().unwrap()).unwrap().is_exact);
     }
 
@@ -383,7 +366,7 @@ mod tests {
         assert_eq!((world.durable_floor(), world.floor()), (Some(Epoch(3)), Some(Epoch(7))));
         world.apply(coordinator(Floor::Unreadable("x".into()), 7), at(1));
         assert_eq!((world.durable_floor(), world.floor()), (None, None));
-        world.observe(Event::Listed(Kind::Lease, "9".into(), Vec::new()), at(2));
+        world.observe(Observation::Listed(Kind::Lease, "9".into(), Vec::new()), at(2));
         assert_eq!((world.durable_floor(), world.floor()), (None, Some(Epoch(7))));
     }
 }

@@ -20,6 +20,8 @@
 
 mod log;
 mod metrics;
+#[cfg(target_os = "linux")]
+mod process;
 #[cfg(feature = "otlp")]
 mod trace;
 

@@ -8,12 +8,9 @@ use prometheus::{Registry, TextEncoder};
 pub fn registry() -> Registry {
     let registry = Registry::new();
     #[cfg(target_os = "linux")]
-    {
-        use prometheus::process_collector::ProcessCollector;
-        registry
-            .register(Box::new(ProcessCollector::for_self()))
-            .expect("a new registry holds no collector that could clash");
-    }
+    crate::process::Process::of_self()
+        .and_then(|process| registry.register(Box::new(process)))
+        .expect("the names are well formed, and a new registry holds none that could clash");
     registry
 }
 

@@ -1,8 +1,7 @@
-//! Files made from Rust: CRDs and the rights of each controller, for the chart.
+//! Generates the chart's CRDs and the rights of each controller from Rust types.
 //!
-//! The Rust types are the source. [`files`] is pure; [`drift`] compares it with the tree, [`run`]
-//! writes. A file made by an earlier run that nothing generates any more is drift too; files made by
-//! hand may lie beside.
+//! `files` is pure; [`drift`] compares it with the tree; [`run`] writes. A file of an earlier run
+//! that is no longer generated is drift too. Files written by hand may be in the same folders.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The folder of the chart that Helm installs CRDs from.
+/// The folder of the chart from which Helm installs CRDs.
 const CRDS: &str = "deploy/charts/leasehold/crds";
 /// The folder of the chart that its RBAC template reads, one file per controller.
 const RBAC: &str = "deploy/charts/leasehold/files/rbac";
@@ -26,21 +25,21 @@ pub struct Args {
     check: bool,
 }
 
-/// How one file in the tree differs from what is generated.
+/// How a file in the tree differs from what is generated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Drift {
     /// It is absent.
     Missing(PathBuf),
     /// It has another content.
     Changed(PathBuf),
-    /// It was generated and nothing generates it any more.
+    /// It was generated once and no longer is.
     Leftover(PathBuf),
 }
 
-/// Runs the chore on the workspace.
+/// Writes or checks the files of the workspace.
 ///
 /// # Errors
-/// When a file cannot be read or written; with `--check`, when anything drifted.
+/// If a file cannot be read or written; with `--check`, if a file would change.
 pub fn run(args: &Args) -> Result<()> {
     let root = crate::root();
     let drift = drift(&root)?;
@@ -73,7 +72,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// How the tree under `root` differs from what is generated.
 ///
 /// # Errors
-/// When a folder or file that exists cannot be read.
+/// If a folder or file that exists cannot be read.
 pub fn drift(root: &Path) -> Result<Vec<Drift>> {
     let files = files()?;
     let mut drift = Vec::new();
@@ -103,8 +102,8 @@ pub fn drift(root: &Path) -> Result<Vec<Drift>> {
 /// Every generated file: its path below the root, and its content.
 ///
 /// # Errors
-/// When YAML does not read back as it was written.
-pub fn files() -> Result<BTreeMap<PathBuf, String>> {
+/// If an object cannot be written as YAML that reads back as the same object.
+fn files() -> Result<BTreeMap<PathBuf, String>> {
     let mut files = BTreeMap::new();
     for crd in leasehold::crds() {
         let name = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
@@ -147,7 +146,7 @@ mod tests {
         fs::remove_file(root.path().join(&missing)).unwrap();
         fs::write(root.path().join(&changed), "edited").unwrap();
         fs::write(root.path().join(&leftover), format!("{HEADER}old")).unwrap();
-        fs::write(root.path().join(RBAC).join("home.yaml"), "made by hand").unwrap();
+        fs::write(root.path().join(RBAC).join("home.yaml"), "written by hand").unwrap();
         assert_eq!(
             drift(root.path()).unwrap(),
             [Drift::Missing(missing), Drift::Changed(changed), Drift::Leftover(leftover)]
@@ -167,9 +166,9 @@ mod tests {
         }
     }
 
-    /// Only the status subresource keeps what users write and what controllers report apart.
+    /// Only a status subresource separates what users write from what controllers report.
     #[test]
-    fn what_a_controller_reports_is_a_subresource() {
+    fn every_status_is_a_subresource() {
         for crd in leasehold::controllers::crds() {
             for version in &crd.spec.versions {
                 let subresources = version.subresources.as_ref().unwrap();
@@ -179,7 +178,7 @@ mod tests {
     }
 
     fn structural(schema: &Value, path: &str) {
-        let schema = schema.as_object().unwrap_or_else(|| panic!("{path} is no object"));
+        let schema = schema.as_object().unwrap_or_else(|| panic!("{path} is not an object"));
         for banned in [
             "$ref",
             "definitions",

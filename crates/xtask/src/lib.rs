@@ -1,6 +1,4 @@
-//! The chores whose results tests check: what is generated, and the rules the tree keeps.
-//!
-//! The command line is in `main.rs`, one file per sub-command.
+//! The chores that tests and the test harness use too: generating files, and running cargo.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,8 +13,8 @@ pub fn root() -> PathBuf {
 
 /// Cargo, as if started from a shell in the workspace.
 ///
-/// Under `cargo run` the environment describes the crate that runs. Build scripts that watch it
-/// (ring's) would run again, and all that depends on them be built again, each time.
+/// `cargo run` describes the crate that runs in the environment. Build scripts that watch it, such
+/// as ring's, would run again each time, and cargo would build again all that depends on them.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());

@@ -1,19 +1,16 @@
-//! `cargo xtask`: the project's own chores. One file per sub-command.
+//! `cargo xtask`: the project's chores.
 
-mod bench;
-mod chaos;
-mod dashboards;
-mod model;
-mod packages;
-mod real;
-mod soak;
+mod drive;
+
+use std::convert::Infallible;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use drive::{Forwarded, Model};
 use xtask::codegen;
 
 #[derive(Debug, Parser)]
-#[command(name = "cargo xtask", about = "The project's own chores")]
+#[command(name = "cargo xtask", about = "The project's chores")]
 struct Args {
     #[command(subcommand)]
     task: Task,
@@ -21,23 +18,31 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    Bench(bench::Args),
-    Chaos(chaos::Args),
+    /// Measures our engine beside controller-runtime and kube-rs.
+    Bench(Forwarded),
+    /// Harms a real fleet and shows that it keeps its promises.
+    Chaos(Forwarded),
     Codegen(codegen::Args),
-    Dashboards(dashboards::Args),
-    Model(model::Args),
-    Real(real::Args),
-    Soak(soak::Args),
+    /// Runs every query of the dashboard and the rules against a real Prometheus and a live demo.
+    Dashboards(Forwarded),
+    /// Explores the model of the sharding protocol further than `cargo test` does, and prints how
+    /// many states there are.
+    Model(Model),
+    /// Runs the product against a real Kubernetes.
+    Real(Forwarded),
+    /// Simulates whole fleets from many seeds; prints what fails, with as few faults as possible.
+    Soak(Forwarded),
 }
 
 fn main() -> Result<()> {
-    match Args::parse().task {
-        Task::Bench(args) => bench::run(&args),
-        Task::Chaos(args) => chaos::run(&args),
-        Task::Codegen(args) => codegen::run(&args),
-        Task::Dashboards(args) => dashboards::run(&args),
-        Task::Model(args) => model::run(&args),
-        Task::Real(args) => real::run(&args),
-        Task::Soak(args) => soak::run(&args),
-    }
+    let started: Result<Infallible> = match Args::parse().task {
+        Task::Codegen(args) => return codegen::run(&args),
+        Task::Bench(args) => drive::harness("bench", &args),
+        Task::Chaos(args) => drive::harness("chaos", &args),
+        Task::Dashboards(args) => drive::harness("dashboards", &args),
+        Task::Real(args) => drive::harness("real", &args),
+        Task::Model(args) => drive::model(&args),
+        Task::Soak(args) => drive::soak(&args),
+    };
+    started.map(|never| match never {})
 }

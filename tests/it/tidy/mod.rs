@@ -47,7 +47,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("sdk", &["cache", "engine", "model", "upstream"]),
     ("admin", &["model", "telemetry"]),
     ("controllers", &["sdk"]),
-    ("demo", &["apiserver", "clusters", "controllers", "model", "sharding"]),
+    ("fleet", &["model", "sharding"]),
+    ("demo", &["apiserver", "clusters", "controllers", "fleet", "model", "sharding"]),
     (
         "leasehold",
         &[
@@ -57,6 +58,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "controllers",
             "demo",
             "engine",
+            "fleet",
             "model",
             "sdk",
             "sharding",
@@ -64,7 +66,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "upstream",
         ],
     ),
-    ("xtask", &["leasehold", "model", "sharding"]),
+    ("xtask", &["leasehold"]),
     ("loadtest", &["apiserver"]),
     ("peer", &[]),
     ("peer-kube-rs", &["peer"]),

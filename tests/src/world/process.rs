@@ -13,8 +13,7 @@ use engine::DEFAULT_CLUSTER_LABELS;
 use engine::{Engine, EngineConfig, Meter};
 use model::{Cluster, ClusterName, ClusterSet, ClusterState, ControllerName, GroupName};
 use sdk::ControllerSpec;
-use sharding::Sharding;
-use sharding::protocol::Versions;
+use sharding::{ProtocolVersions, Sharding};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -54,10 +53,10 @@ pub struct Birth<'a> {
 
 impl Birth<'_> {
     /// The versions of the protocol that its release speaks.
-    fn speaks(&self) -> Versions {
-        let present = Versions::SPOKEN;
+    fn speaks(&self) -> ProtocolVersions {
+        let present = ProtocolVersions::SPOKEN;
         let is_next = self.setup.update_us.is_some_and(|update_us| self.at_us >= update_us);
-        Versions { newest: present.newest + u32::from(is_next), ..present }
+        ProtocolVersions { newest: present.newest + u32::from(is_next), ..present }
     }
 }
 

@@ -44,9 +44,6 @@ pub struct BlogPostStatus {
     pub published_at: Option<String>,
     /// `Ready`, which holds once the post is published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["type"]
-    ))]
+    #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
 }

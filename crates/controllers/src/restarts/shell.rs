@@ -7,14 +7,15 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use sdk::{Context, ReconcileError};
 use serde_json::json;
 
 use super::pending::{
     Pending, PodRef, Workload, WorkloadKind, deployment_of, pending, replica_sets,
 };
-use crate::refusal::{is_gone, is_gone_or_replaced};
+use crate::delete::delete;
+use crate::refusal::is_gone;
 
 /// Restarts Pods of one namespace.
 pub(crate) struct Restarts<'a> {
@@ -71,7 +72,7 @@ impl<'a> Restarts<'a> {
         }
         for pod in &pending.pods {
             if let Err(error) = self.delete(pod).await {
-                failure = failure.or(Some(error).filter(|error| !is_gone_or_replaced(error)));
+                failure = failure.or(Some(error));
             }
         }
         failure.map_or(Ok(()), Err)
@@ -104,10 +105,9 @@ impl<'a> Restarts<'a> {
     }
 
     /// Deletes one incarnation of a Pod.
-    async fn delete(&self, pod: &PodRef) -> Result<(), kube::Error> {
-        let pinned = Preconditions { uid: Some(pod.uid.clone()), resource_version: None };
-        let params = DeleteParams::default().preconditions(pinned);
-        self.api::<Pod>().delete(&pod.name, &params).await.map(drop)
+    async fn delete(&self, PodRef { name, uid }: &PodRef) -> Result<(), kube::Error> {
+        let client = self.ctx.client();
+        delete::<Pod>(client, self.namespace, (name, uid), DeleteParams::default()).await
     }
 
     /// The Deployment of each ReplicaSet that has one, among the owners of the Pods. Asked of the

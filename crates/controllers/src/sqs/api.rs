@@ -290,19 +290,19 @@ pub struct QueueStatus {
     /// When the queue was last compared with the spec. Recorded with other changes, and when the
     /// recorded time is old: a quarter of an hour, or two fifths of an interval if that is longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::time")]
     pub last_checked: Option<Time>,
     /// When it is compared next, as of this status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::time")]
     pub next_check: Option<Time>,
     /// When we last changed it. For a minute SQS may still show what was before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::time")]
     pub last_change: Option<Time>,
     /// `Ready`, `Synced` and `Invalid`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["type"]
-    ))]
+    #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
 }
 

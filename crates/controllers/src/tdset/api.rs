@@ -127,13 +127,11 @@ pub struct TDSetStatus {
     pub active_window: Option<String>,
     /// When another window takes over. Absent if that never happens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::time")]
     pub next_change: Option<Time>,
     /// `Ready` and `Progressing`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["type"]
-    ))]
+    #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
 }
 

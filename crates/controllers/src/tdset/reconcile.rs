@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use sdk::ObjectKey;
 use sdk::{
@@ -19,7 +19,8 @@ use super::FIELD_MANAGER;
 use super::api::{TDSet, TDSetStatus};
 use super::plan::{Observed, Plan, Scaling, Step, plan};
 use super::status::{Obstacle, status, status_of_unknown_zone};
-use crate::refusal::{is_gone_or_replaced, met_a_namesake, refusal};
+use crate::delete::delete;
+use crate::refusal::{met_a_namesake, refusal};
 
 /// Reconciles TDSets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -148,11 +149,9 @@ where
             children.patch(&name, &apply.force(), &Patch::Apply(child)).await.map(Some)
         }
         Step::Remove { uid } => {
-            let pinned = Preconditions { uid: Some(uid.clone()), resource_version: None };
-            match children.delete(&name, &DeleteParams::background().preconditions(pinned)).await {
-                Err(error) if !is_gone_or_replaced(&error) => Err(error),
-                _ => Ok(None),
-            }
+            let params = DeleteParams::background();
+            let namespace = set.namespace().unwrap_or_default();
+            delete::<K>(ctx.client(), &namespace, (&name, uid), params).await.map(|()| None)
         }
         Step::Keep | Step::Await | Step::Foreign => Ok(None),
     }

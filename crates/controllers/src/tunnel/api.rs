@@ -152,12 +152,15 @@ pub struct TunnelStatus {
     pub host_id: Option<String>,
     /// When the host was first seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::time")]
     pub host_since: Option<Time>,
     /// When the provider was asked for a host that has not been seen yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::time")]
     pub creating_since: Option<Time>,
     /// When the provider, which refused to make a host, is asked again if the spec stays as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::time")]
     pub retry_at: Option<Time>,
     /// Where the host is, or is being made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -167,10 +170,7 @@ pub struct TunnelStatus {
     pub client_deployment: Option<String>,
     /// `Ready`: the host is there, and the client runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["type"]
-    ))]
+    #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
 }
 

@@ -11,8 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
-use sha2::{Digest, Sha256};
+use ring::rand::{SecureRandom, SystemRandom};
 use x25519_dalek::{X25519_BASEPOINT_BYTES, x25519};
 
 /// The key of the Secret with the host's private key.
@@ -37,8 +36,8 @@ pub struct Credentials {
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     /// The machine gives no randomness.
-    #[error("draw a key for the host")]
-    Draw(#[source] rcgen::Error),
+    #[error("draw a key for the host: the machine gives no randomness")]
+    Draw,
     /// The Secret was changed by others.
     #[error("Secret {name} has no {key}: delete it, and another is made")]
     Incomplete {
@@ -96,10 +95,11 @@ impl Credentials {
     }
 }
 
-/// Thirty-two bytes that nobody can guess: the hash of a key that nobody else sees.
+/// Thirty-two bytes that nobody can guess.
 fn draw() -> Result<[u8; 32], CredentialsError> {
-    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(CredentialsError::Draw)?;
-    Ok(Sha256::digest(key.serialize_der()).into())
+    let mut bytes = [0; 32];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| CredentialsError::Draw)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -215,8 +215,9 @@ pub fn client(tunnel: &Tunnel, config: &str) -> Deployment {
             },
         },
     });
-    let mut deployment: Deployment =
-        serde_json::from_value(deployment).expect("a Deployment written here has its shape");
+    // Read as what comes from a server is: the code for that is there already.
+    let mut deployment: Deployment = serde_json::from_str(&deployment.to_string())
+        .expect("a Deployment written here has its shape");
     deployment.metadata.namespace = tunnel.namespace();
     deployment
 }

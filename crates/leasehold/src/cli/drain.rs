@@ -12,12 +12,11 @@ use anyhow::Context as _;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use sharding::Fleet;
 use sharding::api::{Member, MemberState};
-use sharding::fleet::{FleetMember, LeaseStanding};
 
 use super::args::DrainArgs;
 use super::home::{self, HomeCluster};
+use fleet::{Fleet, FleetMember, LeaseStanding};
 
 /// How often the fleet is looked at while a drain is awaited.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);

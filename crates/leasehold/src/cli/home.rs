@@ -7,12 +7,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clusters::Plugins;
 use kube::Client;
-use sharding::Fleet;
-use sharding::fleet::{self, Objects, assemble};
 
 use crate::builtin;
 use crate::clock::SystemClock;
 use crate::config::{Config, Home};
+use fleet::{self, Fleet, Objects, assemble};
 
 /// How long the home cluster may take to answer.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);

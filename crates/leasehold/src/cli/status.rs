@@ -5,13 +5,12 @@ use std::process::ExitCode;
 
 use jiff::Timestamp;
 use model::Clock;
-use sharding::Fleet;
 use sharding::api::{MemberState, Phase};
-use sharding::fleet::{FleetMember, FleetShard, Refused};
 
 use super::args::{Output, StatusArgs};
 use super::home::HomeCluster;
 use crate::clock::SystemClock;
+use fleet::{Fleet, FleetMember, FleetShard, Refused};
 
 /// Prints the fleet.
 ///
@@ -152,9 +151,9 @@ fn columns<const N: usize>(heading: [&str; N], rows: impl Iterator<Item = [Strin
 mod tests {
     use model::Epoch;
     use sharding::api::DownCluster;
-    use sharding::fleet::LeaseStanding;
 
     use super::*;
+    use fleet::LeaseStanding;
 
     #[test]
     fn the_table() {

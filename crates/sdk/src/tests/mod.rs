@@ -15,6 +15,7 @@ mod optional;
 mod playing;
 mod ranges;
 mod reads;
+mod retries;
 mod shards;
 mod singles;
 mod sources;

@@ -29,7 +29,7 @@ impl ShardPath {
         Self { group, range: Range::WHOLE }
     }
 
-    /// This shard of that cluster.
+    /// This shard, in that cluster.
     pub fn in_cluster(&self, cluster: &ClusterName) -> ShardId {
         ShardId { cluster: cluster.clone(), group: self.group.clone(), range: self.range }
     }

@@ -1,4 +1,4 @@
-//! The coordinator's plan: shards are weighed, moved, split and merged.
+//! The coordinator's plan: it weighs shards, and moves, splits and merges them.
 
 use model::Moment;
 
@@ -7,12 +7,12 @@ use super::peers::Peers;
 use super::{Coordinator, Plan, View};
 use crate::api::ShardPath;
 use crate::lease::LeaseState::Fresh;
-use crate::planner::{self, Limits, Move, Unit};
-use crate::ranges::{self, Reshape, Situation};
-use crate::weight::{self, Owned};
+use crate::planner::{self, Limits, Move, PlanShard};
+use crate::ranges::{self, RangeChange, Situation};
+use crate::weight::{self, OwnedShard};
 
 impl Coordinator {
-    /// Plans over all wanted shards and puts what follows into the drafts.
+    /// Plans over all shards that stay, and puts the result into the drafts.
     pub(super) fn assign(
         &mut self,
         view: &View<'_>,
@@ -21,26 +21,26 @@ impl Coordinator {
         now: Moment,
         plan: &mut Plan,
     ) {
-        let (units, points) = self.weigh(drafts, peers, now);
-        let proposal = planner::plan(&peers.roles, &peers.groups, &units, &Limits::default());
+        let (shards, points) = self.weigh(drafts, peers, now);
+        let proposal = planner::plan(&peers.roles, &peers.groups, &shards, &Limits::default());
         for step in &proposal.moves {
             begin_move(drafts, step);
         }
         let complete = view.since + weight::MEMORY;
-        let reshapes = ranges::decide(&Situation {
-            units: &units,
+        let range_changes = ranges::decide(&Situation {
+            shards: &shards,
             groups: &peers.groups,
             points: &points,
             points_are_complete: now >= complete,
             proposal: &proposal,
-            under_way: self.reshaping.len(),
+            under_way: self.range_changes.len(),
         });
-        for reshape in reshapes {
-            begin_reshape(drafts, &reshape);
-            self.reshaping.insert(reshape);
+        for change in range_changes {
+            begin_range_change(drafts, &change);
+            self.range_changes.insert(change);
         }
-        // What is remembered of loads counts until it is forgotten; then halves may be idle.
-        for at in [Some(complete), self.scales.forgets()].into_iter().flatten() {
+        // Plan again when a load is forgotten: halves may be idle then.
+        for at in [Some(complete), self.loads.forgets()].into_iter().flatten() {
             if now < at {
                 plan.wake_at(at);
             }
@@ -52,19 +52,19 @@ impl Coordinator {
         drafts: &Drafts<'_>,
         peers: &Peers<'_>,
         now: Moment,
-    ) -> (Vec<Unit>, Vec<u32>) {
-        let mut units = Vec::new();
+    ) -> (Vec<PlanShard>, Vec<u32>) {
+        let mut shards = Vec::new();
         let mut owned = Vec::new();
-        for (shard, place, owner) in drafts.values().flat_map(|draft| draft.planned(peers)) {
-            units.push(Unit { shard: shard.clone(), weight: weight::BASE, place });
-            let heard = owner.is_some_and(|owner| peers.states.get(owner) == Some(&Fresh));
-            owned.push(Owned { shard, owner, heard });
+        for (shard, placement, owner) in drafts.values().flat_map(|draft| draft.planned(peers)) {
+            shards.push(PlanShard { id: shard.clone(), weight: weight::BASE, placement });
+            let can_report = owner.is_some_and(|owner| peers.states.get(owner) == Some(&Fresh));
+            owned.push(OwnedShard { shard, owner, can_report });
         }
-        let points = self.scales.weigh(&owned, &peers.told, now);
-        for (unit, weight) in units.iter_mut().zip(weight::weights(&points, peers.roles.len())) {
-            unit.weight = weight;
+        let points = self.loads.weigh(&owned, &peers.reported, now);
+        for (shard, weight) in shards.iter_mut().zip(weight::weights(&points, peers.roles.len())) {
+            shard.weight = weight;
         }
-        (units, points)
+        (shards, points)
     }
 }
 
@@ -76,12 +76,12 @@ fn begin_move(drafts: &mut Drafts<'_>, step: &Move) {
     });
 }
 
-/// Drains what is to be replaced, for the present owner; of two, for the owner of the first.
-fn begin_reshape(drafts: &mut Drafts<'_>, reshape: &Reshape) {
-    let Some(draft) = drafts.get_mut(&reshape.shard().cluster) else { return };
-    let parts: Vec<ShardPath> = reshape.parts().iter().map(ShardPath::from).collect();
-    let heir = parts.first().and_then(|first| draft.owner(first)).cloned();
+/// Drains the parts of a split or merge: for their owner, or the owner of the first of two.
+fn begin_range_change(drafts: &mut Drafts<'_>, change: &RangeChange) {
+    let Some(draft) = drafts.get_mut(&change.shard().cluster) else { return };
+    let parts: Vec<ShardPath> = change.parts().iter().map(ShardPath::from).collect();
+    let next_owner = parts.first().and_then(|first| draft.owner(first)).cloned();
     for part in &parts {
-        draft.change(part, |entry| entry.drain(heir.as_ref()));
+        draft.change(part, |entry| entry.drain(next_owner.as_ref()));
     }
 }

@@ -1,4 +1,4 @@
-//! What the dead leave behind.
+//! Removes the objects of dead members.
 
 use model::Moment;
 
@@ -6,7 +6,7 @@ use super::peers::Peers;
 use super::{DEAD_KEPT, Plan, View};
 use crate::record::{Kind, Target, Write};
 
-/// Deletes Members and then Leases of members that have been gone for a while and that no map
+/// Deletes the Members, and then the Leases, of members that have been gone for a while and that no map
 /// names.
 pub(super) fn collect(view: &View<'_>, peers: &Peers<'_>, now: Moment, plan: &mut Plan) {
     let entries = || view.world.maps().values().flat_map(|map| map.entries.values());

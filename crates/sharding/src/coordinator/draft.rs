@@ -1,4 +1,11 @@
-//! A map in the making: everything that does not depend on a plan.
+//! Drafts of maps: from the version that is replaced to the one that is desired.
+//!
+//! ```text
+//!   Base ──start──▶ desired ── final facts ──▶ desired ── the plan ──▶ desired ──▶ Write
+//! ```
+//!
+//! A [`Draft`] has exactly two versions of its map: the [`Base`], which never changes, and the desired
+//! map, which every step replaces. The write follows from the two.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,75 +13,66 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{ClusterName, Epoch, GroupName, MemberId, ShardId, single};
 
 use super::View;
-use super::peers::{Peers, Speech};
+use super::base::Base;
+use super::peers::{Peers, Spoken};
 use crate::api::{MAX_SHARDS, ShardPath};
 use crate::handover::{Entry, Facts};
-use crate::planner::Place;
-#[cfg(feature = "planted")]
-use crate::planted::{self, Planted};
-use crate::ranges::Reshape;
+use crate::planner::Placement;
+use crate::ranges::RangeChange;
 use crate::record::{Kind, MapRecord, Object, Target, Write};
 use crate::world::World;
 
-/// The maps in the making.
+/// The drafts of all maps.
 pub(super) type Drafts<'a> = BTreeMap<&'a ClusterName, Draft<'a>>;
-/// Who may still act for shards of the groups that are one for the whole fleet.
-pub(super) type Holders = BTreeMap<GroupName, BTreeSet<MemberId>>;
+/// The members that may still act for shards of each group of scope `Fleet`.
+pub(super) type FleetHolders = BTreeMap<GroupName, BTreeSet<MemberId>>;
 
-/// A map in the making, next to what it was made from.
+/// A map that the coordinator is about to write.
 pub(super) struct Draft<'a> {
-    base: Option<&'a MapRecord>,
-    record: Cow<'a, MapRecord>,
-    wanted: bool,
-    /// Whether its epochs would outlive it: the coordinator's Lease carries the highest.
-    is_durable: bool,
+    /// The version that the write replaces.
+    base: Base<'a>,
+    /// The map as it should be.
+    desired: Cow<'a, MapRecord>,
+    goal: Goal,
 }
 
-/// All maps there are or should be, but for those of a version that the coordinator does not speak.
+/// What should become of a map.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Goal {
+    /// It stays.
+    Keep,
+    /// Its shards drain, and then it is deleted.
+    Remove {
+        /// Whether its epochs would survive the deletion: the coordinator's Lease carries the highest.
+        is_durable: bool,
+    },
+}
+
+/// Drafts of all maps that exist or should exist, except those in a version that the coordinator does
+/// not speak.
 pub(super) fn all<'a>(
     view: &View<'a>,
-    speech: &Speech,
+    spoken: &Spoken,
     unwanted: &BTreeSet<ClusterName>,
 ) -> Drafts<'a> {
     let world = view.world;
     let clusters: BTreeSet<&ClusterName> =
         view.clusters.iter().chain(world.maps().keys()).collect();
     let is_spoken = |cluster: &&ClusterName| {
-        world.maps().get(cluster).is_none_or(|map| speech.mine.speaks(map.protocol))
+        world.maps().get(cluster).is_none_or(|map| spoken.mine.speaks(map.protocol))
     };
     clusters
         .into_iter()
         .filter(is_spoken)
         .filter_map(|cluster| {
-            let base = view.pending.get(cluster).copied().or_else(|| world.maps().get(cluster));
-            let record = base.map(Cow::Borrowed).or_else(|| begin(cluster, world, speech))?;
-            let is_durable = world.durable_floor() >= Some(record.highest_epoch());
-            let wanted = !unwanted.contains(cluster);
-            Some((cluster, Draft { base, record, wanted, is_durable }))
+            let base = Base::of(cluster, view);
+            let desired = base.start(cluster, world, spoken)?;
+            let is_durable = world.durable_floor() >= Some(desired.highest_epoch());
+            let removed = unwanted.contains(cluster);
+            let goal = if removed { Goal::Remove { is_durable } } else { Goal::Keep };
+            Some((cluster, Draft { base, desired, goal }))
         })
         .collect()
-}
-
-/// The map of a cluster that has none. It goes on from one that was deleted, if that is certain to be
-/// how it was: seen at its deletion, or not deleted by a coordinator, which would have made its
-/// epochs durable. Else it begins from the epoch floor, or not at all while that cannot be read.
-fn begin<'a>(
-    cluster: &ClusterName,
-    world: &'a World,
-    speech: &Speech,
-) -> Option<Cow<'a, MapRecord>> {
-    let (deleted, floor) = (world.deleted_map(cluster), world.floor());
-    let known = deleted.filter(|deleted| {
-        let is_certain =
-            deleted.is_exact || floor.is_some_and(|floor| deleted.map.highest_epoch() > floor);
-        is_certain && speech.mine.speaks(deleted.map.protocol)
-    });
-    if let Some(known) = known {
-        return Some(Cow::Borrowed(&known.map));
-    }
-    let reached = deleted.map(|deleted| deleted.map.highest_epoch()).unwrap_or_default();
-    let epoch_floor = floor?.max(reached);
-    Some(Cow::Owned(MapRecord { epoch_floor, ..MapRecord::new(cluster.clone()) }))
 }
 
 /// Whether a group is to have shards in a cluster.
@@ -83,19 +81,19 @@ fn is_placed(group: &GroupName, cluster: &ClusterName, peers: &Peers<'_>) -> boo
 }
 
 /// Whether the shards of a split or merge still drain for it.
-pub(super) fn is_under_way(drafts: &Drafts<'_>, reshape: &Reshape) -> bool {
+pub(super) fn is_under_way(drafts: &Drafts<'_>, change: &RangeChange) -> bool {
     let drains = |entry: &Entry| matches!(entry, Entry::Draining { target: Some(_), .. });
-    drafts.get(&reshape.shard().cluster).is_some_and(|draft| {
-        let entry = |part| draft.record.entries.get(&ShardPath::from(part));
-        draft.wanted && reshape.parts().iter().all(|part| entry(part).is_some_and(drains))
+    drafts.get(&change.shard().cluster).is_some_and(|draft| {
+        let entry = |part| draft.desired.entries.get(&ShardPath::from(part));
+        draft.is_kept() && change.parts().iter().all(|part| entry(part).is_some_and(drains))
     })
 }
 
-/// See [`Holders`].
-pub(super) fn fleet_holders(drafts: &Drafts<'_>, peers: &Peers<'_>) -> Holders {
-    let mut holders = Holders::new();
+/// Who may still act for shards of groups of scope `Fleet`.
+pub(super) fn fleet_holders(drafts: &Drafts<'_>, peers: &Peers<'_>) -> FleetHolders {
+    let mut holders = FleetHolders::new();
     for (cluster, draft) in drafts {
-        for (path, entry) in &draft.record.entries {
+        for (path, entry) in &draft.desired.entries {
             let Some(owner) = entry.owner().filter(|_| peers.is_fleet_wide(&path.group)) else {
                 continue;
             };
@@ -108,23 +106,27 @@ pub(super) fn fleet_holders(drafts: &Drafts<'_>, peers: &Peers<'_>) -> Holders {
 }
 
 impl Draft<'_> {
-    /// Everything that is final, whatever the plan.
+    fn is_kept(&self) -> bool {
+        self.goal == Goal::Keep
+    }
+
+    /// Applies everything that is final, whatever the plan.
     pub(super) fn bring_up_to_date(
         &mut self,
         peers: &Peers<'_>,
-        reshaping: &BTreeSet<Reshape>,
-        holders: &Holders,
+        range_changes: &BTreeSet<RangeChange>,
+        holders: &FleetHolders,
     ) {
-        let cluster = self.record.cluster.clone();
-        let here = |reshape: &&Reshape| reshape.shard().cluster == cluster;
+        let cluster = self.desired.cluster.clone();
+        let here = |change: &&RangeChange| change.shard().cluster == cluster;
         let mut waiting = BTreeSet::new();
-        for reshape in reshaping.iter().filter(here) {
-            if !self.reshape(peers, reshape) {
-                waiting.extend(reshape.parts());
+        for change in range_changes.iter().filter(here) {
+            if !self.complete(peers, change) {
+                waiting.extend(change.parts());
             }
         }
         self.settle(peers, &waiting, holders);
-        if self.wanted {
+        if self.is_kept() {
             self.remove_lost_groups(peers);
             self.add_missing(peers);
         } else {
@@ -132,8 +134,8 @@ impl Draft<'_> {
         }
     }
 
-    fn settle(&mut self, peers: &Peers<'_>, waiting: &BTreeSet<ShardId>, holders: &Holders) {
-        let cluster = self.record.cluster.clone();
+    fn settle(&mut self, peers: &Peers<'_>, waiting: &BTreeSet<ShardId>, holders: &FleetHolders) {
+        let cluster = self.desired.cluster.clone();
         let other_holder = |path: &ShardPath, target: &MemberId| {
             let holders = holders.get(&path.group);
             holders.is_some_and(|holders| holders.iter().any(|holder| holder != target))
@@ -151,42 +153,43 @@ impl Draft<'_> {
         });
     }
 
-    /// Completes a split or merge, if all its parts are free. Its next owner is who was to have
-    /// them.
-    fn reshape(&mut self, peers: &Peers<'_>, reshape: &Reshape) -> bool {
-        let cluster = self.record.cluster.clone();
+    /// Completes a split or merge, if all its parts are free. The next owner is the one for which the
+    /// parts drained.
+    fn complete(&mut self, peers: &Peers<'_>, change: &RangeChange) -> bool {
+        let cluster = self.desired.cluster.clone();
         let mut freed = Vec::new();
-        let mut heir = None;
-        for part in reshape.parts() {
+        let mut next_owner = None;
+        for part in change.parts() {
             let path = ShardPath::from(&part);
-            let Some(entry) = self.record.entries.get(&path) else { return false };
+            let Some(entry) = self.desired.entries.get(&path) else { return false };
             let facts = peers.facts(&cluster, &path, entry);
-            heir = heir.or_else(|| entry.target().filter(|_| facts.target_eligible).cloned());
+            let target = || entry.target().filter(|_| facts.target_eligible).cloned();
+            next_owner = next_owner.or_else(target);
             freed.push((path, entry.settle(Facts { target_eligible: false, ..facts })));
         }
-        let Some(made) = reshape.apply(&freed) else { return false };
-        let record = self.record.to_mut();
+        let Some(made) = change.apply(&freed) else { return false };
+        let desired = self.desired.to_mut();
         for (path, _) in &freed {
-            record.entries.remove(path);
+            desired.entries.remove(path);
         }
         for (path, entry) in made {
-            let entry = heir.as_ref().map_or(entry.clone(), |heir| entry.assign(heir));
-            record.entries.insert(path, entry);
+            let entry = next_owner.as_ref().map_or(entry.clone(), |owner| entry.assign(owner));
+            desired.entries.insert(path, entry);
         }
         true
     }
 
-    /// Drains the shards of groups that nobody runs any more, or that have no place here, and removes
-    /// those that are drained.
+    /// Drains the shards of groups that no member runs any more, or that have no place here, and
+    /// removes those that are drained.
     fn remove_lost_groups(&mut self, peers: &Peers<'_>) {
-        let cluster = self.record.cluster.clone();
+        let cluster = self.desired.cluster.clone();
         let is_lost = |path: &ShardPath| !is_placed(&path.group, &cluster, peers);
-        if !peers.groups_known || !self.record.entries.keys().any(is_lost) {
+        if !peers.groups_known || !self.desired.entries.keys().any(is_lost) {
             return;
         }
-        let record = self.record.to_mut();
-        let floor = &mut record.epoch_floor;
-        record.entries.retain(|path, entry| {
+        let desired = self.desired.to_mut();
+        let floor = &mut desired.epoch_floor;
+        desired.entries.retain(|path, entry| {
             if !is_lost(path) {
                 return true;
             }
@@ -201,24 +204,24 @@ impl Draft<'_> {
 
     fn add_missing(&mut self, peers: &Peers<'_>) {
         let known: BTreeSet<&GroupName> =
-            self.record.entries.keys().map(|path| &path.group).collect();
-        let cluster = &self.record.cluster;
+            self.desired.entries.keys().map(|path| &path.group).collect();
+        let cluster = &self.desired.cluster;
         let wanted = peers.groups.keys().filter(|group| single::lies_in(group, cluster));
         let missing: Vec<GroupName> =
             wanted.filter(|group| !known.contains(group)).cloned().collect();
         for group in missing {
-            if self.record.entries.len() < MAX_SHARDS {
-                let epoch = self.record.epoch_floor;
+            if self.desired.entries.len() < MAX_SHARDS {
+                let epoch = self.desired.epoch_floor;
                 let path = ShardPath::whole(group);
-                self.record.to_mut().entries.insert(path, Entry::Unowned { epoch });
+                self.desired.to_mut().entries.insert(path, Entry::Unowned { epoch });
             }
         }
     }
 
-    /// Puts other entries in the place of those that change.
+    /// Replaces the entries that change.
     fn change_all(&mut self, change: impl Fn(&ShardPath, &Entry) -> Entry) {
         let changed: Vec<(ShardPath, Entry)> = self
-            .record
+            .desired
             .entries
             .iter()
             .filter_map(|(path, entry)| {
@@ -227,96 +230,94 @@ impl Draft<'_> {
             })
             .collect();
         if !changed.is_empty() {
-            self.record.to_mut().entries.extend(changed);
+            self.desired.to_mut().entries.extend(changed);
         }
     }
 
-    /// Puts the map into the version in use, once all who own shards of it speak that.
-    pub(super) fn speak(&mut self, peers: &Peers<'_>, world: &World) {
-        let in_use = peers.speech.in_use;
-        let mut owners = self.record.entries.values().filter_map(Entry::owner);
-        if self.record.protocol != in_use && owners.all(|owner| peers.follows(world, owner)) {
-            self.record.to_mut().protocol = in_use;
+    /// Puts the map into the version in use, once all owners of its shards speak that version.
+    pub(super) fn use_protocol(&mut self, peers: &Peers<'_>, world: &World) {
+        let in_use = peers.spoken.in_use;
+        let mut owners = self.desired.entries.values().filter_map(Entry::owner);
+        if self.desired.protocol != in_use && owners.all(|owner| peers.follows(world, owner)) {
+            self.desired.to_mut().protocol = in_use;
         }
     }
 
-    /// Who owns a shard.
+    /// The owner of a shard.
     pub(super) fn owner(&self, path: &ShardPath) -> Option<&MemberId> {
-        self.record.entries.get(path)?.owner()
+        self.desired.entries.get(path)?.owner()
     }
 
-    /// Puts another entry in the place of a shard's.
+    /// Replaces the entry of a shard.
     pub(super) fn change(&mut self, path: &ShardPath, change: impl Fn(&Entry) -> Entry) {
-        if let Some(next) = self.record.entries.get(path).map(change) {
-            self.record.to_mut().entries.insert(path.clone(), next);
+        if let Some(next) = self.desired.entries.get(path).map(change) {
+            self.desired.to_mut().entries.insert(path.clone(), next);
         }
     }
 
-    /// The shards to plan, with their places and owners: those of groups on their way out, and of
-    /// clusters, are not planned.
+    /// The shards to plan, with their placements and owners. Leaves out shards of groups and clusters
+    /// that are being removed.
     pub(super) fn planned<'b>(
         &'b self,
         peers: &'b Peers<'_>,
-    ) -> impl Iterator<Item = (ShardId, Place, Option<&'b MemberId>)> + 'b {
-        let cluster = &self.record.cluster;
-        let planned = |path: &ShardPath| self.wanted && is_placed(&path.group, cluster, peers);
-        let entries = self.record.entries.iter().filter(move |(path, _)| planned(path));
+    ) -> impl Iterator<Item = (ShardId, Placement, Option<&'b MemberId>)> + 'b {
+        let cluster = &self.desired.cluster;
+        let planned = |path: &ShardPath| self.is_kept() && is_placed(&path.group, cluster, peers);
+        let entries = self.desired.entries.iter().filter(move |(path, _)| planned(path));
         entries.map(|(path, entry)| {
-            (path.in_cluster(&self.record.cluster), self.place(path, entry), entry.owner())
+            (path.in_cluster(&self.desired.cluster), self.placement(path, entry), entry.owner())
         })
     }
 
-    fn place(&self, path: &ShardPath, entry: &Entry) -> Place {
+    fn placement(&self, path: &ShardPath, entry: &Entry) -> Placement {
         let Entry::Owned { owner, .. } = entry else {
             return match entry {
                 Entry::Draining { owner, target, .. } => {
-                    Place::Moving { from: owner.clone(), to: target.clone() }
+                    Placement::Moving { from: owner.clone(), to: target.clone() }
                 }
-                _ => Place::Unowned,
+                _ => Placement::Unowned,
             };
         };
-        // What arrives with this very write is still on its way: one step at a time.
-        match self.base.map(|base| base.entries.get(path)) {
+        // What arrives with this very write is still moving: one step at a time.
+        match self.base.map().map(|base| base.entries.get(path)) {
             Some(Some(Entry::Draining { owner: from, .. })) => {
-                Place::Moving { from: from.clone(), to: Some(owner.clone()) }
+                Placement::Moving { from: from.clone(), to: Some(owner.clone()) }
             }
-            Some(None) => Place::Moving { from: owner.clone(), to: Some(owner.clone()) },
-            _ => Place::Settled(owner.clone()),
+            Some(None) => Placement::Moving { from: owner.clone(), to: Some(owner.clone()) },
+            _ => Placement::Settled(owner.clone()),
         }
     }
 
     /// Whether no shard has an owner.
-    pub(super) fn is_nobodys(&self) -> bool {
-        self.record.is_nobodys()
+    pub(super) fn is_unowned(&self) -> bool {
+        self.desired.is_unowned()
     }
 
-    /// Whether it has only to be deleted.
-    fn is_over(&self) -> bool {
-        !self.wanted && self.base.is_some_and(MapRecord::is_nobodys)
-    }
-
-    /// The epoch that must outlive the map before it can be deleted; the lowest if it stays.
+    /// The epoch that must be durable before the map can be deleted; the lowest if it stays.
     pub(super) fn floor(&self) -> Epoch {
-        if self.is_over() { self.record.highest_epoch() } else { Epoch::default() }
+        let is_free = self.base.map().is_some_and(MapRecord::is_unowned);
+        if is_free && !self.is_kept() { self.desired.highest_epoch() } else { Epoch::default() }
     }
 
-    /// The write that makes the map so, if it is not so already.
+    /// The write that makes the desired map from the base, if they differ. None while another write is
+    /// under way.
     pub(super) fn into_write(self) -> Option<Write> {
-        if self.is_over() && self.is_durable {
-            let name = self.record.cluster.as_str().to_owned();
-            let version = self.record.version.clone();
-            return Some(Write::Delete(Target { kind: Kind::Map, name }, version));
-        }
         match self.base {
-            Some(base) if *base == *self.record => None,
-            #[cfg(feature = "planted")]
-            Some(_) if planted::is(Planted::OverwriteMap) => {
-                let version = crate::record::Version::default();
-                Some(Write::Replace(Object::Map(MapRecord { version, ..self.record.into_owned() })))
+            Base::Pending(_) => None,
+            Base::Observed(map) if self.goal.may_delete() && map.is_unowned() => {
+                let target = Target { kind: Kind::Map, name: map.cluster.as_str().to_owned() };
+                Some(Write::Delete(target, map.version.clone()))
             }
-            Some(_) => Some(Write::Replace(Object::Map(self.record.into_owned()))),
-            None if self.record.entries.is_empty() => None,
-            None => Some(Write::Create(Object::Map(self.record.into_owned()))),
+            Base::Observed(map) if *map == *self.desired => None,
+            Base::Observed(_) => Some(Write::Replace(Object::Map(self.desired.into_owned()))),
+            Base::Absent if self.desired.entries.is_empty() => None,
+            Base::Absent => Some(Write::Create(Object::Map(self.desired.into_owned()))),
         }
+    }
+}
+
+impl Goal {
+    fn may_delete(self) -> bool {
+        self == Self::Remove { is_durable: true }
     }
 }

@@ -1,4 +1,4 @@
-//! The members as the coordinator judges them: by their Leases and by what their Members say.
+//! The members as the coordinator judges them: by their Leases and their Members.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,35 +9,36 @@ use crate::api::{MemberSpec, MemberState, ShardLoad, ShardPath};
 use crate::handover::{Entry, Facts};
 use crate::lease::LeaseState;
 use crate::planner::{PlanMember, Role};
-use crate::protocol::{self, Versions};
+use crate::protocol;
+use crate::versions::ProtocolVersions;
 use crate::world::World;
 
 /// The members as the coordinator judges them.
 pub(super) struct Peers<'a> {
     pub(super) states: BTreeMap<MemberId, LeaseState>,
     pub(super) roles: BTreeMap<MemberId, PlanMember>,
-    /// Named somewhere, but without a Lease that we see.
+    /// Members that a Member or a map names, but whose Lease is not seen.
     pub(super) missing: BTreeSet<MemberId>,
     acknowledged: BTreeSet<(&'a MemberId, &'a ShardId, Epoch)>,
-    /// All groups that members who are not gone can run, with what is known of them.
+    /// All groups that some member can run which is not gone, with their details.
     pub(super) groups: BTreeMap<GroupName, GroupTraits>,
-    /// Whether every live member has told its groups.
+    /// Whether every live member has reported its groups.
     pub(super) groups_known: bool,
-    /// The loads told, also by those who are gone.
-    pub(super) told: BTreeMap<&'a MemberId, &'a [ShardLoad]>,
-    pub(super) speech: Speech,
+    /// The reported loads, also by members that are gone.
+    pub(super) reported: BTreeMap<&'a MemberId, &'a [ShardLoad]>,
+    pub(super) spoken: Spoken,
 }
 
-/// Who speaks which versions of the protocol.
-pub(super) struct Speech {
-    /// The coordinator.
-    pub(super) mine: Versions,
+/// Versions of the protocol.
+pub(super) struct Spoken {
+    /// Those that the coordinator speaks.
+    pub(super) mine: ProtocolVersions,
     /// The version in use.
     pub(super) in_use: u32,
 }
 
 impl<'a> Peers<'a> {
-    pub(super) fn judge(view: &View<'a>, mine: Versions, now: Moment) -> Self {
+    pub(super) fn judge(view: &View<'a>, mine: ProtocolVersions, now: Moment) -> Self {
         let world = view.world;
         let states: BTreeMap<MemberId, LeaseState> =
             world.lease_states(view.timings, now).collect();
@@ -54,8 +55,8 @@ impl<'a> Peers<'a> {
             missing,
             acknowledged: BTreeSet::new(),
             groups: BTreeMap::new(),
-            told: BTreeMap::new(),
-            speech: Speech { mine, in_use: protocol::in_use(world, view.me, mine) },
+            reported: BTreeMap::new(),
+            spoken: Spoken { mine, in_use: protocol::in_use(world, view.me, mine) },
             groups_known: states
                 .iter()
                 .all(|(member, state)| !state.is_alive() || world.members().contains_key(member)),
@@ -68,7 +69,7 @@ impl<'a> Peers<'a> {
     }
 
     fn add(&mut self, id: &'a MemberId, spec: &'a MemberSpec) {
-        self.told.insert(id, &spec.loads);
+        self.reported.insert(id, &spec.loads);
         for drain in &spec.acknowledged_drains {
             self.acknowledged.insert((id, &drain.shard, drain.epoch));
         }
@@ -77,21 +78,21 @@ impl<'a> Peers<'a> {
             return;
         }
         self.add_groups(spec);
-        let speaks = spec.versions().speaks(self.speech.in_use);
+        let speaks = spec.versions().speaks(self.spoken.in_use);
         let role = match (state, spec.state) {
             (Some(state), MemberState::Leaving) if state.is_alive() => Role::Leaving,
-            // One that owns shards and does not speak the version in use hinders it.
+            // An owner that does not speak the version in use keeps maps from changing to it.
             (Some(LeaseState::Fresh), MemberState::Active) if spec.drain || !speaks => {
-                Role::Emptying
+                Role::Cordoned
             }
             (Some(LeaseState::Fresh), MemberState::Active) => Role::Open,
-            _ => Role::Frozen,
+            _ => Role::Suspect,
         };
         let (capacity, groups) = (spec.capacity.max(1), spec.groups.iter().cloned().collect());
         self.roles.insert(id.clone(), PlanMember { role, capacity, groups });
     }
 
-    /// Where members differ about a group, as during an update, the strictest scope holds.
+    /// If members differ about a group, as during an update, the strictest scope counts.
     fn add_groups(&mut self, spec: &MemberSpec) {
         for group in &spec.groups {
             self.groups.entry(group.clone()).or_default();
@@ -103,17 +104,16 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// Whether a group is one for the whole fleet.
+    /// Whether a group has scope `Fleet`.
     pub(super) fn is_fleet_wide(&self, group: &GroupName) -> bool {
         self.groups.get(group).is_some_and(|traits| traits.scope == GroupScope::Fleet)
     }
 
-    /// Whether a member that owns shards can go on with them in the version in use, or never acts
-    /// again.
+    /// Whether an owner of shards speaks the version in use, or never acts again.
     pub(super) fn follows(&self, world: &World, owner: &MemberId) -> bool {
         let member = world.members().get(owner);
         self.states.get(owner).is_some_and(|state| state.is_gone())
-            || member.is_some_and(|member| member.spec.versions().speaks(self.speech.in_use))
+            || member.is_some_and(|member| member.spec.versions().speaks(self.spoken.in_use))
     }
 
     pub(super) fn facts(&self, cluster: &ClusterName, path: &ShardPath, entry: &Entry) -> Facts {

@@ -8,11 +8,11 @@ mod skew;
 use model::Epoch;
 
 use super::*;
-use crate::api::{AcknowledgedDrain, MemberSpec, MemberState};
+use crate::api::{AcknowledgedDrain, MemberSpec, MemberState, ObjectVersion};
 use crate::handover::Entry;
-use crate::record::{Kind, MemberRecord, Target, Version};
+use crate::record::{Kind, MemberRecord, Target};
 
-/// A world under construction, and the coordinator `m-0` that looks at it.
+/// A world under construction, and the coordinator `m-0`.
 struct Scene {
     world: World,
     clusters: BTreeSet<ClusterName>,
@@ -49,7 +49,7 @@ fn show(entry: &Entry) -> String {
 }
 
 impl Scene {
-    /// Live, active members and configured clusters; a minute after the coordinator's election.
+    /// Live, active members and configured clusters, a minute after the coordinator's election.
     fn new(members: &[&str], clusters: &[&str]) -> Self {
         let mut scene = Self {
             world: World::default(),
@@ -68,7 +68,7 @@ impl Scene {
 
     fn apply(&mut self, mut object: Object) {
         self.revision += 1;
-        let version = Version { uid: "u".into(), resource: self.revision.to_string() };
+        let version = ObjectVersion { uid: "u".into(), resource: self.revision.to_string() };
         object.set_version(version);
         self.world.apply(object, self.now);
     }
@@ -88,7 +88,7 @@ impl Scene {
     fn member(&mut self, member: &str, change: impl Fn(&mut MemberSpec)) {
         let mut spec = MemberSpec::new(member, vec!["g".parse().unwrap()]);
         change(&mut spec);
-        let version = Version::default();
+        let version = ObjectVersion::default();
         self.apply(Object::Member(MemberRecord { id: id(member), version, spec }));
     }
 
@@ -126,7 +126,7 @@ impl Scene {
         self.coordinator.step(&view, self.now)
     }
 
-    /// The writes of the next step, one a line; each with the version it replaces.
+    /// The writes of the next step, one per line, each with the version it replaces.
     fn writes(&mut self) -> Vec<String> {
         let lines = |write: &Write| {
             let (verb, target) = (write.verb(), write.target());
@@ -169,8 +169,8 @@ fn a_fleet_that_begins_waits_a_moment_for_its_members() {
     scene.now = Moment::from_origin(Duration::from_secs(1));
     scene.renew("m-0");
     let plan = scene.plan();
-    assert_eq!((plan.writes.len(), plan.wake), (0, Some(scene.now + SETTLE)));
-    scene.pass(SETTLE);
+    assert_eq!((plan.writes.len(), plan.wake), (0, Some(scene.now + START_WAIT)));
+    scene.pass(START_WAIT);
     scene.check(&["create east v: g/0/1 m-0@1"]);
 }
 
@@ -184,14 +184,14 @@ fn a_silent_lease_is_taken_first_and_its_shards_only_then() {
     scene.check(&[]);
     scene.pass(Duration::from_millis(1));
     scene.check(&["update leasehold-member-m-1 v3: held by m-0"]);
-    // As long as the taken Lease was not read back, nothing more.
+    // Nothing more until the taken Lease is read back.
     scene.check(&["update leasehold-member-m-1 v3: held by m-0"]);
     scene.lease("m-1", Some("m-0"));
     scene.check(&["update east v5: g/0/1 m-0@5"]);
 }
 
 #[test]
-fn a_late_member_keeps_its_shards_and_gets_none() {
+fn a_suspect_member_keeps_its_shards_and_gets_none() {
     let mut scene = Scene::new(&["m-0", "m-1"], &["east", "west"]);
     scene.map("east", "m-1@4");
     scene.pass(LeaseTimings::default().renew_interval * 5 / 2);
@@ -255,7 +255,7 @@ fn a_group_nobody_runs_drains_and_goes_and_its_epoch_stays() {
 }
 
 #[test]
-fn a_member_that_has_not_told_its_groups_removes_none() {
+fn a_member_that_has_not_reported_its_groups_removes_none() {
     let mut scene = Scene::new(&["m-0"], &["east"]);
     scene.map("east", "m-1@4");
     scene.renew("m-1");
@@ -264,7 +264,7 @@ fn a_member_that_has_not_told_its_groups_removes_none() {
 }
 
 #[test]
-fn a_missing_lease_is_made_in_the_coordinators_name_after_the_same_silence() {
+fn a_missing_lease_is_created_in_the_coordinators_name_after_the_same_silence() {
     let mut scene = Scene::new(&["m-0"], &["east"]);
     scene.map("east", "m-9@4");
     scene.check(&[]);

@@ -2,17 +2,17 @@
 
 use model::{Epoch, MemberId, Moment};
 
+use super::handovers::HandoverLog;
 use super::{Node, Note};
 use crate::api::MemberState;
 use crate::coordinator::{Coordinator, View};
 use crate::election;
 use crate::lease::{self, COORDINATOR, LeaseState};
-use crate::ledger::Ledger;
-use crate::outbox::Flight;
-use crate::protocol::Versions;
-use crate::record::{Kind, Object, Outcome, Write};
+use crate::outbox::InFlight;
+use crate::record::{Kind, Object, Write, WriteOutcome};
+use crate::versions::ProtocolVersions;
 
-/// What the last plan was computed from, as far as it must be computed anew when that changes.
+/// The inputs of the last plan whose change makes a new plan necessary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Planned {
     revision: u64,
@@ -26,14 +26,14 @@ impl Planned {
         self.revision == revision
     }
 
-    /// How long it holds: as long as the Leases stand so, and until that moment.
+    /// How long it holds: while the Leases have these states, and until that moment.
     pub(super) fn holds(&self) -> (&[(MemberId, LeaseState)], Option<Moment>) {
         (&self.states, self.wake)
     }
 }
 
 impl Node {
-    /// Takes part in the election and, if elected, coordinates. Says when to look again.
+    /// Takes part in the election and, if elected, coordinates. Returns when to look again.
     pub(super) fn coordinate(&mut self, now: Moment) -> Option<Moment> {
         let wake = if self.may_coordinate(now) { self.stand_for_election(now) } else { None };
         if !self.unread.is_empty() {
@@ -44,30 +44,30 @@ impl Node {
             self.was_coordinating = coordinating;
             self.notes.push(Note::Coordinating(coordinating));
             self.coordinator = Coordinator::speaking(self.config.speaks);
-            self.ledger = Ledger::default();
+            self.handovers = HandoverLog::default();
             self.floor = Epoch::default();
             self.planned = None;
         }
         let planned = if coordinating { self.plan(now) } else { None };
         if coordinating && self.world.durable_floor().is_some_and(|durable| durable < self.floor) {
-            // Before the next renewal is due: maps wait for it.
+            // Does not wait for the next renewal, because deletions of maps wait for it.
             self.stand_for_election(now);
         }
         [wake, planned].into_iter().flatten().min()
     }
 
-    /// A leaving member goes on coordinating while it has shards of its own to give away, and
-    /// begins only if nobody else is there to do it.
+    /// A leaving member goes on coordinating while it owns shards. It begins to coordinate only if no
+    /// other member can.
     fn may_coordinate(&self, now: Moment) -> bool {
         if !self.membership.is_valid(now) || !self.is_ready() || !self.unread.is_empty() {
             return false;
         }
         self.leave_by.is_none()
-            || (self.owns_any() && (self.is_coordinator(now) || !self.sees_another(now)))
+            || (self.owns_any() && (self.is_coordinator(now) || !self.sees_another_candidate(now)))
     }
 
-    /// A map of a version that we do not speak is not ours to replace: whoever speaks it shall
-    /// coordinate.
+    /// Leaves coordinating to members that speak the versions of all maps: this one may not replace a map
+    /// whose version it does not speak.
     fn step_down(&mut self, now: Moment) {
         self.election.lost();
         if self.world.coordinator().as_ref() == Some(self.membership.id()) {
@@ -75,14 +75,14 @@ impl Node {
         }
     }
 
-    /// Whether shards of maps that we can read name us as owner.
+    /// Whether this member owns shards in a map that it can read.
     pub(super) fn owns_any(&self) -> bool {
         let me = self.membership.id();
         let read = self.world.maps().values().filter(|map| !self.unread.contains(&map.cluster));
         read.flat_map(|map| map.entries.values()).any(|entry| entry.owner() == Some(me))
     }
 
-    fn sees_another(&self, now: Moment) -> bool {
+    fn sees_another_candidate(&self, now: Moment) -> bool {
         self.world.members().iter().any(|(id, member)| {
             let state = |lease: &lease::ObservedLease| lease.state(id, self.config.lease, now);
             id != self.membership.id()
@@ -92,7 +92,7 @@ impl Node {
         })
     }
 
-    fn reads_all(&self, versions: Versions) -> bool {
+    fn reads_all(&self, versions: ProtocolVersions) -> bool {
         self.world.maps().values().all(|map| versions.speaks(map.protocol))
     }
 
@@ -104,28 +104,30 @@ impl Node {
         }
         let floor = self.floor.max(self.world.highest_floor());
         match self.election.step(me, observed, floor, self.config.lease, now) {
-            election::Step::Wait(until) => Some(until),
-            election::Step::Write(write) => {
+            election::ElectionStep::Wait(until) => Some(until),
+            election::ElectionStep::Write(write) => {
                 self.outbox.offer(write, now);
                 None
             }
         }
     }
 
-    pub(super) fn coordinator_lease_written(&mut self, flight: &Flight, outcome: &Outcome) {
+    pub(super) fn coordinator_lease_written(&mut self, write: &InFlight, outcome: &WriteOutcome) {
         let me = self.membership.id().as_str();
         let mine = |object: &Object| matches!(object, Object::Lease(lease) if lease.holder.as_deref() == Some(me));
-        match (outcome, &flight.write) {
-            (Outcome::Done(_), Write::Create(wanted) | Write::Replace(wanted)) if mine(wanted) => {
-                self.election.won(flight.sent, self.config.lease);
+        match (outcome, &write.write) {
+            (WriteOutcome::Done(_), Write::Create(wanted) | Write::Replace(wanted))
+                if mine(wanted) =>
+            {
+                self.election.won(write.sent, self.config.lease);
             }
-            (Outcome::Failed, _) => {}
-            (Outcome::Conflict(Some(found)), _) if mine(found) => {}
+            (WriteOutcome::Failed, _) => {}
+            (WriteOutcome::Conflict(Some(found)), _) if mine(found) => {}
             _ => self.election.lost(),
         }
     }
 
-    /// Plans if anything changed since the last plan, and offers the writes.
+    /// Plans if anything changed since the last plan, and sends the writes.
     fn plan(&mut self, now: Moment) -> Option<Moment> {
         if self.outbox.is_busy() {
             return None;
@@ -158,8 +160,8 @@ impl Node {
         for write in plan.writes {
             held_back |= !self.send(write, now);
         }
-        // A write held back by a pause is planned anew when the pause ends; one held back by
-        // another in flight, when that one completes.
+        // A write held back by a pause is planned again when the pause ends. One held back by another
+        // under way is planned again when that one ends.
         let retry = self.outbox.next_retry(now).filter(|_| held_back);
         let wake = [plan.wake, retry].into_iter().flatten().min();
         self.planned = Some(Planned { revision, states, wake });
@@ -169,7 +171,7 @@ impl Node {
     fn send(&mut self, write: Write, now: Moment) -> bool {
         let sent = self.outbox.offer(write.clone(), now);
         if sent && let Write::Replace(Object::Map(map)) = &write {
-            self.ledger.sent(self.world.maps().get(&map.cluster), map, &self.world, now);
+            self.handovers.sent(self.world.maps().get(&map.cluster), map, &self.world, now);
         }
         sent
     }

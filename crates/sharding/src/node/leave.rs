@@ -1,16 +1,15 @@
-//! Leaving: everything is handed over, then given back, then cleaned up.
+//! Leaving: the member hands over its shards, gives its Lease back and deletes its Member.
 
 use model::Moment;
 
 use super::Node;
-use crate::handle::Departure;
 use crate::lease::{self, COORDINATOR};
-use crate::member::Standing;
+use crate::member::{Departure, Standing};
 use crate::record::{Kind, Object, Target, Write};
 
 impl Node {
-    /// Goes through the stages of leaving, each when the one before is done: all shards are with
-    /// others; the coordinator's Lease is given back; our own is; our Member is deleted.
+    /// Goes through the stages of leaving, one after the other: wait until others have all shards, give
+    /// back the coordinator's Lease, give back the own Lease, delete the Member.
     pub(super) fn leave(&mut self, now: Moment) {
         let Some(leave_by) = self.leave_by else { return };
         if self.departed.is_some() {
@@ -32,7 +31,7 @@ impl Node {
                 if self.coordinator().as_ref() == Some(self.membership.id()) {
                     self.release(COORDINATOR, now);
                 } else if self.release(&lease::member_lease_name(self.membership.id()), now) {
-                    // Before the release is sent: from here on we act for nothing.
+                    // Before the release is sent: from here on the member acts for no shard.
                     self.membership.end();
                     self.tracker.restart(self.membership.id().clone());
                 }
@@ -42,7 +41,7 @@ impl Node {
         }
     }
 
-    /// Whether nothing is ours any more, by the maps and by what we hold.
+    /// Whether the member has no shard any more, by the maps and by its holdings.
     fn is_free(&self) -> bool {
         let warming = |held: &model::Holding| held.hold == model::Hold::Warming;
         !self.owns_any()
@@ -56,7 +55,7 @@ impl Node {
         self.outbox.offer(write, now)
     }
 
-    /// After the own Lease was given back: repeat that if it failed, then delete the Member.
+    /// After giving back the own Lease: repeats that if it failed, then deletes the Member.
     fn clean_up(&mut self, now: Moment) {
         let id = self.membership.id().clone();
         let name = lease::member_lease_name(&id);
@@ -78,7 +77,7 @@ impl Node {
     }
 
     fn give_up(&mut self) {
-        // If the Lease was given back, what is left undone is cosmetic.
+        // If the Lease was given back, only cosmetic steps are left.
         let handed_over = self.membership.standing() == Standing::Gone;
         self.membership.end();
         self.tracker.restart(self.membership.id().clone());

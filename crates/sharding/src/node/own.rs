@@ -1,23 +1,22 @@
-//! The member's own objects: its Lease, kept alive until it may not be, and its Member.
+//! The member's own objects: its Lease, which it renews, and its Member.
 
 use std::collections::BTreeMap;
 
 use model::{MemberId, Moment, ShardId, Work};
 
 use super::{Node, Note};
-use crate::api::{DownCluster, GroupDetail, MemberSpec};
-use crate::handle::Departure;
+use crate::api::{DownCluster, GroupDetail, MemberSpec, ObjectVersion};
 use crate::lease::{self, LeaseRecord};
-use crate::load::Load;
-use crate::member::Standing;
-use crate::outbox::Flight;
-use crate::record::{MemberRecord, Object, Outcome, Version, Write};
+use crate::load::LoadReporter;
+use crate::member::{Departure, Standing};
+use crate::outbox::InFlight;
+use crate::record::{MemberRecord, Object, Write, WriteOutcome};
 
 impl Node {
-    /// Sees whether a drain was asked for or taken back. Before the fence, so that one asked for
-    /// at its moment goes on to the next incarnation.
-    pub(super) fn heed_drain(&mut self) {
-        self.drain.heed(self.membership.id(), self.world.members());
+    /// Reads whether people cordoned the process. Runs before the fence, so that a request at that very
+    /// moment reaches the next incarnation.
+    pub(super) fn follow_cordon(&mut self) {
+        self.cordon.follow(self.membership.id(), self.world.members());
     }
 
     /// Ends this incarnation if it may not act any more.
@@ -44,13 +43,13 @@ impl Node {
             self.membership.rejoin(now);
         }
         let is = self.membership.id().clone();
-        self.drain.leave_behind(was, self.world.members());
+        self.cordon.rejoin(was, self.world.members());
         self.tracker.restart(is.clone());
         for cluster in self.world.maps().keys().cloned().collect::<Vec<_>>() {
             self.follow_map(&cluster, now);
         }
-        // What it told was of shards that it does not hold any more.
-        self.load = Load::default();
+        // Its report was about shards that it no longer holds.
+        self.load = LoadReporter::default();
         self.election.lost();
         self.notes.push(Note::Fenced { was: was.clone(), is, cause });
     }
@@ -77,23 +76,28 @@ impl Node {
         }
     }
 
-    pub(super) fn own_lease_written(&mut self, flight: &Flight, outcome: &Outcome, now: Moment) {
+    pub(super) fn own_lease_written(
+        &mut self,
+        write: &InFlight,
+        outcome: &WriteOutcome,
+        now: Moment,
+    ) {
         let id = self.membership.id().clone();
         match (self.membership.standing(), outcome) {
-            // The giving back; the world knows how it went.
+            // It gave the Lease back; the world shows the result.
             (Standing::Gone, _) => {}
-            (_, Outcome::Done(_)) => self.membership.renewed(flight.sent),
-            (_, Outcome::Failed) => self.membership.renewal_failed(now),
-            (Standing::Joining, Outcome::Conflict(_)) => {
-                // Somebody has that name, maybe ourselves in a write whose answer was lost.
+            (_, WriteOutcome::Done(_)) => self.membership.renewed(write.sent),
+            (_, WriteOutcome::Failed) => self.membership.renewal_failed(now),
+            (Standing::Joining, WriteOutcome::Conflict(_)) => {
+                // The name is in use, maybe through an earlier write whose answer was lost.
                 self.start_over(&id, "its Lease exists already", now);
             }
-            (Standing::Holding { .. }, Outcome::Conflict(Some(Object::Lease(held))))
+            (Standing::Holding { .. }, WriteOutcome::Conflict(Some(Object::Lease(held))))
                 if held.holder.as_deref() == Some(id.as_str()) =>
             {
                 self.membership.renew_now(now);
             }
-            (Standing::Holding { .. }, Outcome::Conflict(_)) => self.fence(now),
+            (Standing::Holding { .. }, WriteOutcome::Conflict(_)) => self.fence(now),
         }
     }
 
@@ -111,7 +115,8 @@ impl Node {
         let spec = self.member_spec();
         let Some(held) = self.world.members().get(id) else {
             if self.leave_by.is_none() {
-                let record = MemberRecord { id: id.clone(), version: Version::default(), spec };
+                let record =
+                    MemberRecord { id: id.clone(), version: ObjectVersion::default(), spec };
                 self.write_member(Write::Create(Object::Member(record)), now);
             }
             return;
@@ -137,24 +142,24 @@ impl Node {
             state: self.state(),
             capacity: self.config.capacity,
             protocol_version: self.config.speaks.newest,
-            oldest_protocol_version: self.config.speaks.told_oldest(),
+            oldest_protocol_version: self.config.speaks.reported_oldest(),
             groups: self.groups.clone(),
             group_details: GroupDetail::all_of(&self.config.traits),
             shards: self.tracker.owned().holdings.len().try_into().unwrap_or(u32::MAX),
             acknowledged_drains: self.tracker.acknowledged(),
-            drain: self.drain.is_drained(),
-            busy: self.load.told_busy(),
-            loads: self.load.told(),
-            down_clusters: self.told_down(),
+            drain: self.cordon.is_cordoned(),
+            busy: self.load.reported_busy(),
+            loads: self.load.reported(),
+            down_clusters: self.reported_down(),
         }
     }
 
-    fn told_down(&self) -> Vec<DownCluster> {
+    fn reported_down(&self) -> Vec<DownCluster> {
         let unusable = self.down_clusters.iter();
         let known = |failing: &DownCluster| {
             unusable.clone().any(|unusable| unusable.cluster == failing.cluster)
         };
-        let failing = self.trouble.told().filter(|failing| !known(failing));
+        let failing = self.failing.reported().filter(|failing| !known(failing));
         DownCluster::that_fit(unusable.clone().cloned().chain(failing))
     }
 }

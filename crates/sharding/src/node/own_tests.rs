@@ -1,4 +1,4 @@
-//! What a member says of itself, against a home cluster that does as it is told.
+//! What a member writes about itself, against a home cluster that accepts every write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use model::{MemberId, Moment, Work};
 
-use crate::api::{DownCluster, MAX_DOWN_BYTES, MAX_DOWN_CLUSTERS, MAX_REASON_CHARS, MemberSpec};
+use crate::api::{
+    DownCluster, MAX_DOWN_BYTES, MAX_DOWN_CLUSTERS, MAX_REASON_CHARS, MemberSpec, ObjectVersion,
+};
 use crate::config::Config;
+use crate::failing::REPORT_AFTER;
 use crate::node::{Input, Node};
-use crate::record::{Event, Kind, MemberRecord, Object, Outcome, Version, Write};
-use crate::trouble::TELL_AFTER;
+use crate::record::{Kind, MemberRecord, Object, Observation, Write, WriteOutcome};
 
 struct Home {
     node: Node,
@@ -27,7 +29,7 @@ impl Home {
         let now = Moment::from_origin(Duration::from_secs(60));
         let mut node = Node::new(Config::new("replica-0", groups, 1), now);
         for kind in [Kind::Lease, Kind::Member, Kind::Map] {
-            node.handle(Input::Event(Event::Listed(kind, "1".into(), Vec::new())), now);
+            node.handle(Input::Observed(Observation::Listed(kind, "1".into(), Vec::new())), now);
         }
         node.handle(Input::Clusters(BTreeSet::new(), Vec::new()), now);
         let mut home = Self { node, now, version: 1, written: Vec::new() };
@@ -35,9 +37,9 @@ impl Home {
         home
     }
 
-    fn next_version(&mut self) -> Version {
+    fn next_version(&mut self) -> ObjectVersion {
         self.version += 1;
-        Version { uid: "u".into(), resource: self.version.to_string() }
+        ObjectVersion { uid: "u".into(), resource: self.version.to_string() }
     }
 
     /// Carries out writes until there are none.
@@ -50,7 +52,7 @@ impl Home {
             for write in writes {
                 let target = write.target();
                 let written = self.write(write);
-                self.node.handle(Input::Completed(target, Outcome::Done(written)), self.now);
+                self.node.handle(Input::Completed(target, WriteOutcome::Done(written)), self.now);
             }
         }
     }
@@ -74,7 +76,7 @@ impl Home {
         let mut member = self.member();
         change(&mut member.spec);
         member.version = self.next_version();
-        self.node.handle(Input::Event(Event::Applied(Object::Member(member))), self.now);
+        self.node.handle(Input::Observed(Observation::Applied(Object::Member(member))), self.now);
     }
 
     fn member(&self) -> MemberRecord {
@@ -110,7 +112,7 @@ fn a_drain_that_was_asked_for_outlives_rewriting_and_rejoining() {
 }
 
 #[test]
-fn a_cluster_that_fails_for_long_is_told_beside_those_without_a_client() {
+fn a_cluster_that_fails_for_long_is_reported_beside_those_without_a_client() {
     let mut home = Home::with_member();
     let down = |cluster: &str, reason: &str| DownCluster::new(&cluster.parse().unwrap(), reason);
     let unusable = vec![down("west", "no kubeconfig")];
@@ -123,20 +125,20 @@ fn a_cluster_that_fails_for_long_is_told_beside_those_without_a_client() {
     };
     fails(&["east", "west"], &mut home);
     assert_eq!(home.member().spec.down_clusters, unusable, "it may be a hiccup");
-    home.now = home.now + TELL_AFTER;
+    home.now = home.now + REPORT_AFTER;
     fails(&["east", "west"], &mut home);
-    let told = home.member().spec.down_clusters;
-    assert_eq!(told, [down("west", "no kubeconfig"), down("east", "refused")]);
+    let reported = home.member().spec.down_clusters;
+    assert_eq!(reported, [down("west", "no kubeconfig"), down("east", "refused")]);
     let writes = home.written.len();
     fails(&["east"], &mut home);
-    assert_eq!(home.written.len(), writes, "the same is not told again");
-    home.now = home.now + TELL_AFTER;
+    assert_eq!(home.written.len(), writes, "the same is not reported again");
+    home.now = home.now + REPORT_AFTER;
     fails(&[], &mut home);
     assert_eq!(home.member().spec.down_clusters, unusable);
 }
 
 #[test]
-fn what_is_told_of_down_clusters_has_its_bounds() {
+fn what_is_reported_of_down_clusters_has_its_bounds() {
     let long = "x".repeat(10_000);
     let all = (0..1000).map(|n| DownCluster::new(&format!("c-{n}").parse().unwrap(), &long));
     let fit = DownCluster::that_fit(all);
@@ -165,13 +167,13 @@ fn a_drain_taken_back_in_the_member_of_the_ended_incarnation_is_taken_back() {
     assert!(home.member().spec.drain);
     old.spec.drain = false;
     old.version = home.next_version();
-    home.node.handle(Input::Event(Event::Applied(Object::Member(old))), home.now);
+    home.node.handle(Input::Observed(Observation::Applied(Object::Member(old))), home.now);
     home.settle();
     assert!(!home.member().spec.drain);
 }
 
 #[test]
-fn load_is_told_in_the_member_and_ends_with_the_incarnation() {
+fn load_is_reported_in_the_member_and_ends_with_the_incarnation() {
     let mut home = Home::with_member();
     let shard: model::ShardId = "east/g/0/1".parse().unwrap();
     for seconds in 1..=20u64 {
@@ -183,8 +185,8 @@ fn load_is_told_in_the_member_and_ends_with_the_incarnation() {
     }
     let spec = home.member().spec;
     assert_eq!((spec.busy, spec.loads.len(), spec.loads[0].busy), (2_000, 1, 2_000));
-    let told = home.written.iter().filter(|spec| !spec.loads.is_empty()).count();
-    assert_eq!(told, 1, "a steady load is written once");
+    let reported = home.written.iter().filter(|spec| !spec.loads.is_empty()).count();
+    assert_eq!(reported, 1, "a steady load is written once");
     home.rejoin();
     assert_eq!((home.member().spec.busy, home.member().spec.loads), (0, Vec::new()));
 }

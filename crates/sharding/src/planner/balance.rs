@@ -4,106 +4,106 @@ use std::collections::BTreeSet;
 
 use model::MemberId;
 
-use super::board::{Board, Seat, Stance};
+use super::board::{Board, BoardMember, UnitState};
 use super::level::Level;
 use super::{Move, Reason, Role};
 
-/// What balancing comes to.
+/// The result of balancing.
 pub(super) struct Balancing {
     pub(super) moves: Vec<Move>,
     pub(super) share: u64,
-    pub(super) pressed: Vec<MemberId>,
+    pub(super) stuck: Vec<MemberId>,
 }
 
 struct Balance<'b, 'a> {
     board: &'b mut Board<'a>,
     level: Level,
-    /// Per seat: the parcels that may move from it, by weight.
+    /// Per member: the units that may move away, by weight.
     movable: Vec<BTreeSet<(u64, usize)>>,
-    /// Per seat: the heaviest parcel that may not.
+    /// Per member: the heaviest unit that may not move away.
     fixed: Vec<u64>,
-    /// Per seat: whether it was found to carry more than the bound. It is relieved until calm.
+    /// Per member: whether it carried more than the bound. It gives units away until it is calm.
     overloaded: Vec<bool>,
-    /// The seats that take part.
+    /// The open members.
     open: Vec<usize>,
-    /// How many parcels are on the seats that share the load, and what those can carry together.
-    parcels: u64,
+    /// The number of units at the members that share the load, and the capacity of these members.
+    units: u64,
     capacity: u64,
 }
 
-/// Plans the moves that balance, and says whom none would help.
+/// Plans the moves that balance, and finds the members that no move would help.
 pub(super) fn balance(board: &mut Board<'_>) -> Balancing {
     let open: Vec<usize> =
-        (0..board.seats.len()).filter(|&s| board.seats[s].role == Role::Open).collect();
-    let capacity: u64 = open.iter().map(|&s| u64::from(board.seats[s].capacity)).sum();
+        (0..board.members.len()).filter(|&m| board.members[m].role == Role::Open).collect();
+    let capacity: u64 = open.iter().map(|&m| u64::from(board.members[m].capacity)).sum();
     let mean = u32::try_from(capacity / open.len().max(1) as u64).unwrap_or(1);
     let (level, fine) = (board.level(false, false), board.level(false, true));
     let share = fine.share(mean, 1000);
-    let sharing = || board.seats.iter().filter(|seat| seat.shares());
+    let sharing = || board.members.iter().filter(|member| member.shares());
     let mut balance = Balance {
-        parcels: sharing().map(|seat| seat.parcels as u64).sum(),
-        capacity: sharing().map(|seat| u64::from(seat.capacity)).sum::<u64>().max(1),
+        units: sharing().map(|member| member.units as u64).sum(),
+        capacity: sharing().map(|member| u64::from(member.capacity)).sum::<u64>().max(1),
         level,
         movable: Vec::new(),
         fixed: Vec::new(),
-        overloaded: vec![false; board.seats.len()],
+        overloaded: vec![false; board.members.len()],
         open,
         board,
     };
-    // Most plans end here: without the parcels sorted.
+    // Most plans end here, before the units are sorted.
     if balance.open.len() < 2 || !balance.is_off(fine) {
-        return Balancing { moves: Vec::new(), share, pressed: Vec::new() };
+        return Balancing { moves: Vec::new(), share, stuck: Vec::new() };
     }
-    balance.sort_parcels();
+    balance.sort_units();
     let moves = balance.run();
-    let pressed = balance.pressed(fine);
-    Balancing { moves, share, pressed }
+    let stuck = balance.stuck(fine);
+    Balancing { moves, share, stuck }
 }
 
 impl Balance<'_, '_> {
-    /// Whether anybody seems to carry too much or too little.
+    /// Whether some member seems to carry too much or too little.
     fn is_off(&self, fine: Level) -> bool {
         let limits = self.board.limits;
-        self.open.iter().any(|&seat| {
-            let Seat { load, capacity, .. } = self.board.seats[seat];
+        self.open.iter().any(|&member| {
+            let BoardMember { load, capacity, .. } = self.board.members[member];
             self.level.exceeded_by(load, capacity, limits.overload_permille)
                 || fine.exceeded_by(load, capacity, limits.overload_permille)
-                || self.is_newcomer(seat)
+                || self.is_newcomer(member)
         })
     }
 
-    fn sort_parcels(&mut self) {
-        self.movable = vec![BTreeSet::new(); self.board.seats.len()];
-        self.fixed = vec![0; self.board.seats.len()];
-        for (i, parcel) in self.board.parcels.iter().enumerate() {
-            let Some(seat) = parcel.at else { continue };
-            if parcel.stance == Stance::Settled(seat) {
-                self.movable[seat].insert((parcel.weight, i));
+    fn sort_units(&mut self) {
+        self.movable = vec![BTreeSet::new(); self.board.members.len()];
+        self.fixed = vec![0; self.board.members.len()];
+        for (i, unit) in self.board.units.iter().enumerate() {
+            let Some(member) = unit.at else { continue };
+            if unit.state == UnitState::Settled(member) {
+                self.movable[member].insert((unit.weight, i));
             } else {
-                self.fixed[seat] = parcel.weight.max(self.fixed[seat]);
+                self.fixed[member] = unit.weight.max(self.fixed[member]);
             }
         }
     }
 
     fn run(&mut self) -> Vec<Move> {
         let mut moves = Vec::new();
-        while let Some((parcel, from, to)) = self.exchange() {
+        while let Some((unit, from, to)) = self.exchange() {
             self.overloaded[from] |= self.exceeds(from, self.board.limits.overload_permille);
-            moves.extend(self.board.moves(parcel, Some(to), Reason::Balance));
-            self.movable[from].remove(&(self.board.parcels[parcel].weight, parcel));
-            self.fixed[to] = self.board.parcels[parcel].weight.max(self.fixed[to]);
-            self.board.put(parcel, to);
-            self.board.seats[to].arriving += self.board.parcels[parcel].weight;
-            self.board.take_off(Some(from), Some(to));
+            moves.extend(self.board.moves(unit, Some(to), Reason::Balance));
+            self.movable[from].remove(&(self.board.units[unit].weight, unit));
+            self.fixed[to] = self.board.units[unit].weight.max(self.fixed[to]);
+            self.board.put(unit, to);
+            self.board.members[to].arriving += self.board.units[unit].weight;
+            self.board.start_move(Some(from), Some(to));
         }
         moves
     }
 
-    /// The next parcel to move, from where, to where. Looks at the lightest taker first and at its
-    /// givers from the heaviest down.
+    /// The next unit to move, its giver and its taker. Looks at the lightest taker first, and at givers
+    /// from the heaviest down.
     ///
-    /// A taker with room that has as much in flight as it may is waited for: the next best would
-    /// get shards that a newcomer is to have.
+    /// If a taker has room but reached its bound in flight, balancing waits for it: else the next best
+    /// would get shards that a newcomer should get.
     fn exchange(&self) -> Option<(usize, usize, usize)> {
         let mut by_load = self.open.clone();
         by_load.sort_by(|&a, &b| self.board.compare(a, b, 0).then(a.cmp(&b)));
@@ -120,9 +120,9 @@ impl Balance<'_, '_> {
                 }
                 if self.board.is_free(from)
                     && self.is_due(from, to)
-                    && let Some(parcel) = self.pick(from, to)
+                    && let Some(unit) = self.pick(from, to)
                 {
-                    return Some((parcel, from, to));
+                    return Some((unit, from, to));
                 }
             }
         }
@@ -131,58 +131,58 @@ impl Balance<'_, '_> {
 
     fn is_due(&self, from: usize, to: usize) -> bool {
         let limits = self.board.limits;
-        let relieved = self.overloaded[from] && self.lacks_parcels(to);
+        let relieved = self.overloaded[from] && self.lacks_units(to);
         let give = if relieved { limits.calm_permille } else { limits.overload_permille };
-        let Seat { load, capacity, .. } = self.board.seats[from];
+        let BoardMember { load, capacity, .. } = self.board.members[from];
         self.exceeds(from, give)
-            || (self.is_to_be_filled(to) && self.level.exceeded_by(load, capacity, 1000))
+            || (self.wants_more(to) && self.level.exceeded_by(load, capacity, 1000))
     }
 
-    /// Whether a seat has so little, what is on its way to it aside, that it must have come lately.
-    fn is_newcomer(&self, seat: usize) -> bool {
-        let Seat { load, capacity, arriving, .. } = self.board.seats[seat];
+    /// Whether a member has so little, without what is arriving, that it must have joined recently.
+    fn is_newcomer(&self, member: usize) -> bool {
+        let BoardMember { load, capacity, arriving, .. } = self.board.members[member];
         self.level.missed_by(load - arriving, capacity, self.board.limits.idle_permille)
     }
 
-    /// Whether a newcomer still lacks what makes up its share.
-    fn is_to_be_filled(&self, seat: usize) -> bool {
-        self.is_newcomer(seat) && self.has_room(seat) && self.lacks_parcels(seat)
+    /// Whether a member is a newcomer that has less than its share.
+    fn wants_more(&self, member: usize) -> bool {
+        self.is_newcomer(member) && self.has_room(member) && self.lacks_units(member)
     }
 
-    fn has_room(&self, seat: usize) -> bool {
-        let Seat { load, capacity, .. } = self.board.seats[seat];
+    fn has_room(&self, member: usize) -> bool {
+        let BoardMember { load, capacity, .. } = self.board.members[member];
         self.level.missed_by(load, capacity, 2000 - self.board.limits.calm_permille)
     }
 
-    /// Whether a seat has fewer parcels than would be its part if all weighed alike.
-    fn lacks_parcels(&self, seat: usize) -> bool {
-        let Seat { parcels: its, capacity: of, .. } = self.board.seats[seat];
-        (its as u64) < (self.parcels * u64::from(of)).div_ceil(self.capacity)
+    /// Whether a member has fewer units than it would have if all weighed alike.
+    fn lacks_units(&self, member: usize) -> bool {
+        let BoardMember { units: its, capacity: of, .. } = self.board.members[member];
+        (its as u64) < (self.units * u64::from(of)).div_ceil(self.capacity)
     }
 
-    /// Whether a seat carries more than that many thousandths of its share, which is one parcel if
-    /// that is heavier.
-    fn exceeds(&self, seat: usize, permille: u32) -> bool {
-        let movable = self.movable[seat].last().map_or(0, |&(weight, _)| weight);
-        let heaviest = u128::from(movable.max(self.fixed[seat]));
+    /// Whether a member carries more than that many thousandths of its share. If one of its units is
+    /// heavier than its share, that unit is its share.
+    fn exceeds(&self, member: usize, permille: u32) -> bool {
+        let movable = self.movable[member].last().map_or(0, |&(weight, _)| weight);
+        let heaviest = u128::from(movable.max(self.fixed[member]));
         let Self { level, board, .. } = self;
-        let load = board.seats[seat].load;
-        level.exceeded_by(load, board.seats[seat].capacity, permille)
+        let load = board.members[member].load;
+        level.exceeded_by(load, board.members[member].capacity, permille)
             && u128::from(load) * 1000 > heaviest * u128::from(permille)
     }
 
-    /// The parcel that `to` may take without becoming the heavier of the two: the lightest that
-    /// leaves `from` calm, else the heaviest. Of several alike, the one that parts the fewest caches.
+    /// The unit that `to` may take without becoming the heavier of the two: the lightest that makes
+    /// `from` calm, else the heaviest. Of several alike, the one whose move duplicates the fewest caches.
     fn pick(&self, from: usize, to: usize) -> Option<usize> {
-        let (giver, taker) = (&self.board.seats[from], &self.board.seats[to]);
+        let (giver, taker) = (&self.board.members[from], &self.board.members[to]);
         let (theirs, ours) = (u128::from(taker.capacity), u128::from(giver.capacity));
         let gap = (u128::from(giver.load) * theirs).checked_sub(u128::from(taker.load) * ours)?;
         let most = u64::try_from(gap / (theirs + ours)).unwrap_or(u64::MAX);
         let calm = self.level.share(giver.capacity, self.board.limits.calm_permille);
         let needed = giver.load.saturating_sub(calm);
         let movable = &self.movable[from];
-        let fits = |&&(_, parcel): &&(u64, usize)| self.board.takes(to, parcel);
-        // A newcomer is filled with as few moves as will do.
+        let fits = |&&(_, unit): &&(u64, usize)| self.board.takes(to, unit);
+        // A newcomer gets its share in as few moves as possible.
         let idle = self.board.limits.idle_permille;
         let is_empty = self.level.missed_by(taker.load, taker.capacity, idle);
         let enough = (!is_empty && 0 < needed && needed <= most)
@@ -191,26 +191,26 @@ impl Balance<'_, '_> {
         let &(weight, _) =
             enough.or_else(|| movable.range(..=(most, usize::MAX)).rev().find(fits))?;
         let alike = movable.range((weight, 0)..=(weight, usize::MAX)).filter(fits);
-        alike.map(|&(_, parcel)| parcel).max_by_key(|&parcel| {
-            let gained = i64::from(self.board.shared(parcel, to));
-            (gained - i64::from(self.board.shared(parcel, from)), self.board.score(to, parcel))
+        alike.map(|&(_, unit)| unit).max_by_key(|&unit| {
+            let gained = i64::from(self.board.shared(unit, to));
+            (gained - i64::from(self.board.shared(unit, from)), self.board.score(to, unit))
         })
     }
 
-    /// The seats that carry too much, have nothing in flight and will not be relieved by any move,
-    /// whatever the bounds in flight: there is none, or none that is due.
-    fn pressed(&self, level: Level) -> Vec<MemberId> {
+    /// The members that carry too much, have nothing in flight and that no move would relieve, whatever
+    /// the bounds in flight: there is none, or none is due.
+    fn stuck(&self, level: Level) -> Vec<MemberId> {
         let Self { board, open, .. } = self;
-        let stuck = |&from: &usize| {
-            let seat = &board.seats[from];
-            seat.in_flight == 0
-                && level.exceeded_by(seat.load, seat.capacity, board.limits.overload_permille)
+        let is_stuck = |&from: &usize| {
+            let member = &board.members[from];
+            member.in_flight == 0
+                && level.exceeded_by(member.load, member.capacity, board.limits.overload_permille)
                 && !open
                     .iter()
                     .any(|&to| to != from && self.is_due(from, to) && self.pick(from, to).is_some())
         };
-        let mut pressed: Vec<usize> = open.iter().copied().filter(stuck).collect();
-        pressed.sort_by(|&a, &b| board.compare(b, a, 0).then(a.cmp(&b)));
-        pressed.into_iter().map(|seat| board.seats[seat].id.clone()).collect()
+        let mut stuck: Vec<usize> = open.iter().copied().filter(is_stuck).collect();
+        stuck.sort_by(|&a, &b| board.compare(b, a, 0).then(a.cmp(&b)));
+        stuck.into_iter().map(|member| board.members[member].id.clone()).collect()
     }
 }

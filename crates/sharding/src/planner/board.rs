@@ -1,7 +1,7 @@
-//! The plan in the making: members as seats, shards as parcels, and what each seat would carry.
+//! The plan under construction: members, units, and what each member would carry.
 //!
-//! A parcel is what moves as one: a shard, or all shards of a group of scope `Fleet`. Where a
-//! parcel is *at* is the seat that has it or is to have it.
+//! A unit is what moves at once: a shard, or all shards of a group of scope `Fleet`. A unit is *at* the
+//! member that has it or will get it. Members and units are named by their indices.
 
 use std::cell::OnceCell;
 use std::cmp::Ordering;
@@ -12,105 +12,105 @@ use model::{GroupName, GroupScope, GroupTraits, MemberId, uid_hash};
 
 use super::level::Level;
 use super::locality::{Kinds, Locality, shared_kinds};
-use super::{Limits, Move, Place, PlanMember, Reason, Role, Unit, mix};
+use super::{Limits, Move, Placement, PlanMember, PlanShard, Reason, Role, mix};
 
 pub(super) struct Board<'a> {
-    pub(super) seats: Vec<Seat<'a>>,
-    pub(super) parcels: Vec<Parcel<'a>>,
+    pub(super) members: Vec<BoardMember<'a>>,
+    pub(super) units: Vec<Unit<'a>>,
     pub(super) locality: Locality,
     pub(super) limits: &'a Limits,
-    /// Parcels in flight, over all seats.
+    /// Units in flight, over all members.
     pub(super) in_flight: usize,
     index: BTreeMap<&'a MemberId, usize>,
 }
 
-pub(super) struct Seat<'a> {
+pub(super) struct BoardMember<'a> {
     pub(super) id: &'a MemberId,
     pub(super) role: Role,
     pub(super) capacity: u32,
     pub(super) load: u64,
-    /// How many parcels that is.
-    pub(super) parcels: usize,
-    /// The part of the load that is on its way from another seat that takes parcels.
+    /// The number of units in that load.
+    pub(super) units: usize,
+    /// The part of the load that is moving here from another open member.
     pub(super) arriving: u64,
-    /// Parcels in flight from here or to here.
+    /// Units in flight, from here and to here.
     pub(super) in_flight: usize,
-    /// Which groups can run here, by their index.
+    /// Which groups it can run, by their index.
     runs: Vec<bool>,
     hash: u64,
 }
 
-/// What moves as one.
-pub(super) struct Parcel<'a> {
+/// What moves at once.
+pub(super) struct Unit<'a> {
     /// The shards, at least one.
-    pub(super) units: Units<'a>,
+    pub(super) shards: Shards<'a>,
     pub(super) weight: u64,
-    pub(super) stance: Stance,
+    pub(super) state: UnitState,
     pub(super) at: Option<usize>,
     pub(super) splittable: bool,
     group: usize,
     kinds: Kinds,
-    /// Of its name; reckoned only where there is a tie.
+    /// The hash of its name, computed only where there is a tie.
     hash: OnceCell<u64>,
 }
 
-/// One shard, or those of a whole group. Most parcels are one shard, and need no allocation.
-pub(super) enum Units<'a> {
-    One(&'a Unit),
-    Many(Vec<&'a Unit>),
+/// One shard, or those of a whole group. Most units are one shard and need no allocation.
+pub(super) enum Shards<'a> {
+    One(&'a PlanShard),
+    Many(Vec<&'a PlanShard>),
 }
 
-/// How a shard stands with the member that has it. Of several shards in one parcel, the first in
-/// this order speaks for all.
+/// How a unit stands with the member that has it. If its shards differ, the first state in this order
+/// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stance {
-    /// On its way to that seat, which takes it.
+pub(super) enum UnitState {
+    /// Moving to that member, which takes it.
     Bound(usize),
-    /// At home on that seat.
+    /// Settled at that member.
     Settled(usize),
-    /// On a seat that may neither lose nor get any.
+    /// At a suspect member, which neither loses nor gets units.
     Held(usize),
-    /// With a member that is unknown here: for the coordinator to judge.
+    /// At a member that the plan does not know. The coordinator handles it.
     Unknown,
-    /// It needs another place.
-    Homeless(Reason),
+    /// It needs an owner.
+    Unassigned(Reason),
 }
 
 impl<'a> Board<'a> {
     pub(super) fn new(
         members: &'a BTreeMap<MemberId, PlanMember>,
         groups: &'a BTreeMap<GroupName, GroupTraits>,
-        units: &'a [Unit],
+        shards: &'a [PlanShard],
         limits: &'a Limits,
     ) -> Self {
-        let known = known_groups(units);
-        let seats: Vec<Seat<'a>> =
-            members.iter().map(|(id, member)| Seat::new(id, member, &known)).collect();
-        let index = seats.iter().enumerate().map(|(i, seat)| (seat.id, i)).collect();
+        let known = known_groups(shards);
+        let members: Vec<BoardMember<'a>> =
+            members.iter().map(|(id, member)| BoardMember::new(id, member, &known)).collect();
+        let index = members.iter().enumerate().map(|(i, member)| (member.id, i)).collect();
         let mut board = Self {
-            seats,
-            parcels: Vec::new(),
+            members,
+            units: Vec::new(),
             locality: Locality::default(),
             limits,
             in_flight: 0,
             index,
         };
-        board.parcels = board.wrap(sorted(units), groups, &known);
-        let shares = board.parcels.iter().map(|parcel| (&parcel.units.first().shard, parcel.kinds));
+        board.units = board.wrap(sorted(shards), groups, &known);
+        let shares = board.units.iter().map(|unit| (&unit.shards.first().id, unit.kinds));
         board.locality = Locality::of(shares);
-        for parcel in 0..board.parcels.len() {
-            board.count(parcel);
+        for unit in 0..board.units.len() {
+            board.count(unit);
         }
         board
     }
 
-    /// Makes parcels of units.
+    /// Makes units of shards.
     fn wrap(
         &self,
-        units: Vec<&'a Unit>,
+        shards: Vec<&'a PlanShard>,
         groups: &BTreeMap<GroupName, GroupTraits>,
         known: &BTreeMap<&GroupName, usize>,
-    ) -> Vec<Parcel<'a>> {
+    ) -> Vec<Unit<'a>> {
         let shared = shared_kinds(groups);
         let traits: Vec<(GroupScope, Kinds)> = known
             .keys()
@@ -119,180 +119,182 @@ impl<'a> Board<'a> {
                 (scope, shared.get(*group).copied().unwrap_or_default())
             })
             .collect();
-        let mut parcels: Vec<Parcel<'a>> = Vec::with_capacity(units.len());
-        let mut bundles: BTreeMap<usize, Vec<&'a Unit>> = BTreeMap::new();
-        for unit in units {
-            let group = known[&unit.shard.group];
+        let mut units: Vec<Unit<'a>> = Vec::with_capacity(shards.len());
+        let mut bundles: BTreeMap<usize, Vec<&'a PlanShard>> = BTreeMap::new();
+        for shard in shards {
+            let group = known[&shard.id.group];
             let (scope, kinds) = traits[group];
             if scope == GroupScope::Fleet {
-                bundles.entry(group).or_default().push(unit);
+                bundles.entry(group).or_default().push(shard);
                 continue;
             }
-            parcels.push(Parcel {
-                weight: u64::from(unit.weight),
-                stance: self.stance(unit, group),
+            units.push(Unit {
+                weight: u64::from(shard.weight),
+                state: self.state(shard, group),
                 at: None,
-                splittable: scope == GroupScope::Object && unit.shard.range.bits() < MAX_BITS,
+                splittable: scope == GroupScope::Object && shard.id.range.bits() < MAX_BITS,
                 group,
                 kinds,
                 hash: OnceCell::new(),
-                units: Units::One(unit),
+                shards: Shards::One(shard),
             });
         }
-        parcels.extend(bundles.into_iter().map(|(group, units)| self.bundle(group, units)));
-        parcels
+        units.extend(bundles.into_iter().map(|(group, shards)| self.bundle(group, shards)));
+        units
     }
 
-    /// The shards of a group that sits on one member.
-    fn bundle(&self, group: usize, units: Vec<&'a Unit>) -> Parcel<'a> {
-        let stances: Vec<Stance> = units.iter().map(|unit| self.stance(unit, group)).collect();
-        let count = |wanted: Stance| stances.iter().filter(|&&stance| stance == wanted).count();
-        let rank = |stance: Stance| match stance {
-            // Where most are already, the fewest must move.
-            Stance::Settled(_) => (1, usize::MAX - count(stance), stance),
-            Stance::Bound(_) => (0, 0, stance),
-            _ => (2, 0, stance),
+    /// Makes one unit of the shards of a group of scope `Fleet`.
+    fn bundle(&self, group: usize, shards: Vec<&'a PlanShard>) -> Unit<'a> {
+        let states: Vec<UnitState> = shards.iter().map(|shard| self.state(shard, group)).collect();
+        let count = |wanted: UnitState| states.iter().filter(|&&state| state == wanted).count();
+        let rank = |state: UnitState| match state {
+            // The fewest must move to where most are already.
+            UnitState::Settled(_) => (1, usize::MAX - count(state), state),
+            UnitState::Bound(_) => (0, 0, state),
+            _ => (2, 0, state),
         };
-        Parcel {
-            weight: units.iter().map(|unit| u64::from(unit.weight)).sum(),
-            stance: stances.iter().copied().min_by_key(|&s| rank(s)).unwrap_or(Stance::Unknown),
+        Unit {
+            weight: shards.iter().map(|shard| u64::from(shard.weight)).sum(),
+            state: states.iter().copied().min_by_key(|&s| rank(s)).unwrap_or(UnitState::Unknown),
             at: None,
             splittable: false,
             group,
             kinds: 0,
             hash: OnceCell::new(),
-            units: Units::Many(units),
+            shards: Shards::Many(shards),
         }
     }
 
-    fn stance(&self, unit: &Unit, group: usize) -> Stance {
-        let fits = |seat: usize| self.seats[seat].runs[group];
-        match &unit.place {
-            Place::Unowned => Stance::Homeless(Reason::Unowned),
-            Place::Settled(owner) => match self.index.get(owner) {
-                None => Stance::Unknown,
-                Some(&seat) => match self.seats[seat].role {
-                    Role::Leaving => Stance::Homeless(Reason::OwnerLeaves),
-                    _ if !fits(seat) => Stance::Homeless(Reason::OwnerLeaves),
-                    Role::Emptying => Stance::Homeless(Reason::Maintenance),
-                    Role::Frozen => Stance::Held(seat),
-                    Role::Open => Stance::Settled(seat),
+    fn state(&self, shard: &PlanShard, group: usize) -> UnitState {
+        let fits = |member: usize| self.members[member].runs[group];
+        match &shard.placement {
+            Placement::Unowned => UnitState::Unassigned(Reason::Unowned),
+            Placement::Settled(owner) => match self.index.get(owner) {
+                None => UnitState::Unknown,
+                Some(&member) => match self.members[member].role {
+                    Role::Leaving => UnitState::Unassigned(Reason::OwnerLeaves),
+                    _ if !fits(member) => UnitState::Unassigned(Reason::OwnerLeaves),
+                    Role::Cordoned => UnitState::Unassigned(Reason::Maintenance),
+                    Role::Suspect => UnitState::Held(member),
+                    Role::Open => UnitState::Settled(member),
                 },
             },
-            Place::Moving { to, .. } => match to.as_ref().and_then(|to| self.index.get(to)) {
-                Some(&seat) if self.seats[seat].role == Role::Open && fits(seat) => {
-                    Stance::Bound(seat)
+            Placement::Moving { to, .. } => match to.as_ref().and_then(|to| self.index.get(to)) {
+                Some(&member) if self.members[member].role == Role::Open && fits(member) => {
+                    UnitState::Bound(member)
                 }
-                _ => Stance::Homeless(Reason::TargetLost),
+                _ => UnitState::Unassigned(Reason::TargetLost),
             },
         }
     }
 
-    /// Counts a parcel where it is, or where it is going, and in flight if it is.
-    fn count(&mut self, parcel: usize) {
-        let Parcel { stance, weight, .. } = self.parcels[parcel];
-        if let Stance::Bound(seat) | Stance::Settled(seat) | Stance::Held(seat) = stance {
-            self.parcels[parcel].at = Some(seat);
-            self.seats[seat].load += weight;
-            self.seats[seat].parcels += 1;
+    /// Counts a unit at its member, or at the one it moves to, and in flight if it moves.
+    fn count(&mut self, unit: usize) {
+        let Unit { state, weight, .. } = self.units[unit];
+        if let UnitState::Bound(member) | UnitState::Settled(member) | UnitState::Held(member) =
+            state
+        {
+            self.units[unit].at = Some(member);
+            self.members[member].load += weight;
+            self.members[member].units += 1;
         }
-        let moving = self.parcels[parcel].units.iter().find_map(|unit| match &unit.place {
-            Place::Moving { from, to } => Some((from, to)),
+        let moving = self.units[unit].shards.iter().find_map(|shard| match &shard.placement {
+            Placement::Moving { from, to } => Some((from, to)),
             _ => None,
         });
         let Some((from, to)) = moving else { return };
         let from = self.index.get(from).copied();
         let to = to.as_ref().and_then(|to| self.index.get(to).copied());
-        self.take_off(from, to);
-        let open = |seat: Option<usize>| seat.filter(|&s| self.seats[s].role == Role::Open);
+        self.start_move(from, to);
+        let open = |member: Option<usize>| member.filter(|&m| self.members[m].role == Role::Open);
         if let (Some(from), Some(to)) = (open(from), open(to))
             && from != to
         {
-            self.seats[to].arriving += weight;
+            self.members[to].arriving += weight;
         }
     }
 
-    /// A member's seat, if it is known.
-    pub(super) fn seat_of(&self, member: &MemberId) -> Option<usize> {
+    /// The index of a member, if the plan knows it.
+    pub(super) fn index_of(&self, member: &MemberId) -> Option<usize> {
         self.index.get(member).copied()
     }
 
-    /// Counts one more parcel in flight.
-    pub(super) fn take_off(&mut self, from: Option<usize>, to: Option<usize>) {
+    /// Counts one more unit in flight.
+    pub(super) fn start_move(&mut self, from: Option<usize>, to: Option<usize>) {
         self.in_flight += 1;
-        for seat in from.into_iter().chain(to.filter(|_| from != to)) {
-            self.seats[seat].in_flight += 1;
+        for member in from.into_iter().chain(to.filter(|_| from != to)) {
+            self.members[member].in_flight += 1;
         }
     }
 
-    /// Puts a parcel on another seat.
-    pub(super) fn put(&mut self, parcel: usize, seat: usize) {
-        let weight = self.parcels[parcel].weight;
-        if let Some(before) = self.parcels[parcel].at.replace(seat) {
-            self.seats[before].load -= weight;
-            self.seats[before].parcels -= 1;
+    /// Puts a unit at another member.
+    pub(super) fn put(&mut self, unit: usize, member: usize) {
+        let weight = self.units[unit].weight;
+        if let Some(before) = self.units[unit].at.replace(member) {
+            self.members[before].load -= weight;
+            self.members[before].units -= 1;
         }
-        self.seats[seat].load += weight;
-        self.seats[seat].parcels += 1;
+        self.members[member].load += weight;
+        self.members[member].units += 1;
     }
 
-    /// Whether a seat takes parcels and can run this one.
-    pub(super) fn takes(&self, seat: usize, parcel: usize) -> bool {
-        self.seats[seat].role == Role::Open && self.seats[seat].runs[self.parcels[parcel].group]
+    /// Whether a member takes units and can run this one.
+    pub(super) fn takes(&self, member: usize, unit: usize) -> bool {
+        self.members[member].role == Role::Open && self.members[member].runs[self.units[unit].group]
     }
 
-    /// Whether one more move about this seat is within the bounds.
-    pub(super) fn is_free(&self, seat: usize) -> bool {
+    /// Whether one more move from or to this member is within the bounds.
+    pub(super) fn is_free(&self, member: usize) -> bool {
         self.in_flight < self.limits.moves_in_fleet
-            && self.seats[seat].in_flight < self.limits.moves_per_member
+            && self.members[member].in_flight < self.limits.moves_per_member
     }
 
-    /// Compares two seats by the part of their capacity in use, each with `extra` added. Loads are
-    /// sums of 32-bit weights and capacities at most 1000: the products fit.
+    /// Compares two members by the part of their capacity in use, with `extra` added to each. Loads are
+    /// sums of 32-bit weights and capacities are at most 1000, so the products fit.
     pub(super) fn compare(&self, a: usize, b: usize, extra: u64) -> Ordering {
-        let (a, b) = (&self.seats[a], &self.seats[b]);
+        let (a, b) = (&self.members[a], &self.members[b]);
         let left = (a.load + extra) * u64::from(b.capacity);
         left.cmp(&((b.load + extra) * u64::from(a.capacity)))
     }
 
-    /// Who wins a tie: see [`super::rendezvous`].
-    pub(super) fn score(&self, seat: usize, parcel: usize) -> u64 {
-        mix(self.seats[seat].hash ^ self.parcels[parcel].hash())
+    /// The score of a unit at a member: the highest wins a tie.
+    pub(super) fn score(&self, member: usize, unit: usize) -> u64 {
+        mix(self.members[member].hash ^ self.units[unit].hash())
     }
 
-    /// How many of the caches that a parcel needs are on a seat anyway.
-    pub(super) fn shared(&self, parcel: usize, seat: usize) -> u32 {
-        self.locality.shared(parcel, seat, |other| self.parcels[other].at)
+    /// How many of the caches that a unit needs a member has anyway.
+    pub(super) fn shared(&self, unit: usize, member: usize) -> u32 {
+        self.locality.shared(unit, member, |other| self.units[other].at)
     }
 
-    /// The level over the seats that share the load, of the parcels they have and, if wanted, of
-    /// those that nobody has. Without `split`, a shard counts as a whole even if it could be split.
-    pub(super) fn level(&self, homeless: bool, split: bool) -> Level {
-        let shares = |seat: usize| self.seats[seat].shares();
-        let counted = self.parcels.iter().filter(|p| p.at.map_or(homeless, shares));
-        let weights = counted.map(|p| (p.weight, !split || !p.splittable));
-        let seats = self.seats.iter().filter(|seat| seat.shares());
-        Level::of(weights, seats.map(|seat| seat.capacity))
+    /// The level over the members that share the load. Counts their units and, with `unassigned`, those
+    /// of nobody. Without `split`, a shard that could be split counts as one piece.
+    pub(super) fn level(&self, unassigned: bool, split: bool) -> Level {
+        let shares = |member: usize| self.members[member].shares();
+        let counted = self.units.iter().filter(|unit| unit.at.map_or(unassigned, shares));
+        let weights = counted.map(|unit| (unit.weight, !split || !unit.splittable));
+        let members = self.members.iter().filter(|member| member.shares());
+        Level::of(weights, members.map(|member| member.capacity))
     }
 
-    /// What has to begin so that a parcel comes to a seat, or to nobody. `reason` is for those of
-    /// its shards that have none of their own.
-    pub(super) fn moves(&self, parcel: usize, to: Option<usize>, reason: Reason) -> Vec<Move> {
-        let target = to.map(|seat| self.seats[seat].id);
-        let Parcel { units, group, .. } = &self.parcels[parcel];
-        // Nobody else may have a shard of the parcel when its next owner gets one.
+    /// The moves that must begin for a unit to get to a member, or to nobody. `reason` is for shards that
+    /// have no reason of their own.
+    pub(super) fn moves(&self, unit: usize, to: Option<usize>, reason: Reason) -> Vec<Move> {
+        let target = to.map(|member| self.members[member].id);
+        let Unit { shards, group, .. } = &self.units[unit];
+        // No other member may have a shard of the unit when its next owner gets one.
         let elsewhere =
-            units.iter().any(|unit| unit.place.owner().is_some_and(|o| Some(o) != target));
-        let due = units.iter().filter(|unit| match &unit.place {
-            Place::Unowned => target.is_some() && !elsewhere,
-            Place::Settled(owner) => Some(owner) != target,
-            Place::Moving { to, .. } => to.as_ref() != target,
+            shards.iter().any(|shard| shard.placement.owner().is_some_and(|o| Some(o) != target));
+        let due = shards.iter().filter(|shard| match &shard.placement {
+            Placement::Unowned => target.is_some() && !elsewhere,
+            Placement::Settled(owner) => Some(owner) != target,
+            Placement::Moving { to, .. } => to.as_ref() != target,
         });
-        due.map(|unit| Move {
-            shard: unit.shard.clone(),
+        due.map(|shard| Move {
+            shard: shard.id.clone(),
             to: target.cloned(),
-            reason: match self.stance(unit, *group) {
-                Stance::Homeless(reason) => reason,
+            reason: match self.state(shard, *group) {
+                UnitState::Unassigned(reason) => reason,
                 _ => reason,
             },
         })
@@ -300,7 +302,7 @@ impl<'a> Board<'a> {
     }
 }
 
-impl<'a> Seat<'a> {
+impl<'a> BoardMember<'a> {
     fn new(
         id: &'a MemberId,
         member: &'a PlanMember,
@@ -311,7 +313,7 @@ impl<'a> Seat<'a> {
             role: member.role,
             capacity: member.capacity.clamp(1, 1000),
             load: 0,
-            parcels: 0,
+            units: 0,
             arriving: 0,
             in_flight: 0,
             runs: groups.keys().map(|group| member.groups.contains(*group)).collect(),
@@ -320,46 +322,46 @@ impl<'a> Seat<'a> {
     }
 }
 
-impl Seat<'_> {
-    /// Whether it bears a share of the load. One that is late and has shards does: what the others
-    /// carry must not seem too much or too little for as long as it is not heard of.
+impl BoardMember<'_> {
+    /// Whether it bears a share of the load. A suspect member with units does: while it is silent, the
+    /// share of the others must stay the same.
     pub(super) fn shares(&self) -> bool {
         match self.role {
             Role::Open => true,
-            Role::Frozen => self.parcels > 0,
-            Role::Emptying | Role::Leaving => false,
+            Role::Suspect => self.units > 0,
+            Role::Cordoned | Role::Leaving => false,
         }
     }
 }
 
-impl Parcel<'_> {
+impl Unit<'_> {
     fn hash(&self) -> u64 {
-        *self.hash.get_or_init(|| match &self.units {
-            Units::One(unit) => mix(uid_hash(&unit.shard.to_string())),
-            Units::Many(units) => mix(uid_hash(units[0].shard.group.as_str())),
+        *self.hash.get_or_init(|| match &self.shards {
+            Shards::One(shard) => mix(uid_hash(&shard.id.to_string())),
+            Shards::Many(shards) => mix(uid_hash(shards[0].id.group.as_str())),
         })
     }
 }
 
-impl<'a> Units<'a> {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &'a Unit> + '_ {
+impl<'a> Shards<'a> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &'a PlanShard> + '_ {
         match self {
-            Self::One(unit) => std::slice::from_ref(unit),
-            Self::Many(units) => units,
+            Self::One(shard) => std::slice::from_ref(shard),
+            Self::Many(shards) => shards,
         }
         .iter()
         .copied()
     }
 
-    pub(super) fn first(&self) -> &'a Unit {
+    pub(super) fn first(&self) -> &'a PlanShard {
         match self {
-            Self::One(unit) => unit,
-            Self::Many(units) => units[0],
+            Self::One(shard) => shard,
+            Self::Many(shards) => shards[0],
         }
     }
 }
 
-impl Place {
+impl Placement {
     /// The member that has the shard now.
     pub fn owner(&self) -> Option<&MemberId> {
         match self {
@@ -369,11 +371,11 @@ impl Place {
     }
 }
 
-/// The groups of all units, numbered in order of their names.
-fn known_groups(units: &[Unit]) -> BTreeMap<&GroupName, usize> {
+/// The groups of all shards, numbered in the order of their names.
+fn known_groups(shards: &[PlanShard]) -> BTreeMap<&GroupName, usize> {
     let mut known: BTreeMap<&GroupName, usize> = BTreeMap::new();
-    for unit in units {
-        known.entry(&unit.shard.group).or_default();
+    for shard in shards {
+        known.entry(&shard.id.group).or_default();
     }
     for (number, (_, index)) in known.iter_mut().enumerate() {
         *index = number;
@@ -381,11 +383,11 @@ fn known_groups(units: &[Unit]) -> BTreeMap<&GroupName, usize> {
     known
 }
 
-/// The units in order of their shards, in which a coordinator gives them anyway.
-fn sorted(units: &[Unit]) -> Vec<&Unit> {
-    let mut sorted: Vec<&Unit> = units.iter().collect();
-    if !sorted.is_sorted_by_key(|unit| &unit.shard) {
-        sorted.sort_by_key(|unit| &unit.shard);
+/// The shards in order of their ids. The coordinator gives them in this order anyway.
+fn sorted(shards: &[PlanShard]) -> Vec<&PlanShard> {
+    let mut sorted: Vec<&PlanShard> = shards.iter().collect();
+    if !sorted.is_sorted_by_key(|shard| &shard.id) {
+        sorted.sort_by_key(|shard| &shard.id);
     }
     sorted
 }

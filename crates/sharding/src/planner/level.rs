@@ -1,7 +1,7 @@
-//! The level: what a unit of capacity would carry if all load were spread evenly.
+//! The level: the load per capacity if all load were spread evenly.
 //!
-//! A parcel heavier than a whole share cannot be spread. It is left out together with one member's
-//! capacity, so that it does not pass for what the others should carry.
+//! A unit heavier than a whole share cannot be spread. It does not count, and neither does the capacity
+//! of one member: it would raise the level for the others.
 
 /// Load per capacity, as an exact fraction.
 #[derive(Clone, Copy, Debug)]
@@ -11,27 +11,26 @@ pub(super) struct Level {
 }
 
 impl Level {
-    /// The level of parcels given as weights; `whole` says of each whether it must stay in one
-    /// piece.
+    /// The level of units, each given by its weight and whether it must stay in one piece.
     pub(super) fn of(
-        parcels: impl Iterator<Item = (u64, bool)> + Clone,
+        units: impl Iterator<Item = (u64, bool)> + Clone,
         capacities: impl Iterator<Item = u32> + Clone,
     ) -> Self {
         let members = capacities.clone().count() as u128;
         let largest = capacities.clone().max().unwrap_or(1);
         let total: u128 = capacities.map(u128::from).sum();
-        // Fractions of a capacity do not matter here: it is scaled up before it is divided.
+        // Fractions of a capacity do not matter here, because it is scaled up before it is divided.
         let mut level = Self {
-            load: parcels.clone().map(|(weight, _)| u128::from(weight)).sum(),
+            load: units.clone().map(|(weight, _)| u128::from(weight)).sum(),
             capacity: total.max(1),
         };
         loop {
             let too_big = |weight: u64| level.exceeded_by(weight, largest, 1000);
-            let big = parcels.clone().filter(|&(weight, whole)| whole && too_big(weight));
+            let big = units.clone().filter(|&(weight, whole)| whole && too_big(weight));
             let (count, load) = big.fold((0u128, 0u128), |(count, load), (weight, _)| {
                 (count + 1, load + u128::from(weight))
             });
-            let all: u128 = parcels.clone().map(|(weight, _)| u128::from(weight)).sum();
+            let all: u128 = units.clone().map(|(weight, _)| u128::from(weight)).sum();
             let next = Self {
                 load: all - load,
                 capacity: (total - (total * count / members.max(1)).min(total)).max(1),
@@ -69,13 +68,13 @@ mod tests {
     use super::*;
 
     fn check(weights: &[u64], capacities: &[u32], expect: u64) {
-        let parcels = weights.iter().map(|&weight| (weight, true));
-        let level = Level::of(parcels, capacities.iter().copied());
+        let units = weights.iter().map(|&weight| (weight, true));
+        let level = Level::of(units, capacities.iter().copied());
         assert_eq!(level.share(100, 1000), expect, "{weights:?} on {capacities:?}");
     }
 
     #[test]
-    fn what_cannot_be_spread_is_left_out() {
+    fn what_cannot_be_spread_does_not_count() {
         check(&[10, 10, 10, 10], &[100, 100], 20);
         check(&[60, 10, 10, 10, 10], &[100; 5], 10);
         check(&[600, 60, 10, 10, 10], &[100; 5], 10);
@@ -85,7 +84,7 @@ mod tests {
 
     #[test]
     fn what_can_be_split_counts_in_full() {
-        let parcels = [(60, false), (10, true), (10, true), (10, true), (10, true)].into_iter();
-        assert_eq!(Level::of(parcels, [100; 5].into_iter()).share(100, 1000), 20);
+        let units = [(60, false), (10, true), (10, true), (10, true), (10, true)].into_iter();
+        assert_eq!(Level::of(units, [100; 5].into_iter()).share(100, 1000), 20);
     }
 }

@@ -1,77 +1,77 @@
-//! Which members have a cache already that a shard needs.
+//! Which members already have a cache that a shard needs.
 //!
-//! A cache is one kind of one cluster in one range. Only kinds that more than one group watches
-//! matter, and by the construction of groups there are none unless a controller names its own
-//! group; then all of this is empty and costs nothing.
+//! A cache holds one kind of one cluster in one range. Only kinds that several groups watch matter.
+//! Groups are built so that there are none, unless a controller names its own group. Without such
+//! kinds, all of this is empty and costs nothing.
 
 use std::collections::BTreeMap;
 
 use model::{ClusterName, GroupName, GroupTraits, Range, ShardId};
 
-/// The most kinds that count as shared; what is beyond them is cached twice without being noticed.
+/// The most kinds that count as shared. The planner ignores that further kinds are cached twice.
 pub(super) const MAX_SHARED_KINDS: usize = 64;
 
-/// The kinds a group shares with others, one bit each.
+/// The kinds that a group shares with others, one bit each.
 pub(super) type Kinds = u64;
 
-/// Who needs the same caches as whom.
+/// Which units need the same caches.
 #[derive(Debug, Default)]
 pub(super) struct Locality {
     kinds: Vec<Kinds>,
-    /// Per parcel: the place it is in, if it shares any kind.
-    sites: Vec<Option<usize>>,
-    /// Per cluster and range: the parcels there.
-    parcels: Vec<Vec<usize>>,
+    /// Per unit: its cluster and range as a number, if it shares any kind.
+    areas: Vec<Option<usize>>,
+    /// Per cluster and range: the units in it.
+    units: Vec<Vec<usize>>,
 }
 
 impl Locality {
-    /// Of parcels given by their shards and by the kinds they share.
-    pub(super) fn of<'a>(parcels: impl Iterator<Item = (&'a ShardId, Kinds)> + Clone) -> Self {
-        if parcels.clone().all(|(_, kinds)| kinds == 0) {
+    /// The locality of units, each given by its shard and the kinds it shares.
+    pub(super) fn of<'a>(units: impl Iterator<Item = (&'a ShardId, Kinds)> + Clone) -> Self {
+        if units.clone().all(|(_, kinds)| kinds == 0) {
             return Self::default();
         }
         let mut locality = Self::default();
-        let mut sites: BTreeMap<(&ClusterName, Range), usize> = BTreeMap::new();
-        for (parcel, (shard, kinds)) in parcels.enumerate() {
-            let site = (kinds != 0).then(|| {
-                let site = *sites.entry((&shard.cluster, shard.range)).or_insert_with(|| {
-                    locality.parcels.push(Vec::new());
-                    locality.parcels.len() - 1
+        let mut areas: BTreeMap<(&ClusterName, Range), usize> = BTreeMap::new();
+        for (unit, (shard, kinds)) in units.enumerate() {
+            let area = (kinds != 0).then(|| {
+                let area = *areas.entry((&shard.cluster, shard.range)).or_insert_with(|| {
+                    locality.units.push(Vec::new());
+                    locality.units.len() - 1
                 });
-                locality.parcels[site].push(parcel);
-                site
+                locality.units[area].push(unit);
+                area
             });
             locality.kinds.push(kinds);
-            locality.sites.push(site);
+            locality.areas.push(area);
         }
         locality
     }
 
-    /// The seats where caches are that a parcel needs, each with one of them at least.
-    pub(super) fn seats(&self, parcel: usize, at: impl Fn(usize) -> Option<usize>) -> Vec<usize> {
-        let near = self.near(parcel).filter(|&other| self.kinds[other] & self.kinds[parcel] != 0);
-        let mut seats: Vec<usize> = near.filter_map(at).collect();
-        seats.sort_unstable();
-        seats.dedup();
-        seats
+    /// The members that have at least one of the caches that a unit needs.
+    pub(super) fn members(&self, unit: usize, at: impl Fn(usize) -> Option<usize>) -> Vec<usize> {
+        let near = self.near(unit).filter(|&other| self.kinds[other] & self.kinds[unit] != 0);
+        let mut members: Vec<usize> = near.filter_map(at).collect();
+        members.sort_unstable();
+        members.dedup();
+        members
     }
 
-    /// How many of the caches that a parcel needs are on a seat for others already.
+    /// How many of the caches that a unit needs a member already has for other units.
     pub(super) fn shared(
         &self,
-        parcel: usize,
-        seat: usize,
+        unit: usize,
+        member: usize,
         at: impl Fn(usize) -> Option<usize>,
     ) -> u32 {
-        let here = self.near(parcel).filter(|&other| at(other) == Some(seat));
+        let here = self.near(unit).filter(|&other| at(other) == Some(member));
         let there = here.fold(0, |kinds, other| kinds | self.kinds[other]);
-        self.kinds.get(parcel).map_or(0, |kinds| (kinds & there).count_ones())
+        self.kinds.get(unit).map_or(0, |kinds| (kinds & there).count_ones())
     }
 
-    fn near(&self, parcel: usize) -> impl Iterator<Item = usize> + '_ {
-        let site = self.sites.get(parcel).copied().flatten();
-        let others = site.map_or(&[][..], |site| &self.parcels[site]);
-        others.iter().copied().filter(move |&other| other != parcel)
+    fn near(&self, unit: usize) -> impl Iterator<Item = usize> + '_ {
+        let area = self.areas.get(unit).copied().flatten();
+        let others = area.map_or(&[][..], |area| &self.units[area]);
+        others.iter().copied().filter(move |&other| other != unit)
     }
 }
 

@@ -5,11 +5,16 @@ mod churn;
 mod laws;
 mod pipeline;
 
-use model::GroupScope;
+use model::{GroupScope, ShardId, uid_hash};
 
 use super::*;
 
 const GROUP: &str = "tdset";
+
+/// The score of a shard on a member, as the board computes it. The highest wins a tie.
+fn rendezvous(member: &MemberId, shard: &ShardId) -> u64 {
+    mix(uid_hash(member.as_str()) ^ mix(uid_hash(&shard.to_string())))
+}
 
 fn id(n: usize) -> MemberId {
     format!("m-{n}").parse().unwrap()
@@ -23,12 +28,12 @@ fn open(members: usize) -> BTreeMap<MemberId, PlanMember> {
     (0..members).map(|n| (id(n), member(Role::Open))).collect()
 }
 
-fn unit(n: usize, weight: u32, place: Place) -> Unit {
-    Unit { shard: format!("c{n}/{GROUP}/0/1").parse().unwrap(), weight, place }
+fn shard(n: usize, weight: u32, placement: Placement) -> PlanShard {
+    PlanShard { id: format!("c{n}/{GROUP}/0/1").parse().unwrap(), weight, placement }
 }
 
-fn unowned(shards: usize) -> Vec<Unit> {
-    (0..shards).map(|n| unit(n, 1, Place::Unowned)).collect()
+fn unowned(shards: usize) -> Vec<PlanShard> {
+    (0..shards).map(|n| shard(n, 1, Placement::Unowned)).collect()
 }
 
 fn scoped(scope: GroupScope) -> BTreeMap<GroupName, GroupTraits> {
@@ -36,40 +41,40 @@ fn scoped(scope: GroupScope) -> BTreeMap<GroupName, GroupTraits> {
     BTreeMap::from([(GROUP.parse().unwrap(), traits)])
 }
 
-fn planned(members: &BTreeMap<MemberId, PlanMember>, units: &[Unit]) -> Vec<Move> {
-    plan(members, &BTreeMap::new(), units, &Limits::default()).moves
+fn planned(members: &BTreeMap<MemberId, PlanMember>, shards: &[PlanShard]) -> Vec<Move> {
+    plan(members, &BTreeMap::new(), shards, &Limits::default()).moves
 }
 
-/// Plans and lets every drain end, until nothing moves; gives all moves.
-fn settle(members: &BTreeMap<MemberId, PlanMember>, units: &mut [Unit]) -> Vec<Move> {
-    settle_groups(members, &BTreeMap::new(), units)
+/// Plans and lets every drain end, until nothing moves. Returns all moves.
+fn settle(members: &BTreeMap<MemberId, PlanMember>, shards: &mut [PlanShard]) -> Vec<Move> {
+    settle_groups(members, &BTreeMap::new(), shards)
 }
 
 fn settle_groups(
     members: &BTreeMap<MemberId, PlanMember>,
     groups: &BTreeMap<GroupName, GroupTraits>,
-    units: &mut [Unit],
+    shards: &mut [PlanShard],
 ) -> Vec<Move> {
     let mut all = Vec::new();
     loop {
-        let moves = plan(members, groups, units, &Limits::default()).moves;
+        let moves = plan(members, groups, shards, &Limits::default()).moves;
         if moves.is_empty() {
             return all;
         }
-        assert!(all.len() <= units.len() * 4, "it never settles: {moves:?}");
+        assert!(all.len() <= shards.len() * 4, "it never settles: {moves:?}");
         for step in &moves {
-            let unit = units.iter_mut().find(|unit| unit.shard == step.shard).unwrap();
-            unit.place = step.to.clone().map_or(Place::Unowned, Place::Settled);
+            let shard = shards.iter_mut().find(|shard| shard.id == step.shard).unwrap();
+            shard.placement = step.to.clone().map_or(Placement::Unowned, Placement::Settled);
         }
         all.extend(moves);
     }
 }
 
-/// What each member carries or is to carry.
-fn loads(members: &BTreeMap<MemberId, PlanMember>, units: &[Unit]) -> Vec<u32> {
+/// What each member carries, or will carry when its moves end.
+fn loads(members: &BTreeMap<MemberId, PlanMember>, shards: &[PlanShard]) -> Vec<u32> {
     let of = |id: &MemberId| {
-        let its = units.iter().filter(|unit| unit.place == Place::Settled(id.clone()));
-        its.map(|unit| unit.weight).sum()
+        let its = shards.iter().filter(|shard| shard.placement == Placement::Settled(id.clone()));
+        its.map(|shard| shard.weight).sum()
     };
     members.keys().map(of).collect()
 }

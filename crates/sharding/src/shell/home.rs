@@ -1,9 +1,8 @@
 //! Lists and watches Leases, Members and ShardMaps of the home cluster.
 //!
-//! One task per kind: a consistent list, then a watch from its version; a watch that ends is opened
-//! anew from the last version seen, one whose version is gone starts over with a list. A watch is
-//! cut off by this side when the server should have ended it and did not: a dead connection must
-//! not pass for a quiet one.
+//! One task per kind: a consistent list, then a watch from its version. When a watch ends, the task opens
+//! another from the last version seen; if that version is gone, it starts again with a list. If the
+//! server does not end a watch in time, the task ends it, because the connection may be dead.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -18,22 +17,22 @@ use super::Message;
 use crate::lease;
 use crate::problem::{self, Operation};
 use crate::read;
-use crate::record::{Event, Kind, Object};
+use crate::record::{Kind, Object, Observation};
 
 /// How long the server keeps a watch open.
 const WATCH_SECONDS: u32 = 60;
-/// How much longer this side waits for its end.
+/// How much longer the task waits for its end.
 const WATCH_SLACK: Duration = Duration::from_secs(5);
 /// How long a list may take.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Objects asked for in one page of a list.
+/// Objects in one page of a list.
 const PAGE: u32 = 500;
 /// The first pause after a failure; doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause after failures.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// Starts the three watches. They end when the loop that receives their messages does.
+/// Starts the three watches. They end with the loop that receives their messages.
 pub(crate) fn spawn(
     tasks: &mut JoinSet<()>,
     client: &Client,
@@ -91,7 +90,7 @@ impl Follow {
         }
     }
 
-    /// One list and the watches that follow it, until something breaks. Names the verb that broke.
+    /// One list and the watches that follow it, until something fails. Returns the verb that failed.
     async fn list_and_watch(
         &mut self,
         api: &Api<DynamicObject>,
@@ -126,7 +125,7 @@ impl Follow {
                 None => break page.metadata.resource_version.unwrap_or_default(),
             }
         };
-        self.send(Event::Listed(self.kind, version.clone(), objects)).await?;
+        self.send(Observation::Listed(self.kind, version.clone(), objects)).await?;
         self.report("list", None).await?;
         Ok(version)
     }
@@ -159,10 +158,10 @@ impl Follow {
         {
             match event.map_err(|error| self.end("watch", &error))? {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    self.pass_on(object, version, Event::Applied).await?;
+                    self.pass_on(object, version, Observation::Applied).await?;
                 }
                 WatchEvent::Deleted(object) => {
-                    self.pass_on(object, version, Event::Deleted).await?;
+                    self.pass_on(object, version, Observation::Deleted).await?;
                 }
                 WatchEvent::Bookmark(mark) => *version = mark.metadata.resource_version,
                 WatchEvent::Error(status) => {
@@ -177,11 +176,11 @@ impl Follow {
         &self,
         object: DynamicObject,
         version: &mut String,
-        event: fn(Object) -> Event,
+        observed: fn(Object) -> Observation,
     ) -> Result<(), End> {
         let Some(object) = self.read("watch", object)? else { return Ok(()) };
         version.clone_from(&object.version().resource);
-        self.send(event(object)).await
+        self.send(observed(object)).await
     }
 
     fn read(&self, verb: &'static str, object: DynamicObject) -> Result<Option<Object>, End> {
@@ -207,8 +206,8 @@ impl Follow {
         Operation { verb, resource: self.kind.resource(), namespace: self.namespace.clone() }
     }
 
-    async fn send(&self, event: Event) -> Result<(), End> {
-        self.messages.send(Message::Home(event)).await.map_err(|_| End::Closed)
+    async fn send(&self, observation: Observation) -> Result<(), End> {
+        self.messages.send(Message::Home(observation)).await.map_err(|_| End::Closed)
     }
 
     async fn report(&self, verb: &'static str, text: Option<String>) -> Result<(), End> {

@@ -1,17 +1,17 @@
 //! The IO of sharding: watches of the home cluster, writes to it, and the loop that drives a
-//! [`Node`](crate::node::Node). Decides nothing.
+//! [`Node`](crate::node::Node). It decides nothing.
 
 pub(crate) mod home;
 pub(crate) mod run;
 pub(crate) mod write;
 
 use crate::problem::Operation;
-use crate::record::Event;
+use crate::record::Observation;
 
 /// What the watches send to the loop.
 pub(crate) enum Message {
     /// Something was observed.
-    Home(Event),
+    Home(Observation),
     /// An operation fails for this reason, or works again.
     Problem(Operation, Option<String>),
 }

@@ -1,5 +1,5 @@
-//! The loop that drives a [`Node`]: collects inputs, asks for the next step, publishes what follows
-//! and sends its writes. The only task that touches the node.
+//! The loop that drives a [`Node`]: it collects inputs, asks for the next step, publishes the result and
+//! sends the writes. No other task touches the node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,24 +15,23 @@ use super::write::{Done, Writer};
 use super::{Message, home};
 use crate::api::DownCluster;
 use crate::config::LeaseTimings;
-use crate::handle::Departure;
 use crate::lease;
-use crate::member::Standing;
+use crate::member::{Departure, Standing};
 use crate::metrics::Metrics;
-use crate::node::{self, Input, Node, Note, Published};
+use crate::node::{Input, Node, Note, Published};
 use crate::problem::Operation;
 use crate::record::{Kind, Target, Write};
 
-/// Messages of the watches that wait for the loop.
-pub(crate) const MESSAGES: usize = 1024;
-/// Messages taken in before the next step.
+/// The most messages of the watches that wait for the loop.
+const MESSAGES: usize = 1024;
+/// The most messages taken in before the next step.
 const BATCH: usize = 1024;
-/// How often the work done for each shard is counted.
+/// How often the work done for each shard is measured.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(5);
-/// How long a write may take, the renewal of the own Lease aside.
+/// How long a write may take, except renewals of the own Lease.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the loop shows the handle after each step.
+/// What the loop publishes for the handle after each step.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) published: Published,
@@ -43,19 +42,19 @@ pub(crate) struct Snapshot {
     pub(crate) is_coordinator: bool,
     pub(crate) unowned: u32,
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
-    /// What people must put right in the home cluster.
+    /// What people must repair in the home cluster.
     pub(crate) found: Vec<String>,
 }
 
-/// Drains the engine has finished, on their way to the loop. Bounded by the shards held: the set
-/// keeps one entry for each shard and epoch.
+/// Drains that the engine has finished, for the loop. The set has one entry for each shard and epoch, so
+/// the shards held bound it.
 #[derive(Debug, Default)]
 pub(crate) struct Acknowledged {
     drains: Mutex<BTreeSet<(ShardId, Epoch)>>,
     arrived: Notify,
 }
 
-/// Everything the loop works with.
+/// The state of the loop.
 pub(crate) struct Loop {
     pub(crate) node: Node,
     pub(crate) clock: Arc<dyn Clock>,
@@ -75,6 +74,30 @@ pub(crate) struct Loop {
     pub(crate) unowned: (u64, u32),
 }
 
+impl Snapshot {
+    pub(crate) fn of(
+        node: &Node,
+        problems: Arc<BTreeMap<Operation, String>>,
+        unowned: u32,
+        now: Moment,
+    ) -> Self {
+        Self {
+            published: node.published(),
+            renewed: match node.standing() {
+                Standing::Holding { renewed, .. } => Some(renewed),
+                Standing::Joining | Standing::Gone => None,
+            },
+            state: node.state(),
+            synced: node.world().is_synced(),
+            coordinator: node.coordinator(),
+            is_coordinator: node.is_coordinator(now),
+            unowned,
+            problems,
+            found: node.problems().to_vec(),
+        }
+    }
+}
+
 impl Acknowledged {
     pub(crate) fn add(&self, shard: &ShardId, epoch: Epoch) {
         self.drains.lock().unwrap_or_else(PoisonError::into_inner).insert((shard.clone(), epoch));
@@ -87,7 +110,7 @@ impl Acknowledged {
 }
 
 impl Loop {
-    /// Runs until the member has gone, or at once stops where it stands when `stop` is cancelled.
+    /// Runs until the member has departed. Stops at once, wherever it is, when `stop` is cancelled.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut watches = JoinSet::new();
         let (sender, mut messages) = mpsc::channel(MESSAGES);
@@ -125,9 +148,9 @@ impl Loop {
             self.take_requests();
             self.measure();
         }
-        // What is still under way (a Member's deletion at most) ends with this task.
+        // A write still under way (the deletion of the Member at most) ends with this task.
         let departed = self.node.departed();
-        info!(?departed, "member has gone");
+        info!(?departed, "member departed");
         self.departed.send_replace(departed);
     }
 
@@ -147,7 +170,7 @@ impl Loop {
         }
     }
 
-    /// Counts the work now and then. No timer is needed: a step is never far away.
+    /// Measures the work now and then. It needs no timer, because steps are frequent.
     fn measure(&mut self) {
         let now = self.clock.now();
         if now >= self.measure_at {
@@ -159,7 +182,7 @@ impl Loop {
 
     fn receive(&mut self, message: Message) {
         match message {
-            Message::Home(event) => self.node.handle(Input::Event(event), self.clock.now()),
+            Message::Home(event) => self.node.handle(Input::Observed(event), self.clock.now()),
             Message::Problem(operation, text) => self.note_problem(operation, text),
         }
     }
@@ -168,20 +191,20 @@ impl Loop {
         let Done { target, outcome, operation, problem } = match done {
             Ok(done) => done,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // Nobody cancels a single write.
+            // No code cancels a single write.
             Err(_) => return,
         };
         self.note_problem(operation, problem);
         self.node.handle(Input::Completed(target, outcome), self.clock.now());
     }
 
-    /// One step of the node, with all its consequences.
+    /// One step of the node. Publishes its result and sends its writes.
     fn step(&mut self, writes: &mut JoinSet<Done>) -> Moment {
         let now = self.clock.now();
         let output = self.node.step(now);
         self.publish(now);
         for note in &output.notes {
-            self.tell(note);
+            self.log(note);
         }
         let own = lease::member_lease_name(self.node.id());
         for write in output.writes {
@@ -198,28 +221,14 @@ impl Loop {
         if lease { self.lease.renewal_deadline() } else { WRITE_TIMEOUT }
     }
 
-    /// The fence first, then those who wait for a change.
+    /// Publishes for the fence first, then for those who wait for a change.
     fn publish(&mut self, now: Moment) {
         let world = self.node.world();
         if self.unowned.0 != world.revision() {
-            self.unowned = (world.revision(), node::unowned(world));
+            self.unowned = (world.revision(), world.unowned_shards());
         }
-        let published = self.node.published();
-        let renewed = match self.node.standing() {
-            Standing::Holding { renewed, .. } => Some(renewed),
-            Standing::Joining | Standing::Gone => None,
-        };
-        let snapshot = Snapshot {
-            published: published.clone(),
-            renewed,
-            state: self.node.state(),
-            synced: world.is_synced(),
-            coordinator: self.node.coordinator(),
-            is_coordinator: self.node.is_coordinator(now),
-            unowned: self.unowned.1,
-            problems: Arc::clone(&self.problems),
-            found: self.node.problems().to_vec(),
-        };
+        let snapshot = Snapshot::of(&self.node, Arc::clone(&self.problems), self.unowned.1, now);
+        let Snapshot { published, renewed, .. } = snapshot.clone();
         self.metrics.set_owned(&published.owned);
         self.metrics.set_unowned(snapshot.unowned);
         self.metrics.set_coordinator(snapshot.is_coordinator);
@@ -232,7 +241,7 @@ impl Loop {
         });
     }
 
-    fn tell(&self, note: &Note) {
+    fn log(&self, note: &Note) {
         let member = self.node.id();
         match note {
             Note::Fenced { was, is, cause } => {
@@ -244,7 +253,7 @@ impl Loop {
                 warn!(%member, lease, "took the Lease of a silent member; its shards go to others");
             }
             Note::Problem(text) => warn!(%member, "{text}"),
-            Note::Solved(text) => info!(%member, was = text, "put right"),
+            Note::Solved(text) => info!(%member, was = text, "problem solved"),
             Note::HandedOver(handover) => {
                 let reason = handover.reason.label();
                 info!(shard = %handover.shard, reason, took = ?handover.took, "shard handed over");
@@ -253,7 +262,7 @@ impl Loop {
         }
     }
 
-    /// Says once what begins to fail, and once that it works again.
+    /// Logs once when an operation begins to fail, and once when it works again.
     fn note_problem(&mut self, operation: Operation, text: Option<String>) {
         let known = self.problems.get(&operation);
         match text {

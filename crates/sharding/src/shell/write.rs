@@ -1,4 +1,4 @@
-//! Carries out one write to the home cluster, bound to the version it was decided from, and says
+//! Carries out one write to the home cluster, bound to the version from which it was decided, and reports
 //! how it ended.
 
 use std::fmt::Debug;
@@ -12,11 +12,11 @@ use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::api::{MANAGED_BY, Member, ShardMap};
+use crate::api::{MANAGED_BY, Member, ObjectVersion, ShardMap};
 use crate::lease::LeaseRecord;
 use crate::problem::{self, Operation};
 use crate::read::{self, Unreadable};
-use crate::record::{Kind, MapRecord, MemberRecord, Object, Outcome, Target, Version, Write};
+use crate::record::{Kind, MapRecord, MemberRecord, Object, Target, Write, WriteOutcome};
 
 /// How to reach the home cluster.
 #[derive(Clone)]
@@ -26,19 +26,19 @@ pub(crate) struct Writer {
     pub(crate) owner: Option<OwnerReference>,
 }
 
-/// How a write ended, and what is to be said of it.
+/// How a write ended, and the problem to report, if any.
 pub(crate) struct Done {
     pub(crate) target: Target,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: WriteOutcome,
     pub(crate) operation: Operation,
     pub(crate) problem: Option<String>,
 }
 
-/// Why nothing is known to have been written.
+/// Why a write is not known to be done.
 enum Failure {
     /// The home cluster refused, or could not be reached.
     Refused(kube::Error),
-    /// The write met another version of the object, and that one cannot be read.
+    /// The object has another version, and that one cannot be read.
     Unreadable(Unreadable),
 }
 
@@ -55,17 +55,17 @@ impl Writer {
             match tokio::time::timeout(deadline, self.dispatch(write, wall)).await {
                 Ok(Ok(outcome)) => (outcome, None),
                 Ok(Err(Failure::Refused(error))) => {
-                    (Outcome::Failed, Some(problem::explain(&operation, &error)))
+                    (WriteOutcome::Failed, Some(problem::explain(&operation, &error)))
                 }
                 Ok(Err(Failure::Unreadable(error))) => {
-                    (Outcome::Failed, Some(problem::unreadable(&operation, &error)))
+                    (WriteOutcome::Failed, Some(problem::unreadable(&operation, &error)))
                 }
-                Err(_) => (Outcome::Failed, Some(problem::timed_out(&operation, deadline))),
+                Err(_) => (WriteOutcome::Failed, Some(problem::timed_out(&operation, deadline))),
             };
         Done { target, outcome, operation, problem }
     }
 
-    async fn dispatch(&self, write: Write, wall: Timestamp) -> Result<Outcome, Failure> {
+    async fn dispatch(&self, write: Write, wall: Timestamp) -> Result<WriteOutcome, Failure> {
         let target = write.target();
         let sent = match target.kind {
             Kind::Lease => {
@@ -84,7 +84,7 @@ impl Writer {
         match sent {
             Ok(outcome) => Ok(outcome),
             Err(error) if is_conflict(&error, &target.name) => {
-                Ok(Outcome::Conflict(self.find(&target).await?))
+                Ok(WriteOutcome::Conflict(self.find(&target).await?))
             }
             Err(error) => Err(Failure::Refused(error)),
         }
@@ -103,7 +103,7 @@ impl Writer {
         write: Write,
         make: impl Fn(Object) -> Option<K>,
         read: impl Fn(&K) -> Option<Object>,
-    ) -> Result<Outcome, kube::Error>
+    ) -> Result<WriteOutcome, kube::Error>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
             + Clone
@@ -117,18 +117,18 @@ impl Writer {
         let written = match write {
             Write::Create(object) => match make(object) {
                 Some(object) => api.create(&params, &object).await.map(Some),
-                None => return Ok(Outcome::Failed),
+                None => return Ok(WriteOutcome::Failed),
             },
             Write::Replace(object) => match make(object) {
                 Some(object) => api.replace(&name, &params, &object).await.map(Some),
-                None => return Ok(Outcome::Failed),
+                None => return Ok(WriteOutcome::Failed),
             },
             Write::Delete(_, version) => api.delete(&name, &exactly(version)).await.map(|_| None),
         };
-        Ok(Outcome::Done(written?.as_ref().and_then(read)))
+        Ok(WriteOutcome::Done(written?.as_ref().and_then(read)))
     }
 
-    fn metadata(&self, name: &str, version: &Version) -> ObjectMeta {
+    fn metadata(&self, name: &str, version: &ObjectVersion) -> ObjectMeta {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         ObjectMeta {
             name: Some(name.to_owned()),
@@ -171,8 +171,8 @@ impl Writer {
     }
 }
 
-/// Deletes that very version and no other.
-fn exactly(version: Version) -> DeleteParams {
+/// Deletes exactly that version.
+fn exactly(version: ObjectVersion) -> DeleteParams {
     DeleteParams {
         preconditions: Some(Preconditions {
             uid: Some(version.uid),
@@ -182,10 +182,10 @@ fn exactly(version: Version) -> DeleteParams {
     }
 }
 
-/// Whether the object was not as the write expected it: exists, has another version, is gone.
+/// Whether the object was not as the write expected: it exists, has another version, or is gone.
 ///
-/// Only a 404 that names the very object says that it is gone; where the namespace or the kind is
-/// unknown, nothing is known of the object.
+/// Only a 404 that names the object itself says that it is gone. A 404 for the namespace or the kind
+/// says nothing about the object.
 fn is_conflict(error: &kube::Error, name: &str) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let named = status.details.as_ref().is_some_and(|details| details.name == name);

@@ -1,22 +1,22 @@
-//! Plans to read: each `.txt` here is a fleet and what the planner makes of it.
+//! Plans to read: each `.txt` here has a fleet and its plan.
 //!
-//! Above the line of dashes the fleet, one thing a line:
+//! Above the line of dashes is the fleet, one thing per line:
 //! ```text
-//! member NAME ROLE CAPACITY          ROLE: open, frozen, emptying, leaving
+//! member NAME ROLE CAPACITY          ROLE: open, suspect, cordoned, leaving
 //! group NAME SCOPE [KIND ...]        SCOPE: Object, Cluster, Fleet; the kinds it watches
-//! shard SHARD LOAD PLACE             PLACE: -, owner, owner>next or owner>
-//! shards N SHARD LOAD PLACE[,...]    N of them: {n} counts, the places take turns
+//! shard SHARD LOAD PLACEMENT         PLACEMENT: -, owner, owner>next or owner>
+//! shards N SHARD LOAD PLACEMENT[,...]  N of them: {n} counts, the placements take turns
 //! ```
-//! Below it the moves, splits and merges to begin, in order, with their reasons, and what each
-//! member carries before and after, by weight. `LEASEHOLD_GOLDEN=write` writes what is below anew.
+//! Below it are the moves, splits and merges to begin, in order and with their reasons, and the weight
+//! that each member carries before and after. `LEASEHOLD_GOLDEN=write` rewrites the part below the line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-use leasehold_sharding::planner::{Limits, Place, PlanMember, Reason, Role, Unit, plan};
-use leasehold_sharding::ranges::{self, Reshape, Situation};
+use leasehold_sharding::planner::{Limits, Placement, PlanMember, PlanShard, Reason, Role, plan};
+use leasehold_sharding::ranges::{self, RangeChange, Situation};
 use leasehold_sharding::weight::BASE;
 use model::{GroupName, GroupScope, GroupTraits, MemberId};
 
@@ -26,7 +26,7 @@ const LINE: &str = "---\n";
 struct Case {
     members: BTreeMap<MemberId, PlanMember>,
     groups: BTreeMap<GroupName, GroupTraits>,
-    units: Vec<Unit>,
+    shards: Vec<PlanShard>,
     points: Vec<u32>,
 }
 
@@ -60,12 +60,12 @@ impl Case {
             match words[..] {
                 ["member", name, role, capacity] => case.add_member(name, role, capacity),
                 ["group", name, scope, ref kinds @ ..] => case.add_group(name, scope, kinds),
-                ["shard", shard, load, place] => case.add_shard(shard, load, place),
-                ["shards", count, shard, load, places] => {
-                    let places: Vec<&str> = places.split(',').collect();
+                ["shard", shard, load, placement] => case.add_shard(shard, load, placement),
+                ["shards", count, shard, load, placements] => {
+                    let placements: Vec<&str> = placements.split(',').collect();
                     for n in 0..parsed::<usize>(count) {
                         let shard = shard.replace("{n}", &n.to_string());
-                        case.add_shard(&shard, load, places[n % places.len()]);
+                        case.add_shard(&shard, load, placements[n % placements.len()]);
                     }
                 }
                 _ => panic!("not understood: {line}"),
@@ -73,7 +73,7 @@ impl Case {
         }
         // Every member runs every group.
         let groups: BTreeSet<GroupName> =
-            case.units.iter().map(|unit| unit.shard.group.clone()).collect();
+            case.shards.iter().map(|shard| shard.id.group.clone()).collect();
         case.members.values_mut().for_each(|member| member.groups.clone_from(&groups));
         case
     }
@@ -81,8 +81,8 @@ impl Case {
     fn add_member(&mut self, name: &str, role: &str, capacity: &str) {
         let role = match role {
             "open" => Role::Open,
-            "frozen" => Role::Frozen,
-            "emptying" => Role::Emptying,
+            "suspect" => Role::Suspect,
+            "cordoned" => Role::Cordoned,
             "leaving" => Role::Leaving,
             _ => panic!("no role: {role}"),
         };
@@ -101,21 +101,21 @@ impl Case {
         self.groups.insert(parsed(name), GroupTraits { scope, kinds });
     }
 
-    fn add_shard(&mut self, shard: &str, load: &str, place: &str) {
-        let place = match (place, place.split_once('>')) {
-            ("-", _) => Place::Unowned,
-            (owner, None) => Place::Settled(parsed(owner)),
-            (_, Some((from, to))) => Place::Moving { from: parsed(from), to: to.parse().ok() },
+    fn add_shard(&mut self, shard: &str, load: &str, placement: &str) {
+        let placement = match (placement, placement.split_once('>')) {
+            ("-", _) => Placement::Unowned,
+            (owner, None) => Placement::Settled(parsed(owner)),
+            (_, Some((from, to))) => Placement::Moving { from: parsed(from), to: to.parse().ok() },
         };
         let (shard, load): (model::ShardId, u32) = (parsed(shard), parsed(load));
         self.points.push(load);
-        self.units.push(Unit { shard, weight: BASE + load, place });
+        self.shards.push(PlanShard { id: shard, weight: BASE + load, placement });
     }
 
     fn outcome(mut self) -> String {
-        let proposal = plan(&self.members, &self.groups, &self.units, &Limits::default());
-        let reshapes = ranges::decide(&Situation {
-            units: &self.units,
+        let proposal = plan(&self.members, &self.groups, &self.shards, &Limits::default());
+        let range_changes = ranges::decide(&Situation {
+            shards: &self.shards,
             groups: &self.groups,
             points: &self.points,
             points_are_complete: true,
@@ -125,16 +125,16 @@ impl Case {
         let before = self.loads();
         let mut text = String::new();
         for step in &proposal.moves {
-            let unit = self.units.iter_mut().find(|unit| unit.shard == step.shard);
-            let unit = unit.expect("only what there is moves");
-            let from = unit.place.owner().map_or("nobody", MemberId::as_str).to_owned();
+            let shard = self.shards.iter_mut().find(|shard| shard.id == step.shard);
+            let shard = shard.expect("only known shards move");
+            let from = shard.placement.owner().map_or("nobody", MemberId::as_str).to_owned();
             let to = step.to.as_ref().map_or("nobody", MemberId::as_str);
             text += &format!("move  {} {from} -> {to}: {}\n", step.shard, reason(step.reason));
-            unit.place = step.to.clone().map_or(Place::Unowned, Place::Settled);
+            shard.placement = step.to.clone().map_or(Placement::Unowned, Placement::Settled);
         }
-        for reshape in &reshapes {
-            let word = if matches!(reshape, Reshape::Split(_)) { "split" } else { "merge" };
-            text += &format!("{word} {}\n", reshape.shard());
+        for change in &range_changes {
+            let word = if matches!(change, RangeChange::Split(_)) { "split" } else { "merge" };
+            text += &format!("{word} {}\n", change.shard());
         }
         if text.is_empty() {
             text.push_str("nothing\n");
@@ -145,14 +145,16 @@ impl Case {
         text
     }
 
-    /// What each member carries or is to carry.
+    /// What each member carries, or will carry when its moves end.
     fn loads(&self) -> Vec<u32> {
         let of = |id: &MemberId| {
-            let its = self.units.iter().filter(|unit| match &unit.place {
-                Place::Settled(member) | Place::Moving { to: Some(member), .. } => member == id,
+            let its = self.shards.iter().filter(|shard| match &shard.placement {
+                Placement::Settled(member) | Placement::Moving { to: Some(member), .. } => {
+                    member == id
+                }
                 _ => false,
             });
-            its.map(|unit| unit.weight).sum()
+            its.map(|shard| shard.weight).sum()
         };
         self.members.keys().map(of).collect()
     }

@@ -1,40 +1,40 @@
-//! The canonical form of a state: what two states have in common that differ only in when they are.
+//! The canonical form of a state: states that differ only in their time have the same form.
 //!
-//! A hasher that keeps what is fed to it, so that the derived `Hash` of the production types yields
-//! the form and nothing is listed twice:
-//! - moments become ticks from the owner's `now`. All moments lie beyond [`ORIGIN_S`], where no
-//!   other number does. Those a tick ago or more are all alike: no decision looks back further, for
-//!   a Lease tells its last change by the moment at which it has run out. This makes the minute for
-//!   which the dead are kept endless, and the seconds for which failures are remembered. Fractions
-//!   round up, for `now` is a whole tick;
-//! - resourceVersions become ranks among the versions of their object that are still about.
+//! It is a hasher that keeps its inputs, so that the derived `Hash` of the production types yields the
+//! form, and no field is listed twice:
+//! - moments become ticks from the owner's `now`. All moments lie beyond [`ORIGIN_S`], where no other
+//!   number does. All moments a tick ago or earlier are alike: no decision looks back further, because a
+//!   Lease hashes the moment at which it has run out instead of its last change. So the objects of dead
+//!   members stay for ever, and failures are remembered for ever. Fractions round up, because `now` is a
+//!   whole tick;
+//! - resourceVersions become ranks among the present versions of their object.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 
 use crate::store::{FIRST_VERSION, VERSIONS};
 
-/// The origin of all clocks, in seconds: moments are beyond it, other numbers below.
+/// The origin of all clocks, in seconds. Moments are beyond it, other numbers below.
 pub const ORIGIN_S: u64 = 1 << 36;
-/// Ticks after which the past is past.
+/// Moments in the past count as this many ticks ago.
 const PAST: i64 = 1;
-/// Sets moments and ranks apart from plain numbers.
+/// Separate moments and ranks from plain numbers.
 const MOMENT: u64 = 1 << 62;
 const RANK: u64 = 1 << 61;
 
-/// Takes in the parts of a state.
+/// Collects the parts of a state.
 #[derive(Debug, Default)]
 pub struct Canonical {
     now_s: u64,
     words: Vec<u64>,
-    /// The seconds of a moment whose fraction is to follow.
+    /// The seconds of a moment whose fraction comes next.
     moment_s: Option<u64>,
-    /// Where in `words` a version stands, and which.
+    /// The positions of versions in `words`, and the versions.
     versions: Vec<(usize, u64)>,
 }
 
 impl Canonical {
-    /// What follows is seen from that second.
+    /// The inputs that follow are relative to that second.
     pub fn set_now(&mut self, now_s: u64) {
         self.now_s = now_s;
     }

@@ -1,34 +1,27 @@
 //! The model, as the checker explores it: which actions each state allows, and what must hold.
 
-#[cfg(feature = "planted")]
-use leasehold_sharding::planted::{self, Planted};
 use stateright::{Model, Property};
 
 use crate::oracle::{Milestone, Rule};
+use crate::planted::{Bug, Wrapper};
 use crate::process::{KINDS, Watch};
-use crate::system::{Action, Beginning, MEMBERS, Seat, State};
+use crate::system::{Action, Beginning, MEMBERS, Slot, State};
 
 /// A fleet.
 #[derive(Clone, Copy, Debug)]
 pub struct Fleet {
     pub beginning: Beginning,
-    /// How many disturbances there may be in all: starts, departures, crashes, pauses, stalled
-    /// watches, delayed writes, delayed answers.
+    /// The most disturbances: starts, departures, crashes, pauses, stalled watches, delayed writes,
+    /// delayed answers.
     pub disturbances: u8,
-    /// A bug in what the members run.
-    #[cfg(feature = "planted")]
-    pub bug: Option<Planted>,
+    /// A bug around each member.
+    pub bug: Option<Bug>,
 }
 
 impl Fleet {
     /// A fleet without bugs.
     pub fn new(beginning: Beginning, disturbances: u8) -> Self {
-        Self {
-            beginning,
-            disturbances,
-            #[cfg(feature = "planted")]
-            bug: None,
-        }
+        Self { beginning, disturbances, bug: None }
     }
 }
 
@@ -37,9 +30,7 @@ impl Model for Fleet {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        #[cfg(feature = "planted")]
-        planted::plant(self.bug);
-        vec![State::new(self.beginning, self.disturbances)]
+        vec![State::new(self.beginning, self.disturbances, Wrapper(self.bug))]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -59,8 +50,6 @@ impl Model for Fleet {
     }
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
-        #[cfg(feature = "planted")]
-        planted::plant(self.bug);
         let mut next = state.clone();
         next.apply(action);
         Some(next)
@@ -89,11 +78,11 @@ impl Model for Fleet {
     }
 }
 
-/// What may happen when all clocks stand alike.
+/// The actions between the ticks of all clocks.
 fn between_ticks(state: &State, actions: &mut Vec<Action>) {
     actions.extend([Action::Tick, Action::TickBackwards]);
     for member in 0..MEMBERS {
-        let Some(process) = state.seats[member].process() else { continue };
+        let Some(process) = state.slots[member].process() else { continue };
         if process.pause.is_some() {
             actions.push(Action::Resume(member));
         } else if state.disturbances > 0 {
@@ -103,15 +92,15 @@ fn between_ticks(state: &State, actions: &mut Vec<Action>) {
             actions.extend(live.map(|kind| Action::Stall(member, kind)));
         }
     }
-    if state.disturbances > 0 && state.seats.iter().any(|seat| matches!(seat, Seat::Empty)) {
+    if state.disturbances > 0 && state.slots.iter().any(|slot| matches!(slot, Slot::Empty)) {
         actions.push(Action::Start);
     }
 }
 
-/// What waits and may happen at any time, between the ticks of two members too.
+/// The actions that wait and may happen at any time, also between the ticks of two members.
 fn held(state: &State, actions: &mut Vec<Action>) {
-    for (member, seat) in state.seats.iter().enumerate() {
-        let Some(process) = seat.process().filter(|process| process.pause.is_none()) else {
+    for (member, slot) in state.slots.iter().enumerate() {
+        let Some(process) = slot.process().filter(|process| process.pause.is_none()) else {
             continue;
         };
         actions.extend(process.draining().map(|shard| Action::Finish(member, shard)));

@@ -1,31 +1,30 @@
 //! The protocol as a model that a checker explores state by state: three members, two shards, one
-//! store. The members are production [`leasehold_sharding::node::Node`]s (planner, coordinator, handover,
-//! membership and fence with them), not a copy; only the store, the network, the clocks and the
-//! engines are stood in for.
+//! store. The members are production [`leasehold_sharding::node::Node`]s, with planner, coordinator,
+//! handover, membership and fence, not a copy. Only the store, the network, the clocks and the engines
+//! are stand-ins.
 //!
 //! # What may happen
-//! Time passes in ticks, at each of which every clock goes on by one, the first member's first or
-//! the last one's. A clock may thus be a tick ahead of another and then a tick behind: within the 5
-//! ticks of a Lease they drift by 2, which is all that two margins of 1 allow. Runs of a draining
-//! shard end at any time. And up to a number of *disturbances*: a member starts, is asked to leave,
-//! crashes, or is paused for up to 9 ticks; a watch (of Leases, Members or ShardMaps) stalls for up
-//! to 9 ticks and then tells what it has; a write is delayed, to reach the store at any later time
-//! or never; an answer is delayed. Either way the member gives up waiting at its next tick.
+//! Time passes in ticks. At each tick every clock advances by one, beginning with the first member or
+//! with the last. So a clock may be a tick ahead of another and then a tick behind: within the 5 ticks
+//! of a Lease they drift by 2, which is all that two margins of 1 allow. Runs of a draining shard end at
+//! any time. Besides, up to a number of *disturbances* happen: a member starts, leaves, crashes, or
+//! pauses for up to 9 ticks; a watch (of Leases, Members or ShardMaps) stalls for up to 9 ticks and then
+//! delivers what it has; a write is delayed, and reaches the store at any later time or never; an answer
+//! is delayed. After a delayed write or answer, the member stops waiting at its next tick.
 //!
 //! # What is left out
-//! What is no disturbance happens promptly and in one order; what was delayed may come between any
-//! two members' ticks, the disturbances themselves only between the ticks of all. Ids come from one
-//! seed, jitter is below a tick, the dead are never collected (a minute is beyond the model's time),
-//! clusters and groups do not come and go. What a process sends outside its Lease's validity is held
-//! to be refused: that is the fenced client's part, in the engine.
+//! Everything but a disturbance happens promptly and in one order. Delayed messages may arrive between
+//! the ticks of any two members; disturbances happen only between the ticks of all. Ids come from one
+//! seed, jitter is below a tick, the objects of dead members stay (a minute is beyond the model's time),
+//! and clusters and groups do not come and go. Requests that a process sends outside its Lease's
+//! validity count as refused: the fenced client of the engine refuses them.
 //!
-//! `cargo xtask model` explores with more disturbances; `LEASEHOLD_MODEL=cold,shared,alone` gives
-//! their numbers for each beginning.
+//! `cargo xtask model` explores with more disturbances. `LEASEHOLD_MODEL=cold,shared,alone` sets their
+//! numbers for each beginning.
 
 mod canonical;
 mod explore;
 mod oracle;
-#[cfg(feature = "planted")]
 mod planted;
 mod process;
 mod store;
@@ -38,8 +37,8 @@ use stateright::{Checker, Expectation, Model, Path};
 use explore::Fleet;
 use system::Beginning;
 
-/// Disturbances of an ordinary run: from a cold start, in a settled fleet, and when one member holds
-/// everything.
+/// Disturbances of an ordinary run: from a cold start, in a settled fleet, and with one member that
+/// holds everything.
 const ORDINARY: [u8; 3] = [1, 1, 2];
 
 fn disturbances() -> [u8; 3] {
@@ -48,7 +47,7 @@ fn disturbances() -> [u8; 3] {
     numbers.try_into().expect("three numbers, as in 1,1,2")
 }
 
-/// S1 to S5 hold in every state within the bounds, and what they are about does happen there.
+/// S1 to S5 hold in every state within the bounds, and the situations they are about do occur.
 #[test]
 fn every_rule_holds_in_every_state() {
     let mut vacuous: BTreeSet<&str> = BTreeSet::new();

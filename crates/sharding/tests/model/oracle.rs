@@ -1,5 +1,5 @@
-//! The safety rules S1 to S5, judged from outside: by what the store accepts and by what the engines
-//! run, never by what a member says of itself, its validity aside.
+//! The safety rules S1 to S5, judged from outside: by what the store accepts and what the engines run.
+//! Of what a member says about itself, only its validity counts.
 
 use std::fmt;
 
@@ -21,12 +21,12 @@ pub enum Rule {
     S5,
 }
 
-/// Something that must be seen to happen, lest the rules hold only because nothing does.
+/// An event that must happen, because rules could hold only because nothing happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Milestone {
     /// A shard went from one live member to another.
     Handover,
-    /// A shard went on from a member whose Lease was taken.
+    /// A shard went to another member after its owner's Lease was taken.
     Takeover,
     /// Two members coordinated at one time.
     Overlap,
@@ -65,7 +65,7 @@ pub fn judge<'a>(
     }
 }
 
-/// What a commit achieved.
+/// The milestone that a commit reaches.
 pub fn milestone<'a>(
     commit: &Commit,
     store: &Store,
@@ -88,7 +88,7 @@ pub fn milestone<'a>(
     })
 }
 
-/// S2: whether a Member acknowledges a drain of what its engine still runs.
+/// S2: whether a Member acknowledges the drain of a shard that its engine still runs.
 fn lies(record: &MemberRecord, process: &Process) -> bool {
     let mut drains = record.spec.acknowledged_drains.iter();
     drains.any(|drain| process.running.get(&drain.shard) == Some(&drain.epoch))
@@ -108,7 +108,7 @@ fn goes_back(before: &MapRecord, after: &MapRecord) -> bool {
     })
 }
 
-/// The member whose own Lease this is and who does not hold it.
+/// The member whose own Lease this is, if another holds it.
 fn loser(record: &LeaseRecord) -> Option<MemberId> {
     let subject = lease::subject(&record.name)?;
     (record.holder.as_deref() != Some(subject.as_str())).then_some(subject)

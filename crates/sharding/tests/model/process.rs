@@ -5,28 +5,24 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use leasehold_sharding::node::{Input, Node};
-use leasehold_sharding::record::{Event, Kind, Write};
+use leasehold_sharding::record::{Kind, Observation, Write};
 use leasehold_sharding::{Config, LeaseTimings};
-#[cfg(feature = "planted")]
-use leasehold_sharding::{
-    planted::{self, Planted},
-    record::Object,
-};
 use model::{Epoch, Hold, MemberId, Moment, Purpose, ShardId};
 
 use crate::canonical::ORIGIN_S;
+use crate::planted::Wrapper;
 
-/// The timings, a tick being a second: a member may act for 4 ticks after it sent its last renewal,
-/// its Lease may be taken 6 ticks after that was seen, and counts as late after 2 and a half.
+/// The timings, with a second for a tick: a member may act for 4 ticks after it sent its last renewal.
+/// Others may take its Lease 6 ticks after they saw that renewal, and suspect it after 2 and a half.
 pub const TIMINGS: LeaseTimings = LeaseTimings {
     duration: Duration::from_secs(5),
     renew_interval: Duration::from_secs(1),
     margin: Duration::from_secs(1),
 };
-/// The longest pause, and the longest stall of a watch, in ticks: all that can run out meanwhile
-/// has run out, and a watch that tells nothing for longer is cut off and opened anew.
+/// The longest pause and the longest stall of a watch, in ticks. Everything that can run out does so
+/// within this time, and a member opens a watch again that is silent for longer.
 pub const LONGEST: u8 = 9;
-/// The kinds that are watched, each by a stream of its own.
+/// The watched kinds, each with a stream of its own.
 pub const KINDS: [Kind; 3] = [Kind::Lease, Kind::Member, Kind::Map];
 /// Two shards of one cluster: one ShardMap holds both.
 const GROUPS: [&str; 2] = ["g", "h"];
@@ -35,34 +31,35 @@ const GROUPS: [&str; 2] = ["g", "h"];
 #[derive(Clone, Debug)]
 pub struct Process {
     pub node: Node,
+    pub wrapper: Wrapper,
     /// How its clock stands.
     pub ticks: u64,
-    /// It does nothing, for that many ticks at most, and its clock runs on.
+    /// It does nothing for at most that many ticks, while its clock runs on.
     pub pause: Option<u8>,
-    /// Its first id: another one means that it fenced itself.
+    /// Its first id. If it has another one, it fenced itself.
     pub born: MemberId,
-    /// What its engine runs, at which epoch.
+    /// The shards that its engine runs, with their epochs.
     pub running: BTreeMap<ShardId, Epoch>,
     pub watches: BTreeMap<Kind, Watch>,
-    /// What was told while it was paused.
-    pub missed: BTreeMap<Kind, VecDeque<Event>>,
+    /// The events that arrived while it was paused.
+    pub missed: BTreeMap<Kind, VecDeque<Observation>>,
 }
 
 /// A stream of events.
 #[derive(Clone, Debug, Hash)]
 pub enum Watch {
-    /// Each event is told at once.
+    /// It delivers each event at once.
     Live,
-    /// Events wait, and are told in order, at any time within that many ticks.
-    Stalled(u8, VecDeque<Event>),
+    /// Events wait. It delivers them in order, at any time within that many ticks.
+    Stalled(u8, VecDeque<Observation>),
 }
 
 impl Process {
-    /// The member of that number, as its process starts.
-    pub fn start(number: usize, ticks: u64) -> Self {
+    /// The member with that number, when its process starts.
+    pub fn start(number: usize, ticks: u64, wrapper: Wrapper) -> Self {
         let groups = GROUPS.iter().map(|group| group.parse().expect("a name")).collect();
         let config = Config {
-            lease: TIMINGS,
+            lease: wrapper.timings(),
             drain_timeout: Duration::from_secs(2),
             ..Config::new(&format!("m{number}"), groups, number as u64)
         };
@@ -73,6 +70,7 @@ impl Process {
         Self {
             born: node.id().clone(),
             node,
+            wrapper,
             ticks,
             pause: None,
             running: BTreeMap::new(),
@@ -86,17 +84,21 @@ impl Process {
         moment(self.ticks)
     }
 
-    /// Takes in inputs and draws the conclusions, the engine's included. Gives the writes to send.
+    /// Takes in inputs and draws the conclusions, including the engine's. Returns the writes to send.
     pub fn take_in(&mut self, inputs: impl IntoIterator<Item = Input>) -> Vec<Write> {
         let now = self.now();
         for input in inputs {
-            self.node.handle(input, now);
+            let time = self.wrapper.time_of(&input, now);
+            self.node.handle(input, time);
         }
         let mut writes = Vec::new();
         loop {
-            writes.extend(self.node.step(now).writes);
-            #[cfg(feature = "planted")]
-            self.stamp(&mut writes);
+            let wall_s = self.wall_s();
+            let sent = self.node.step(now).writes.into_iter().map(|mut write| {
+                self.wrapper.send(&mut write, wall_s);
+                write
+            });
+            writes.extend(sent);
             let drained = self.run_engine();
             if drained.is_empty() {
                 return writes;
@@ -107,14 +109,10 @@ impl Process {
         }
     }
 
-    /// Whether something of the shard may take effect now. A paused process acts on by what is
-    /// under way, until its validity ends: no request outlives that.
+    /// Whether work of the shard may take effect now. Requests of a paused process may take effect until
+    /// its validity ends: no request outlives that.
     pub fn acts_on(&self, shard: &ShardId) -> bool {
-        #[cfg(feature = "planted")]
-        if planted::is(Planted::FenceAtDispatchOnly) {
-            return self.running.contains_key(shard);
-        }
-        self.running.contains_key(shard) && self.is_valid()
+        self.running.contains_key(shard) && (self.wrapper.writes_unfenced() || self.is_valid())
     }
 
     /// Whether it may act at all, by its own clock.
@@ -122,7 +120,7 @@ impl Process {
         self.now() < self.node.published().valid_until
     }
 
-    /// The shards whose runs only have to end.
+    /// The draining shards that still have runs.
     pub fn draining(&self) -> impl Iterator<Item = ShardId> {
         let owned = self.node.published().owned;
         let drains = move |shard: &ShardId| {
@@ -132,9 +130,8 @@ impl Process {
         self.running.keys().filter(move |&shard| drains(shard)).cloned()
     }
 
-    /// Puts an event into a stalled watch, or gives it back for a live one. A paused process reads
-    /// no watch.
-    pub fn queue(&mut self, kind: Kind, event: Event) -> Option<Event> {
+    /// Puts an event into a stalled watch, or returns it for a live one. A paused process reads no watch.
+    pub fn queue(&mut self, kind: Kind, event: Observation) -> Option<Observation> {
         let watch = self.watches.get_mut(&kind).expect("every kind is watched");
         let queue = match watch {
             Watch::Stalled(_, queue) => queue,
@@ -148,9 +145,9 @@ impl Process {
         None
     }
 
-    /// Its clock shows the next tick. Says whether a pause ends with it, and gives the events of
-    /// watches whose stall does.
-    pub fn tick(&mut self) -> (bool, Vec<(Kind, Event)>) {
+    /// Its clock advances by a tick. Returns whether a pause ends with it, and the events of watches
+    /// whose stall ends with it.
+    pub fn tick(&mut self) -> (bool, Vec<(Kind, Observation)>) {
         self.ticks += 1;
         let mut overdue = Vec::new();
         for (kind, watch) in &mut self.watches {
@@ -165,41 +162,30 @@ impl Process {
         (self.pause == Some(0), overdue)
     }
 
-    /// Writes the time into Leases, as the shell does, for a bug that reads it: each member's wall
-    /// clock goes ten seconds after that of the one before.
-    #[cfg(feature = "planted")]
-    fn stamp(&self, writes: &mut [Write]) {
+    /// The time by its wall clock, in seconds: ten behind that of the member before it.
+    fn wall_s(&self) -> i64 {
         let behind = self.born.as_str()[1..2].parse::<u64>().expect("a number") * 10;
-        let wall_s = (ORIGIN_S + self.ticks - behind).cast_signed();
-        for write in writes.iter_mut().filter(|_| planted::is(Planted::TrustWallClock)) {
-            if let Write::Create(Object::Lease(lease)) | Write::Replace(Object::Lease(lease)) =
-                write
-            {
-                lease.acquired = jiff::Timestamp::from_second(wall_s).ok();
-            }
-        }
+        (ORIGIN_S + self.ticks - behind).cast_signed()
     }
 
-    /// Cancels what may not run, starts all that may, and says which drains are done.
+    /// Cancels runs that are not allowed, starts all that are, and returns the drains that are done.
     fn run_engine(&mut self) -> Vec<(ShardId, Epoch)> {
         let (published, now) = (self.node.published(), self.now());
         let owned = published.owned;
         let may = |shard: &ShardId, epoch, purpose| {
             owned.permit(shard, epoch, purpose, published.valid_until, now).is_ok()
         };
-        #[cfg(feature = "planted")]
-        let may = |shard: &ShardId, epoch, purpose| {
-            let late = planted::is(Planted::FenceAtDispatchOnly) && purpose == Purpose::Write;
-            late || may(shard, epoch, purpose)
-        };
-        self.running.retain(|shard, epoch| may(shard, *epoch, Purpose::Write));
+        let wrapper = self.wrapper;
+        let runs_on = wrapper.writes_unfenced() || wrapper.acknowledges_early();
+        self.running.retain(|shard, epoch| runs_on || may(shard, *epoch, Purpose::Write));
         let mut drained = Vec::new();
         for (shard, held) in &owned.holdings {
             if may(shard, held.epoch, Purpose::Dispatch) {
                 self.running.insert(shard.clone(), held.epoch);
             }
             let drains = matches!(held.hold, Hold::Draining { .. });
-            if drains && !self.running.contains_key(shard) {
+            let runs = self.running.contains_key(shard) && !wrapper.acknowledges_early();
+            if drains && !runs {
                 drained.push((shard.clone(), held.epoch));
             }
         }
@@ -211,13 +197,13 @@ fn moment(ticks: u64) -> Moment {
     Moment::from_origin(Duration::from_secs(ORIGIN_S + ticks))
 }
 
-/// Keeps the last event of each object, in the order of names, as a list would tell it.
-fn merge(queue: &mut VecDeque<Event>) {
-    let subject = |event: &Event| match event {
-        Event::Applied(object) | Event::Deleted(object) => Some(object.target()),
-        Event::Listed(..) => None,
+/// Keeps the last event of each object, in the order of names, as a list would show it.
+fn merge(queue: &mut VecDeque<Observation>) {
+    let subject = |event: &Observation| match event {
+        Observation::Applied(object) | Observation::Deleted(object) => Some(object.target()),
+        Observation::Listed(..) => None,
     };
-    let mut events: Vec<Event> = std::mem::take(queue).into();
+    let mut events: Vec<Observation> = std::mem::take(queue).into();
     events.reverse();
     events.sort_by_key(subject);
     events.dedup_by_key(|event| subject(event));

@@ -1,46 +1,47 @@
-//! The home cluster: objects with versions, each write bound to one, as a Kubernetes API server
-//! has it. A replacement that names no version goes through, there as here: that nobody sends one
-//! is for the oracles to see.
+//! The home cluster: objects with versions, and writes bound to them, as in a Kubernetes API server.
+//! Like there, a replacement that names no version succeeds. The oracles check that no member sends
+//! one.
 
 use std::collections::BTreeMap;
 
+use leasehold_sharding::api::ObjectVersion;
 use leasehold_sharding::lease::{self, LeaseRecord};
-use leasehold_sharding::record::{Event, Kind, Object, Outcome, Target, Version, Write};
+use leasehold_sharding::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
 use model::MemberId;
 
 /// The first resourceVersion. All have this many digits, by which the canonical form of a state
-/// tells them from other texts.
+/// recognises them.
 pub const FIRST_VERSION: u64 = 1_000_000_000_000;
-/// Versions of one object; those of the next begin beyond.
+/// The most versions of one object. Those of the next begin after them.
 pub const VERSIONS: u64 = 1_000_000;
 
 /// The store.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     pub objects: BTreeMap<Target, Object>,
-    /// Per object ever written: its number, and how often it was written. Versions are only ever
-    /// compared for one object, so each counts for itself, and orders of writes to different
-    /// objects lead to one state.
+    /// For each object ever written: its number, and how often it was written. Only versions of the same
+    /// object are compared, so each object has its own count, and writes to different objects lead to
+    /// the same state in any order.
     written: BTreeMap<Target, (u64, u64)>,
 }
 
 /// What a write changed.
 #[derive(Debug)]
 pub struct Commit {
-    /// The version the write was bound to; nothing for a creation.
-    pub expected: Option<Version>,
+    /// The version to which the write was bound; `None` for a creation.
+    pub expected: Option<ObjectVersion>,
     pub before: Option<Object>,
     pub after: Option<Object>,
 }
 
 impl Store {
     /// Carries out a write if its precondition holds.
-    pub fn write(&mut self, write: Write) -> (Outcome, Option<Commit>) {
+    pub fn write(&mut self, write: Write) -> (WriteOutcome, Option<Commit>) {
         let target = write.target();
         let before = self.objects.get(&target).cloned();
         let expected = expected(&write);
         if !is_met(expected.as_ref(), before.as_ref()) {
-            return (Outcome::Conflict(before), None);
+            return (WriteOutcome::Conflict(before), None);
         }
         let after = match write {
             Write::Create(object) | Write::Replace(object) => Some(object),
@@ -52,20 +53,20 @@ impl Store {
             Some(object) => drop(self.objects.insert(target, object.clone())),
             None => drop(self.objects.remove(&target)),
         }
-        let outcome = Outcome::Done(after.clone());
+        let outcome = WriteOutcome::Done(after.clone());
         (outcome, Some(Commit { expected, before, after }))
     }
 
-    /// Whether a write could still be carried out: versions never return.
+    /// Whether a write could still succeed: versions never return.
     pub fn may_accept(&self, write: &Write) -> bool {
         is_met(expected(write).as_ref(), self.objects.get(&write.target()))
     }
 
     /// A complete list of one kind, read and delivered at once.
-    pub fn list(&self, kind: Kind) -> Event {
+    pub fn list(&self, kind: Kind) -> Observation {
         let objects = self.objects.iter().filter(|(target, _)| target.kind == kind);
         let objects = objects.map(|(_, object)| object.clone()).collect();
-        Event::Listed(kind, u64::MAX.to_string(), objects)
+        Observation::Listed(kind, u64::MAX.to_string(), objects)
     }
 
     /// A member's Lease.
@@ -77,7 +78,7 @@ impl Store {
         }
     }
 
-    fn next_version(&mut self, target: &Target, before: Option<&Object>) -> Version {
+    fn next_version(&mut self, target: &Target, before: Option<&Object>) -> ObjectVersion {
         let number = self.written.len() as u64;
         let (number, count) = self.written.entry(target.clone()).or_insert((number, 0));
         *count += 1;
@@ -86,20 +87,20 @@ impl Store {
             None => format!("uid-{number}-{count}"),
         };
         let resource = (FIRST_VERSION + *number * VERSIONS + *count).to_string();
-        Version { uid, resource }
+        ObjectVersion { uid, resource }
     }
 }
 
-/// The event of a commit, as watches tell it.
-pub fn event(commit: &Commit) -> Option<Event> {
+/// The event of a commit in the watches.
+pub fn event(commit: &Commit) -> Option<Observation> {
     match (&commit.before, &commit.after) {
-        (_, Some(object)) => Some(Event::Applied(object.clone())),
-        (Some(last), None) => Some(Event::Deleted(last.clone())),
+        (_, Some(object)) => Some(Observation::Applied(object.clone())),
+        (Some(last), None) => Some(Observation::Deleted(last.clone())),
         (None, None) => None,
     }
 }
 
-fn expected(write: &Write) -> Option<Version> {
+fn expected(write: &Write) -> Option<ObjectVersion> {
     match write {
         Write::Create(_) => None,
         Write::Replace(object) => Some(object.version().clone()),
@@ -107,18 +108,18 @@ fn expected(write: &Write) -> Option<Version> {
     }
 }
 
-fn is_met(expected: Option<&Version>, found: Option<&Object>) -> bool {
+fn is_met(expected: Option<&ObjectVersion>, found: Option<&Object>) -> bool {
     match (expected, found) {
         (None, None) => true,
         (Some(expected), Some(found)) => {
-            *expected == Version::default() || expected == found.version()
+            *expected == ObjectVersion::default() || expected == found.version()
         }
         _ => false,
     }
 }
 
-/// The object as stored. How often a Lease changed hands is for people, and only counts up.
-fn stored(mut object: Object, version: Version) -> Object {
+/// The object as stored. Without the transitions of a Lease, which are for people and only count up.
+fn stored(mut object: Object, version: ObjectVersion) -> Object {
     object.set_version(version);
     if let Object::Lease(lease) = &mut object {
         lease.transitions = 0;

@@ -1,25 +1,26 @@
 //! All members, the store and the network between them, as one state, and what may happen to it.
 //!
-//! Unless something is diverted, a write reaches the store at once, its answer and its event arrive
-//! at once, and each member draws its conclusions at once: the cascade ends before the next thing
-//! happens. What is diverted (a write, an answer, a watch) may come at any later time, so that every
-//! order in which messages can overtake each other is reached, at the cost of one disturbance for
-//! each message that leaves its place.
+//! Normally a write reaches the store at once, its answer and its event arrive at once, and each member
+//! draws its conclusions at once: the cascade ends before the next action. A disturbance diverts a
+//! write, an answer or a watch, which may then arrive at any later time. So the model reaches every
+//! order in which messages can overtake each other, at the cost of one disturbance for each diverted
+//! message.
 
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use leasehold_sharding::node::Input;
-use leasehold_sharding::record::{Event, Kind, Object, Outcome, Target, Write};
+use leasehold_sharding::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
 use model::{MemberId, ShardId};
 
 use crate::canonical::{Canonical, ORIGIN_S};
 use crate::oracle::{self, Milestone, Rule};
+use crate::planted::Wrapper;
 use crate::process::{KINDS, LONGEST, Process, Watch};
 use crate::store::{self, Commit, Store};
 
-/// Ticks after which a fleet at rest is in the same state after each tick.
+/// Ticks after which a fleet at rest does not change any more.
 const SETTLED: usize = 30;
 /// Members.
 pub const MEMBERS: usize = 3;
@@ -28,36 +29,37 @@ pub const MEMBERS: usize = 3;
 #[derive(Clone, Debug)]
 pub struct State {
     pub store: Arc<Store>,
-    pub seats: [Seat; MEMBERS],
-    /// Members whose clocks have yet to show the next tick, the next one first.
+    pub wrapper: Wrapper,
+    pub slots: [Slot; MEMBERS],
+    /// Members whose clocks have not reached the next tick yet, in their order.
     pub round: VecDeque<usize>,
-    /// Messages on their way, in the order in which they arrive unless one is diverted.
+    /// Messages under way, in the order in which they arrive unless one is diverted.
     pub prompt: VecDeque<Message>,
     /// Writes that may reach the store at any time.
     pub delayed: Vec<Delayed>,
     /// Answers that may arrive at any time before their member's next tick.
-    pub answers: Vec<(usize, Target, Outcome)>,
+    pub answers: Vec<(usize, Target, WriteOutcome)>,
     /// Disturbances that may still happen.
     pub disturbances: u8,
     pub broken: Option<Rule>,
-    /// What the last transition achieved.
+    /// The milestone of the last transition.
     pub reached: Option<Milestone>,
 }
 
-/// How things stand when the model begins.
+/// The state of the fleet when the model begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
     /// Three members start at once, from nothing.
     Cold,
-    /// Three members have long shared two shards.
+    /// Three members share two shards and are settled.
     Shared,
     /// One member holds both shards.
     Alone,
 }
 
-/// A place for a member.
+/// The slot of a member.
 #[derive(Clone, Debug)]
-pub enum Seat {
+pub enum Slot {
     Empty,
     Taken(Arc<Process>),
     /// Crashed or departed.
@@ -68,8 +70,8 @@ pub enum Seat {
 #[derive(Clone, Debug, Hash)]
 pub enum Message {
     Request(usize, Write),
-    Answer(usize, Target, Outcome),
-    Event(usize, Kind, Event),
+    Answer(usize, Target, WriteOutcome),
+    Observation(usize, Kind, Observation),
 }
 
 /// A write in the network.
@@ -86,13 +88,13 @@ pub struct Delayed {
 pub enum Action {
     /// The next member starts.
     Start,
-    /// A tick passes: one member's clock after the other shows it, the first member's first.
+    /// A tick passes: the members' clocks advance one after the other, beginning with the first.
     Tick,
-    /// The same, the last member's first.
+    /// The same, beginning with the last.
     TickBackwards,
-    /// The next member's clock shows it.
+    /// The clock of the next member advances.
     Proceed,
-    /// The request whose turn it is reaches the store, and its answer the member.
+    /// The next request reaches the store, and its answer the member.
     Pass,
     /// It is delayed instead.
     Delay,
@@ -100,31 +102,32 @@ pub enum Action {
     LoseAnswer,
     /// A delayed write reaches the store.
     Land(usize),
-    /// A delayed answer arrives; a paused member goes on with it.
+    /// A delayed answer arrives. It resumes a paused member.
     Answer(usize),
     /// A watch stalls.
     Stall(usize, Kind),
-    /// A stalled watch tells the next event of a map; or where things stand with all Leases or
-    /// Members, as after a new list.
+    /// A stalled watch delivers the next event of a map, or the present state of all Leases or Members,
+    /// as after a new list.
     Deliver(usize, Kind),
-    /// All that runs of a draining shard has ended.
+    /// All runs of a draining shard have ended.
     Finish(usize, ShardId),
-    /// A member ends where it stands.
+    /// A member ends at once.
     Crash(usize),
-    /// A member stops, and its clock runs on.
+    /// A member pauses, while its clock runs on.
     Pause(usize),
-    /// It goes on.
+    /// It resumes.
     Resume(usize),
     /// A member is asked to leave.
     Leave(usize),
 }
 
 impl State {
-    /// A state to begin from, and how much may still happen to it.
-    pub fn new(beginning: Beginning, disturbances: u8) -> Self {
+    /// The state at a beginning, with that many disturbances to come.
+    pub fn new(beginning: Beginning, disturbances: u8, wrapper: Wrapper) -> Self {
         let mut state = Self {
             store: Arc::default(),
-            seats: [Seat::Empty, Seat::Empty, Seat::Empty],
+            wrapper,
+            slots: [Slot::Empty, Slot::Empty, Slot::Empty],
             round: VecDeque::new(),
             prompt: VecDeque::new(),
             delayed: Vec::new(),
@@ -144,12 +147,12 @@ impl State {
         Self { disturbances, ..state }
     }
 
-    /// Lets time pass in which all goes well and all that drains ends.
+    /// Lets time pass without disturbances, until all drains have ended.
     fn rest(&mut self) {
         for _ in 0..SETTLED {
             self.apply(Action::Tick);
             for member in 0..MEMBERS {
-                let drains = self.seats[member].process().map(|process| process.draining());
+                let drains = self.slots[member].process().map(|process| process.draining());
                 for shard in drains.into_iter().flatten().collect::<Vec<_>>() {
                     self.apply(Action::Finish(member, shard));
                 }
@@ -159,10 +162,10 @@ impl State {
 
     /// The members that run or are paused.
     pub fn processes(&self) -> impl Iterator<Item = &Process> + Clone {
-        self.seats.iter().filter_map(Seat::process)
+        self.slots.iter().filter_map(Slot::process)
     }
 
-    /// What happens.
+    /// Carries out an action.
     pub fn apply(&mut self, action: Action) {
         self.reached = None;
         match action {
@@ -208,8 +211,8 @@ impl State {
         self.settle();
     }
 
-    /// Lets messages arrive and clocks go on until the round is over, or a message could be
-    /// diverted, or one that was could come between two members' ticks.
+    /// Lets messages arrive and clocks advance until the round is over, or a message could be diverted,
+    /// or a diverted one could arrive between the ticks of two members.
     fn settle(&mut self) {
         while self.broken.is_none() {
             match self.prompt.front() {
@@ -219,16 +222,16 @@ impl State {
                 None => self.next_tick(),
             }
         }
-        // Versions never return: what cannot be carried out now never will be.
+        // Versions never return: a write that cannot succeed now never will.
         let store = &self.store;
         self.delayed.retain(|write| write.is_awaited || store.may_accept(&write.write));
     }
 
     fn start(&mut self) {
         let ticks = self.processes().map(|process| process.ticks).min().unwrap_or_default();
-        let number = self.seats.iter().take_while(|seat| !matches!(seat, Seat::Empty)).count();
-        self.seats[number] = Seat::Taken(Arc::new(Process::start(number, ticks)));
-        let lists = KINDS.map(|kind| Input::Event(self.store.list(kind)));
+        let number = self.slots.iter().take_while(|slot| !matches!(slot, Slot::Empty)).count();
+        self.slots[number] = Slot::Taken(Arc::new(Process::start(number, ticks, self.wrapper)));
+        let lists = KINDS.map(|kind| Input::Observed(self.store.list(kind)));
         self.tell(number, lists);
     }
 
@@ -249,13 +252,14 @@ impl State {
     }
 
     fn tick(&mut self, member: usize) {
-        let Some(process) = self.seats[member].process() else { return };
+        let Some(process) = self.slots[member].process() else { return };
         if process.pause.is_none() {
             self.time_out(member);
         }
         let process = self.process_mut(member);
         let (pause_ends, overdue) = process.tick();
-        let overdue = overdue.into_iter().map(|(kind, event)| Message::Event(member, kind, event));
+        let overdue =
+            overdue.into_iter().map(|(kind, event)| Message::Observation(member, kind, event));
         self.prompt.extend(overdue);
         if pause_ends {
             self.resume(member, None);
@@ -265,7 +269,7 @@ impl State {
         self.check_overlap();
     }
 
-    /// What was not answered within a tick has failed, for all its member knows.
+    /// A request that is not answered within a tick has failed, as far as its member knows.
     fn time_out(&mut self, member: usize) {
         let mut failed = Vec::new();
         for write in self.delayed.iter_mut().filter(|write| write.from == member) {
@@ -278,7 +282,7 @@ impl State {
         let process = self.process_mut(member);
         let now = process.now();
         for target in failed {
-            process.node.handle(Input::Completed(target, Outcome::Failed), now);
+            process.node.handle(Input::Completed(target, WriteOutcome::Failed), now);
         }
     }
 
@@ -292,7 +296,7 @@ impl State {
             Some(Message::Answer(to, target, outcome)) => {
                 self.tell(to, [Input::Completed(target, outcome)]);
             }
-            Some(Message::Event(to, kind, event)) => self.tell_event(to, kind, event),
+            Some(Message::Observation(to, kind, event)) => self.tell_event(to, kind, event),
             None => {}
         }
     }
@@ -300,7 +304,7 @@ impl State {
     fn delay(&mut self) {
         if let Some(Message::Request(from, write)) = self.prompt.pop_front() {
             self.disturbances -= 1;
-            let is_awaited = self.seats[from].process().is_some();
+            let is_awaited = self.slots[from].process().is_some();
             self.delayed.push(Delayed { from, write, is_awaited });
         }
     }
@@ -310,7 +314,7 @@ impl State {
             self.disturbances -= 1;
             let target = write.target();
             let outcome = self.write(write);
-            if self.seats[from].process().is_some() {
+            if self.slots[from].process().is_some() {
                 self.answers.push((from, target, outcome));
             }
         }
@@ -325,15 +329,16 @@ impl State {
         }
     }
 
-    /// The first that a member notices after a pause is an answer that has waited, or that time has
-    /// passed; then comes all that was told meanwhile.
+    /// After a pause, a member first notices a waiting answer, or that time has passed. Then all missed
+    /// events arrive.
     fn resume(&mut self, member: usize, first: Option<Input>) {
         let process = self.process_mut(member);
         process.pause = None;
         let missed = std::mem::take(&mut process.missed);
         self.tell(member, first);
         for (kind, events) in missed {
-            self.prompt.extend(events.into_iter().map(|event| Message::Event(member, kind, event)));
+            self.prompt
+                .extend(events.into_iter().map(|event| Message::Observation(member, kind, event)));
         }
     }
 
@@ -342,22 +347,22 @@ impl State {
         let Some(watch @ Watch::Stalled(..)) = watch else { return };
         let Watch::Stalled(_, queue) = watch else { return };
         let told = if kind == Kind::Map { 1 } else { queue.len() };
-        let events: Vec<Event> = queue.drain(..told).collect();
+        let events: Vec<Observation> = queue.drain(..told).collect();
         if queue.is_empty() {
             *watch = Watch::Live;
         }
-        self.tell(member, events.into_iter().map(Input::Event));
+        self.tell(member, events.into_iter().map(Input::Observed));
     }
 
-    /// The store carries out a write, the oracles look at it, the watches tell of it.
-    fn write(&mut self, write: Write) -> Outcome {
-        let (outcome, commit) = Arc::make_mut(&mut self.store).write(write);
+    /// The store carries out a write, the oracles judge it, the watches deliver it.
+    fn write(&mut self, write: Write) -> WriteOutcome {
+        let (outcome, commit) = self.wrapper.write(Arc::make_mut(&mut self.store), write);
         if let Some(commit) = commit {
             self.judge(&commit);
             let kind = commit.before.as_ref().or(commit.after.as_ref()).map(Object::target);
             for to in 0..MEMBERS {
                 if let (Some(target), Some(event)) = (&kind, store::event(&commit)) {
-                    self.prompt.push_back(Message::Event(to, target.kind, event));
+                    self.prompt.push_back(Message::Observation(to, target.kind, event));
                 }
             }
         }
@@ -372,17 +377,17 @@ impl State {
         self.reached = self.reached.or(reached);
     }
 
-    fn tell_event(&mut self, to: usize, kind: Kind, event: Event) {
-        if self.seats[to].process().is_some()
+    fn tell_event(&mut self, to: usize, kind: Kind, event: Observation) {
+        if self.slots[to].process().is_some()
             && let Some(event) = self.process_mut(to).queue(kind, event)
         {
-            self.tell(to, [Input::Event(event)]);
+            self.tell(to, [Input::Observed(event)]);
         }
     }
 
-    /// A member takes in inputs; what it writes is on its way.
+    /// A member takes in inputs. Its writes are under way then.
     fn tell(&mut self, to: usize, inputs: impl IntoIterator<Item = Input>) {
-        let Seat::Taken(process) = &mut self.seats[to] else { return };
+        let Slot::Taken(process) = &mut self.slots[to] else { return };
         let process = Arc::make_mut(process);
         let writes = process.take_in(inputs);
         let departed = process.node.departed().is_some();
@@ -393,16 +398,16 @@ impl State {
         self.check_overlap();
     }
 
-    /// A process ends; what it sent is still under way.
+    /// A process ends. Its requests stay under way.
     fn end(&mut self, member: usize) {
-        self.seats[member] = Seat::Gone;
+        self.slots[member] = Slot::Gone;
         self.answers.retain(|(to, ..)| *to != member);
         for write in self.delayed.iter_mut().filter(|write| write.from == member) {
             write.is_awaited = false;
         }
     }
 
-    /// Whenever a member has acted or a clock has gone on.
+    /// Runs whenever a member has acted or a clock has advanced.
     fn check_overlap(&mut self) {
         if self.broken.is_none() && oracle::overlap(self.processes()) {
             self.broken = Some(Rule::S1);
@@ -414,22 +419,23 @@ impl State {
     }
 
     fn process_mut(&mut self, member: usize) -> &mut Process {
-        match &mut self.seats[member] {
-            Seat::Taken(process) => Arc::make_mut(process),
-            Seat::Empty | Seat::Gone => panic!("member {member} does not run"),
+        match &mut self.slots[member] {
+            Slot::Taken(process) => Arc::make_mut(process),
+            Slot::Empty | Slot::Gone => panic!("member {member} does not run"),
         }
     }
 
-    /// What tells this state from others.
+    /// What distinguishes this state from others.
     pub fn canonical(&self) -> Vec<u64> {
-        let Self { store, seats, round, prompt, delayed, answers, disturbances, broken, reached } =
-            self;
+        let Self { store, slots, round, prompt, delayed, answers, disturbances, .. } = self;
+        let Self { wrapper: _, broken, reached, .. } = self;
         let mut form = Canonical::default();
         let slowest = self.processes().map(|process| process.ticks).min().unwrap_or_default();
-        for seat in seats {
-            std::mem::discriminant(seat).hash(&mut form);
-            if let Some(process) = seat.process() {
-                let Process { node, ticks, pause, born, running, watches, missed } = process;
+        for slot in slots {
+            std::mem::discriminant(slot).hash(&mut form);
+            if let Some(process) = slot.process() {
+                let Process { node, ticks, pause, born, running, watches, missed, wrapper: _ } =
+                    process;
                 form.set_now(ORIGIN_S + ticks);
                 (node, ticks - slowest, pause, born, running, watches, missed).hash(&mut form);
             }
@@ -452,8 +458,8 @@ impl PartialEq for State {
     }
 }
 
-impl Seat {
-    /// The member on it.
+impl Slot {
+    /// The member in it.
     pub fn process(&self) -> Option<&Process> {
         match self {
             Self::Taken(process) => Some(process),

@@ -8,9 +8,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
+use leasehold_sharding::ProtocolVersions;
 use leasehold_sharding::node::{Input, Node};
-use leasehold_sharding::protocol::Versions;
-use leasehold_sharding::record::{Kind, Outcome, Target, Write};
+use leasehold_sharding::record::{Kind, Target, Write, WriteOutcome};
 use leasehold_sharding::{Config, LeaseTimings};
 use model::{ClusterName, Epoch, Hold, MemberId, Purpose, ShardId, Work};
 
@@ -23,21 +23,21 @@ pub const LONGEST_RECONCILE_MS: u64 = 3_000;
 /// How long a member waits for the answer to a write.
 const WRITE_TIMEOUT_US: u64 = 1_400_000;
 const MS: u64 = 1_000;
-/// How often the engine is asked how much work it has done.
+/// How often the engine reports how much work it has done.
 const MEASURE_INTERVAL_US: u64 = 5_000_000;
 
-/// Something goes wrong with a replica.
+/// A fault of a replica.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
-    /// It stops for good where it stands.
+    /// It stops at once and for good.
     Crash(usize),
-    /// It is stopped and goes on after that many milliseconds.
+    /// It pauses for that many milliseconds.
     Pause(usize, u64),
-    /// It cannot reach the store for that many milliseconds; what it sent may still arrive.
+    /// It cannot reach the store for that many milliseconds. What it sent before may still arrive.
     Partition(usize, u64),
-    /// Its watches tell nothing for that many milliseconds, while its writes go through.
+    /// Its watches are silent for that many milliseconds, while its writes succeed.
     Freeze(usize, u64),
-    /// It is asked to leave.
+    /// It leaves.
     Leave(usize),
 }
 
@@ -63,8 +63,8 @@ pub enum Network {
 pub struct Fleet {
     pub server: Server,
     pub oracle: Oracle,
-    /// What the next replica to start speaks.
-    pub speaks: Versions,
+    /// The versions of the protocol that the next replica speaks.
+    pub speaks: ProtocolVersions,
     network: Network,
     rng: fastrand::Rng,
     now_us: u64,
@@ -79,13 +79,13 @@ pub struct Fleet {
 struct Replica {
     node: Node,
     clock: DriftingClock,
-    speaks: Versions,
+    speaks: ProtocolVersions,
     gone: bool,
     paused_until: u64,
     cut_off_until: u64,
     frozen_until: u64,
     watched: usize,
-    requests: BTreeMap<u64, (Target, Outcome)>,
+    requests: BTreeMap<u64, (Target, WriteOutcome)>,
     running: BTreeMap<ShardId, Run>,
     planned_step: u64,
 }
@@ -103,7 +103,7 @@ impl Fleet {
         let mut fleet = Self {
             server: Server::default(),
             oracle: Oracle::default(),
-            speaks: Versions::SPOKEN,
+            speaks: ProtocolVersions::SPOKEN,
             network,
             rng: fastrand::Rng::with_seed(seed),
             now_us: 0,
@@ -118,12 +118,12 @@ impl Fleet {
         fleet
     }
 
-    /// A number from the seed.
+    /// A random number from the seed.
     pub fn draw(&mut self, range: std::ops::Range<u64>) -> u64 {
         self.rng.u64(range)
     }
 
-    /// Starts so many further replicas.
+    /// Starts that many more replicas.
     pub fn start_all(&mut self, count: usize) {
         for _ in 0..count {
             self.start();
@@ -166,7 +166,7 @@ impl Fleet {
         self.schedule(MEASURE_INTERVAL_US, replica, Happening::Measure);
     }
 
-    /// A cluster makes that many milliseconds of work in each second from now on.
+    /// From now on a cluster needs that many milliseconds of work per second.
     pub fn heat(&mut self, cluster: usize, rate: u64) {
         let cluster: ClusterName = format!("c{cluster}").parse().expect("a name");
         let before_us = self.heat.get(&cluster).map_or(0, |heat| heat.worked_us(self.now_us));
@@ -190,17 +190,17 @@ impl Fleet {
         self.replicas.iter().filter(|replica| !replica.gone).count()
     }
 
-    /// Whether a replica that was asked to leave has done so in good order.
+    /// Whether a replica that should leave has handed over its shards and departed.
     pub fn has_departed(&self, replica: usize) -> bool {
         self.replicas[replica].node.departed() == Some(leasehold_sharding::Departure::HandedOver)
     }
 
-    /// The next replica to start is of one of these releases.
-    pub fn draw_release(&mut self, releases: &[Versions]) {
+    /// The next replica is of one of these releases.
+    pub fn draw_release(&mut self, releases: &[ProtocolVersions]) {
         self.speaks = releases[self.rng.usize(..releases.len())];
     }
 
-    /// Makes something happen.
+    /// Causes a fault.
     pub fn inject(&mut self, fault: Fault) {
         match fault {
             Fault::Crash(replica) => self.stop(replica),
@@ -209,7 +209,7 @@ impl Fleet {
             }
             Fault::Partition(replica, ms) => {
                 self.replicas[replica].cut_off_until = self.now_us + ms * MS;
-                // The watch is opened anew when the partition is over.
+                // The watch is opened again after the partition.
                 self.schedule(ms * MS + 1, replica, Happening::Watch { upto: usize::MAX });
             }
             Fault::Freeze(replica, ms) => {
@@ -224,7 +224,7 @@ impl Fleet {
         }
     }
 
-    /// Makes anything happen, but leaves at least two replicas that stay.
+    /// Causes a random fault, but keeps at least two replicas that stay.
     pub fn inject_any(&mut self) {
         let replica = self.draw(0..self.replicas.len() as u64) as usize;
         let ms = self.draw(0..20_000);
@@ -306,7 +306,7 @@ impl Fleet {
             return;
         }
         if paused_until > self.now_us {
-            // In any order once it goes on.
+            // In any order when it resumes.
             let after = paused_until - self.now_us + self.rng.u64(0..100);
             self.schedule(after, replica, happening);
             return;
@@ -379,7 +379,7 @@ impl Fleet {
         let now = watcher.clock.read(self.now_us);
         if upto == usize::MAX || watcher.watched == usize::MAX {
             for kind in [Kind::Lease, Kind::Member, Kind::Map] {
-                watcher.node.handle(Input::Event(self.server.list(kind)), now);
+                watcher.node.handle(Input::Observed(self.server.list(kind)), now);
             }
             watcher.watched = self.server.end();
             return;
@@ -387,12 +387,12 @@ impl Fleet {
         let (events, _) = self.server.since(watcher.watched.min(upto));
         let fresh = upto.saturating_sub(watcher.watched);
         for event in events.into_iter().take(fresh) {
-            watcher.node.handle(Input::Event(event), now);
+            watcher.node.handle(Input::Observed(event), now);
         }
         watcher.watched = watcher.watched.max(upto);
     }
 
-    /// The engine tells how much work it has done for each shard that it holds.
+    /// The engine reports how much work it has done for each shard that it holds.
     fn measure(&mut self, replica: usize) {
         let measured = &mut self.replicas[replica];
         let work = |shard: &ShardId| {
@@ -438,8 +438,8 @@ impl Fleet {
     fn send(&mut self, replica: usize, write: Write) {
         self.sequence += 1;
         let request = self.sequence;
-        // Unless an answer comes, this is what the member makes of it.
-        self.replicas[replica].requests.insert(request, (write.target(), Outcome::Failed));
+        // The member assumes this unless an answer comes.
+        self.replicas[replica].requests.insert(request, (write.target(), WriteOutcome::Failed));
         self.schedule(WRITE_TIMEOUT_US, replica, Happening::Answer { request });
         if !self.is_lost(replica) {
             let at = self.now_us + self.delay();
@@ -447,7 +447,7 @@ impl Fleet {
         }
     }
 
-    /// Cancels what may not run, starts what may, and says which drains are done.
+    /// Cancels runs that are not allowed, starts those that are, and returns the drains that are done.
     fn run_engine(&mut self, replica: usize) -> Vec<(ShardId, Epoch)> {
         let runner = &mut self.replicas[replica];
         let now = runner.clock.read(self.now_us);

@@ -1,10 +1,10 @@
-//! Clusters that leave the configuration and return: their maps go, their epochs go on. The oracle of
-//! S3 remembers every epoch there ever was.
+//! Clusters that leave the configuration and return: their maps are deleted, but their epochs go on. The
+//! oracle of S3 remembers every epoch.
 
 use crate::fleet::{Fault, Fleet, LONGEST_RECONCILE_MS, Network};
 use crate::for_each_seed;
 
-/// Two members that shared `from` clusters, of which the first `to` are left.
+/// Two members that shared `from` clusters. Only the first `to` of these remain.
 fn shrunk(seed: u64, from: usize, to: usize) -> Fleet {
     let mut fleet = Fleet::new(seed, from, Network::Calm);
     fleet.start_all(2);
@@ -32,7 +32,7 @@ fn a_cluster_returns_to_a_fleet_that_never_knew_it_and_goes_on_from_its_epochs()
     for_each_seed("return", |seed| {
         let mut fleet = shrunk(seed, 3, 1);
         let floor = fleet.server.floor();
-        // All who saw them go are replaced, the last of them after a while without anybody.
+        // All members that saw the deletion are replaced, the last after a while without any member.
         fleet.start();
         fleet.run_for(5_000);
         for replica in 0..2 {
@@ -63,7 +63,7 @@ fn a_coordinators_lease_made_anew_carries_what_others_have_seen() {
     });
 }
 
-/// Clusters come and go, and so do members and what they see.
+/// Clusters and members come and go under faults.
 #[test]
 fn clusters_come_and_go_under_faults() {
     for_each_seed("come and go", |seed| {

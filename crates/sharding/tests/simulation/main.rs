@@ -1,8 +1,8 @@
-//! Several members against one store, in virtual time, under one seed: every delay, loss, crash,
-//! pause, partition and drift is drawn from it. Drives the production [`leasehold_sharding::node::Node`].
+//! Several members against one store, in virtual time, under one seed, which decides every delay, loss,
+//! crash, pause, partition and drift. Drives the production [`leasehold_sharding::node::Node`].
 //!
-//! The oracles look at what the store accepted and at what the members dispatched, never at what a
-//! member says of itself: see `oracle.rs`.
+//! The oracles judge what the store accepts and what the members dispatch, never what a member says
+//! about itself: see `oracle.rs`.
 //!
 //! `LEASEHOLD_SIM_SEED=n` replays one seed; `LEASEHOLD_SIM_SEEDS=n` runs that many.
 
@@ -25,7 +25,7 @@ fn seeds() -> std::ops::Range<u64> {
     }
 }
 
-/// Runs `scenario` under each seed; a failure names the seed that replays it.
+/// Runs `scenario` under each seed. A failure names the seed that replays it.
 fn for_each_seed(name: &str, scenario: impl Fn(u64) + std::panic::RefUnwindSafe) {
     for seed in seeds() {
         if let Err(panic) = std::panic::catch_unwind(|| scenario(seed)) {
@@ -104,8 +104,8 @@ fn all_leave_and_come_back_without_repeating_an_epoch() {
     });
 }
 
-/// Anything may happen; S1, S3 and S5 hold throughout, and once the faults cease every shard is
-/// owned and the owners are even (L1).
+/// Under any faults, S1, S3 and S5 hold. Once the faults cease, every shard is owned and the owners are
+/// balanced (L1).
 #[test]
 fn chaos() {
     for_each_seed("chaos", |seed| {
@@ -118,7 +118,7 @@ fn chaos() {
             fleet.run_for(pause);
         }
         fleet.heal();
-        // A Lease runs out, is taken, drains end, balance is restored eight at a time.
+        // A Lease runs out and is taken, drains end, and balance returns eight moves at a time.
         fleet.run_for(40_000);
         let owners = fleet.oracle.owners();
         let (least, most) = (owners.iter().min(), owners.iter().max());
@@ -128,8 +128,8 @@ fn chaos() {
     });
 }
 
-/// A cluster that makes most of the work is split, and merged again when it has cooled down, while
-/// anything may happen: whatever shard a uid lies in, S1 and S3 hold for it.
+/// A cluster with most of the work is split, and merged again when it is idle, under any faults. S1 and
+/// S3 hold for every uid, whatever shard it lies in.
 #[test]
 fn ranges_split_and_merge_under_faults() {
     for_each_seed("ranges", |seed| {
@@ -145,14 +145,13 @@ fn ranges_split_and_merge_under_faults() {
             let pause = fleet.draw(0..12_000);
             fleet.run_for(pause);
         }
-        let (splits, _) = fleet.oracle.reshapes();
+        let (splits, _) = fleet.oracle.range_changes();
         assert!(splits > 0, "the hot cluster is split");
         fleet.heat(0, 0);
         fleet.heal();
-        // Its crest is forgotten, what was told of it too, and a coordinator that is new waits as
-        // long.
+        // Its peak and its last reports are forgotten by then, also by a new coordinator.
         fleet.run_for(1_060_000);
-        let (splits, merges) = fleet.oracle.reshapes();
+        let (splits, merges) = fleet.oracle.range_changes();
         assert_eq!(splits, merges, "all that was split is whole again");
         assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 5, "all owned");
     });

@@ -1,20 +1,20 @@
-//! What must hold, judged from outside: commits of the store and dispatches of the members, each at
-//! its time on the simulation's own clock.
+//! The rules, judged from outside: by commits of the store and dispatches of the members, each at its
+//! time on the simulation's own clock.
 //!
-//! Judged per uid, not per shard: a few hashes stand for all, and whatever shard one of them lies
-//! in, before and after splits and merges, its owners follow one another.
+//! They are judged per uid, not per shard. A few hashes stand for all uids: whatever shard such a hash
+//! lies in, before and after splits and merges, it has one owner after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use leasehold_sharding::ProtocolVersions;
 use leasehold_sharding::handover::Entry;
 use leasehold_sharding::lease;
-use leasehold_sharding::protocol::Versions;
 use leasehold_sharding::record::{MapRecord, Object};
 use model::{ClusterName, Epoch, GroupName, MemberId, ShardId};
 
 use crate::server::Commit;
 
-/// The hashes looked at: this many, evenly spaced.
+/// The number of probed hashes, which are evenly spaced.
 const PROBES: u64 = 16;
 
 /// A hash of some object's uid, in one cluster and for one group.
@@ -23,9 +23,9 @@ type Probe = (ClusterName, GroupName, u64);
 /// All that the oracles remember.
 #[derive(Debug, Default)]
 pub struct Oracle {
-    /// The present dispatch of each probe: by whom, and when it ends at the latest.
+    /// The present dispatch of each probe: the member, and the latest end.
     running: BTreeMap<Probe, (MemberId, u64)>,
-    /// The last owner of each probe and its epoch: the highest ever.
+    /// The last owner of each probe, and its epoch, the highest so far.
     owned: BTreeMap<Probe, (Option<MemberId>, Epoch)>,
     owners: BTreeMap<ShardId, MemberId>,
     dispatches: BTreeMap<ClusterName, usize>,
@@ -60,7 +60,7 @@ impl Oracle {
         }
     }
 
-    /// S3 and S5 over everything the store accepts. `valid_until` gives, in real time, until when a
+    /// S3 and S5 over everything that the store accepts. `valid_until` gives, in real time, until when a
     /// member believes that it may act.
     pub fn committed(
         &mut self,
@@ -98,12 +98,12 @@ impl Oracle {
         counts.into_values().collect()
     }
 
-    /// A map is replaced or deleted only by one that speaks its version, and no owner in it that
-    /// lives is left behind. `speaks` tells of the living.
+    /// Only a member that speaks the version of a map replaces or deletes it, and every live owner in it
+    /// speaks the new version. `speaks` gives the versions of live members.
     pub fn understood(
         commit: &Commit,
-        writer: Versions,
-        speaks: impl Fn(&MemberId) -> Option<Versions>,
+        writer: ProtocolVersions,
+        speaks: impl Fn(&MemberId) -> Option<ProtocolVersions>,
     ) {
         if let Some(Object::Map(before)) = &commit.before {
             assert!(writer.speaks(before.protocol), "who speaks {writer} replaces {before:?}");
@@ -118,7 +118,7 @@ impl Oracle {
         }
     }
 
-    /// How many reconciles of a cluster were begun.
+    /// How many reconciles of a cluster began.
     pub fn dispatches(&self, cluster: &str) -> usize {
         self.dispatches.iter().filter(|(name, _)| name.as_str() == cluster).map(|(_, n)| n).sum()
     }
@@ -135,12 +135,12 @@ impl Oracle {
     }
 
     /// How often a shard was split, and halves were merged.
-    pub fn reshapes(&self) -> (usize, usize) {
+    pub fn range_changes(&self) -> (usize, usize) {
         (self.splits, self.merges)
     }
 
-    /// S3: each owner of a uid is named at a higher epoch than any before, and stays at it; and
-    /// every uid is in exactly one shard.
+    /// S3: each owner of a uid has a higher epoch than every owner before, and keeps it. Every uid is in
+    /// exactly one shard.
     fn check_map(&mut self, map: &MapRecord) {
         let mut covered = BTreeSet::new();
         self.owners.retain(|shard, _| {
@@ -183,7 +183,7 @@ impl Oracle {
                 after.entries.contains_key(&leasehold_sharding::api::ShardPath { group, range })
             };
             self.splits += usize::from(halves.into_iter().all(is_there));
-            // Of two halves that merge, one is counted.
+            // Counts one of the two halves that merge.
             let low = path.range.parent().and_then(|parent| parent.halves()).map(|[low, _]| low);
             let merged = path.range.parent().is_some_and(is_there);
             self.merges += usize::from(merged && low == Some(path.range));

@@ -1,15 +1,16 @@
-//! The home cluster: one store of records with versions, and the log that watches read.
+//! The home cluster: a store of records with versions, and the log that watches read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use leasehold_sharding::api::ObjectVersion;
 use leasehold_sharding::lease;
-use leasehold_sharding::record::{Event, Kind, Object, Outcome, Target, Version, Write};
+use leasehold_sharding::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
 
 /// The store.
 #[derive(Debug, Default)]
 pub struct Server {
     objects: BTreeMap<Target, Object>,
-    log: Vec<Event>,
+    log: Vec<Observation>,
     revision: u64,
 }
 
@@ -22,7 +23,7 @@ pub struct Commit {
 
 impl Server {
     /// Carries out a write if its precondition holds.
-    pub fn write(&mut self, write: Write) -> (Outcome, Option<Commit>) {
+    pub fn write(&mut self, write: Write) -> (WriteOutcome, Option<Commit>) {
         let target = write.target();
         let before = self.objects.get(&target).cloned();
         let expected = match &write {
@@ -31,18 +32,18 @@ impl Server {
             Write::Delete(_, version) => Some(version.clone()),
         };
         if before.as_ref().map(Object::version) != expected.as_ref() {
-            return (Outcome::Conflict(before), None);
+            return (WriteOutcome::Conflict(before), None);
         }
         self.revision += 1;
         let after = match write {
             Write::Create(mut object) => {
                 let uid = format!("uid-{}", self.revision);
-                object.set_version(Version { uid, resource: self.revision.to_string() });
+                object.set_version(ObjectVersion { uid, resource: self.revision.to_string() });
                 Some(object)
             }
             Write::Replace(mut object) => {
                 let uid = object.version().uid.clone();
-                object.set_version(Version { uid, resource: self.revision.to_string() });
+                object.set_version(ObjectVersion { uid, resource: self.revision.to_string() });
                 Some(object)
             }
             Write::Delete(..) => None,
@@ -50,30 +51,30 @@ impl Server {
         match (&after, &before) {
             (Some(object), _) => {
                 self.objects.insert(target, object.clone());
-                self.log.push(Event::Applied(object.clone()));
+                self.log.push(Observation::Applied(object.clone()));
             }
             (None, Some(last)) => {
                 self.objects.remove(&target);
                 let mut last = last.clone();
                 let uid = last.version().uid.clone();
-                last.set_version(Version { uid, resource: self.revision.to_string() });
-                self.log.push(Event::Deleted(last));
+                last.set_version(ObjectVersion { uid, resource: self.revision.to_string() });
+                self.log.push(Observation::Deleted(last));
             }
             (None, None) => {}
         }
-        (Outcome::Done(after.clone()), Some(Commit { before, after }))
+        (WriteOutcome::Done(after.clone()), Some(Commit { before, after }))
     }
 
-    /// A complete list of one kind, and where in the log it stands.
-    pub fn list(&self, kind: Kind) -> Event {
+    /// A complete list of one kind, and its position in the log.
+    pub fn list(&self, kind: Kind) -> Observation {
         let objects = self.objects.iter().filter(|(target, _)| target.kind == kind);
         let objects = objects.map(|(_, object)| object.clone()).collect();
-        Event::Listed(kind, self.revision.to_string(), objects)
+        Observation::Listed(kind, self.revision.to_string(), objects)
     }
 
-    /// The events since a place in the log, and the log's end.
-    pub fn since(&self, place: usize) -> (Vec<Event>, usize) {
-        (self.log[place..].to_vec(), self.log.len())
+    /// The observations after a position in the log, and the end of the log.
+    pub fn since(&self, position: usize) -> (Vec<Observation>, usize) {
+        (self.log[position..].to_vec(), self.log.len())
     }
 
     /// The log's end.
@@ -86,7 +87,7 @@ impl Server {
         self.objects.keys().filter(|target| target.kind == Kind::Map).count()
     }
 
-    /// The versions of the protocol that ShardMaps are written in.
+    /// The versions of the protocol in which ShardMaps are written.
     pub fn protocols(&self) -> Vec<u32> {
         let maps = self.objects.values().filter_map(|object| match object {
             Object::Map(map) => Some(map.protocol),
@@ -104,12 +105,12 @@ impl Server {
         }
     }
 
-    /// An object as it is.
+    /// The present state of an object.
     pub fn get(&self, kind: Kind, name: &str) -> Option<&Object> {
         self.objects.get(&Target { kind, name: name.to_owned() })
     }
 
-    /// All that was ever accepted, in order.
+    /// All accepted writes, in order.
     pub fn history(&self) -> String {
         format!("{:?}", self.log)
     }

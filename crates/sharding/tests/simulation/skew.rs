@@ -1,17 +1,17 @@
-//! Fleets whose members speak different versions of the protocol. The next version is a name here:
-//! what it means is what the first does.
+//! Fleets whose members speak different versions of the protocol. The next version exists only as a
+//! number here: it means the same as the first.
 
-use leasehold_sharding::protocol::Versions;
+use leasehold_sharding::ProtocolVersions;
 
 use crate::fleet::{Fault, Fleet, LONGEST_RECONCILE_MS, Network};
 use crate::for_each_seed;
 
-const OLD: Versions = Versions { oldest: 1, newest: 1 };
-const BOTH: Versions = Versions { oldest: 1, newest: 2 };
-const NEW: Versions = Versions { oldest: 2, newest: 2 };
+const OLD: ProtocolVersions = ProtocolVersions { oldest: 1, newest: 1 };
+const BOTH: ProtocolVersions = ProtocolVersions { oldest: 1, newest: 2 };
+const NEW: ProtocolVersions = ProtocolVersions { oldest: 2, newest: 2 };
 
-/// Three that speak `from` are replaced by three that speak `to`, one after the other.
-fn roll(seed: u64, network: Network, from: Versions, to: Versions) -> Fleet {
+/// Three members that speak `to` replace three that speak `from`, one after the other.
+fn roll(seed: u64, network: Network, from: ProtocolVersions, to: ProtocolVersions) -> Fleet {
     let mut fleet = Fleet::new(seed, 9, network);
     fleet.speaks = from;
     fleet.start_all(3);
@@ -66,7 +66,7 @@ fn a_member_too_new_for_the_fleet_gets_nothing_and_says_why() {
         let moves = fleet.oracle.moves();
         fleet.speaks = NEW;
         fleet.start();
-        // The members that coordinated leave it to nobody that cannot read their maps.
+        // The former coordinators leave coordinating to no member that cannot read their maps.
         fleet.run_for(20_000);
         assert_eq!((fleet.oracle.owners(), fleet.oracle.moves()), (vec![3, 3], moves));
         assert_eq!(fleet.server.protocols(), [1]);
@@ -94,7 +94,7 @@ fn a_map_of_an_unknown_version_is_refused_and_nothing_of_it_is_acted_on() {
         assert_eq!(fleet.server.protocols(), [1, 2], "nobody replaces it");
         assert!((0..2).all(|replica| fleet.problem(replica).is_some()));
         assert!((0..2).all(|replica| !fleet.coordinates(replica)));
-        // One that speaks both coordinates and brings it back, for the others' sake.
+        // A member that speaks both coordinates and puts the maps back into the old version.
         fleet.speaks = BOTH;
         fleet.start();
         fleet.run_for(20_000);
@@ -104,7 +104,7 @@ fn a_map_of_an_unknown_version_is_refused_and_nothing_of_it_is_acted_on() {
     });
 }
 
-/// Anything may happen while members of either release come and go.
+/// Members of both releases come and go under any faults.
 #[test]
 fn releases_mix_under_faults() {
     for_each_seed("mixed", |seed| {
@@ -121,8 +121,7 @@ fn releases_mix_under_faults() {
             fleet.run_for(pause);
         }
         fleet.heal();
-        // Whatever the maps are written in, somebody must speak it, and be one whom all others can
-        // follow.
+        // Some member must speak the version of the maps, and one that all others speak.
         fleet.speaks = BOTH;
         fleet.start();
         fleet.run_for(60_000);

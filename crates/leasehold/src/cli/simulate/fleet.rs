@@ -10,11 +10,11 @@ use std::time::Duration;
 use model::range::MAX_BITS;
 use model::{ClusterName, GroupName, MemberId, Moment, Range, ShardId};
 use sharding::LeaseTimings;
-use sharding::api::{AcknowledgedDrain, MemberState, ShardLoad, ShardPath};
+use sharding::api::{AcknowledgedDrain, MemberState, ObjectVersion, ShardLoad, ShardPath};
 use sharding::coordinator::{Coordinator, View};
 use sharding::handover::Entry;
 use sharding::lease::{LeaseRecord, member_lease_name};
-use sharding::record::{Event, Kind, MapRecord, Object, Target, Version, Write};
+use sharding::record::{Kind, MapRecord, Object, Observation, Target, Write};
 use sharding::world::World;
 
 use super::report::{Counts, Standing};
@@ -102,7 +102,7 @@ impl Fleet {
         fleet.groups.sort();
         fleet.groups.dedup();
         for kind in [Kind::Lease, Kind::Member, Kind::Map] {
-            fleet.world.observe(Event::Listed(kind, "0".into(), Vec::new()), now);
+            fleet.world.observe(Observation::Listed(kind, "0".into(), Vec::new()), now);
         }
         for member in scenario.members.clone() {
             fleet.put(Object::Member(member));
@@ -317,7 +317,7 @@ impl Fleet {
     fn put(&mut self, mut object: Object) {
         self.version += 1;
         let resource = self.version.to_string();
-        object.set_version(Version { uid: "simulated".to_owned(), resource });
+        object.set_version(ObjectVersion { uid: "simulated".to_owned(), resource });
         self.world.apply(object, self.now);
     }
 

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use model::{MemberId, ShardId};
-use sharding::fleet::{LeaseStanding, Objects, assemble};
 use sharding::record::{MapRecord, MemberRecord};
 
 use super::scenario::Scenario;
 use crate::cli::home::{HomeArgs, HomeCluster};
+use fleet::{LeaseStanding, Objects, assemble};
 
 /// Reads the members that live, who has what, and what they say it costs.
 pub(super) async fn read(kubeconfig: &Path, namespace: Option<&str>) -> anyhow::Result<Scenario> {

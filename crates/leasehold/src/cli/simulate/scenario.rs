@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 use model::{ClusterName, GroupName, Range, ShardId};
-use sharding::api::{MemberSpec, ShardLoad};
-use sharding::record::{MapRecord, MemberRecord, Version};
+use sharding::api::{MemberSpec, ObjectVersion, ShardLoad};
+use sharding::record::{MapRecord, MemberRecord};
 
 /// What an invented shard of mean load costs: busy milliseconds per second, events per thousand
 /// seconds, cached KiB.
@@ -124,7 +124,7 @@ pub(super) fn member(number: u16, groups: &[GroupName]) -> MemberRecord {
     let identity = format!("member-{number}");
     MemberRecord {
         id: identity.parse().expect("letters and a number make a name"),
-        version: Version::default(),
+        version: ObjectVersion::default(),
         spec: MemberSpec::new(&identity, groups.to_vec()),
     }
 }

@@ -1,4 +1,4 @@
-//! Maps that are deleted and made anew.
+//! Maps that are deleted and created again.
 
 use super::*;
 use crate::floor::Floor;
@@ -11,7 +11,7 @@ impl Scene {
         self.apply(Object::Lease(LeaseRecord { floor, ..record }));
     }
 
-    /// The epochs of maps that are made.
+    /// The epochs of maps that are created.
     fn made(&mut self) -> Vec<String> {
         let made = self.plan().writes.into_iter().filter_map(|write| match write {
             Write::Create(Object::Map(map)) => {
@@ -64,7 +64,7 @@ fn a_map_deleted_by_hand_is_put_back_with_its_owners() {
     scene.map("east", "m-1@4");
     scene.world.remove(&Target { kind: Kind::Map, name: "east".into() }, None);
     scene.check(&["create east v: g/0/1 m-1@4"]);
-    // So it is when it was seen to go, whatever else went before.
+    // The same if its deletion was seen, whatever else was deleted before.
     let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
     scene.floor(known(9));
     scene.map("east", "m-1@4");
@@ -78,7 +78,7 @@ fn a_map_that_went_unseen_begins_from_the_floor() {
     let mut scene = Scene::new(&["m-0"], &["east"]);
     scene.map("east", "m-1@4");
     scene.world.remove(&Target { kind: Kind::Map, name: "east".into() }, None);
-    // A coordinator made 4 durable, or more: it has drained and deleted it.
+    // A coordinator made epoch 4 or more durable: it has drained and deleted the map.
     scene.floor(known(4));
     assert_eq!(scene.made(), ["east from 4: m-0@5"]);
     scene.floor(known(7));

@@ -1,4 +1,4 @@
-//! Loads, splits and merges, maintenance and groups of the fleet.
+//! Loads, splits and merges, maintenance, and groups of scope `Fleet`.
 
 use model::GroupScope;
 
@@ -31,7 +31,7 @@ fn scoped(scope: GroupScope) -> impl Fn(&mut MemberSpec) {
     }
 }
 
-/// A member with more than its share in one shard, and another with nothing.
+/// A member with more than its share in one shard, and a member without shards.
 fn pressed() -> Scene {
     let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
     scene.member("m-0", |spec| spec.loads = loads(&[("east/g/0/1", 900)]));
@@ -46,7 +46,7 @@ fn what_is_too_much_for_one_member_is_drained_and_then_split_in_one_write() {
     scene.map("east", "m-0>m-0@4");
     scene.check(&[]);
     scene.member("m-0", |spec| spec.acknowledged_drains = acknowledged(&[("east/g/0/1", 4)]));
-    // Its owner keeps both halves: it has the caches. One of them moves next, warm.
+    // Its owner keeps both halves, because it has the caches. One of them moves next.
     let split = ["update east v7: g/0/2 m-0@5, g/1/2 m-0@5"];
     scene.check(&split);
     scene.check(&split);
@@ -78,12 +78,12 @@ fn the_next_coordinator_merely_ends_the_drain_of_a_split() {
 #[test]
 fn a_shard_that_may_not_be_split_is_not() {
     let mut scene = pressed();
-    // The strictest word holds, whoever says it.
+    // The strictest scope counts, whichever member reports it.
     scene.member("m-1", scoped(GroupScope::Cluster));
     scene.check(&[]);
 }
 
-/// Two idle halves, on two members, and a coordinator that has seen enough to know it.
+/// Two idle halves on two members, and a coordinator that has waited long enough to know this.
 fn halves() -> Scene {
     let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
     scene.map_of("east", &[("g/0/2", "m-0@5"), ("g/1/2", "m-1@8")]);
@@ -102,7 +102,7 @@ fn idle_halves_drain_and_merge_when_both_are_done() {
     scene.map_of("east", &MERGING);
     let done = |shard| acknowledged(&[shard]);
     scene.member("m-0", |spec| spec.acknowledged_drains = done(("east/g/0/2", 5)));
-    // Not its owner again at the next epoch: it waits for the other half.
+    // Its owner does not get it again at the next epoch: it waits for the other half.
     scene.check(&[]);
     scene.member("m-1", |spec| spec.acknowledged_drains = done(("east/g/1/2", 8)));
     scene.check(&["update east v8: g/0/1 m-0@9"]);
@@ -175,7 +175,7 @@ fn a_group_of_the_fleet_changes_hands_in_all_clusters_or_in_none() {
     scene.map("east", "m-1>m-0@4");
     scene.map("west", "m-1>m-0@7");
     scene.member("m-1", leaving(&[("east/g/0/1", 4)]));
-    // Neither the shard that is free already nor the one that never had an owner.
+    // Neither the free shard nor the one that never had an owner gets one.
     scene.check(&["create north v: g/0/1 @0"]);
     scene.member("m-1", leaving(&[("east/g/0/1", 4), ("west/g/0/1", 7)]));
     scene.check(&[

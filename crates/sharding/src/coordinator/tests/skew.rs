@@ -1,9 +1,9 @@
 //! Members and maps of different versions of the protocol.
 
 use super::*;
-use crate::protocol::Versions;
+use crate::versions::ProtocolVersions;
 
-const BOTH: Versions = Versions { oldest: 1, newest: 2 };
+const BOTH: ProtocolVersions = ProtocolVersions { oldest: 1, newest: 2 };
 
 /// A scene whose coordinator `m-0` speaks both versions.
 fn scene(members: &[&str], clusters: &[&str]) -> Scene {
@@ -14,10 +14,10 @@ fn scene(members: &[&str], clusters: &[&str]) -> Scene {
 }
 
 impl Scene {
-    fn speaks(&mut self, member: &str, versions: Versions) {
+    fn speaks(&mut self, member: &str, versions: ProtocolVersions) {
         self.member(member, |spec| {
             spec.protocol_version = versions.newest;
-            spec.oldest_protocol_version = versions.told_oldest();
+            spec.oldest_protocol_version = versions.reported_oldest();
         });
     }
 
@@ -26,7 +26,7 @@ impl Scene {
         self.apply(Object::Map(MapRecord { protocol, ..map }));
     }
 
-    /// The maps written next, and in which version.
+    /// The maps of the next writes, with their versions.
     fn versions_written(&mut self) -> Vec<String> {
         let written = self.plan().writes.into_iter().filter_map(|write| match write {
             Write::Create(Object::Map(map)) | Write::Replace(Object::Map(map)) => {
@@ -50,7 +50,7 @@ fn a_map_changes_its_version_when_all_owners_speak_the_next() {
     scene.map_in(2, "east", "m-0@4");
     scene.map_in(2, "west", "m-1@4");
     assert_eq!(scene.versions_written(), [""; 0]);
-    // Of an owner without a Member, nothing is known.
+    // Nothing is known about an owner without a Member.
     scene.map("west", "m-9@4");
     scene.renew("m-9");
     assert_eq!(scene.versions_written(), [""; 0]);
@@ -62,7 +62,7 @@ fn maps_go_back_before_an_old_member_gets_shards() {
     scene.map_in(2, "east", "m-0@4");
     scene.map_in(2, "west", "m-0@4");
     scene.renew("m-1");
-    scene.speaks("m-1", Versions::SPOKEN);
+    scene.speaks("m-1", ProtocolVersions::SPOKEN);
     let written = scene.versions_written();
     assert_eq!(written.len(), 2, "{written:?}");
     assert!(written.iter().all(|map| map.contains(" in 1: m-0")), "{written:?}");
@@ -71,10 +71,10 @@ fn maps_go_back_before_an_old_member_gets_shards() {
 #[test]
 fn an_owner_that_does_not_speak_the_version_in_use_drains_first() {
     let mut scene = scene(&["m-0", "m-1", "m-2"], &["east", "west"]);
-    scene.speaks("m-2", Versions { oldest: 2, newest: 2 });
+    scene.speaks("m-2", ProtocolVersions { oldest: 2, newest: 2 });
     scene.map("east", "m-1@4");
     scene.map_in(2, "west", "m-2@4");
-    // What two coordinators that overlapped can leave behind. The map keeps its version meanwhile.
+    // Two coordinators that overlapped can cause this. The map keeps its version meanwhile.
     assert_eq!(scene.versions_written(), ["east in 1: m-1>m-0@4"]);
 }
 

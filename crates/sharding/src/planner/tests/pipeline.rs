@@ -1,4 +1,4 @@
-//! What members tell, weighed, planned and divided into ranges: all of the coordinator's decisions
+//! The path from reported loads to weights, moves, splits and merges: all of the coordinator's decisions
 //! about load, in a loop without IO.
 
 use std::time::Duration;
@@ -9,17 +9,17 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::api::ShardLoad;
-use crate::ranges::{self, Reshape, Situation};
-use crate::weight::{CREST, Owned, Scales, weights};
+use crate::ranges::{self, RangeChange, Situation};
+use crate::weight::{LoadHistory, OwnedShard, PEAK_WINDOW, weights};
 
-/// How often members tell.
+/// How often members report.
 const ROUND: Duration = Duration::from_secs(10);
 
-/// A fleet whose drains end at once and whose members tell at once.
+/// A fleet whose drains end at once and whose members report at once.
 struct Fleet {
     members: BTreeMap<MemberId, PlanMember>,
     shards: BTreeMap<ShardId, Option<MemberId>>,
-    scales: Scales,
+    loads: LoadHistory,
     now: Moment,
 }
 
@@ -37,47 +37,48 @@ impl Fleet {
         Self {
             members: open(members),
             shards: (0..clusters).map(shard).collect(),
-            scales: Scales::default(),
+            loads: LoadHistory::default(),
             now: Moment::from_origin(ROUND),
         }
     }
 
-    /// One round, in which each owner tells what `busy` says of its shards.
+    /// One round, in which each owner reports the loads that `busy` gives for its shards.
     fn round(&mut self, busy: impl Fn(&MemberId, &ShardId) -> ShardLoad) -> Changes {
         self.now = self.now + ROUND;
-        let mut told: BTreeMap<&MemberId, Vec<ShardLoad>> = BTreeMap::new();
+        let mut reported: BTreeMap<&MemberId, Vec<ShardLoad>> = BTreeMap::new();
         for (shard, owner) in &self.shards {
             if let Some(owner) = owner {
-                told.entry(owner).or_default().push(busy(owner, shard));
+                reported.entry(owner).or_default().push(busy(owner, shard));
             }
         }
-        let told = told.iter().map(|(&member, loads)| (member, loads.as_slice())).collect();
-        let owned: Vec<Owned<'_>> = self
+        let reported = reported.iter().map(|(&member, loads)| (member, loads.as_slice())).collect();
+        let owned: Vec<OwnedShard<'_>> = self
             .shards
             .iter()
-            .map(|(shard, owner)| Owned {
+            .map(|(shard, owner)| OwnedShard {
                 shard: shard.clone(),
                 owner: owner.as_ref(),
-                heard: owner.is_some(),
+                can_report: owner.is_some(),
             })
             .collect();
-        let points = self.scales.weigh(&owned, &told, self.now);
+        let points = self.loads.weigh(&owned, &reported, self.now);
         let weighed = weights(&points, self.members.len());
-        let place = |owner: &Option<MemberId>| owner.clone().map_or(Place::Unowned, Place::Settled);
-        let units: Vec<Unit> = self
+        let placement =
+            |owner: &Option<MemberId>| owner.clone().map_or(Placement::Unowned, Placement::Settled);
+        let shards: Vec<PlanShard> = self
             .shards
             .iter()
             .zip(weighed)
-            .map(|((shard, owner), weight)| Unit {
-                shard: shard.clone(),
+            .map(|((shard, owner), weight)| PlanShard {
+                id: shard.clone(),
                 weight,
-                place: place(owner),
+                placement: placement(owner),
             })
             .collect();
         let groups = BTreeMap::new();
-        let proposal = plan(&self.members, &groups, &units, &Limits::default());
-        let reshapes = ranges::decide(&Situation {
-            units: &units,
+        let proposal = plan(&self.members, &groups, &shards, &Limits::default());
+        let range_changes = ranges::decide(&Situation {
+            shards: &shards,
             groups: &groups,
             points: &points,
             points_are_complete: true,
@@ -88,25 +89,25 @@ impl Fleet {
         for step in proposal.moves {
             self.shards.insert(step.shard, step.to);
         }
-        for reshape in &reshapes {
-            match reshape {
-                Reshape::Split(_) => changes.splits += 1,
-                Reshape::Merge(_) => changes.merges += 1,
+        for change in &range_changes {
+            match change {
+                RangeChange::Split(_) => changes.splits += 1,
+                RangeChange::Merge(_) => changes.merges += 1,
             }
-            self.reshape(reshape);
+            self.change(change);
         }
         changes
     }
 
-    fn reshape(&mut self, reshape: &Reshape) {
+    fn change(&mut self, change: &RangeChange) {
         let owners: Vec<_> =
-            reshape.parts().iter().map(|part| self.shards.remove(part).unwrap()).collect();
-        let made = match reshape {
-            Reshape::Split(shard) => shard.range.halves().unwrap().to_vec(),
-            Reshape::Merge(shard) => vec![shard.range],
+            change.parts().iter().map(|part| self.shards.remove(part).unwrap()).collect();
+        let made = match change {
+            RangeChange::Split(shard) => shard.range.halves().unwrap().to_vec(),
+            RangeChange::Merge(shard) => vec![shard.range],
         };
         for range in made {
-            let shard = ShardId { range, ..reshape.shard().clone() };
+            let shard = ShardId { range, ..change.shard().clone() };
             self.shards.insert(shard, owners[0].clone());
         }
     }
@@ -140,13 +141,13 @@ fn part(shard: &ShardId, clusters: &[u32]) -> ShardLoad {
 const SETTLED: usize = 60;
 
 #[test]
-fn crumbs_are_not_moved_for() {
-    // Sixteen shards, each a few hundredths of a worker, told differently each time.
+fn small_loads_move_nothing() {
+    // Sixteen shards, each a few hundredths of a worker, with another load each time.
     let mut fleet = Fleet::new(3, 16);
     fleet.run(2, |_, _, shard| part(shard, &[0; 16]));
     let changes = fleet.run(100, |n, _, shard| {
-        let crumbs: Vec<u32> = (0..16).map(|c| 10 + (n as u32 * 7 + c * 13) % 25).collect();
-        part(shard, &crumbs)
+        let small: Vec<u32> = (0..16).map(|c| 10 + (n as u32 * 7 + c * 13) % 25).collect();
+        part(shard, &small)
     });
     assert_eq!(changes, Changes::default());
 }
@@ -165,15 +166,15 @@ fn after_an_outage_of_the_home_cluster_weights_are_what_they_were() {
     let clusters: Vec<u32> = (1..31).map(|n| 10_000 / n).collect();
     let mut fleet = Fleet::new(3, 30);
     fleet.run(SETTLED, |_, _, shard| part(shard, &clusters));
-    // Everybody begins anew under other names, after much longer than a load is remembered.
+    // All members join again under other names, long after every load could have been forgotten.
     for _ in 0..100 {
         fleet.now = fleet.now + ROUND;
-        let shards: Vec<Owned<'_>> = fleet
+        let shards: Vec<OwnedShard<'_>> = fleet
             .shards
             .keys()
-            .map(|shard| Owned { shard: shard.clone(), owner: None, heard: false })
+            .map(|shard| OwnedShard { shard: shard.clone(), owner: None, can_report: false })
             .collect();
-        fleet.scales.weigh(&shards, &BTreeMap::new(), fleet.now);
+        fleet.loads.weigh(&shards, &BTreeMap::new(), fleet.now);
     }
     fleet.shards.values_mut().for_each(|owner| *owner = None);
     fleet.members = (10..13).map(|n| (id(n), member(Role::Open))).collect();
@@ -185,8 +186,8 @@ fn after_an_outage_of_the_home_cluster_weights_are_what_they_were() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Loads that swing by a third, each in its own time and about any value, whichever bounds that
-    /// crosses: once every crest was seen, nothing moves, is split or merged.
+    /// Loads swing by a third, each with its own period and about any value, across any bounds. Once
+    /// every peak was seen, no shard moves, splits or merges.
     #[test]
     fn swings_by_a_third_change_nothing(
         members in 2..7usize,
@@ -195,9 +196,9 @@ proptest! {
         let mut fleet = Fleet::new(members, clusters.len());
         let busy = |n: usize| -> Vec<u32> {
             let swing = |&(middle, period, swings): &(u32, usize, bool)| {
-                let crest = middle / 3 * 4;
+                let peak = middle / 3 * 4;
                 let at = if swings { n % period } else { 0 };
-                crest - crest / 2 * at as u32 / (period as u32 - 1)
+                peak - peak / 2 * at as u32 / (period as u32 - 1)
             };
             clusters.iter().map(swing).collect()
         };
@@ -207,7 +208,7 @@ proptest! {
         prop_assert_eq!(changes, Changes::default());
     }
 
-    /// Any loads: within so many rounds all is divided and given out, and stays.
+    /// With any loads, all shards are split and assigned within so many rounds, and stay.
     #[test]
     fn every_fleet_settles(
         members in 1..9usize, before in vec(0..20_000u32, 1..24), after in vec(0..20_000u32, 24),
@@ -215,13 +216,13 @@ proptest! {
         let mut fleet = Fleet::new(members, before.len());
         fleet.run(SETTLED, |_, _, shard| part(shard, &before));
         prop_assert_eq!(fleet.run(10, |_, _, shard| part(shard, &before)), Changes::default());
-        // Then everything is different; what has cooled counts until its crest is past.
-        fleet.run(2 * SETTLED + CREST.as_secs() as usize / 10, |_, _, shard| part(shard, &after));
+        // Then all loads change. A load that fell counts until its peak is past.
+        fleet.run(2 * SETTLED + PEAK_WINDOW.as_secs() as usize / 10, |_, _, shard| part(shard, &after));
         prop_assert_eq!(fleet.run(10, |_, _, shard| part(shard, &after)), Changes::default());
     }
 
-    /// One member tells absurd numbers of whatever it has, ever other ones: what that moves and
-    /// splits is bounded, and when it comes to its senses the fleet is as even as any.
+    /// One member reports absurd numbers that change all the time. The moves and splits they cause are
+    /// bounded, and when the member reports real loads again, the fleet settles as usual.
     #[test]
     fn absurd_numbers_are_bounded(
         members in 3..7usize,

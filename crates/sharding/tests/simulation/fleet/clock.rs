@@ -1,4 +1,4 @@
-//! Clocks that drift, and what passes by them.
+//! Clocks that drift, and the work of clusters.
 
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ impl DriftingClock {
     }
 }
 
-/// How much work a cluster makes, spread evenly over its uids.
+/// How much work a cluster needs, spread evenly over its uids.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Heat {
     /// Milliseconds of work in each second.
     pub(super) rate: u64,
     pub(super) since_us: u64,
-    /// All that it made until then.
+    /// All that it needed until then.
     pub(super) before_us: u64,
 }
 

@@ -1,11 +1,11 @@
 //! What people see of a fleet, and what they do to its home cluster by hand.
 
-use leasehold_sharding::record::{Kind, MapRecord, Object, Outcome, Target, Write};
+use leasehold_sharding::record::{Kind, MapRecord, Object, Target, Write, WriteOutcome};
 
 use super::Fleet;
 
 impl Fleet {
-    /// What a replica says that people must put right.
+    /// The problems that a replica reports.
     pub fn problem(&self, replica: usize) -> Option<&String> {
         self.replicas[replica].node.problems().first()
     }
@@ -16,14 +16,14 @@ impl Fleet {
         replica.node.is_coordinator(replica.clock.read(self.now_us))
     }
 
-    /// Somebody puts a map into another version of the protocol, and changes nothing else.
+    /// Somebody changes the protocol version of a map, and nothing else.
     pub fn rewrite_map(&mut self, cluster: &str, protocol: u32) {
         let Some(Object::Map(map)) = self.server.get(Kind::Map, cluster) else {
             panic!("{cluster} has no map");
         };
         let map = MapRecord { protocol, ..map.clone() };
         let (outcome, _) = self.server.write(Write::Replace(Object::Map(map)));
-        assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
+        assert!(matches!(outcome, WriteOutcome::Done(_)), "{outcome:?}");
         self.tell_watches();
     }
 

@@ -1,0 +1,315 @@
+//! The whole fleet as the home cluster tells it, for `leasehold status`. Reads, never writes.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{DynamicObject, ListParams};
+use kube::{Client, ResourceExt};
+use model::{Epoch, MemberId, Moment, ShardId};
+use serde::Serialize;
+use sharding::api::{DownCluster, Member, MemberState, Phase, ShardMap};
+use sharding::lease::{self, LeaseRecord};
+use sharding::protocol;
+use sharding::read::Unreadable;
+use sharding::record::{Kind, MapRecord, MemberRecord, Object};
+use sharding::world::World;
+
+/// Everything `leasehold status` shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fleet {
+    /// The member that coordinates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coordinator: Option<MemberId>,
+    /// The version of the protocol in use, as far as the coordinator's Member tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol_version: Option<u32>,
+    /// All members that have a Member object, dead ones included until they are collected.
+    pub members: Vec<FleetMember>,
+    /// All shards, by cluster.
+    pub shards: Vec<FleetShard>,
+    /// The live members that cannot take part, each with its cause and what to do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<Refused>,
+}
+
+/// A live member that cannot take part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Refused {
+    /// The member.
+    pub member: MemberId,
+    /// Why, and what to do about it.
+    pub reason: String,
+}
+
+/// One member of the fleet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetMember {
+    /// The incarnation.
+    pub member: MemberId,
+    /// The process.
+    pub identity: String,
+    /// What it asks for.
+    pub state: MemberState,
+    /// Whether it was asked to be drained.
+    pub drain: bool,
+    /// How its Lease stands.
+    pub lease: LeaseStanding,
+    /// When it last renewed its Lease, by its own wall clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub renewed: Option<Timestamp>,
+    /// Whether it coordinates.
+    pub coordinator: bool,
+    /// How much it can carry.
+    pub capacity: u32,
+    /// The newest version of the protocol that it speaks.
+    pub protocol_version: u32,
+    /// The oldest.
+    pub oldest_protocol_version: u32,
+    /// How many shards name it as owner.
+    pub shards: u32,
+    /// Milliseconds of work in each second, by its own word.
+    pub busy: u32,
+    /// The clusters it has no client for, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub down_clusters: Vec<DownCluster>,
+}
+
+/// How a member's Lease stands, without a clock: a Lease that ran out shows as held until the
+/// coordinator takes it, which it does within the Lease's duration and margin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LeaseStanding {
+    /// Held by the member.
+    Held,
+    /// Given back by the member.
+    Released,
+    /// Ran out and was taken: the member is dead.
+    Taken,
+    /// There is no such Lease.
+    Absent,
+}
+
+/// One shard of the fleet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetShard {
+    /// The shard.
+    pub shard: ShardId,
+    /// Who owns it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<MemberId>,
+    /// The epoch of its owner.
+    pub epoch: Epoch,
+    /// Its phase.
+    pub phase: Phase,
+    /// Who gets it next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<MemberId>,
+}
+
+/// The home cluster could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// A list was refused or not answered.
+    #[error("list {what} in namespace {namespace} of the home cluster")]
+    List {
+        /// The resource.
+        what: &'static str,
+        /// The namespace.
+        namespace: String,
+        /// The cause.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// An object is not as its definition has it.
+    #[error("read what is in namespace {namespace} of the home cluster")]
+    Object {
+        /// The namespace.
+        namespace: String,
+        /// The cause.
+        #[source]
+        source: Unreadable,
+    },
+}
+
+/// The objects of one fleet, as the home cluster has them.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    /// The Leases of members, and the coordinator's.
+    pub leases: Vec<Lease>,
+    /// The Members.
+    pub members: Vec<Member>,
+    /// The ShardMaps.
+    pub maps: Vec<ShardMap>,
+}
+
+/// Reads the fleet from the home cluster.
+///
+/// # Errors
+/// A list that the home cluster refused or did not answer.
+pub async fn read(client: Client, namespace: &str) -> Result<Fleet, ReadError> {
+    Ok(assemble(&list(client, namespace).await?))
+}
+
+/// Reads the objects of a fleet from the home cluster.
+///
+/// # Errors
+/// A list that the home cluster refused or did not answer, or an object that cannot be read.
+pub async fn list(client: Client, namespace: &str) -> Result<Objects, ReadError> {
+    let (leases, members, maps) = tokio::try_join!(
+        list_kind(&client, namespace, Kind::Lease, sharding::read::lease),
+        list_kind(&client, namespace, Kind::Member, sharding::read::member),
+        list_kind(&client, namespace, Kind::Map, sharding::read::shard_map),
+    )?;
+    Ok(Objects { leases, members, maps })
+}
+
+async fn list_kind<T>(
+    client: &Client,
+    namespace: &str,
+    kind: Kind,
+    read: fn(DynamicObject) -> Result<T, Unreadable>,
+) -> Result<Vec<T>, ReadError> {
+    let params = match kind {
+        Kind::Lease => ListParams::default().labels(&lease::selector()),
+        Kind::Member | Kind::Map => ListParams::default(),
+    };
+    let namespace = || namespace.to_owned();
+    let listed = sharding::read::api(client, &namespace(), kind).list(&params).await;
+    let listed = listed.map_err(|source| ReadError::List {
+        what: kind.resource(),
+        namespace: namespace(),
+        source: Box::new(source),
+    })?;
+    let read = listed.items.into_iter().map(read).collect::<Result<_, _>>();
+    read.map_err(|source| ReadError::Object { namespace: namespace(), source })
+}
+
+/// Joins the three kinds into one picture.
+pub fn assemble(objects: &Objects) -> Fleet {
+    let leases: BTreeMap<String, &Lease> =
+        objects.leases.iter().map(|lease| (lease.name_any(), lease)).collect();
+    let world = world(objects);
+    let coordinator = world.coordinator();
+    let mut shards: Vec<FleetShard> = objects.maps.iter().flat_map(shards_of).collect();
+    shards.sort_by(|a, b| a.shard.cmp(&b.shard));
+    let mut owned: BTreeMap<&MemberId, u32> = BTreeMap::new();
+    for owner in shards.iter().filter_map(|shard| shard.owner.as_ref()) {
+        *owned.entry(owner).or_default() += 1;
+    }
+    let member = |member: &Member| {
+        let id: MemberId = member.name_any().parse().ok()?;
+        let lease = leases.get(&lease::member_lease_name(&id)).copied();
+        Some(FleetMember {
+            identity: member.spec.identity.clone(),
+            state: member.spec.state,
+            drain: member.spec.drain,
+            lease: standing(&id, lease),
+            renewed: lease.and_then(|l| Some(l.spec.as_ref()?.renew_time.as_ref()?.0)),
+            coordinator: coordinator.as_ref() == Some(&id),
+            capacity: member.spec.capacity,
+            protocol_version: member.spec.versions().newest,
+            oldest_protocol_version: member.spec.versions().oldest,
+            shards: owned.get(&id).copied().unwrap_or(0),
+            busy: member.spec.busy,
+            down_clusters: member.spec.down_clusters.clone(),
+            member: id,
+        })
+    };
+    let members: Vec<FleetMember> = objects.members.iter().filter_map(member).collect();
+    let its = coordinator.as_ref().and_then(|id| Some(world.members().get(id)?.spec.versions()));
+    let protocol_version =
+        coordinator.as_ref().zip(its).map(|(id, its)| protocol::in_use(&world, id, its));
+    let refused = refused(&world, &members, objects);
+    Fleet { coordinator, protocol_version, members, shards, refused }
+}
+
+/// The same objects as a member sees them; when that is, does not matter here.
+fn world(objects: &Objects) -> World {
+    let mut world = World::default();
+    let leases = objects.leases.iter().filter_map(LeaseRecord::read).map(Object::Lease);
+    let members = objects.members.iter().filter_map(MemberRecord::read).map(Object::Member);
+    let maps = objects.maps.iter().filter_map(MapRecord::read).map(Object::Map);
+    for object in leases.chain(members).chain(maps) {
+        world.apply(object, Moment::default());
+    }
+    world
+}
+
+fn refused(world: &World, members: &[FleetMember], objects: &Objects) -> Vec<Refused> {
+    let namespace = objects.members.iter().find_map(ResourceExt::namespace).unwrap_or_default();
+    let alive = members.iter().filter(|member| member.lease == LeaseStanding::Held);
+    let refused = alive.filter_map(|FleetMember { member, .. }| {
+        let speaks = world.members().get(member)?.spec.versions();
+        let reason = protocol::refusal(world, member, speaks, &namespace)?;
+        Some(Refused { member: member.clone(), reason })
+    });
+    refused.collect()
+}
+
+fn shards_of(map: &ShardMap) -> Vec<FleetShard> {
+    let Ok(cluster) = map.name_any().parse() else { return Vec::new() };
+    map.spec
+        .shards
+        .iter()
+        .map(|entry| FleetShard {
+            shard: entry.shard.in_cluster(&cluster),
+            owner: entry.owner.clone(),
+            epoch: entry.epoch,
+            phase: entry.phase,
+            target: entry.target.clone(),
+        })
+        .collect()
+}
+
+fn standing(member: &MemberId, lease: Option<&Lease>) -> LeaseStanding {
+    let Some(lease) = lease else { return LeaseStanding::Absent };
+    match lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) {
+        None | Some("") => LeaseStanding::Released,
+        Some(holder) if holder == member.as_str() => LeaseStanding::Held,
+        Some(_) => LeaseStanding::Taken,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use sharding::api::MemberSpec;
+
+    use super::*;
+
+    #[test]
+    fn who_does_not_speak_the_version_in_use_is_listed_with_cause_and_fix() {
+        let lease = |name: &str, holder: &str| Lease {
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(holder.to_owned()),
+                ..LeaseSpec::default()
+            }),
+        };
+        let member = |name: &str, version| {
+            let spec =
+                MemberSpec { protocol_version: version, ..MemberSpec::new(name, Vec::new()) };
+            let mut member = Member::new(name, spec);
+            member.metadata.namespace = Some("ns".into());
+            member
+        };
+        let of = |member: &str| lease(&lease::member_lease_name(&member.parse().unwrap()), member);
+        let fleet = assemble(&Objects {
+            leases: vec![lease(lease::COORDINATOR, "m-0"), of("m-0"), of("m-1"), of("m-2")],
+            members: vec![member("m-0", 1), member("m-1", 2), member("m-2", 1)],
+            maps: Vec::new(),
+        });
+        assert_eq!(fleet.protocol_version, Some(1));
+        assert_eq!(fleet.refused.len(), 1);
+        let Refused { member, reason } = &fleet.refused[0];
+        assert_eq!(member.as_str(), "m-1");
+        assert!(reason.contains("uses protocol version 1 and this member speaks"), "{reason}");
+        assert!(reason.contains("in namespace ns"), "{reason}");
+    }
+}

@@ -1,0 +1,181 @@
+//! One key's life in a queue: an [`Item`] while it waits, for a [`Reason`]; [`Popped`] when it is
+//! given out; [`Running`] until an [`Outcome`] ends the run.
+
+use std::time::Duration;
+
+use model::{Moment, ObjectKey};
+use tracing::Span;
+
+use super::priority::Priority;
+
+/// When a delay ends, in nanoseconds since the clock's origin, and a number that makes it unique: the
+/// order in which delayed items become ready. With a million of them, whole numbers compare markedly
+/// faster than moments.
+pub(super) type WakeUp = (u64, u64);
+
+/// A key that waits in a shard's queue: ready, delayed, or both.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) key: ObjectKey,
+    /// The hash of its key, computed once, when it is added.
+    pub(super) hash: u64,
+    /// Why it is ready, if it is.
+    pub(super) ready: Option<Reason>,
+    /// Since when it is ready.
+    pub(super) since: Moment,
+    /// Identifies its place in a ready line; older places of it are stale.
+    pub(super) token: u64,
+    /// When its delay ends, if it is delayed.
+    pub(super) wake_up: Option<WakeUp>,
+    /// The priority it becomes ready at when its delay ends.
+    pub(super) wakes_as: Priority,
+    /// Failures in a row.
+    pub(super) failures: u32,
+}
+
+/// A key that is being reconciled.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) key: ObjectKey,
+    pub(super) hash: u64,
+    /// The shard queue it was taken from.
+    pub(super) from: u64,
+    /// The index of its shard among those of the cluster queue.
+    pub(super) shard: usize,
+    pub(super) since: Moment,
+    /// Failures in a row before this run.
+    pub(super) failures: u32,
+    /// Whether a failure of this run raises the backoff.
+    pub(super) escalates: bool,
+    /// Why it must run again, and from which shard queue, if it was added meanwhile.
+    pub(super) again: Option<(u64, Reason)>,
+}
+
+/// How a run ended, as far as the queue cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing more to do.
+    Done,
+    /// Run it again.
+    Requeue {
+        /// After this long.
+        after: Duration,
+        /// At this priority.
+        priority: Priority,
+    },
+    /// It failed: retry after the rate limiter's delay.
+    Failed,
+    /// It failed: retry after this delay instead of the rate limiter's. The failure still counts
+    /// towards the delay of the next one.
+    RetryAfter(Duration),
+    /// It did not run, because the fence refused.
+    Refused,
+    /// It could not be done, because its cluster is left alone: again after this long.
+    Held(Duration),
+}
+
+/// A key that is given out, to be run and then finished.
+#[derive(Debug)]
+pub struct Popped<T> {
+    /// The key.
+    pub key: ObjectKey,
+    /// The assignment that its shard is held under.
+    pub assignment: T,
+    /// How long it was ready.
+    pub waited: Duration,
+    /// The span of its wait, a child of what caused it.
+    pub span: Span,
+}
+
+/// Why a key is to be reconciled.
+#[derive(Debug)]
+pub(super) struct Reason {
+    pub(super) priority: Priority,
+    /// Whether a retry came due.
+    pub(super) retry: bool,
+    /// The span of the cause; of an item that is ready, the span of its wait.
+    pub(super) span: Span,
+}
+
+impl Item {
+    pub(super) fn new(key: ObjectKey, hash: u64) -> Self {
+        Self {
+            key,
+            hash,
+            ready: None,
+            since: Moment::default(),
+            token: 0,
+            wake_up: None,
+            wakes_as: Priority::Retry,
+            failures: 0,
+        }
+    }
+
+    pub(super) fn is(&self, key: &ObjectKey, hash: u64) -> bool {
+        self.hash == hash && same(&self.key, key)
+    }
+}
+
+impl Running {
+    pub(super) fn is(&self, key: &ObjectKey, hash: u64) -> bool {
+        self.hash == hash && same(&self.key, key)
+    }
+
+    /// Failures in a row once this run has ended.
+    pub(super) fn failures_after(&self, outcome: Outcome) -> u32 {
+        match outcome {
+            Outcome::Done | Outcome::Requeue { .. } => 0,
+            Outcome::Failed | Outcome::RetryAfter(_) if self.escalates => {
+                self.failures.saturating_add(1)
+            }
+            _ => self.failures,
+        }
+    }
+
+    /// Notes that the key must run again, from the shard queue of that id.
+    pub(super) fn run_again(&mut self, from: u64, reason: Reason) {
+        match &mut self.again {
+            Some((present, earlier)) => {
+                *present = from;
+                earlier.priority = earlier.priority.min(reason.priority);
+                earlier.retry |= reason.retry;
+                if earlier.span.is_disabled() {
+                    earlier.span = reason.span;
+                }
+            }
+            None => self.again = Some((from, reason)),
+        }
+    }
+}
+
+/// Whether two keys of one cluster are the same.
+fn same(one: &ObjectKey, other: &ObjectKey) -> bool {
+    one.name == other.name && one.namespace == other.namespace
+}
+
+/// The span of a key's wait. Without a cause there is none: the initial list makes no traces.
+pub(super) fn queue_span(cause: &Span, key: &ObjectKey) -> Span {
+    if cause.is_disabled() {
+        return Span::none();
+    }
+    tracing::info_span!(
+        parent: cause,
+        "queue",
+        cluster = %key.cluster,
+        key = %key,
+        otel.kind = "internal",
+    )
+}
+
+/// Adds a second cause to a wait: the trace of the first cause goes on and links to the second.
+///
+/// Only the span of a wait ever links to others, and only to causes, which link to none: the
+/// exporter locks both ends of a link, so a span that links to itself, or two that link to each
+/// other, would stop the thread for good.
+pub(super) fn link(waiting: &mut Span, cause: &Span, key: &ObjectKey) {
+    if waiting.is_disabled() {
+        *waiting = queue_span(cause, key);
+    } else {
+        waiting.follows_from(cause.id());
+    }
+}

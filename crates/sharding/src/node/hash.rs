@@ -1,0 +1,53 @@
+//! The hash of a [`Node`] covers what its decisions depend on: two nodes with the same hash, each
+//! relative to its own `now`, act alike on the same inputs.
+//!
+//! The model checker recognises states by it. The code names every field, so that a new field must be
+//! sorted in or out.
+
+use std::hash::{Hash, Hasher};
+
+use super::Node;
+
+impl Hash for Node {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self {
+            // Constant for a process.
+            config: _,
+            groups: _,
+            clusters,
+            down_clusters,
+            world,
+            unread,
+            // For logs and status; decisions depend on the world.
+            problems: _,
+            membership,
+            tracker,
+            election,
+            coordinator,
+            floor,
+            planned,
+            // Estimates. Their result is in the Member, which is part of the world. The model measures
+            // no work.
+            load: _,
+            // Its result is in the Member too.
+            failing: _,
+            // For metrics and logs.
+            handovers: _,
+            notes: _,
+            outbox,
+            member_written,
+            leave_by,
+            cordon,
+            departed,
+            was_coordinating,
+            // Jitter. No decision may depend on it.
+            rng: _,
+        } = self;
+        (clusters, down_clusters, world, unread, tracker, election, coordinator).hash(state);
+        (membership.id(), membership.standing(), membership.renew_at()).hash(state);
+        (outbox, member_written, leave_by, cordon, departed, was_coordinating, floor).hash(state);
+        // A plan from an older revision counts as none. The revision itself does not matter.
+        let current = planned.as_ref().filter(|plan| plan.is_of(world.revision()));
+        current.map(super::lead::Planned::holds).hash(state);
+    }
+}

@@ -1,0 +1,145 @@
+//! What Linux says of this process, under the names that Prometheus' own clients use. Shell: reads
+//! `/proc` at each scrape.
+
+use std::fs;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{Counter, IntGauge};
+use rustix::param::{clock_ticks_per_second, page_size};
+use rustix::process::{Resource, getrlimit};
+
+/// The series of one process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    cpu_seconds: Counter,
+    open_fds: IntGauge,
+    max_fds: IntGauge,
+    virtual_memory: IntGauge,
+    resident_memory: IntGauge,
+    start_time: IntGauge,
+    threads: IntGauge,
+}
+
+/// Fields of `/proc/self/stat`, by their numbers in proc_pid_stat(5).
+struct Stat(Vec<u64>);
+
+impl Process {
+    /// The process that asks.
+    pub(crate) fn of_self() -> prometheus::Result<Self> {
+        let process = Self {
+            cpu_seconds: Counter::new(
+                "process_cpu_seconds_total",
+                "Total user and system CPU time spent in seconds.",
+            )?,
+            open_fds: IntGauge::new("process_open_fds", "Number of open file descriptors.")?,
+            max_fds: IntGauge::new("process_max_fds", "Maximum number of open file descriptors.")?,
+            virtual_memory: IntGauge::new(
+                "process_virtual_memory_bytes",
+                "Virtual memory size in bytes.",
+            )?,
+            resident_memory: IntGauge::new(
+                "process_resident_memory_bytes",
+                "Resident memory size in bytes.",
+            )?,
+            start_time: IntGauge::new(
+                "process_start_time_seconds",
+                "Start time of the process since unix epoch in seconds.",
+            )?,
+            threads: IntGauge::new("process_threads", "Number of OS threads in the process.")?,
+        };
+        if let (Some(stat), Some(booted)) = (Stat::read(), booted()) {
+            process.start_time.set(whole(booted + stat.field(22) / clock_ticks_per_second()));
+        }
+        Ok(process)
+    }
+
+    fn read(&self) {
+        if let Ok(open) = fs::read_dir("/proc/self/fd") {
+            // One of them is the directory that is being read.
+            self.open_fds.set(whole((open.count() as u64).saturating_sub(1)));
+        }
+        if let Some(most) = getrlimit(Resource::Nofile).current {
+            self.max_fds.set(whole(most));
+        }
+        let Some(stat) = Stat::read() else { return };
+        let ticks = stat.field(14) + stat.field(15);
+        #[expect(clippy::cast_precision_loss, reason = "a float holds centuries of ticks exactly")]
+        let cpu = ticks as f64 / clock_ticks_per_second() as f64;
+        // Two scrapes at once may have read in one order and count in the other.
+        self.cpu_seconds.inc_by((cpu - self.cpu_seconds.get()).max(0.0));
+        self.threads.set(whole(stat.field(20)));
+        self.virtual_memory.set(whole(stat.field(23)));
+        self.resident_memory.set(whole(stat.field(24) * page_size() as u64));
+    }
+
+    fn series(&self) -> [&dyn Collector; 7] {
+        let Self { cpu_seconds, open_fds, max_fds, virtual_memory, resident_memory, .. } = self;
+        let Self { start_time, threads, .. } = self;
+        [cpu_seconds, open_fds, max_fds, virtual_memory, resident_memory, start_time, threads]
+    }
+}
+
+impl Collector for Process {
+    fn desc(&self) -> Vec<&Desc> {
+        self.series().into_iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.read();
+        self.series().into_iter().flat_map(Collector::collect).collect()
+    }
+}
+
+impl Stat {
+    fn read() -> Option<Self> {
+        let text = fs::read_to_string("/proc/self/stat").ok()?;
+        // The second field is the program's name in brackets, which may hold blanks and brackets.
+        let (_, rest) = text.rsplit_once(')')?;
+        // The third is a letter, and some are negative: none of these is asked for.
+        Some(Self(rest.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect()))
+    }
+
+    fn field(&self, number: usize) -> u64 {
+        self.0.get(number - 3).copied().unwrap_or(0)
+    }
+}
+
+/// When the machine was booted, in seconds since 1970.
+fn booted() -> Option<u64> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("btime "))?;
+    line.trim().parse().ok()
+}
+
+fn whole(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figures_are_of_this_process() {
+        let process = Process::of_self().unwrap();
+        process.read();
+        let before = process.cpu_seconds.get();
+        let held = vec![1_u8; 64 << 20];
+        let files: Vec<_> = (0..10).map(|_| fs::File::open("/proc/self/stat").unwrap()).collect();
+        let (memory, open) = (process.resident_memory.get(), process.open_fds.get());
+        process.read();
+        assert!(process.resident_memory.get() >= memory + (32 << 20), "{} bytes", held.len());
+        assert!(process.open_fds.get() >= open + 5, "{} files", files.len());
+        assert!(process.cpu_seconds.get() >= before);
+        assert!(process.virtual_memory.get() > process.resident_memory.get());
+        assert!(process.max_fds.get() > process.open_fds.get());
+        assert!(process.threads.get() >= 1);
+        // In this century, and before now: the clock of the file system tells.
+        let now = fs::File::create(std::env::temp_dir().join("leasehold-process-test")).unwrap();
+        let now = now.metadata().unwrap().modified().unwrap();
+        let now = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        let started = u64::try_from(process.start_time.get()).unwrap();
+        assert!(started <= now + 1 && started + 3_600 > now, "{started} {now}");
+    }
+}

@@ -1,0 +1,4 @@
+//! How load tests measure processes: their metrics, CPU time and memory.
+
+pub mod scrape;
+pub mod usage;

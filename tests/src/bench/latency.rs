@@ -1,0 +1,102 @@
+//! How soon an idle peer reconciles a change, and how many connections it has.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+
+use super::Plan;
+use super::figures::{Figure, Target, Unit, quantile};
+use super::peer::{Line, Peer};
+use super::running::{Running, Task};
+use super::testbed::{FULL, Testbed};
+use crate::harness::link::Link;
+use crate::harness::wait;
+
+/// How many changes are made, one after the other.
+const CHANGES: usize = 500;
+/// Ratios up to this count as equal: the machine itself is not quite idle.
+const EQUAL: f64 = 1.1;
+/// Connections to one cluster.
+const MAX_CONNECTIONS: f64 = 2.0;
+
+/// The time from sending a change to the start of its reconcile.
+///
+/// # Errors
+/// If a peer fails.
+pub async fn latency(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
+    let targets = [Peer::ControllerRuntime, Peer::KubeRs].map(|p| Target::Share(EQUAL, p));
+    let mut figures = [50, 99].map(|percent| {
+        let name = format!("from a change to its reconcile, idle, p{percent}");
+        (percent, Figure::new(name, Unit::Millis, &targets))
+    });
+    for peer in plan.turns(&Peer::CONTROLLERS) {
+        let task = Task {
+            mode: "latency",
+            namespace: FULL,
+            objects: testbed.objects,
+            workers: 10,
+            kubeconfig: None,
+        };
+        let mut running = Running::settled(testbed, peer, task).await?;
+        let mut took = Vec::with_capacity(CHANGES);
+        for change in 0..CHANGES {
+            took.push(one(testbed, &mut running, change % testbed.objects).await?);
+        }
+        running.end().await?;
+        for (percent, figure) in &mut figures {
+            let value = quantile(&took, f64::from(*percent) / 100.0);
+            value.into_iter().for_each(|value| figure.add(peer, value));
+        }
+    }
+    Ok(figures.map(|(_, figure)| figure).into())
+}
+
+/// The latency of one change in milliseconds.
+async fn one(testbed: &Testbed<'_>, running: &mut Running, index: usize) -> Result<f64> {
+    let number = testbed.next_number();
+    let sent = wait::now();
+    testbed.touch(index, number).await?;
+    let began = |line| match line {
+        Line::Started { value, unix_nanos } if value == number => Some(unix_nanos),
+        _ => None,
+    };
+    let began = running.heard("started", began).await?;
+    Ok((i128::from(began) - sent.as_nanosecond()) as f64 / 1e6)
+}
+
+/// Connections to the API server while twenty kinds are watched.
+///
+/// # Errors
+/// If a peer fails.
+pub async fn connections(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure>> {
+    let mut figure = Figure::new(
+        "connections to one cluster, 20 watched kinds",
+        Unit::Count,
+        &[Target::Bound(MAX_CONNECTIONS)],
+    );
+    // Through a link, so that connections to the home are not counted: in a large fleet that is
+    // another cluster.
+    let server = SocketAddr::from((Ipv4Addr::LOCALHOST, testbed.plane.port()));
+    let link = Link::to(server).await?;
+    let kubeconfig = through(testbed, &link)?;
+    for peer in plan.turns(&Peer::CONTROLLERS) {
+        let kubeconfig = Some(&*kubeconfig);
+        let task = Task { mode: "kinds", namespace: FULL, objects: 1, workers: 1, kubeconfig };
+        let running = Running::settled(testbed, peer, task).await?;
+        figure.add(peer, running.connections(link.address().port())? as f64);
+        running.end().await?;
+    }
+    Ok(vec![figure])
+}
+
+/// The server's kubeconfig, changed to lead through the link.
+fn through(testbed: &Testbed<'_>, link: &Link) -> Result<PathBuf> {
+    let text = fs::read_to_string(&testbed.plane.kubeconfig)?;
+    let (from, to) = (format!(":{}", testbed.plane.port()), format!(":{}", link.address().port()));
+    ensure!(text.matches(&from).count() == 1, "the kubeconfig should name its server once");
+    let path = testbed.scene.dir().join("through-link.kubeconfig");
+    fs::write(&path, text.replace(&from, &to))?;
+    Ok(path)
+}

@@ -1,0 +1,138 @@
+//! The faults, by name. Each harms a settled fleet under load, and undoes what can be undone. It
+//! does not check whether the fleet recovers.
+
+mod clock;
+mod network;
+mod process;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use futures::future::LocalBoxFuture;
+
+use super::figures::Expected;
+use super::fleet::Fleet;
+
+/// One fault.
+#[derive(Debug)]
+pub struct Fault {
+    /// Its name on the command line and in the table.
+    pub name: &'static str,
+    /// What happens.
+    pub about: &'static str,
+    /// How metrics must change.
+    pub expected: Expected,
+    /// Why it cannot be run here, if it cannot.
+    pub obstacle: fn() -> Option<String>,
+    /// Runs it.
+    pub run: for<'a, 'b> fn(&'a mut Fleet<'b>, Round) -> LocalBoxFuture<'a, Result<()>>,
+}
+
+/// One round of a fault.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// From 0.
+    pub number: usize,
+    /// How long SIGSTOP lasts.
+    pub stop_for: Duration,
+}
+
+const NO_MOVES: Expected = Expected { reason: None, old_lease: false };
+const CRASH: Expected = Expected { reason: Some("crash"), old_lease: false };
+const DRAIN: Expected = Expected { reason: Some("drain"), old_lease: false };
+const LEAVE: Expected = Expected { reason: Some("leave"), old_lease: false };
+
+/// Every fault, in the order in which they run.
+pub const FAULTS: &[Fault] = &[
+    Fault {
+        name: "kill",
+        about: "SIGKILL of a replica that owns shards",
+        expected: CRASH,
+        obstacle: || None,
+        run: |fleet, _| Box::pin(process::kill(fleet)),
+    },
+    Fault {
+        name: "term",
+        about: "SIGTERM of a replica that owns shards",
+        expected: LEAVE,
+        obstacle: || None,
+        run: |fleet, _| Box::pin(process::term(fleet)),
+    },
+    Fault {
+        name: "join",
+        about: "another replica joins",
+        expected: DRAIN,
+        obstacle: || None,
+        run: |fleet, _| Box::pin(process::join(fleet)),
+    },
+    Fault {
+        name: "stop",
+        about: "SIGSTOP for longer than the Lease, then SIGCONT",
+        expected: CRASH,
+        obstacle: || None,
+        run: |fleet, round| Box::pin(process::stop(fleet, round)),
+    },
+    Fault {
+        name: "rolling",
+        about: "every replica is replaced, one after the other",
+        expected: LEAVE,
+        obstacle: || None,
+        run: |fleet, _| Box::pin(process::rolling(fleet)),
+    },
+    Fault {
+        name: "double-kill",
+        about: "SIGKILL of the coordinator and of another replica at once",
+        expected: CRASH,
+        obstacle: || None,
+        run: |fleet, _| Box::pin(process::double_kill(fleet)),
+    },
+    Fault {
+        name: "coordinator",
+        about: "SIGKILL of the coordinator while shards move to a new replica",
+        expected: CRASH,
+        obstacle: || None,
+        run: |fleet, _| Box::pin(process::coordinator_in_a_rebalance(fleet)),
+    },
+    Fault {
+        name: "cut-home",
+        about: "a replica loses its home cluster for longer than its Lease: cut, then silent",
+        expected: Expected { old_lease: true, ..CRASH },
+        obstacle: || None,
+        run: |fleet, round| Box::pin(network::cut_home(fleet, round)),
+    },
+    Fault {
+        name: "slow-home",
+        about: "requests of a replica to its home cluster are 300 ms late each way",
+        expected: NO_MOVES,
+        obstacle: || None,
+        run: |fleet, _| Box::pin(network::slow_home(fleet)),
+    },
+    Fault {
+        name: "cut-cluster",
+        about: "a replica loses a workload cluster of which it has shards: cut, then silent",
+        expected: NO_MOVES,
+        obstacle: || None,
+        run: |fleet, round| Box::pin(network::cut_cluster(fleet, round)),
+    },
+    Fault {
+        name: "home-restart",
+        about: "the home cluster's API server is killed and started again",
+        expected: NO_MOVES,
+        obstacle: || None,
+        run: |fleet, _| Box::pin(network::home_restart(fleet)),
+    },
+    Fault {
+        name: "home-outage",
+        about: "the home cluster's API server is down for longer than a Lease",
+        expected: Expected { old_lease: true, ..CRASH },
+        obstacle: || None,
+        run: |fleet, _| Box::pin(network::home_outage(fleet)),
+    },
+    Fault {
+        name: "clock-step",
+        about: "a replica's wall clock steps by an hour, forward and back (libfaketime)",
+        expected: NO_MOVES,
+        obstacle: clock::obstacle,
+        run: |fleet, _| Box::pin(clock::step(fleet)),
+    },
+];

@@ -1,0 +1,241 @@
+//! The fleet under test: a home cluster and workload clusters on real API servers with audit logs,
+//! more workload clusters on embedded servers, and replicas that come and go.
+
+mod look;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use futures::future::{join_all, try_join_all};
+use serde_json::Value;
+
+use super::agreement::{self, Report};
+use super::replica::{self, HOME, Remains, Replica, Server};
+use super::sampler::Sampler;
+use crate::harness::control_plane::{ControlPlane, Spec};
+use crate::harness::embedded::Embedded;
+use crate::harness::load::{self, Target};
+use crate::harness::{Scene, home, wait};
+
+/// How long a fleet may take to settle: two Leases, on a slow machine.
+const SETTLE_DEADLINE: Duration = Duration::from_secs(90);
+/// The most replicas of one run. Each is a user of its own.
+const MAX_REPLICAS: usize = 2000;
+/// How many TDSets each cluster has.
+const SETS: usize = 6;
+
+/// What the fleet consists of.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    /// Workload clusters on real API servers.
+    pub real: &'a [&'a str],
+    /// How many workload clusters are on embedded API servers.
+    pub embedded: usize,
+    /// Whether workload clusters get CRDs and TDSets.
+    pub has_sets: bool,
+    /// The command line of a replica, up to its `--config`.
+    pub program: Vec<PathBuf>,
+    /// The controllers' section of its configuration.
+    pub controllers: Value,
+}
+
+/// The fleet. Dropping it stops everything.
+pub struct Fleet<'a> {
+    scene: &'a Scene,
+    /// The home cluster.
+    pub home: ControlPlane,
+    /// Workload clusters with audit logs.
+    pub real: Vec<ControlPlane>,
+    /// Workload clusters without audit logs.
+    pub embedded: Vec<Embedded>,
+    /// The running replicas, the oldest first.
+    pub replicas: Vec<Replica>,
+    /// What the replicas left behind that have ended.
+    pub past: Vec<Remains>,
+    /// Reads their metrics.
+    pub sampler: Sampler,
+    program: Vec<PathBuf>,
+    controllers: Value,
+    started: usize,
+}
+
+impl<'a> Fleet<'a> {
+    /// Starts the clusters. There are no replicas yet.
+    ///
+    /// # Errors
+    /// If a server does not become ready.
+    pub async fn prepare(scene: &'a Scene, plan: Plan<'_>) -> Result<Self> {
+        let names: Vec<String> = (0..plan.embedded).map(|n| format!("embedded-{n:02}")).collect();
+        let planes = [HOME].into_iter().chain(plan.real.iter().copied());
+        let (mut real, embedded) = tokio::try_join!(
+            try_join_all(planes.map(|name| control_plane(scene, name))),
+            try_join_all(names.iter().map(|name| Embedded::start(scene, name, false))),
+        )?;
+        let this = Self {
+            scene,
+            home: real.remove(0),
+            real,
+            embedded,
+            replicas: Vec::new(),
+            past: Vec::new(),
+            sampler: Sampler::start(),
+            program: plan.program,
+            controllers: plan.controllers,
+            started: 0,
+        };
+        this.install(plan.has_sets).await?;
+        Ok(this)
+    }
+
+    /// Installs CRDs, namespaces and TDSets.
+    async fn install(&self, has_sets: bool) -> Result<()> {
+        home::install(&self.home.kubectl).await?;
+        let workload = self.real.iter().map(|plane| &plane.kubectl);
+        let workload = workload.chain(self.embedded.iter().map(|server| &server.kubectl));
+        let manifests = load::manifests(SETS, "example.test/web:1");
+        for kubectl in workload.filter(|_| has_sets) {
+            home::install_crds(kubectl).await?;
+            kubectl.apply(&manifests).await?;
+        }
+        Ok(())
+    }
+
+    /// The TDSets that a load can change.
+    pub fn targets(&self) -> Vec<Target> {
+        let real = self.real.iter().map(|plane| Target::new(plane, SETS, false));
+        let embedded = self.embedded.iter().map(|server| Target {
+            cluster: server.name.clone(),
+            client: server.client.clone(),
+            sets: SETS,
+            alive: false,
+        });
+        real.chain(embedded).collect()
+    }
+
+    /// How many workload clusters there are.
+    pub fn clusters(&self) -> usize {
+        self.real.len() + self.embedded.len()
+    }
+
+    /// The folder of the replica that is started next.
+    pub fn next_dir(&self) -> PathBuf {
+        self.scene.dir().join(identity(self.started))
+    }
+
+    /// Starts another replica.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub async fn start(&mut self) -> Result<()> {
+        let (program, arguments) = self.program.split_first().context("no program to run")?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        self.start_as(command).await
+    }
+
+    /// Starts another replica as `command`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub async fn start_as(&mut self, command: Command) -> Result<()> {
+        let plane = |plane: &ControlPlane| Server {
+            name: plane.name().to_owned(),
+            kubeconfig: plane.kubeconfig.clone(),
+            has_users: true,
+        };
+        let embedded = self.embedded.iter().map(|server| Server {
+            name: server.name.clone(),
+            kubeconfig: server.kubeconfig.clone(),
+            has_users: false,
+        });
+        let real = [&self.home].into_iter().chain(&self.real).map(plane);
+        let servers: Vec<Server> = real.chain(embedded).collect();
+        let identity = identity(self.started);
+        self.started += 1;
+        let replica =
+            Replica::start(self.scene, &identity, command, &servers, &self.controllers).await?;
+        self.replicas.push(replica);
+        self.follow();
+        Ok(())
+    }
+
+    /// Kills replicas with SIGKILL, as simultaneously as possible.
+    pub fn kill(&mut self, indices: &[usize]) {
+        let mut indices = indices.to_vec();
+        indices.sort_unstable();
+        indices.dedup();
+        for index in indices.into_iter().rev() {
+            let remains = self.replicas.remove(index).kill();
+            self.past.push(remains);
+        }
+        self.follow();
+    }
+
+    /// Asks a replica to leave and waits until it has.
+    ///
+    /// # Errors
+    /// If it does not leave in time, or could not hand over.
+    pub async fn dismiss(&mut self, index: usize) -> Result<()> {
+        let replica = self.replicas.remove(index);
+        self.follow();
+        let remains = replica.leave().await?;
+        self.past.push(remains);
+        Ok(())
+    }
+
+    /// Starts or dismisses replicas until there are `count`, and waits until the fleet settles.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub async fn restore(&mut self, count: usize) -> Result<()> {
+        while self.replicas.len() < count {
+            self.start().await?;
+        }
+        while self.replicas.len() > count {
+            self.dismiss(self.replicas.len() - 1).await?;
+        }
+        self.settle().await
+    }
+
+    /// Waits until every shard has an owner that is running and says so itself.
+    ///
+    /// # Errors
+    /// If that does not happen in time, or a replica ends.
+    pub async fn settle(&mut self) -> Result<()> {
+        let mut last = String::new();
+        let outcome = wait::until(SETTLE_DEADLINE, "the fleet to settle", async || {
+            self.replicas.iter_mut().try_for_each(Replica::check_alive)?;
+            let reports = join_all(self.replicas.iter().map(async |replica| Report {
+                identity: replica.identity().to_owned(),
+                said: replica::own_view(replica.admin()).await,
+            }));
+            let unsettled = match (self.entries().await, reports.await) {
+                (Ok(entries), reports) => agreement::unsettled(&entries, self.clusters(), &reports),
+                // The fault may have hit the home cluster.
+                (Err(error), _) => Some(format!("{error:#}")),
+            };
+            last = unsettled.clone().unwrap_or_default();
+            Ok(unsettled.is_none().then_some(()))
+        })
+        .await;
+        outcome.or_else(|error| bail!("{error:#}; last seen: {last}"))
+    }
+
+    fn follow(&self) {
+        let source = |replica: &Replica| (replica.identity().to_owned(), replica.admin().clone());
+        self.sampler.follow(self.replicas.iter().map(source).collect());
+    }
+}
+
+async fn control_plane(scene: &Scene, name: &str) -> Result<ControlPlane> {
+    let user = |n: usize| format!("{0},{0},{0},system:masters", identity(n));
+    let spec =
+        Spec { tokens: &(0..MAX_REPLICAS).map(user).collect::<Vec<_>>(), ..Spec::local(name) };
+    ControlPlane::start(scene, &spec).await
+}
+
+fn identity(number: usize) -> String {
+    format!("replica-{number}")
+}

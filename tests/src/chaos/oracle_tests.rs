@@ -1,0 +1,87 @@
+//! Histories whose judgement is known: `a` owns the shard from second 10 to 20, `b` from then on.
+
+use super::*;
+use crate::chaos::fixture::{at, dispatch, history, life};
+
+const STORY: &str = "10 Owned a-x 1, 20 Owned b-x 2";
+
+fn judged(dispatches: &[Dispatch], lives: Vec<Life>) -> (usize, Vec<String>, Vec<Duration>) {
+    let mut story = history(STORY);
+    story.dispatches = dispatches.to_vec();
+    story.lives = lives;
+    let Judgement { overlaps, violations, woken } = judge(&story);
+    let violations = violations.into_iter().map(|finding| finding.what).collect();
+    (overlaps.len(), violations, woken.into_iter().map(|woken| woken.lasted).collect())
+}
+
+fn all_alive() -> Vec<Life> {
+    vec![life("a", &[], 99), life("b", &[], 99)]
+}
+
+#[test]
+fn owners_one_after_the_other_break_no_rule() {
+    let told = [dispatch("a-x", 1, 11, 19), dispatch("a-x", 1, 19, 20), dispatch("b-x", 2, 20, 30)];
+    assert_eq!(judged(&told, all_alive()), (0, vec![], vec![]));
+}
+
+#[test]
+fn a_dispatch_outside_its_owners_time_is_found() {
+    for (told, expect) in [
+        (dispatch("a-x", 1, 9, 12), "it began at 1970-01-01T00:00:09Z, before the ownership"),
+        (dispatch("a-x", 1, 19, 21), "it ended at 1970-01-01T00:00:21Z, after the ownership"),
+        (dispatch("a-x", 1, 25, 26), "it ended at 1970-01-01T00:00:26Z, after the ownership"),
+        (dispatch("a-x", 2, 25, 26), "b-x owned it at that epoch"),
+        (dispatch("b-x", 3, 25, 26), "nobody owned it at that epoch"),
+    ] {
+        let (_, violations, _) = judged(&[told], all_alive());
+        assert!(
+            violations.len() == 1 && violations[0].contains(expect),
+            "{expect}: {violations:?}"
+        );
+    }
+}
+
+#[test]
+fn a_key_dispatched_twice_at_once_is_found() {
+    for (why, second, expect) in [
+        ("after", dispatch("b-x", 2, 22, 25), 0),
+        ("across", dispatch("b-x", 2, 21, 25), 1),
+        ("inside", dispatch("b-x", 2, 20, 21), 1),
+        ("by one member", dispatch("a-x", 1, 12, 13), 1),
+    ] {
+        let (overlaps, _, _) = judged(&[dispatch("a-x", 1, 11, 22), second], all_alive());
+        assert_eq!(overlaps, expect, "{why}");
+    }
+}
+
+#[test]
+fn an_open_dispatch_ends_with_its_process() {
+    let open = Dispatch { until: None, ..dispatch("a-x", 1, 15, 0) };
+    let told = [open, dispatch("b-x", 2, 21, 22)];
+    let killed = vec![life("a", &[], 16), life("b", &[], 99)];
+    assert_eq!(judged(&told, killed), (0, vec![], vec![]));
+    let (overlaps, violations, _) = judged(&told, all_alive());
+    assert_eq!((overlaps, violations.len()), (1, 1), "it continues in a process that lives");
+}
+
+#[test]
+fn a_stopped_reconcile_is_reported_separately_and_one_begun_after_waking_is_a_violation() {
+    let slept = vec![life("a", &[(15, 70)], 99), life("b", &[], 99)];
+    let other = dispatch("b-x", 2, 69, 72);
+    let asleep = dispatch("a-x", 1, 14, 71);
+    assert_eq!(
+        judged(&[asleep, other.clone()], slept.clone()),
+        (0, vec![], vec![Duration::from_secs(1)])
+    );
+    let (overlaps, violations, _) = judged(&[dispatch("a-x", 1, 70, 71), other], slept);
+    assert_eq!((overlaps, violations.len()), (1, 1));
+}
+
+#[test]
+fn bad_writes_and_bad_maps_are_violations() {
+    let mut story = history("10 Owned a-x 2, 20 Owned b-x 1");
+    story.bad_writes = vec![(at(12), "PATCH by nobody".to_owned())];
+    let found = judge(&story).violations;
+    assert_eq!(found.len(), 2);
+    assert!(found[1].what.contains("b-x got it at epoch 1 after a-x at epoch 2"));
+}

@@ -1,0 +1,159 @@
+//! `cargo xtask dashboards`: every query of `dashboards/` against a real Prometheus that scrapes a
+//! live fleet.
+//!
+//! ```text
+//! leasehold demo --kill ◀─ scrapes ─ prometheus ◀─ asks each query until it answers ─ this
+//! ```
+//!
+//! Each query of the dashboard must return a number at some time while the demo runs; the duration
+//! of a crash's handover, for example, only after the kill. A rule may return nothing, but must be
+//! valid. The rules' unit tests run first.
+//!
+//! Needs `prometheus` and `promtool` (the Debian package `prometheus`).
+
+mod queries;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::harness::packages::{self, Package};
+use crate::harness::process::{Process, free_port, run as run_command};
+use crate::harness::{scene, tools, wait};
+use queries::{Query, holds_a_number, of_dashboard, of_rules};
+
+const DASHBOARD: &str = "dashboards/leasehold-fleet.json";
+const RULES: &str = "dashboards/rules/leasehold.yaml";
+const RULE_TESTS: &str = "dashboards/rules/leasehold_test.yaml";
+
+/// The package has promtool too.
+const PACKAGES: &[Package] = &[("prometheus", "/usr/bin/prometheus")];
+
+/// How long the demo may take to start its replicas.
+const START_DEADLINE: Duration = Duration::from_secs(30);
+/// How much longer than its `--for` the demo may take, to start and to end.
+const MARGIN: Duration = Duration::from_secs(30);
+const SCRAPE_INTERVAL: &str = "1s";
+
+/// Runs every query of the dashboard and the rules against a real Prometheus and a live demo.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// How long the demo runs; at least 36, because one of its replicas is killed and comes back.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    seconds: u64,
+    /// Use this `leasehold` instead of building one.
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+}
+
+/// Runs the queries.
+///
+/// # Errors
+/// If a tool is missing, a rule is not valid, or a query of the dashboard never returns a number.
+pub fn run(args: &Args) -> Result<()> {
+    let root = xtask::root();
+    packages::install("a real Prometheus", PACKAGES)?;
+    promtool(&["check", "rules", &path(&root, RULES)])?;
+    promtool(&["test", "rules", &path(&root, RULE_TESTS)])?;
+    println!("rules: valid, and their unit tests pass");
+
+    let dashboard = of_dashboard(&fs::read_to_string(root.join(DASHBOARD))?)?;
+    let rules = of_rules(&fs::read_to_string(root.join(RULES))?)?;
+    let given = args.binary.as_ref().map(|given| Ok(fs::canonicalize(given)?));
+    let binary = given.unwrap_or_else(tools::build_debug)?;
+    scene::one_thread()?.block_on(ask_all(&binary, args.seconds, &dashboard, &rules))
+}
+
+async fn ask_all(binary: &Path, seconds: u64, dashboard: &[Query], rules: &[Query]) -> Result<()> {
+    let dir = tempfile::Builder::new().prefix("leasehold-dashboards-").tempdir()?;
+    let fleet = dir.path().join("demo");
+    let mut command = Command::new(binary);
+    command.args(["demo", "--kill", "--examples", "all", "--port", "0"]);
+    command.args(["--for", &format!("{seconds}s"), "--dir"]);
+    let mut demo = Process::spawn("demo", command.arg(&fleet), dir.path())?;
+    let targets = wait::until(START_DEADLINE, "the demo's replicas", async || {
+        demo.check_alive()?;
+        Ok(Some(replicas(&fleet)).filter(|replicas| replicas.len() > 1))
+    })
+    .await?;
+    println!("demo: {} replicas for {seconds} s; one of them is killed midway", targets.len());
+    let (url, mut prometheus) = prometheus(dir.path(), &targets)?;
+
+    let mut silent = dashboard.to_vec();
+    let deadline = Duration::from_secs(seconds) + MARGIN;
+    let answered = wait::until(deadline, "every query to answer", async || {
+        prometheus.check_alive()?;
+        // Prometheus refuses connections until it has started.
+        if ask(&url, "up").is_ok() {
+            let mut open = Vec::new();
+            for query in silent.drain(..) {
+                if !holds_a_number(&ask(&url, &query.expr).with_context(|| query.title.clone())?)? {
+                    open.push(query);
+                }
+            }
+            silent = open;
+        }
+        // Nothing new comes once the demo has ended.
+        Ok((silent.is_empty() || demo.check_alive().is_err()).then_some(()))
+    })
+    .await;
+    if !silent.is_empty() {
+        let list: Vec<_> = silent.iter().map(|q| format!("{}: {}", q.title, q.expr)).collect();
+        println!("{}", demo.output());
+        bail!("{} queries returned nothing:\n  {}", silent.len(), list.join("\n  "));
+    }
+    answered?;
+    println!("dashboard: each of {} queries returned a number", dashboard.len());
+    for rule in rules {
+        ask(&url, &rule.expr).with_context(|| rule.title.clone())?;
+    }
+    println!("rules: each of {} expressions is valid", rules.len());
+    demo.terminate(MARGIN).await?;
+    Ok(())
+}
+
+/// The addresses of the replicas' metrics, from their configuration files.
+fn replicas(fleet: &Path) -> Vec<String> {
+    let folders = fs::read_dir(fleet.join("replicas")).into_iter().flatten().flatten();
+    let address = |folder: PathBuf| {
+        let text = fs::read_to_string(folder.join("config.yaml")).ok()?;
+        let config: Value = serde_saphyr::from_str(&text).ok()?;
+        config["admin"]["bind"].as_str().map(str::to_owned)
+    };
+    folders.filter_map(|folder| address(folder.path())).collect()
+}
+
+/// Starts a Prometheus that scrapes `targets` and evaluates the rules.
+fn prometheus(dir: &Path, targets: &[String]) -> Result<(String, Process)> {
+    let config = json!({
+        "global": {"scrape_interval": SCRAPE_INTERVAL, "evaluation_interval": SCRAPE_INTERVAL},
+        "rule_files": [path(&xtask::root(), RULES)],
+        "scrape_configs": [{"job_name": "leasehold", "static_configs": [{"targets": targets}]}],
+    });
+    let file = dir.join("prometheus.yaml");
+    fs::write(&file, serde_saphyr::to_string(&config)?)?;
+    let address = format!("127.0.0.1:{}", free_port()?);
+    let mut command = Command::new("prometheus");
+    command
+        .arg(format!("--config.file={}", file.display()))
+        .arg(format!("--storage.tsdb.path={}", dir.join("data").display()))
+        .arg(format!("--web.listen-address={address}"));
+    Ok((format!("http://{address}"), Process::spawn("prometheus", &command, dir)?))
+}
+
+/// Prometheus' JSON answer to a query at this moment.
+fn ask(url: &str, expr: &str) -> Result<String> {
+    promtool(&["query", "--format", "json", "instant", url, expr])
+}
+
+fn promtool(arguments: &[&str]) -> Result<String> {
+    run_command(Command::new("promtool").args(arguments))
+}
+
+fn path(root: &Path, below: &str) -> String {
+    root.join(below).display().to_string()
+}

@@ -1,0 +1,384 @@
+//! A real control plane: etcd and kube-apiserver, and on request the controller manager, the
+//! scheduler and a hollow node, so that Deployments get Pods.
+//!
+//! Everything listens on free ports, so several can run side by side. The data is worth nothing, so
+//! every process is killed when the handle is dropped.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use kube::Client;
+
+use super::kubectl::{self, Kubectl};
+use super::pki::{self, Authority};
+use super::process::{Launcher, Process, free_port};
+use super::{Scene, wait};
+
+const READY_DEADLINE: Duration = Duration::from_secs(120);
+
+/// The administrator's token. Only this machine can reach the servers.
+const ADMIN_TOKEN: &str = "administrator";
+
+/// The settings of a control plane.
+#[derive(Debug)]
+pub struct Spec<'a> {
+    /// The cluster's name: of its folder, its kubeconfig's context and its logs.
+    pub name: &'a str,
+    /// The address on which it listens.
+    pub address: Ipv4Addr,
+    /// The network of the Services' addresses.
+    pub service_cidr: &'a str,
+    /// Additional lines `token,user,uid,group` of the token file.
+    pub tokens: &'a [String],
+    /// Additional flags of the API server.
+    pub flags: &'a [&'a str],
+    /// Where its processes run.
+    pub launcher: Launcher,
+}
+
+impl<'a> Spec<'a> {
+    /// One on loopback whose only user is the administrator.
+    pub fn local(name: &'a str) -> Self {
+        Self {
+            name,
+            address: Ipv4Addr::LOCALHOST,
+            service_cidr: "10.0.0.0/24",
+            tokens: &[],
+            flags: &[],
+            launcher: Launcher::default(),
+        }
+    }
+}
+
+/// A running control plane. Dropping it stops it.
+pub struct ControlPlane {
+    name: String,
+    /// The API server first.
+    processes: Vec<Process>,
+    api_server: Vec<String>,
+    parts: Parts,
+    /// The administrator's kubeconfig; its one context is named after the cluster.
+    pub kubeconfig: PathBuf,
+    /// kubectl as administrator.
+    pub kubectl: Kubectl,
+    /// A client as administrator.
+    pub client: Client,
+}
+
+/// What every process of a control plane needs to start.
+#[derive(Debug)]
+struct Parts {
+    kube: PathBuf,
+    dir: PathBuf,
+    logs: PathBuf,
+    launcher: Launcher,
+    authority: Authority,
+    server: String,
+    port: u16,
+}
+
+impl ControlPlane {
+    /// Starts one on loopback.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn local(scene: &Scene, name: &str) -> Result<Self> {
+        Self::start(scene, &Spec::local(name)).await
+    }
+
+    /// Starts etcd and the API server and waits until it is ready.
+    ///
+    /// # Errors
+    /// If one of them ends or is not ready in time.
+    pub async fn start(scene: &Scene, spec: &Spec<'_>) -> Result<Self> {
+        let dir = scene.dir().join(spec.name);
+        fs::create_dir_all(&dir)?;
+        let port = free_port()?;
+        let parts = Parts {
+            kube: scene.tools().kube(),
+            logs: scene.logs().join(spec.name),
+            launcher: spec.launcher.clone(),
+            authority: Authority::new(&format!("{}-ca", spec.name))?,
+            server: format!("https://{}:{port}", spec.address),
+            port,
+            dir,
+        };
+        parts.write_files(spec)?;
+        let kubeconfig = parts.write_kubeconfig("admin", spec.name, ADMIN_TOKEN)?;
+        let etcd = format!("http://127.0.0.1:{}", free_port()?);
+        let api_server = api_server_flags(&parts.dir, spec, &etcd, port);
+        let processes = vec![
+            parts.spawn("kube-apiserver", &api_server)?,
+            parts.spawn(
+                "etcd",
+                &[
+                    format!("--data-dir={}", parts.dir.join("etcd").display()),
+                    format!("--listen-client-url={etcd}"),
+                    format!("--listen-peer-url=http://127.0.0.1:{}", free_port()?),
+                ],
+            )?,
+        ];
+        let mut this = Self {
+            name: spec.name.to_owned(),
+            processes,
+            api_server,
+            client: kubectl::client(&kubeconfig, spec.name).await?,
+            kubectl: Kubectl::new(&parts.kube, &kubeconfig, spec.name),
+            kubeconfig,
+            parts,
+        };
+        this.wait_ready().await?;
+        Ok(this)
+    }
+
+    /// Adds the controller manager and the scheduler.
+    ///
+    /// # Errors
+    /// If they cannot be started.
+    pub fn add_controllers(&mut self) -> Result<()> {
+        let kubeconfig = self.kubeconfig.display();
+        let common = |port: u16, name: &str| {
+            let mut flags: Vec<String> = ["", "authentication-", "authorization-"]
+                .iter()
+                .map(|role| format!("--{role}kubeconfig={kubeconfig}"))
+                .collect();
+            flags.push("--bind-address=127.0.0.1".to_owned());
+            flags.push(format!("--secure-port={port}"));
+            flags.push(format!("--cert-dir={}", self.parts.dir.join(name).display()));
+            flags.push("--leader-elect=false".to_owned());
+            flags
+        };
+        let mut flags = common(free_port()?, "kube-controller-manager");
+        flags.push(format!("--service-account-private-key-file={}", self.parts.pki("sa.key")));
+        flags.push(format!("--root-ca-file={}", self.parts.pki("ca.crt")));
+        flags.push("--use-service-account-credentials=true".to_owned());
+        flags.push("--controllers=*,-node-ipam-controller".to_owned());
+        let manager = self.parts.spawn("kube-controller-manager", &flags)?;
+        let flags = common(free_port()?, "kube-scheduler");
+        let scheduler = self.parts.spawn("kube-scheduler", &flags)?;
+        self.processes.extend([manager, scheduler]);
+        Ok(())
+    }
+
+    /// Adds a node whose Pods become ready without running any process, and waits until the node is
+    /// ready.
+    ///
+    /// # Errors
+    /// If it does not become ready in time.
+    pub async fn add_hollow_node(&mut self, name: &str) -> Result<()> {
+        let node = self.parts.spawn(
+            "hollow-node",
+            &[
+                "--morph=kubelet".to_owned(),
+                format!("--name={name}"),
+                format!("--kubeconfig={}", self.kubeconfig.display()),
+                format!("--kubelet-port={}", free_port()?),
+                format!("--kubelet-read-only-port={}", free_port()?),
+                "--use-host-image-service=false".to_owned(),
+            ],
+        )?;
+        self.processes.push(node);
+        self.wait_node_ready(name, &mut []).await
+    }
+
+    /// Waits until node `name` is ready.
+    ///
+    /// # Errors
+    /// If it does not become ready in time, or one of its `daemons` ends.
+    pub async fn wait_node_ready(&mut self, name: &str, daemons: &mut [Process]) -> Result<()> {
+        let path = format!("/api/v1/nodes/{name}");
+        let (processes, client) = (&mut self.processes, &self.client);
+        wait::until(READY_DEADLINE, &format!("node {name} to be ready"), async || {
+            processes.iter_mut().chain(daemons.iter_mut()).try_for_each(Process::check_alive)?;
+            let node = kubectl::get(client, &path).await?.unwrap_or_default();
+            Ok(kubectl::holds(&node, "Ready").then_some(()))
+        })
+        .await
+    }
+
+    /// Kills the API server with SIGKILL; etcd keeps running.
+    pub fn kill_api_server(&mut self) {
+        self.processes[0].kill();
+    }
+
+    /// Starts the API server again and waits until it is ready.
+    ///
+    /// # Errors
+    /// If it cannot be started or is not ready in time.
+    pub async fn restart_api_server(&mut self) -> Result<()> {
+        self.processes[0] = self.parts.spawn("kube-apiserver", &self.api_server)?;
+        self.wait_ready().await
+    }
+
+    /// The cluster's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The port that the API server listens on.
+    pub fn port(&self) -> u16 {
+        self.parts.port
+    }
+
+    /// Where the API server writes its audit log.
+    pub fn audit_log(&self) -> PathBuf {
+        self.parts.dir.join("audit.log")
+    }
+
+    /// The certificate authority of its certificates.
+    pub fn authority(&self) -> &Authority {
+        &self.parts.authority
+    }
+
+    /// The path of a file in its `pki` folder.
+    pub fn pki(&self, name: &str) -> String {
+        self.parts.pki(name)
+    }
+
+    /// Writes `pki/NAME.crt` and `pki/NAME.key`.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn write_pair(&self, name: &str, pair: &pki::Pair) -> Result<()> {
+        self.parts.write_pair(name, pair)
+    }
+
+    /// Writes a kubeconfig `NAME.kubeconfig` for the holder of `token`.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_kubeconfig(&self, name: &str, token: &str) -> Result<PathBuf> {
+        self.parts.write_kubeconfig(name, &self.name, token)
+    }
+
+    async fn wait_ready(&mut self) -> Result<()> {
+        let (processes, client) = (&mut self.processes, &self.client);
+        let what = format!("the API server of {} to be ready", self.name);
+        wait::until(READY_DEADLINE, &what, async || {
+            processes.iter_mut().try_for_each(Process::check_alive)?;
+            Ok(kubectl::is_ready(client).await.then_some(()))
+        })
+        .await
+    }
+}
+
+impl Parts {
+    fn write_files(&self, spec: &Spec<'_>) -> Result<()> {
+        fs::create_dir_all(self.dir.join("pki"))?;
+        fs::create_dir_all(self.dir.join("tmp"))?;
+        let address = spec.address.to_string();
+        let service_ip = first_address(spec.service_cidr)?.to_string();
+        let hosts = [
+            &address,
+            "127.0.0.1",
+            &service_ip,
+            "localhost",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+        ];
+        fs::write(self.pki("ca.crt"), &self.authority.certificate)?;
+        self.write_pair("apiserver", &self.authority.server("kube-apiserver", None, &hosts)?)?;
+        // The API server uses it to ask the kubelet for logs and exec.
+        let client = self.authority.client("kube-apiserver-kubelet-client", "system:masters")?;
+        self.write_pair("kubelet-client", &client)?;
+        let (private, public) = pki::signing_key()?;
+        fs::write(self.pki("sa.key"), private)?;
+        fs::write(self.pki("sa.pub"), public)?;
+        let mut tokens = format!("{ADMIN_TOKEN},admin,admin,system:masters\n");
+        spec.tokens.iter().for_each(|line| tokens.extend([line, "\n"]));
+        fs::write(self.pki("tokens.csv"), tokens)?;
+        Ok(())
+    }
+
+    fn pki(&self, name: &str) -> String {
+        self.dir.join("pki").join(name).display().to_string()
+    }
+
+    fn write_pair(&self, name: &str, pair: &pki::Pair) -> Result<()> {
+        fs::write(self.pki(&format!("{name}.crt")), &pair.certificate)?;
+        Ok(fs::write(self.pki(&format!("{name}.key")), &pair.key)?)
+    }
+
+    fn write_kubeconfig(&self, name: &str, context: &str, token: &str) -> Result<PathBuf> {
+        let path = self.dir.join(format!("{name}.kubeconfig"));
+        let ca = BASE64.encode(&self.authority.certificate);
+        let server = &self.server;
+        fs::write(
+            &path,
+            format!(
+                "apiVersion: v1\nkind: Config\ncurrent-context: {context}\n\
+                 clusters:\n- name: {context}\n  cluster: {{server: \"{server}\", certificate-authority-data: {ca}}}\n\
+                 users:\n- name: {context}-{name}\n  user: {{token: {token}}}\n\
+                 contexts:\n- name: {context}\n  context: {{cluster: {context}, user: {context}-{name}}}\n"
+            ),
+        )?;
+        Ok(path)
+    }
+
+    fn spawn(&self, component: &str, flags: &[String]) -> Result<Process> {
+        let mut command: Command = self.launcher.command(&self.kube);
+        // The hollow kubelet leaves folders in TMPDIR; there they go with our own folder.
+        command.arg(component).args(flags).env("TMPDIR", self.dir.join("tmp"));
+        Process::spawn(component, &command, &self.logs)
+    }
+}
+
+fn api_server_flags(dir: &Path, spec: &Spec<'_>, etcd: &str, port: u16) -> Vec<String> {
+    let pki = |name: &str| dir.join("pki").join(name).display().to_string();
+    let policy = super::real_dir().join("audit-policy.yaml");
+    // The `kubernetes` Service cannot have an endpoint on loopback, and needs none.
+    let reconciler = if spec.address.is_loopback() { "none" } else { "lease" };
+    let mut flags = vec![
+        format!("--endpoint-reconciler-type={reconciler}"),
+        format!("--etcd-servers={etcd}"),
+        format!("--bind-address={}", spec.address),
+        format!("--advertise-address={}", spec.address),
+        format!("--secure-port={port}"),
+        format!("--cert-dir={}", dir.join("kube-apiserver").display()),
+        format!("--tls-cert-file={}", pki("apiserver.crt")),
+        format!("--tls-private-key-file={}", pki("apiserver.key")),
+        format!("--client-ca-file={}", pki("ca.crt")),
+        format!("--token-auth-file={}", pki("tokens.csv")),
+        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        format!("--service-account-key-file={}", pki("sa.pub")),
+        format!("--service-account-signing-key-file={}", pki("sa.key")),
+        "--authorization-mode=Node,RBAC".to_owned(),
+        "--enable-admission-plugins=NodeRestriction".to_owned(),
+        "--allow-privileged=true".to_owned(),
+        format!("--service-cluster-ip-range={}", spec.service_cidr),
+        format!("--kubelet-client-certificate={}", pki("kubelet-client.crt")),
+        format!("--kubelet-client-key={}", pki("kubelet-client.key")),
+        format!("--kubelet-certificate-authority={}", pki("ca.crt")),
+        "--kubelet-preferred-address-types=InternalIP".to_owned(),
+        format!("--audit-policy-file={}", policy.display()),
+        format!("--audit-log-path={}", dir.join("audit.log").display()),
+        // In megabytes. By default the server renames the file at 100, and half of the evidence with it.
+        "--audit-log-maxsize=100000".to_owned(),
+    ];
+    flags.extend(spec.flags.iter().map(|flag| (*flag).to_owned()));
+    flags
+}
+
+/// The first usable address of a network, which the `kubernetes` Service gets.
+fn first_address(cidr: &str) -> Result<Ipv4Addr> {
+    let network: Ipv4Addr = cidr.split('/').next().unwrap_or_default().parse()?;
+    Ok(Ipv4Addr::from(u32::from(network) + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kubernetes_service_has_the_first_address() {
+        assert_eq!(first_address("10.96.7.0/24").unwrap(), Ipv4Addr::new(10, 96, 7, 1));
+        assert!(first_address("ten").is_err());
+    }
+}

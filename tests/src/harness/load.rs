@@ -1,0 +1,178 @@
+//! A steady stream of changes to TDSets, and what must come of them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::control_plane::ControlPlane;
+use super::{kubectl, wait};
+
+/// The namespace of the TDSets in each cluster.
+pub const NAMESPACE: &str = "load";
+
+/// The number of replicas of a TDSet cycles from 1 to this.
+const MAX_REPLICAS: u64 = 2;
+
+/// How many objects an error names that have not converged.
+const MAX_NAMED: usize = 5;
+
+/// A cluster and how many TDSets it has.
+#[derive(Clone)]
+pub struct Target {
+    /// The cluster's name.
+    pub cluster: String,
+    /// A client of it.
+    pub client: Client,
+    /// How many TDSets there are.
+    pub sets: usize,
+    /// Whether Pods become ready there, and so TDSets too.
+    pub alive: bool,
+}
+
+/// A running stream of changes. Dropping it stops it.
+pub struct Load {
+    targets: Vec<Target>,
+    stop: CancellationToken,
+    task: AbortOnDropHandle<Result<Expected>>,
+}
+
+/// What must come of the changes.
+#[derive(Debug, Default)]
+pub struct Expected {
+    /// The desired replicas of each TDSet, by cluster and name.
+    pub replicas: BTreeMap<(String, String), u64>,
+    /// How many changes were made.
+    pub changes: usize,
+}
+
+impl Target {
+    /// A target with `sets` TDSets in `plane`.
+    pub fn new(plane: &ControlPlane, sets: usize, alive: bool) -> Self {
+        Self { cluster: plane.name().to_owned(), client: plane.client.clone(), sets, alive }
+    }
+}
+
+/// Manifests of the namespace and the TDSets of one target, all running `image`.
+pub fn manifests(sets: usize, image: &str) -> String {
+    let mut text = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}\n");
+    for index in 0..sets {
+        let name = name(index);
+        write!(
+            text,
+            "---\napiVersion: schedule.rs/v1\nkind: TDSet\n\
+             metadata: {{name: {name}, namespace: {NAMESPACE}}}\n\
+             spec: {{container: {{image: \"{image}\", port: 8000}}, defaultReplica: 1}}\n"
+        )
+        .expect("writing to a string never fails");
+    }
+    text
+}
+
+impl Load {
+    /// Every `pause`, changes one TDSet of each target, in turn, until stopped.
+    pub fn start(targets: Vec<Target>, pause: Duration) -> Self {
+        Self::resume(targets, pause, Expected::default())
+    }
+
+    /// Continues after an earlier load that left `expected`.
+    pub fn resume(targets: Vec<Target>, pause: Duration, expected: Expected) -> Self {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(change(targets.clone(), pause, stop.clone(), expected));
+        Self { targets, stop, task: AbortOnDropHandle::new(task) }
+    }
+
+    /// Stops the changes and waits until all of them have taken effect.
+    ///
+    /// # Errors
+    /// If a change could not be made, or has not taken effect within `deadline`.
+    pub async fn settle(self, deadline: Duration) -> Result<Expected> {
+        self.stop.cancel();
+        let expected = self.task.await??;
+        let mut behind = Vec::new();
+        let outcome = wait::until(deadline, "every change to take effect", async || {
+            behind.clear();
+            for target in &self.targets {
+                behind.extend(behind_of(target, &expected).await?);
+            }
+            Ok(behind.is_empty().then_some(()))
+        })
+        .await;
+        if let Err(error) = outcome {
+            let count = behind.len();
+            behind.truncate(MAX_NAMED);
+            bail!("{error:#}; {count} have not converged: {}", behind.join("; "));
+        }
+        Ok(expected)
+    }
+}
+
+fn name(index: usize) -> String {
+    format!("load-{index:03}")
+}
+
+async fn change(
+    targets: Vec<Target>,
+    pause: Duration,
+    stop: CancellationToken,
+    mut expected: Expected,
+) -> Result<Expected> {
+    for target in &targets {
+        for index in 0..target.sets {
+            expected.replicas.entry((target.cluster.clone(), name(index))).or_insert(1);
+        }
+    }
+    for round in 0.. {
+        for target in targets.iter().filter(|target| target.sets > 0) {
+            let set = name(round % target.sets);
+            let desired = expected.replicas.get_mut(&(target.cluster.clone(), set.clone()));
+            let desired = desired.expect("each TDSet was inserted above");
+            *desired = *desired % MAX_REPLICAS + 1;
+            let patch = json!({"spec": {"defaultReplica": *desired}});
+            kubectl::merge(&target.client, &tdsets(Some(&set)), &patch)
+                .await
+                .with_context(|| format!("change {set} of {}", target.cluster))?;
+            expected.changes += 1;
+        }
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+    Ok(expected)
+}
+
+fn tdsets(name: Option<&str>) -> String {
+    let list = format!("/apis/schedule.rs/v1/namespaces/{NAMESPACE}/tdsets");
+    name.map_or(list.clone(), |name| format!("{list}/{name}"))
+}
+
+/// The TDSets of `target` that are not yet as expected, a phrase for each.
+async fn behind_of(target: &Target, expected: &Expected) -> Result<Vec<String>> {
+    let by_name = |items: Vec<Value>| -> BTreeMap<String, Value> {
+        items.into_iter().map(|item| (kubectl::name(&item).to_owned(), item)).collect()
+    };
+    let sets = by_name(kubectl::list(&target.client, &tdsets(None)).await?);
+    let path = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments");
+    let deployments = by_name(kubectl::list(&target.client, &path).await?);
+    let mut behind = Vec::new();
+    let of_target = expected.replicas.iter().filter(|((cluster, _), _)| *cluster == target.cluster);
+    for ((cluster, name), desired) in of_target {
+        let set = sets.get(name).unwrap_or(&Value::Null);
+        let found = deployments.get(name).map(|deployment| &deployment["spec"]["replicas"]);
+        let observed = &set["status"]["observedGeneration"];
+        if found.and_then(Value::as_u64) != Some(*desired) {
+            behind.push(format!("{cluster}/{name} has {found:?} replicas, not {desired}"));
+        } else if *observed != set["metadata"]["generation"] {
+            behind.push(format!("{cluster}/{name} reports generation {observed}"));
+        } else if target.alive && !kubectl::holds(set, "Ready") {
+            behind.push(format!("{cluster}/{name} is not ready"));
+        }
+    }
+    Ok(behind)
+}

@@ -1,0 +1,55 @@
+//! Real processes for tests to look at, disturb and measure: control planes, nodes, embedded servers
+//! and replicas of the product, with the tools they need.
+//!
+//! ```text
+//! tools (built once) ─▶ scene (one temporary folder per run) ─▶ control planes, nodes, managers
+//!                                                            └─▶ real, chaos, bench, dashboards
+//! ```
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `tools`, `builds`, `packages` | builds and installs what the runs need |
+//! | `scene` | the folder of one run, and what happens to it at the end |
+//! | `process`, `wait` | child processes; deadlines and the clock |
+//! | `control_plane`, `pki`, `kubectl`, `helm`, `embedded` | API servers and their clients |
+//! | `node`, `image` | a node that runs real containers |
+//! | `manager`, `load` | replicas of the product, and changes for them to work on |
+//! | `link` | a proxy that delays, drops or cuts a connection |
+//! | `audit`, `ownership`, `home` | what audit logs and ShardMaps show |
+//! | `table` | pure: tables as text and Markdown |
+//!
+//! # Invariants
+//! - A value owns whatever a run starts, and removes it when dropped. A failure and Ctrl-C therefore
+//!   leave as little behind as success does: nothing.
+//! - Only free ports and fresh names are used, so several runs can go on side by side.
+//! - `wait` alone reads a clock.
+
+pub mod audit;
+mod builds;
+pub mod control_plane;
+pub mod embedded;
+pub mod helm;
+pub mod home;
+pub mod image;
+pub mod kubectl;
+pub mod link;
+pub mod load;
+pub mod manager;
+pub mod node;
+pub mod ownership;
+pub mod packages;
+mod pki;
+pub mod process;
+pub mod scene;
+pub mod table;
+pub mod tools;
+pub mod wait;
+
+use std::path::PathBuf;
+
+pub use scene::Scene;
+
+/// `tests/real`: Go modules, the node's files and the conformance sequences.
+pub fn real_dir() -> PathBuf {
+    xtask::root().join("tests/real")
+}

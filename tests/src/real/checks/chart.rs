@@ -1,0 +1,132 @@
+//! The chart alone: each set of values renders to objects that a real API server accepts, wrong
+//! values are refused with a reason, and rights follow the enabled controllers.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::harness::Scene;
+use crate::harness::control_plane::ControlPlane;
+use crate::harness::helm::{Helm, chart};
+use crate::harness::home::NAMESPACE;
+use crate::harness::process::run as run_command;
+
+/// Values that must be refused, each with a word of the reason.
+const REFUSED: [(&str, &str); 8] = [
+    ("replicas=-1", "replicas"),
+    ("replica=3", "replica"),
+    ("controllers.tdst.enabled=true", "tdst"),
+    ("controllers.tdset.workers=0", "workers"),
+    ("image.digest=sha256:12", "digest"),
+    ("drainTimeoutSeconds=56", "shutdownGracePeriodSeconds"),
+    ("lease.renewIntervalSeconds=4", "lease.durationSeconds"),
+    ("controllers.tdset.enabled=false,controllers.configmonitor.enabled=false", "controllers"),
+];
+
+/// As much of the Prometheus operator's kind as a dry run needs.
+const SERVICE_MONITORS: &str = r"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: servicemonitors.monitoring.coreos.com}
+spec:
+  group: monitoring.coreos.com
+  scope: Namespaced
+  names: {kind: ServiceMonitor, plural: servicemonitors}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
+/// Runs the check.
+pub async fn run(scene: &Scene) -> Result<()> {
+    let plane = ControlPlane::local(scene, "local").await?;
+    let helm = Helm::new(scene, &plane);
+    let kubectl = &plane.kubectl;
+    kubectl.apply(SERVICE_MONITORS).await?;
+    kubectl.established().await?;
+    kubectl.run(&["create", "namespace", NAMESPACE]).await?;
+    kubectl.run(&["create", "namespace", "elsewhere"]).await?;
+
+    for values in value_files()? {
+        let values = values.to_str().context("a path that is not UTF-8")?;
+        helm.run(&["lint", "--strict", "--values", values, &chart_path()]).await?;
+        let rendered = template(&helm, &["--values", values]).await?;
+        let arguments = ["apply", "--dry-run=server", "--filename", "-"];
+        let accepted = kubectl.run_with_input(&arguments, &rendered).await?;
+        check_config(scene, &rendered)?;
+        println!("{}: {} objects accepted", file_name(values), accepted.lines().count());
+    }
+    for (values, reason) in REFUSED {
+        let said = helm.refused(&template_arguments(&["--set", values])).await?;
+        ensure!(said.contains(reason), "{values} was refused, but not for {reason}: {said}");
+    }
+    println!("{} wrong sets of values refused with their reason", REFUSED.len());
+    rights_follow_controllers(&helm).await
+}
+
+/// The binary accepts the rendered configuration.
+fn check_config(scene: &Scene, rendered: &str) -> Result<()> {
+    let documents = rendered.split("\n---\n");
+    let map = documents.filter(|text| text.contains("kind: ConfigMap")).collect::<String>();
+    let map: Value = serde_saphyr::from_str(&map).context("the ConfigMap")?;
+    let config = map["data"]["config.yaml"].as_str().context("no config.yaml in the ConfigMap")?;
+    let file = scene.dir().join("config.yaml");
+    fs::write(&file, config)?;
+    let mut command = Command::new(scene.tools().leasehold());
+    run_command(command.args(["run", "--check", "--config"]).arg(&file)).map(drop)
+}
+
+/// A controller that is not enabled gets no rights at all.
+async fn rights_follow_controllers(helm: &Helm) -> Result<()> {
+    for (off, kept, gone) in
+        [("tdset", "magalix.com", "schedule.rs"), ("configmonitor", "schedule.rs", "magalix.com")]
+    {
+        let values = format!("controllers.{off}.enabled=false");
+        let rendered = template(helm, &["--set", &values]).await?;
+        ensure!(rendered.contains(kept), "without {off}, {kept} should still be there");
+        ensure!(!rendered.contains(gone), "without {off}, {gone} should not be mentioned");
+    }
+    let unmanaged = template(helm, &["--set", "clusters.inCluster="]).await?;
+    ensure!(
+        !unmanaged.contains("ClusterRole"),
+        "a cluster that is not managed needs no ClusterRole"
+    );
+    let rendered = template(helm, &[]).await?;
+    ensure!(!rendered.contains("\"*\"") && !rendered.contains("'*'"), "a rule with a wildcard");
+    Ok(())
+}
+
+/// `helm template` of our chart, with `more` arguments.
+fn template_arguments(more: &[&str]) -> Vec<String> {
+    let common = ["--namespace", NAMESPACE, "--kube-version", "1.37.1"];
+    let chart = chart_path();
+    let arguments = ["template", "leasehold", &chart].into_iter().chain(common);
+    arguments.chain(more.iter().copied()).map(str::to_owned).collect()
+}
+
+async fn template(helm: &Helm, more: &[&str]) -> Result<String> {
+    helm.run(&template_arguments(more)).await
+}
+
+fn chart_path() -> String {
+    chart().display().to_string()
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The chart's defaults and every file of `ci/`.
+fn value_files() -> Result<Vec<PathBuf>> {
+    let mut files = vec![chart().join("values.yaml")];
+    for entry in fs::read_dir(chart().join("ci"))? {
+        files.push(entry?.path());
+    }
+    files.sort();
+    Ok(files)
+}

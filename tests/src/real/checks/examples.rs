@@ -1,0 +1,126 @@
+//! The smallest controllers on a real control plane, with their examples unchanged: a post is
+//! published, and an annotated ConfigMap restarts the Pods it names, once for each change.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::harness::control_plane::{ControlPlane, Spec};
+use crate::harness::manager::{self, Manager};
+use crate::harness::{Scene, audit, home, kubectl, wait};
+
+const CONTROLLERS: [&str; 2] = ["blogpost", "restart-pods"];
+/// The replica's user in the cluster it works on.
+const USER: &str = "leasehold-examples";
+const DEADLINE: Duration = Duration::from_secs(60);
+const POST: &str = "/apis/iximiuz.com/v1alpha1/namespaces/default/blogposts/blog-post-1";
+const CONFIG_MAP: &str = "/api/v1/namespaces/default/configmaps/greeting";
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/greeter";
+const RECORD: &str = "/metadata/annotations/leasehold.dev~1restart-pods-record";
+
+/// Runs the check.
+pub async fn run(scene: &Scene) -> Result<()> {
+    let tokens = &[format!("{USER},{USER},{USER},")];
+    let spec = Spec { tokens, ..Spec::local("examples") };
+    let mut plane = ControlPlane::start(scene, &spec).await?;
+    plane.add_controllers()?;
+    home::install(&plane.kubectl).await?;
+    for controller in CONTROLLERS {
+        manager::grant(&plane.kubectl, controller, USER).await?;
+    }
+    let path = plane.write_kubeconfig("manager", USER)?;
+    let more = json!({
+        "controllers": CONTROLLERS.map(|name| (name, json!({}))).into_iter().collect::<BTreeMap<_, _>>(),
+        "clusters": {"kubeconfigs": [{"path": path}]},
+    });
+    let mut managers = vec![Manager::start(scene, "replica-0", &plane, &[&plane], &more)?];
+    manager::settled(&plane.client, 2, &mut managers).await?;
+    for controller in CONTROLLERS {
+        let example = xtask::root().join("examples").join(format!("{controller}.yaml"));
+        plane.kubectl.apply_path(&example).await?;
+    }
+    published(&plane).await?;
+    restarted(&plane).await?;
+    managers[0].check_alive()?;
+    managers[0].leave().await?;
+    let events = audit::read(&plane.audit_log())?;
+    let denied = audit::denied(&events, USER);
+    ensure!(denied.is_empty(), "the controllers lack rights: {}", denied.join("\n  "));
+    println!(
+        "{} requests with the rights of the chart, none denied",
+        audit::answered(&events, USER)
+    );
+    Ok(())
+}
+
+/// A post is published once, and kubectl shows it.
+async fn published(plane: &ControlPlane) -> Result<()> {
+    let published =
+        async || Ok(get(plane, POST).await?["status"]["publishedAt"].as_str().map(str::to_owned));
+    let at = wait::until(DEADLINE, "the post to be published", published).await?;
+    let patch = json!({"spec": {"title": "Another"}}).to_string();
+    plane.kubectl.run(&["patch", "blogpost", "blog-post-1", "--type=merge", "-p", &patch]).await?;
+    let observed = async || {
+        let post = get(plane, POST).await?;
+        Ok((post["status"]["observedGeneration"] == 2).then_some(post))
+    };
+    let post = wait::until(DEADLINE, "the post to be looked at again", observed).await?;
+    ensure!(post["status"]["publishedAt"] == at, "published twice: {at} and {post}");
+    let table = plane.kubectl.run(&["get", "blogposts"]).await?;
+    ensure!(table.contains("Another") && table.contains("PUBLISHED"), "{table}");
+    println!("a post is published once: {at}");
+    Ok(())
+}
+
+/// When the controller first sees the ConfigMap it restarts nothing; each of two changes restarts
+/// the Pods once.
+async fn restarted(plane: &ControlPlane) -> Result<()> {
+    recorded(plane, 0).await?;
+    pods(plane).await?;
+    let generation = generation(plane).await?;
+    ensure!(generation == 1, "the Deployment changed before its ConfigMap did: {generation}");
+    for (change, value) in [(1, "Hello"), (2, "Good evening")] {
+        let patch = json!({"data": {"greeting": value}}).to_string();
+        plane.kubectl.run(&["patch", "configmap", "greeting", "-p", &patch]).await?;
+        recorded(plane, change).await?;
+        let found = self::generation(plane).await?;
+        ensure!(found == 1 + change, "after change {change} the Deployment is at {found}");
+    }
+    let events = plane.kubectl.run(&["get", "events", "--field-selector=reason=Restarted"]).await?;
+    ensure!(events.contains("restarted Deployment greeter"), "there is no Event:\n{events}");
+    println!("two changes of an annotated ConfigMap rolled its Deployment out twice");
+    Ok(())
+}
+
+/// Waits until so many restarts are recorded, and none is pending.
+async fn recorded(plane: &ControlPlane, restarts: u64) -> Result<()> {
+    wait::until(DEADLINE, &format!("{restarts} recorded restarts"), async || {
+        let map = get(plane, CONFIG_MAP).await?;
+        let record = map.pointer(RECORD).and_then(Value::as_str).unwrap_or("{}");
+        let record: Value = serde_json::from_str(record)?;
+        let is_so = record["hash"].is_string()
+            && record["pending"].is_null()
+            && record["restarts"] == restarts;
+        Ok(is_so.then_some(()))
+    })
+    .await
+}
+
+/// Waits until the Deployment has its Pod, so that there is something to restart.
+async fn pods(plane: &ControlPlane) -> Result<()> {
+    wait::until(DEADLINE, "the Pod of the Deployment", async || {
+        let pods = kubectl::list(&plane.client, "/api/v1/namespaces/default/pods").await?;
+        Ok((!pods.is_empty()).then_some(()))
+    })
+    .await
+}
+
+async fn generation(plane: &ControlPlane) -> Result<u64> {
+    get(plane, DEPLOYMENT).await?["metadata"]["generation"].as_u64().context("it has a generation")
+}
+
+async fn get(plane: &ControlPlane, path: &str) -> Result<Value> {
+    kubectl::get(&plane.client, path).await?.with_context(|| format!("{path} is gone"))
+}

@@ -1,0 +1,110 @@
+//! The checks, by name. Each is a file of this folder: what is done, and what must hold.
+
+mod admission_policy;
+mod chart;
+mod conformance;
+mod control_plane;
+mod embedded_kubectl;
+mod examples;
+mod home_cost;
+mod node;
+mod otlp;
+mod sharded_list;
+mod sqs;
+mod tunnel;
+mod tunnel_traffic;
+
+use anyhow::Result;
+use futures::future::LocalBoxFuture;
+
+use crate::harness::Scene;
+use crate::harness::tools::Need;
+
+/// One check.
+#[derive(Debug)]
+pub struct Check {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// The programs it needs.
+    pub needs: &'static [Need],
+    /// Runs the check.
+    pub run: for<'a> fn(&'a Scene) -> LocalBoxFuture<'a, Result<()>>,
+}
+
+/// Every check, in the order in which they run.
+pub const CHECKS: &[Check] = &[
+    Check {
+        name: "chart",
+        about: "every set of values renders to objects that a real API server accepts",
+        needs: &[Need::Kube, Need::Helm, Need::Leasehold],
+        run: |scene| Box::pin(chart::run(scene)),
+    },
+    Check {
+        name: "admission-policy",
+        about: "the API server refuses a write that arrives after its epoch has passed",
+        needs: &[Need::Kube, Need::Helm, Need::Leasehold],
+        run: |scene| Box::pin(admission_policy::run(scene)),
+    },
+    Check {
+        name: "control-plane",
+        about: "three replicas over two clusters: kills and moves lose nothing, audit logs agree",
+        needs: &[Need::Kube, Need::Leasehold],
+        run: |scene| Box::pin(control_plane::run(scene)),
+    },
+    Check {
+        name: "examples",
+        about: "BlogPost and annotated ConfigMaps: published once, restarted once for each change",
+        needs: &[Need::Kube, Need::Leasehold],
+        run: |scene| Box::pin(examples::run(scene)),
+    },
+    Check {
+        name: "home-cost",
+        about: "a thousand clusters cost their home no more writes than ten, and no object is large",
+        needs: &[Need::Kube],
+        run: |scene| Box::pin(home_cost::run(scene)),
+    },
+    Check {
+        name: "node",
+        about: "installed by helm on a node that runs real containers, it survives kills and upgrades",
+        needs: &[Need::Kube, Need::Helm, Need::Node, Need::Leasehold],
+        run: |scene| Box::pin(node::run(scene)),
+    },
+    Check {
+        name: "otlp",
+        about: "a real OpenTelemetry collector receives traces from watch event to API call",
+        needs: &[Need::Kube, Need::Collector, Need::Leasehold],
+        run: |scene| Box::pin(otlp::run(scene)),
+    },
+    Check {
+        name: "sharded-list",
+        about: "a server that divides lists and watches by uid divides as we do, and says so",
+        needs: &[Need::Kube],
+        run: |scene| Box::pin(sharded_list::run(scene)),
+    },
+    Check {
+        name: "sqs",
+        about: "queues of another SQS implementation are created, repaired, left alone and deleted",
+        needs: &[Need::Kube, Need::Moto, Need::Leasehold],
+        run: |scene| Box::pin(sqs::run(scene)),
+    },
+    Check {
+        name: "conformance",
+        about: "the embedded API server answers as a real one does, request by request",
+        needs: &[Need::Kube, Need::Leasehold],
+        run: |scene| Box::pin(conformance::run(scene)),
+    },
+    Check {
+        name: "embedded-kubectl",
+        about: "the real kubectl works with the embedded API server",
+        needs: &[Need::Kube, Need::Leasehold],
+        run: |scene| Box::pin(embedded_kubectl::run(scene)),
+    },
+    Check {
+        name: "tunnel",
+        about: "bytes pass a Service's tunnel, only its own client serves it, and its host is deleted",
+        needs: &[Need::Kube, Need::Rathole, Need::Leasehold],
+        run: |scene| Box::pin(tunnel::run(scene)),
+    },
+];

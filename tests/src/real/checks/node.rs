@@ -1,0 +1,313 @@
+//! The chart on a node that runs real containers. It manages its own cluster and a second one whose
+//! kubeconfig is in a Secret, under a steady stream of changes: Pods are killed, the release is
+//! upgraded, and no change is lost. Then it is uninstalled, and nothing is left but CRDs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kube::ResourceExt;
+use serde_json::Value;
+
+use crate::harness::control_plane::{ControlPlane, Spec};
+use crate::harness::helm::{Helm, chart};
+use crate::harness::home::{self, NAMESPACE, Owners};
+use crate::harness::image::{AUTHORITIES, Image, PAUSE};
+use crate::harness::load::{self, Load, Target};
+use crate::harness::manager::{self, is_incarnation};
+use crate::harness::node::Node;
+use crate::harness::wait::{self, Stopwatch};
+use crate::harness::{Scene, audit, kubectl, ownership};
+
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Two controller groups in each of two clusters. There may be more shards than that: on a busy
+/// machine reconciles take long, and a shard may be split.
+const GROUPS: usize = 4;
+const REPLICAS: usize = 3;
+
+/// TDSets in the cluster whose Pods are real, and in the other.
+const SETS: [usize; 2] = [6, 40];
+const PAUSE_BETWEEN_CHANGES: Duration = Duration::from_millis(250);
+
+const REPOSITORY: &str = "leasehold.test/leasehold";
+const RELEASE: &str = "leasehold";
+
+/// The replicas' user in their own cluster, and in the other.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:leasehold-system:leasehold";
+const REMOTE_USER: &str = "fleet-manager";
+
+/// The two clusters.
+struct Stage {
+    node: Node,
+    remote: ControlPlane,
+    helm: Helm,
+}
+
+/// Runs the check.
+pub async fn run(scene: &Scene) -> Result<()> {
+    let watch = Stopwatch::start();
+    let stage = Stage::set(scene).await?;
+    println!("a node with real containers and a second cluster are up after {watch}");
+
+    let watch = Stopwatch::start();
+    stage.install().await?;
+    stage.settled().await?;
+    println!("helm install --wait, and {REPLICAS} Pods share {GROUPS} shards after {watch}");
+    stage.limited_rights().await?;
+
+    let [real, bare] = SETS;
+    let local = &stage.node.control;
+    local.kubectl.apply(&load::manifests(real, PAUSE)).await?;
+    stage.remote.kubectl.apply(&load::manifests(bare, PAUSE)).await?;
+    let targets = vec![Target::new(local, real, true), Target::new(&stage.remote, bare, false)];
+    let load = Load::start(targets, PAUSE_BETWEEN_CHANGES);
+
+    stage.kill_pods().await?;
+    stage.upgrade().await?;
+    let watch = Stopwatch::start();
+    let expected = load.settle(DEADLINE).await?;
+    println!("all {} changes had taken effect {watch} later", expected.changes);
+
+    stage.verify_audit()?;
+    stage.uninstall().await
+}
+
+impl Stage {
+    async fn set(scene: &Scene) -> Result<Self> {
+        let (tools, dir) = (scene.tools(), scene.dir().join("images"));
+        let pause = Image::pack(PAUSE, &tools.pause(), &[], "", &dir)?;
+        let pack = |tag| {
+            let name = format!("{REPOSITORY}:{tag}");
+            Image::pack(&name, &tools.leasehold(), &[AUTHORITIES], tag, &dir)
+        };
+        let node = Node::start(scene, "local", &[&pause, &pack("one")?, &pack("two")?]).await?;
+        let tokens = &[format!("fleet,{REMOTE_USER},{REMOTE_USER},")];
+        let address = node.machine_address();
+        let remote = Spec { address, tokens, ..Spec::local("remote") };
+        let remote = ControlPlane::start(scene, &remote).await?;
+        let helm = Helm::new(scene, &node.control);
+        let this = Self { node, remote, helm };
+        this.prepare_remote().await?;
+        Ok(this)
+    }
+
+    /// Installs CRDs and a user with the controllers' rights there, and its kubeconfig in a Secret
+    /// here.
+    async fn prepare_remote(&self) -> Result<()> {
+        let kubectl = &self.remote.kubectl;
+        home::install_crds(kubectl).await?;
+        for controller in ["tdset", "configmonitor"] {
+            manager::grant(kubectl, controller, REMOTE_USER).await?;
+        }
+        let kubeconfig = self.remote.write_kubeconfig("fleet", "fleet")?;
+        let file = format!("--from-file=remote={}", kubeconfig.display());
+        let local = &self.node.control.kubectl;
+        local.run(&["create", "namespace", NAMESPACE]).await?;
+        local.run(&["create", "secret", "generic", "fleet", "-n", NAMESPACE, &file]).await?;
+        Ok(())
+    }
+
+    async fn install(&self) -> Result<()> {
+        let mut arguments = vec!["install", RELEASE];
+        let values = values("one");
+        let chart = chart().display().to_string();
+        arguments.extend([chart.as_str(), "--namespace", NAMESPACE, "--wait", "--timeout", "2m"]);
+        arguments.extend(values.iter().flat_map(|value| ["--set", value]));
+        self.helm.run(&arguments).await.map(drop)
+    }
+
+    /// Waits until the replicas share all shards and every Pod is ready.
+    async fn settled(&self) -> Result<BTreeMap<String, Value>> {
+        let client = &self.node.control.client;
+        let mut last = String::new();
+        let outcome = wait::until(DEADLINE, "every shard to be owned by a ready Pod", async || {
+            let owners = Owners::read(client).await?;
+            let pods = self.pods().await?;
+            let ready = pods.values().filter(|pod| kubectl::holds(pod, "Ready")).count();
+            let is_ours = |owner: &str| pods.keys().any(|pod| is_incarnation(pod, owner));
+            let settled = owners.unsettled == 0
+                && owners.whole_groups()? == GROUPS
+                && owners.settled.iter().all(|(_, owner)| is_ours(owner))
+                && (ready, pods.len()) == (REPLICAS, REPLICAS);
+            last = format!("{owners:?}; {ready} ready of {:?}", pods.keys());
+            Ok(settled.then_some(pods))
+        });
+        outcome.await.with_context(|| format!("last seen: {last}"))
+    }
+
+    /// The replicas' Pods by name, including those that are terminating.
+    async fn pods(&self) -> Result<BTreeMap<String, Value>> {
+        let selector = format!("labelSelector=app.kubernetes.io/instance%3D{RELEASE}");
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?{selector}");
+        let pods = kubectl::list(&self.node.control.client, &path).await?;
+        Ok(pods.into_iter().map(|pod| (kubectl::name(&pod).to_owned(), pod)).collect())
+    }
+
+    /// The ServiceAccount may do what its controllers do, and nothing else.
+    async fn limited_rights(&self) -> Result<()> {
+        let kubectl = &self.node.control.kubectl;
+        for question in [
+            "* *",
+            "get secrets",
+            "create pods",
+            "delete deployments.apps",
+            "create clusterrolebindings.rbac.authorization.k8s.io",
+            "update leases.coordination.k8s.io -n kube-system",
+            "escalate clusterroles.rbac.authorization.k8s.io",
+            "impersonate users",
+        ] {
+            let mut arguments = vec!["auth", "can-i", "--as", SERVICE_ACCOUNT];
+            arguments.extend(question.split(' '));
+            if !question.contains("-n") {
+                arguments.push("--all-namespaces");
+            }
+            let said = kubectl.refused(&arguments, "").await?;
+            ensure!(!said.contains("error"), "kubectl auth can-i {question}: {said}");
+        }
+        Ok(())
+    }
+
+    /// Kills the processes of two owners with SIGKILL. Each restarts as another member, and others
+    /// take over the shards of the killed member.
+    async fn kill_pods(&self) -> Result<()> {
+        for _ in 0..2 {
+            let owners = Owners::read(&self.node.control.client).await?;
+            let (_, member) = owners.settled.first().context("nobody owns a shard")?.clone();
+            let mut pods = self.pods().await?.into_iter();
+            let victim = pods.find(|(pod, _)| is_incarnation(pod, &member));
+            let (victim, pod) = victim.with_context(|| format!("{member} is not in our Pods"))?;
+            let container = container_id(&pod).with_context(|| format!("{victim} runs nothing"))?;
+            let watch = Stopwatch::start();
+            self.node.kill_container(container)?;
+            let what = format!("the shards of {member} to be taken over");
+            wait::until(DEADLINE, &what, async || {
+                let owners = Owners::read(&self.node.control.client).await?;
+                let gone = owners.settled.iter().all(|(_, owner)| *owner != member);
+                Ok((gone && owners.whole_groups()? == GROUPS).then_some(()))
+            })
+            .await?;
+            println!("a Pod was killed with SIGKILL; its shards had new owners after {watch}");
+            let pods = self.settled().await?;
+            let pod = pods.get(&victim).context("the Pod of the killed container is gone")?;
+            let status = &pod["status"];
+            let restarts = status["containerStatuses"][0]["restartCount"].as_u64();
+            ensure!(restarts > Some(0), "{victim} was not restarted: {status}");
+        }
+        Ok(())
+    }
+
+    /// Upgrades to another image, Pod by Pod.
+    async fn upgrade(&self) -> Result<()> {
+        let watch = Stopwatch::start();
+        let values = values("two");
+        let chart = chart().display().to_string();
+        let mut arguments = vec!["upgrade", RELEASE, &chart, "--namespace", NAMESPACE];
+        arguments.extend(["--wait", "--timeout", "4m"]);
+        arguments.extend(values.iter().flat_map(|value| ["--set", value]));
+        self.helm.run(&arguments).await?;
+        let pods = self.settled().await?;
+        let old: Vec<&String> = pods
+            .iter()
+            .filter(|(_, pod)| pod["spec"]["containers"][0]["image"] != format!("{REPOSITORY}:two"))
+            .map(|(name, _)| name)
+            .collect();
+        ensure!(old.is_empty(), "{old:?} still run the old image after the upgrade");
+        println!("helm upgrade --wait, and every shard had a new owner after {watch}");
+        Ok(())
+    }
+
+    /// By the audit logs, only owners wrote, and no request was refused.
+    fn verify_audit(&self) -> Result<()> {
+        let local = audit::read(&self.node.control.audit_log())?;
+        let remote = audit::read(&self.remote.audit_log())?;
+        let report = ownership::verify(&local, &[("local", &local), ("remote", &remote)]);
+        let wrong = [
+            report.violations,
+            audit::denied(&local, SERVICE_ACCOUNT),
+            audit::denied(&remote, REMOTE_USER),
+        ]
+        .concat();
+        println!(
+            "{} writes by {} members in {} assignments; {} requests of the ServiceAccount; {} wrong or denied",
+            report.writes,
+            report.members.len(),
+            report.assignments,
+            audit::answered(&local, SERVICE_ACCOUNT),
+            wrong.len()
+        );
+        ensure!(wrong.is_empty(), "{}", wrong.join("\n  "));
+        ensure!(audit::answered(&local, SERVICE_ACCOUNT) > 0, "nobody used the ServiceAccount");
+        ensure!(report.assignments > GROUPS && report.writes > 0, "no shard ever changed owners");
+        Ok(())
+    }
+
+    /// Uninstalls the release. Nothing of it is left, nor what its replicas made in the home cluster.
+    async fn uninstall(&self) -> Result<()> {
+        let watch = Stopwatch::start();
+        self.helm.run(&["uninstall", RELEASE, "--namespace", NAMESPACE, "--wait"]).await?;
+        let kubectl = &self.node.control.kubectl;
+        let mut left = Vec::new();
+        let outcome = wait::until(DEADLINE, "everything of the release to be gone", async || {
+            left = self.left_behind().await?;
+            Ok(left.is_empty().then_some(()))
+        })
+        .await;
+        outcome.with_context(|| format!("left behind: {}", left.join(", ")))?;
+        let answer =
+            kubectl.run(&["get", "crd", "-o", "jsonpath={.items[*].metadata.name}"]).await?;
+        let present: BTreeSet<_> = answer.split_whitespace().map(str::to_owned).collect();
+        let expected = leasehold::crds().iter().map(ResourceExt::name_any).collect();
+        ensure!(present == expected, "CRDs should outlive the release: {present:?}");
+        println!("helm uninstall: nothing left but CRDs and what users made after {watch}");
+        Ok(())
+    }
+
+    /// Our objects in the release's namespace, and those that are cluster-wide.
+    async fn left_behind(&self) -> Result<Vec<String>> {
+        let client = &self.node.control.client;
+        let namespaced = format!("namespaces/{NAMESPACE}");
+        // What Kubernetes puts into every namespace, and the Secret that we made.
+        let expected = ["kube-root-ca.crt", "default", "fleet"];
+        let mut left = Vec::new();
+        for (group, kinds) in [
+            ("/api/v1", "pods services configmaps serviceaccounts secrets endpoints"),
+            ("/apis/apps/v1", "deployments replicasets"),
+            ("/apis/policy/v1", "poddisruptionbudgets"),
+            ("/apis/coordination.k8s.io/v1", "leases"),
+            ("/apis/discovery.k8s.io/v1", "endpointslices"),
+            ("/apis/leasehold.dev/v1alpha1", "members shardmaps"),
+            ("/apis/rbac.authorization.k8s.io/v1", "roles rolebindings"),
+        ] {
+            for kind in kinds.split(' ') {
+                let found = kubectl::list(client, &format!("{group}/{namespaced}/{kind}")).await?;
+                let names = found.iter().map(kubectl::name);
+                let unexpected = names.filter(|name| !expected.contains(name));
+                left.extend(unexpected.map(|name| format!("{kind}/{name}")));
+            }
+        }
+        for kind in ["clusterroles", "clusterrolebindings"] {
+            let path = format!("/apis/rbac.authorization.k8s.io/v1/{kind}");
+            let found = kubectl::list(client, &path).await?;
+            let ours = found.iter().map(kubectl::name).filter(|name| name.starts_with(RELEASE));
+            left.extend(ours.map(|name| format!("{kind}/{name}")));
+        }
+        Ok(left)
+    }
+}
+
+/// The id of a Pod's only container, without the name of the runtime.
+fn container_id(pod: &Value) -> Option<&str> {
+    pod["status"]["containerStatuses"][0]["containerID"].as_str()?.split("//").nth(1)
+}
+
+fn values(tag: &str) -> Vec<String> {
+    vec![
+        format!("image.repository={REPOSITORY}"),
+        format!("image.tag={tag}"),
+        "image.pullPolicy=Never".to_owned(),
+        format!("replicas={REPLICAS}"),
+        "clusters.kubeconfigSecrets={fleet}".to_owned(),
+        "resources.requests.cpu=10m".to_owned(),
+    ]
+}

@@ -1,0 +1,233 @@
+//! The Queue controller over a real API server and moto, an SQS implementation that is not ours,
+//! behind a proxy that throttles and cuts. Queues are created, repaired, created again, left alone
+//! and deleted. The check itself edits and reads queues with boto3, not with our client.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::harness::control_plane::ControlPlane;
+use crate::harness::kubectl::{self, holds};
+use crate::harness::link::{Link, Passage};
+use crate::harness::manager::Manager;
+use crate::harness::process::{self, Process, free_port};
+use crate::harness::wait::{self, Stopwatch};
+use crate::harness::{Scene, home};
+
+/// Longer than SQS reserves the name of a deleted queue, and a drift check after that.
+const DEADLINE: Duration = Duration::from_secs(180);
+/// How long moto throttles, and how long it is out of reach.
+const TROUBLE: Duration = Duration::from_secs(40);
+/// What a throttling server answers to everything.
+const THROTTLED: Passage = Passage::Answered(
+    b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 2\r\n\
+      content-length: 0\r\nconnection: close\r\n\r\n",
+);
+
+const QUEUE: &str = "default-orders";
+const OBJECT: &str = "/apis/sqs.leasehold.dev/v1alpha1/namespaces/default/queues/orders";
+
+/// Runs the check.
+pub async fn run(scene: &Scene) -> Result<()> {
+    let plane = ControlPlane::local(scene, "east").await?;
+    home::install(&plane.kubectl).await?;
+    let mut moto = Moto::start(scene).await?;
+    let link = Link::to((Ipv4Addr::LOCALHOST, moto.port).into()).await?;
+    let more = json!({"controllers": {"sqs": {"workers": 4}}});
+    let (token, sts) = (scene.dir().join("token"), format!("http://127.0.0.1:{}", moto.port));
+    fs::write(&token, "a service account's")?;
+    let environment =
+        [("AWS_WEB_IDENTITY_TOKEN_FILE", &*token), ("AWS_ENDPOINT_URL_STS", Path::new(&sts))];
+    let mut manager =
+        Manager::start_with(scene, "replica-0", &plane, &[&plane], &more, &environment)?;
+    let watch = Stopwatch::start();
+
+    immutable_by_schema(&plane, link.address().port()).await?;
+    plane.kubectl.apply(&manifests(link.address().port())).await?;
+    synced(&plane).await?;
+    ensure!(moto.attribute("VisibilityTimeout")? == "45", "the queue is not as its spec says");
+    let redrive = moto.attribute("RedrivePolicy")?;
+    ensure!(redrive.contains("default-dead"), "the queue has no dead-letter queue: {redrive}");
+    println!("two queues exist after {watch}");
+
+    let role = json!({"webIdentity": {"roleArn": "arn:aws:iam::123456789012:role/queues"}});
+    let queue = one("by-role", link.address().port(), &json!({"credentials": role}));
+    plane.kubectl.apply(&queue).await?;
+    wait::until(DEADLINE, "a queue to be created with a role", async || {
+        Ok(moto.names()?.contains("default-by-role").then_some(()))
+    })
+    .await?;
+    plane.kubectl.run(&["delete", "queues.sqs.leasehold.dev", "by-role", "--timeout=120s"]).await?;
+    println!("the manager assumed a role and created a queue with it after {watch}");
+
+    moto.edit("s.set_queue_attributes(QueueUrl=u, Attributes={'VisibilityTimeout': '7'})")?;
+    until_attribute(&moto, "45").await?;
+    until_event(&plane, "VisibilityTimeout of queue default-orders was 7, put back to 45").await?;
+    println!("a queue that was edited outside is repaired after {watch}");
+
+    moto.edit("s.delete_queue(QueueUrl=u)")?;
+    until_attribute(&moto, "45").await?;
+    until_event(&plane, "was deleted outside: made it anew").await?;
+    println!("a queue that was deleted outside exists again after {watch}");
+
+    for (name, trouble) in [("throttled", THROTTLED), ("cut off", Passage::Cut)] {
+        in_trouble(&plane, &link, &moto, trouble).await.with_context(|| format!("while {name}"))?;
+        println!("{name} for {} s, and synced after {watch}", TROUBLE.as_secs());
+    }
+    manager.check_alive()?;
+    moto.process.check_alive()?;
+
+    plane.kubectl.run(&["delete", "queues.sqs.leasehold.dev", "orders", "--timeout=120s"]).await?;
+    ensure!(moto.names()? == "default-dead", "its queue still exists: {}", moto.names()?);
+    println!("the queue is deleted with its object after {watch}");
+    manager.leave().await?;
+    Ok(())
+}
+
+/// While SQS is in trouble, the controller leaves it alone and does not write the object's status;
+/// then it repairs what was changed meanwhile.
+async fn in_trouble(
+    plane: &ControlPlane,
+    link: &Link,
+    moto: &Moto,
+    trouble: Passage,
+) -> Result<()> {
+    synced(plane).await?;
+    link.set(trouble);
+    moto.edit("s.set_queue_attributes(QueueUrl=u, Attributes={'VisibilityTimeout': '9'})")?;
+    let (version, asked) = (version(plane).await?, link.connections());
+    tokio::time::sleep(TROUBLE).await;
+    let asked = link.connections() - asked;
+    // Each of two queues is checked every 30 s, and failures are retried with backoff.
+    ensure!(asked > 0 && asked < 60, "asked {asked} times in {} s", TROUBLE.as_secs());
+    ensure!(version == self::version(plane).await?, "the trouble is written into the status");
+    ensure!(moto.attribute("VisibilityTimeout")? == "9", "the link let a change through");
+    link.set(Passage::Open);
+    until_attribute(moto, "45").await
+}
+
+/// A real server refuses by CEL what the controller's plan refuses on a server without CEL.
+async fn immutable_by_schema(plane: &ControlPlane, port: u16) -> Result<()> {
+    let mut queue: Value = serde_json::from_str(&one("fixed", port, &json!({})))?;
+    plane.kubectl.apply(&queue.to_string()).await?;
+    queue["spec"]["region"] = json!("eu-west-2");
+    let words = plane.kubectl.refused(&["apply", "--filename", "-"], &queue.to_string()).await?;
+    ensure!(words.contains("region cannot be changed"), "refused for another reason: {words}");
+    plane.kubectl.run(&["delete", "queues.sqs.leasehold.dev", "fixed", "--timeout=120s"]).await?;
+    Ok(())
+}
+
+fn one(name: &str, port: u16, more: &Value) -> String {
+    let mut spec = json!({
+        "region": "eu-west-1",
+        "endpoint": format!("http://127.0.0.1:{port}"),
+        "visibilityTimeoutSeconds": 45,
+        "driftCheckIntervalSeconds": 30,
+        "credentials": {"secretRef": {"name": "aws"}},
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        spec[key] = value.clone();
+    }
+    json!({
+        "apiVersion": "sqs.leasehold.dev/v1alpha1", "kind": "Queue",
+        "metadata": {"name": name, "namespace": "default"}, "spec": spec,
+    })
+    .to_string()
+}
+
+fn manifests(port: u16) -> String {
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "aws", "namespace": "default"},
+        "stringData": {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"},
+    });
+    let redrive = json!({"redrivePolicy": {"queueRef": {"name": "dead"}, "maxReceiveCount": 3}});
+    let queues = [one("orders", port, &redrive), one("dead", port, &json!({}))];
+    [&[secret.to_string()], &queues[..]].concat().join("\n---\n")
+}
+
+async fn synced(plane: &ControlPlane) -> Result<()> {
+    wait::until(DEADLINE, "the Queue to be synced", async || {
+        let queue = kubectl::get(&plane.client, OBJECT).await?.unwrap_or_default();
+        Ok(holds(&queue, "Synced").then_some(()))
+    })
+    .await
+}
+
+async fn version(plane: &ControlPlane) -> Result<String> {
+    let queue = kubectl::get(&plane.client, OBJECT).await?.context("the Queue is gone")?;
+    Ok(queue["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
+}
+
+async fn until_event(plane: &ControlPlane, words: &str) -> Result<()> {
+    wait::until(DEADLINE, "an Event", async || {
+        let events = plane.kubectl.run(&["get", "events", "-n", "default"]).await?;
+        Ok(events.contains(words).then_some(()))
+    })
+    .await
+    .with_context(|| format!("no Event says {words:?}"))
+}
+
+async fn until_attribute(moto: &Moto, value: &str) -> Result<()> {
+    wait::until(DEADLINE, "the queue to be as the spec says", async || {
+        Ok((moto.attribute("VisibilityTimeout").unwrap_or_default() == value).then_some(()))
+    })
+    .await
+}
+
+/// A running moto.
+struct Moto {
+    python: PathBuf,
+    port: u16,
+    process: Process,
+}
+
+impl Moto {
+    async fn start(scene: &Scene) -> Result<Self> {
+        let (port, folder) = (free_port()?, scene.tools().moto());
+        let mut command = Command::new(folder.join("bin/moto_server"));
+        command.args(["--host", "127.0.0.1", "--port", &port.to_string()]);
+        let process = Process::spawn("moto", &command, &scene.logs())?;
+        let mut moto = Self { python: folder.join("bin/python"), port, process };
+        wait::until(DEADLINE, "moto to answer", async || {
+            moto.process.check_alive()?;
+            Ok(moto.names().ok())
+        })
+        .await?;
+        Ok(moto)
+    }
+
+    /// Runs a line of Python that has an SQS client `s`; gives what it prints.
+    fn ask(&self, line: &str) -> Result<String> {
+        let port = self.port;
+        let script = format!(
+            "import boto3\ns = boto3.client('sqs', region_name='eu-west-1', \
+             endpoint_url='http://127.0.0.1:{port}', aws_access_key_id='test', \
+             aws_secret_access_key='test')\n{line}\n"
+        );
+        let said = process::run(Command::new(&self.python).args(["-c", &script]))?;
+        Ok(said.trim().to_owned())
+    }
+
+    fn edit(&self, line: &str) -> Result<()> {
+        let url = format!("u = s.get_queue_url(QueueName='{QUEUE}')['QueueUrl']");
+        self.ask(&format!("{url}\n{line}")).map(drop)
+    }
+
+    fn attribute(&self, name: &str) -> Result<String> {
+        self.ask(&format!(
+            "u = s.get_queue_url(QueueName='{QUEUE}')['QueueUrl']\n\
+             print(s.get_queue_attributes(QueueUrl=u, AttributeNames=['All'])['Attributes'].get('{name}', ''))"
+        ))
+    }
+
+    fn names(&self) -> Result<String> {
+        self.ask(
+            "print(' '.join(sorted(u.rsplit('/')[-1] for u in s.list_queues().get('QueueUrls', []))))",
+        )
+    }
+}

@@ -1,0 +1,109 @@
+//! Traffic for a Tunnel: a small backend for HTTP and datagrams, and its clients.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// How long one exchange may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// More than any buffer on the way.
+const BODY_BYTES: usize = 1 << 20;
+const LOOPBACK: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
+
+/// The backend of the Service. Dropping it stops it.
+pub struct Backend {
+    http: SocketAddr,
+    echo: SocketAddr,
+    body: Vec<u8>,
+    _tasks: JoinSet<()>,
+}
+
+impl Backend {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// If there is no free port.
+    pub async fn start() -> Result<Self> {
+        let (listener, socket) =
+            (TcpListener::bind(LOOPBACK).await?, UdpSocket::bind(LOOPBACK).await?);
+        let body: Vec<u8> = (0..BODY_BYTES).map(|index| (index % 251) as u8).collect();
+        let (http, echo) = (listener.local_addr()?, socket.local_addr()?);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve(listener, body.clone()));
+        tasks.spawn(echo_back(socket));
+        Ok(Self { http, echo, body, _tasks: tasks })
+    }
+
+    /// What it answers.
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// The backend's address for each port that the Service may have.
+    pub fn addresses(&self) -> [(u16, SocketAddr); 3] {
+        [(80, self.http), (8080, self.http), (5353, self.echo)]
+    }
+}
+
+async fn serve(listener: TcpListener, body: Vec<u8>) {
+    while let Ok((mut connection, _)) = listener.accept().await {
+        let mut request = [0; 1024];
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            body.len()
+        );
+        // An error means that the client has gone away.
+        if matches!(connection.read(&mut request).await, Ok(1..)) {
+            let _ = connection.write_all(head.as_bytes()).await;
+            let _ = connection.write_all(&body).await;
+            let _ = connection.shutdown().await;
+        }
+    }
+}
+
+async fn echo_back(socket: UdpSocket) {
+    let mut datagram = [0; 1024];
+    while let Ok((bytes, from)) = socket.recv_from(&mut datagram).await {
+        let _ = socket.send_to(&datagram[..bytes], from).await;
+    }
+}
+
+/// The body that an address answers with.
+///
+/// # Errors
+/// If nothing listens there, or it does not answer completely and in time.
+pub async fn fetch(address: &str) -> Result<Vec<u8>> {
+    let exchange = async {
+        let mut connection = TcpStream::connect(address).await?;
+        connection.write_all(b"GET / HTTP/1.1\r\nhost: tunnel\r\n\r\n").await?;
+        let mut answer = Vec::new();
+        connection.read_to_end(&mut answer).await?;
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").context("no answer")?;
+        ensure!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"), "refused");
+        Ok(answer.split_off(end + 4))
+    };
+    timeout(PATIENCE, exchange).await.with_context(|| format!("{address} does not answer"))?
+}
+
+/// Whether something listens at an address.
+pub async fn is_open(address: &str) -> bool {
+    TcpStream::connect(address).await.is_ok()
+}
+
+/// Whether a datagram comes back from an address.
+///
+/// # Errors
+/// If none can be sent.
+pub async fn echoed(to: SocketAddr) -> Result<bool> {
+    const DATAGRAM: &[u8] = b"there and back";
+    let socket = UdpSocket::bind(LOOPBACK).await?;
+    socket.send_to(DATAGRAM, to).await?;
+    let mut answer = [0; 64];
+    let answered = timeout(PATIENCE, socket.recv(&mut answer)).await;
+    Ok(matches!(answered, Ok(Ok(bytes)) if &answer[..bytes] == DATAGRAM))
+}
