@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The load of a scenario on kind clusters, for people who can pull images.
+# A load on kind clusters, for machines that can pull images.
 #
 #   loadtest/kind/run.sh [CLUSTERS] [OBJECTS]
 #
@@ -34,7 +34,7 @@ secrets=()
 for n in $(seq "$clusters"); do
   kind create cluster --name "leasehold-$n" --kubeconfig "$work/cluster-$n.yaml"
   workload "$n" apply --server-side -f "$root/deploy/charts/leasehold/crds"
-  # The address that other kind nodes reach, under the name the fleet shows.
+  # The address that other kind nodes can reach, under the name that the fleet shows.
   kind get kubeconfig --internal --name "leasehold-$n" |
     sed "s/kind-leasehold-$n/cluster-$n/g" >"$work/cluster-$n.internal.yaml"
   home -n leasehold-system create secret generic "cluster-$n" \
@@ -46,7 +46,7 @@ helm install leasehold "$root/deploy/charts/leasehold" --kubeconfig "$work/home.
   --namespace leasehold-system --set image.repository=leasehold --set image.tag=kind \
   --set "clusters.secrets={$(IFS=,; echo "${secrets[*]}")}" --wait
 
-manifest() { # names of the objects of one cluster, as TDSets
+manifest() { # the TDSets of one cluster
   for i in $(seq $((objects / clusters))); do
     cat <<YAML
 ---

@@ -58,7 +58,8 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// The changes that are due after `elapsed` at the rates of `load`, without those already `done`.
+    /// The changes that are due after `elapsed` at the rates of `load`, without those already
+    /// `done`.
     fn due(load: &Load, elapsed: Duration, done: Changes) -> Changes {
         let so_far = |rate: f64| (rate * elapsed.as_secs_f64()) as u64;
         Changes {
@@ -208,8 +209,8 @@ impl Generator {
         Ok(done)
     }
 
-    /// Chooses objects for the changes that are due. An object is chosen once at most, and not if it
-    /// is only created now, so that changes of one object never overtake each other.
+    /// Chooses objects for the changes that are due. An object is chosen once at most, and not if
+    /// it is only created now, so that changes of one object never overtake each other.
     fn draw(&mut self, due: Changes) -> Vec<Change> {
         let mut changes = Vec::new();
         for _ in 0..due.deletes.min(self.objects.len() as u64) {

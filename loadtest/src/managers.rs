@@ -148,7 +148,8 @@ impl Manager {
         }
     }
 
-    /// Sends SIGTERM, then SIGKILL after a grace period. True if it ended on its own with exit code 0.
+    /// Sends SIGTERM, then SIGKILL after a grace period. True if it ended on its own with exit code
+    /// 0.
     pub async fn stop(mut self) -> bool {
         let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
         if let Some(pid) = pid {

@@ -82,8 +82,8 @@ pub struct Report {
     pub calm: Option<Calm>,
     /// Time from change to convergence under load, measured from outside.
     pub convergence: Convergence,
-    /// Time in queue of the measured clusters' keys under load, 99th percentile, in seconds; as exact
-    /// as the buckets.
+    /// Time in queue of the measured clusters' keys under load, 99th percentile, in seconds; as
+    /// exact as the buckets.
     pub queue_p99_seconds: Option<f64>,
     /// Time in reconcile under load, 99th percentile, in seconds; as exact as the buckets.
     pub reconcile_p99_seconds: Option<f64>,

@@ -165,7 +165,7 @@ async fn measure(
                 changes = load => changes?,
                 failed = troublemakers.flood(*per_second, began) => {
                     failed?;
-                    unreachable!("a flood does not end by itself")
+                    unreachable!("a flood does not end on its own")
                 }
             },
         }

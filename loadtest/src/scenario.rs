@@ -23,7 +23,7 @@ pub struct Scenario {
     /// The scenario's name, used in the report.
     pub name: String,
     /// What runs.
-    pub fleet: Fleet,
+    pub fleet: FleetSize,
     /// The objects of the managers' clusters.
     pub objects: Objects,
     /// What changes.
@@ -38,7 +38,7 @@ pub struct Scenario {
 /// What runs.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fleet {
+pub struct FleetSize {
     /// Workload clusters, each an embedded API server.
     pub clusters: u32,
     /// Manager processes.

@@ -30,8 +30,8 @@ pub fn object(name: &str, change: u32) -> DynamicObject {
     DynamicObject::new(name, &resource()).data(json!({ "spec": spec(change) }))
 }
 
-/// The spec of the `change`-th version. Replicas alternate in every window, so that each change must
-/// reach the Deployment at any hour.
+/// The spec of the `change`-th version. Replicas alternate in every window, so that each change
+/// must reach the Deployment at any hour.
 pub fn spec(change: u32) -> serde_json::Value {
     let replica = 1 + change % 2;
     json!({

@@ -1,8 +1,8 @@
 //! The tracker: measures from outside, with its own watches, how long changes take to converge.
 //!
-//! A change is *written* when its request is sent, and *converged* when a watch shows that the status
-//! of the object has observed its generation and is Ready. [`Tracker`] is pure; [`watch_cluster`]
-//! does the IO.
+//! A change is *written* when its request is sent, and *converged* when a watch shows that the
+//! status of the object has observed its generation and is Ready. [`Tracker`] is pure;
+//! [`watch_cluster`] does the IO.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Clusters that make trouble: some never answer, some are flooded with changes. Nothing is measured
-//! in them.
+//! Clusters that make trouble: some never answer, some are flooded with changes. Nothing is
+//! measured in them.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use kube::config::Kubeconfig;
 use leasehold::clock::SystemClock;
 use tokio::net::{TcpListener, TcpStream};
 
-/// A way to a server on which connections are counted.
+/// A client whose connections to a server are counted.
 struct Way {
     access: Access,
     accepted: Arc<AtomicUsize>,
@@ -45,13 +45,13 @@ async fn way(server: &Server) -> Way {
     }
 }
 
-/// Connections that so many watches and as many lists beside them take.
+/// How many connections this many watches, and as many concurrent lists, need.
 async fn connections(server: &Server, role: Role, watches: usize) -> usize {
     let Way { access, accepted } = way(server).await;
     let client =
         Connector::new(role, Arc::new(SystemClock)).client("a test", &access).await.unwrap();
     let api: Api<ConfigMap> = Api::all(client);
-    // The first alone, as a connection that is being made is not yet known to be shared.
+    // The first request alone, because a connection can be shared only once it is open.
     let mut open = vec![api.watch(&WatchParams::default(), "0").await.unwrap()];
     for _ in 1..watches {
         open.push(api.watch(&WatchParams::default(), "0").await.unwrap());

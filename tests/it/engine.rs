@@ -1,5 +1,5 @@
-//! The engine against an embedded API server that misbehaves: no change is lost, and deletes in a
-//! gap surface.
+//! The engine against an embedded API server that misbehaves: no change is lost, and deletions
+//! during a gap are noticed.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,39 +16,9 @@ use model::ObjectKey;
 use sdk::{Action, Context, Controller, ReconcileError, Reconciler};
 use serde_json::json;
 
+use crate::copy::{Copy, seen, wanted};
+
 const NAMESPACE: &str = "maps";
-
-/// Copies `data.wanted` of a ConfigMap to its annotation `seen`, and remembers which were gone.
-struct Copy {
-    gone: Arc<Mutex<BTreeSet<String>>>,
-}
-
-impl Reconciler for Copy {
-    type Kind = ConfigMap;
-
-    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
-        let namespace = key.namespace.as_deref();
-        let Some(map) = ctx.get::<ConfigMap>(namespace, &key.name)? else {
-            self.gone.lock().unwrap().insert(key.name.to_string());
-            return Ok(Action::Done);
-        };
-        let Some(wanted) = wanted(&map).filter(|wanted| seen(&map) != Some(wanted)) else {
-            return Ok(Action::Done);
-        };
-        let api: Api<ConfigMap> = Api::namespaced(ctx.client(), namespace.unwrap_or_default());
-        let patch = json!({"metadata": {"annotations": {"seen": wanted}}});
-        api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        Ok(Action::Done)
-    }
-}
-
-fn wanted(map: &ConfigMap) -> Option<&str> {
-    Some(map.data.as_ref()?.get("wanted")?.as_str())
-}
-
-fn seen(map: &ConfigMap) -> Option<&str> {
-    Some(map.metadata.annotations.as_ref()?.get("seen")?.as_str())
-}
 
 async fn create(api: &Api<ConfigMap>, name: &str) {
     let map = serde_json::from_value(json!({
@@ -63,7 +33,7 @@ async fn want(api: &Api<ConfigMap>, name: &str, wanted: &str) {
     api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
-/// A world whose engine copies, and what it saw go.
+/// A world whose engine copies, and the objects whose deletion it noticed.
 async fn world(count: usize) -> (TestEnv, Api<ConfigMap>, Arc<Mutex<BTreeSet<String>>>) {
     let mut env = TestEnv::builder().namespace(NAMESPACE).start().await;
     let gone = Arc::new(Mutex::default());
@@ -86,7 +56,7 @@ async fn converged(env: &TestEnv, api: &Api<ConfigMap>) {
     .await;
 }
 
-/// Breaks what the engine asks for in turn, whatever it is; leaves the test's own client alone.
+/// Breaks the engine's requests in turn, whatever they are, but not those of the test's own client.
 fn trouble(request: &Request, turn: u32) -> Fault {
     if request.resource != "configmaps" {
         return Fault::None;
@@ -104,7 +74,7 @@ fn trouble(request: &Request, turn: u32) -> Fault {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_change_is_followed_through_trouble_and_gaps() {
+async fn every_change_is_reconciled_through_faults_and_gaps() {
     let (env, api, gone) = world(30).await;
     converged(&env, &api).await;
     let turns = AtomicU32::new(0);
@@ -113,7 +83,7 @@ async fn every_change_is_followed_through_trouble_and_gaps() {
     for round in 0..10 {
         env.server().close_watches();
         env.server().compact();
-        // While no watch is open: some go, some change, some are made.
+        // While no watch is open, some are deleted, some change, some are created.
         api.delete(&format!("map-{round}"), &DeleteParams::default()).await.unwrap();
         for index in 10..30 {
             want(&api, &format!("map-{index}"), &format!("{round}-{index}")).await;
@@ -132,7 +102,7 @@ async fn every_change_is_followed_through_trouble_and_gaps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_away_is_caught_up_with() {
+async fn changes_during_an_outage_are_reconciled() {
     let (env, api, _) = world(5).await;
     converged(&env, &api).await;
     let away = |request: &Request| match request.verb {
@@ -149,9 +119,9 @@ async fn a_server_that_is_away_is_caught_up_with() {
     converged(&env, &api).await;
 }
 
-/// Sees that each ConfigMap has a Secret, made with a generated name.
+/// Makes sure that each ConfigMap has a Secret with a generated name.
 struct Child {
-    /// Writes past the engine, with a client of its own.
+    /// Writes without the engine, with its own client.
     naive: Option<kube::Client>,
 }
 
@@ -176,7 +146,7 @@ impl Reconciler for Child {
     }
 }
 
-/// How many children one ConfigMap gets that changes five times while the watch of Secrets lags.
+/// How many children a ConfigMap gets that changes five times while the watch of Secrets lags.
 async fn children(naive: bool) -> usize {
     let mut env = TestEnv::builder().namespace(NAMESPACE).start().await;
     let naive = naive.then(|| env.client());
@@ -199,7 +169,7 @@ async fn children(naive: bool) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_is_made_once_however_late_the_cache_learns_of_it() {
+async fn a_child_is_created_once_however_late_the_cache_sees_it() {
     assert_eq!(children(false).await, 1);
     assert!(children(true).await > 1, "this test cannot tell");
 }

@@ -2,18 +2,21 @@
 //!
 //! - `connections`: how many connections a cluster costs
 //! - `controllers`: the built-in controllers through the engine, over embedded API servers
+//! - `copy`: a small controller for the others
 //! - `engine`: the engine against a server that misbehaves
 //! - `manager`: replicas as a library user runs them, over embedded API servers
-//! - `ranges`: engines that hold parts of one cluster, and hand them over
+//! - `ranges`: engines that own parts of one cluster, and hand them over
 //! - `sharding`: members over an embedded home cluster: share, leave, crash, fence
 //! - `sources`: how a controller watches its kinds
-//! - `tidy`: the rules the tree keeps
-//! - `writes`: what a reconciler's context writes for it
+//! - `tidy`: the rules of the source tree
+//! - `writes`: the writes of a reconciler's context
 
 #[cfg(test)]
 mod connections;
 #[cfg(test)]
 mod controllers;
+#[cfg(test)]
+mod copy;
 #[cfg(test)]
 mod engine;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The manager as a library: replicas in one process that share embedded clusters, one that leaves,
-//! and kubeconfigs that come and go.
+//! The manager as a library: replicas in one process share embedded clusters, one leaves, and
+//! kubeconfigs are added and removed.
 //!
 //! - `across`: controllers that work in several clusters
 //! - `beside`: what a program runs beside its controllers: runnables and checks
@@ -19,51 +19,23 @@ use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use leasehold::config::{ClusterSources, Config, Home, KubeconfigSource};
 use leasehold::{Departure, Manager};
-use model::ObjectKey;
-use sdk::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler};
+use sdk::{Controller, ControllerSpec};
 use serde_json::json;
 use sharding::LeaseTimings;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// The longest anything here may take: a takeover, and room for a busy machine.
+use crate::copy::{Copy, seen};
+
+/// The longest that anything here may take: a takeover on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// How often a condition of another process is looked at.
+/// How often a condition of another process is checked.
 const LOOK: Duration = Duration::from_millis(100);
 const NAMESPACE: &str = "leasehold-system";
 const OBJECTS: usize = 12;
 
-/// Copies `data.wanted` of a ConfigMap to its annotation `seen`.
-struct Copy;
-
-impl Reconciler for Copy {
-    type Kind = ConfigMap;
-
-    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
-        let Some(map) = ctx.get::<ConfigMap>(key.namespace.as_deref(), &key.name)? else {
-            return Ok(Action::Done);
-        };
-        let Some(wanted) = wanted(&map).filter(|wanted| seen(&map) != Some(wanted)) else {
-            return Ok(Action::Done);
-        };
-        let namespace = key.namespace.as_deref().unwrap_or("default");
-        let api: Api<ConfigMap> = Api::namespaced(ctx.client(), namespace);
-        let patch = json!({"metadata": {"annotations": {"seen": wanted}}});
-        api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        Ok(Action::Done)
-    }
-}
-
-fn wanted(map: &ConfigMap) -> Option<&str> {
-    Some(map.data.as_ref()?.get("wanted")?.as_str())
-}
-
-fn seen(map: &ConfigMap) -> Option<&str> {
-    Some(map.metadata.annotations.as_ref()?.get("seen")?.as_str())
-}
-
 fn copy() -> ControllerSpec {
-    Controller::for_kind::<ConfigMap>("copy").reconciler(Copy)
+    Controller::for_kind::<ConfigMap>("copy").reconciler(Copy::default())
 }
 
 /// One embedded API server.
@@ -79,7 +51,7 @@ fn sources(dir: &Path, servers: &[&Server]) -> ClusterSources {
     ClusterSources { kubeconfigs, ..Default::default() }
 }
 
-/// A home cluster with our definitions and namespace.
+/// A home cluster with our CRDs and namespace.
 async fn home(dir: &Path) -> (Server, Home) {
     let server = server("home").await;
     let client = server.client();
@@ -96,7 +68,7 @@ async fn home(dir: &Path) -> (Server, Home) {
     (server, Home::Kubeconfig { path, context: None })
 }
 
-/// A manager at work.
+/// A running manager.
 struct Replica {
     stop: CancellationToken,
     run: JoinHandle<Result<Departure, leasehold::Error>>,
@@ -130,7 +102,7 @@ impl Replica {
     }
 }
 
-/// Waits until `holds` does.
+/// Waits until `holds` is true.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let looking = async {
         while !holds().await {
@@ -202,7 +174,7 @@ async fn replicas_share_the_clusters_and_one_that_leaves_hands_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubeconfigs_come_break_and_go_while_the_manager_runs() {
+async fn kubeconfigs_are_added_broken_and_removed_while_the_manager_runs() {
     let dir = tempfile::tempdir().unwrap();
     let (home_server, home) = home(dir.path()).await;
     let (east, west) = (server("east").await, server("west").await);
@@ -228,7 +200,7 @@ async fn kubeconfigs_come_break_and_go_while_the_manager_runs() {
     .await;
     let client = west.client();
     want(&client, "two").await;
-    until("west goes on", async || converged(&client, "two").await).await;
+    until("west continues", async || converged(&client, "two").await).await;
 
     fs::write(folder.join("east"), east.kubeconfig()).unwrap();
     let client = east.client();

@@ -1,5 +1,5 @@
-//! Engines that each hold a range of one cluster, over an embedded API server: every object is
-//! reconciled by its owner and cached by nobody else, also while ranges change hands.
+//! Engines that each hold a range of one cluster, over an embedded API server: only its owner
+//! reconciles and caches an object, even while ranges move.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ const NAMESPACE: &str = "maps";
 const GROUP: &str = "maps";
 const FIRST: Epoch = Epoch(1);
 
-/// Who reconciled each object last, at which version, and what it found cached.
+/// Who reconciled each object last, at which version, and what was cached.
 #[derive(Debug, Default)]
 struct Notes {
     last: BTreeMap<String, (usize, String)>,
@@ -35,7 +35,7 @@ struct Notes {
     children: BTreeMap<String, Vec<String>>,
 }
 
-/// Writes down what it finds.
+/// Records what it finds.
 struct Note {
     member: usize,
     notes: Arc<Mutex<Notes>>,
@@ -73,7 +73,7 @@ struct Member {
     task: JoinHandle<()>,
 }
 
-/// One cluster, and those that work on it.
+/// A cluster and the engines that work on it.
 struct Fleet {
     server: Server,
     notes: Arc<Mutex<Notes>>,
@@ -85,7 +85,7 @@ fn shard(range: &str) -> ShardId {
 }
 
 impl Fleet {
-    /// A cluster whose server divides lists and watches itself, or does not know how to.
+    /// A cluster whose server divides lists and watches itself, or does not.
     async fn new(divides: bool) -> Self {
         let server = Server::builder().name("east").sharded_lists(divides).start().await.unwrap();
         let namespace =
@@ -171,7 +171,7 @@ impl Fleet {
     }
 }
 
-/// Lets paused time pass, in which whatever can be done is done.
+/// Lets paused time pass, until nothing is left to do.
 async fn pass(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }
@@ -184,8 +184,8 @@ fn quarters() -> Vec<String> {
 async fn four_members_cache_a_quarter_each_and_every_object_has_one_owner() {
     const OBJECTS: usize = 4_000;
     let mut fleet = Fleet::new(false).await;
-    // Text that packs about as well as what ConfigMaps hold. Each cache has a dictionary of its own,
-    // so very small objects would not be divided by four.
+    // Text that compresses about as well as the content of ConfigMaps. Each cache has its own
+    // dictionary, so very small objects would not shrink to a quarter.
     let mut rng = fastrand::Rng::with_seed(1);
     let mut uids = BTreeMap::new();
     for index in 0..OBJECTS {
@@ -236,12 +236,12 @@ async fn four_members_cache_a_quarter_each_and_every_object_has_one_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_range_changes_hands_under_changes_and_nothing_is_lost() {
+async fn a_range_moves_under_changes_and_nothing_is_lost() {
     hand_over(false).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_range_changes_hands_where_the_server_divides() {
+async fn a_range_moves_where_the_server_divides() {
     hand_over(true).await;
 }
 
@@ -304,7 +304,7 @@ async fn hand_over(divides: bool) {
     for member in &fleet.members {
         let informers = member.status.informers();
         let modes: BTreeMap<_, _> = informers.iter().map(|i| (i.kind.as_str(), i.mode)).collect();
-        // Of children the server cannot tell whose they are.
+        // The server cannot tell which owners children have.
         assert_eq!(modes, BTreeMap::from([("ConfigMap", expect), ("Secret", ShardMode::Client)]));
     }
     fleet.stop().await;

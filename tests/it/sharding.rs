@@ -1,5 +1,5 @@
-//! Members of `sharding` over an embedded home cluster, in one process and in paused time: a
-//! second passes only when nobody has anything left to do, so durations are exact.
+//! Members of `sharding` over an embedded home cluster, in one process and in paused time: time
+//! passes only when nothing is left to do, so durations are exact.
 #![expect(clippy::disallowed_methods, reason = "the clock of these tests is tokio's paused one")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,16 +45,16 @@ impl Clock for PausedClock {
     }
 }
 
-/// A home cluster and what all members share.
+/// A home cluster, and what all members share.
 struct Home {
     server: Server,
     clock: Arc<PausedClock>,
     clusters: watch::Sender<Arc<ClusterSet>>,
-    /// Who may dispatch for a shard now. S1 is checked at each change.
+    /// Who may dispatch for a shard now. Each change is checked against S1.
     active: Arc<Mutex<BTreeMap<ShardId, MemberId>>>,
 }
 
-/// One member, with the least of an engine: it acknowledges each drain at once.
+/// One member, with a minimal engine that acknowledges each drain at once.
 struct Replica {
     sharding: Sharding,
     engine: JoinHandle<()>,
@@ -84,7 +84,7 @@ impl Home {
         }
     }
 
-    /// Lets a kind be of any form, as a later definition of it may.
+    /// Removes the schema of a kind, as a later definition may.
     async fn loosen(&self, name: &str) {
         let definitions = Api::<CustomResourceDefinition>::all(self.server.client());
         let mut crd = serde_json::to_value(definitions.get(name).await.unwrap()).unwrap();
@@ -125,14 +125,14 @@ impl Home {
         (Api::namespaced(self.server.client(), NAMESPACE), sharding::lease::COORDINATOR)
     }
 
-    /// The epoch floor, as it is written.
+    /// The epoch floor as it is stored.
     async fn floor(&self) -> Option<String> {
         let (leases, name) = self.coordinator();
         let annotations = leases.get(name).await.unwrap().metadata.annotations;
         annotations.and_then(|mut annotations| annotations.remove(sharding::floor::ANNOTATION))
     }
 
-    /// Somebody writes another.
+    /// Writes another epoch floor.
     async fn set_floor(&self, text: &str) {
         let (leases, name) = self.coordinator();
         let annotations = json!({ sharding::floor::ANNOTATION: text });
@@ -152,7 +152,7 @@ impl Home {
     }
 }
 
-/// Follows what a member holds: acknowledges drains, and checks that nobody else is active.
+/// Follows the shards of a member: acknowledges drains, and checks that nobody else is active.
 async fn engine(sharding: Sharding, active: Arc<Mutex<BTreeMap<ShardId, MemberId>>>) {
     let mut owned = sharding.watch();
     let mut was = owned.borrow().member.clone();
@@ -192,7 +192,7 @@ impl Replica {
         self.sharding.status().shards.iter().filter(active).count()
     }
 
-    /// Stops where it stands.
+    /// Stops at once.
     async fn crash(self, active: &Mutex<BTreeMap<ShardId, MemberId>>) {
         let member = self.sharding.status().member;
         self.engine.abort();
@@ -203,7 +203,7 @@ impl Replica {
     }
 }
 
-/// Waits until `reached` holds, asking anew at each change of what a member holds.
+/// Waits until `reached` is true, and checks it at each change of a member's shards.
 async fn until(replicas: &[&Replica], what: &str, reached: impl Fn() -> bool) {
     let mut watches: Vec<_> = replicas.iter().map(|r| r.sharding.watch()).collect();
     let wait = async {
@@ -217,7 +217,7 @@ async fn until(replicas: &[&Replica], what: &str, reached: impl Fn() -> bool) {
     }
 }
 
-/// Waits until `met` holds, asking anew every 10 ms.
+/// Waits until `met` is true, and checks it every 10 ms.
 async fn poll_until(met: impl AsyncFn() -> bool) {
     let wait = async {
         while !met().await {
@@ -227,7 +227,7 @@ async fn poll_until(met: impl AsyncFn() -> bool) {
     tokio::time::timeout(PATIENCE, wait).await.unwrap();
 }
 
-/// Waits until the members hold as many active shards as given, each.
+/// Waits until each member holds as many active shards as given.
 async fn until_active(replicas: &[&Replica], expect: &[usize]) {
     let reached = || replicas.iter().map(|replica| replica.active()).eq(expect.iter().copied());
     until(replicas, &format!("active {expect:?}"), reached).await;
@@ -252,7 +252,7 @@ async fn three_share_one_leaves_one_crashes() {
     assert!(gap < Duration::from_millis(100), "handed over after {gap:?}");
     assert_eq!(b.active(), 0);
 
-    // Later than the last renewal by less than an interval, so at most this much is to wait.
+    // Less than an interval has passed since the last renewal, so at most this much is left.
     let crashed = home.now();
     c.crash(&home.active).await;
     until_active(&[&a], &[6]).await;
@@ -268,7 +268,7 @@ async fn three_share_one_leaves_one_crashes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_fleet_reads_as_it_is() {
+async fn the_fleet_is_read_as_it_is() {
     let home = Home::start(&["east", "west"]).await;
     home.install().await;
     let (a, b) = (home.replica(0), home.replica(1));
@@ -300,7 +300,7 @@ async fn a_member_whose_renewals_go_unanswered_fences_itself_before_it_is_replac
     })));
     let held: Vec<_> = was.shards.iter().map(|s| (s.shard.clone(), s.epoch)).collect();
     let cut = home.now();
-    // It comes back as another member and gets a share again; the engine checks S1 throughout.
+    // It comes back as another member and gets its share again; S1 is checked throughout.
     until(&[&b], "fenced", || b.sharding.status().member != was.member).await;
     let fenced = home.now() - cut;
     let timings = LeaseTimings::default();
@@ -328,7 +328,7 @@ async fn an_outage_of_the_home_cluster_stops_work_and_its_end_brings_it_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_definitions_are_named_with_their_cure() {
+async fn missing_crds_are_named_with_the_remedy() {
     let home = Home::start(&["east"]).await;
     let a = home.replica(0);
     poll_until(async || a.sharding.status().problems.len() >= 3).await;
@@ -344,7 +344,7 @@ async fn missing_definitions_are_named_with_their_cure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_goes_takes_its_map_along() {
+async fn the_map_of_a_removed_cluster_is_deleted() {
     let home = Home::start(&["east", "west"]).await;
     home.install().await;
     let a = home.replica(0);
@@ -356,11 +356,11 @@ async fn a_cluster_that_goes_takes_its_map_along() {
     home.configure(&["east", "west"]);
     until_active(&[&a], &[2]).await;
     let west = home.maps().await.into_iter().find(|m| m.metadata.name.as_deref() == Some("west"));
-    assert_eq!(west.unwrap().spec.shards[0].epoch.0, 2, "the epoch goes on");
+    assert_eq!(west.unwrap().spec.shards[0].epoch.0, 2, "the epoch continues");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_damaged_epoch_floor_is_named_and_lets_no_map_go_until_it_is_repaired() {
+async fn a_damaged_epoch_floor_is_named_and_no_map_is_deleted_until_it_is_repaired() {
     let home = Home::start(&["east", "west"]).await;
     home.install().await;
     let a = home.replica(0);
@@ -376,7 +376,7 @@ async fn a_damaged_epoch_floor_is_named_and_lets_no_map_go_until_it_is_repaired(
     home.set_floor("5").await;
     home.until_maps(1).await;
     assert_eq!(a.sharding.status().problems, Vec::<String>::new());
-    // Nobody knows of it: it begins where the floor is.
+    // Nobody knows it, so it begins at the floor.
     home.configure(&["east", "north"]);
     until_active(&[&a], &[2]).await;
     let maps = home.maps().await;
@@ -385,7 +385,7 @@ async fn a_damaged_epoch_floor_is_named_and_lets_no_map_go_until_it_is_repaired(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_map_deleted_by_hand_is_put_back() {
+async fn a_map_deleted_by_hand_is_written_again() {
     let home = Home::start(&["east", "west"]).await;
     home.install().await;
     let (a, b) = (home.replica(0), home.replica(1));
@@ -398,9 +398,9 @@ async fn a_map_deleted_by_hand_is_put_back() {
     until_active(&[&a, &b], &[1, 1]).await;
 }
 
-/// A map as some release to come may write it, which this code cannot even read.
+/// A map as a future release may write it, which this code cannot even read.
 #[tokio::test(start_paused = true)]
-async fn a_map_of_a_future_version_is_refused_and_named_and_blinds_nobody_to_the_others() {
+async fn a_map_of_a_future_version_is_refused_and_named_and_the_others_stay_usable() {
     let home = Home::start(&["east", "west"]).await;
     home.install().await;
     home.loosen("shardmaps.leasehold.dev").await;
@@ -412,7 +412,7 @@ async fn a_map_of_a_future_version_is_refused_and_named_and_blinds_nobody_to_the
     let params = PatchParams::default();
     let east = maps.patch("east", &params, &Patch::Merge(future)).await.unwrap();
     until_active(&[&a], &[1]).await;
-    // One that starts now reads the other map.
+    // A member that starts now reads the other map.
     let b = home.replica(1);
     let tells = |replica: &&Replica| !replica.sharding.status().problems.is_empty();
     poll_until(async || [&a, &b].iter().all(tells)).await;
@@ -427,7 +427,7 @@ async fn a_map_of_a_future_version_is_refused_and_named_and_blinds_nobody_to_the
         assert!(status.synced && !status.is_coordinator);
     }
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(a.sharding.status().shards.len(), 1, "it goes on with the other");
+    assert_eq!(a.sharding.status().shards.len(), 1, "it continues with the other");
     let now = maps.get("east").await.unwrap();
     assert_eq!(now.metadata.resource_version, east.metadata.resource_version, "nobody wrote it");
     let fleet = fleet::read(home.server.client(), NAMESPACE).await.unwrap();

@@ -1,5 +1,5 @@
-//! The writes that a reconciler's context offers, over an embedded API server: each has its effect,
-//! and none is sent that would change nothing.
+//! The writes of a reconciler's context, over an embedded API server: each has its effect, and none
+//! is sent that would change nothing.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,9 +12,11 @@ use model::ObjectKey;
 use sdk::{Action, Context, Controller, Lifecycle, ReconcileError, Reconciler, mapping};
 use serde_json::json;
 
+mod drift;
+
 const FINALIZER: &str = "example.com/notes";
 
-/// Keeps a Secret that says what its ConfigMap says, and notes when it cleaned up.
+/// Keeps a Secret equal to its ConfigMap, and notes when it cleaned up.
 struct Keeper {
     cleaned: Arc<Mutex<Vec<String>>>,
 }
@@ -62,7 +64,7 @@ fn said(secret: &Secret, key: &str) -> Option<String> {
     secret.metadata.annotations.as_ref()?.get(key).cloned()
 }
 
-/// Writes that the controller has made so far.
+/// The writes of the controller so far.
 fn writes(env: &TestEnv) -> usize {
     let ours = |write: &&apiserver::Write| write.user_agent.starts_with("leasehold/");
     env.server().history().iter().filter(ours).count()
@@ -71,7 +73,7 @@ fn writes(env: &TestEnv) -> usize {
 const MAP: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: web}, data: {x: '1', z: '2'}}";
 
 #[tokio::test(start_paused = true)]
-async fn what_is_applied_is_kept_up_and_written_only_if_it_differs() {
+async fn an_applied_child_is_maintained_and_written_only_if_it_differs() {
     let mut env = TestEnv::builder().namespace("web").start().await;
     let (spec, _) = keeper();
     env.run([spec]);
@@ -82,13 +84,13 @@ async fn what_is_applied_is_kept_up_and_written_only_if_it_differs() {
     let owner = &secret.metadata.owner_references.as_ref().unwrap()[0];
     assert_eq!((owner.kind.as_str(), owner.controller), ("ConfigMap", Some(true)));
     env.pass(Duration::from_secs(5)).await;
-    // The finalizer, the Secret; a label of the ConfigMap is nothing to write about.
+    // The finalizer and the Secret; a label of the ConfigMap causes no write.
     assert_eq!(writes(&env), 2);
     let label = Patch::Merge(json!({"metadata": {"labels": {"new": "label"}}}));
     maps.patch("a", &PatchParams::default(), &label).await.unwrap();
     env.pass(Duration::from_secs(5)).await;
     assert_eq!(writes(&env), 2);
-    // What others change is put back; what is wanted no more goes; what others add stays.
+    // Changes of others are reverted; what is no longer desired is removed; what others add stays.
     let edit = Patch::Merge(json!({"metadata": {"annotations": {"x": "9", "theirs": "1"}}}));
     secrets.patch("a", &PatchParams::default(), &edit).await.unwrap();
     env.until_object(&secrets, "a", |secret| said(secret, "x").as_deref() == Some("1")).await;
@@ -114,11 +116,11 @@ async fn an_object_waits_for_its_finalizer_through_failures() {
     assert!(maps.get_opt("a").await.unwrap().is_some(), "it cannot go yet");
     env.end_faults();
     env.until_gone(&maps, "a").await;
-    assert!(cleaned.lock().unwrap().len() > 1, "each attempt cleans up anew");
+    assert!(cleaned.lock().unwrap().len() > 1, "each attempt cleans up again");
     env.until_gone(&env.api::<Secret>("web"), "a").await;
 }
 
-/// Says in the status of a claim that it is bound.
+/// Writes into the status of a claim that it is bound.
 struct Binder;
 
 impl Reconciler for Binder {
@@ -159,7 +161,7 @@ async fn a_status_is_written_once() {
     assert_eq!(writes(&env), 1, "nothing had changed");
 }
 
-/// Says in the status of a claim how large it is, and takes back what is said of its conditions.
+/// Writes into the status of a claim how large it is, and removes its conditions.
 struct Sizer;
 
 impl Reconciler for Sizer {

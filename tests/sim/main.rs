@@ -1,6 +1,9 @@
-//! The simulation: whole fleets under seeds. More of them: `cargo xtask soak --seeds N`.
+//! The simulation of whole fleets from seeds. `cargo xtask soak --seeds N` runs more.
 //!
-//! - `planted`: the oracles can fail
+//! - `planted`: oracles find the bugs that are planted
+
+#[cfg(test)]
+mod planted;
 
 #[cfg(test)]
 mod seeds {
@@ -8,7 +11,7 @@ mod seeds {
     use tests::world;
     use tests::world::plan::Plan;
 
-    /// Seeds that every run of the tests goes through.
+    /// How many seeds every test run simulates.
     const SEEDS: u64 = 500;
 
     #[test]

@@ -1,4 +1,4 @@
-//! An OTLP collector over gRPC on a port of its own, which keeps the spans it receives.
+//! An OTLP collector over gRPC on its own port, which keeps the spans that it receives.
 
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -13,10 +13,10 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
-/// Batches that wait for the test to look at them.
+/// The most batches that wait for the test.
 const BATCHES: usize = 256;
 
-/// A running collector; ends when dropped.
+/// A running collector. Dropping it stops it.
 #[derive(Debug)]
 pub struct Collector {
     endpoint: String,
@@ -40,7 +40,7 @@ impl Collector {
             .add_service(TraceServiceServer::new(Service(sender)))
             .serve_with_incoming(TcpIncoming::from(listener));
         let server = tokio::spawn(async {
-            server.await.expect("serving loopback goes on until it is aborted");
+            server.await.expect("a server on loopback runs until it is aborted");
         });
         Self {
             endpoint: format!("http://{address}"),

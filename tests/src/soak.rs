@@ -1,4 +1,4 @@
-//! Many seeds, on as many threads as asked for; what fails is made as small as it can be.
+//! Runs many seeds on all processors, and reduces the faults of what fails.
 #![expect(clippy::disallowed_methods, reason = "a soak measures real time")]
 
 use std::fmt;
@@ -14,34 +14,34 @@ use crate::oracle::{self, Violation};
 use crate::world;
 use crate::world::plan::Plan;
 
-/// Failures after which a soak ends: the first ones are enough to look at.
+/// The number of failures after which a soak ends.
 const MAX_FAILURES: usize = 5;
 
 /// A plan that fails.
 #[derive(Debug)]
 pub struct Failure {
-    /// The plan, with as few faults as it still fails with.
+    /// The plan, with as few faults as are enough for it to fail.
     pub plan: Plan,
     /// How many faults it had.
     pub faults: usize,
-    /// What did not hold.
+    /// The rules that were broken.
     pub violations: Vec<Violation>,
 }
 
 /// How a soak went.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct SoakReport {
     /// Seeds that were run.
     pub seeds: u64,
-    /// Time that passed in their worlds.
+    /// Virtual time in all worlds.
     pub survived: Duration,
-    /// Time that passed here.
+    /// Real time.
     pub took: Duration,
     /// What failed, in order of the seeds.
     pub failures: Vec<Failure>,
 }
 
-/// Runs a plan and checks it. A panic, of whatever code, is a failure as well.
+/// Runs a plan and checks it. A panic in any code is a failure too.
 pub fn attempt(plan: &Plan) -> Vec<Violation> {
     let attempt = || oracle::check(&world::run(plan.clone()));
     catch_unwind(AssertUnwindSafe(attempt)).unwrap_or_else(|_| {
@@ -50,7 +50,7 @@ pub fn attempt(plan: &Plan) -> Vec<Violation> {
     })
 }
 
-/// Takes faults out of a failing plan, one at a time, as long as it breaks the same rule.
+/// Removes faults from a failing plan, one at a time, as long as it breaks the same rule.
 pub fn minimised(mut plan: Plan, violations: Vec<Violation>) -> Failure {
     let faults = plan.faults.len();
     let mut violations = violations;
@@ -69,11 +69,11 @@ pub fn minimised(mut plan: Plan, violations: Vec<Violation>) -> Failure {
     Failure { plan, faults, violations }
 }
 
-/// Runs all these seeds, or those for which there is time.
-pub fn soak(seeds: Range<u64>, limit: Option<Duration>) -> Report {
+/// Runs all these seeds, or as many as fit into the limit.
+pub fn soak(seeds: Range<u64>, limit: Option<Duration>) -> SoakReport {
     let began = Instant::now();
     let next = AtomicU64::new(seeds.start);
-    let report = Mutex::new(Report::default());
+    let report = Mutex::new(SoakReport::default());
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -94,8 +94,8 @@ pub fn soak(seeds: Range<u64>, limit: Option<Duration>) -> Report {
     report
 }
 
-/// Runs one seed. Gives whether to go on.
-fn one(seed: u64, report: &Mutex<Report>) -> bool {
+/// Runs one seed. Gives whether to continue.
+fn one(seed: u64, report: &Mutex<SoakReport>) -> bool {
     let plan = Plan::of(seed);
     let survived = Duration::from_micros(plan.setup.end_us);
     let violations = attempt(&plan);
@@ -110,13 +110,13 @@ fn one(seed: u64, report: &Mutex<Report>) -> bool {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { plan, faults, violations } = self;
-        writeln!(f, "{} of {faults} faults are enough for it to fail:", plan.faults.len())?;
+        writeln!(f, "it fails with {} of {faults} faults:", plan.faults.len())?;
         write!(f, "{plan}")?;
         violations.iter().take(5).try_for_each(|violation| writeln!(f, "  ! {violation}"))
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for SoakReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for failure in &self.failures {
             writeln!(f, "{failure}")?;

@@ -1,8 +1,8 @@
-//! One trace runs from a watch event through queue and reconcile to the API calls: a whole manager
-//! over embedded API servers, with its spans exported to a real OTLP collector over gRPC.
+//! One trace leads from a watch event through queue and reconcile to the API calls: a whole manager
+//! over embedded API servers exports its spans to a real OTLP collector over gRPC.
 //!
-//! The manager has a thread and a single-threaded runtime of its own, so that every task it spawns
-//! stays on that thread and reports to that thread's subscriber, not to the process's.
+//! The manager has its own thread and single-threaded runtime, so that every task stays on that
+//! thread and reports to that thread's subscriber, not to the process's.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,14 +21,14 @@ use telemetry::{LogConfig, OtlpConfig};
 use tests::collector::Collector;
 use tokio_util::sync::CancellationToken;
 
-/// Reached only when the trace never arrives.
+/// Reached only if the trace never arrives.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The spans of one trace, each the parent of the next.
 const CHAIN: [&str; 4] = ["watch.event", "queue", "reconcile", "api"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_trace_runs_from_the_watch_event_to_the_api_call() {
+async fn one_trace_leads_from_the_watch_event_to_the_api_call() {
     let mut collector = Collector::start().await;
     let (home, east) = (server("home").await, server("east").await);
     install(&home, leasehold::crds::home_crds(), "leasehold-system").await;

@@ -1,14 +1,13 @@
-//! The manager's HTTP face for operators: probes, metrics and a look inside.
+//! The manager's HTTP server for operators: probes, metrics and debug views.
 //!
-//! Owns the listener, the routes and their formats. Does not own what they show: readiness, the
-//! metrics registry and the debug views are handed in as read handles by whoever assembles the
-//! manager.
+//! Owns the listener, the routes and their formats. Does not own the data: the code that assembles the
+//! manager passes in read handles for readiness, metrics and debug views.
 //!
 //! | path | shows |
 //! |---|---|
-//! | `/livez` | the process answers, and the program's own checks of that pass: no far-off cluster gets it restarted |
-//! | `/readyz` | whether it is ready for work: every check of that passes |
-//! | `/healthz` | whether every check passes, of either sort |
+//! | `/livez` | that the process answers and the program's own liveness checks pass. Nothing of a cluster, so that trouble with one does not restart the process |
+//! | `/readyz` | whether the manager's readiness checks and the program's own pass |
+//! | `/healthz` | whether all checks pass |
 //! | `/metrics` | Prometheus text |
 //! | `/debug/{name}` | one view as JSON |
 //! | `/` | the paths above |
@@ -35,12 +34,12 @@ use tokio_util::sync::CancellationToken;
 
 pub use crate::probe::{CHECK_TIMEOUT, Probe};
 pub use crate::readiness::{Check, Readiness};
-pub use crate::routes::router;
+use crate::routes::router;
 
-/// Says whether the manager is ready, now. Called at each probe: it must only read.
+/// Returns whether the manager is ready now. Called at each probe, so it must only read.
 pub type ReadyFn = Arc<dyn Fn() -> Readiness + Send + Sync>;
 
-/// Gives one debug view as JSON. Called at each request: it must only read.
+/// Returns one debug view as JSON. Called at each request, so it must only read.
 pub type ViewFn = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
 /// What the server shows.
@@ -69,23 +68,23 @@ impl fmt::Debug for Admin {
 /// Why the server cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The port cannot be had.
+    /// The port cannot be used.
     #[error("listen on {address} for probes and metrics: {hint}")]
     Bind {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
         /// What to do about it.
         hint: &'static str,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
-    /// Serving ended before it was told to.
+    /// Serving ended before the shutdown.
     #[error("serve probes and metrics")]
     Serve(#[source] std::io::Error),
 }
 
-/// Takes the port. Apart from [`serve`], so that a port in use is told before anything starts.
+/// Takes the port. Separate from [`serve`], so that a port in use is reported before anything starts.
 ///
 /// # Errors
 /// [`Error::Bind`], which names the address and what to do.
@@ -111,10 +110,10 @@ fn bind_hint(kind: std::io::ErrorKind) -> &'static str {
     }
 }
 
-/// How long answers under way may take once the server is told to stop.
-pub const LINGER: Duration = Duration::from_secs(2);
+/// How long answers under way may take after the shutdown.
+const LINGER: Duration = Duration::from_secs(2);
 
-/// Serves until `shutdown`, then answers the requests it has, for at most [`LINGER`], and returns.
+/// Serves until `shutdown`, then finishes the requests under way, for at most two seconds.
 ///
 /// # Errors
 /// [`Error::Serve`] if the listener fails.

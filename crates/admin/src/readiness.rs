@@ -7,14 +7,14 @@ use std::fmt::Write;
 pub struct Check {
     /// What is checked, in a word or two: `home`, `informers`.
     pub name: String,
-    /// `Err` says what is missing, for the operator.
+    /// `Err` says what is missing, for operators.
     pub outcome: Result<(), String>,
 }
 
 /// Whether the manager is ready: every check passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// The checks, in the order they are printed.
+    /// The checks, in the order in which they are printed.
     pub checks: Vec<Check>,
 }
 
@@ -31,8 +31,8 @@ impl Readiness {
         self.checks.iter().all(|check| check.outcome.is_ok())
     }
 
-    /// The answer of a probe at `path`, in the words of a Kubernetes API server. Failing checks are
-    /// always listed, passing ones only when `verbose`.
+    /// The answer of a probe at `path`, in the format of a Kubernetes API server. Always lists failing
+    /// checks, and passing ones only if `verbose`.
     pub fn text(&self, path: &str, verbose: bool) -> String {
         let ready = self.is_ready();
         if ready && !verbose {
@@ -47,8 +47,8 @@ impl Readiness {
             }
             .expect("writing to a String cannot fail");
         }
-        let verdict = if ready { "passed" } else { "failed" };
-        writeln!(text, "{path} check {verdict}").expect("writing to a String cannot fail");
+        let result = if ready { "passed" } else { "failed" };
+        writeln!(text, "{path} check {result}").expect("writing to a String cannot fail");
         text
     }
 }

@@ -14,7 +14,7 @@ use crate::{Admin, probe};
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The routes over `admin`, without a listener.
-pub fn router(admin: Admin) -> Router {
+pub(crate) fn router(admin: Admin) -> Router {
     Router::new()
         .route("/", get(index))
         .route("/livez", get(livez))

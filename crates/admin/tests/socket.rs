@@ -1,5 +1,5 @@
-//! The server over a real socket: it answers, finishes what it has when told to stop, gives the
-//! port back, and says what to do when a port is taken.
+//! The server over a real socket: it answers, finishes its requests at shutdown, releases the port, and
+//! says what to do when a port is taken.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -31,7 +31,7 @@ async fn get(address: SocketAddr, path: &str) -> String {
 }
 
 #[tokio::test]
-async fn serves_until_told_to_stop_and_gives_the_port_back() {
+async fn serves_until_shutdown_and_releases_the_port() {
     let listener = leasehold_admin::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
     let shutdown = CancellationToken::new();
@@ -54,5 +54,5 @@ async fn a_taken_port_is_named_with_a_way_out() {
     let text = error.to_string();
     assert!(text.starts_with(&format!("listen on {address} for probes and metrics")), "{text}");
     assert!(text.contains("another process has this port"), "{text}");
-    assert!(error.source().is_some(), "the system's own words follow");
+    assert!(error.source().is_some(), "the system's own error follows");
 }

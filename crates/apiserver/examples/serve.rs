@@ -1,4 +1,4 @@
-//! Runs a server by itself until Ctrl-C: `cargo run -p leasehold-apiserver --example serve -- --port 6443`,
+//! Runs a server until Ctrl-C: `cargo run -p leasehold-apiserver --example serve -- --port 6443`,
 //! then `kubectl --kubeconfig ./kubeconfig get namespaces`.
 
 use clap::Parser;

@@ -5,9 +5,9 @@
 //!     > crates/apiserver/src/types/table.txt
 //! ```
 //!
-//! The arguments are checkouts of the modules `k8s.io/api` and `k8s.io/apimachinery`. What the
-//! table says, and how, is told in `src/types/mod.rs`. Only types reachable from [`ROOTS`] are
-//! written.
+//! The arguments are checkouts of the modules `k8s.io/api` and `k8s.io/apimachinery`.
+//! `src/types/mod.rs` describes the table. It contains only types that can be reached from
+//! [`ROOTS`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -70,7 +70,7 @@ const ROOTS: &[&str] = &[
     "storage.v1.StorageClass",
 ];
 
-/// Types with a wire form of their own.
+/// Types with a special wire form.
 const SPECIAL: &[(&str, &str)] = &[
     ("intstr.IntOrString", "intstr"),
     ("meta.v1.Duration", "duration"),
@@ -196,7 +196,7 @@ impl Sources {
         }
     }
 
-    /// The message a field's kind leads to, if any.
+    /// The message to which a field's kind leads, if any.
     fn message(&self, kind: &str) -> Option<String> {
         let resolved = self.resolve(kind);
         let bare = resolved.trim_start_matches(['*', '[', ']']).trim_start_matches("map[]");
@@ -205,7 +205,7 @@ impl Sources {
     }
 }
 
-/// A Go type as the table names it: packages in full, special types by their word.
+/// A Go type's name in the table: with its package, or the word of a special type.
 fn qualified(kind: &str, package: &str) -> String {
     for prefix in ["*", "[]"] {
         if let Some(rest) = kind.strip_prefix(prefix) {

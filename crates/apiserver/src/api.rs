@@ -8,19 +8,20 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{Catalog, Resource, table_id};
+use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::crd;
 use crate::faults::Faults;
 use crate::history::History;
 use crate::kinds::DEFINITIONS;
 use crate::objects::{defaults, meta, prepare};
+use crate::resource::{Resource, table_id};
 use crate::store::{Change, Key, Store, Stored, TableId, WindowLimits};
 
-/// Namespaces every cluster has.
+/// The namespaces that every cluster has.
 const SYSTEM_NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// State behind the requests.
+/// The state behind the requests.
 pub struct Api {
     /// Objects.
     pub(crate) store: Store,
@@ -28,14 +29,14 @@ pub struct Api {
     pub(crate) history: History,
     /// Faults to inject.
     pub(crate) faults: Faults,
-    /// Whether it divides lists and watches by hash when it is asked to.
+    /// Whether it divides lists and watches by hash on request.
     pub(crate) divides: bool,
     catalog: RwLock<Arc<Catalog>>,
     clock: Clock,
     rng: Mutex<fastrand::Rng>,
-    /// Addresses tried for Services so far.
+    /// How many addresses were tried for Services so far.
     addresses: AtomicU32,
-    /// Ends every watch that runs under it; replaced when it has.
+    /// Ends every present watch; then another replaces it.
     watches: RwLock<CancellationToken>,
     shutdown: CancellationToken,
 }
@@ -129,7 +130,7 @@ impl Api {
         std::mem::replace(&mut *watches, next).cancel();
     }
 
-    /// Settles what follows from a changed definition: its status, and what is served.
+    /// Applies a changed definition: to its status, and to what is served.
     pub(crate) fn definition_changed(&self, name: &str) {
         let key = Key { namespace: String::new(), name: name.to_owned() };
         let table = definitions();
@@ -169,7 +170,7 @@ impl Api {
         *guard = Arc::new(Catalog::build(definitions.iter()));
     }
 
-    /// Removes what a removed definition leaves behind: its objects, then its kind.
+    /// Removes what a deleted definition leaves behind: its objects, then its kind.
     pub(crate) fn definition_removed(&self, definition: &Value) {
         for resource in crd::resources(definition) {
             let Ok(snapshot) = self.store.list(&resource.table, None, None, None) else { continue };
@@ -181,7 +182,7 @@ impl Api {
         self.close_watches();
     }
 
-    /// Removes an object whose kind is gone: nobody could take its finalizers off any more.
+    /// Removes an object whose kind is gone, since nobody could remove its finalizers any more.
     fn drop_instance(&self, resource: &Resource, mut object: Arc<Stored>) {
         let key = key_of(&object.to_value());
         loop {
@@ -208,7 +209,7 @@ pub(crate) fn definitions() -> TableId {
     table_id("apiextensions.k8s.io", DEFINITIONS)
 }
 
-/// Place of an object, from its metadata.
+/// The key of an object, from its metadata.
 pub(crate) fn key_of(object: &Value) -> Key {
     Key { namespace: meta(object, "namespace").into(), name: meta(object, "name").into() }
 }

@@ -1,4 +1,4 @@
-//! Command-line arguments of a server that runs by itself.
+//! Command-line arguments of a server that runs alone.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub struct Args {
     /// Where the kubeconfig is written
     #[arg(long, default_value = "./kubeconfig")]
     pub kubeconfig: PathBuf,
-    /// Bearer token clients must present; made up if absent
+    /// Bearer token that clients must present; generated if absent
     #[arg(long)]
     pub token: Option<String>,
     /// Run stand-ins for Deployments, ReplicaSets, StatefulSets and Pods
@@ -32,7 +32,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// A server as asked for.
+    /// A server with these arguments.
     pub fn builder(&self) -> Builder {
         let builder = Server::builder()
             .name(&self.name)

@@ -6,47 +6,18 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::crd;
 use crate::kinds::{self, KindInfo};
-use crate::schema::Schema;
-use crate::store::TableId;
-
-/// A kind as it is served in one version.
-#[derive(Debug)]
-pub struct Resource {
-    /// Names and rules.
-    pub info: KindInfo,
-    /// Where its objects are.
-    pub table: TableId,
-    /// How stored objects differ from served ones.
-    pub conversion: Conversion,
-    /// Schema of a custom kind.
-    pub schema: Option<Schema>,
-    /// The same schema as it was written.
-    pub openapi: Option<Value>,
-    /// Declared fields of field selectors, as JSON paths.
-    pub selectable: Vec<String>,
-}
-
-/// How objects are stored, where that differs from how they are served.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Conversion {
-    /// They do not differ.
-    None,
-    /// Only in apiVersion, which is this one in the store.
-    Version(String),
-    /// `events.k8s.io` events are stored as core events.
-    Events,
-}
+use crate::resource::Resource;
 
 /// The served versions of a group; the first is preferred.
 #[derive(Debug)]
 pub struct Group {
     /// Group name; empty for the core group.
     pub name: String,
-    /// Version names with their resources.
+    /// The versions' names with their resources.
     pub versions: Vec<(String, Vec<Arc<Resource>>)>,
 }
 
@@ -55,11 +26,6 @@ pub struct Group {
 pub struct Catalog {
     by_path: HashMap<(String, String, String), Arc<Resource>>,
     groups: Vec<Group>,
-}
-
-/// The table of a group's plural.
-pub fn table_id(group: &str, plural: &str) -> TableId {
-    if group.is_empty() { plural.into() } else { format!("{plural}.{group}").into() }
 }
 
 // === impl Catalog ===
@@ -107,7 +73,7 @@ impl Catalog {
         group.versions.iter().find(|(name, _)| name == version).map(|(_, list)| list.as_slice())
     }
 
-    /// Who holds a name in a group already, among plural, singular and short names.
+    /// The kind that already has a name in a group, as plural, singular or short name.
     pub fn holder(&self, group: &str, name: &str) -> Option<&KindInfo> {
         self.by_path.values().map(|r| &r.info).find(|info| {
             info.group == group
@@ -152,75 +118,10 @@ impl VersionRank {
     }
 }
 
-// === impl Resource ===
-
-impl Resource {
-    fn builtin(info: KindInfo) -> Self {
-        let converted = info.storage_group != info.group;
-        Self {
-            table: table_id(&info.storage_group, &info.plural),
-            conversion: if converted { Conversion::Events } else { Conversion::None },
-            schema: None,
-            openapi: None,
-            selectable: Vec::new(),
-            info,
-        }
-    }
-
-    /// A stored object as this resource serves it.
-    pub fn served(&self, mut stored: Value) -> Value {
-        match &self.conversion {
-            Conversion::None => stored,
-            Conversion::Version(_) => {
-                stored["apiVersion"] = json!(self.info.api_version());
-                stored
-            }
-            Conversion::Events => renamed(&stored, &self.info.api_version(), |(a, b)| (a, b)),
-        }
-    }
-
-    /// A served object as it is stored.
-    pub fn stored(&self, mut served: Value) -> Value {
-        match &self.conversion {
-            Conversion::None => served,
-            Conversion::Version(version) => {
-                served["apiVersion"] = json!(version);
-                served
-            }
-            Conversion::Events => renamed(&served, "v1", |(a, b)| (b, a)),
-        }
-    }
-}
-
-/// Fields of events, as the core group and as `events.k8s.io` name them.
-const EVENT_FIELDS: &[(&str, &str)] = &[
-    ("count", "deprecatedCount"),
-    ("firstTimestamp", "deprecatedFirstTimestamp"),
-    ("involvedObject", "regarding"),
-    ("lastTimestamp", "deprecatedLastTimestamp"),
-    ("message", "note"),
-    ("reportingComponent", "reportingController"),
-    ("source", "deprecatedSource"),
-];
-
-fn renamed<'t>(
-    event: &Value,
-    api_version: &str,
-    direction: impl Fn((&'t str, &'t str)) -> (&'t str, &'t str),
-) -> Value {
-    let mut object = event.clone();
-    let Some(fields) = object.as_object_mut() else { return object };
-    for (from, to) in EVENT_FIELDS.iter().map(|pair| direction(*pair)) {
-        if let Some(value) = fields.remove(from) {
-            fields.insert(to.to_owned(), value);
-        }
-    }
-    fields.insert("apiVersion".into(), json!(api_version));
-    object
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

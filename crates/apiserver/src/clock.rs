@@ -1,7 +1,7 @@
-//! Where time and chance enter the server.
+//! The clock of the server.
 //!
-//! Everything else takes `now` and a random source as arguments.
-#![expect(clippy::disallowed_methods, reason = "the one shell that reads the clock")]
+//! All other code takes `now` and a random source as arguments.
+#![expect(clippy::disallowed_methods, reason = "the one file that reads the clock")]
 
 use std::sync::Arc;
 

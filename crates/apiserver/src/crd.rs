@@ -6,10 +6,10 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::catalog::{Conversion, Resource, table_id};
 use crate::clock;
 use crate::kinds::{KindInfo, PrinterColumn, ScalePaths};
 use crate::objects::names;
+use crate::resource::{Conversion, Resource, table_id};
 use crate::schema::Schema;
 use crate::status::FieldError;
 
@@ -78,8 +78,7 @@ fn validate_version(at: usize, version: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// The status of a definition whose names nobody else holds; with `taken`, why they are not
-/// accepted.
+/// The status of a definition. `taken` says why its names are not accepted, if they are not.
 pub fn status(definition: &Value, taken: Option<String>, now: Timestamp) -> Value {
     let spec = &definition["spec"];
     let old = &definition["status"]["conditions"];
@@ -168,7 +167,7 @@ fn resource(definition: &Value, version: &Value, storage: &str) -> Resource {
     Resource {
         table: table_id(&info.group, &info.plural),
         conversion,
-        // Checked when the definition was written; a schema that does not parse guards nothing.
+        // It was checked when the definition was written; one that does not parse checks nothing.
         schema: Schema::parse(&version["schema"]["openAPIV3Schema"]).ok(),
         openapi: Some(version["schema"]["openAPIV3Schema"].clone()),
         selectable,

@@ -1,22 +1,22 @@
 //! Faults on demand: a hook is asked about each request and may delay it, refuse it, drop it or
 //! lose its answer.
 //!
-//! The hook decides, the `http` module carries out. Hooks must not block.
+//! The hook decides, and the `http` module carries it out. Hooks must not block.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::status::ApiError;
 
-/// What a hook gets to see of a request.
+/// What a hook sees of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, or the
-    /// lower-case HTTP method for paths that are no resource.
+    /// lower-case HTTP method for paths that are not a resource.
     pub verb: &'static str,
     /// The path, without the query.
     pub path: String,
-    /// API group; empty for the core group and for paths that are no resource.
+    /// API group; empty for the core group and for paths that are not a resource.
     pub group: String,
     /// Plural resource, or empty.
     pub resource: String,
@@ -36,7 +36,7 @@ pub enum Fault {
     /// Nothing special.
     #[default]
     None,
-    /// It waits, then goes on.
+    /// It is delayed.
     Delay(Duration),
     /// It is answered with this error and has no effect.
     Error(ApiError),
@@ -44,7 +44,7 @@ pub enum Fault {
     Drop,
     /// It takes effect and the connection breaks before the answer.
     DropAnswer,
-    /// A list or watch is told that its resourceVersion is too old.
+    /// A list or watch is refused because its resourceVersion is too old.
     Expire,
 }
 
@@ -53,7 +53,7 @@ pub type Hook = Arc<dyn Fn(&Request) -> Fault + Send + Sync>;
 
 /// The current hook; replaceable while the server runs.
 #[derive(Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     hook: RwLock<Option<Hook>>,
 }
 
@@ -68,7 +68,7 @@ impl Faults {
         *self.hook.write().unwrap_or_else(PoisonError::into_inner) = hook;
     }
 
-    /// What is to happen to a request.
+    /// What happens to a request.
     pub fn decide(&self, request: &Request) -> Fault {
         let hook = self.hook.read().unwrap_or_else(PoisonError::into_inner).clone();
         hook.map_or(Fault::None, |hook| hook(request))

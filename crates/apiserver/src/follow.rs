@@ -1,11 +1,11 @@
-//! Following one kind: list, then watch, for ever. For the server's own companions (`workloads`,
-//! `gc`), which are ordinary clients and therefore need what every client needs.
+//! Follows one kind: list, then watch, for ever. For the server's stand-ins (`workloads`, `gc`),
+//! which are ordinary clients and need what every client needs.
 //!
 //! # Invariants
-//! - The first message is a complete [`Change::Reset`]; another follows whenever events may have
-//!   been missed.
-//! - Messages are in the order of the server; the channel is bounded, so a slow receiver slows the
-//!   watch, not memory.
+//! - The first message is a complete [`FollowEvent::Reset`]; there is another whenever events may
+//!   have been missed.
+//! - Messages are in the order of the server. The channel is bounded, so a slow receiver slows the
+//!   watch instead of filling memory.
 
 use std::future::Future;
 use std::time::Duration;
@@ -29,14 +29,14 @@ const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 /// What happened to a kind.
 #[derive(Debug)]
-pub(crate) enum Change<K> {
-    /// These are all objects; whatever was known before is void.
+pub(crate) enum FollowEvent<K> {
+    /// These are all objects; they replace whatever was known before.
     Reset(Vec<K>, u64),
     /// An object was added or changed.
     Applied(K),
-    /// An object is gone; this is its last state.
+    /// An object was deleted; this is its last state.
     Deleted(K),
-    /// Nothing happened up to this resource version.
+    /// Nothing else happened up to this resource version.
     Bookmark(u64),
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn version_number(version: Option<&str>) -> u64 {
 /// Follows `source` until `shutdown` or until nobody listens, wrapping each change into a message.
 pub(crate) async fn follow<S: Source, M: Send>(
     source: S,
-    wrap: impl Fn(Change<S::Object>) -> M + Send,
+    wrap: impl Fn(FollowEvent<S::Object>) -> M + Send,
     messages: mpsc::Sender<M>,
     shutdown: CancellationToken,
 ) {
@@ -139,23 +139,23 @@ pub(crate) async fn follow<S: Source, M: Send>(
     }
 }
 
-/// Why a round ended early.
+/// Why a watch ended early.
 enum Interruption {
     /// Nobody listens any more.
     Closed,
-    /// The server or the way to it failed; `progress` tells whether anything was received.
+    /// The server or the connection failed; `progress` says whether anything was received.
     Failed { error: kube::Error, progress: bool },
 }
 
 async fn list_and_watch<S: Source, M>(
     source: &S,
-    wrap: &impl Fn(Change<S::Object>) -> M,
+    wrap: &impl Fn(FollowEvent<S::Object>) -> M,
     messages: &mpsc::Sender<M>,
 ) -> Result<(), Interruption> {
     let failed = |progress: bool| move |error| Interruption::Failed { error, progress };
     let send = async |change| messages.send(wrap(change)).await.map_err(|_| Interruption::Closed);
     let (objects, mut version) = list_all(source).await.map_err(failed(false))?;
-    send(Change::Reset(objects, version_number(Some(&version)))).await?;
+    send(FollowEvent::Reset(objects, version_number(Some(&version)))).await?;
 
     let params = WatchParams { timeout: Some(WATCH_TIMEOUT_SECONDS), ..WatchParams::default() };
     loop {
@@ -164,26 +164,28 @@ async fn list_and_watch<S: Source, M>(
         let mut events = std::pin::pin!(events.into_stream());
         while let Some(event) = events.next().await {
             let change = match event.map_err(failed(true))? {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => Change::Applied(object),
-                WatchEvent::Deleted(object) => Change::Deleted(object),
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    FollowEvent::Applied(object)
+                }
+                WatchEvent::Deleted(object) => FollowEvent::Deleted(object),
                 WatchEvent::Bookmark(mark) => {
                     version = mark.metadata.resource_version;
-                    send(Change::Bookmark(version_number(Some(&version)))).await?;
+                    send(FollowEvent::Bookmark(version_number(Some(&version)))).await?;
                     continue;
                 }
-                // Expired, most likely: only a new list helps.
+                // Probably expired: only a new list helps.
                 WatchEvent::Error(status) => {
                     return Err(failed(true)(kube::Error::Api(status)));
                 }
             };
-            if let Change::Applied(object) | Change::Deleted(object) = &change
+            if let FollowEvent::Applied(object) | FollowEvent::Deleted(object) = &change
                 && let Some(next) = object.resource_version()
             {
                 version = next;
             }
             send(change).await?;
         }
-        // A server that closes every watch at once is not to be stormed.
+        // A pause, so as not to flood a server that closes every watch at once.
         tokio::time::sleep(MIN_BACKOFF).await;
     }
 }

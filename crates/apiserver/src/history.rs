@@ -1,17 +1,17 @@
-//! Accepted writes, in order: who wrote what, when, and at which revision. For audits in tests.
+//! Accepted writes in order: who wrote what when, and at which revision. For audits in tests.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
-/// Writes remembered; older ones are dropped and counted.
-pub const MAX_WRITES: usize = 100_000;
+/// The most writes that are kept; older ones are dropped.
+const MAX_WRITES: usize = 100_000;
 
 /// One accepted write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
-    /// When.
+    /// When it was accepted.
     pub time: Timestamp,
     /// `create`, `update`, `patch`, `apply` or `delete`.
     pub verb: &'static str,
@@ -29,40 +29,28 @@ pub struct Write {
     pub revision: u64,
 }
 
-/// The bounded list of writes.
+/// A bounded list of writes.
 #[derive(Debug, Default)]
 pub struct History {
-    inner: Mutex<Inner>,
-}
-
-#[derive(Debug, Default)]
-struct Inner {
-    writes: VecDeque<Write>,
-    dropped: u64,
+    writes: Mutex<VecDeque<Write>>,
 }
 
 impl History {
-    /// Remembers a write.
+    /// Adds a write.
     pub fn record(&self, write: Write) {
-        let mut inner = self.lock();
-        if inner.writes.len() == MAX_WRITES {
-            inner.writes.pop_front();
-            inner.dropped += 1;
+        let mut writes = self.lock();
+        if writes.len() == MAX_WRITES {
+            writes.pop_front();
         }
-        inner.writes.push_back(write);
+        writes.push_back(write);
     }
 
-    /// The remembered writes, oldest first.
+    /// The kept writes, oldest first.
     pub fn writes(&self) -> Vec<Write> {
-        self.lock().writes.iter().cloned().collect()
+        self.lock().iter().cloned().collect()
     }
 
-    /// How many writes have been forgotten.
-    pub fn dropped(&self) -> u64 {
-        self.lock().dropped
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Write>> {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

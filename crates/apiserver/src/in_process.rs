@@ -1,7 +1,7 @@
-//! The API without a way in from outside: no listener, no certificates, no token, no stand-ins.
+//! The API without network: no listener, no certificates, no token, no stand-ins.
 //!
-//! Nothing of it runs by itself, so a simulation that drives its requests drives all of it. A
-//! [`crate::Server`] is one of these with a listener in front.
+//! It does nothing on its own, so a simulation that drives its requests drives all of it. A
+//! [`crate::Server`] is one of these with a listener.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::faults::Hook;
 use crate::history::Write;
 use crate::http::ApiService;
 
-/// An API server that is called, not connected to. Dropping it ends its watches.
+/// An API server that is called in process. Dropping it ends its watches.
 #[derive(Debug)]
 pub struct InProcess {
     api: Arc<Api>,
@@ -34,14 +34,9 @@ impl InProcess {
         ApiService::new(Arc::clone(&self.api))
     }
 
-    /// The accepted writes, oldest first; the most recent ones, if there were very many.
+    /// The accepted writes, oldest first; only the most recent ones, if there were very many.
     pub fn history(&self) -> Vec<Write> {
         self.api.history.writes()
-    }
-
-    /// How many accepted writes [`Self::history`] has forgotten.
-    pub fn history_dropped(&self) -> u64 {
-        self.api.history.dropped()
     }
 
     /// The newest revision.
@@ -54,17 +49,17 @@ impl InProcess {
         self.api.faults.set(hook);
     }
 
-    /// Ends every present watch, as a restart of a real server would.
+    /// Ends every present watch, as a restart of a real server does.
     pub fn close_watches(&self) {
         self.api.close_watches();
     }
 
-    /// Forgets the past: older watches, pages and exact lists are answered 410.
+    /// Forgets the past: older watches, pages and exact lists get a 410.
     pub fn compact(&self) {
         self.api.store.compact();
     }
 
-    /// Cancelled when it is told to stop.
+    /// Cancelled when it must stop.
     pub(crate) fn shutdown(&self) -> &CancellationToken {
         &self.shutdown
     }

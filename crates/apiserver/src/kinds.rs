@@ -1,8 +1,8 @@
-//! What the server knows about each kind it serves: names, scope, subresources and the few
-//! registry rules that differ from kind to kind.
+//! The kinds that the server serves: names, scope, subresources and the few rules that differ
+//! between kinds.
 //!
-//! Owns [`KindInfo`] and the table of built-in kinds. Custom kinds are made from their
-//! definitions in `crd.rs` and end up as the same [`KindInfo`].
+//! Owns [`KindInfo`] and the table of built-in kinds. `crd.rs` makes the same [`KindInfo`] from the
+//! definition of a custom kind.
 
 /// Where the scale subresource finds its three values. Paths are dotted, such as `.spec.replicas`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,15 +47,15 @@ pub struct KindInfo {
     pub plural: String,
     /// Singular resource name.
     pub singular: String,
-    /// Abbreviations kubectl offers.
+    /// Abbreviations for kubectl.
     pub short_names: Vec<String>,
-    /// Groups of resources kubectl expands, such as `all`.
+    /// Groups of resources that kubectl expands, such as `all`.
     pub categories: Vec<String>,
     /// Whether its objects live in namespaces.
     pub namespaced: bool,
-    /// Whether `/status` is a subresource of its own.
+    /// Whether `/status` is a subresource.
     pub status: bool,
-    /// The scale subresource, where there is one.
+    /// The scale subresource, if there is one.
     pub scale: Option<ScalePaths>,
     /// Whether an update without resourceVersion is allowed to replace any version.
     pub unconditional_update: bool,
@@ -82,7 +82,7 @@ impl KindInfo {
         }
     }
 
-    /// `plural.group`, or `plural` for the core group, as error texts name it.
+    /// `plural.group`, or `plural` for the core group, as in error texts.
     pub fn group_resource(&self) -> String {
         if self.group.is_empty() {
             self.plural.clone()
@@ -267,7 +267,7 @@ fn network_and_storage() -> Vec<KindInfo> {
 /// Plural of the kind that defines custom kinds.
 pub const DEFINITIONS: &str = "customresourcedefinitions";
 
-/// A line of the table under construction: namespaced and strict unless said otherwise.
+/// A line of the table: namespaced and strict by default.
 struct Row(KindInfo);
 
 impl Row {

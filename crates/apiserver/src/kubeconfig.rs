@@ -4,9 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::server::Server;
-
-/// What a client needs to know of one server. Cluster, user and context all bear its name.
+/// What a client needs to know of one server. Cluster, user and context all have its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeconfigParts {
     /// The server's name.
@@ -19,14 +17,8 @@ pub struct KubeconfigParts {
     pub token: String,
 }
 
-/// One kubeconfig with a context per server; the first is current.
-pub fn merge_kubeconfigs(servers: &[&Server]) -> String {
-    let parts: Vec<KubeconfigParts> = servers.iter().map(|s| s.kubeconfig_parts()).collect();
-    render(&parts)
-}
-
-/// Writes a kubeconfig.
-pub(crate) fn render(parts: &[KubeconfigParts]) -> String {
+/// A kubeconfig with a context for each server; the first is current.
+pub fn render(parts: &[KubeconfigParts]) -> String {
     let list = |entry: fn(&KubeconfigParts) -> Value| parts.iter().map(entry).collect::<Vec<_>>();
     let config = json!({
         "apiVersion": "v1",
@@ -42,7 +34,7 @@ pub(crate) fn render(parts: &[KubeconfigParts]) -> String {
         "contexts": list(|p| json!({"name": p.name, "context": {"cluster": p.name, "user": p.name}})),
         "current-context": parts.first().map(|p| &p.name),
     });
-    // JSON is YAML: a text no writer can fail on and every client reads.
+    // JSON is YAML too, which cannot fail to be written and which every client reads.
     serde_saphyr::to_string(&config).unwrap_or_else(|_| config.to_string())
 }
 

@@ -1,13 +1,12 @@
 //! An embedded, wire-compatible, in-memory Kubernetes API server.
 //!
-//! It is the default cluster where none is at hand: demo, tests, simulation, laptop development.
-//! Everything talks to it the ordinary way, over HTTP or through the same tower service in
-//! process.
+//! It is the default cluster for the demo, tests, the simulation and development on a laptop. All
+//! clients use it like any other server, over HTTP or through the same tower service in process.
 //!
-//! In data order: `server` listens, terminates TLS and checks tokens; `http` is the API itself;
-//! `catalog`, `kinds`, `types` and `crd` say what is served; `objects`, `schema` and `patch` decide
-//! what an object becomes; `store` keeps it. `workloads` and `gc` stand in for the cluster's controllers
-//! and are ordinary clients.
+//! In the order of the data: `server` listens, terminates TLS and checks tokens; `http` is the API;
+//! `catalog`, `resource`, `kinds`, `types` and `crd` say what is served; `objects`, `schema` and
+//! `patch` decide what becomes of an object; `store` keeps it. `workloads` and `gc` stand in for
+//! the cluster's controllers, and are ordinary clients.
 
 mod api;
 mod args;
@@ -16,30 +15,28 @@ mod clock;
 mod crd;
 pub mod faults;
 mod follow;
-pub mod gc;
+mod gc;
 mod history;
 mod http;
 mod in_process;
-pub mod kinds;
+mod kinds;
 mod kubeconfig;
 mod objects;
-pub mod patch;
-pub mod schema;
+mod patch;
+mod resource;
+mod schema;
 mod selector;
 mod server;
 pub mod status;
 mod store;
-pub mod table;
+mod table;
 mod tls;
 mod types;
-pub mod workloads;
+mod workloads;
 
 pub use args::Args;
 pub use clock::Clock;
 pub use history::Write;
 pub use in_process::InProcess;
-pub use kinds::KindInfo;
-pub use kubeconfig::{KubeconfigParts, merge_kubeconfigs};
-pub use server::{Builder, Error, Server};
-pub use status::{ApiError, FieldError};
-pub use store::{DEFAULT_WINDOW_BYTES, DEFAULT_WINDOW_EVENTS, WindowLimits};
+pub use server::{Builder, Error, Server, merge_kubeconfigs};
+pub use store::WindowLimits;

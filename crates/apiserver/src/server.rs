@@ -1,9 +1,9 @@
-//! The shell: listens, terminates TLS, checks tokens, and runs the stand-ins.
+//! The server: listens, terminates TLS, checks tokens, and runs the stand-ins.
 //!
-//! Invariants:
-//! 1. A request with a wrong or no token never reaches the API; probes need none.
+//! # Invariants
+//! 1. A request with a wrong token, or none, never reaches the API; probes need none.
 //! 2. At most [`MAX_CONNECTIONS`] connections are open; more wait in the listener.
-//! 3. After [`Server::shutdown`] nothing of the server runs any more: watches have ended,
+//! 3. After [`Server::shutdown`] no part of the server runs any more: watches have ended,
 //!    connections are closed, tasks are joined.
 
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -33,32 +33,32 @@ use crate::kubeconfig::{self, KubeconfigParts};
 use crate::store::WindowLimits;
 use crate::{gc, tls, workloads};
 
-/// Connections open at once.
+/// The most open connections.
 pub const MAX_CONNECTIONS: usize = 4096;
-/// How long a client may take to shake hands.
+/// How long the TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long connections may take to end after shutdown has begun.
 const DRAIN: Duration = Duration::from_secs(2);
-/// Streams of one HTTP/2 connection.
+/// The most streams of one HTTP/2 connection.
 const MAX_STREAMS: u32 = 1000;
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address does not resolve or cannot be listened on.
+    /// The address cannot be resolved, or the server cannot listen on it.
     #[error("listen on {address}")]
     Listen {
-        /// What was asked for.
+        /// The requested address.
         address: String,
         /// Why.
         source: std::io::Error,
     },
-    /// No certificates.
+    /// Certificates could not be made.
     #[error("prepare tls")]
     Tls(#[from] tls::TlsError),
 }
 
-/// How a server is to be.
+/// The settings of a server.
 #[derive(Clone)]
 pub struct Builder {
     name: String,
@@ -118,26 +118,26 @@ impl Builder {
         self
     }
 
-    /// The bearer token clients must present; made up if absent.
+    /// The bearer token that clients must present; generated if absent.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
     }
 
-    /// Whether stand-ins bring Deployments, ReplicaSets, StatefulSets and Pods to life.
+    /// Whether stand-ins run Deployments, ReplicaSets, StatefulSets, DaemonSets and Pods.
     pub fn workloads(mut self, on: bool) -> Self {
         self.workloads = on;
         self
     }
 
-    /// Whether garbage is collected by owner and namespaces finish their deletion.
+    /// Whether garbage is collected by owner, and namespaces finish their deletion.
     pub fn garbage_collector(mut self, on: bool) -> Self {
         self.garbage_collector = on;
         self
     }
 
-    /// Whether it knows `shardSelector` (KEP-5866), as a real server does with the feature
-    /// ShardedListAndWatch; else it ignores it.
+    /// Whether it supports `shardSelector` (KEP-5866), like a real server with the feature
+    /// ShardedListAndWatch; otherwise it ignores the selector.
     pub fn sharded_lists(mut self, on: bool) -> Self {
         self.divides = on;
         self
@@ -149,7 +149,7 @@ impl Builder {
         self
     }
 
-    /// How much of the past watches and paged lists can reach.
+    /// How far back watches and paged lists can reach.
     pub fn window(mut self, limits: WindowLimits) -> Self {
         self.window = limits;
         self
@@ -170,7 +170,7 @@ impl Builder {
     /// Starts the server.
     ///
     /// # Errors
-    /// The address cannot be listened on, or certificates cannot be made.
+    /// The server cannot listen on the address, or certificates cannot be made.
     pub async fn start(self) -> Result<Server, Error> {
         let address = self.address.map_err(|address| {
             let source = std::io::Error::from(std::io::ErrorKind::InvalidInput);
@@ -211,7 +211,7 @@ impl Builder {
         Ok(server)
     }
 
-    /// The API alone, to be called in process: it does not listen, and no stand-ins run.
+    /// Only the API, for calls in process: it does not listen, and no stand-ins run.
     pub fn in_process(self) -> InProcess {
         let rng = self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         in_process(self.window, self.clock, rng, self.faults, self.divides)
@@ -262,13 +262,12 @@ impl Server {
         format!("https://{}", self.address)
     }
 
-    /// A kubeconfig whose cluster, user and context bear the server's name.
+    /// A kubeconfig whose cluster, user and context have the server's name.
     pub fn kubeconfig(&self) -> String {
-        kubeconfig::render(&[self.kubeconfig_parts()])
+        merge_kubeconfigs(&[self])
     }
 
-    /// The same in parts, to be merged with others.
-    pub fn kubeconfig_parts(&self) -> KubeconfigParts {
+    fn kubeconfig_parts(&self) -> KubeconfigParts {
         KubeconfigParts {
             name: self.name.clone(),
             url: self.url(),
@@ -287,14 +286,9 @@ impl Server {
         self.inner.service()
     }
 
-    /// The accepted writes, oldest first; the most recent ones, if there were very many.
+    /// The accepted writes, oldest first; only the most recent ones, if there were very many.
     pub fn history(&self) -> Vec<Write> {
         self.inner.history()
-    }
-
-    /// How many accepted writes [`Server::history`] has forgotten.
-    pub fn history_dropped(&self) -> u64 {
-        self.inner.history_dropped()
     }
 
     /// The newest revision.
@@ -307,33 +301,34 @@ impl Server {
         self.inner.set_faults(hook);
     }
 
-    /// Ends every present watch, as a restart of a real server would.
+    /// Ends every present watch, as a restart of a real server does.
     pub fn close_watches(&self) {
         self.inner.close_watches();
     }
 
-    /// Forgets the past: older watches, pages and exact lists are answered 410.
+    /// Forgets the past: older watches, pages and exact lists get a 410.
     pub fn compact(&self) {
         self.inner.compact();
-    }
-
-    /// Resolves when the server has been told to stop.
-    pub async fn stopped(&self) {
-        self.inner.shutdown().cancelled().await;
     }
 
     /// Stops: ends watches, lets requests finish for a moment, and joins every task.
     pub async fn shutdown(mut self) {
         self.inner.shutdown().cancel();
         for handle in self.stand_ins.drain(..) {
-            // A stand-in that panicked has said so; there is nothing left to stop.
+            // A panic was already reported, and nothing is left to stop.
             let _ = handle.await;
         }
         let _ = self.listener.await;
     }
 }
 
-/// Turns connections into requests.
+/// One kubeconfig with a context for each server; the first is current.
+pub fn merge_kubeconfigs(servers: &[&Server]) -> String {
+    let parts: Vec<KubeconfigParts> = servers.iter().map(|s| s.kubeconfig_parts()).collect();
+    kubeconfig::render(&parts)
+}
+
+/// Accepts connections and serves their requests.
 #[derive(Clone)]
 struct Acceptor {
     tls: TlsAcceptor,
@@ -364,7 +359,8 @@ impl Acceptor {
                     });
                 }
                 Err(error) => {
-                    // Out of descriptors, or a connection that is gone already: the next may do.
+                    // No file descriptors, or the client has gone away: the next connection may
+                    // work.
                     tracing::warn!(%error, "accept a connection");
                     tokio::task::yield_now().await;
                 }
@@ -375,7 +371,7 @@ impl Acceptor {
     }
 
     async fn serve(self, stream: TcpStream) {
-        // Without this a watch event would wait for the acknowledgement of the one before.
+        // Otherwise a watch event would wait for the acknowledgement of the one before.
         let _ = stream.set_nodelay(true);
         let shake = tokio::time::timeout(HANDSHAKE, self.tls.accept(stream));
         let stream = tokio::select! {
@@ -409,7 +405,7 @@ impl Acceptor {
     }
 }
 
-/// Lets requests with the right token through.
+/// Passes on requests with the right token.
 #[derive(Clone)]
 struct Gate {
     service: ApiService,

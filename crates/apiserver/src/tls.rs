@@ -1,4 +1,4 @@
-//! Certificates: a fresh authority per server, and a serving certificate for the loopback.
+//! Certificates: a new authority for each server, and a serving certificate for the loopback.
 #![expect(clippy::disallowed_methods, reason = "certificates start now")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,7 +11,7 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// How long certificates last; they die with their server anyway.
+/// How long certificates are valid; they end with their server anyway.
 const VALID: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Certificates start in the past, for clients whose clock is behind.
 const SLACK: Duration = Duration::from_secs(3600);
@@ -19,15 +19,15 @@ const SLACK: Duration = Duration::from_secs(3600);
 /// Why certificates could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The certificate library refused.
+    /// The certificate library failed.
     #[error("make certificates")]
     Certificate(#[from] rcgen::Error),
-    /// The TLS library refused them.
+    /// The TLS library did not accept them.
     #[error("configure tls with the certificates made")]
     Config(#[from] rustls::Error),
 }
 
-/// A server's TLS: what it presents, and what its clients must trust.
+/// A server's certificate, and the authority that its clients must trust.
 #[derive(Debug, Clone)]
 pub(crate) struct Tls {
     pub(crate) config: Arc<rustls::ServerConfig>,

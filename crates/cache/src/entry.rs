@@ -1,13 +1,15 @@
 //! One object in the cache: its header, and its bytes, packed or raw.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::codec::{Decoder, Encoder, UnpackError};
-use super::header::{Header, LocalKey, Owner, Uid};
+use super::header::{Header, HeaderError, LocalKey, Owner, Uid};
 use super::intern::ARC_COUNTS;
+use super::pass::Pass;
 use model::{AnyObject, Kind};
 
 /// Objects smaller than this stay raw, in bytes: there is nothing to win.
@@ -46,6 +48,10 @@ enum Problem {
     Shape(#[from] serde_json::Error),
     #[error(transparent)]
     Bytes(#[from] UnpackError),
+    #[error(transparent)]
+    Text(#[from] std::str::Utf8Error),
+    #[error(transparent)]
+    Member(#[from] HeaderError),
 }
 
 /// What errors call an object whose kind is not known.
@@ -156,6 +162,28 @@ impl Entry {
             Ok(Err(error)) => Err(self.error(kind(), error)),
             Err(error) => Err(self.error(kind(), error)),
         }
+    }
+
+    /// Decodes one field of the object, and steps over the others unread; `None` if it has none of
+    /// that name.
+    ///
+    /// # Errors
+    /// When the field does not fit `T`.
+    pub fn decode_field<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, DecodeError> {
+        let read = |json: &[u8]| -> Result<Option<T>, Problem> {
+            let mut found = None;
+            Pass::new(std::str::from_utf8(json)?).members(|pass, key| {
+                let value = pass.value()?;
+                if key != name {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                found = Some(value);
+                Ok(ControlFlow::Break(()))
+            })?;
+            Ok(found.map(serde_json::from_str).transpose()?)
+        };
+        let found = self.read(read).map_err(Problem::from).flatten();
+        found.map_err(|problem| self.error(format!("the {name} of"), problem))
     }
 
     /// The object's JSON as it is stored: as it came, without `managedFields` and what the kind's

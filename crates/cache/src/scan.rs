@@ -145,7 +145,7 @@ impl<'a> Pass<'a, '_> {
         }
         match self.peek() {
             Some(b'{') if path.len() < MAX_TRANSFORM_DEPTH => {
-                self.strip_members(transform, path)?
+                self.dropped_members(transform, path)?
             }
             Some(b'[') if path.len() < MAX_TRANSFORM_DEPTH => {
                 path.push("*".to_owned());
@@ -158,7 +158,7 @@ impl<'a> Pass<'a, '_> {
     }
 
     /// Goes through the members of the object at `path`.
-    fn strip_members(
+    fn dropped_members(
         &mut self,
         transform: &Transform,
         path: &mut Vec<String>,
@@ -184,7 +184,7 @@ impl<'a> Pass<'a, '_> {
         }
         loop {
             if self.peek() == Some(b'{') {
-                self.strip_members(transform, path)?;
+                self.dropped_members(transform, path)?;
             } else {
                 self.value()?;
             }

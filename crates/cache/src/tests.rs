@@ -52,6 +52,22 @@ fn objects_are_found_by_namespace_label_and_owner() {
 }
 
 #[test]
+fn a_field_is_read_without_the_others() {
+    let text = "z".repeat(200);
+    let raw = format!(
+        r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"1"}}, "spec":{{"status":1}},"status" : {{"text":"{text}"}} }}"#
+    );
+    let entry = parse(&raw).unwrap();
+    let whole: Value = entry.decode_dynamic().unwrap();
+    for name in ["metadata", "spec", "status", "kind"] {
+        let field = entry.decode_field::<Value>(name).unwrap();
+        assert_eq!(field.as_ref(), whole.get(name), "{name}");
+    }
+    let error = entry.decode_field::<u32>("status").unwrap_err();
+    assert_eq!(error.to_string(), "decode the status of a");
+}
+
+#[test]
 fn owners_that_do_not_control_an_object_are_read_and_indexed_where_that_is_asked_for() {
     let options = StoreOptions::default().transform(Transform::all_but_metadata());
     let options = options.index(Index::owners());

@@ -1,31 +1,44 @@
-//! Making a client out of an [`Access`].
+//! Makes a client from an [`Access`].
 //!
-//! Clients get a connect timeout and no read timeout: a watch may be silent for minutes, and who
-//! sends a request knows its deadline. They do not retry by themselves either, for a retried write
-//! could outlive the Lease it was permitted under.
+//! Clients get a connect timeout but no read timeout: a watch may be silent for minutes, and the sender
+//! of a request knows its deadline. They do not retry by themselves, because a retried write could
+//! outlive the Lease under which it was permitted.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use http_body_util::BodyExt;
+use kube::client::{ClientBuilder, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use model::Clock;
+use model::{Clock, Wire};
 use tokio::sync::Semaphore;
+use tower::{ServiceBuilder, ServiceExt};
+use tower_http::decompression::DecompressionLayer;
 
-use crate::credentials::{self, Keeper};
+use crate::credentials::{Authenticated, CredentialSource, Keeper};
 use crate::error::Unusable;
 use crate::file::{read_bounded, unreadable};
-pub use crate::http::Way;
-use crate::http::{self, Protocol};
+use crate::http::{Connections, Protocol};
 use crate::kubeconfig::{self, Contexts, Plugins};
 use crate::provider::Access;
 
-/// How long a connection may take, TLS included.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a server may refuse to take more of a request.
-pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The most clusters whose credential is being renewed at once.
-pub const MAX_RENEWALS: usize = 32;
+/// How long opening a connection may take, TLS included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a server may stop reading a request.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The most credentials that are renewed at once, over all clusters.
+const MAX_RENEWALS: usize = 32;
+
+/// Two ways to send requests to a cluster.
+#[derive(Clone)]
+pub(crate) struct Link {
+    /// A client.
+    pub(crate) client: kube::Client,
+    /// The same below a client.
+    pub(crate) wire: Wire,
+}
 
 /// Makes clients.
 #[derive(Clone, Debug)]
@@ -35,17 +48,17 @@ pub struct Connector {
     clock: Arc<dyn Clock>,
 }
 
-/// What a cluster is to us, which says how it is reached.
+/// What a cluster is for. Its connections depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Leases are kept there: requests share no connection.
+    /// It holds the Leases: requests share no connection.
     Home,
-    /// Controllers work there: requests share connections where they can.
+    /// Controllers work in it: requests share connections if possible.
     Workload,
 }
 
 impl Connector {
-    /// Makes clients of clusters of this role.
+    /// Makes clients for clusters with this role.
     pub fn new(role: Role, clock: Arc<dyn Clock>) -> Self {
         Self { renewals: Arc::new(Semaphore::new(MAX_RENEWALS)), role, clock }
     }
@@ -53,20 +66,20 @@ impl Connector {
     /// A client for `access`, which comes from `origin`.
     ///
     /// # Errors
-    /// [`Unusable`] when a certificate, key or credential is not as it must be.
+    /// [`Unusable`] when a certificate, key or credential is wrong.
     pub async fn client(
         &self,
         origin: &str,
         access: &Access,
     ) -> Result<kube::Client, Arc<Unusable>> {
-        Ok(self.way(origin, access).await?.client)
+        Ok(self.link(origin, access).await?.client)
     }
 
-    /// The same, and what is below the client.
+    /// A client and the wire below it.
     ///
     /// # Errors
     /// As [`Self::client`].
-    pub async fn way(&self, origin: &str, access: &Access) -> Result<Way, Arc<Unusable>> {
+    pub(crate) async fn link(&self, origin: &str, access: &Access) -> Result<Link, Arc<Unusable>> {
         let mut config = match access {
             Access::InCluster => kube::Config::incluster().map_err(Unusable::InCluster)?,
             Access::Kubeconfig { kubeconfig, context } => {
@@ -81,19 +94,19 @@ impl Connector {
         config.read_timeout = None;
         config.write_timeout = Some(WRITE_TIMEOUT);
         config.default_retry = false;
-        let source = credentials::Source::of(origin, &mut config.auth_info)?;
+        let source = CredentialSource::of(origin, &mut config.auth_info)?;
         let (renewals, clock) = (Arc::clone(&self.renewals), Arc::clone(&self.clock));
         let keeper = Keeper::start(origin, source, renewals, clock).await?;
         let protocol = match self.role {
             Role::Home => Protocol::Http1,
             Role::Workload => Protocol::Any,
         };
-        Ok(http::client(config, keeper, protocol).map_err(|e| refused(origin, e))?)
+        Ok(link(config, keeper, protocol).map_err(|e| refused(origin, e))?)
     }
 }
 
-/// A client for one context of a kubeconfig file, or for its current one: for the home cluster and
-/// for tools. `plugins` are the programs that it may have run.
+/// A client for one context of a kubeconfig file, or for its current one: for the home cluster and for
+/// tools. `plugins` are the credential programs that may run.
 ///
 /// # Errors
 /// [`Unusable`], which names file, cause and fix.
@@ -114,12 +127,32 @@ pub async fn client_from_kubeconfig(
     Connector::new(Role::Home, clock).client(&draft.origin, &access).await
 }
 
-/// A client for the cluster this process runs in.
+/// A client for the cluster in which this process runs.
 ///
 /// # Errors
 /// [`Unusable::InCluster`] outside a Pod.
 pub async fn client_in_cluster(clock: Arc<dyn Clock>) -> Result<kube::Client, Arc<Unusable>> {
     Connector::new(Role::Home, clock).client("in-cluster", &Access::InCluster).await
+}
+
+/// A client and a wire whose requests carry the credential of `keeper`.
+fn link(config: kube::Config, keeper: Keeper, protocol: Protocol) -> Result<Link, kube::Error> {
+    let base = config.base_uri_layer();
+    let gzip =
+        DecompressionLayer::new().no_br().no_deflate().no_zstd().gzip(!config.disable_compression);
+    let headers = config.extra_headers_layer()?;
+    let namespace = config.default_namespace.clone();
+    let service = ServiceBuilder::new()
+        .layer(base)
+        .layer(gzip)
+        .layer(headers)
+        .service(Authenticated::new(keeper, Connections::new(config, protocol)?));
+    let client = ClientBuilder::new(service.clone(), namespace).build();
+    let wire = Wire::new(move |request| {
+        let answer = service.clone().oneshot(request);
+        async { Ok(answer.await?.map(BodyExt::boxed_unsync)) }.boxed()
+    });
+    Ok(Link { client, wire })
 }
 
 fn refused(origin: &str, source: impl std::error::Error + Send + Sync + 'static) -> Unusable {

@@ -1,7 +1,7 @@
-//! A folder of kubeconfigs: each file's contexts are clusters, coming and going with the file.
+//! A folder of kubeconfigs: each file's contexts are clusters, which come and go with the file.
 //!
-//! Made for a mounted Secret as well as for people: entries are followed through symlinks (a Secret
-//! is swapped by repointing `..data`), and names that begin with a dot are passed over.
+//! It works for a mounted Secret as well as for people: it follows symlinks (Kubernetes swaps a Secret by
+//! repointing `..data`) and ignores names that begin with a dot.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,9 +16,9 @@ use crate::polled::{Look, Polled};
 use crate::provider::{ClusterProvider, Snapshot};
 
 /// The most files of one folder.
-pub const MAX_FILES: usize = 4096;
+const MAX_FILES: usize = 4096;
 
-/// The most entries of a folder that are looked at, folders and hidden ones included.
+/// The most entries of a folder that are read, including folders and hidden ones.
 const MAX_ENTRIES: usize = 16 * MAX_FILES;
 
 /// Every kubeconfig of a folder.
@@ -44,14 +44,14 @@ impl Directory {
 struct Folder {
     path: PathBuf,
     files: BTreeMap<OsString, Entry>,
-    /// Whether the folder was read before: the files found first are believed at once.
+    /// Whether the folder was read before: files in its first read are accepted at once.
     looked: bool,
 }
 
 #[derive(Debug)]
 struct Entry {
     file: WatchedFile,
-    /// Not there at the last look. Forgotten if not there at this one either.
+    /// It was missing in the last read. If it is missing again, it is forgotten.
     missing: bool,
 }
 
@@ -70,7 +70,7 @@ impl Look for Folder {
                 }
                 self.update(&names);
             }
-            // The clusters known so far stay: a folder that cannot be listed says nothing of them.
+            // The known clusters stay: a folder that cannot be listed says nothing about them.
             Err(error) => problems.push(unlisted(&self.path, &error)),
         }
         let sources = self.files.values_mut().flat_map(|entry| entry.file.sources()).collect();
@@ -107,7 +107,7 @@ fn names(path: &Path) -> io::Result<Vec<OsString>> {
     for entry in fs::read_dir(path)?.take(MAX_ENTRIES) {
         let name = entry?.file_name();
         let hidden = name.as_encoded_bytes().first() == Some(&b'.');
-        // Through symlinks: what is at their end counts. A dangling one is kept, and reported.
+        // Follows symlinks: the file at their end counts. A dangling one is kept and reported.
         let folder = fs::metadata(path.join(&name)).is_ok_and(|meta| meta.is_dir());
         if !hidden && !folder {
             names.push(name);
@@ -150,7 +150,7 @@ mod tests {
         Folder { path: path.to_owned(), files: BTreeMap::new(), looked: false }
     }
 
-    /// Looks as often as a change needs to count, and sums up what is seen.
+    /// Reads as often as a change needs to count, and lists the clusters.
     fn settle(folder: &mut Folder) -> String {
         folder.look();
         let snapshot = folder.look();

@@ -9,24 +9,24 @@ use crate::probe::Finding;
 use crate::provider::Source;
 use crate::status::{ClusterStatus, State};
 
-/// Said of a cluster whose client is still being made when the set is published.
-const CONNECTING: &str = "its client is still being made; its credential plugin takes its time";
+/// The reason of a cluster whose client is not ready when the set is published.
+const CONNECTING: &str = "its client is not ready yet: its credential plugin is slow";
 
 /// A configured cluster.
 pub(crate) struct Entry {
     pub(crate) source: Source,
     pub(crate) serving: Serving,
-    /// What the last probe found.
+    /// The result of the last probe.
     pub(crate) finding: Option<Finding>,
-    /// The making of a client, or the wait before the next try.
+    /// The task that makes a client, or waits before the next attempt.
     pub(crate) making: Option<AbortHandle>,
-    /// The next probe.
+    /// The task of the next probe.
     pub(crate) probing: Option<AbortHandle>,
 }
 
-/// What is published of a cluster.
+/// The published state of a cluster.
 pub(crate) enum Serving {
-    /// Nothing yet: its first client is being made.
+    /// Nothing yet: its first client is not ready.
     Connecting,
     /// A client.
     Engaged(Cluster),
@@ -43,7 +43,7 @@ impl Entry {
         matches!(self.serving, Serving::Connecting)
     }
 
-    /// Engaged, and not known to be out of reach.
+    /// Engaged, and the last probe did not fail.
     pub(crate) fn is_up(&self) -> bool {
         matches!(self.serving, Serving::Engaged(_)) && !matches!(self.finding, Some(Err(_)))
     }
@@ -81,7 +81,7 @@ impl Entry {
         }
     }
 
-    /// Stops whatever its tasks are at.
+    /// Stops its tasks.
     pub(crate) fn stop(&mut self) {
         self.stop_making();
         if let Some(task) = self.probing.take() {
@@ -90,7 +90,7 @@ impl Entry {
     }
 }
 
-/// Whether two sets say the same.
+/// Whether two sets are equal.
 pub(crate) fn same(a: &ClusterSet, b: &ClusterSet) -> bool {
     use ClusterState::{Down, Engaged};
     a.clusters.len() == b.clusters.len()

@@ -16,7 +16,7 @@ pub enum Unusable {
         #[source]
         source: io::Error,
     },
-    /// The file is larger than a kubeconfig has any reason to be.
+    /// The file is too large for a kubeconfig.
     #[error("{} is larger than {limit_bytes} bytes", path.display())]
     TooLarge {
         /// The kubeconfig.
@@ -24,7 +24,7 @@ pub enum Unusable {
         /// The limit it exceeds.
         limit_bytes: u64,
     },
-    /// Not YAML, or not a kubeconfig's YAML. The text is free of the file's values.
+    /// The file is no YAML or no kubeconfig. The text contains no values of the file.
     #[error("{} is not a kubeconfig: {problem}", path.display())]
     Parse {
         /// The kubeconfig.
@@ -32,13 +32,13 @@ pub enum Unusable {
         /// What is wrong, and where.
         problem: String,
     },
-    /// Nothing to choose from.
+    /// The file has no contexts.
     #[error("{} has no contexts", path.display())]
     NoContexts {
         /// The kubeconfig.
         path: PathBuf,
     },
-    /// More contexts than the limit.
+    /// The file has more contexts than the limit.
     #[error("{} has more than {limit} contexts", path.display())]
     TooManyContexts {
         /// The kubeconfig.
@@ -46,7 +46,7 @@ pub enum Unusable {
         /// The limit it exceeds.
         limit: usize,
     },
-    /// No context was asked for and the file names no current one.
+    /// No context was chosen, and the file names no current one.
     #[error("{} has no current-context and none was chosen", path.display())]
     NoCurrentContext {
         /// The kubeconfig.
@@ -54,17 +54,17 @@ pub enum Unusable {
         /// The contexts it has.
         known: Vec<String>,
     },
-    /// The context asked for is not there.
+    /// The chosen context does not exist.
     #[error("{} has no context {context:?}", path.display())]
     NoContext {
         /// The kubeconfig.
         path: PathBuf,
-        /// The context asked for.
+        /// The chosen context.
         context: String,
         /// The contexts it has.
         known: Vec<String>,
     },
-    /// The context names an entry that is not there.
+    /// The context names an entry that does not exist.
     #[error("{}: context {context:?} names {what} {name:?}, which the file does not have", path.display())]
     Dangling {
         /// The kubeconfig.
@@ -73,7 +73,7 @@ pub enum Unusable {
         context: String,
         /// `cluster` or `user`.
         what: &'static str,
-        /// The name that leads nowhere.
+        /// The name of the missing entry.
         name: String,
     },
     /// The cluster entry has no usable server.
@@ -88,22 +88,22 @@ pub enum Unusable {
         /// `no server`, or a server that is not a URL.
         problem: String,
     },
-    /// A file the kubeconfig refers to cannot be read.
+    /// A file that the kubeconfig refers to cannot be read.
     #[error("{origin}: cannot read its {field} {}", file.display())]
     Reference {
         /// Where the cluster comes from.
         origin: String,
-        /// The kubeconfig field that holds the reference.
+        /// The kubeconfig field with the reference.
         field: &'static str,
-        /// The file it refers to.
+        /// The file.
         file: PathBuf,
         /// What the system said.
         #[source]
         source: io::Error,
     },
-    /// A context has a program run for its credentials that may not be.
+    /// A context would run a credential program that is not allowed.
     #[error(
-        "kubeconfig {}: context {context:?} has {command:?} run for credentials, which is not allowed",
+        "kubeconfig {}: context {context:?} would run {command:?} for credentials, which is not allowed",
         path.display()
     )]
     PluginNotAllowed {
@@ -113,13 +113,13 @@ pub enum Unusable {
         context: String,
         /// The program.
         command: String,
-        /// Whether a kubeconfig of this place may have any run.
+        /// Whether the configuration could allow programs for this kubeconfig.
         ever: bool,
     },
-    /// A context shows a server a file that whoever wrote the context may not have been able to read.
+    /// A context would send a server a file that the author of the context may not be able to read.
     #[error(
-        "kubeconfig {}: context {context:?} has the file {} shown to its server as a token, which lies \
-         outside of the kubeconfig's folder",
+        "kubeconfig {}: context {context:?} would send the file {} to its server as a token, but the file \
+         lies outside of the kubeconfig's folder",
         path.display(), file.display()
     )]
     TokenFileOutside {
@@ -140,7 +140,7 @@ pub enum Unusable {
         /// The `installHint` of the kubeconfig.
         hint: Option<String>,
     },
-    /// The credential plugin gave up.
+    /// The credential plugin failed.
     #[error("{origin}: credential plugin {command:?} failed with {status}: {said}")]
     PluginFailed {
         /// Where the cluster comes from.
@@ -152,7 +152,7 @@ pub enum Unusable {
         /// The last line it wrote to standard error.
         said: String,
     },
-    /// The credential plugin did not come back.
+    /// The credential plugin did not end in time.
     #[error("{origin}: its credential plugin gave no answer within {}s", limit.as_secs())]
     PluginTimeout {
         /// Where the cluster comes from.
@@ -160,7 +160,7 @@ pub enum Unusable {
         /// The limit it exceeded.
         limit: Duration,
     },
-    /// The credential plugin answered with something else.
+    /// The credential plugin gave another answer than a credential.
     #[error("{origin}: credential plugin {command:?} gave no credential: {problem}")]
     PluginAnswer {
         /// Where the cluster comes from.
@@ -170,7 +170,7 @@ pub enum Unusable {
         /// What is wrong with its answer, without what it printed.
         problem: String,
     },
-    /// The `auth-provider` is none that is known here.
+    /// The `auth-provider` is not supported.
     #[error("{origin}: auth-provider {name:?} is not supported")]
     Provider {
         /// Where the cluster comes from.
@@ -188,7 +188,7 @@ pub enum Unusable {
         /// Why, without any secret.
         problem: String,
     },
-    /// The client library refused.
+    /// The client library refused the settings.
     #[error("{origin}: cannot make a client")]
     Client {
         /// Where the cluster comes from.
@@ -197,13 +197,13 @@ pub enum Unusable {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Not in a Pod, or in one without a ServiceAccount.
+    /// The process does not run in a Pod, or the Pod has no ServiceAccount.
     #[error("in-cluster: cannot read the Pod's ServiceAccount")]
     InCluster(#[source] kube::config::InClusterError),
 }
 
 impl Unusable {
-    /// What whoever runs this can do.
+    /// What the operator can do.
     pub fn fix(&self) -> String {
         match self {
             Self::Read { .. } => "create the file, or let this process read it".into(),
@@ -233,13 +233,13 @@ impl Unusable {
             ),
             Self::PluginNotAllowed { ever: false, .. } => {
                 "use a token, a tokenFile or a client certificate, or name the file under \
-                 clusters.kubeconfigs: who may write into a folder must not run programs here"
+                 clusters.kubeconfigs: people who may write into a folder must not run programs here"
                     .into()
             }
             Self::TokenFileOutside { .. } => {
                 "put the token beside the kubeconfig, or name the kubeconfig under \
-                 clusters.kubeconfigs: who may write into a folder must not have this process's own \
-                 files sent anywhere"
+                 clusters.kubeconfigs: people who may write into a folder must not be able to send \
+                 this process's own files anywhere"
                     .into()
             }
             Self::NoPlugin { hint: Some(hint), .. } => hint.trim().to_owned(),
@@ -247,7 +247,7 @@ impl Unusable {
             Self::PluginFailed { .. } => "run it by hand and do what it asks for".into(),
             Self::PluginTimeout { .. } => "run it by hand; it must not wait for a person".into(),
             Self::PluginAnswer { .. } => {
-                "run it by hand; it must print an ExecCredential, as `kubectl` expects of it".into()
+                "run it by hand; it must print an ExecCredential, as `kubectl` expects".into()
             }
             Self::Provider { .. } => {
                 "use an exec section, as `kubectl` of 1.26 and later demands: for \"gcp\" the program \
@@ -264,13 +264,13 @@ impl Unusable {
         }
     }
 
-    /// Cause and fix in one line, as logged and shown.
+    /// Cause and fix in one line, for logs and status.
     pub fn reason(&self) -> String {
         format!("{}; fix: {}", model::error::chain(self), self.fix())
     }
 }
 
-/// The most names of a list that a message repeats.
+/// The most names of a list in a message.
 const SHOWN_NAMES: usize = 8;
 
 fn list(names: &[String]) -> String {

@@ -1,5 +1,4 @@
-//! Looking at one kubeconfig file: reading it within bounds, and noticing that it, or a file it
-//! refers to, changed.
+//! One kubeconfig file: reads it within bounds, and notices changes of it or of a file it refers to.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -13,8 +12,8 @@ use crate::kubeconfig::{self, Contexts, Draft, Plugins};
 use crate::polled::{Look, Polled, Settled};
 use crate::provider::{ClusterProvider, Fingerprint, Snapshot, Source};
 
-/// The largest kubeconfig, and the largest file one may refer to.
-pub const MAX_FILE_BYTES: u64 = 1 << 20;
+/// The largest kubeconfig, and the largest file that a kubeconfig may refer to.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The contexts of one kubeconfig file.
 #[derive(Debug)]
@@ -25,13 +24,13 @@ pub struct KubeconfigFile {
 }
 
 impl KubeconfigFile {
-    /// The given contexts of the file at `path`, or every context. It may have no program run.
+    /// The given contexts of the file at `path`, or every context. It may run no credential program.
     pub fn new(path: impl Into<PathBuf>, contexts: Option<Vec<String>>) -> Self {
         let contexts = contexts.map_or(Contexts::All, Contexts::Chosen);
         Self { path: path.into(), contexts, plugins: Plugins::default() }
     }
 
-    /// The same, which may have these programs run to get credentials.
+    /// The same file, which may run these credential programs.
     #[must_use]
     pub fn plugins(mut self, plugins: Plugins) -> Self {
         self.plugins = plugins;
@@ -45,7 +44,7 @@ impl KubeconfigFile {
     }
 }
 
-/// A kubeconfig file and what it said when it last counted.
+/// A kubeconfig file and its last accepted content.
 #[derive(Debug)]
 pub(crate) struct WatchedFile {
     path: PathBuf,
@@ -56,18 +55,18 @@ pub(crate) struct WatchedFile {
 }
 
 impl WatchedFile {
-    /// Believes what it sees first, and has no program run.
+    /// Accepts the first content at once, and runs no credential program.
     pub(crate) fn new(path: PathBuf, contexts: Contexts) -> Self {
         let (plugins, content) = (Plugins::Never, Settled::trusting());
         Self { path, contexts, plugins, content, drafts: Vec::new() }
     }
 
-    /// Gives nothing until two looks agree: for a file that may still be being written.
+    /// Accepts nothing until two reads agree: for a file that may still be half written.
     pub(crate) fn cautious(path: PathBuf, contexts: Contexts) -> Self {
         Self { content: Settled::at(Fingerprint::of([])), ..Self::new(path, contexts) }
     }
 
-    /// Its clusters as they are now.
+    /// Its present clusters.
     pub(crate) fn sources(&mut self) -> Vec<Source> {
         let read = read_bounded(&self.path);
         let seen = match &read {
@@ -90,7 +89,7 @@ impl WatchedFile {
         }
     }
 
-    /// A file that says nothing takes down the clusters it named last, or was asked to name.
+    /// Down clusters for a file that cannot be used: those it named last, or else the chosen contexts.
     fn down(&self, error: Arc<Unusable>) -> Vec<Draft> {
         let mut names: Vec<(ClusterName, Arc<str>)> =
             self.drafts.iter().map(|d| (d.name.clone(), Arc::clone(&d.origin))).collect();
@@ -123,7 +122,7 @@ impl Look for WatchedFile {
     }
 }
 
-/// The source a draft gives now that the files it refers to are read.
+/// The source of a draft. Reads the files that the draft refers to.
 pub(crate) fn source(draft: &Draft) -> Source {
     let access = draft.access.clone().and_then(|(access, own)| {
         let mut fingerprint = own;
@@ -150,7 +149,7 @@ pub(crate) fn source(draft: &Draft) -> Source {
 
 /// The file's bytes, if they are no more than [`MAX_FILE_BYTES`].
 pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    // Asked before opening: a FIFO would block right there, a device might never end.
+    // Checked before opening, because a FIFO would block and a device might never end.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
@@ -182,7 +181,7 @@ mod tests {
         )
     }
 
-    /// Looks twice, so that a change counts, and sums up what is seen.
+    /// Reads twice, so that a change counts, and lists the clusters.
     fn look(file: &mut WatchedFile) -> String {
         file.sources();
         let sources = file.sources();
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_half_written_file_is_not_believed() {
+    fn a_half_written_file_is_not_accepted() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("k.yaml");
         fs::write(&path, config("east", "")).unwrap();

@@ -1,24 +1,23 @@
-//! The connections to a cluster. To a workload cluster: HTTP/2 where the server speaks it, HTTP/1.1
-//! otherwise.
+//! The connections to a cluster: to a workload cluster over HTTP/2 if the server speaks it, else over
+//! HTTP/1.1.
 //!
 //! ```text
 //!   kube::Client ▶ base URI ▶ gzip ▶ Authenticated ▶ Connections ─┬▶ connection 1: up to 64 streams
 //!                                                                 └▶ connection 2, when 1 is full
 //! ```
 //!
-//! A watch keeps a stream open for as long as it lives, and servers accept so many streams on a
-//! connection (kube-apiserver: 100, proxies often 128). A further request would wait inside the
-//! connection until a watch ends, so the next connection is opened before that.
+//! A watch keeps a stream open as long as it lives, and servers limit the streams of a connection
+//! (kube-apiserver: 100, proxies often 128). Another request would wait inside the connection until a
+//! watch ends. So the next connection opens before that limit.
 //!
-//! A connection that says nothing is asked (PING), for on HTTP/2 a dead one is not found out by
-//! opening the next: within [`PING_EVERY`] and [`PING_TIMEOUT`] its requests fail, and the next ones
-//! go over a new connection.
+//! A silent connection is checked with PING, because HTTP/2 does not detect a dead connection by opening
+//! the next. Its requests fail within [`PING_EVERY`] and [`PING_TIMEOUT`], and later ones use a new
+//! connection.
 //!
-//! The home cluster is reached over HTTP/1.1: there each renewal of a Lease that is not answered in
-//! time leaves its connection behind, and the next attempt has a new one at once.
+//! The home cluster uses HTTP/1.1: when the renewal of a Lease is not answered in time, its connection is
+//! dropped, and the next attempt gets a new one at once.
 //!
-//! A client certificate that is renewed is shown by new connections; what is under way on the old
-//! ones, watches above all, ends there.
+//! New connections use a renewed client certificate. Requests and watches under way end on the old ones.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,95 +27,61 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use futures::FutureExt;
 use http::{Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use http_body_util::BodyExt;
 use hyper::body::{Bytes, Incoming};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use kube::client::{Body, ClientBuilder, ConfigExt};
-use model::Wire;
-use tower::{BoxError, ServiceBuilder, ServiceExt};
-use tower_http::decompression::DecompressionLayer;
+use kube::client::{Body, ConfigExt};
+use tower::BoxError;
 
-use crate::credentials::{Authenticated, Identity, Keeper};
+/// Streams on one connection before the next opens.
+const STREAMS_PER_CONNECTION: usize = 64;
+/// The most connections to a server. Beyond it, connections get more streams.
+const MAX_CONNECTIONS: usize = 64;
+/// How often a connection is checked.
+const PING_EVERY: Duration = Duration::from_secs(10);
+/// How long its answer may take.
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Streams on one connection before the next is opened.
-pub const STREAMS_PER_CONNECTION: usize = 64;
-/// The most connections to a server; beyond it they are shared by more streams.
-pub const MAX_CONNECTIONS: usize = 64;
-/// How often a connection is asked whether it is alive.
-pub const PING_EVERY: Duration = Duration::from_secs(10);
-/// How long it may take to answer.
-pub const PING_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// What may be under way to us on one stream, in bytes: a stream that nobody reads holds so much.
+/// The flow-control window of a stream, in bytes: a stream that nobody reads holds this much.
 const STREAM_WINDOW: u32 = 256 << 10;
-/// The same for a connection. The largest there is: streams that nobody reads must not stop others.
+/// The window of a connection: the largest there is, so that unread streams do not stop others.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 
-/// What is spoken.
+/// The protocol of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// HTTP/1.1 alone: requests share no connection.
+    /// Only HTTP/1.1: requests share no connection.
     Http1,
-    /// HTTP/2 where the server speaks it.
+    /// HTTP/2 if the server speaks it.
     Any,
 }
 
-/// The way to a cluster.
-#[derive(Clone)]
-pub struct Way {
-    /// A client of its own.
-    pub client: kube::Client,
-    /// The same below a client.
-    pub wire: Wire,
+/// A client certificate and its key, in PEM.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
 }
 
-/// A client whose requests show what `keeper` keeps.
-///
-/// # Errors
-/// When certificates of `config` cannot be used.
-pub(crate) fn client(
-    config: kube::Config,
-    keeper: Keeper,
-    protocol: Protocol,
-) -> Result<Way, kube::Error> {
-    let base = config.base_uri_layer();
-    let gzip =
-        DecompressionLayer::new().no_br().no_deflate().no_zstd().gzip(!config.disable_compression);
-    let headers = config.extra_headers_layer()?;
-    let namespace = config.default_namespace.clone();
-    let service = ServiceBuilder::new()
-        .layer(base)
-        .layer(gzip)
-        .layer(headers)
-        .service(Authenticated::new(keeper, Connections::new(config, protocol)?));
-    let client = ClientBuilder::new(service.clone(), namespace).build();
-    let wire = Wire::new(move |request| {
-        let answer = service.clone().oneshot(request);
-        async { Ok(answer.await?.map(BodyExt::boxed_unsync)) }.boxed()
-    });
-    Ok(Way { client, wire })
-}
+/// Opens connections to a server.
+pub(crate) type RawConnector = TimeoutConnector<HttpsConnector<HttpConnector>>;
 
-pub(crate) type Connector = TimeoutConnector<HttpsConnector<HttpConnector>>;
-
-/// What opens connections by `config`, and shows `identity` instead of the certificate it may have.
+/// Opens connections as `config` says, with `identity` in place of its own client certificate.
 ///
 /// # Errors
 /// When certificates cannot be used.
-pub(crate) fn connector(
+pub(crate) fn raw_connector(
     config: &kube::Config,
     identity: Option<&Identity>,
     protocol: Protocol,
-) -> Result<Connector, kube::Error> {
+) -> Result<RawConnector, kube::Error> {
     if config.proxy_url.is_some() {
-        // Its own connector knows which proxies there are features for, and says so.
+        // The library's own error says which proxies its features support.
         return Err(kube::Client::try_from(config.clone()).err().unwrap_or_else(no_proxy));
     }
     let tls = match identity {
@@ -161,61 +126,65 @@ struct Inner {
     open: Mutex<Open>,
 }
 
-/// The connections that requests are given.
+/// The open connections.
 struct Open {
-    connector: Connector,
-    /// What they show.
+    connector: RawConnector,
+    /// The client certificate that they use.
     identity: Option<Arc<Identity>>,
-    lanes: Vec<Lane>,
+    connections: Vec<Connection>,
 }
 
-/// One connection, as often as it is made anew; on HTTP/1.1 one for each request under way.
+/// One connection, which reconnects when necessary. On HTTP/1.1, one for each request under way.
 #[derive(Clone)]
-struct Lane {
-    client: legacy::Client<Connector, Body>,
+struct Connection {
+    client: legacy::Client<RawConnector, Body>,
     streams: Arc<AtomicUsize>,
 }
 
 impl Connections {
-    fn new(config: kube::Config, protocol: Protocol) -> Result<Self, kube::Error> {
-        let connector = connector(&config, None, protocol)?;
-        let open = Mutex::new(Open { connector, identity: None, lanes: Vec::new() });
+    pub(crate) fn new(config: kube::Config, protocol: Protocol) -> Result<Self, kube::Error> {
+        let connector = raw_connector(&config, None, protocol)?;
+        let open = Mutex::new(Open { connector, identity: None, connections: Vec::new() });
         Ok(Self(Arc::new(Inner { config, protocol, open })))
     }
 
-    /// Sends a request over a connection that shows `identity`.
+    /// Sends a request over a connection with that client certificate.
     pub(crate) async fn send(
         &self,
         request: Request<Body>,
         identity: Option<&Arc<Identity>>,
     ) -> Result<Response<Counted>, BoxError> {
-        let (lane, stream) = self.lane(identity)?;
-        let response = lane.client.request(request).await?;
+        let (connection, stream) = self.choose(identity)?;
+        let response = connection.client.request(request).await?;
         Ok(response.map(|body| Counted { body, _stream: stream }))
     }
 
     /// The first connection with room, or the least busy one.
-    fn lane(&self, identity: Option<&Arc<Identity>>) -> Result<(Lane, Stream), kube::Error> {
+    fn choose(
+        &self,
+        identity: Option<&Arc<Identity>>,
+    ) -> Result<(Connection, Stream), kube::Error> {
         let mut open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.identity.as_ref() != identity {
-            open.connector = connector(&self.0.config, identity.map(Arc::as_ref), self.0.protocol)?;
+            open.connector =
+                raw_connector(&self.0.config, identity.map(Arc::as_ref), self.0.protocol)?;
             open.identity = identity.cloned();
-            open.lanes.clear();
+            open.connections.clear();
         }
-        let lanes = &open.lanes;
-        let index = choose(lanes.iter().map(|lane| lane.streams.load(Ordering::Relaxed)));
-        if index == lanes.len() {
+        let connections = &open.connections;
+        let index = choose(connections.iter().map(|c| c.streams.load(Ordering::Relaxed)));
+        if index == connections.len() {
             let client = legacy(open.connector.clone());
-            open.lanes.push(Lane { client, streams: Arc::default() });
+            open.connections.push(Connection { client, streams: Arc::default() });
         }
-        let lane = open.lanes[index].clone();
-        let stream = Stream::open(&lane.streams);
-        Ok((lane, stream))
+        let connection = open.connections[index].clone();
+        let stream = Stream::open(&connection.streams);
+        Ok((connection, stream))
     }
 }
 
-/// Which connection the next request takes, by the streams that are open on each; the one after the
-/// last for a new one.
+/// The index of the connection for the next request, by the open streams of each; the one after the last
+/// for a new connection.
 fn choose(streams: impl ExactSizeIterator<Item = usize> + Clone) -> usize {
     let room = streams.clone().position(|streams| streams < STREAMS_PER_CONNECTION);
     let new = (streams.len() < MAX_CONNECTIONS).then_some(streams.len());
@@ -223,7 +192,7 @@ fn choose(streams: impl ExactSizeIterator<Item = usize> + Clone) -> usize {
     room.or(new).or_else(|| least().map(|(index, _)| index)).unwrap_or_default()
 }
 
-fn legacy(connector: Connector) -> legacy::Client<Connector, Body> {
+fn legacy(connector: RawConnector) -> legacy::Client<RawConnector, Body> {
     legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
@@ -250,7 +219,7 @@ impl Drop for Stream {
     }
 }
 
-/// The body of an answer, whose stream is open until it is dropped.
+/// The body of an answer. Its stream is open until it is dropped.
 pub(crate) struct Counted {
     body: Incoming,
     _stream: Stream,

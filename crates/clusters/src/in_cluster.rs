@@ -1,4 +1,4 @@
-//! The cluster this process runs in, reached with the Pod's ServiceAccount.
+//! The cluster in which this process runs, reached with the Pod's ServiceAccount.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -6,21 +6,20 @@ use model::ClusterName;
 
 use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
 
-/// One cluster: the one we run in, under a name of the operator's choice.
+/// The cluster in which this process runs, under a name of the operator's choice.
 #[derive(Debug)]
 pub struct InCluster {
     name: ClusterName,
-    told: bool,
+    sent: bool,
 }
 
 impl InCluster {
-    /// The cluster we run in, called `name`.
+    /// The cluster in which this process runs, called `name`.
     pub fn new(name: ClusterName) -> Self {
-        Self { name, told: false }
+        Self { name, sent: false }
     }
 
-    /// As a provider. Token and certificates are read anew by the client as they rotate, so nothing
-    /// here ever changes.
+    /// As a provider. It never changes, because the client reads rotated tokens and certificates.
     pub fn provider(self) -> Box<dyn ClusterProvider> {
         Box::new(self)
     }
@@ -32,7 +31,7 @@ impl ClusterProvider for InCluster {
     }
 
     fn next(&mut self) -> BoxFuture<'_, Snapshot> {
-        if std::mem::replace(&mut self.told, true) {
+        if std::mem::replace(&mut self.sent, true) {
             return futures::future::pending().boxed();
         }
         let source = Source {

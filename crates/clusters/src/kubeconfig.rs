@@ -1,6 +1,6 @@
-//! What a kubeconfig's text says: pure, from bytes to one [`Draft`] per context.
+//! Parses kubeconfigs: pure, from bytes to one [`Draft`] per context.
 //!
-//! A draft names the files the context refers to; reading those is the shell's work (`file.rs`).
+//! A draft names the files that the context refers to. `file.rs` reads them.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -12,42 +12,42 @@ use crate::error::Unusable;
 use crate::provider::{Access, Fingerprint};
 
 /// The most contexts of one file.
-pub const MAX_CONTEXTS: usize = 1024;
+const MAX_CONTEXTS: usize = 1024;
 
-/// One context of a kubeconfig, before the files it refers to are read.
+/// One context of a kubeconfig, before the files that it refers to are read.
 #[derive(Debug)]
-pub struct Draft {
-    /// The name its cluster would have.
-    pub name: ClusterName,
+pub(crate) struct Draft {
+    /// The name of its cluster.
+    pub(crate) name: ClusterName,
     /// Where it comes from, for people.
-    pub origin: Arc<str>,
+    pub(crate) origin: Arc<str>,
     /// How to reach it, or why it cannot be reached.
-    pub access: Result<(Access, Fingerprint), Arc<Unusable>>,
-    /// The files it refers to: field and absolute path.
-    pub references: Vec<(&'static str, PathBuf)>,
+    pub(crate) access: Result<(Access, Fingerprint), Arc<Unusable>>,
+    /// The files that it refers to: field and absolute path.
+    pub(crate) references: Vec<(&'static str, PathBuf)>,
 }
 
-/// Which contexts of a file are wanted.
+/// Which contexts of a file to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Contexts {
-    /// Every one it has.
+pub(crate) enum Contexts {
+    /// All.
     All,
-    /// These, whether it has them or not.
+    /// These, also if they are missing.
     Chosen(Vec<String>),
     /// Its `current-context`.
     Current,
 }
 
-/// Which programs a kubeconfig may have run to get credentials: those of its `exec` sections.
+/// Which credential programs a kubeconfig may run in its `exec` sections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plugins {
-    /// None. Whoever may write the file, as one may write a Secret that is mounted, runs no programs
-    /// here, and has no file shown to a server of theirs that they did not write: a `tokenFile` lies
-    /// in the kubeconfig's own folder.
+    /// None. For files that others may write, such as a mounted Secret: they must not run programs here,
+    /// and a `tokenFile` must lie in the kubeconfig's own folder, so that no other file is sent to their
+    /// server.
     Never,
-    /// These, none at first: by the name that the kubeconfig uses, or the path.
+    /// Those listed, by the name or path that the kubeconfig uses.
     Listed(Vec<String>),
-    /// Any: for a person's own kubeconfig.
+    /// All: for a person's own kubeconfig.
     Any,
 }
 
@@ -67,15 +67,15 @@ impl Plugins {
     }
 }
 
-/// Reads kubeconfig text, with relative references made absolute against `path`'s folder.
+/// Parses a kubeconfig, and makes relative references absolute against `path`'s folder.
 ///
 /// # Errors
-/// [`Unusable::Parse`], with the file's values kept out of the text.
-pub fn parse(path: &Path, bytes: &[u8]) -> Result<Kubeconfig, Unusable> {
+/// [`Unusable::Parse`], without values of the file in its text.
+pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Kubeconfig, Unusable> {
     let broken = |problem: String| Unusable::Parse { path: path.to_owned(), problem };
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|e| broken(format!("not UTF-8: {e}")))?;
-    // Snippets would carry the file's own lines, tokens and all, into logs.
+    // Snippets would copy lines of the file, with tokens, into logs.
     let options = serde_saphyr::options! { with_snippet: false };
     let documents: Vec<Kubeconfig> = serde_saphyr::from_multiple_with_options(text, options)
         .map_err(|e| broken(redacted(&e.to_string())))?;
@@ -86,8 +86,8 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<Kubeconfig, Unusable> {
     Ok(absolute(merged, path.parent().unwrap_or(Path::new("."))))
 }
 
-/// One draft for each wanted context, good or bad.
-pub fn drafts(
+/// One draft for each wanted context, usable or not.
+pub(crate) fn drafts(
     path: &Path,
     config: &Kubeconfig,
     wanted: &Contexts,
@@ -112,8 +112,8 @@ pub fn drafts(
     names.iter().map(|name| draft(path, config, name, plugins)).collect()
 }
 
-/// Name and origin for a file that gives no contexts: the file's own.
-pub fn nameless(path: &Path) -> (ClusterName, Arc<str>) {
+/// Name and origin of a file without usable contexts: those of the file itself.
+pub(crate) fn nameless(path: &Path) -> (ClusterName, Arc<str>) {
     let stem = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
     (ClusterName::from_context(&stem), format!("kubeconfig {}", path.display()).into())
 }
@@ -124,7 +124,7 @@ fn whole_file(path: &Path, error: Unusable) -> Draft {
 }
 
 /// Where a context of a file comes from, for people.
-pub fn origin(path: &Path, context: &str) -> Arc<str> {
+pub(crate) fn origin(path: &Path, context: &str) -> Arc<str> {
     format!("kubeconfig {}, context {context:?}", path.display()).into()
 }
 
@@ -134,12 +134,13 @@ fn draft(path: &Path, config: &Kubeconfig, context: &str, plugins: &Plugins) -> 
     Draft {
         name: ClusterName::from_context(context),
         origin: origin(path, context),
-        access: resolved.map_err(Arc::new).map(|slim| {
-            // Through a Value, whose maps are sorted: the same text always hashes alike.
-            let text = serde_json::to_value(&slim).expect("a kubeconfig is plain data").to_string();
+        access: resolved.map_err(Arc::new).map(|reduced| {
+            // As a `Value`, whose maps are sorted, so that the same text has the same hash.
+            let text =
+                serde_json::to_value(&reduced).expect("a kubeconfig is plain data").to_string();
             let fingerprint = Fingerprint::of([text.as_bytes()]);
             (
-                Access::Kubeconfig { kubeconfig: Arc::new(slim), context: context.into() },
+                Access::Kubeconfig { kubeconfig: Arc::new(reduced), context: context.into() },
                 fingerprint,
             )
         }),
@@ -147,7 +148,7 @@ fn draft(path: &Path, config: &Kubeconfig, context: &str, plugins: &Plugins) -> 
     }
 }
 
-/// The kubeconfig cut down to one context and what it names.
+/// The kubeconfig reduced to one context and the entries it names.
 fn resolve(
     path: &Path,
     config: &Kubeconfig,
@@ -249,20 +250,20 @@ fn check_user(
     Ok(())
 }
 
-/// The files a slim kubeconfig refers to. Embedded data takes precedence over a file, as in
-/// client-go; a `tokenFile` is left to the client, which reads it anew every minute.
-fn references(slim: &Kubeconfig) -> Vec<(&'static str, PathBuf)> {
+/// The files that a reduced kubeconfig refers to. Embedded data takes precedence over a file, as in
+/// client-go. A `tokenFile` is not among them, because the client reads it again every minute.
+fn references(reduced: &Kubeconfig) -> Vec<(&'static str, PathBuf)> {
     let mut found = Vec::new();
     let mut add = |field, file: &Option<String>, embedded: bool| {
         if let (Some(file), false) = (file, embedded) {
             found.push((field, PathBuf::from(file)));
         }
     };
-    for cluster in slim.clusters.iter().filter_map(|c| c.cluster.as_ref()) {
+    for cluster in reduced.clusters.iter().filter_map(|c| c.cluster.as_ref()) {
         let embedded = cluster.certificate_authority_data.is_some();
         add("certificate-authority", &cluster.certificate_authority, embedded);
     }
-    for info in slim.auth_infos.iter().filter_map(|u| u.auth_info.as_ref()) {
+    for info in reduced.auth_infos.iter().filter_map(|u| u.auth_info.as_ref()) {
         let embedded = info.client_certificate_data.is_some();
         add("client-certificate", &info.client_certificate, embedded);
         add("client-key", &info.client_key, info.client_key_data.is_some());
@@ -270,7 +271,7 @@ fn references(slim: &Kubeconfig) -> Vec<(&'static str, PathBuf)> {
     found
 }
 
-/// Makes relative references absolute against `dir`, plugins included when they are paths.
+/// Makes relative references absolute against `dir`, including commands that are paths.
 fn absolute(mut config: Kubeconfig, dir: &Path) -> Kubeconfig {
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     let fix = |file: &mut Option<String>| {
@@ -294,8 +295,8 @@ fn absolute(mut config: Kubeconfig, dir: &Path) -> Kubeconfig {
     config
 }
 
-/// The message with whatever stands in double quotes taken out: a parser quotes the values it did
-/// not expect, and a token pasted in the wrong place is one.
+/// The message without the text in double quotes: a parser quotes unexpected values, and one may be a
+/// token in the wrong place.
 fn redacted(message: &str) -> String {
     let mut quoted = false;
     let mut text = String::with_capacity(message.len());
@@ -398,7 +399,7 @@ contexts:
             check(
                 outside,
                 &Plugins::Never,
-                "kubeconfig /k/config.yaml: context \"east\" has the file /",
+                "kubeconfig /k/config.yaml: context \"east\" would send the file /",
             );
             check(outside, &Plugins::default(), "");
         }
@@ -422,12 +423,12 @@ contexts:
             (
                 &exec,
                 Plugins::default(),
-                "kubeconfig /k/config.yaml: context \"east\" has \"aws\" run for credentials, which \
+                "kubeconfig /k/config.yaml: context \"east\" would run \"aws\" for credentials, which \
                  is not allowed; fix: add \"aws\" to clusters.credentialPlugins",
             ),
             (&exec, listed(&["aw", "awss", "/bin/aws"]), "not allowed; fix: add \"aws\""),
             (&exec, Plugins::Never, "or name the file under clusters.kubeconfigs"),
-            (&relative, listed(&["./login"]), "has \"/k/./login\" run"),
+            (&relative, listed(&["./login"]), "would run \"/k/./login\""),
             (&relative, listed(&["/k/./login"]), ""),
         ] {
             let path = Path::new("/k/config.yaml");

@@ -9,37 +9,37 @@
 //! ```
 //!
 //! Owns: reading kubeconfigs, naming clusters, making clients, saying why a cluster has none.
-//! Does not own: what runs on a cluster, nor whether the server behind a client is well; an
-//! unreachable server stays engaged and shows only in status and metric.
+//! Does not own: what runs on a cluster, or whether the server behind a client is healthy. An
+//! unreachable server stays engaged; only status and metrics show it.
 //!
 //! # Invariants
-//! - One cluster's trouble never delays another's: each client is made in its own task, a credential
-//!   plugin that hangs holds only its own place, and a file that changes without end settles alone.
+//! - Trouble with one cluster never delays another: each client is made in a task of its own, a credential
+//!   plugin that hangs occupies only its own place, and a file that changes all the time delays nobody.
 //! - An engaged cluster's incarnation is higher than that of every cluster engaged before it.
-//! - A kubeconfig has only those programs run that the configuration lists, and one of a folder none;
-//!   nor is a token file of one of a folder read that lies outside of it: who may write a Secret that is
-//!   mounted must not run programs here, nor have this process's own token sent to a server of theirs.
-//! - A credential is renewed without a restart, and at most once at a time; requests wait for that only
-//!   when there is nothing to show.
-//! - Contents of kubeconfigs never reach a log: errors name file, place and cause, not values.
+//! - A kubeconfig may run only programs that the configuration lists, and a kubeconfig in a folder may
+//!   run none. Nor may its token file lie outside of the folder. People who may write a mounted Secret
+//!   must not run programs here or send this process's own token to their server.
+//! - A credential is renewed without a restart, by one renewal at a time. Requests wait for it only when
+//!   there is no valid credential.
+//! - Contents of kubeconfigs never reach a log: errors name file, position and cause, not values.
 
 pub mod connect;
-pub mod credentials;
-pub mod directory;
-pub(crate) mod entry;
-pub mod error;
-pub mod file;
+mod credentials;
+mod directory;
+mod entry;
+mod error;
+mod file;
 mod http;
-pub mod in_cluster;
+mod in_cluster;
 #[cfg(feature = "install")]
 pub mod install;
-pub mod kubeconfig;
-pub mod merge;
-pub mod polled;
-pub mod probe;
-pub mod provider;
+mod kubeconfig;
+mod merge;
+mod polled;
+mod probe;
+mod provider;
 pub mod registry;
-pub mod status;
+mod status;
 
 pub use connect::{client_from_kubeconfig, client_in_cluster};
 pub use directory::Directory;
@@ -47,10 +47,9 @@ pub use error::Unusable;
 pub use file::KubeconfigFile;
 pub use in_cluster::InCluster;
 pub use kubeconfig::Plugins;
-pub use polled::POLL_INTERVAL;
 pub use provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
 pub use registry::{Clusters, Probing, Registry};
 pub use status::{ClusterStatus, State, Status};
 
-/// The most clusters one registry engages; further ones are reported and left out.
-pub const MAX_CLUSTERS: usize = 4096;
+/// The most clusters that one registry engages. Further ones are reported as problems.
+const MAX_CLUSTERS: usize = 4096;

@@ -1,7 +1,7 @@
-//! From the snapshots of all providers to one source per name: pure.
+//! Joins the snapshots of all providers into one source per name: pure.
 //!
-//! The first source of a name wins, in the order of the configuration, so that replicas with the
-//! same configuration mean the same cluster by a name. Which one came first in time plays no part.
+//! The first source of a name wins, in the order of the configuration, so that a name means the same
+//! cluster in all replicas with the same configuration. Their order in time does not matter.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,35 +12,35 @@ use model::ClusterName;
 use crate::MAX_CLUSTERS;
 use crate::provider::{Snapshot, Source};
 
-/// What should be engaged, and what is wrong with the whole.
+/// The sources to engage, and the problems with the configuration of clusters.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub(crate) struct Merged {
     /// One source per name.
-    pub sources: BTreeMap<ClusterName, Source>,
+    pub(crate) sources: BTreeMap<ClusterName, Source>,
     /// Duplicates, excesses, and the providers' own problems.
-    pub problems: Vec<Arc<str>>,
+    pub(crate) problems: Vec<Arc<str>>,
 }
 
 /// Joins the snapshots, in the order of the configuration.
-pub fn merge<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Wanted {
-    let mut wanted = Wanted::default();
+pub(crate) fn merge<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Merged {
+    let mut merged = Merged::default();
     for snapshot in snapshots {
-        wanted.problems.extend(snapshot.problems.iter().cloned());
+        merged.problems.extend(snapshot.problems.iter().cloned());
         for source in &snapshot.sources {
-            let full = wanted.sources.len() >= MAX_CLUSTERS;
-            match wanted.sources.entry(source.name.clone()) {
-                Entry::Occupied(first) => wanted.problems.extend(duplicate(first.get(), source)),
-                Entry::Vacant(_) if full => wanted.problems.push(excess(source)),
+            let full = merged.sources.len() >= MAX_CLUSTERS;
+            match merged.sources.entry(source.name.clone()) {
+                Entry::Occupied(first) => merged.problems.extend(duplicate(first.get(), source)),
+                Entry::Vacant(_) if full => merged.problems.push(excess(source)),
                 Entry::Vacant(place) => {
                     place.insert(source.clone());
                 }
             }
         }
     }
-    wanted
+    merged
 }
 
-/// The same access in two places is no problem; two clusters under one name are.
+/// The same access in two places is no problem, but two clusters with one name are.
 fn duplicate(first: &Source, second: &Source) -> Option<Arc<str>> {
     (first.fingerprint != second.fingerprint).then(|| {
         format!(
@@ -77,13 +77,13 @@ mod tests {
 
     #[test]
     fn the_first_of_a_name_wins_and_the_other_is_named() {
-        let wanted =
+        let merged =
             merge(&[snapshot(&[("east", "1"), ("west", "2")]), snapshot(&[("east", "3")])]);
-        let east = &wanted.sources[&"east".parse().unwrap()];
+        let east = &merged.sources[&"east".parse().unwrap()];
         assert_eq!(&*east.origin, "origin of 1");
-        assert_eq!(wanted.sources.len(), 2);
+        assert_eq!(merged.sources.len(), 2);
         assert_eq!(
-            wanted.problems,
+            merged.problems,
             ["origin of 3 is left out: the name east belongs to origin of 1; fix: rename one of the contexts"
                 .into()]
         );
@@ -91,15 +91,15 @@ mod tests {
 
     #[test]
     fn the_same_access_twice_is_no_problem() {
-        let wanted = merge(&[snapshot(&[("east", "1")]), snapshot(&[("east", "1")])]);
-        assert_eq!((wanted.sources.len(), wanted.problems.len()), (1, 0));
+        let merged = merge(&[snapshot(&[("east", "1")]), snapshot(&[("east", "1")])]);
+        assert_eq!((merged.sources.len(), merged.problems.len()), (1, 0));
     }
 
     #[test]
     fn clusters_are_bounded() {
         let names: Vec<_> = (0..=MAX_CLUSTERS).map(|n| format!("c{n}")).collect();
         let all: Vec<_> = names.iter().map(|n| (n.as_str(), n.as_str())).collect();
-        let wanted = merge(&[snapshot(&all)]);
-        assert_eq!((wanted.sources.len(), wanted.problems.len()), (MAX_CLUSTERS, 1));
+        let merged = merge(&[snapshot(&all)]);
+        assert_eq!((merged.sources.len(), merged.problems.len()), (MAX_CLUSTERS, 1));
     }
 }

@@ -1,7 +1,7 @@
-//! Providers that look at files: asked on a blocking thread, at a fixed interval.
+//! Providers that read files on a blocking thread, at a fixed interval.
 //!
-//! Polling contents rather than waiting for notifications costs a few reads per file and second,
-//! and works alike on local disks, network mounts and the symlinks of a mounted Secret.
+//! Polling instead of waiting for notifications costs a few reads per file and second. It works the same
+//! way on local disks, network mounts and the symlinks of a mounted Secret.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,36 +11,36 @@ use futures::future::BoxFuture;
 
 use crate::provider::{ClusterProvider, Snapshot};
 
-/// How often files are looked at. A change counts once two looks agree on it, so it is known after
-/// at most twice this.
-pub const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// How often files are read. A change counts when two reads agree on it, so it is known after at most
+/// twice this time.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Something that can be looked at, at the cost of blocking.
-pub trait Look: Send + 'static {
-    /// What it is, for logs.
+/// Something that can be read, with blocking calls.
+pub(crate) trait Look: Send + 'static {
+    /// Its name, for logs.
     fn label(&self) -> String;
-    /// Its clusters as they are now.
+    /// Its present clusters.
     fn look(&mut self) -> Snapshot;
 }
 
-/// A [`ClusterProvider`] out of something to look at.
-pub struct Polled<L> {
-    // Locked only by the one blocking look at a time, never across an await.
+/// Makes a [`ClusterProvider`] of something that can be read.
+pub(crate) struct Polled<L> {
+    // Locked only by the blocking read, one at a time, never across an await.
     inner: Arc<Mutex<L>>,
     label: String,
     last: Option<Snapshot>,
 }
 
-/// Believes a change only when it is seen twice in a row: a file may be read half written.
+/// Accepts a change only when it is seen twice in a row, because a file may be half written.
 #[derive(Debug)]
-pub struct Settled<T> {
+pub(crate) struct Settled<T> {
     accepted: Option<T>,
     pending: Option<T>,
 }
 
 impl<L: Look> Polled<L> {
     /// Polls `inner`.
-    pub fn new(inner: L) -> Self {
+    pub(crate) fn new(inner: L) -> Self {
         Self { label: inner.label(), inner: Arc::new(Mutex::new(inner)), last: None }
     }
 
@@ -50,10 +50,10 @@ impl<L: Look> Polled<L> {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
             let inner = Arc::clone(&self.inner);
-            let look = move || inner.lock().expect("a look that panicked is not repeated").look();
+            let look = move || inner.lock().expect("after a panic there is no further read").look();
             let seen = match tokio::task::spawn_blocking(look).await {
                 Ok(seen) => seen,
-                // Only a runtime on its way down refuses or cancels blocking work.
+                // Only a runtime that shuts down refuses or cancels blocking work.
                 Err(error) if error.is_cancelled() => return futures::future::pending().await,
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
             };
@@ -76,18 +76,18 @@ impl<L: Look> ClusterProvider for Polled<L> {
 }
 
 impl<T: PartialEq> Settled<T> {
-    /// Knows nothing yet; believes its first sight at once.
-    pub fn trusting() -> Self {
+    /// Knows nothing yet and accepts the first value at once.
+    pub(crate) fn trusting() -> Self {
         Self { accepted: None, pending: None }
     }
 
-    /// Knows `accepted`; anything else must be seen twice.
-    pub fn at(accepted: T) -> Self {
+    /// Starts with `accepted`. Any other value must be seen twice.
+    pub(crate) fn at(accepted: T) -> Self {
         Self { accepted: Some(accepted), pending: None }
     }
 
-    /// Takes what is seen now; true if it has just become what counts.
-    pub fn observe(&mut self, seen: T) -> bool {
+    /// Takes the value seen now. Returns whether it is accepted by this call.
+    pub(crate) fn observe(&mut self, seen: T) -> bool {
         if self.accepted.as_ref() == Some(&seen) {
             self.pending = None;
             return false;

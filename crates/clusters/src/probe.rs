@@ -6,14 +6,14 @@ use std::time::Duration;
 use model::Cluster;
 use tokio::sync::Semaphore;
 
-/// How often each cluster is asked.
-pub const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+/// How often each cluster is probed.
+pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// How long an answer may take.
-pub const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most clusters asked at once.
-pub const MAX_PROBES: usize = 32;
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The most clusters probed at once.
+pub(crate) const MAX_PROBES: usize = 32;
 
-/// What a probe found.
+/// The result of a probe.
 pub(crate) type Finding = Result<(), Arc<str>>;
 
 /// Asks `cluster` for its version after `delay`, when a place is free.
@@ -29,7 +29,7 @@ pub(crate) async fn probe(cluster: Cluster, places: Arc<Semaphore>, delay: Durat
         )
         .into()),
         Ok(Err(error)) => Err(format!(
-            "its API server does not answer: {}; fix: check the server's address and the way to it",
+            "its API server does not answer: {}; fix: check the server's address and the network path to it",
             model::error::chain(&error)
         )
         .into()),

@@ -1,4 +1,4 @@
-//! The seam to whatever knows of clusters: files today, inventories later.
+//! The interface to sources of clusters: files today, inventories later.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,60 +10,59 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Unusable;
 
-/// Knows of some clusters and tells when they change.
+/// Knows some clusters and reports when they change.
 pub trait ClusterProvider: Send + 'static {
     /// What it reads, for logs: `directory ./clusters`.
     fn label(&self) -> String;
 
-    /// The sources: the first call answers as soon as they are known, each later one when they
-    /// differ from what the last one answered. Need not be cancel safe: the registry drops the
-    /// future only to stop for good.
+    /// The sources. The first call returns as soon as they are known, each later one when they differ from
+    /// the last result. It need not be cancel safe: the registry drops the future only to stop for good.
     fn next(&mut self) -> BoxFuture<'_, Snapshot>;
 }
 
-/// Everything one provider knows at one moment.
+/// Everything that one provider knows at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Its clusters, in the order in which they win over duplicates.
+    /// Its clusters. Of duplicates, the first wins.
     pub sources: Vec<Source>,
-    /// What is wrong with the provider as a whole, for people.
+    /// Problems of the provider as a whole, for people.
     pub problems: Vec<Arc<str>>,
 }
 
 /// One cluster as a provider knows it.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The name it would have in the fleet.
+    /// Its name in the fleet.
     pub name: ClusterName,
     /// Where it comes from, for people: `kubeconfig clusters/east.yaml, context "east"`.
     pub origin: Arc<str>,
     /// Changes with anything that goes into the client.
     pub fingerprint: Fingerprint,
-    /// How to reach it, or why that cannot be known.
+    /// How to reach it, or why that is unknown.
     pub access: Result<Access, Arc<Unusable>>,
 }
 
 /// How to reach a cluster.
 #[derive(Clone)]
 pub enum Access {
-    /// By this context of this kubeconfig, whose file references are absolute.
+    /// With this context of this kubeconfig, whose file references are absolute.
     Kubeconfig {
-        /// The kubeconfig, cut down to what the context needs.
+        /// The kubeconfig, reduced to what the context needs.
         kubeconfig: Arc<Kubeconfig>,
         /// The context to use.
         context: Arc<str>,
     },
-    /// By the ServiceAccount of the Pod this process runs in.
+    /// With the ServiceAccount of the Pod in which this process runs.
     InCluster,
 }
 
-/// SHA-256 over what makes a source what it is.
+/// SHA-256 over everything that goes into a client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 impl Access {
-    /// Whether the server's certificate goes unchecked.
-    pub fn is_insecure(&self) -> bool {
+    /// Whether the server's certificate is not checked.
+    pub(crate) fn is_insecure(&self) -> bool {
         let Self::Kubeconfig { kubeconfig, .. } = self else { return false };
         let mut clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
         clusters.any(|cluster| cluster.insecure_skip_tls_verify == Some(true))
@@ -71,7 +70,7 @@ impl Access {
 }
 
 impl Fingerprint {
-    /// The fingerprint of these parts, each of which is told apart from its neighbours.
+    /// The fingerprint of these parts. The borders between parts count.
     pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hash = Sha256::new();
         for part in parts {
@@ -88,7 +87,7 @@ impl AsRef<[u8]> for Fingerprint {
     }
 }
 
-/// Two sources are equal when they lead to the same client from the same place.
+/// Two sources are equal if they come from the same place and lead to the same client.
 impl PartialEq for Source {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -122,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_told_apart() {
+    fn borders_between_parts_count() {
         let of = |parts: &[&str]| Fingerprint::of(parts.iter().map(|p| p.as_bytes()));
         assert_eq!(of(&["ab", "c"]), of(&["ab", "c"]));
         assert_ne!(of(&["ab", "c"]), of(&["a", "bc"]));

@@ -1,4 +1,4 @@
-//! The registry: one task that owns which clusters there are and publishes them.
+//! The registry: one task that owns the set of clusters and publishes it.
 //!
 //! ```text
 //!             new source                 client made
@@ -21,33 +21,33 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::connect::{Connector, Role, Way};
+use crate::connect::{Connector, Link, Role};
 use crate::entry::{Entry, Serving, same};
 use crate::error::Unusable;
-use crate::merge::{Wanted, merge};
+use crate::merge::{Merged, merge};
 use crate::probe::{Finding, MAX_PROBES, PROBE_INTERVAL, probe};
 use crate::provider::{Access, ClusterProvider, Snapshot, Source};
 use crate::status::Status;
 
-/// How long the first publication waits for clients that take their time, once the providers have
-/// answered. Those still being made are published as down.
-pub const FIRST_WAIT: Duration = Duration::from_secs(2);
-/// The first wait before a client that could not be made is tried again; doubles each time.
+/// How long the first publication waits for slow clients after all providers have answered. Clusters
+/// whose client is not ready by then are published as down.
+const FIRST_WAIT: Duration = Duration::from_secs(2);
+/// The first wait before making a client again after a failure; doubles each time.
 pub const RETRY_MIN: Duration = Duration::from_secs(5);
-/// The longest wait before a client is tried again.
-pub const RETRY_MAX: Duration = Duration::from_secs(60);
+/// The longest wait before making a client again.
+const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// Whether the registry asks API servers if they answer.
+/// Whether the registry probes API servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Probing {
-    /// Every [`PROBE_INTERVAL`], for metric and status.
+    /// Every ten seconds, for metrics and status.
     #[default]
     On,
     /// Never: an engaged cluster counts as up.
     Off,
 }
 
-/// Makes the registry's task.
+/// Starts the registry's task.
 #[derive(Debug)]
 pub struct Registry;
 
@@ -59,7 +59,7 @@ pub struct Clusters {
 }
 
 impl Registry {
-    /// Starts engaging what `providers` know, in the order in which they win over duplicates.
+    /// Starts engaging the clusters of `providers`. Of duplicates, the first provider's wins.
     ///
     /// # Errors
     /// When `metrics` already holds a `leasehold_cluster_up`.
@@ -106,18 +106,18 @@ impl Clusters {
         self.set.clone()
     }
 
-    /// What is known of each, for people.
+    /// The status of each cluster, for people.
     pub fn status(&self) -> Arc<Status> {
         Arc::clone(&self.status.borrow())
     }
 
-    /// As [`Clusters::status`], now and at each change.
+    /// The status of each cluster, now and at each change.
     pub fn watch_status(&self) -> watch::Receiver<Arc<Status>> {
         self.status.clone()
     }
 
-    /// Waits for the first publication, which is complete: every provider has answered by then.
-    /// Returns at once if the registry has stopped.
+    /// Waits for the first publication, when every provider has answered. Returns at once if the registry
+    /// has stopped.
     pub async fn ready(&mut self) {
         // An error means that the registry has stopped, which its owner knows.
         let _ = self.set.changed().await;
@@ -125,21 +125,21 @@ impl Clusters {
     }
 }
 
-/// What a cluster's own task reports back.
+/// The report of a cluster's own task.
 enum Report {
-    Made { name: ClusterName, source: Source, attempt: u32, made: Result<Way, Arc<Unusable>> },
+    Made { name: ClusterName, source: Source, attempt: u32, made: Result<Link, Arc<Unusable>> },
     Probed { name: ClusterName, incarnation: u64, finding: Finding },
     FirstWaitOver,
 }
 
-/// How far the first publication is.
+/// The progress of the first publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Publication {
     /// Some provider has not answered.
     Incomplete,
-    /// All have answered; some clients are still being made.
+    /// All have answered, but some clients are not ready.
     Waiting,
-    /// Done, or due whatever is still being made.
+    /// It is due, whether or not all clients are ready.
     Due,
 }
 
@@ -147,11 +147,11 @@ struct Task {
     snapshots: Vec<Option<Snapshot>>,
     entries: BTreeMap<ClusterName, Entry>,
     problems: Vec<Arc<str>>,
-    /// Counts engagements. One count for all: a name that goes and comes back gets a higher one
-    /// without being remembered in between.
+    /// Counts engagements of all clusters. So a name that goes and returns gets a higher number, although
+    /// nothing remembers it meanwhile.
     incarnations: u64,
     publication: Publication,
-    /// Whether the set was ever sent: an empty one is news once.
+    /// Whether the set was ever sent: an empty set is sent once too.
     sent: bool,
     probing: Probing,
     places: Arc<Semaphore>,
@@ -175,10 +175,10 @@ impl Task {
         }
     }
 
-    /// Takes a provider's snapshot and acts on what differs.
+    /// Takes a provider's snapshot and acts on the differences.
     fn take(&mut self, place: usize, snapshot: Snapshot) {
         self.snapshots[place] = Some(snapshot);
-        let Wanted { sources, problems } = merge(self.snapshots.iter().flatten());
+        let Merged { sources, problems } = merge(self.snapshots.iter().flatten());
         for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
             warn!("{problem}");
         }
@@ -193,12 +193,12 @@ impl Task {
             keep
         });
         for (name, source) in sources {
-            self.want(name, source);
+            self.update(name, source);
         }
         self.publish();
     }
 
-    fn want(&mut self, name: ClusterName, source: Source) {
+    fn update(&mut self, name: ClusterName, source: Source) {
         if let Some(entry) = self.entries.get_mut(&name) {
             if entry.source.fingerprint == source.fingerprint {
                 entry.source.origin = source.origin;
@@ -224,7 +224,7 @@ impl Task {
                 tokio::time::sleep(retry_after(attempt)).await;
             }
             let made = match &source.access {
-                Ok(access) => connector.way(&source.origin, access).await,
+                Ok(access) => connector.link(&source.origin, access).await,
                 Err(error) => Err(Arc::clone(error)),
             };
             Report::Made { name: for_task, source, attempt, made }
@@ -246,13 +246,13 @@ impl Task {
         match report {
             Report::FirstWaitOver => self.publication = Publication::Due,
             Report::Made { name, source, attempt, made } => {
-                // A source that changed meanwhile has a task of its own under way.
+                // If the source changed meanwhile, another task makes its client.
                 let current = self.entries.get(&name).map(|entry| entry.source.fingerprint);
                 if current != Some(source.fingerprint) {
                     return;
                 }
                 match made {
-                    Ok(way) => self.engage(&name, way),
+                    Ok(link) => self.engage(&name, link),
                     Err(error) => {
                         self.down(&name, error.reason().into());
                         self.make(name, source, attempt.saturating_add(1));
@@ -266,14 +266,14 @@ impl Task {
         self.publish();
     }
 
-    fn engage(&mut self, name: &ClusterName, Way { client, wire }: Way) {
+    fn engage(&mut self, name: &ClusterName, Link { client, wire }: Link) {
         self.incarnations += 1;
         let incarnation = self.incarnations;
         let cluster = Cluster { name: name.clone(), client, wire, incarnation };
         if let Some(entry) = self.entries.get_mut(name) {
             info!(cluster = %name, origin = %entry.source.origin, incarnation = self.incarnations, "cluster engaged");
             if entry.source.access.as_ref().is_ok_and(Access::is_insecure) {
-                warn!(cluster = %name, "its kubeconfig has insecure-skip-tls-verify: whoever is on the way to the server can read and change everything, credentials included");
+                warn!(cluster = %name, "its kubeconfig has insecure-skip-tls-verify: anybody on the network path to the server can read and change everything, including credentials");
             }
             entry.stop();
             entry.finding = None;
@@ -325,7 +325,7 @@ impl Task {
         self.probe(cluster, PROBE_INTERVAL);
     }
 
-    /// Publishes, the first time not before it is complete or has waited long enough.
+    /// Publishes. The first time only when all is ready or the wait is over.
     fn publish(&mut self) {
         if self.publication == Publication::Incomplete && self.snapshots.iter().all(Option::is_some)
         {
@@ -353,7 +353,7 @@ impl Task {
         let set = ClusterSet {
             clusters: self.entries.iter().map(|(n, e)| (n.clone(), e.state())).collect(),
         };
-        // Probes change the status and not the set: whoever follows the set is left alone then.
+        // Probes change only the status. Then receivers of the set are not woken.
         let first = !std::mem::replace(&mut self.sent, true);
         self.set.send_if_modified(|current| {
             let changed = first || !same(current, &set);
@@ -365,7 +365,7 @@ impl Task {
     }
 }
 
-/// A provider's snapshots, each with the provider's place in the configuration.
+/// A provider's snapshots, each with the provider's position in the configuration.
 fn follow(
     (place, provider): (usize, Box<dyn ClusterProvider>),
 ) -> BoxStream<'static, (usize, Snapshot)> {

@@ -1,11 +1,11 @@
-//! What is known of every cluster, for `/debug/clusters` and for people.
+//! The status of every cluster, for `/debug/clusters` and for people.
 
 use std::sync::Arc;
 
 use model::ClusterName;
 use serde::Serialize;
 
-/// Every configured cluster, and what is wrong with the configuration of clusters as a whole.
+/// Every configured cluster, and problems of the configuration of clusters as a whole.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
@@ -23,9 +23,9 @@ pub struct ClusterStatus {
     pub name: ClusterName,
     /// Whether there is a client for it.
     pub state: State,
-    /// The kubeconfig and context it comes from.
+    /// The kubeconfig and context from which it comes.
     pub origin: Arc<str>,
-    /// How often clusters were engaged when this one last was.
+    /// A number that rises with each engagement of any cluster; the number of its last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<u64>,
     /// Whether its API server answered the last probe; absent before the first.
@@ -40,10 +40,10 @@ pub struct ClusterStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
-    /// Its client is being made.
+    /// Its client is not ready yet.
     Connecting,
-    /// There is one.
+    /// There is a client.
     Engaged,
-    /// There cannot be one; see the reason.
+    /// There is no client, for a reason.
     Down,
 }

@@ -1,4 +1,4 @@
-//! The registry with sources of every quality: what it publishes, and what it leaves alone.
+//! The registry with good and bad sources: what it publishes, and what it does not touch.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -49,7 +49,7 @@ fn sum(set: &ClusterSet) -> String {
     set.clusters.iter().map(line).collect::<Vec<_>>().join(" ")
 }
 
-/// Waits, on paused time, until the set is `expect`; the promise is part of the test.
+/// Waits, on paused time, until the set is `expect`. The promised time is part of the test.
 async fn becomes(set: &mut watch::Receiver<Arc<ClusterSet>>, expect: &str) {
     let waited = timeout(PROMISE, set.wait_for(|set| sum(set) == expect)).await.map(|_| ());
     assert!(waited.is_ok(), "expected {expect}, have {}", sum(&set.borrow()));
@@ -130,7 +130,7 @@ async fn a_plugin_that_comes_later_is_found_without_a_change_of_the_kubeconfig()
     );
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     fs::set_permissions(&plugin, executable).unwrap();
-    // A program takes real time: until it has run, the paused clock moves only as it is told to.
+    // A program takes real time. Until it has run, the paused clock moves only by `advance`.
     let (ran, has_run) = std::sync::mpsc::channel::<()>();
     tokio::task::spawn_blocking(move || has_run.recv_timeout(Duration::from_secs(20)));
     tokio::time::advance(RETRY_MIN).await;
@@ -139,7 +139,7 @@ async fn a_plugin_that_comes_later_is_found_without_a_change_of_the_kubeconfig()
     drop(ran);
 }
 
-/// Answers what a test puts into a channel.
+/// Returns what a test sends into a channel.
 struct Scripted(watch::Receiver<Option<Snapshot>>);
 
 impl ClusterProvider for Scripted {
@@ -176,7 +176,7 @@ async fn nothing_is_published_before_every_provider_has_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_duplicate_name_is_told_and_the_first_stays() {
+async fn a_duplicate_name_is_reported_and_the_first_stays() {
     let dir = tempfile::tempdir().unwrap();
     for (file, server) in [("a", "one"), ("b", "two")] {
         write(&dir.path().join(file), &config("east", server, TOKEN));

@@ -1,5 +1,12 @@
 //! What a server's refusal of a write means.
 
+use std::time::Duration;
+
+/// When a controller that has said that it was refused, and goes on with its work, asks again. What
+/// refuses may change without a word: an admission policy, or a definition that a server has not
+/// read yet.
+pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(5 * 60);
+
 /// The server's words if it refused a write for what it asks, so that asking again without a change
 /// of the object, of its surroundings or of our rights is in vain.
 pub(crate) fn refusal(error: &kube::Error) -> Option<String> {
@@ -11,6 +18,12 @@ pub(crate) fn refusal(error: &kube::Error) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// Whether a server found a write invalid or malformed, rather than forbidden.
+pub(crate) fn is_invalid(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 422))
+        && !met_a_namesake(error)
 }
 
 /// Whether a write pinned to a uid met another object of the same name. A server calls that invalid,
@@ -49,5 +62,6 @@ mod tests {
         let (namesake, refused) = (answer("metadata.uid"), answer("spec.selector"));
         assert!(met_a_namesake(&namesake) && refusal(&namesake).is_none());
         assert!(!met_a_namesake(&refused) && refusal(&refused).as_deref() == Some("no"));
+        assert!(!is_invalid(&namesake) && is_invalid(&refused));
     }
 }

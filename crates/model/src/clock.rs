@@ -1,8 +1,7 @@
-//! Time as the decisions see it: a [`Moment`] on a clock that never steps, and the wall clock.
+//! Time for decisions: a [`Moment`] on a clock that never steps, and the wall clock.
 //!
 //! Decisions take `now` as an argument; only shells ask a [`Clock`]. The real implementation reads
-//! `CLOCK_BOOTTIME`, which goes on counting while a machine sleeps: a Lease that ran out during a
-//! suspend has run out.
+//! `CLOCK_BOOTTIME`, which counts while a machine sleeps, so that Leases run out during a suspend too.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -15,8 +14,7 @@ use jiff::Timestamp;
 
 /// A point on the local monotonic clock, as the time since that clock's origin.
 ///
-/// Two moments of one process (and of one machine) can be compared; moments of different machines
-/// cannot.
+/// Two moments of one process, or of one machine, can be compared. Moments of different machines cannot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(Duration);
 
@@ -31,12 +29,12 @@ impl Moment {
         self.0
     }
 
-    /// Time from `earlier` to `self`, zero if `earlier` is later.
+    /// Time from `earlier` to `self`; zero if `earlier` is later.
     pub fn since(self, earlier: Moment) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Time left from `self` until `later`, zero if that is past.
+    /// Time from `self` to `later`; zero if `later` is past.
     pub fn until(self, later: Moment) -> Duration {
         later.since(self)
     }
@@ -56,32 +54,32 @@ impl Sub<Duration> for Moment {
     }
 }
 
-/// What ends at a [`Moment`].
+/// A future that ends at a [`Moment`].
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A source of time. Implemented by shells: the system's clock, a simulated one, [`ManualClock`].
+/// A source of time. Shells implement it: the system's clock, a simulated one, [`ManualClock`].
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Now, on a monotonic clock that counts time spent suspended.
     fn now(&self) -> Moment;
-    /// Now, on the wall clock. For people and schedules; never compared with another machine's.
+    /// Now, on the wall clock. For people and schedules, never compared with another machine's.
     fn wall(&self) -> Timestamp;
 
-    /// Ends when this clock has reached that moment. To be called and awaited inside a runtime.
+    /// Ends when this clock has reached that moment. Call and await it inside a runtime.
     ///
-    /// The provided one counts on tokio's clock. That is not enough for a clock that goes on while
-    /// the machine sleeps: tokio's does not, and a member that wakes long after its Lease ran out
-    /// must notice it on waking, not when the rest of a timer has passed.
+    /// The default uses tokio's clock, which stops while the machine sleeps. A clock that counts meanwhile
+    /// needs an implementation of its own: a member that wakes long after its Lease ran out must notice
+    /// that on waking, not when the rest of a timer has passed.
     fn sleep_until(&self, moment: Moment) -> Sleep {
         Box::pin(tokio::time::sleep(self.now().until(moment)))
     }
 }
 
-/// A clock that moves only when told to, for tests.
+/// A clock that moves only by [`advance`](Self::advance), for tests.
 #[derive(Debug)]
 pub struct ManualClock(Mutex<(Moment, Timestamp)>);
 
 impl ManualClock {
-    /// A clock that stands at the origin, with the wall clock at `wall`.
+    /// A clock at the origin, with the wall clock at `wall`.
     pub fn new(wall: Timestamp) -> Self {
         Self(Mutex::new((Moment::default(), wall)))
     }

@@ -1,4 +1,4 @@
-//! A cluster as the manager sees it: engaged with a client, or down for a stated reason.
+//! A cluster as the manager sees it: engaged with a client, or down for a reason.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,17 +11,16 @@ use crate::{ClusterName, Wire};
 pub struct Cluster {
     /// The cluster's name in the fleet.
     pub name: ClusterName,
-    /// A bare client: authenticated, without fence or budget. Whoever uses it adds those.
+    /// A bare client: authenticated, but without fence or budget. Its users add those.
     pub client: kube::Client,
-    /// The same way to the cluster for whoever sends many requests.
+    /// The same connection below the client, for users that send many requests.
     pub wire: Wire,
-    /// Raised each time the kubeconfig of this cluster changes: a higher incarnation means every
-    /// watch must be opened anew.
+    /// Rises each time the kubeconfig of this cluster changes. Then every watch must be opened again.
     pub incarnation: u64,
 }
 
 impl Cluster {
-    /// A cluster that is reached through `client` only.
+    /// A cluster whose wire goes through `client`.
     pub fn new(name: ClusterName, client: kube::Client, incarnation: u64) -> Self {
         Self { name, wire: client.clone().into(), client, incarnation }
     }
@@ -36,12 +35,12 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// What is known of a configured cluster.
+/// The state of a configured cluster.
 #[derive(Clone, Debug)]
 pub enum ClusterState {
-    /// A client could be made from its kubeconfig. Says nothing of whether the server answers.
+    /// It has a client. That does not mean that the server answers.
     Engaged(Cluster),
-    /// No client can be made. The text names the kubeconfig, the cause and the fix.
+    /// It has no client. The text names the kubeconfig, the cause and the fix.
     Down(Arc<str>),
 }
 

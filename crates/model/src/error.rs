@@ -1,5 +1,5 @@
-//! Printing an error with its causes. Errors here never print their source in `Display`, so that a
-//! log shows each cause once.
+//! Prints an error with its causes. Errors of this workspace never print their source in `Display`, so
+//! that a log shows each cause once.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     while let Some(cause) = source {
         let cause = unwrapped(cause);
         let cause_text = one(cause);
-        // Foreign errors often repeat their source; say it once.
+        // Foreign errors often repeat their source.
         if !text.ends_with(&cause_text) {
             write!(text, ": {cause_text}").expect("writing to a String cannot fail");
         }
@@ -21,7 +21,7 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// The error, or the one in the client library's wrapper, which says nothing but "ServiceError".
+/// The error, or the one inside the client library's wrapper, whose own text is only "ServiceError".
 fn unwrapped<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
     match error.downcast_ref::<kube::Error>() {
         Some(kube::Error::Service(inner)) => unwrapped(&**inner),
@@ -29,8 +29,8 @@ fn unwrapped<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) 
     }
 }
 
-/// The error by itself. An API server's answer is told in its own words: the client library's
-/// `Display` prints the whole structure.
+/// The error by itself. For an API server's answer, its message: the client library's `Display` prints
+/// the whole structure.
 fn one(error: &(dyn Error + 'static)) -> String {
     match answer(error) {
         Some(status) => format!("the API server answers {}: {}", status.code, status.message),
@@ -59,7 +59,7 @@ mod tests {
     struct Refused(#[source] kube::Error);
 
     #[test]
-    fn an_api_servers_answer_is_told_in_its_words() {
+    fn an_api_servers_answer_shows_its_message() {
         let status =
             kube::core::Status::failure("members is forbidden", "Forbidden").with_code(403);
         let error = Refused(kube::Error::Api(Box::new(status)));

@@ -1,5 +1,5 @@
-//! Controller groups: controllers that share a watched kind go to the same replica, so that a kind
-//! is cached once. Found as connected components of the controller-kind graph.
+//! Controller groups: controllers that share a watched kind run in the same replica, so that the kind is
+//! cached once. Groups are the connected components of the controller-kind graph.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ControllerName, GroupName};
 
-/// How far the work of a group may be divided. The later, the stricter.
+/// How far the work of a group may be divided, from the least strict to the strictest.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -21,7 +21,7 @@ pub enum GroupScope {
     Fleet,
 }
 
-/// What is known of a group beyond its name.
+/// The details of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupTraits {
     /// How far its work may be divided.
@@ -30,12 +30,12 @@ pub struct GroupTraits {
     pub kinds: BTreeSet<String>,
 }
 
-/// What grouping needs to know of one controller.
+/// A controller as grouping sees it.
 #[derive(Clone, Debug)]
 pub struct GroupInput {
     /// The controller.
     pub controller: ControllerName,
-    /// A group it names for itself, which takes it out of the graph.
+    /// The group that it names itself, if any. It is not part of the graph then.
     pub named: Option<GroupName>,
     /// The kinds it watches, as `group/Kind`.
     pub kinds: BTreeSet<String>,
@@ -45,9 +45,9 @@ pub struct GroupInput {
 
 /// The group of every controller.
 ///
-/// A component is named after its alphabetically first controller, so the name stays when a
-/// controller that sorts later joins. Controllers that name their own group are left out of the
-/// components and share a group with those that give the same name.
+/// A component is named after its alphabetically first controller, so the name stays when a controller
+/// joins that sorts later. Controllers that name their own group are not part of a component. They share
+/// a group with those that give the same name.
 pub fn groups(inputs: &[GroupInput]) -> BTreeMap<ControllerName, GroupName> {
     let mut result = BTreeMap::new();
     let mut open: BTreeMap<&ControllerName, &BTreeSet<String>> = BTreeMap::new();
@@ -64,7 +64,7 @@ pub fn groups(inputs: &[GroupInput]) -> BTreeMap<ControllerName, GroupName> {
     while let Some((first, kinds)) = open.pop_first() {
         let mut members = vec![first];
         let mut reached: BTreeSet<&String> = kinds.iter().collect();
-        // Each round adds every controller that touches a reached kind, until a round adds none.
+        // Each round adds every controller that watches a reached kind, until a round adds none.
         loop {
             let joined: Vec<_> = open
                 .iter()
@@ -85,8 +85,8 @@ pub fn groups(inputs: &[GroupInput]) -> BTreeMap<ControllerName, GroupName> {
     result
 }
 
-/// What is known of every group: it watches what any of its controllers does, and is as strict as
-/// the strictest of them.
+/// The details of every group: it watches the kinds of all its controllers, and has the strictest of
+/// their scopes.
 pub fn traits(inputs: &[GroupInput]) -> BTreeMap<GroupName, GroupTraits> {
     let groups = groups(inputs);
     let mut result: BTreeMap<GroupName, GroupTraits> = BTreeMap::new();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_watches_the_kinds_of_all_and_is_as_strict_as_the_strictest() {
+    fn a_group_watches_the_kinds_of_all_and_has_the_strictest_scope() {
         let whole = GroupInput { scope: GroupScope::Cluster, ..input("b", &["Pod", "Node"], None) };
         let traits = traits(&[input("a", &["Pod"], None), whole, input("c", &["Secret"], None)]);
         let group = |name: &str| &traits[&name.parse::<GroupName>().unwrap()];

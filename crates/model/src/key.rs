@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::ClusterName;
 
-/// Names one object of a kind that the context tells: cluster, namespace, name.
+/// Names one object by cluster, namespace and name. Its kind follows from the context.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// The cluster the object lives in.
     pub cluster: ClusterName,
-    /// Its namespace; `None` for kinds that are not namespaced.
+    /// Its namespace; `None` for kinds without namespaces.
     pub namespace: Option<Arc<str>>,
     /// Its name.
     pub name: Arc<str>,

@@ -1,14 +1,14 @@
-//! The nouns every other room speaks: names, shards, ownership, keys and clocks. No IO.
+//! The nouns that all other crates share: names, shards, ownership, keys and clocks. No IO.
 //!
-//! In data order: a [`Cluster`] is engaged by `clusters` and published in a [`ClusterSet`];
-//! controllers are joined into [`GroupName`]s by [`group::groups`]; a [`ShardId`] is one
-//! `(cluster, group, range)`; `sharding` publishes what this member holds as [`OwnedShards`] and
-//! answers the fence through [`Ownership`]; `engine` dispatches [`ObjectKey`]s under it.
+//! In data order: `clusters` engages a [`Cluster`] and publishes it in a [`ClusterSet`];
+//! [`group::groups`] joins controllers into groups, each with a [`GroupName`]; a [`ShardId`] is one
+//! `(cluster, group, range)`; `sharding` publishes this member's shards as [`OwnedShards`] and answers
+//! the fence through [`Ownership`]; `engine` dispatches [`ObjectKey`]s under it.
 //!
 //! # Invariants
-//! - Nothing here reads a clock, draws a random number or touches the network: [`Clock`] is a trait
-//!   whose implementations live in shell files elsewhere.
-//! - Traits here are the only way `sharding`, `clusters` and `engine` meet.
+//! - Nothing here reads a clock, draws a random number or touches the network: [`Clock`] is a trait, and
+//!   its implementations are in shell files elsewhere.
+//! - `sharding`, `clusters` and `engine` meet only through traits of this crate.
 
 pub mod clock;
 pub mod cluster;

@@ -1,5 +1,4 @@
-//! Load: what the work of a shard costs, as `engine` counts it and `sharding` weighs it, and which
-//! clusters refuse to have work done.
+//! Load: the work of shards, which `engine` counts and `sharding` weighs, and the clusters that fail.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -8,9 +7,8 @@ use std::time::Duration;
 
 use crate::{ClusterName, ShardId};
 
-/// The work done for one shard by this process, counted since the process began. `busy` and
-/// `events` never fall while a shard is held; whoever wants a rate takes two counts and the time
-/// between them.
+/// The work of this process for one shard, counted since the process started. `busy` and `events` never
+/// fall while a shard is held. A rate follows from two counts and the time between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// How long reconciles ran, summed over all workers.
@@ -21,17 +19,17 @@ pub struct Work {
     pub cached_bytes: u64,
 }
 
-/// The counters. Implemented by `engine`, asked by `sharding` every few seconds.
+/// The counters of work. `engine` implements it, and `sharding` reads it every few seconds.
 pub trait Workload: Debug + Send + Sync + 'static {
-    /// Every shard held now, and the work done for it.
+    /// Every shard held now, with the work done for it.
     fn measure(&self) -> BTreeMap<ShardId, Work>;
 
-    /// The clusters that are left alone now because they fail, and those that lack a kind which a
-    /// controller needs; with a text for people.
+    /// The clusters that get no requests now because they fail, and those that lack a kind which a
+    /// controller needs, with the reasons.
     fn failing(&self) -> BTreeMap<ClusterName, Arc<str>>;
 }
 
-/// A process that measures nothing: every shard weighs alike.
+/// A process that measures nothing: all shards have the same weight.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unmeasured;
 

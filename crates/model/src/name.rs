@@ -1,6 +1,6 @@
-//! Names as types, so that a cluster's name is never passed for a member's.
+//! Names as types, so that nobody can use a cluster's name as a member's.
 //!
-//! All are DNS-1123 subdomains of at most 63 characters: they become parts of object names and
+//! All are DNS-1123 subdomains of at most 63 characters, because they become parts of object names and
 //! values of labels.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::range::uid_hash;
 
 /// The longest name, in bytes.
-pub const MAX_NAME_BYTES: usize = 63;
+const MAX_NAME_BYTES: usize = 63;
 
 /// A text that is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -116,12 +116,11 @@ impl From<&ControllerName> for GroupName {
 }
 
 impl ClusterName {
-    /// The name for a kubeconfig context, which may hold any text (`arn:aws:eks:...`,
-    /// `admin@prod`).
+    /// The name for a kubeconfig context, which may be any text (`arn:aws:eks:...`, `admin@prod`).
     ///
-    /// A context that is a name already stays as it is. Anything else is lowered and has other
-    /// characters replaced by `-`, and gets a hash of the original appended, so that two contexts
-    /// never collapse into one name.
+    /// A context that is a valid name stays as it is. Any other becomes lower case with `-` in place of
+    /// other characters, followed by a hash of the original, so that two contexts never get the same
+    /// name.
     pub fn from_context(context: &str) -> Self {
         if let Ok(name) = context.parse() {
             return name;

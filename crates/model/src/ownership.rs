@@ -1,7 +1,7 @@
-//! Ownership: what this member holds, and the fence that says whether it may act.
+//! Ownership: the shards of this member, and the fence that says whether it may act.
 //!
-//! Assignment says *should*; the fence says *may*. `sharding` implements [`Ownership`], `engine`
-//! asks it: once at each dispatch and again at each write.
+//! Assignment says *should*; the fence says *may*. `sharding` implements [`Ownership`]; `engine` asks it
+//! at each dispatch and again at each write.
 //!
 //! ```text
 //!   (absent) ──▶ Warming ──▶ Active ──▶ Draining ──▶ (absent)
@@ -21,47 +21,47 @@ use crate::{Epoch, MemberId, Moment, ShardId};
 /// How a member holds a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hold {
-    /// The next owner while the present one drains: fill caches, dispatch nothing.
+    /// This member is the next owner, and the present one drains: fill caches, dispatch nothing.
     Warming,
     /// Owned: dispatch.
     Active,
-    /// Owned and on its way out: dispatch nothing more, finish or (past `deadline`) cancel what
-    /// runs, then acknowledge.
+    /// Owned and being handed over: dispatch nothing more, finish running reconciles or cancel them after
+    /// `deadline`, then acknowledge.
     Draining {
-        /// When to stop waiting for reconciles and cancel them, on this member's own clock.
+        /// When to cancel reconciles that still run, on this member's own clock.
         deadline: Moment,
     },
 }
 
-/// One shard as held by this member.
+/// One shard that this member holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Holding {
-    /// The epoch it is held at; for `Warming`, the epoch it will be owned at.
+    /// Its epoch; for `Warming`, the epoch at which it will be owned.
     pub epoch: Epoch,
-    /// In which way.
+    /// How the member holds it.
     pub hold: Hold,
 }
 
 /// Every shard this member holds, as one snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnedShards {
-    /// Who holds them. Changes when a member that lost its Lease rejoins.
+    /// The member that holds them. It changes when a member that lost its Lease rejoins.
     pub member: MemberId,
-    /// The shards. One that vanishes without having been `Draining` was lost: whatever runs for it
-    /// must be cancelled at once.
+    /// The shards. One that disappears without having been `Draining` was lost: its reconciles must be
+    /// cancelled at once.
     pub holdings: BTreeMap<ShardId, Holding>,
 }
 
-/// What a permit is asked for.
+/// What a permit is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To start a reconcile: only for an active shard.
     Dispatch,
-    /// To send a write of a reconcile that runs already: for an active or draining shard.
+    /// To send a write of a running reconcile: for an active or draining shard.
     Write,
 }
 
-/// Leave to act now.
+/// The permission to act now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permit {
     /// How long the member's Lease is still valid by its own clock. A request sent under this
@@ -77,40 +77,40 @@ pub enum FenceError {
         "shard {shard} is fenced: the Lease of member {member} is no longer valid by its own clock"
     )]
     LeaseExpired {
-        /// The shard asked for.
+        /// The shard.
         shard: ShardId,
-        /// The member asking.
+        /// The member.
         member: MemberId,
     },
     /// Somebody else owns the shard, or nobody.
     #[error("shard {shard} is fenced: member {member} does not own it")]
     NotOwned {
-        /// The shard asked for.
+        /// The shard.
         shard: ShardId,
-        /// The member asking.
+        /// The member.
         member: MemberId,
     },
     /// The shard changed owners since the work began.
     #[error("shard {shard} is fenced: asked at epoch {asked}, owned at epoch {owned}")]
     StaleEpoch {
-        /// The shard asked for.
+        /// The shard.
         shard: ShardId,
         /// The epoch the work began at.
         asked: Epoch,
         /// The epoch it is held at now.
         owned: Epoch,
     },
-    /// The shard is being handed over (or not yet handed to us): nothing new may start.
+    /// The shard is being handed over, from this member or to it: nothing new may start.
     #[error("shard {shard} is fenced: it is changing owners, nothing new may start")]
     NotActive {
-        /// The shard asked for.
+        /// The shard.
         shard: ShardId,
     },
 }
 
-/// The fence. Implemented by `sharding`, asked by `engine`.
+/// The fence. `sharding` implements it, and `engine` asks it.
 pub trait Ownership: Debug + Send + Sync + 'static {
-    /// The shards held, now and at each change. The newest snapshot is always the one to act on.
+    /// The shards held, now and at each change. Only the newest snapshot counts.
     fn watch(&self) -> watch::Receiver<Arc<OwnedShards>>;
 
     /// Whether this member may act for `shard` at `epoch`, at this moment.
@@ -120,17 +120,17 @@ pub trait Ownership: Debug + Send + Sync + 'static {
     fn permit(&self, shard: &ShardId, epoch: Epoch, purpose: Purpose)
     -> Result<Permit, FenceError>;
 
-    /// How many members are alive as far as this one knows, itself included: what all of them
-    /// together may do of a thing, each does that part of.
+    /// How many members are alive as far as this one knows, including itself. Of a limit for all members
+    /// together, each may use one part in that number.
     fn members(&self) -> NonZeroU32;
 
-    /// Says that nothing of `shard` at `epoch` is queued, delayed or in flight any more and no
-    /// write of it is under way. Idempotent; ignored for a shard that is not draining at `epoch`.
+    /// Reports that no work of `shard` at `epoch` is queued, delayed or in flight any more, and that no
+    /// write of it is under way. Idempotent. Ignored for a shard that is not draining at `epoch`.
     fn acknowledge_drain(&self, shard: &ShardId, epoch: Epoch);
 }
 
-/// Stands in for an engine that runs nothing: acknowledges each drain as soon as it is asked for,
-/// until the member ends.
+/// Stands in for an engine that runs nothing: acknowledges each drain as soon as it begins, until the
+/// member ends.
 pub async fn acknowledge_drains(ownership: impl Ownership) {
     let mut owned = ownership.watch();
     loop {
@@ -152,8 +152,8 @@ impl OwnedShards {
         Self { member, holdings: BTreeMap::new() }
     }
 
-    /// The fence's decision, given the Lease's validity: pure, so that simulation and model
-    /// checking run the same code.
+    /// The fence's decision, given the Lease's validity. Pure, so that simulation and model checking run
+    /// the same code.
     ///
     /// # Errors
     /// See [`FenceError`].

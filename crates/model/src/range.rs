@@ -1,7 +1,7 @@
 //! Ranges: slices `i/2^k` of the 64-bit hash space of object uids.
 //!
 //! The hash is FNV-1a-64 over the uid's bytes, bit-compatible with Kubernetes' `shardSelector`
-//! (KEP-5866), so that a server that filters by range and a client that does agree.
+//! (KEP-5866), so that servers and clients that filter by range agree.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,9 +20,8 @@ pub fn uid_hash(uid: &str) -> u64 {
     })
 }
 
-/// Half-open pieces of the hash space, in the words of Kubernetes' `shardSelector` (KEP-5866), which
-/// a server that knows them gives back in `metadata.shardInfo`. Of no piece the server makes an
-/// error.
+/// Half-open pieces of the hash space as a `shardSelector` of Kubernetes (KEP-5866). A server that
+/// supports it returns it in `metadata.shardInfo`. Without any piece, the server returns an error.
 pub fn shard_selector(pieces: impl IntoIterator<Item = (u128, u128)>) -> String {
     let words = |(from, to): (u128, u128)| {
         format!("shardRange(object.metadata.uid, '0x{from:016x}', '0x{to:016x}')")
@@ -57,7 +56,7 @@ impl Range {
         self.bits
     }
 
-    /// Its first hash, and the one after its last, which is 2^64 for the last slice.
+    /// Its first hash, and the one after its last. That is 2^64 for the last slice.
     pub fn bounds(self) -> (u128, u128) {
         let width = 1 << (64 - self.bits);
         let first = u128::from(self.index) * width;
@@ -70,7 +69,7 @@ impl Range {
         Some([half(0)?, half(1)?])
     }
 
-    /// The range that it is a half of; the whole is none.
+    /// The range of which it is a half; `None` for the whole.
     pub fn parent(self) -> Option<Range> {
         let bits = self.bits.checked_sub(1)?;
         Some(Range { bits, index: self.index >> 1 })
@@ -156,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn halves_part_what_they_are_halves_of(
+        fn halves_partition_their_parent(
             hash in any::<u64>(), bits in 0..MAX_BITS, index in any::<u32>(),
         ) {
             let range = Range::new(index & ((1 << bits) - 1), bits).unwrap();

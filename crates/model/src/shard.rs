@@ -21,8 +21,8 @@ pub struct ShardId {
     pub range: Range,
 }
 
-/// Counts the owners of one shard. Rises by one with each change of owner, so that of two claims
-/// the higher is the later.
+/// Counts the owners of one shard. It rises with each change of owner, so of two owners the one with the
+/// higher epoch is the later.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

@@ -11,31 +11,31 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use kube::client::Body;
 
-/// What may go wrong on the way.
+/// The error of a request.
 pub type WireError = Box<dyn Error + Send + Sync>;
-/// The body of an answer, as it comes in.
+/// The body of an answer, as it arrives.
 pub type Answer = UnsyncBoxBody<Bytes, WireError>;
 /// A request under way.
 pub type Exchange = Pin<Box<dyn Future<Output = Result<Response<Answer>, WireError>> + Send>>;
 
-/// The way to a cluster as it is below a [`kube::Client`]: a client has each request cross a channel
-/// and a task of its own, which costs more than all that is done to it here.
+/// The connection to a cluster below a [`kube::Client`]. A client sends each request through a channel and
+/// a task, which costs more than all processing here.
 #[derive(Clone)]
 pub struct Wire(Arc<dyn Fn(Request<Body>) -> Exchange + Send + Sync>);
 
 impl Wire {
-    /// A way that `send` goes. Requests have a path and no server.
+    /// A wire that sends requests with `send`. Requests have a path and no server.
     pub fn new(send: impl Fn(Request<Body>) -> Exchange + Send + Sync + 'static) -> Self {
         Self(Arc::new(send))
     }
 
-    /// Sends one request. Gives the answer once its head has come.
+    /// Sends one request. Returns the answer when its head has arrived.
     pub fn send(&self, request: Request<Body>) -> Exchange {
         (self.0)(request)
     }
 }
 
-/// The way through a client.
+/// A wire through a client.
 impl From<kube::Client> for Wire {
     fn from(client: kube::Client) -> Self {
         Self::new(move |request| {

@@ -1,129 +1,328 @@
-//! Whether an object in the cache shows that it was applied already, so that applying it again
-//! would change nothing. Pure.
+//! Whether an object in the cache shows that applying it again would change nothing. Pure.
 //!
-//! Two things must hold. An annotation, written with the object, has the digest of what was applied:
-//! if it is another, something was added or removed since. And every field that was applied is still
-//! there with its value: if not, somebody else changed it.
+//! The object alone does not say what server-side apply would put right in it. Whether a list is one
+//! value, a set, or a map to which others add elements of their own, and whether a map is one value,
+//! stands in the schema of its kind; who owns which field stands in `managedFields`, which are not
+//! cached; and a field that the server filled in looks like one that somebody added. So nothing is
+//! guessed. An apply is left out only where the object is
+//!
+//! - *exact*: every field that is applied has exactly the value that is applied, lists and maps with
+//!   the same elements in the same order and no others; of labels and annotations, which are maps of
+//!   single values in every kind, those that are applied. An annotation, written with the object, has
+//!   the digest of what was applied: if it is another, something was added or removed since.
+//! - *unchanged*: it is what the server answered to the last apply of the very same fields, which this
+//!   process remembers (`remembered`): the same version, or with the same content. So what a server adds
+//!   by itself, as defaults, injected sidecars or numbers in another form, is sent once and then left
+//!   alone, and so are elements of others in lists that may have them. Whatever is changed later, by
+//!   whomever, is sent, once for each change.
+//!
+//! Everything else is sent; a server that finds nothing to change writes nothing. After a start and a
+//! handover nothing is remembered: what is not exact is applied once more then.
 
+use std::hash::{BuildHasher, Hash, Hasher};
+
+use cache::ResourceVersion;
 use model::uid_hash;
 use serde_json::{Map, Value};
 
+use crate::remembered::{Known, Part};
+
 /// The prefix of the annotation; its name is the field manager.
 const PREFIX: &str = "applied.leasehold.dev";
+/// Of the metadata, what identifies an object.
+const IDENTITY: [&str; 2] = ["name", "namespace"];
 
-/// An object to be applied.
+/// What is applied: an object, or its status.
 #[derive(Debug)]
 pub(crate) struct Applied {
-    annotation: String,
-    digest: String,
-    /// The object, with the annotation.
-    object: Value,
+    body: Map<String, Value>,
+    digest: u64,
+    part: Part,
 }
 
 impl Applied {
-    /// An object as `manager` applies it.
-    pub(crate) fn new(mut object: Value, manager: &str) -> Self {
-        let annotation = format!("{PREFIX}/{manager}");
-        let digest = format!("{:016x}", uid_hash(&object.to_string()));
-        annotate(&mut object, &annotation, &digest);
-        Self { annotation, digest, object }
+    /// An object as `manager` applies it: with the annotation.
+    pub(crate) fn object(mut object: Value, manager: &str) -> Self {
+        let digest = uid_hash(&object.to_string());
+        annotate(&mut object, format!("{PREFIX}/{manager}"), format!("{digest:016x}"));
+        Self { body: fields(object), digest, part: Part::Object }
+    }
+
+    /// The status of an object, and of the rest what identifies it.
+    pub(crate) fn status(object: Value) -> Self {
+        let mut body = fields(object);
+        body.retain(|field, value| match field.as_str() {
+            "apiVersion" | "kind" | "metadata" => true,
+            "status" => !value.is_null(),
+            _ => false,
+        });
+        if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
+            metadata.retain(|field, _| IDENTITY.contains(&field.as_str()));
+        }
+        let digest = uid_hash(&Value::from(body.clone()).to_string());
+        Self { body, digest, part: Part::Status }
     }
 
     /// What to send.
-    pub(crate) fn object(&self) -> &Value {
-        &self.object
+    pub(crate) fn body(&self) -> &Map<String, Value> {
+        &self.body
     }
 
-    /// Whether `found` is what comes of it.
-    pub(crate) fn is_shown_by(&self, found: &Value) -> bool {
-        let known =
-            found.pointer("/metadata/annotations").and_then(|all| all.get(&self.annotation));
-        known.and_then(Value::as_str) == Some(&*self.digest) && covers(found, &self.object)
+    pub(crate) fn part(&self) -> Part {
+        self.part
+    }
+
+    /// Whether `found` has exactly what is applied.
+    pub(crate) fn is_exactly(&self, found: &Value) -> bool {
+        if self.part == Part::Status {
+            return found.get("status") == self.body.get("status");
+        }
+        self.body.iter().all(|(field, wanted)| match field.as_str() {
+            // Elements of lists come without.
+            "apiVersion" | "kind" => true,
+            "metadata" => wanted.as_object().into_iter().flatten().all(|(field, wanted)| {
+                concerned(field, wanted, found["metadata"].get(field))
+                    == concerned(field, wanted, Some(wanted))
+            }),
+            _ => found.get(field) == Some(wanted),
+        })
+    }
+
+    /// What `found` is known by if it is the server's answer to this.
+    pub(crate) fn known(&self, found: &Value, hasher: &impl BuildHasher) -> Option<Known> {
+        let version = found.pointer("/metadata/resourceVersion").and_then(Value::as_str)?;
+        let (version, content) = (ResourceVersion::new(version), self.content(found, hasher));
+        Some(Known { digest: self.digest, version, content: Some(content) })
+    }
+
+    /// Whether this version of the object is what the last apply of the same left.
+    pub(crate) fn left_version(&self, known: &Known, found: &ResourceVersion) -> bool {
+        known.digest == self.digest && known.version == *found
+    }
+
+    /// Whether `found` has the content that the last apply of the same left.
+    pub(crate) fn left_content(
+        &self,
+        known: &Known,
+        found: &Value,
+        hasher: &impl BuildHasher,
+    ) -> bool {
+        known.digest == self.digest && known.content == Some(self.content(found, hasher))
+    }
+
+    /// A digest of all in `found` that this may concern. Of the metadata, what is applied: the rest
+    /// is the server's. Not the status, unless it is applied: it changes all the time.
+    fn content(&self, found: &Value, hasher: &impl BuildHasher) -> u64 {
+        let mut digest = hasher.build_hasher();
+        if self.part == Part::Status {
+            found.get("status").hash(&mut digest);
+            return digest.finish();
+        }
+        for (field, value) in found.as_object().into_iter().flatten() {
+            match field.as_str() {
+                "apiVersion" | "kind" => {}
+                "status" if !self.body.contains_key(field) => {}
+                "metadata" => {
+                    let applied = self.body.get(field).and_then(Value::as_object);
+                    for (field, applied) in applied.into_iter().flatten() {
+                        concerned(field, applied, value.get(field)).hash(&mut digest);
+                    }
+                }
+                _ => (field, value).hash(&mut digest),
+            }
+        }
+        digest.finish()
     }
 }
 
-fn annotate(object: &mut Value, key: &str, value: &str) {
+fn fields(object: Value) -> Map<String, Value> {
+    match object {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+fn annotate(object: &mut Value, key: String, value: String) {
     let mut at = object;
     for field in ["metadata", "annotations"] {
         let Some(fields) = at.as_object_mut() else { return };
         at = fields.entry(field).or_insert_with(|| Value::Object(Map::new()));
     }
     if let Some(annotations) = at.as_object_mut() {
-        annotations.insert(key.to_owned(), value.into());
+        annotations.insert(key, value.into());
     }
 }
 
-/// Whether everything in `wanted` is in `found`.
-///
-/// Objects in a list are found wherever they are in it: servers and other writers add elements of
-/// their own. Nothing and an empty map or list are the same, as they are to a server.
-fn covers(found: &Value, wanted: &Value) -> bool {
-    match (found, wanted) {
-        (Value::Object(found), Value::Object(wanted)) => wanted.iter().all(|(key, wanted)| {
-            found.get(key).map_or_else(|| is_empty(wanted), |found| covers(found, wanted))
-        }),
-        (Value::Array(found), Value::Array(wanted)) if wanted.iter().all(Value::is_object) => {
-            wanted.iter().all(|wanted| found.iter().any(|found| covers(found, wanted)))
+/// Of a field of the metadata, what applying it concerns: of labels and annotations the keys that are
+/// applied, else all of it.
+fn concerned<'a>(field: &str, wanted: &Value, found: Option<&'a Value>) -> Vec<Option<&'a Value>> {
+    match (field, wanted) {
+        ("labels" | "annotations", Value::Object(wanted)) => {
+            wanted.keys().map(|key| found?.get(key)).collect()
         }
-        _ => found == wanted || (is_empty(found) && is_empty(wanted)),
-    }
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Object(fields) => fields.is_empty(),
-        Value::Array(elements) => elements.is_empty(),
-        _ => false,
+        _ => vec![found],
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::hash::RandomState;
+
     use serde_json::json;
 
     use super::*;
 
     fn wanted() -> Value {
         json!({
+            "apiVersion": "example.com/v1", "kind": "Web",
             "metadata": {"name": "a", "labels": {"app": "web"}},
-            "spec": {"replicas": 2, "ports": [{"port": 80}], "args": ["x", "y"], "extra": {}},
+            "spec": {
+                "replicas": 2, "ports": [{"port": 80}, {"port": 81}], "args": ["x", "y"],
+                "selector": {"app": "web"}, "none": [], "extra": {}, "null": null,
+            },
         })
     }
 
-    /// What a server holds after `wanted` was applied, changed.
+    /// What a server that adds nothing holds after `wanted` was applied, changed.
     fn held(change: impl FnOnce(&mut Value)) -> Value {
-        let mut held = Applied::new(wanted(), "tests").object;
+        let mut held = Value::from(Applied::object(wanted(), "tests").body);
         held["metadata"]["uid"] = "u".into();
-        held["spec"]["defaulted"] = true.into();
-        held["spec"]["ports"] = json!([{"port": 9090}, {"port": 80, "protocol": "TCP"}]);
-        held["spec"].as_object_mut().unwrap().remove("extra");
+        held["metadata"]["resourceVersion"] = "7".into();
+        held["metadata"]["labels"]["theirs"] = "x".into();
+        held["status"] = json!({"ready": true});
         change(&mut held);
         held
     }
 
+    fn push(list: &mut Value, element: Value) {
+        list.as_array_mut().unwrap().push(element);
+    }
+
+    fn remove(object: &mut Value, field: &str) {
+        object.as_object_mut().unwrap().remove(field);
+    }
+
+    /// Every way in which somebody else may change what was applied, and more.
+    fn changes() -> Vec<(&'static str, fn(&mut Value))> {
+        vec![
+            ("a scalar", |held| held["spec"]["replicas"] = 3.into()),
+            ("a scalar that goes", |held| remove(&mut held["spec"], "replicas")),
+            ("a label", |held| held["metadata"]["labels"]["app"] = "api".into()),
+            ("a label that goes", |held| held["metadata"]["labels"] = json!({})),
+            ("an element more", |held| push(&mut held["spec"]["ports"], json!({"port": 9090}))),
+            ("an element less", |held| held["spec"]["ports"] = json!([{"port": 80}])),
+            ("a list emptied", |held| held["spec"]["ports"] = json!([])),
+            ("a list that goes", |held| remove(&mut held["spec"], "ports")),
+            ("another order", |held| held["spec"]["args"] = json!(["y", "x"])),
+            ("another order of objects", |held| {
+                held["spec"]["ports"] = json!([{"port": 81}, {"port": 80}]);
+            }),
+            ("an element twice", |held| held["spec"]["ports"][1] = json!({"port": 80})),
+            ("a field in an element", |held| {
+                held["spec"]["ports"][0]["protocol"] = "TCP".into();
+            }),
+            ("a value in a list of values", |held| held["spec"]["args"] = json!(["x", "y", "z"])),
+            ("a key in a map", |held| held["spec"]["selector"]["more"] = "x".into()),
+            ("a key that goes", |held| held["spec"]["selector"] = json!({})),
+            ("an empty list filled", |held| held["spec"]["none"] = json!([1])),
+            ("an empty map filled", |held| held["spec"]["extra"] = json!({"a": 1})),
+            ("a null filled", |held| held["spec"]["null"] = 1.into()),
+            ("another field", |held| held["spec"]["defaulted"] = true.into()),
+        ]
+    }
+
     #[test]
-    fn an_object_is_applied_again_only_if_that_changes_something() {
-        let applied = Applied::new(wanted(), "tests");
-        assert!(applied.is_shown_by(&held(|_| {})), "defaults and elements of others do not count");
-        assert!(!applied.is_shown_by(&wanted()), "it was made by somebody else");
-        let changed = held(|held| held["spec"]["replicas"] = 3.into());
-        assert!(!applied.is_shown_by(&changed));
-        let changed = held(|held| held["spec"]["args"] = json!(["x", "y", "z"]));
-        assert!(!applied.is_shown_by(&changed), "a list of plain values is one value");
-        let changed = held(|held| held["spec"]["ports"] = json!([{"port": 81}]));
-        assert!(!applied.is_shown_by(&changed));
+    fn only_exactly_what_is_applied_shows_by_itself_that_it_was() {
+        let applied = Applied::object(wanted(), "tests");
+        assert!(applied.is_exactly(&held(|_| {})), "status and others' labels are not compared");
+        assert!(!applied.is_exactly(&wanted()), "it was made by somebody else");
+        for (what, change) in changes() {
+            assert!(!applied.is_exactly(&held(change)), "{what}");
+        }
+    }
+
+    #[test]
+    fn what_the_last_apply_left_is_known_until_anybody_changes_it() {
+        let (applied, hasher) = (Applied::object(wanted(), "tests"), RandomState::new());
+        // As a server with defaults and an injecting webhook answers.
+        let answer = |held: &mut Value| {
+            held["spec"]["replicas"] = 5.into();
+            held["spec"]["ports"] = json!([{"port": 80, "protocol": "TCP"}, {"port": 15001}]);
+            remove(&mut held["spec"], "none");
+        };
+        let left = held(answer);
+        assert!(!applied.is_exactly(&left));
+        let known = applied.known(&left, &hasher).unwrap();
+        assert!(applied.left_version(&known, &ResourceVersion::new("7")));
+        assert!(!applied.left_version(&known, &ResourceVersion::new("8")));
+        let is_left =
+            |applied: &Applied, found: &Value| applied.left_content(&known, found, &hasher);
+        let served = held(|held| {
+            answer(held);
+            held["metadata"]["resourceVersion"] = "9".into();
+            held["metadata"]["labels"]["theirs"] = "y".into();
+            held["status"] = json!({"ready": false});
+        });
+        assert!(is_left(&applied, &served), "versions, status and others' labels change");
+        for (what, change) in changes() {
+            let changed = held(|held| {
+                answer(held);
+                change(held);
+            });
+            assert_eq!(is_left(&applied, &changed), changed == left, "{what}");
+        }
+        let mut less = wanted();
+        remove(&mut less["spec"], "args");
+        let less = Applied::object(less, "tests");
+        assert!(!is_left(&less, &left) && !less.left_version(&known, &ResourceVersion::new("7")));
+    }
+
+    #[test]
+    fn what_is_written_and_never_read_is_guarded_by_the_rest() {
+        let secret = json!({"metadata": {"name": "a"}, "stringData": {"key": "value"}});
+        let (applied, hasher) = (Applied::object(secret, "tests"), RandomState::new());
+        let held = |data: &str| {
+            let metadata = json!({"name": "a", "resourceVersion": "7"});
+            json!({"metadata": metadata, "data": {"key": data}, "type": "Opaque"})
+        };
+        let known = applied.known(&held("dmFsdWU="), &hasher).unwrap();
+        assert!(applied.left_content(&known, &held("dmFsdWU="), &hasher));
+        assert!(!applied.left_content(&known, &held("b3RoZXI="), &hasher));
     }
 
     #[test]
     fn a_field_that_is_wanted_no_more_is_noticed() {
         let mut less = wanted();
-        less["spec"].as_object_mut().unwrap().remove("args");
-        assert!(!Applied::new(less, "tests").is_shown_by(&held(|_| {})));
+        less["metadata"]["labels"] = json!({});
+        assert!(!Applied::object(less, "tests").is_exactly(&held(|_| {})));
     }
 
     #[test]
     fn managers_keep_their_own_account() {
-        assert!(!Applied::new(wanted(), "others").is_shown_by(&held(|_| {})));
+        assert!(!Applied::object(wanted(), "others").is_exactly(&held(|_| {})));
+    }
+
+    #[test]
+    fn of_an_applied_status_nothing_else_counts() {
+        let object = held(|held| held["metadata"]["managedFields"] = json!([{}]));
+        let (applied, hasher) = (Applied::status(object), RandomState::new());
+        let expect = json!({
+            "apiVersion": "example.com/v1", "kind": "Web", "metadata": {"name": "a"},
+            "status": {"ready": true},
+        });
+        assert_eq!(Value::from(applied.body.clone()), expect);
+        assert!(applied.is_exactly(&held(|held| held["spec"] = json!({}))));
+        let more = held(|held| held["status"]["theirs"] = 1.into());
+        assert!(!applied.is_exactly(&more), "it may be ours, of the last time");
+        let known = applied.known(&more, &hasher).unwrap();
+        assert!(applied.left_content(&known, &more, &hasher));
+        assert!(!applied.left_content(&known, &held(|_| {}), &hasher));
+    }
+
+    #[test]
+    fn giving_up_a_whole_status_is_an_apply_too() {
+        let applied = Applied::status(json!({"metadata": {"name": "a"}, "status": null}));
+        assert!(!applied.is_exactly(&held(|_| {})));
+        assert!(applied.is_exactly(&held(|held| remove(held, "status"))));
     }
 }

@@ -10,7 +10,8 @@ use model::{ClusterName, Epoch, Kind, Object, ObjectKey, Selector, ShardId};
 use serde::de::DeserializeOwned;
 use upstream::ExternalLimits;
 
-use crate::events::{Event, Recorder};
+use crate::events::{Event, Recorder, Source};
+use crate::remembered::Remembered;
 
 /// What a reconciler may use, made anew for each reconcile.
 pub struct Context {
@@ -18,13 +19,25 @@ pub struct Context {
     fenced: OnceLock<FencedClient>,
     client: OnceLock<kube::Client>,
     field_manager: Arc<str>,
-    recorder: Arc<Recorder>,
+    kept: Arc<Kept>,
+}
+
+/// What one controller keeps from one reconcile to the next.
+#[derive(Default)]
+pub(crate) struct Kept {
+    recorder: Recorder,
+    remembered: Remembered,
 }
 
 impl Context {
-    pub(crate) fn new(run: Run, field_manager: Arc<str>, recorder: Arc<Recorder>) -> Self {
+    pub(crate) fn new(run: Run, field_manager: Arc<str>, kept: Arc<Kept>) -> Self {
         let (fenced, client) = (OnceLock::new(), OnceLock::new());
-        Self { run, fenced, client, field_manager, recorder }
+        Self { run, fenced, client, field_manager, kept }
+    }
+
+    /// What the last applies of the controller left.
+    pub(crate) fn remembered(&self) -> &Remembered {
+        &self.kept.remembered
     }
 
     /// Made when it is first needed: most reconciles write nothing.
@@ -212,7 +225,7 @@ impl Context {
     /// cluster is not engaged, its shard is not held here, or its caches are not complete yet.
     pub fn in_cluster(&self, cluster: &ClusterName) -> Result<Context, ReconcileError> {
         let run = self.run.in_cluster(cluster)?;
-        Ok(Self::new(run, Arc::clone(&self.field_manager), Arc::clone(&self.recorder)))
+        Ok(Self::new(run, Arc::clone(&self.field_manager), Arc::clone(&self.kept)))
     }
 
     /// The clusters that [`Self::in_cluster`] may lead to, in order of their names, the key's included:
@@ -228,9 +241,17 @@ impl Context {
     }
 
     /// Publishes an Event about an object, best effort: repeats within a few minutes become a
-    /// series, failures are logged and never fail the reconcile.
+    /// series, of very many about one object most are dropped, failures are logged and never fail the
+    /// reconcile.
     pub async fn publish(&self, event: Event<'_>) {
-        self.recorder.publish(&self.client(), self.run.dispatch(), event, self.now()).await;
+        let dispatch = self.run.dispatch();
+        let source = Source {
+            cluster: self.cluster().as_str(),
+            controller: &format!("leasehold.dev/{}", dispatch.controller),
+            instance: dispatch.member.as_str(),
+        };
+        let (client, clock) = (self.client(), self.run.clock());
+        self.kept.recorder.publish(&client, source, event, &**clock).await;
     }
 }
 

@@ -401,7 +401,7 @@ impl<K: AnyObject> Controller<K> {
             reconcile: Arc::new(Erased {
                 reconciler,
                 field_manager: self.field_manager,
-                recorder: Arc::default(),
+                kept: Arc::default(),
             }),
             triggers: self.triggers,
             trigger_sources: self.trigger_sources,

@@ -15,17 +15,20 @@
 
 mod across;
 mod applied;
+mod apply;
 pub mod condition;
 mod context;
 mod controller;
 mod dynamic;
 mod events;
-mod field;
+mod finalizers;
 mod lookup;
 pub mod mapping;
 mod owner;
 pub mod predicate;
 mod reconciler;
+mod remembered;
+mod status;
 #[cfg(test)]
 mod tests;
 mod trigger;
@@ -33,6 +36,7 @@ mod watch;
 mod writes;
 
 pub use across::{ClusterLookup, FleetLookup};
+pub use apply::{ApplyConflict, ApplyOptions, ConflictingField};
 pub use cache::{Index, Transform};
 pub use context::Context;
 pub use controller::{Controller, DEFAULT_TIMEOUT, DEFAULT_WORKERS, MIN_RESYNC};
@@ -40,14 +44,14 @@ pub use engine::{
     Action, ControllerSpec, External, ExternalError, ExternalFailure, FencedError, InClusterError,
     Priority, RateLimiter, ReconcileError, RetryClass, Scope, Token, Trigger, Verdict,
 };
-pub use events::Event;
+pub use events::{Event, EventRecorder};
+pub use finalizers::Lifecycle;
 pub use lookup::Lookup;
 pub use model::{
-    AnyObject, ClusterName, ControllerName, Epoch, GroupName, GroupScope, Kind, Object, ObjectKey,
-    Selector, SelectorError, ShardId, error, uid_hash,
+    AnyObject, Clock, ClusterName, ControllerName, Epoch, GroupName, GroupScope, Kind, Object,
+    ObjectKey, Selector, SelectorError, ShardId, error, uid_hash,
 };
 pub use owner::{OwnerError, set_controller};
 pub use reconciler::Reconciler;
 pub use upstream::{ExternalLimits, Upstream, UpstreamError};
 pub use watch::Watch;
-pub use writes::Lifecycle;

@@ -7,8 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use model::{AnyObject, ObjectKey};
 
-use crate::context::Context;
-use crate::events::Recorder;
+use crate::context::{Context, Kept};
 
 /// Brings one object closer to what it asks for.
 ///
@@ -34,15 +33,14 @@ pub trait Reconciler: Send + Sync + 'static {
 pub(crate) struct Erased<R> {
     pub(crate) reconciler: R,
     pub(crate) field_manager: Arc<str>,
-    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) kept: Arc<Kept>,
 }
 
 impl<R: Reconciler> engine::Reconcile for Erased<R> {
     fn reconcile(&self, run: Run) -> BoxFuture<'_, Result<Action, ReconcileError>> {
-        let (field_manager, recorder) =
-            (Arc::clone(&self.field_manager), Arc::clone(&self.recorder));
+        let (field_manager, kept) = (Arc::clone(&self.field_manager), Arc::clone(&self.kept));
         async move {
-            let ctx = Context::new(run, field_manager, recorder);
+            let ctx = Context::new(run, field_manager, kept);
             let key = ctx.key().clone();
             self.reconciler.reconcile(&ctx, &key).await
         }

@@ -7,7 +7,7 @@
 //! # Invariants
 //! - **S4** A write of a map replaces exactly the version from which its plan was computed, or creates
 //!   a map where there is none. While a write of a map is under way, planning goes on from what it will
-//!   leave, and the map is not written ([`base::Base`]).
+//!   leave, and the map is not written (`base::Base`).
 //! - **S5** The coordinator takes a shard from a silent member only after it took that member's Lease by
 //!   compare-and-swap and read the taken Lease back: from then on no renewal can succeed. If the Lease is
 //!   missing, the coordinator first creates it in its own name, which fails if the Lease was only not

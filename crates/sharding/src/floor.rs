@@ -8,7 +8,7 @@
 //! # Invariants
 //! - **S3** The floor never falls. A member that takes, renews or gives back the Lease keeps it
 //!   ([`LeaseRecord`](crate::lease::LeaseRecord)); a member that creates the Lease begins from the
-//!   highest floor it has seen ([`World::highest_floor`](crate::world::World::highest_floor)).
+//!   highest floor it has seen (`World::highest_floor`).
 //! - A floor that cannot be read counts as higher than any epoch. Until somebody repairs it, no map is
 //!   deleted, and none is created for a cluster whose epochs nobody knows.
 

@@ -17,9 +17,9 @@
 //! whole, `Unowned(max)`. So the next owner of any part has a higher epoch than every owner before.
 //!
 //! # Invariants
-//! - **S3** Only [`Entry::assign`] and [`Entry::settle`] name a new owner, and both go to the next
-//!   epoch. Nothing lowers an epoch (`epochs_rise_with_each_owner`). [`Entry::split`] and
-//!   [`Entry::merge`] keep this true for every uid, whichever shard it lies in
+//! - **S3** Only `Entry::assign` and `Entry::settle` name a new owner, and both go to the next
+//!   epoch. Nothing lowers an epoch (`epochs_rise_with_each_owner`). `Entry::split` and
+//!   `Entry::merge` keep this true for every uid, whichever shard it lies in
 //!   (`a_keys_epochs_rise_with_each_owner_through_splits_and_merges`).
 //! - Nobody becomes owner while another may act: only `settle` takes a shard from its owner
 //!   (`an_owner_is_replaced_only_when_settled`), and no shard is split or merged before that.

@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //! - A member that does not speak a map's version acts on none of its shards
-//!   ([`Tracker::withhold`](crate::ownership::Tracker::withhold)), acknowledges no drain of them,
+//!   (`Tracker::withhold`), acknowledges no drain of them,
 //!   replaces and deletes nothing, and leaves coordinating to others.
 //! - A coordinator puts a map into another version only when every owner in it that may still act
 //!   speaks that version (`a_map_changes_its_version_when_all_owners_speak_the_next`).

@@ -57,7 +57,7 @@ fn the_version_in_use_is_the_newest_that_all_speak() {
         (vec![((2, 3), None), ((1, 2), None), ((3, 4), None)], 2),
         // A member without a version in common with the coordinator has no say.
         (vec![((2, 2), None), ((1, 1), None)], 2),
-        // Nor has one that would shut out an owner of shards.
+        // Neither has a member that would shut out an owner of shards.
         (vec![((1, 2), None), ((1, 1), None), ((2, 2), Some(2))], 2),
     ] {
         assert_eq!(used(&members), expect, "{members:?}");

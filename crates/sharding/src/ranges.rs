@@ -2,8 +2,8 @@
 //!
 //! A shard splits when its member carries too much, no move of whole shards helps (the planner names
 //! such members), and its load is worth a split. Two halves merge when their load together is small:
-//! less than [`MERGE_PERMILLE`] of what one member should carry, or less than [`SMALL`]. A load is worth
-//! a split if it is more than [`SPLIT_OVER_MERGE`] times that. Halves also merge when their group may
+//! less than `MERGE_PERMILLE` of what one member should carry, or less than `SMALL`. A load is worth
+//! a split if it is more than `SPLIT_OVER_MERGE` times that. Halves also merge when their group may
 //! not be divided by object at all.
 //!
 //! # Laws (property tests below)

@@ -185,7 +185,7 @@ fn what_has_cooled_down_merges_once_that_is_known() {
     pool.loads[0] = 50;
     pool.measured = false;
     pool.settle();
-    assert_eq!(pool.shards.len(), split, "nobody may have told their load yet");
+    assert_eq!(pool.shards.len(), split, "their load may not be reported yet");
     pool.measured = true;
     pool.settle();
     let cold = pool.shards.iter().filter(|shard| shard.id.cluster.as_str() == "c0");

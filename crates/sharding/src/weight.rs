@@ -8,16 +8,16 @@
 //! Every shard weighs [`BASE`], so that an idle fleet is balanced by count. Its load comes on top.
 //! Reports are bounded, because a member may be wrong:
 //! - Only the owner's report of a shard counts. Reports of others count while the owner has made none.
-//! - All that one member reports about its own shards counts for at most [`MAX_OVER_MEDIAN`] times the
+//! - All that one member reports about its own shards counts for at most `MAX_OVER_MEDIAN` times the
 //!   load of the median member, and so does all that it reports about other shards. Higher reports are
 //!   scaled down, so that they keep their proportions.
-//! - A shard weighs its highest load in the last [`PEAK_WINDOW`], so that a load that swings faster than
+//! - A shard weighs its highest load in the last `PEAK_WINDOW`, so that a load that swings faster than
 //!   that moves nothing.
-//! - A shard that changes hands keeps its weight for [`MEMORY`], until its next owner has measured it.
+//! - A shard that changes hands keeps its weight for `MEMORY`, until its next owner has measured it.
 //!   Time in which no owner is alive to measure it does not count. Until then, each half of a shard
 //!   that was split has half its load, and a merged shard has the sum of its halves.
 //! - Points are rounded to four binary digits: the result does not follow noise.
-//! - If neither the mean load of the members nor the heaviest shard reaches [`NOISE`], loads weigh
+//! - If neither the mean load of the members nor the heaviest shard reaches `NOISE`, loads weigh
 //!   nothing: no shard moves for so little. From twice that on, loads count in full.
 
 use std::collections::{BTreeMap, BTreeSet};

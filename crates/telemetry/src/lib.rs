@@ -1,9 +1,9 @@
-//! Logs, traces and the metrics registry: how the manager tells what it does.
+//! Logs, traces and the metrics registry: how the manager reports what it does.
 //!
-//! Owns: the process's [`tracing`] subscriber (JSON or human lines on standard error, spans to an
-//! OTLP collector over gRPC), the Prometheus registry with the process collector, and the text
-//! encoding of that registry. Does not own: what is logged or measured, which every room decides
-//! for itself, nor the HTTP face of the metrics, which is `admin`'s.
+//! Owns: the process's [`tracing`] subscriber (JSON or text lines on standard error, spans to an OTLP
+//! collector over gRPC), the Prometheus registry with the process collector, and the text encoding of
+//! that registry. Does not own: what is logged or measured, which each crate decides, or the HTTP routes
+//! of the metrics, which are in `admin`.
 //!
 //! ```text
 //!   tracing ──▶ log layer   ──▶ standard error
@@ -11,11 +11,10 @@
 //! ```
 //!
 //! # Invariants
-//! - Logging and tracing never fail the caller, and a collector that is slow or gone never makes it
-//!   wait: a full queue drops spans, a failing export is reported ever more rarely.
-//! - Spans of the transport the exporter itself uses are never exported, so that no export causes
-//!   another.
-//! - A span that carries `otel.kind` is made for traces: without a collector it costs nothing, and no
+//! - Logging and tracing never fail the caller, and a slow or missing collector never makes it wait: a
+//!   full queue drops spans, and failing exports are logged less and less often.
+//! - Spans of the exporter's own transport are never exported, so that no export causes another.
+//! - A span with the field `otel.kind` is only for traces: without a collector it costs nothing, and no
 //!   log line shows its fields.
 
 mod log;
@@ -37,8 +36,8 @@ use tracing_subscriber::registry::LookupSpan;
 pub use crate::log::{LogConfig, LogFormat};
 pub use crate::metrics::{encode, registry};
 
-/// How long the guard waits, when dropped, for the last spans to be taken by the collector.
-pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a dropped guard waits until the collector has taken the last spans.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Where traces go.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,16 +85,16 @@ pub enum Error {
     #[cfg(feature = "otlp")]
     #[error("use OTLP sample ratio {0}: it is a share of traces, from 0.0 to 1.0")]
     SampleRatio(f64),
-    /// The threads that export traces could not be started.
+    /// The threads that export traces could not start.
     #[cfg(feature = "otlp")]
     #[error("start the runtime that exports traces")]
     Runtime(#[source] std::io::Error),
-    /// Another subscriber was installed before.
+    /// The process already has a subscriber.
     #[error("install the subscriber: this process has one already")]
     Installed,
 }
 
-/// Keeps the exporter alive. Dropping it flushes for at most [`FLUSH_TIMEOUT`].
+/// Keeps the exporter alive. Dropping it flushes for at most three seconds.
 #[derive(Debug)]
 #[must_use = "dropping the guard ends the export of traces"]
 pub struct Guard {
@@ -104,7 +103,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Sends what is queued and stops exporting. Blocks for at most `timeout`.
+    /// Sends the queued spans and stops exporting. Blocks for at most `timeout`.
     pub fn shutdown(mut self, timeout: Duration) {
         self.stop(timeout);
     }
@@ -129,15 +128,15 @@ impl Drop for Guard {
 /// Installs the process's subscriber: logs to standard error, traces to `otlp` if given.
 ///
 /// # Errors
-/// See [`Error`]; nothing is installed then.
+/// See [`Error`]. Nothing is installed then.
 pub fn init(log: &LogConfig, otlp: Option<&OtlpConfig>) -> Result<Guard, Error> {
     let (dispatch, guard) = build(log, otlp, std::io::stderr)?;
     tracing::dispatcher::set_global_default(dispatch).map_err(|_| Error::Installed)?;
     Ok(guard)
 }
 
-/// Makes the subscriber without installing it, with log lines going to `writer`. For tests, and for
-/// programs that bring a subscriber of their own for part of their work.
+/// Makes the subscriber without installing it. Log lines go to `writer`. For tests, and for programs that
+/// have a subscriber of their own for part of their work.
 ///
 /// # Errors
 /// See [`Error`].
@@ -160,7 +159,7 @@ where
     S: tracing::Subscriber + for<'s> LookupSpan<'s> + Send + Sync + 'static,
 {
     let exporter = otlp.map(trace::Exporter::start).transpose()?;
-    // Not an optional layer: beside one, even an absent one, every span is made, wanted or not.
+    // Not an optional layer: beside one, even an absent one, every span is created.
     let dispatch = match &exporter {
         Some(exporter) => Dispatch::new(logging.with(exporter.layer())),
         None => Dispatch::new(logging),

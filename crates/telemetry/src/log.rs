@@ -1,8 +1,8 @@
-//! Log lines: human text, or one flat JSON object per line.
+//! Log lines: text for people, or one flat JSON object per line.
 //!
 //! Owns the two formats and the filter. A line carries the fields of the spans around it (cluster,
-//! controller, key, shard, epoch, reconcile_id): in JSON beside the event's own, the innermost
-//! winning, so that a log query needs no knowledge of spans.
+//! controller, key, shard, epoch, reconcile_id). In JSON they are beside the event's own fields, and the
+//! innermost value wins, so that log queries need no knowledge of spans.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,8 +23,8 @@ use tracing_subscriber::{Layer, Registry};
 
 use crate::Error;
 
-/// The field that marks a span as one for traces. None of our log lines is written inside one but
-/// would name the same things itself.
+/// The field that marks a span as only for traces. Log lines inside such a span name the same things
+/// themselves.
 const TRACE_ONLY: &str = "otel.kind";
 
 /// Our crates, by the names of their folders. Targets of log lines are the crates' full names.
@@ -82,7 +82,7 @@ where
 {
     let events = EnvFilter::try_new(directives(&config.filter))
         .map_err(|source| Error::Filter { filter: config.filter.clone(), source })?;
-    // Spans pass whatever the filter says of events: a warning keeps the fields of its reconcile.
+    // Spans pass whatever the filter says about events: a warning keeps the fields of its reconcile.
     let spans = filter_fn(|metadata| metadata.is_span() && *metadata.level() <= Level::INFO);
     let logged = filter_fn(|metadata| metadata.fields().field(TRACE_ONLY).is_none());
     let filter = events.or(spans).and(logged);
@@ -131,7 +131,7 @@ struct JsonLayer<W> {
     writer: W,
 }
 
-/// A span's fields, kept in its extensions until an event inside it is written.
+/// A span's fields, kept in its extensions for the events inside it.
 #[derive(Default)]
 struct Fields(BTreeMap<&'static str, Value>);
 
@@ -141,7 +141,7 @@ where
     W: for<'w> MakeWriter<'w> + 'static,
 {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let span = context.span(id).expect("a span is registered before layers hear of it");
+        let span = context.span(id).expect("a span is registered before layers see it");
         let mut fields = Fields::default();
         attributes.record(&mut fields);
         span.extensions_mut().insert(fields);
@@ -163,12 +163,12 @@ where
         }
         event.record(&mut fields);
         let line = line(event, fields);
-        // A log that cannot be written has nowhere to say so.
+        // If the log cannot be written, there is nowhere to report that.
         let _ = self.writer.make_writer_for(event.metadata()).write_all(&line);
     }
 }
 
-/// Time, level, target and message first, then every other field in order of its name.
+/// Time, level, target and message first, then all other fields in the order of their names.
 fn line(event: &Event<'_>, mut fields: Fields) -> Vec<u8> {
     let mut time = String::new();
     SystemTime.format_time(&mut Writer::new(&mut time)).expect("writing to a String cannot fail");

@@ -1,10 +1,10 @@
-//! The metrics registry and its text form. Rooms register their own series in it.
+//! The metrics registry and its text form. Each crate registers its own series.
 
 use prometheus::{Registry, TextEncoder};
 
-/// A registry that knows this process: CPU, memory, file descriptors, start time (`process_*`).
+/// A registry with the series of this process: CPU, memory, file descriptors, start time (`process_*`).
 ///
-/// The process collector reads `/proc`, so elsewhere than on Linux the registry starts empty.
+/// The process collector reads `/proc`, so the registry starts empty on other systems than Linux.
 pub fn registry() -> Registry {
     let registry = Registry::new();
     #[cfg(target_os = "linux")]
@@ -16,8 +16,8 @@ pub fn registry() -> Registry {
 
 /// Every series of `registry` in Prometheus' text format.
 ///
-/// A family that cannot be written (one without metrics, which a collector may briefly return) is
-/// left out rather than spoiling the scrape.
+/// Leaves out a family that cannot be written (a collector may briefly return one without metrics), so
+/// that it does not spoil the scrape.
 pub fn encode(registry: &Registry) -> String {
     let encoder = TextEncoder::new();
     let mut text = String::new();

@@ -1,8 +1,8 @@
 //! Traces: spans batched and sent to an OTLP collector over gRPC.
 //!
-//! Owns the exporter, its thread and its small runtime, apart from the program's own: flushing may
-//! then block any thread without stopping the connection it waits for, and an export in trouble
-//! takes no worker from the program.
+//! Owns the exporter, its thread and its small runtime, separate from the program's own. So flushing may
+//! block any thread without stopping the connection it waits for, and an export in trouble takes no
+//! worker from the program.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl Exporter {
             .build()
             .map_err(Error::Runtime)?;
         let exporter = {
-            // The connection is opened lazily, on the runtime that is entered here.
+            // The connection opens lazily, on the runtime that is entered here.
             let _entered = runtime.enter();
             OtlpExporter::builder()
                 .with_tonic()
@@ -83,12 +83,12 @@ impl Exporter {
             .with_filter(exported())
     }
 
-    /// Sends what is queued, then ends; blocks for at most `timeout`.
+    /// Sends the queued spans, then ends. Blocks for at most `timeout`.
     pub(crate) fn shutdown(self, timeout: Duration) {
         if let Err(error) = self.provider.shutdown_with_timeout(timeout) {
             tracing::warn!(%error, "the last traces were not exported");
         }
-        // Dropping a runtime blocks, which an async caller must not; this does not wait.
+        // Dropping a runtime blocks, which an async caller must not do. This does not wait.
         self.runtime.shutdown_background();
     }
 }
@@ -115,8 +115,8 @@ fn provider(config: &OtlpConfig, exporter: impl SpanExporter + 'static) -> SdkTr
         .build()
 }
 
-/// Which spans become traces: `info` and above, but nothing of the transports, since the exporter
-/// uses them too.
+/// The spans that become traces: `info` and above, but none of the transports, because the exporter uses
+/// them too.
 fn exported() -> Targets {
     let transports = ["h2", "hyper", "hyper_util", "tonic", "tower", "rustls", "opentelemetry"];
     Targets::new()
@@ -124,7 +124,7 @@ fn exported() -> Targets {
         .with_targets(transports.map(|target| (target, LevelFilter::OFF)))
 }
 
-/// An exporter whose failures are told ever more rarely.
+/// An exporter whose failures are logged less and less often.
 #[derive(Debug)]
 struct Reported<E> {
     exporter: E,
@@ -138,7 +138,7 @@ struct Outage {
     spans_lost: usize,
 }
 
-/// What to tell of an export.
+/// What to log about an export.
 #[derive(Debug, PartialEq, Eq)]
 enum Report {
     Failing { failures: u64, spans_lost: usize },
@@ -146,7 +146,7 @@ enum Report {
 }
 
 impl Outage {
-    /// Told at the first, second, fourth, eighth failure in a row, and so on.
+    /// Reports the first, second, fourth, eighth failure in a row, and so on.
     fn failed(&mut self, spans: usize) -> Option<Report> {
         self.failures += 1;
         self.spans_lost += spans;
@@ -217,11 +217,11 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_told_ever_more_rarely_and_its_end_once() {
+    fn an_outage_is_reported_less_and_less_often_and_its_end_once() {
         let mut outage = Outage::default();
         assert_eq!(outage.succeeded(), None);
-        let told: Vec<_> = (1..=20).filter(|_| outage.failed(10).is_some()).collect();
-        assert_eq!(told, [1, 2, 4, 8, 16]);
+        let reported: Vec<_> = (1..=20).filter(|_| outage.failed(10).is_some()).collect();
+        assert_eq!(reported, [1, 2, 4, 8, 16]);
         assert_eq!(outage.succeeded(), Some(Report::Recovered { spans_lost: 200 }));
         assert_eq!(outage.succeeded(), None);
         assert_eq!(outage.failed(3), Some(Report::Failing { failures: 1, spans_lost: 3 }));

@@ -1,5 +1,5 @@
-//! Spans reach a real OTLP receiver over gRPC as one linked trace; a receiver that is slow or gone
-//! harms nobody.
+//! Spans reach a real OTLP receiver over gRPC as one linked trace. A slow or missing receiver does no
+//! harm.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 use tracing::{Dispatch, info_span};
 
-/// Requests the receiver keeps for the test.
+/// The most requests that the receiver keeps for the test.
 const REQUESTS: usize = 64;
 
-/// Longer than any flush; reached only when something hangs.
+/// Longer than any flush. Reached only when something hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 struct Receiver(mpsc::Sender<ResourceSpans>);
@@ -45,7 +45,7 @@ async fn listen() -> (TcpListener, String) {
     (listener, format!("http://{address}"))
 }
 
-/// A receiver on a port of its own, and what it received.
+/// A receiver on a port of its own, and its received requests.
 async fn receiver() -> (String, mpsc::Receiver<ResourceSpans>) {
     let (listener, endpoint) = listen().await;
     let (sender, received) = mpsc::channel(REQUESTS);
@@ -66,8 +66,8 @@ fn subscriber(endpoint: &str, sample_ratio: f64) -> (Dispatch, leasehold_telemet
         .expect("a usable configuration")
 }
 
-/// What the engine does with one change, in spans: each is the child of the one before, although
-/// that one has ended by then.
+/// The spans of one change in the engine. Each is the child of the one before, although that one has
+/// ended by then.
 fn one_change() {
     let watch = info_span!("watch.event", cluster = "east", kind = "TDSet");
     let queue = info_span!(parent: &watch, "queue", controller = "tdset");
@@ -76,7 +76,7 @@ fn one_change() {
     drop(queue);
     reconcile.in_scope(|| {
         info_span!("api", method = "PATCH", status = 200).in_scope(|| tracing::info!("sent"));
-        // The transport's own spans are not ours to export.
+        // Spans of the transport are not exported.
         info_span!(target: "h2::client", "handshake").in_scope(|| ());
     });
 }
@@ -140,8 +140,8 @@ async fn a_ratio_of_zero_sends_nothing() {
     assert!(received.try_recv().is_err());
 }
 
-/// A receiver that takes connections and never answers: making spans does not wait for it, far
-/// beyond what is queued, and the flush ends when told to.
+/// A receiver that accepts connections and never answers. Creating far more spans than the queue holds
+/// does not wait for it, and the flush ends in time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_receiver_blocks_nobody() {
     let (listener, endpoint) = listen().await;
@@ -154,7 +154,7 @@ async fn a_silent_receiver_blocks_nobody() {
     drop(listener);
 }
 
-/// A guard may be dropped from async code, whatever the runtime and with nobody listening.
+/// A guard may be dropped from async code, in any runtime, without a receiver.
 #[tokio::test]
 async fn a_guard_is_dropped_inside_a_runtime() {
     let (listener, endpoint) = listen().await;

@@ -16,11 +16,11 @@ use model::Moment;
 
 /// How fast tokens come, and how many there are after a rest.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rate {
+pub struct Rate {
     /// What one token takes to come back.
-    pub(crate) interval: Duration,
+    pub interval: Duration,
     /// At least 1.
-    pub(crate) burst: u32,
+    pub burst: u32,
 }
 
 impl Rate {
@@ -33,14 +33,14 @@ impl Rate {
 
 /// A token bucket.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bucket {
+pub struct Bucket {
     rate: Rate,
     full_at: Moment,
 }
 
 impl Bucket {
     /// A full one.
-    pub(crate) fn new(rate: Rate) -> Self {
+    pub fn new(rate: Rate) -> Self {
         Self { rate, full_at: Moment::default() }
     }
 
@@ -50,13 +50,13 @@ impl Bucket {
     }
 
     /// When there is a token: now, or later.
-    pub(crate) fn ready_at(&self, now: Moment) -> Moment {
+    pub fn ready_at(&self, now: Moment) -> Moment {
         let slack = self.rate.interval.saturating_mul(self.rate.burst - 1);
         if now.until(self.full_at) > slack { self.full_at - slack } else { now }
     }
 
     /// Takes tokens, also those that are not there yet.
-    pub(crate) fn take(&mut self, tokens: u32, now: Moment) {
+    pub fn take(&mut self, tokens: u32, now: Moment) {
         self.full_at = self.full_at.max(now) + self.rate.interval.saturating_mul(tokens);
     }
 

@@ -41,6 +41,7 @@ mod status;
 mod waiting;
 
 pub use breaker::{BreakerPhase, FAILURES};
+pub use bucket::{Bucket, Rate};
 pub use error::{Upstream, UpstreamError};
 pub use gate::{Gate, Ticket};
 pub use gates::Gates;

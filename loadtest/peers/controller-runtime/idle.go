@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// watch has the objects of these kinds be cached.
+// watch makes the cache watch these kinds.
 func watch(ctx context.Context, mgr ctrl.Manager, kinds ...client.Object) ([]client.Object, error) {
 	for _, kind := range kinds {
 		if _, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {

@@ -21,7 +21,7 @@ import (
 
 var stdout sync.Mutex
 
-// say tells the harness a line at once.
+// say writes a line to the harness at once.
 func say(line any) {
 	text, err := json.Marshal(line)
 	if err != nil {
@@ -55,7 +55,7 @@ type heap struct {
 	Bytes uint64 `json:"bytes"`
 }
 
-// answer does what the harness asks for, until it asks no more.
+// answer handles the requests of the harness until there are no more.
 func answer(ctx context.Context, in io.Reader, mgr ctrl.Manager, kinds []client.Object) error {
 	say(map[string]string{"event": "ready"})
 	lines := bufio.NewScanner(in)
@@ -76,7 +76,7 @@ func answer(ctx context.Context, in io.Reader, mgr ctrl.Manager, kinds []client.
 	return lines.Err()
 }
 
-// heapBytes is what the heap holds once garbage is collected, that of finalizers too.
+// heapBytes is the size of the heap after a garbage collection, including that of finalizers.
 func heapBytes() uint64 {
 	goruntime.GC()
 	goruntime.GC()
@@ -85,7 +85,7 @@ func heapBytes() uint64 {
 	return stats.HeapAlloc
 }
 
-// count tells how many objects are cached, once the caches are filled.
+// count reports how many objects are cached once the caches have synced.
 func count(ctx context.Context, from cache.Cache, scheme *runtime.Scheme, kinds []client.Object) (int, error) {
 	objects := 0
 	for _, kind := range kinds {

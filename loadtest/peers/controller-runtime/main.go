@@ -1,5 +1,5 @@
-// The small controller of `cargo xtask bench` on controller-runtime; caches on client-go's informers;
-// and client-go's work queue by itself. The protocol is told in `loadtest/peers/peer/src/lib.rs`.
+// The small controller of `cargo xtask bench` on controller-runtime, caches on client-go's informers,
+// and client-go's work queue alone. `loadtest/peers/peer/src/lib.rs` describes the protocol.
 package main
 
 import (
@@ -27,7 +27,7 @@ type arguments struct {
 
 func main() {
 	var args arguments
-	// A set of our own: controller-runtime puts a flag of its own into the common one.
+	// Our own set, because controller-runtime adds a flag to the common one.
 	flags := flag.NewFlagSet("peer", flag.ExitOnError)
 	flags.StringVar(&args.kubeconfig, "kubeconfig", "", "where the cluster is")
 	flags.StringVar(&args.mode, "mode", "", "what to do there: patch, noop, latency, pods, customs, kinds, queue")
@@ -70,7 +70,7 @@ func manager(args arguments) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The server's own fairness is what limits the others.
+	// Only the server's own fairness limits the other peers.
 	config.QPS = -1
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
@@ -87,7 +87,7 @@ func manager(args arguments) (ctrl.Manager, error) {
 	})
 }
 
-// prepare adds what the mode asks for and returns the kinds that are counted.
+// prepare adds what the mode needs and returns the kinds that are counted.
 func prepare(ctx context.Context, mgr ctrl.Manager, args arguments) ([]client.Object, error) {
 	switch args.mode {
 	case "patch", "noop", "latency":

@@ -11,26 +11,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// How many keys pass through the queue, no two alike.
+// How many different keys pass through the queue.
 const queuedKeys = 1_000_000
 
 type queue struct {
 	Event string `json:"event"`
 	Keys  int    `json:"keys"`
-	// Of the queue that a controller has unless it asks for another: by priority.
+	// The default queue of a controller, which has priorities.
 	PerSecond float64 `json:"per_second"`
-	// Of client-go's, which knows no priorities.
+	// client-go's queue, which has no priorities.
 	PlainPerSecond float64 `json:"plain_per_second"`
 }
 
-// What both queues can do.
+// The methods that both queues have.
 type adds interface {
 	Add(reconcile.Request)
 	Get() (reconcile.Request, bool)
 	Done(reconcile.Request)
 }
 
-// measureQueue has one goroutine add keys and another take and finish them.
+// measureQueue adds keys in one goroutine, and takes and finishes them in another.
 func measureQueue() error {
 	keys := make([]reconcile.Request, queuedKeys)
 	for index := range keys {
@@ -45,7 +45,7 @@ func measureQueue() error {
 	return nil
 }
 
-// pass gives how many keys a second pass through a queue.
+// pass returns how many keys a second pass through a queue.
 func pass(work adds, keys []reconcile.Request) float64 {
 	var consumer sync.WaitGroup
 	began := time.Now()

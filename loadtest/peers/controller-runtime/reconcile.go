@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// reconciler reconciles in one of the modes that do.
+// reconciler reconciles in one of the modes that reconcile.
 type reconciler struct {
 	client client.Client
 	mode   string

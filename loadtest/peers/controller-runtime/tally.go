@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// tally knows which trigger is being worked on, and how many objects were reconciled for it. An
+// tally counts the objects that were reconciled for the current trigger. An
 // object counts once for each trigger, however often it is reconciled.
 type tally struct {
 	trigger atomic.Uint64
@@ -27,7 +27,7 @@ func name(index int) string {
 	return fmt.Sprintf("bench-%05d", index)
 }
 
-// begin is told of a trigger; an older one changes nothing.
+// begin starts a trigger; an older one changes nothing.
 func (t *tally) begin(trigger uint64) {
 	t.lock.Lock()
 	defer t.lock.Unlock()
@@ -38,7 +38,7 @@ func (t *tally) begin(trigger uint64) {
 	}
 }
 
-// record is told that an object was reconciled, and says `done` with the last of them.
+// record counts an object that was reconciled, and writes `done` with the last one.
 func (t *tally) record(name string, trigger uint64) {
 	index, err := strconv.Atoi(name[strings.LastIndex(name, "-")+1:])
 	if err != nil || trigger == 0 || index >= len(t.counted) || t.counted[index].Swap(trigger) == trigger {

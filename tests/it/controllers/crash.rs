@@ -1,8 +1,8 @@
-//! A crash at each write, one after the other: what the manager had sent by then stands, what it was
-//! about to send is never sent, and another manager goes on from there.
+//! A crash at each write, one after the other: what the manager had sent before is done, what it
+//! was about to send is never sent, and another manager continues from there.
 //!
-//! A story is told once for each write it takes, and twice for that: with the write not sent, and
-//! with the write done and its answer lost. It must come to the same end every time.
+//! A scenario runs twice for each of its writes: once with the write not sent, and once with the
+//! write done and its answer lost. It must end in the same way every time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use leasehold::testing::TestEnv;
 use sdk::ControllerSpec;
 use tokio::sync::Notify;
 
-/// More writes than any story takes: one that never ends is a failure, not a long test.
+/// More writes than any scenario needs, so that one that never ends fails.
 const MOST_WRITES: usize = 200;
 
 /// When the manager crashes. Clones share it.
@@ -21,7 +21,7 @@ pub(super) struct Crash(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Writes that are done and answered before.
+    /// How many writes are done and answered before it.
     after: usize,
     /// Whether the write at which it crashes is done.
     sent: bool,
@@ -31,12 +31,12 @@ struct Inner {
     log: Mutex<Vec<String>>,
 }
 
-/// What becomes of a write of the manager.
+/// What happens to a write of the manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It is done, and answered.
     Done,
-    /// It is done, and nobody hears the answer.
+    /// It is done, and the answer is lost.
     Unheard,
     /// It is not sent.
     Unsent,
@@ -54,8 +54,8 @@ impl Crash {
         }))
     }
 
-    /// What becomes of the next write, which is `what`. Whoever stands in for an upstream asks this
-    /// before each request that changes something.
+    /// Decides what happens to the next write, which is `what`. A stand-in for an upstream asks
+    /// this before each request that changes something.
     pub(super) fn fate(&self, what: &str) -> Fate {
         if self.0.over.load(Ordering::SeqCst) {
             return Fate::Done;
@@ -86,25 +86,25 @@ impl Crash {
         });
     }
 
-    /// Runs controllers until all that follows has been waited for in `story`, through the crash if
-    /// it happens meanwhile. After it, nothing crashes any more.
+    /// Runs controllers until `scenario` ends, through the crash if it happens meanwhile. Nothing
+    /// crashes after that.
     pub(super) async fn survived(
         &self,
         env: &mut TestEnv,
         controllers: impl Fn() -> Vec<ControllerSpec>,
-        story: impl AsyncFn(&TestEnv),
+        scenario: impl AsyncFn(&TestEnv),
     ) {
         env.run(controllers());
         let crashed = tokio::select! {
             biased;
             () = self.0.happened.notified() => true,
-            () = story(env) => false,
+            () = scenario(env) => false,
         };
         if crashed {
             env.stop().await;
             self.0.over.store(true, Ordering::SeqCst);
             env.run(controllers());
-            story(env).await;
+            scenario(env).await;
         } else {
             self.0.over.store(true, Ordering::SeqCst);
         }
@@ -115,19 +115,19 @@ impl Crash {
     }
 }
 
-/// Tells `story` with a crash at its first write, at its second, and so on, until it comes to its end
-/// without one. Gives how many writes that are.
+/// Runs `scenario` with a crash at its first write, at its second, and so on, until it ends without
+/// one. Gives how many writes it has.
 ///
-/// `story` watches the crash, and lets [`Crash::survived`] run the controllers.
-pub(super) async fn at_every_write(story: impl AsyncFn(Crash)) -> usize {
+/// `scenario` gets the crash, and runs the controllers with [`Crash::survived`].
+pub(super) async fn at_every_write(scenario: impl AsyncFn(Crash)) -> usize {
     let mut writes = 0;
     for sent in [false, true] {
         for after in 0..=MOST_WRITES {
-            assert!(after < MOST_WRITES, "the story does not end");
+            assert!(after < MOST_WRITES, "the scenario does not end");
             let crash = Crash::at(after, sent);
-            let told = story(crash.clone());
-            let told = std::panic::AssertUnwindSafe(told);
-            if let Err(panic) = futures::FutureExt::catch_unwind(told).await {
+            let run = scenario(crash.clone());
+            let run = std::panic::AssertUnwindSafe(run);
+            if let Err(panic) = futures::FutureExt::catch_unwind(run).await {
                 let log = crash.0.log.lock().unwrap();
                 eprintln!("crash at write {after}, sent: {sent}; writes until then: {log:#?}");
                 std::panic::resume_unwind(panic);
@@ -138,6 +138,6 @@ pub(super) async fn at_every_write(story: impl AsyncFn(Crash)) -> usize {
             }
         }
     }
-    assert!(writes > 0, "the story writes something");
+    assert!(writes > 0, "the scenario writes something");
     writes
 }

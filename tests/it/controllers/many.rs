@@ -1,4 +1,5 @@
-//! A thousand objects of the smallest controllers: each costs what it must once, and then nothing.
+//! A thousand objects of the smallest controllers: each costs the necessary requests once, then
+//! none.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +17,7 @@ use leasehold::testing::TestEnv;
 use serde_json::json;
 
 const MANY: usize = 1_000;
-/// Longer than a thousand of anything here take.
+/// Longer than a thousand objects of any kind take here.
 const AMPLE: Duration = Duration::from_secs(120);
 
 /// Requests of the manager, as `verb resource/subresource`, without lists and watches.
@@ -38,13 +39,13 @@ impl Asked {
         asked
     }
 
-    /// What was asked since the last time.
+    /// The requests since the last call.
     fn taken(&self) -> BTreeMap<String, usize> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 }
 
-/// Nothing is asked in an hour, nor by a manager that comes new.
+/// Checks that there are no requests in an hour, nor from a new manager.
 async fn rests(env: &mut TestEnv, name: &str, asked: &Asked) {
     env.pass(Duration::from_secs(3_600)).await;
     env.stop().await;

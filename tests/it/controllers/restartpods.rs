@@ -1,4 +1,4 @@
-//! ConfigMaps that name the Pods to restart: one restart for each change, whoever was up then.
+//! ConfigMaps that name the Pods to restart: one restart for each change, even through a handover.
 
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use leasehold::testing::TestEnv;
 use serde_json::{Value, json};
 
 use super::crash::at_every_write;
+use super::{generation, quiet};
 
 const CONFIG_MAP: &str = "greeting";
 const DEPLOYMENT: &str = "greeter";
@@ -19,7 +20,7 @@ fn start(env: &mut TestEnv) {
     env.run(controllers::build("restart-pods", 2));
 }
 
-/// The example as it stands, seen once, with its Pod running.
+/// The example, unchanged and reconciled once, with its Pod running.
 async fn example() -> TestEnv {
     let mut env = TestEnv::builder().at("2026-11-21T10:00:00Z").start().await;
     start(&mut env);
@@ -29,7 +30,7 @@ async fn example() -> TestEnv {
     })
     .await;
     let seen = recorded(&env, |record| record.hash.is_some()).await;
-    assert_eq!(seen.restarts, 0, "the first sight restarts nothing");
+    assert_eq!(seen.restarts, 0, "restarted before the first change");
     env
 }
 
@@ -59,12 +60,6 @@ async fn annotate(env: &TestEnv, annotation: &str, value: Option<&str>) {
     patch(env, json!({"metadata": {"annotations": {annotation: value}}})).await;
 }
 
-/// How often the Deployment's template was changed: its generation rises with each.
-async fn generation(env: &TestEnv) -> i64 {
-    let deployments: Api<Deployment> = env.api("default");
-    deployments.get(DEPLOYMENT).await.unwrap().metadata.generation.unwrap()
-}
-
 async fn warnings(env: &TestEnv) -> Vec<String> {
     let events = super::events(env, "default").await.into_iter();
     let warnings = events.filter(|event| event.type_.as_deref() == Some("Warning"));
@@ -72,67 +67,63 @@ async fn warnings(env: &TestEnv) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_change_restarts_once_and_what_is_no_content_never() {
+async fn each_change_of_the_content_restarts_once_and_other_changes_never() {
     let env = example().await;
-    let before = generation(&env).await;
+    let before = generation(&env, DEPLOYMENT).await;
     for (change, value) in [(1, "Hello"), (2, "Good evening")] {
         edit(&env, value).await;
         restarts(&env, change).await;
         patch(&env, json!({"metadata": {"labels": {"touched": value.len().to_string()}}})).await;
-        // A minute in which a second restart would show.
+        // Within a minute a second restart would be visible.
         env.pass(Duration::from_secs(60)).await;
         restarts(&env, change).await;
-        assert_eq!(generation(&env).await, before + change);
+        assert_eq!(generation(&env, DEPLOYMENT).await, before + change);
     }
-    let writes = env.server().history().len();
-    env.pass(Duration::from_secs(600)).await;
-    assert_eq!(env.server().history().len(), writes);
+    quiet(&env, Duration::from_secs(600)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_while_the_manager_was_down_restarts_once() {
     let mut env = example().await;
-    let before = generation(&env).await;
+    let before = generation(&env, DEPLOYMENT).await;
     env.stop().await;
     edit(&env, "while down").await;
     start(&mut env);
     restarts(&env, 1).await;
-    assert_eq!(generation(&env).await, before + 1);
+    assert_eq!(generation(&env, DEPLOYMENT).await, before + 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_does_not_ask_is_left_alone_and_whoever_asks_wrongly_is_told_once() {
+async fn without_the_annotation_nothing_happens_and_a_wrong_one_is_reported_once() {
     let env = example().await;
-    let before = generation(&env).await;
+    let before = generation(&env, DEPLOYMENT).await;
     annotate(&env, RESTART_PODS, Some("app in greeter")).await;
     let hindered = recorded(&env, |record| record.problem.is_some()).await;
     assert!(hindered.problem.unwrap().contains("is no label selector"));
-    let writes = env.server().history().len();
-    env.pass(Duration::from_secs(600)).await;
-    assert_eq!(env.server().history().len(), writes);
+    quiet(&env, Duration::from_secs(600)).await;
     assert_eq!(warnings(&env).await.len(), 1);
-    // What changed meanwhile counts when it is put right.
+    // Changes that were made meanwhile count once it is correct again.
     edit(&env, "meanwhile").await;
     annotate(&env, RESTART_PODS, Some("app in (greeter)")).await;
     restarts(&env, 1).await;
-    assert_eq!(generation(&env).await, before + 1);
+    assert_eq!(generation(&env, DEPLOYMENT).await, before + 1);
 
     annotate(&env, RESTART_PODS, None).await;
     edit(&env, "nobody asks").await;
     env.pass(Duration::from_secs(60)).await;
-    assert_eq!(generation(&env).await, before + 1);
-    // Whoever removes the record has the content seen for the first time.
+    assert_eq!(generation(&env, DEPLOYMENT).await, before + 1);
+    // Without its record, the content counts as seen for the first time.
     annotate(&env, RECORD, None).await;
     annotate(&env, RESTART_PODS, Some("app=greeter")).await;
     restarts(&env, 0).await;
-    assert_eq!(generation(&env).await, before + 1);
+    assert_eq!(generation(&env, DEPLOYMENT).await, before + 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_at_any_write_restarts_once_all_the_same() {
+async fn a_crash_at_any_write_still_restarts_once() {
     let writes = at_every_write(async |crash| {
         let mut env = example().await;
-        let before = generation(&env).await;
+        let before = generation(&env, DEPLOYMENT).await;
         env.stop().await;
         edit(&env, "changed").await;
         crash.watch(&env);
@@ -140,7 +131,7 @@ async fn a_crash_at_any_write_restarts_once_all_the_same() {
         crash.survived(&mut env, controllers, async |env| restarts(env, 1).await).await;
         env.pass(Duration::from_secs(60)).await;
         restarts(&env, 1).await;
-        assert_eq!(generation(&env).await, before + 1);
+        assert_eq!(generation(&env, DEPLOYMENT).await, before + 1);
     })
     .await;
     assert!(writes >= 3, "the decision, the restart, the end: {writes}");

@@ -7,11 +7,14 @@ use std::sync::Arc;
 use apiserver::faults::{Fault, Request};
 use kube::ResourceExt;
 use model::MemberId;
-use sdk::{ClusterName, FencedError, GroupScope, mapping};
-use sharding::api::Phase;
+use sdk::{
+    Action, ClusterName, Context, FencedError, GroupScope, ObjectKey, ReconcileError, Reconciler,
+    mapping,
+};
 use tokio::sync::{Notify, mpsc};
 
 use super::*;
+use crate::copy::wanted;
 
 /// Copies ConfigMaps of the hub into the other clusters, and notes each copy at the hub's object.
 #[derive(Clone)]

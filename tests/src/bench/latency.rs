@@ -11,7 +11,7 @@ use super::figures::{Figure, Target, Unit, quantile};
 use super::peer::{Line, Peer};
 use super::running::{Running, Task};
 use super::testbed::{FULL, Testbed};
-use crate::harness::link::Link;
+use crate::harness::proxy::Proxy;
 use crate::harness::wait;
 
 /// How many changes are made, one after the other.
@@ -76,27 +76,27 @@ pub async fn connections(testbed: &Testbed<'_>, plan: Plan) -> Result<Vec<Figure
         Unit::Count,
         &[Target::Bound(MAX_CONNECTIONS)],
     );
-    // Through a link, so that connections to the home are not counted: in a large fleet that is
+    // Through a proxy, so that connections to the home are not counted: in a large fleet that is
     // another cluster.
     let server = SocketAddr::from((Ipv4Addr::LOCALHOST, testbed.plane.port()));
-    let link = Link::to(server).await?;
-    let kubeconfig = through(testbed, &link)?;
+    let proxy = Proxy::to(server).await?;
+    let kubeconfig = through(testbed, &proxy)?;
     for peer in plan.turns(&Peer::CONTROLLERS) {
         let kubeconfig = Some(&*kubeconfig);
         let task = Task { mode: "kinds", namespace: FULL, objects: 1, workers: 1, kubeconfig };
         let running = Running::settled(testbed, peer, task).await?;
-        figure.add(peer, running.connections(link.address().port())? as f64);
+        figure.add(peer, running.connections(proxy.address().port())? as f64);
         running.end().await?;
     }
     Ok(vec![figure])
 }
 
-/// The server's kubeconfig, changed to lead through the link.
-fn through(testbed: &Testbed<'_>, link: &Link) -> Result<PathBuf> {
+/// The server's kubeconfig, changed to lead through the proxy.
+fn through(testbed: &Testbed<'_>, proxy: &Proxy) -> Result<PathBuf> {
     let text = fs::read_to_string(&testbed.plane.kubeconfig)?;
-    let (from, to) = (format!(":{}", testbed.plane.port()), format!(":{}", link.address().port()));
+    let (from, to) = (format!(":{}", testbed.plane.port()), format!(":{}", proxy.address().port()));
     ensure!(text.matches(&from).count() == 1, "the kubeconfig should name its server once");
-    let path = testbed.scene.dir().join("through-link.kubeconfig");
+    let path = testbed.scene.dir().join("through-proxy.kubeconfig");
     fs::write(&path, text.replace(&from, &to))?;
     Ok(path)
 }

@@ -51,7 +51,7 @@ const FIGURES: [(&str, &str); 7] = [
 
 /// Measures our engine beside controller-runtime and kube-rs.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct BenchArgs {
     /// Print the figures and measure none.
     #[arg(long)]
     list: bool,
@@ -88,7 +88,7 @@ impl Plan {
 ///
 /// # Errors
 /// If something is missing, or a peer fails. A target that is not met is not an error.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &BenchArgs) -> Result<()> {
     if args.list {
         FIGURES.iter().for_each(|(name, about)| println!("{name:10}{about}"));
         return Ok(());
@@ -108,7 +108,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-async fn measure(scene: &Scene, args: &Args, chosen: &[&str]) -> Result<Vec<Figure>> {
+async fn measure(scene: &Scene, args: &BenchArgs, chosen: &[&str]) -> Result<Vec<Figure>> {
     let plan = Plan { rounds: args.rounds.into() };
     let mut figures = Vec::new();
     if chosen.iter().any(|name| *name != "queue") {

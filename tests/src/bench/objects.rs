@@ -1,5 +1,5 @@
-//! The objects that peers cache and reconcile: those of the engine's own measurements, in a form that
-//! an API server accepts.
+//! The objects that peers cache and reconcile: those of the engine's own measurements, in a form
+//! that an API server accepts.
 
 #[path = "../../../crates/cache/examples/objects/mod.rs"]
 mod synthetic;

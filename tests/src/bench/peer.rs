@@ -16,7 +16,8 @@ pub enum Peer {
     ControllerRuntime,
     /// The other framework in Rust.
     KubeRs,
-    /// None: a loop that sends the patches, over an HTTP/1.1 connection for each concurrent request.
+    /// None: a loop that sends the patches, over an HTTP/1.1 connection for each concurrent
+    /// request.
     Bare,
     /// The same loop over a single HTTP/2 connection, as ours has: the least that ours can cost.
     Shared,

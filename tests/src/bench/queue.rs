@@ -11,9 +11,9 @@ use super::peer::{Line, Peer, parse};
 use crate::harness::process;
 use crate::harness::tools::Tools;
 
-/// How many keys a second one thread adds and another takes and finishes, compared with the queue of
-/// controllers on controller-runtime, which has priorities like ours, and with client-go's, which
-/// does not.
+/// How many keys a second one thread adds and another takes and finishes, compared with the queue
+/// of controllers on controller-runtime, which has priorities like ours, and with client-go's,
+/// which does not.
 ///
 /// # Errors
 /// If a program fails.

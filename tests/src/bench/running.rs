@@ -148,8 +148,8 @@ impl Running {
         self.heard("counted", counted).await
     }
 
-    /// Bytes on its heap: by its allocator's count and by its cache's own, since not all of the cache
-    /// comes from that allocator.
+    /// Bytes on its heap: by its allocator's count and by its cache's own, since not all of the
+    /// cache comes from that allocator.
     ///
     /// # Errors
     /// If it does not answer.

@@ -8,10 +8,10 @@ use tests::{bench, chaos, dashboards, real};
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Task {
-    Bench(bench::Args),
-    Chaos(chaos::Args),
-    Dashboards(dashboards::Args),
-    Real(real::Args),
+    Bench(bench::BenchArgs),
+    Chaos(chaos::ChaosArgs),
+    Dashboards(dashboards::DashboardArgs),
+    Real(real::RealArgs),
 }
 
 fn main() -> Result<()> {

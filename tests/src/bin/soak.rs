@@ -9,21 +9,21 @@ use tests::world;
 use tests::world::plan::Plan;
 
 #[derive(Debug, Parser)]
-#[command(name = "soak", about = "Simulated fleets under many seeds")]
+#[command(name = "soak", about = "Simulates whole fleets from many seeds")]
 struct Args {
-    /// How many seeds.
+    /// How many seeds to run.
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
     /// The first of them.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Stops after so many minutes.
+    /// Stop after this many minutes.
     #[arg(long)]
     minutes: Option<u64>,
-    /// Replays this seed alone.
+    /// Replay only this seed.
     #[arg(long, conflicts_with_all = ["seeds", "from", "minutes"])]
     seed: Option<u64>,
-    /// With `--seed`: prints what happened, with all faults.
+    /// With `--seed`: print what happened, with all faults.
     #[arg(long, requires = "seed")]
     history: bool,
 }
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Gives whether the seed fails.
+/// Runs one seed. Gives whether it fails.
 fn replay(seed: u64, whole: bool) -> bool {
     let plan = Plan::of(seed);
     print!("{plan}");

@@ -9,7 +9,7 @@ use crate::harness::home::Entry;
 
 /// What one replica says at `/debug/shards`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct OwnView {
     /// The replica's identity.
     pub identity: String,
     /// What it said; `None` if it did not answer.
@@ -18,7 +18,7 @@ pub struct Report {
 
 /// Why a fleet is not settled, if it is not. It is settled when each of `clusters` has shards, all
 /// shards are owned, each replica owns one, and the owners, with valid Leases, say so themselves.
-pub fn unsettled(maps: &[Entry], clusters: usize, reports: &[Report]) -> Option<String> {
+pub fn unsettled(maps: &[Entry], clusters: usize, reports: &[OwnView]) -> Option<String> {
     let named: BTreeSet<&str> = maps.iter().filter_map(|e| e.shard.split('/').next()).collect();
     if named.len() != clusters {
         return Some(format!("{} of {clusters} clusters have shards", named.len()));
@@ -27,7 +27,7 @@ pub fn unsettled(maps: &[Entry], clusters: usize, reports: &[Report]) -> Option<
         return Some(format!("{} is {}", entry.shard, entry.phase));
     }
     let mut reported = BTreeSet::new();
-    for Report { identity, said } in reports {
+    for OwnView { identity, said } in reports {
         let Some(said) = said else { return Some(format!("{identity} does not answer")) };
         let member = said["member"].as_str().unwrap_or_default();
         if said["leaseValidSeconds"].as_f64().unwrap_or_default() <= 0.0 {
@@ -94,7 +94,7 @@ mod tests {
         home::entries(&map).map(Result::unwrap).collect()
     }
 
-    fn report(identity: &str, valid: f64, shards: &[(&str, u64, &str)]) -> Report {
+    fn report(identity: &str, valid: f64, shards: &[(&str, u64, &str)]) -> OwnView {
         let held = shards
             .iter()
             .map(|(shard, epoch, hold)| json!({"shard": shard, "epoch": epoch, "hold": hold}));
@@ -102,7 +102,7 @@ mod tests {
             "member": format!("{identity}-x"), "leaseValidSeconds": valid,
             "shards": held.collect::<Vec<_>>(),
         });
-        Report { identity: identity.to_owned(), said: Some(said) }
+        OwnView { identity: identity.to_owned(), said: Some(said) }
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
             ("Owned", a(3.0, 3, "active"), "does not report that it owns east/g/0/1"),
             ("Owned", a(3.0, 4, "warming"), "does not report that it owns east/g/0/1"),
             ("Owned", report("a", 3.0, &[]), "a-x holds nothing"),
-            ("Owned", Report { identity: "a".to_owned(), said: None }, "a does not answer"),
+            ("Owned", OwnView { identity: "a".to_owned(), said: None }, "a does not answer"),
         ] {
             let found = unsettled(&maps(phase), 1, &[a, b.clone()]).unwrap_or_default();
             assert!(found.contains(expect) && found.is_empty() == expect.is_empty(), "{found}");

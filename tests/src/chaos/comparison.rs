@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::evidence;
-use super::fleet::{Fleet, Plan};
+use super::fleet::{Fleet, FleetSpec};
 use super::gap;
 use super::history::{Timings, Window};
 use super::oracle;
@@ -47,7 +47,7 @@ const EVENTS: [[&str; 3]; 5] = [
 /// If the fleet does not settle, or its evidence cannot be read.
 pub async fn run(scene: &Scene, stop_for: Duration, format: Format) -> Result<bool> {
     let watch = Stopwatch::start();
-    let plan = Plan {
+    let plan = FleetSpec {
         real: &[],
         embedded: CLUSTERS,
         has_sets: false,

@@ -1,4 +1,4 @@
-//! Gathers what a run left behind into a [`History`]. Reads files.
+//! Gathers what a run left behind into a [`Evidence`]. Reads files.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use anyhow::{Context, Result};
 
 use super::fleet::Fleet;
-use super::history::History;
+use super::history::Evidence;
 use super::journal;
 use crate::harness::ownership::Ownership;
 use crate::harness::{audit, wait};
@@ -15,20 +15,20 @@ use crate::harness::{audit, wait};
 ///
 /// # Errors
 /// If a replica does not leave in order, or evidence is missing.
-pub async fn gather(fleet: &mut Fleet<'_>) -> Result<History> {
+pub async fn gather(fleet: &mut Fleet<'_>) -> Result<Evidence> {
     while !fleet.replicas.is_empty() {
         fleet.dismiss(0).await?;
     }
     read(fleet)
 }
 
-fn read(fleet: &mut Fleet<'_>) -> Result<History> {
+fn read(fleet: &mut Fleet<'_>) -> Result<Evidence> {
     let boot = wait::boot()?;
     let home = audit::read(&fleet.home.audit_log())?;
-    let mut history = History {
+    let mut history = Evidence {
         ownership: Ownership::from_events(&home),
         renewals: audit::renewals(&home),
-        ..History::default()
+        ..Evidence::default()
     };
     for plane in &fleet.real {
         for event in audit::read(&plane.audit_log())? {

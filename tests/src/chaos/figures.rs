@@ -74,8 +74,8 @@ pub fn parse(text: &str) -> Figures {
 
 /// Compares the samples of a window with the changes of owners in the ShardMaps.
 ///
-/// The coordinator of the moment has the counters in its memory. If it dies, what was not sampled is
-/// lost, and its successor does not know which drains had begun. So counters may be behind the
+/// The coordinator of the moment has the counters in its memory. If it dies, what was not sampled
+/// is lost, and its successor does not know which drains had begun. So counters may be behind the
 /// ShardMaps, but must never be ahead of them.
 pub fn judge(samples: &[Sample], window: &Window, gaps: &[Gap], expected: Expected) -> Changes {
     let seen = Seen::within(samples, window);

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::history::{History, Life};
+use super::history::{Evidence, Life};
 use super::journal::Dispatch;
 use crate::harness::audit::{self, Renewal};
 use crate::harness::ownership::Ownership;
@@ -17,7 +17,7 @@ pub fn at(second: i64) -> Timestamp {
 }
 
 /// The versions of one ShardMap, as `second phase owner epoch`.
-pub fn history(versions: &str) -> History {
+pub fn history(versions: &str) -> Evidence {
     let lines: Vec<String> = versions
         .split(", ")
         .map(|version| {
@@ -44,7 +44,7 @@ pub fn history(versions: &str) -> History {
         })
         .collect();
     let events = audit::parse(&lines.join("\n"));
-    History { ownership: Ownership::from_events(&events), ..History::default() }
+    Evidence { ownership: Ownership::from_events(&events), ..Evidence::default() }
 }
 
 /// A process that was stopped during `pauses` and had ended at `ended`.

@@ -11,12 +11,12 @@ use anyhow::{Context, Result, bail};
 use futures::future::{join_all, try_join_all};
 use serde_json::Value;
 
-use super::agreement::{self, Report};
+use super::agreement::{self, OwnView};
 use super::replica::{self, HOME, Remains, Replica, Server};
 use super::sampler::Sampler;
 use crate::harness::control_plane::{ControlPlane, Spec};
 use crate::harness::embedded::Embedded;
-use crate::harness::load::{self, Target};
+use crate::harness::load::{self, LoadTarget};
 use crate::harness::{Scene, home, wait};
 
 /// How long a fleet may take to settle: two Leases, on a slow machine.
@@ -28,7 +28,7 @@ const SETS: usize = 6;
 
 /// What the fleet consists of.
 #[derive(Debug)]
-pub struct Plan<'a> {
+pub struct FleetSpec<'a> {
     /// Workload clusters on real API servers.
     pub real: &'a [&'a str],
     /// How many workload clusters are on embedded API servers.
@@ -66,7 +66,7 @@ impl<'a> Fleet<'a> {
     ///
     /// # Errors
     /// If a server does not become ready.
-    pub async fn prepare(scene: &'a Scene, plan: Plan<'_>) -> Result<Self> {
+    pub async fn prepare(scene: &'a Scene, plan: FleetSpec<'_>) -> Result<Self> {
         let names: Vec<String> = (0..plan.embedded).map(|n| format!("embedded-{n:02}")).collect();
         let planes = [HOME].into_iter().chain(plan.real.iter().copied());
         let (mut real, embedded) = tokio::try_join!(
@@ -103,9 +103,9 @@ impl<'a> Fleet<'a> {
     }
 
     /// The TDSets that a load can change.
-    pub fn targets(&self) -> Vec<Target> {
-        let real = self.real.iter().map(|plane| Target::new(plane, SETS, false));
-        let embedded = self.embedded.iter().map(|server| Target {
+    pub fn targets(&self) -> Vec<LoadTarget> {
+        let real = self.real.iter().map(|plane| LoadTarget::new(plane, SETS, false));
+        let embedded = self.embedded.iter().map(|server| LoadTarget {
             cluster: server.name.clone(),
             client: server.client.clone(),
             sets: SETS,
@@ -207,7 +207,7 @@ impl<'a> Fleet<'a> {
         let mut last = String::new();
         let outcome = wait::until(SETTLE_DEADLINE, "the fleet to settle", async || {
             self.replicas.iter_mut().try_for_each(Replica::check_alive)?;
-            let reports = join_all(self.replicas.iter().map(async |replica| Report {
+            let reports = join_all(self.replicas.iter().map(async |replica| OwnView {
                 identity: replica.identity().to_owned(),
                 said: replica::own_view(replica.admin()).await,
             }));

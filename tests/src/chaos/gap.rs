@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::history::{History, Life, Timings};
+use super::history::{Evidence, Life, Timings};
 use crate::harness::ownership::Assignment;
 
 /// One change of owners.
@@ -46,7 +46,7 @@ impl Gap {
 }
 
 /// Every change of owners, in no particular order.
-pub fn gaps(history: &History, timings: Timings) -> Vec<Gap> {
+pub fn gaps(history: &Evidence, timings: Timings) -> Vec<Gap> {
     let mut gaps = Vec::new();
     for (shard, assignments) in &history.ownership.assignments {
         for pair in assignments.windows(2) {
@@ -66,7 +66,7 @@ pub fn gaps(history: &History, timings: Timings) -> Vec<Gap> {
 
 /// When the owner could last dispatch in an assignment that has ended, and whether it could not
 /// later because it was told to drain.
-fn last_dispatch(old: &Assignment, history: &History, timings: Timings) -> (Timestamp, bool) {
+fn last_dispatch(old: &Assignment, history: &Evidence, timings: Timings) -> (Timestamp, bool) {
     let end = old.until.unwrap_or(Timestamp::MAX);
     let life = history.life(&old.owner);
     let halted = life.and_then(|life| halted(life, end));

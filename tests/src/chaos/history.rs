@@ -1,7 +1,7 @@
 //! What a run leaves behind, as plain values: the input of [`super::oracle`] and [`super::gap`].
 //!
-//! All times are those of this machine's wall clock. The API servers write it into their audit logs,
-//! and the times of journals are converted when they are read.
+//! All times are those of this machine's wall clock. The API servers write it into their audit
+//! logs, and the times of journals are converted when they are read.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub struct Window {
 
 /// All evidence of a run.
 #[derive(Debug, Default)]
-pub struct History {
+pub struct Evidence {
     /// The ShardMaps, as the home cluster committed them.
     pub ownership: Ownership,
     /// The renewals of the members' Leases, as the home cluster received them.
@@ -78,7 +78,7 @@ impl Window {
     }
 }
 
-impl History {
+impl Evidence {
     /// The process of a member.
     pub fn life(&self, member: &str) -> Option<&Life> {
         self.lives.iter().find(|life| is_incarnation(&life.identity, member))

@@ -47,8 +47,8 @@ struct Entry {
     key: String,
 }
 
-/// The dispatches in a journal whose times count from `boot`. A last line that is cut short, because
-/// the process was killed, is skipped.
+/// The dispatches in a journal whose times count from `boot`. A last line that is cut short,
+/// because the process was killed, is skipped.
 ///
 /// # Errors
 /// If another line cannot be parsed, or lines were lost: incomplete evidence proves nothing.
@@ -67,7 +67,8 @@ pub fn parse(text: &str, boot: Timestamp) -> Result<Vec<Dispatch>> {
         let Entry { t, member, shard, epoch, controller, key } = entry;
         let (at, subject) = (boot + SignedDuration::from_micros(t), (controller, key));
         if begins {
-            // If one process runs it twice at once, the first never ends, and the oracle finds that.
+            // If one process runs it twice at once, the first never ends, and the oracle finds
+            // that.
             open.insert(subject.clone(), dispatches.len());
             dispatches.push(Dispatch { member, shard, epoch, subject, from: at, until: None });
         } else {

@@ -1,8 +1,8 @@
-//! `cargo xtask chaos`: kills, stops, cuts off and replaces real replicas over real API servers under
-//! load, and reads every audit log to see what the replicas did meanwhile.
+//! `cargo xtask chaos`: kills, stops, cuts off and replaces real replicas over real API servers
+//! under load, and reads every audit log to see what the replicas did meanwhile.
 //!
 //! ```text
-//! faults ─▶ fleet: home, clusters ◀─ links ─ replicas ◀─ sampler (metrics)
+//! faults ─▶ fleet: home, clusters ◀─ proxies ─ replicas ◀─ sampler (metrics)
 //!             │ audit logs                     │ journals
 //!             └──────────▶ history ◀───────────┘
 //!                            ├─▶ oracle, gap ─▶ rows of the report
@@ -50,14 +50,14 @@ use tokio::runtime::Builder;
 use crate::harness::scene;
 use crate::harness::table::Format;
 use crate::harness::tools::{Need, Tools};
-use faults::{FAULTS, Fault};
+use faults::{FAULTS, NamedFault};
 
 /// The name of the comparison among the faults.
 const COMPARISON: &str = "comparison";
 
 /// Harms a real fleet and shows that it keeps its promises.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ChaosArgs {
     /// Print the faults and run none.
     #[arg(long)]
     list: bool,
@@ -85,7 +85,7 @@ pub struct Args {
 ///
 /// # Errors
 /// If something is missing, a promise was broken, or the fleet did not recover.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &ChaosArgs) -> Result<()> {
     if args.list {
         FAULTS.iter().for_each(|fault| println!("{:14}{}", fault.name, fault.about));
         println!("{COMPARISON:14}the events that were measured of multicluster-runtime");
@@ -103,12 +103,12 @@ pub fn run(args: &Args) -> Result<()> {
     runtime.block_on(run_all(args, &tools, &chosen))
 }
 
-async fn run_all(args: &Args, tools: &Tools, chosen: &[&str]) -> Result<()> {
+async fn run_all(args: &ChaosArgs, tools: &Tools, chosen: &[&str]) -> Result<()> {
     let stop_for = Duration::from_secs(args.stop_for);
-    let faults: Vec<&Fault> = FAULTS.iter().filter(|f| chosen.contains(&f.name)).collect();
+    let faults: Vec<&NamedFault> = FAULTS.iter().filter(|f| chosen.contains(&f.name)).collect();
     let mut outcomes = Vec::new();
     if !faults.is_empty() {
-        let plan = rounds::Plan {
+        let plan = rounds::Schedule {
             faults: &faults,
             rounds: args.rounds,
             members: args.members.into(),

@@ -1,9 +1,9 @@
 //! Was a key dispatched twice at once, and did a member act on a shard that it did not own? Pure: a
-//! [`History`] in, a [`Judgement`] out.
+//! [`Evidence`] in, a [`Judgement`] out.
 //!
 //! The ShardMaps of the home cluster say who owned a shard when, and no two of these times overlap.
 //! So it is enough that each dispatch lies inside its owner's time (S1, S2, S5). Overlaps of two
-//! dispatches of one key are looked for separately all the same, because that check needs nothing
+//! dispatches of one key are looked for separately too, because that check needs nothing
 //! but the journals.
 //!
 //! A process that is stopped in the middle of a reconcile does nothing until it wakes, and then
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::history::{History, Life};
+use super::history::{Evidence, Life};
 use super::journal::{Dispatch, Subject};
 use super::report::seconds;
 
@@ -59,7 +59,7 @@ struct Active<'a> {
 }
 
 /// Judges all of it.
-pub fn judge(history: &History) -> Judgement {
+pub fn judge(history: &Evidence) -> Judgement {
     let mut judgement = Judgement::default();
     let mut by_subject: BTreeMap<&Subject, Vec<Active<'_>>> = BTreeMap::new();
     for dispatch in &history.dispatches {

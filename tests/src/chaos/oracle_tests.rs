@@ -20,20 +20,21 @@ fn all_alive() -> Vec<Life> {
 
 #[test]
 fn owners_one_after_the_other_break_no_rule() {
-    let told = [dispatch("a-x", 1, 11, 19), dispatch("a-x", 1, 19, 20), dispatch("b-x", 2, 20, 30)];
-    assert_eq!(judged(&told, all_alive()), (0, vec![], vec![]));
+    let dispatches =
+        [dispatch("a-x", 1, 11, 19), dispatch("a-x", 1, 19, 20), dispatch("b-x", 2, 20, 30)];
+    assert_eq!(judged(&dispatches, all_alive()), (0, vec![], vec![]));
 }
 
 #[test]
 fn a_dispatch_outside_its_owners_time_is_found() {
-    for (told, expect) in [
+    for (dispatch, expect) in [
         (dispatch("a-x", 1, 9, 12), "it began at 1970-01-01T00:00:09Z, before the ownership"),
         (dispatch("a-x", 1, 19, 21), "it ended at 1970-01-01T00:00:21Z, after the ownership"),
         (dispatch("a-x", 1, 25, 26), "it ended at 1970-01-01T00:00:26Z, after the ownership"),
         (dispatch("a-x", 2, 25, 26), "b-x owned it at that epoch"),
         (dispatch("b-x", 3, 25, 26), "nobody owned it at that epoch"),
     ] {
-        let (_, violations, _) = judged(&[told], all_alive());
+        let (_, violations, _) = judged(&[dispatch], all_alive());
         assert!(
             violations.len() == 1 && violations[0].contains(expect),
             "{expect}: {violations:?}"
@@ -57,10 +58,10 @@ fn a_key_dispatched_twice_at_once_is_found() {
 #[test]
 fn an_open_dispatch_ends_with_its_process() {
     let open = Dispatch { until: None, ..dispatch("a-x", 1, 15, 0) };
-    let told = [open, dispatch("b-x", 2, 21, 22)];
+    let dispatches = [open, dispatch("b-x", 2, 21, 22)];
     let killed = vec![life("a", &[], 16), life("b", &[], 99)];
-    assert_eq!(judged(&told, killed), (0, vec![], vec![]));
-    let (overlaps, violations, _) = judged(&told, all_alive());
+    assert_eq!(judged(&dispatches, killed), (0, vec![], vec![]));
+    let (overlaps, violations, _) = judged(&dispatches, all_alive());
     assert_eq!((overlaps, violations.len()), (1, 1), "it continues in a process that lives");
 }
 

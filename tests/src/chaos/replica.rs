@@ -1,4 +1,4 @@
-//! One replica, with its own link to each API server and its own user.
+//! One replica, with its own proxy to each API server and its own user.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,9 +12,9 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::history::Life;
-use crate::harness::link::{Link, Passage};
 use crate::harness::manager::Manager;
 use crate::harness::process::free_port;
+use crate::harness::proxy::{Passage, Proxy};
 use crate::harness::{Scene, wait};
 
 /// The name of the home cluster.
@@ -34,10 +34,10 @@ pub struct Server {
     pub has_users: bool,
 }
 
-/// A replica and its links.
+/// A replica and its proxies.
 pub struct Replica {
     manager: Manager,
-    links: BTreeMap<String, Link>,
+    proxies: BTreeMap<String, Proxy>,
     admin: Client,
     pauses: Vec<(jiff::Timestamp, jiff::Timestamp)>,
     journal: PathBuf,
@@ -66,16 +66,16 @@ impl Replica {
     ) -> Result<Self> {
         let dir = scene.dir().join(identity);
         fs::create_dir_all(&dir)?;
-        let mut links = BTreeMap::new();
+        let mut proxies = BTreeMap::new();
         let mut kubeconfigs = Vec::new();
         for server in servers {
             let mut kubeconfig = read(&server.kubeconfig)?;
-            let link = Link::to(address(&kubeconfig)?).await?;
-            reroute(&mut kubeconfig, link.address(), identity, server.has_users);
+            let proxy = Proxy::to(address(&kubeconfig)?).await?;
+            reroute(&mut kubeconfig, proxy.address(), identity, server.has_users);
             let path = dir.join(format!("{}.kubeconfig", server.name));
             fs::write(&path, kubeconfig.to_string())?;
             kubeconfigs.push(path);
-            links.insert(server.name.clone(), link);
+            proxies.insert(server.name.clone(), proxy);
         }
         let workload: Vec<Value> = kubeconfigs[1..].iter().map(|p| json!({"path": p})).collect();
         let bind = SocketAddr::from(([127, 0, 0, 1], free_port()?));
@@ -89,7 +89,7 @@ impl Replica {
         });
         let manager = Manager::spawn(scene, identity, command, config)?;
         let admin = kube::Config::new(format!("http://{bind}").parse()?);
-        Ok(Self { manager, links, admin: Client::try_from(admin)?, pauses: Vec::new(), journal })
+        Ok(Self { manager, proxies, admin: Client::try_from(admin)?, pauses: Vec::new(), journal })
     }
 
     /// Its identity.
@@ -112,8 +112,8 @@ impl Replica {
     /// # Errors
     /// If there is no such cluster.
     pub fn disturb(&self, cluster: &str, passage: Passage) -> Result<()> {
-        let link = self.links.get(cluster);
-        link.with_context(|| format!("there is no cluster {cluster}"))?.set(passage);
+        let proxy = self.proxies.get(cluster);
+        proxy.with_context(|| format!("there is no cluster {cluster}"))?.set(passage);
         Ok(())
     }
 
@@ -181,9 +181,9 @@ fn address(kubeconfig: &Value) -> Result<SocketAddr> {
     address.with_context(|| format!("{server:?} is not an address of this machine"))
 }
 
-/// Makes the holder of a kubeconfig connect through a link, as a user of its own if there are any.
-fn reroute(kubeconfig: &mut Value, link: SocketAddr, identity: &str, has_users: bool) {
-    kubeconfig["clusters"][0]["cluster"]["server"] = format!("https://{link}").into();
+/// Makes the holder of a kubeconfig connect through a proxy, as a user of its own if there are any.
+fn reroute(kubeconfig: &mut Value, proxy: SocketAddr, identity: &str, has_users: bool) {
+    kubeconfig["clusters"][0]["cluster"]["server"] = format!("https://{proxy}").into();
     if has_users {
         kubeconfig["users"][0]["user"] = json!({"token": identity});
     }
@@ -200,11 +200,11 @@ mod tests {
             "users": [{"user": {"token": "administrator"}}],
         });
         assert_eq!(address(&kubeconfig).unwrap(), SocketAddr::from(([127, 0, 0, 1], 6443)));
-        let link = SocketAddr::from(([127, 0, 0, 1], 7));
-        reroute(&mut kubeconfig, link, "replica-0", false);
-        assert_eq!(address(&kubeconfig).unwrap(), link);
+        let proxy = SocketAddr::from(([127, 0, 0, 1], 7));
+        reroute(&mut kubeconfig, proxy, "replica-0", false);
+        assert_eq!(address(&kubeconfig).unwrap(), proxy);
         assert_eq!(kubeconfig["users"][0]["user"]["token"], "administrator");
-        reroute(&mut kubeconfig, link, "replica-0", true);
+        reroute(&mut kubeconfig, proxy, "replica-0", true);
         assert_eq!(kubeconfig["users"][0]["user"]["token"], "replica-0");
         assert!(address(&json!({})).is_err());
     }

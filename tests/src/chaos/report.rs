@@ -15,7 +15,8 @@ pub struct Row {
     pub rounds: usize,
     /// How long a shard had no owner, for each change of owners.
     pub unowned: Vec<Duration>,
-    /// How long it took from the end of the fault until all changes had taken effect, for each round.
+    /// How long it took from the end of the fault until all changes had taken effect, for each
+    /// round.
     pub converged: Vec<Duration>,
     /// Keys that were dispatched twice at once.
     pub overlaps: usize,

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::evidence;
-use super::faults::{Fault, Round};
+use super::faults::{NamedFault, Round};
 use super::figures;
 use super::fleet::{self, Fleet};
 use super::gap::{self, Gap};
@@ -15,7 +15,7 @@ use super::history::{Timings, Window};
 use super::oracle::{self, Finding, Judgement};
 use super::report::{self, Row};
 use crate::harness::Scene;
-use crate::harness::load::{Expected, Load};
+use crate::harness::load::{Desired, Load};
 use crate::harness::table::Format;
 use crate::harness::wait::{self, Stopwatch};
 
@@ -39,9 +39,9 @@ const BETWEEN: &str = "(between rounds)";
 
 /// What to run.
 #[derive(Debug)]
-pub struct Plan<'a> {
+pub struct Schedule<'a> {
     /// The faults.
-    pub faults: &'a [&'static Fault],
+    pub faults: &'a [&'static NamedFault],
     /// How often each of them is run.
     pub rounds: usize,
     /// How many replicas there are.
@@ -55,7 +55,7 @@ pub struct Plan<'a> {
 /// What was noted during the rounds.
 #[derive(Default)]
 struct Notes {
-    windows: Vec<(Window, &'static Fault)>,
+    windows: Vec<(Window, &'static NamedFault)>,
     converged: BTreeMap<&'static str, Vec<Duration>>,
     /// What `leasehold status` said that was not true.
     untrue: BTreeMap<&'static str, Vec<String>>,
@@ -67,7 +67,7 @@ struct Notes {
 ///
 /// # Errors
 /// If the fleet cannot be prepared, or its evidence cannot be read.
-pub async fn run(scene: &Scene, plan: &Plan<'_>) -> Result<bool> {
+pub async fn run(scene: &Scene, plan: &Schedule<'_>) -> Result<bool> {
     let watch = Stopwatch::start();
     let mut fleet = Fleet::prepare(scene, fleet_plan(scene)).await?;
     fleet.restore(plan.members).await?;
@@ -104,8 +104,8 @@ pub async fn run(scene: &Scene, plan: &Plan<'_>) -> Result<bool> {
     Ok(notes.broken.is_none() && !rows.iter().any(Row::is_bad))
 }
 
-fn fleet_plan(scene: &Scene) -> fleet::Plan<'static> {
-    fleet::Plan {
+fn fleet_plan(scene: &Scene) -> fleet::FleetSpec<'static> {
+    fleet::FleetSpec {
         real: &REAL,
         embedded: EMBEDDED,
         has_sets: true,
@@ -115,9 +115,9 @@ fn fleet_plan(scene: &Scene) -> fleet::Plan<'static> {
 }
 
 /// Runs every fault as often as asked for, until the fleet does not recover from one.
-async fn disturb(fleet: &mut Fleet<'_>, plan: &Plan<'_>) -> Notes {
+async fn disturb(fleet: &mut Fleet<'_>, plan: &Schedule<'_>) -> Notes {
     let mut notes = Notes::default();
-    let mut expected = Expected::default();
+    let mut expected = Desired::default();
     for fault in plan.faults {
         if let Some(why) = (fault.obstacle)() {
             eprintln!("{}: skipped: {why}", fault.name);
@@ -142,12 +142,12 @@ async fn disturb(fleet: &mut Fleet<'_>, plan: &Plan<'_>) -> Notes {
 /// Runs one round. Gives what must come of the changes of its load.
 async fn once(
     fleet: &mut Fleet<'_>,
-    plan: &Plan<'_>,
-    fault: &'static Fault,
+    plan: &Schedule<'_>,
+    fault: &'static NamedFault,
     round: Round,
-    expected: Expected,
+    expected: Desired,
     notes: &mut Notes,
-) -> Result<Expected> {
+) -> Result<Desired> {
     let load = Load::resume(fleet.targets(), PAUSE, expected);
     tokio::time::sleep(load_before(round.number)).await;
     let from = wait::now();
@@ -184,7 +184,7 @@ fn load_before(round: usize) -> Duration {
 }
 
 /// A row for each fault, and one for what happened outside all rounds.
-fn rows(plan: &Plan<'_>, notes: &Notes, gaps: &[Gap], judgement: &Judgement) -> Vec<Row> {
+fn rows(plan: &Schedule<'_>, notes: &Notes, gaps: &[Gap], judgement: &Judgement) -> Vec<Row> {
     let name =
         |at| notes.windows.iter().find(|(w, _)| w.contains(at)).map_or(BETWEEN, |(_, f)| f.name);
     let names = plan.faults.iter().map(|fault| fault.name).chain([BETWEEN]);
@@ -231,7 +231,7 @@ mod tests {
             violations: vec![finding(20), finding(9), finding(1)],
             woken: Vec::new(),
         };
-        let plan = Plan {
+        let plan = Schedule {
             faults: &[fault],
             rounds: 1,
             members: 3,

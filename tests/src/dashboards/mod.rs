@@ -22,7 +22,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::harness::packages::{self, Package};
-use crate::harness::process::{Process, free_port, run as run_command};
+use crate::harness::process::{ChildProcess, free_port, run as run_command};
 use crate::harness::{scene, tools, wait};
 use queries::{Query, holds_a_number, of_dashboard, of_rules};
 
@@ -41,7 +41,7 @@ const SCRAPE_INTERVAL: &str = "1s";
 
 /// Runs every query of the dashboard and the rules against a real Prometheus and a live demo.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct DashboardArgs {
     /// How long the demo runs; at least 36, because one of its replicas is killed and comes back.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
@@ -54,7 +54,7 @@ pub struct Args {
 ///
 /// # Errors
 /// If a tool is missing, a rule is not valid, or a query of the dashboard never returns a number.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &DashboardArgs) -> Result<()> {
     let root = xtask::root();
     packages::install("a real Prometheus", PACKAGES)?;
     promtool(&["check", "rules", &path(&root, RULES)])?;
@@ -74,7 +74,7 @@ async fn ask_all(binary: &Path, seconds: u64, dashboard: &[Query], rules: &[Quer
     let mut command = Command::new(binary);
     command.args(["demo", "--kill", "--examples", "all", "--port", "0"]);
     command.args(["--for", &format!("{seconds}s"), "--dir"]);
-    let mut demo = Process::spawn("demo", command.arg(&fleet), dir.path())?;
+    let mut demo = ChildProcess::spawn("demo", command.arg(&fleet), dir.path())?;
     let targets = wait::until(START_DEADLINE, "the demo's replicas", async || {
         demo.check_alive()?;
         Ok(Some(replicas(&fleet)).filter(|replicas| replicas.len() > 1))
@@ -128,7 +128,7 @@ fn replicas(fleet: &Path) -> Vec<String> {
 }
 
 /// Starts a Prometheus that scrapes `targets` and evaluates the rules.
-fn prometheus(dir: &Path, targets: &[String]) -> Result<(String, Process)> {
+fn prometheus(dir: &Path, targets: &[String]) -> Result<(String, ChildProcess)> {
     let config = json!({
         "global": {"scrape_interval": SCRAPE_INTERVAL, "evaluation_interval": SCRAPE_INTERVAL},
         "rule_files": [path(&xtask::root(), RULES)],
@@ -142,7 +142,7 @@ fn prometheus(dir: &Path, targets: &[String]) -> Result<(String, Process)> {
         .arg(format!("--config.file={}", file.display()))
         .arg(format!("--storage.tsdb.path={}", dir.join("data").display()))
         .arg(format!("--web.listen-address={address}"));
-    Ok((format!("http://{address}"), Process::spawn("prometheus", &command, dir)?))
+    Ok((format!("http://{address}"), ChildProcess::spawn("prometheus", &command, dir)?))
 }
 
 /// Prometheus' JSON answer to a query at this moment.

@@ -3,8 +3,8 @@
 use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
 
-/// Values for the variables that Grafana or the viewer would fill in: everything, over a window of a
-/// few scrapes.
+/// Values for the variables that Grafana or the viewer would fill in: everything, over a window of
+/// a few scrapes.
 const VARIABLES: [(&str, &str); 5] = [
     ("$__rate_interval", "15s"),
     ("$__range", "1m"),

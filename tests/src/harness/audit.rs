@@ -22,7 +22,7 @@ const LEASE_PREFIX: &str = "leasehold-member-";
 /// One line of an audit log, without what does not matter here.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Event {
+pub struct AuditEvent {
     /// `create`, `update`, `patch`, `list`, ...
     pub verb: String,
     /// A request can have a line for each of several stages.
@@ -92,34 +92,34 @@ pub struct Attribution {
 ///
 /// # Errors
 /// If the file cannot be read.
-pub fn read(path: &Path) -> Result<Vec<Event>> {
+pub fn read(path: &Path) -> Result<Vec<AuditEvent>> {
     let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     Ok(parse(&text))
 }
 
 /// The events of the text of a log; see [`read`].
-pub fn parse(text: &str) -> Vec<Event> {
+pub fn parse(text: &str) -> Vec<AuditEvent> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 /// The requests of `user` that were refused for lack of rights, a line for each.
-pub fn denied(events: &[Event], user: &str) -> Vec<String> {
+pub fn denied(events: &[AuditEvent], user: &str) -> Vec<String> {
     let by_user = events.iter().filter(|event| event.user.username == user);
-    by_user.filter(|event| event.code() == 403).map(Event::line).collect()
+    by_user.filter(|event| event.code() == 403).map(AuditEvent::line).collect()
 }
 
 /// How many requests of `user` were answered.
-pub fn answered(events: &[Event], user: &str) -> usize {
+pub fn answered(events: &[AuditEvent], user: &str) -> usize {
     events.iter().filter(|event| event.user.username == user).count()
 }
 
 /// Every committed write to objects of one resource in one namespace.
 pub fn committed<'a>(
-    events: &'a [Event],
+    events: &'a [AuditEvent],
     resource: &str,
     namespace: &str,
-) -> impl Iterator<Item = &'a Event> {
-    let is_meant = move |event: &&Event| {
+) -> impl Iterator<Item = &'a AuditEvent> {
+    let is_meant = move |event: &&AuditEvent| {
         let object = &event.object_ref;
         object.resource == resource && object.namespace == namespace && event.is_committed_write()
     };
@@ -128,8 +128,8 @@ pub fn committed<'a>(
 
 /// Every successful renewal of a member's Lease. The user tells a renewal from a takeover, so each
 /// replica must be a user with its identity as the name.
-pub fn renewals(home: &[Event]) -> Vec<Renewal> {
-    let of_lease = |event: &Event| {
+pub fn renewals(home: &[AuditEvent]) -> Vec<Renewal> {
+    let of_lease = |event: &AuditEvent| {
         let object = &event.object_ref;
         let member = object.name.strip_prefix(LEASE_PREFIX)?;
         let is_own = object.resource == "leases" && is_incarnation(&event.user.username, member);
@@ -139,7 +139,7 @@ pub fn renewals(home: &[Event]) -> Vec<Renewal> {
 }
 
 /// Writes of a manager to objects of `resources` that do not say on whose behalf they were made.
-pub fn unattributed(events: &[Event], resources: &[&str]) -> Vec<String> {
+pub fn unattributed(events: &[AuditEvent], resources: &[&str]) -> Vec<String> {
     let ours = events.iter().filter(|event| {
         event.is_write()
             && event.user_agent.starts_with("leasehold/")
@@ -149,7 +149,7 @@ pub fn unattributed(events: &[Event], resources: &[&str]) -> Vec<String> {
     unnamed.map(|event| format!("{} by {}", event.line(), event.user_agent)).collect()
 }
 
-impl Event {
+impl AuditEvent {
     /// The verb and the request's URI.
     pub fn line(&self) -> String {
         format!("{} {}", self.verb, self.request_uri)

@@ -96,8 +96,8 @@ pub fn helm() -> Build {
     published(Builder::Go, "helm", HELM, "1 minute", install)
 }
 
-/// rathole, without the lock file of its release: that holds a crate that no compiler of today takes
-/// (<https://github.com/time-rs/time/issues/693>).
+/// rathole, without the lock file of its release: that holds a crate that no compiler of today
+/// takes (<https://github.com/time-rs/time/issues/693>).
 pub fn rathole() -> Build {
     let install = [
         "install",

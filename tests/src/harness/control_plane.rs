@@ -17,7 +17,7 @@ use kube::Client;
 
 use super::kubectl::{self, Kubectl};
 use super::pki::{self, Authority};
-use super::process::{Launcher, Process, free_port};
+use super::process::{ChildProcess, Launcher, free_port};
 use super::{Scene, wait};
 
 const READY_DEADLINE: Duration = Duration::from_secs(120);
@@ -60,7 +60,7 @@ impl<'a> Spec<'a> {
 pub struct ControlPlane {
     name: String,
     /// The API server first.
-    processes: Vec<Process>,
+    processes: Vec<ChildProcess>,
     api_server: Vec<String>,
     parts: Parts,
     /// The administrator's kubeconfig; its one context is named after the cluster.
@@ -191,11 +191,18 @@ impl ControlPlane {
     ///
     /// # Errors
     /// If it does not become ready in time, or one of its `daemons` ends.
-    pub async fn wait_node_ready(&mut self, name: &str, daemons: &mut [Process]) -> Result<()> {
+    pub async fn wait_node_ready(
+        &mut self,
+        name: &str,
+        daemons: &mut [ChildProcess],
+    ) -> Result<()> {
         let path = format!("/api/v1/nodes/{name}");
         let (processes, client) = (&mut self.processes, &self.client);
         wait::until(READY_DEADLINE, &format!("node {name} to be ready"), async || {
-            processes.iter_mut().chain(daemons.iter_mut()).try_for_each(Process::check_alive)?;
+            processes
+                .iter_mut()
+                .chain(daemons.iter_mut())
+                .try_for_each(ChildProcess::check_alive)?;
             let node = kubectl::get(client, &path).await?.unwrap_or_default();
             Ok(kubectl::holds(&node, "Ready").then_some(()))
         })
@@ -261,7 +268,7 @@ impl ControlPlane {
         let (processes, client) = (&mut self.processes, &self.client);
         let what = format!("the API server of {} to be ready", self.name);
         wait::until(READY_DEADLINE, &what, async || {
-            processes.iter_mut().try_for_each(Process::check_alive)?;
+            processes.iter_mut().try_for_each(ChildProcess::check_alive)?;
             Ok(kubectl::is_ready(client).await.then_some(()))
         })
         .await
@@ -322,11 +329,11 @@ impl Parts {
         Ok(path)
     }
 
-    fn spawn(&self, component: &str, flags: &[String]) -> Result<Process> {
+    fn spawn(&self, component: &str, flags: &[String]) -> Result<ChildProcess> {
         let mut command: Command = self.launcher.command(&self.kube);
         // The hollow kubelet leaves folders in TMPDIR; there they go with our own folder.
         command.arg(component).args(flags).env("TMPDIR", self.dir.join("tmp"));
-        Process::spawn(component, &command, &self.logs)
+        ChildProcess::spawn(component, &command, &self.logs)
     }
 }
 
@@ -359,7 +366,8 @@ fn api_server_flags(dir: &Path, spec: &Spec<'_>, etcd: &str, port: u16) -> Vec<S
         "--kubelet-preferred-address-types=InternalIP".to_owned(),
         format!("--audit-policy-file={}", policy.display()),
         format!("--audit-log-path={}", dir.join("audit.log").display()),
-        // In megabytes. By default the server renames the file at 100, and half of the evidence with it.
+        // In megabytes. By default the server renames the file at 100, and half of the evidence
+        // with it.
         "--audit-log-maxsize=100000".to_owned(),
     ];
     flags.extend(spec.flags.iter().map(|flag| (*flag).to_owned()));

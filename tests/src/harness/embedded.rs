@@ -8,14 +8,14 @@ use anyhow::Result;
 use kube::Client;
 
 use super::kubectl::{self, Kubectl};
-use super::process::{Process, free_port};
+use super::process::{ChildProcess, free_port};
 use super::{Scene, wait};
 
 const READY_DEADLINE: Duration = Duration::from_secs(20);
 
 /// A running embedded server. Dropping it stops it.
 pub struct Embedded {
-    _process: Process,
+    _process: ChildProcess,
     /// Its name: of its kubeconfig's one context, and of its log.
     pub name: String,
     /// The administrator's kubeconfig.
@@ -38,7 +38,7 @@ impl Embedded {
         command.arg("--kubeconfig").arg(&kubeconfig);
         let alive = alive.to_string();
         command.args(["--workloads", &alive, "--garbage-collector", &alive]);
-        let mut process = Process::spawn(name, &command, &scene.logs())?;
+        let mut process = ChildProcess::spawn(name, &command, &scene.logs())?;
         let client = wait::until(READY_DEADLINE, "the embedded server to be ready", async || {
             process.check_alive()?;
             let Ok(client) = kubectl::client(&kubeconfig, name).await else { return Ok(None) };

@@ -1,4 +1,5 @@
-//! What a home cluster holds of a fleet: CRDs, a namespace, and in it Leases, Members and ShardMaps.
+//! What a home cluster holds of a fleet: CRDs, a namespace, and in it Leases, Members and
+//! ShardMaps.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -116,8 +117,8 @@ impl Owners {
         Ok(this)
     }
 
-    /// How many controller groups of a cluster have an owner for each of their objects, by one shard
-    /// or by several that divide them.
+    /// How many controller groups of a cluster have an owner for each of their objects, by one
+    /// shard or by several that divide them.
     ///
     /// # Errors
     /// If the name of a shard cannot be parsed.

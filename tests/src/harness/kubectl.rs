@@ -21,7 +21,8 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// The kubectl inside `program` (which contains every component), for `context` of `kubeconfig`.
+    /// The kubectl inside `program` (which contains every component), for `context` of
+    /// `kubeconfig`.
     pub fn new(program: &Path, kubeconfig: &Path, context: &str) -> Self {
         Self {
             program: program.to_owned(),

@@ -24,7 +24,7 @@ const MAX_NAMED: usize = 5;
 
 /// A cluster and how many TDSets it has.
 #[derive(Clone)]
-pub struct Target {
+pub struct LoadTarget {
     /// The cluster's name.
     pub cluster: String,
     /// A client of it.
@@ -37,21 +37,21 @@ pub struct Target {
 
 /// A running stream of changes. Dropping it stops it.
 pub struct Load {
-    targets: Vec<Target>,
+    targets: Vec<LoadTarget>,
     stop: CancellationToken,
-    task: AbortOnDropHandle<Result<Expected>>,
+    task: AbortOnDropHandle<Result<Desired>>,
 }
 
 /// What must come of the changes.
 #[derive(Debug, Default)]
-pub struct Expected {
+pub struct Desired {
     /// The desired replicas of each TDSet, by cluster and name.
     pub replicas: BTreeMap<(String, String), u64>,
     /// How many changes were made.
     pub changes: usize,
 }
 
-impl Target {
+impl LoadTarget {
     /// A target with `sets` TDSets in `plane`.
     pub fn new(plane: &ControlPlane, sets: usize, alive: bool) -> Self {
         Self { cluster: plane.name().to_owned(), client: plane.client.clone(), sets, alive }
@@ -76,12 +76,12 @@ pub fn manifests(sets: usize, image: &str) -> String {
 
 impl Load {
     /// Every `pause`, changes one TDSet of each target, in turn, until stopped.
-    pub fn start(targets: Vec<Target>, pause: Duration) -> Self {
-        Self::resume(targets, pause, Expected::default())
+    pub fn start(targets: Vec<LoadTarget>, pause: Duration) -> Self {
+        Self::resume(targets, pause, Desired::default())
     }
 
     /// Continues after an earlier load that left `expected`.
-    pub fn resume(targets: Vec<Target>, pause: Duration, expected: Expected) -> Self {
+    pub fn resume(targets: Vec<LoadTarget>, pause: Duration, expected: Desired) -> Self {
         let stop = CancellationToken::new();
         let task = tokio::spawn(change(targets.clone(), pause, stop.clone(), expected));
         Self { targets, stop, task: AbortOnDropHandle::new(task) }
@@ -91,7 +91,7 @@ impl Load {
     ///
     /// # Errors
     /// If a change could not be made, or has not taken effect within `deadline`.
-    pub async fn settle(self, deadline: Duration) -> Result<Expected> {
+    pub async fn settle(self, deadline: Duration) -> Result<Desired> {
         self.stop.cancel();
         let expected = self.task.await??;
         let mut behind = Vec::new();
@@ -117,11 +117,11 @@ fn name(index: usize) -> String {
 }
 
 async fn change(
-    targets: Vec<Target>,
+    targets: Vec<LoadTarget>,
     pause: Duration,
     stop: CancellationToken,
-    mut expected: Expected,
-) -> Result<Expected> {
+    mut expected: Desired,
+) -> Result<Desired> {
     for target in &targets {
         for index in 0..target.sets {
             expected.replicas.entry((target.cluster.clone(), name(index))).or_insert(1);
@@ -153,7 +153,7 @@ fn tdsets(name: Option<&str>) -> String {
 }
 
 /// The TDSets of `target` that are not yet as expected, a phrase for each.
-async fn behind_of(target: &Target, expected: &Expected) -> Result<Vec<String>> {
+async fn behind_of(target: &LoadTarget, expected: &Desired) -> Result<Vec<String>> {
     let by_name = |items: Vec<Value>| -> BTreeMap<String, Value> {
         items.into_iter().map(|item| (kubectl::name(&item).to_owned(), item)).collect()
     };

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::control_plane::ControlPlane;
 use super::home::{NAMESPACE, Owners};
 use super::kubectl::Kubectl;
-use super::process::{Process, free_port};
+use super::process::{ChildProcess, free_port};
 use super::{Scene, wait};
 
 /// An orderly exit: a drain, a handover, and the rest.
@@ -23,7 +23,7 @@ const SETTLE_DEADLINE: Duration = Duration::from_secs(90);
 #[derive(Debug)]
 pub struct Manager {
     identity: String,
-    process: Process,
+    process: ChildProcess,
 }
 
 impl Manager {
@@ -87,7 +87,7 @@ impl Manager {
         let file = dir.join("config.yaml");
         fs::write(&file, serde_json::to_string_pretty(&config)?)?;
         command.args([Path::new("--config"), &file]).current_dir(&dir);
-        let process = Process::spawn(identity, &command, &scene.logs())?;
+        let process = ChildProcess::spawn(identity, &command, &scene.logs())?;
         Ok(Self { identity: identity.to_owned(), process })
     }
 
@@ -102,7 +102,7 @@ impl Manager {
     }
 
     /// The process.
-    pub fn process(&mut self) -> &mut Process {
+    pub fn process(&mut self) -> &mut ChildProcess {
         &mut self.process
     }
 
@@ -130,7 +130,8 @@ impl Manager {
     }
 }
 
-/// Whether `member` names an incarnation of the replica `identity`: the identity and a random suffix.
+/// Whether `member` names an incarnation of the replica `identity`: the identity and a random
+/// suffix.
 pub fn is_incarnation(identity: &str, member: &str) -> bool {
     let suffix = member.strip_prefix(identity).and_then(|rest| rest.strip_prefix('-'));
     suffix.is_some_and(|suffix| !suffix.contains('-'))

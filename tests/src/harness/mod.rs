@@ -1,5 +1,5 @@
-//! Real processes for tests to look at, disturb and measure: control planes, nodes, embedded servers
-//! and replicas of the product, with the tools they need.
+//! Real processes for tests to look at, disturb and measure: control planes, nodes, embedded
+//! servers and replicas of the product, with the tools they need.
 //!
 //! ```text
 //! tools (built once) ─▶ scene (one temporary folder per run) ─▶ control planes, nodes, managers
@@ -14,14 +14,14 @@
 //! | `control_plane`, `pki`, `kubectl`, `helm`, `embedded` | API servers and their clients |
 //! | `node`, `image` | a node that runs real containers |
 //! | `manager`, `load` | replicas of the product, and changes for them to work on |
-//! | `link` | a proxy that delays, drops or cuts a connection |
+//! | `proxy` | a proxy that delays, drops or cuts a connection |
 //! | `audit`, `ownership`, `home` | what audit logs and ShardMaps show |
 //! | `table` | pure: tables as text and Markdown |
 //!
 //! # Invariants
-//! - A value owns whatever a run starts, and removes it when dropped. A failure and Ctrl-C therefore
-//!   leave as little behind as success does: nothing.
-//! - Only free ports and fresh names are used, so several runs can go on side by side.
+//! - A value owns whatever a run starts, and removes it when dropped. A failure and Ctrl-C
+//!   therefore leave as little behind as success does: nothing.
+//! - Only free ports and fresh names are used, so several runs can take place side by side.
 //! - `wait` alone reads a clock.
 
 pub mod audit;
@@ -32,7 +32,6 @@ pub mod helm;
 pub mod home;
 pub mod image;
 pub mod kubectl;
-pub mod link;
 pub mod load;
 pub mod manager;
 pub mod node;
@@ -40,6 +39,7 @@ pub mod ownership;
 pub mod packages;
 mod pki;
 pub mod process;
+pub mod proxy;
 pub mod scene;
 pub mod table;
 pub mod tools;

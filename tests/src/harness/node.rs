@@ -5,10 +5,10 @@
 //! API server and Pods, and the node reaches the machine, but nothing beyond it.
 //!
 //! # Invariants
-//! - One run at a time has a number: it holds an abstract socket, which the kernel closes however we
-//!   die. Whoever gets the number first removes what an earlier run may have left behind.
-//! - Dropping the handle kills the first process inside, and with it all of them; then it removes the
-//!   network namespace and the cgroups.
+//! - One run at a time has a number: it holds an abstract socket, which the kernel closes however
+//!   we die. Whoever gets the number first removes what an earlier run may have left behind.
+//! - Dropping the handle kills the first process inside, and with it all of them; then it removes
+//!   the network namespace and the cgroups.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -23,7 +23,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::control_plane::{ControlPlane, Spec};
 use super::image::Image;
-use super::process::{Launcher, Process, run};
+use super::process::{ChildProcess, Launcher, run};
 use super::{Scene, real_dir, wait};
 
 const START_DEADLINE: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ const CGROUP_REMOVALS: usize = 50;
 /// A running one-node cluster. Dropping it removes every trace.
 pub struct Node {
     // Dropped first, so that nothing starts processes inside any more, ...
-    daemons: Vec<Process>,
+    daemons: Vec<ChildProcess>,
     /// Its control plane.
     pub control: ControlPlane,
     launcher: Launcher,
@@ -47,7 +47,7 @@ pub struct Node {
 /// The namespaces and cgroups of a node.
 #[derive(Debug)]
 struct Realm {
-    init: Process,
+    init: ChildProcess,
     outside: Outside,
     /// The node's files; it has the same path inside.
     folder: PathBuf,
@@ -142,7 +142,7 @@ impl Node {
         command.arg("--config").arg(config).env("PATH", format!("{}:{path}", bin.display()));
         self.spawn("containerd", &command, scene)?;
         wait::until(START_DEADLINE, "containerd to answer", async || {
-            self.daemons.iter_mut().try_for_each(Process::check_alive)?;
+            self.daemons.iter_mut().try_for_each(ChildProcess::check_alive)?;
             let mut version = self.ctr(scene);
             Ok(version.arg("version").output()?.status.success().then_some(()))
         })
@@ -190,7 +190,7 @@ impl Node {
     }
 
     fn spawn(&mut self, name: &str, command: &Command, scene: &Scene) -> Result<()> {
-        let process = Process::spawn(name, command, &scene.logs().join(self.control.name()))?;
+        let process = ChildProcess::spawn(name, command, &scene.logs().join(self.control.name()))?;
         self.daemons.push(process);
         Ok(())
     }
@@ -234,7 +234,7 @@ impl Realm {
             .arg(scene.logs().join(name).join("pods"))
             .args([outside.name(), outside.inner_address().to_string(), outside.service_cidr()])
             .arg(scene.tools().pause());
-        let init = Process::spawn("init", &command, &scene.logs().join(name))?;
+        let init = ChildProcess::spawn("init", &command, &scene.logs().join(name))?;
         let mut this = Self { init, outside, folder };
         let ready = this.folder.join("ready");
         wait::until(START_DEADLINE, "the node's namespaces", async || {

@@ -1,5 +1,5 @@
-//! Who owned a shard when, as the home's audit log shows it, and whether each write was its owner's.
-//! Pure.
+//! Who owned a shard when, as the home's audit log shows it, and whether each write was its
+//! owner's. Pure.
 //!
 //! ```text
 //! events ─┬─ ShardMap versions ─▶ Ownership: shard ─▶ assignments (epoch, owner, from..until)
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::audit::{Attribution, Event};
+use super::audit::{Attribution, AuditEvent};
 use super::home::{self, Entry};
 
 /// Who owned what when.
@@ -54,7 +54,7 @@ pub struct Report {
 }
 
 /// Compares every attributed write in `clusters` (by name) with the ownership in the log of `home`.
-pub fn verify(home: &[Event], clusters: &[(&str, &[Event])]) -> Report {
+pub fn verify(home: &[AuditEvent], clusters: &[(&str, &[AuditEvent])]) -> Report {
     let ownership = Ownership::from_events(home);
     let mut report = Report {
         assignments: ownership.assignments.values().map(Vec::len).sum(),
@@ -74,8 +74,9 @@ pub fn verify(home: &[Event], clusters: &[(&str, &[Event])]) -> Report {
 
 impl Ownership {
     /// The ownership that the audit log of the home cluster shows.
-    pub fn from_events(events: &[Event]) -> Self {
-        let mut versions: Vec<&Event> = events.iter().filter(|e| e.is_of_shard_map()).collect();
+    pub fn from_events(events: &[AuditEvent]) -> Self {
+        let mut versions: Vec<&AuditEvent> =
+            events.iter().filter(|e| e.is_of_shard_map()).collect();
         // In the order in which they were committed: each replaces exactly the one before it.
         versions.sort_by_key(|event| {
             let version = event.object()["metadata"]["resourceVersion"].as_str();
@@ -86,7 +87,7 @@ impl Ownership {
         this
     }
 
-    fn commit(&mut self, event: &Event) {
+    fn commit(&mut self, event: &AuditEvent) {
         let content = if event.verb == "delete" { &Value::Null } else { event.object() };
         let mut owned = BTreeSet::new();
         for entry in home::entries(content) {
@@ -107,7 +108,7 @@ impl Ownership {
         }
     }
 
-    fn own(&mut self, event: &Event, shard: &str, epoch: u64, owner: &str, is_draining: bool) {
+    fn own(&mut self, event: &AuditEvent, shard: &str, epoch: u64, owner: &str, is_draining: bool) {
         let (from, committed) = (event.received, event.answered);
         let assignments = self.assignments.entry(shard.to_owned()).or_default();
         let is_same = |last: &&mut Assignment| {
@@ -132,7 +133,7 @@ impl Ownership {
     }
 
     /// Why a write in `cluster` was not its owner's, if it was not; a sentence.
-    pub fn violation(&self, by: &Attribution, cluster: &str, event: &Event) -> Option<String> {
+    pub fn violation(&self, by: &Attribution, cluster: &str, event: &AuditEvent) -> Option<String> {
         let Attribution { member, shard, epoch, key } = by;
         let allowed = match shard.split('/').next() == Some(cluster) {
             true => self.allows(member, shard, *epoch, event.received, event.answered),

@@ -44,7 +44,7 @@ fn by(member: &str, epoch: u64) -> String {
 const SHARD: &str = "tdset/0/1";
 
 /// `a` owns the shard from second 10, `b` from second 20, nobody from second 30.
-fn history() -> Vec<Event> {
+fn history() -> Vec<AuditEvent> {
     parse(
         &[
             map(5, &[(SHARD, 0, None)]),

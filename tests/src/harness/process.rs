@@ -1,8 +1,8 @@
 //! Child processes that nothing leaves behind.
 //!
 //! # Invariants
-//! - A [`Process`] runs in a process group of its own and dies with its handle: dropping it, on
-//!   whatever path, kills the group and reaps it.
+//! - A [`ChildProcess`] runs in a process group of its own and dies with its handle: dropping it,
+//!   on whatever path, kills the group and reaps it.
 //! - It also dies with the thread that started it: `setpriv --pdeathsig` asks the kernel to kill it
 //!   if that thread ends without dropping the handle.
 
@@ -31,7 +31,7 @@ pub struct Launcher {
 
 /// A running child.
 #[derive(Debug)]
-pub struct Process {
+pub struct ChildProcess {
     name: String,
     child: Child,
     log: PathBuf,
@@ -55,7 +55,7 @@ impl Launcher {
     }
 }
 
-impl Process {
+impl ChildProcess {
     /// Starts `command`. Its output goes to `logs/NAME.log`.
     ///
     /// # Errors
@@ -180,7 +180,7 @@ pub fn run(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-impl Drop for Process {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.kill();
     }

@@ -7,7 +7,7 @@ use super::Violation;
 use super::reading::{Reading, items, text};
 use crate::world::process::{DRAIN_TIMEOUT, cluster_name};
 
-/// What retries, elections and round trips may add to Lease and drain.
+/// How much time retries, elections and round trips may add to the Lease and the drain.
 const SLACK: Duration = Duration::from_secs(12);
 
 pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
@@ -19,7 +19,7 @@ pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
     found
 }
 
-/// Shards that nobody who runs owns at a time.
+/// Shards that have no running owner at a time.
 fn unowned(reading: &Reading<'_>, at_us: u64) -> Vec<Violation> {
     let mut maps = BTreeMap::new();
     for (applied_us, applied, map) in reading.home("shardmaps") {

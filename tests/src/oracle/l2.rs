@@ -1,10 +1,10 @@
-//! L2: every last change of an object is reconciled or retried, through 410, relist, disconnect and
-//! handover; deletes seen in a gap surface.
+//! L2: the last change of every object is reconciled or retried, through 410, relist, disconnect
+//! and handover; deletions during a gap are noticed.
 //!
-//! At the end, long after the last change: each copy says what its source says; what was deleted
-//! and had a finalizer is gone; who wanted to be looked at every few seconds still is; each TDSet
-//! has a Deployment as its spec wants it; and whoever had an object in its cache when it was
-//! deleted has looked at it since.
+//! At the end, long after the last change: each copy equals its source; a deleted source with a
+//! finalizer is gone; sources that asked for a reconcile every few seconds still get it; each TDSet
+//! has the Deployment that its spec asks for; and a member that had an object in its cache when it
+//! was deleted has reconciled it since.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ use crate::world::mirror::{COPY, EVERY, OF, ROLE, SOURCE, copy_of};
 use crate::world::plan::SECOND_US;
 use crate::world::process::cluster_name;
 
-/// How long the longest reconcile, a retry and round trips may add to an interval.
-const LOOK_SLACK_US: u64 = 8 * SECOND_US;
-/// How long after a deletion those who saw it have time to look.
+/// How much time the longest reconcile, a retry and round trips may add to an interval.
+const RECONCILE_SLACK_US: u64 = 8 * SECOND_US;
+/// How long after a deletion it may be reconciled.
 const DELETION_SLACK_US: u64 = 10 * SECOND_US;
 
 pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
@@ -64,20 +64,20 @@ fn uncopied(source: &Value, copy: Option<&Value>) -> Option<String> {
     let Some(copy) = copy else { return Some(format!("{name} has no copy")) };
     let of = text(&copy["metadata"]["annotations"][OF]);
     let same = copy["data"] == source["data"] && of == text(&source["metadata"]["uid"]);
-    (!same).then(|| format!("{name} says {} and its copy {}", source["data"], copy["data"]))
+    (!same).then(|| format!("{name} has {} and its copy {}", source["data"], copy["data"]))
 }
 
-/// A source that asked to be looked at all the time and was not.
+/// A source that asked for a reconcile at an interval and did not get it.
 fn neglected(reading: &Reading<'_>, cluster: usize, source: &Value) -> Option<String> {
     source["metadata"]["annotations"][EVERY].as_str()?;
     let end = reading.outcome.plan.setup.end_us;
-    let since = end - EVERY_S * SECOND_US - LOOK_SLACK_US;
-    let looked = runs_of(reading, cluster, "mirror", name(source)).any(|run| run.until_us >= since);
-    (!looked).then(|| format!("{} was not looked at since {since}", name(source)))
+    let since = end - EVERY_S * SECOND_US - RECONCILE_SLACK_US;
+    let ran = runs_of(reading, cluster, "mirror", name(source)).any(|run| run.until_us >= since);
+    (!ran).then(|| format!("{} was not reconciled since {since}", name(source)))
 }
 
-/// An owner that had an object in its cache, still holds the shard, and never looked at the object
-/// after it was deleted.
+/// An owner that had an object in its cache, still holds the shard, and did not reconcile the
+/// object after it was deleted.
 fn unseen_deletion(reading: &Reading<'_>, cluster: usize, copy: &Value) -> Option<String> {
     let source = text(&items(&copy["metadata"]["ownerReferences"])[0]["name"]);
     let deleted_us =
@@ -95,15 +95,15 @@ fn unseen_deletion(reading: &Reading<'_>, cluster: usize, copy: &Value) -> Optio
     let same_informer = !configured_since(reading, last);
     let late = last.from_us < deleted_us && deleted_us + DELETION_SLACK_US < end;
     (late && same_owner && same_informer)
-        .then(|| format!("{source} was deleted at {deleted_us} and nobody looked since"))
+        .then(|| format!("{source} was deleted at {deleted_us} and not reconciled since"))
 }
 
-/// Whether a TDSet is being reconciled as the run ends, and not for long: its shard has come to a
-/// member whose wall clock says another hour.
+/// Whether a TDSet is being reconciled as the run ends, and has not been for long: its shard has
+/// moved to a member whose wall clock shows another hour.
 fn is_at_work(reading: &Reading<'_>, cluster: usize, set: &str) -> bool {
     let end = reading.outcome.plan.setup.end_us;
     let mut runs = runs_of(reading, cluster, "tdset", set);
-    runs.any(|run| run.until_us >= end && run.from_us + LOOK_SLACK_US > end)
+    runs.any(|run| run.until_us >= end && run.from_us + RECONCILE_SLACK_US > end)
 }
 
 fn runs_of<'a>(
@@ -133,7 +133,7 @@ fn owns_at_end(reading: &Reading<'_>, cluster: usize, run: &Run<'_>) -> bool {
     })
 }
 
-/// Whether the process of a run was configured anew after it began, which starts informers anew.
+/// Whether the configuration of a run's process changed after it began, which restarts informers.
 fn configured_since(reading: &Reading<'_>, run: &Run<'_>) -> bool {
     reading.outcome.records.iter().any(|record| {
         let theirs = matches!(&record.event, Event::Configured(p, _) if *p == run.process);
@@ -145,7 +145,7 @@ fn configured_since(reading: &Reading<'_>, run: &Run<'_>) -> bool {
 fn unscheduled(set: &Value, deployment: Option<&Value>) -> Option<String> {
     let name = name(set);
     if set["status"]["observedGeneration"] != set["metadata"]["generation"] {
-        return Some(format!("the status of {name} is not that of its last spec"));
+        return Some(format!("the status of {name} has not observed its last spec"));
     }
     let image =
         |object: &Value| object["spec"]["template"]["spec"]["containers"][0]["image"].clone();

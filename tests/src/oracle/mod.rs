@@ -1,7 +1,7 @@
-//! What must hold of every run of a simulated world: one file for each rule.
+//! What must hold in every run of a simulated world: one file for each rule.
 //!
-//! Oracles read what servers accepted, what went over the network and when reconciles ran. What a
-//! member believes of itself they never ask.
+//! Oracles read what servers accepted, what was sent over the network and when reconciles ran. They
+//! never ask what a member believes.
 
 mod l1;
 mod l2;
@@ -25,7 +25,7 @@ use self::reading::Reading;
 pub struct Violation {
     /// Which rule.
     pub rule: &'static str,
-    /// When, in the world's microseconds.
+    /// When it was broken, in the world's microseconds.
     pub at_us: u64,
     /// What happened.
     pub text: String,
@@ -38,7 +38,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Everything that did not hold, in the order of the rules.
+/// Every violation, in the order of the rules.
 pub fn check(outcome: &Outcome) -> Vec<Violation> {
     let reading = Reading::of(outcome);
     let rules = [
@@ -58,10 +58,10 @@ pub fn check(outcome: &Outcome) -> Vec<Violation> {
 /// Nothing panics.
 fn panics(reading: &Reading<'_>) -> Vec<Violation> {
     let panicked = reading.outcome.records.iter().filter_map(|record| match record.event {
-        Event::Gone(process, "panicked") => Some(Violation {
+        Event::Ended(process, "panicked") => Some(Violation {
             rule: "panic",
             at_us: record.at_us,
-            text: format!("p{process} ended by itself"),
+            text: format!("p{process} ended on its own"),
         }),
         _ => None,
     });

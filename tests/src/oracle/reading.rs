@@ -1,4 +1,4 @@
-//! A history in the form in which oracles ask about it.
+//! A history, in the form that oracles need.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +6,24 @@ use engine::Dispatch;
 use serde_json::Value;
 
 use crate::world::Outcome;
-use crate::world::history::{Applied, Event, Process, Request};
+use crate::world::history::{Applied, Event, ProcessId, Request};
 
-/// What the names of members' Leases begin with.
+/// The prefix of the names of members' Leases.
 pub(super) const MEMBER_LEASE: &str = "leasehold-member-";
 
-/// A run's evidence, sorted.
+/// The evidence of a run, sorted.
 pub(super) struct Reading<'a> {
     pub(super) outcome: &'a Outcome,
-    /// Every reconcile, in the order of its beginning.
+    /// Every reconcile, in the order in which they began.
     pub(super) runs: Vec<Run<'a>>,
-    /// Every request that reconciles sent to change something.
+    /// Every write that reconciles sent.
     pub(super) sent: Vec<Sent<'a>>,
-    /// Every write a server carried out, with the time.
+    /// Every write that a server carried out, with the time.
     pub(super) applied: Vec<(u64, &'a Applied)>,
     /// The process of each member.
-    pub(super) members: BTreeMap<String, Process>,
-    /// When each process stood still.
-    halts: BTreeMap<Process, Vec<(u64, u64)>>,
+    pub(super) members: BTreeMap<String, ProcessId>,
+    /// When each process was stopped.
+    halts: BTreeMap<ProcessId, Vec<(u64, u64)>>,
     /// When faults ended.
     pub(super) healed_us: u64,
 }
@@ -31,7 +31,7 @@ pub(super) struct Reading<'a> {
 /// One reconcile.
 #[derive(Debug)]
 pub(super) struct Run<'a> {
-    pub(super) process: Process,
+    pub(super) process: ProcessId,
     pub(super) dispatch: &'a Dispatch,
     pub(super) from_us: u64,
     /// When it ended, or its process did.
@@ -80,7 +80,7 @@ impl<'a> Reading<'a> {
                 live: Vec::new(),
             }),
             Event::Finished(process, dispatch) => self.finish(*process, dispatch, at_us),
-            Event::Gone(process, _) => self.gone(*process, at_us),
+            Event::Ended(process, _) => self.gone(*process, at_us),
             Event::Stopped(process) => {
                 self.halts.entry(*process).or_default().push((at_us, u64::MAX));
             }
@@ -96,20 +96,20 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn gone(&mut self, process: Process, at_us: u64) {
+    fn gone(&mut self, process: ProcessId, at_us: u64) {
         self.end_halt(process, at_us);
         let open = |run: &&mut Run<'_>| run.process == process && run.until_us == u64::MAX;
         self.runs.iter_mut().filter(open).for_each(|run| run.until_us = at_us);
     }
 
-    fn end_halt(&mut self, process: Process, at_us: u64) {
+    fn end_halt(&mut self, process: ProcessId, at_us: u64) {
         let last = self.halts.get_mut(&process).and_then(|halts| halts.last_mut());
         if let Some(last) = last.filter(|last| last.1 == u64::MAX) {
             last.1 = at_us;
         }
     }
 
-    fn finish(&mut self, process: Process, dispatch: &Dispatch, at_us: u64) {
+    fn finish(&mut self, process: ProcessId, dispatch: &Dispatch, at_us: u64) {
         let same = |run: &&mut Run<'_>| {
             run.process == process && run.until_us == u64::MAX && run.dispatch == dispatch
         };
@@ -141,18 +141,18 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// A value as text; empty if it is none.
+/// A value as text; empty if it is not text.
 pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The items of a list; none if it is none.
+/// The items of a list; none if it is not a list.
 pub(super) fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// What is left of a stretch of time without others. A remainder of no length at the end of a
-/// halt is the moment in which a process woke and gave up: it is left out.
+/// The parts of a span of time outside of `halts`. A part of no length at the end of a halt is left
+/// out: it is the moment in which a process woke and gave up.
 fn without((from, until): (u64, u64), halts: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut left = Vec::new();
     let mut at = from;

@@ -1,10 +1,10 @@
-//! S1: per shard, dispatch intervals of different members never overlap. Nor do they per object,
-//! though the shard that holds it may have been split or merged meanwhile. (What is made anew under
-//! the name of one that was deleted is another object, and may lie in another range: the end of the
-//! one and the beginning of the other are two members' business then.)
+//! S1: dispatch intervals of different members never overlap for one shard, nor for one object,
+//! whose shard may have been split or merged meanwhile. (An object created under the name of a
+//! deleted one is another object and may lie in another range. Then one member handles the end of
+//! the first, and another the beginning of the second.)
 //!
-//! An interval counts while its process runs: one that is stopped does nothing. And no write of a
-//! reconcile is sent once a later owner has begun, however late it would have landed.
+//! An interval counts only while its process runs. And no write of a reconcile is sent once a later
+//! owner has begun, however late it would have arrived.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
     found
 }
 
-/// The hashes of the uids that objects of a name have had.
+/// The hashes of the uids that objects of one name had.
 fn uids<'a>(reading: &Reading<'a>) -> BTreeMap<(ClusterName, &'a str), BTreeSet<u64>> {
     let mut uids: BTreeMap<_, BTreeSet<u64>> = BTreeMap::new();
     for record in &reading.outcome.records {
@@ -48,7 +48,7 @@ fn uids<'a>(reading: &Reading<'a>) -> BTreeMap<(ClusterName, &'a str), BTreeSet<
     uids
 }
 
-/// Whether each of two dispatches can have been for an object of its own.
+/// Whether two dispatches can have been for two different objects.
 fn are_of_two_objects(pair: [&Dispatch; 2], uids: &BTreeSet<u64>) -> bool {
     let [first, second] = pair.map(|dispatch| dispatch.shard.range);
     let has = |range: Range| uids.iter().any(|uid| range.contains(*uid));
@@ -72,14 +72,14 @@ fn overlaps(runs: &[&Run<'_>], excused: impl Fn([&Dispatch; 2]) -> bool) -> Vec<
     found
 }
 
-/// When two runs run at once, if ever.
+/// When two runs were active at once, if ever.
 fn meet(first: &Run<'_>, second: &Run<'_>) -> Option<u64> {
     let pairs = first.live.iter().flat_map(|a| second.live.iter().map(move |b| (a, b)));
     let mut both = pairs.filter(|(a, b)| a.0 < b.1 && b.0 < a.1);
     both.next().map(|(a, b)| a.0.max(b.0))
 }
 
-/// Writes of an epoch that were sent after a later epoch's first dispatch.
+/// Writes of an epoch that were sent after the first dispatch of a later epoch.
 fn late(reading: &Reading<'_>) -> Vec<Violation> {
     let mut firsts: BTreeMap<String, BTreeMap<u64, u64>> = BTreeMap::new();
     for run in &reading.runs {

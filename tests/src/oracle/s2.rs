@@ -1,7 +1,7 @@
 //! S2: a drain is acknowledged only with nothing queued, delayed or in flight for the shard.
 //!
-//! Read from the Member objects the home cluster accepted: nothing of the shard runs at that epoch
-//! when the acknowledgement is sent, nothing of it begins and nothing of it is written later.
+//! By the Member objects that the home cluster accepted, no reconcile of the shard runs at that
+//! epoch when the acknowledgement is sent, none begins later, and none writes later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,9 +17,9 @@ pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
     let mut known: BTreeMap<&str, BTreeSet<Drained>> = BTreeMap::new();
     let mut found = Vec::new();
     for (_, applied, member) in reading.home("members") {
-        let told = acknowledged(&applied.body);
-        let before = known.insert(member, told.clone()).unwrap_or_default();
-        for drained in told.difference(&before) {
+        let now = acknowledged(&applied.body);
+        let before = known.insert(member, now.clone()).unwrap_or_default();
+        for drained in now.difference(&before) {
             found.extend(not_idle(reading, member, drained, applied.sent_us));
         }
     }

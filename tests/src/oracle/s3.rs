@@ -1,7 +1,7 @@
 //! S3: a shard's epoch strictly increases with each owner change.
 //!
-//! Also of a cluster that was taken out of the configuration and comes back: its map is deleted, its
-//! epochs go on.
+//! That holds too for a cluster that is removed from the configuration and comes back: its map is
+//! deleted, but its epochs continue.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::Violation;
 use super::reading::{Reading, items, text};
 
 pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
-    // Kept when maps and entries go.
+    // Entries stay when maps are deleted.
     let mut last: BTreeMap<(&str, &str), (&str, u64)> = BTreeMap::new();
     let mut found = Vec::new();
     for (at_us, applied, cluster) in reading.home("shardmaps") {

@@ -1,7 +1,7 @@
 //! S4: every write of a `ShardMap` replaces exactly the version its plan was computed from.
 //!
-//! Servers hold a writer to a version it names; so each write must name one, and it is then the
-//! version before it.
+//! A server refuses a write that names an old version. So each write must name a version, which is
+//! then the one before it.
 
 use std::collections::BTreeMap;
 

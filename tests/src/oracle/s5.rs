@@ -1,8 +1,8 @@
 //! S5: self-fence precedes takeover.
 //!
 //! Once another member has taken its Lease, a member runs nothing, begins nothing and sends no
-//! write. And an owner loses a shard only by its own acknowledgement, or after its Lease was taken,
-//! given back or gone.
+//! write. And an owner loses a shard only after it acknowledged the drain, or after its Lease was
+//! taken, released or deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
     found
 }
 
-/// When the Lease of which member was taken by another.
+/// The times at which another member took a member's Lease.
 fn takeovers<'a>(reading: &Reading<'a>) -> Vec<(u64, &'a str)> {
     let taken = reading.home("leases").filter_map(|(at_us, applied, lease)| {
         let member = lease.strip_prefix(MEMBER_LEASE)?;
@@ -49,10 +49,10 @@ fn still_acting(reading: &Reading<'_>, member: &str, taken_us: u64) -> Vec<Viola
     runs.chain(sent).map(violation).collect()
 }
 
-/// The home cluster, as its writes left it.
+/// The state of the home cluster after some writes.
 #[derive(Default)]
 struct Home<'a> {
-    /// Who holds which member's Lease.
+    /// The holder of each member's Lease.
     holders: BTreeMap<&'a str, &'a str>,
     /// What each member has acknowledged.
     acknowledged: BTreeMap<&'a str, BTreeSet<(&'a str, u64)>>,
@@ -93,7 +93,7 @@ impl<'a> Home<'a> {
         }
     }
 
-    /// Takes in a map; gives what it takes away from owners that may still act.
+    /// Applies a map; gives the shards that it takes from owners that may still act.
     fn map(&mut self, cluster: &'a str, now: Owners<'a>) -> Vec<String> {
         let mut found = Vec::new();
         let before = self.owners.insert(cluster, now.clone()).unwrap_or_default();
@@ -104,7 +104,7 @@ impl<'a> Home<'a> {
             });
             let id = format!("{cluster}/{shard}");
             let drained = self.acknowledged.get(was);
-            let drained = drained.is_some_and(|told| told.contains(&(id.as_str(), epoch)));
+            let drained = drained.is_some_and(|all| all.contains(&(id.as_str(), epoch)));
             let dead = self.holders.get(was).is_none_or(|holder| *holder != was);
             if !stays && !drained && !dead {
                 found.push(format!("{id} was taken from {was}, which may act at {epoch}"));
@@ -115,8 +115,8 @@ impl<'a> Home<'a> {
 }
 
 fn acknowledged(member: &Value) -> BTreeSet<(&str, u64)> {
-    let told = items(&member["spec"]["acknowledgedDrains"]).iter();
-    told.map(|d| (text(&d["shard"]), d["epoch"].as_u64().unwrap_or_default())).collect()
+    let all = items(&member["spec"]["acknowledgedDrains"]).iter();
+    all.map(|d| (text(&d["shard"]), d["epoch"].as_u64().unwrap_or_default())).collect()
 }
 
 fn owners(map: &Value) -> Owners<'_> {

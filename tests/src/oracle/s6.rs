@@ -1,5 +1,5 @@
-//! S6: a key is never processed twice at once. (That a change during processing runs again, L2
-//! shows.)
+//! S6: a key is never processed twice at once. (L2 checks that a change during processing runs
+//! again.)
 
 use std::collections::BTreeMap;
 

@@ -18,7 +18,7 @@ use checks::{CHECKS, Check};
 
 /// Runs the product against a real Kubernetes.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct RealArgs {
     /// Print the checks and what each of them shows, and run none.
     #[arg(long)]
     list: bool,
@@ -37,7 +37,7 @@ pub struct Args {
 ///
 /// # Errors
 /// If something is missing, or a check fails.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &RealArgs) -> Result<()> {
     if args.list {
         CHECKS.iter().for_each(|check| println!("{:18}{}", check.name, check.about));
         return Ok(());

@@ -1,7 +1,7 @@
-//! What users do to the objects of a world, and how a cluster looks to an administrator.
+//! What users do to the objects of a world, and what an administrator sees.
 //!
-//! Users talk to a server without the network in between: their writes are never lost, so what they
-//! last asked for is known.
+//! Users reach a server without the network: their writes are never lost, so we know the last
+//! desired state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use super::history::{Edit, Event, History};
 use super::machine::Machine;
 use super::mirror::{EVERY, FINALIZER, ROLE, SOURCE};
 use super::plan::Setup;
-use super::site::Site;
+use super::server::SimServer;
 
-/// Where users keep their objects.
+/// The namespace of the users' objects.
 const NAMESPACE: &str = "default";
-/// Where the fleet keeps its own.
+/// The namespace of the fleet's own objects.
 const HOME_NAMESPACE: &str = "leasehold-system";
-/// How often a source that wants to be looked at wants it, in seconds.
+/// The interval at which some sources ask for a reconcile, in seconds.
 pub const EVERY_S: u64 = 3;
 
 /// The users of one world.
@@ -34,67 +34,67 @@ pub struct Users {
     rng: fastrand::Rng,
     history: History,
     setup: Setup,
-    /// Raised with each change, so that each says something new.
+    /// The number of the last change, so that each change is different.
     change: u64,
 }
 
 impl Users {
-    /// Users who draw by this seed.
+    /// Users whose choices come from this seed.
     pub fn new(seed: u64, setup: Setup, history: History) -> Self {
         Self { rng: fastrand::Rng::with_seed(seed), history, setup, change: 0 }
     }
 
     /// Installs what the manager needs in every cluster, and the first objects.
-    pub fn prepare(&mut self, world: &Machine, sites: &[Arc<Site>]) {
+    pub fn prepare(&mut self, world: &Machine, servers: &[Arc<SimServer>]) {
         let setup = self.setup;
         world.block_on(async {
-            install(&client(&sites[0]), &sharding::api::crds()).await;
-            let namespaces: Api<Namespace> = Api::all(client(&sites[0]));
+            install(&client(&servers[0]), &sharding::api::crds()).await;
+            let namespaces: Api<Namespace> = Api::all(client(&servers[0]));
             let metadata =
                 ObjectMeta { name: Some(HOME_NAMESPACE.to_owned()), ..ObjectMeta::default() };
             let namespace = Namespace { metadata, ..Namespace::default() };
             namespaces.create(&PostParams::default(), &namespace).await.expect("home is empty");
             if setup.sets > 0 {
-                for site in &sites[setup.workloads()] {
-                    install(&client(site), &[controllers::TDSet::crd()]).await;
+                for server in &servers[setup.workloads()] {
+                    install(&client(server), &[controllers::TDSet::crd()]).await;
                 }
             }
         });
-        for site in &sites[setup.workloads()] {
+        for server in &servers[setup.workloads()] {
             for number in 0..setup.sources {
-                world.block_on(self.write_source(0, site, number));
+                world.block_on(self.write_source(0, server, number));
             }
             for number in 0..setup.sets {
-                world.block_on(self.write_set(0, site, number));
+                world.block_on(self.write_set(0, server, number));
             }
         }
     }
 
-    /// One change to one object of any workload cluster.
-    pub fn change(&mut self, at_us: u64, world: &Machine, sites: &[Arc<Site>]) {
-        let site = &sites[self.rng.usize(self.setup.workloads())];
+    /// Changes one object in a workload cluster.
+    pub fn change(&mut self, at_us: u64, world: &Machine, servers: &[Arc<SimServer>]) {
+        let server = &servers[self.rng.usize(self.setup.workloads())];
         let number = self.rng.usize(0..self.setup.sources + self.setup.sets);
         world.block_on(async {
             if number >= self.setup.sources {
-                self.write_set(at_us, site, number - self.setup.sources).await;
+                self.write_set(at_us, server, number - self.setup.sources).await;
             } else if self.rng.u8(0..4) == 0 {
-                self.delete_source(at_us, site, number).await;
+                self.delete_source(at_us, server, number).await;
             } else {
-                self.write_source(at_us, site, number).await;
+                self.write_source(at_us, server, number).await;
             }
         });
     }
 
-    async fn write_source(&mut self, at_us: u64, site: &Site, number: usize) {
-        let maps: Api<ConfigMap> = Api::namespaced(client(site), NAMESPACE);
+    async fn write_source(&mut self, at_us: u64, server: &SimServer, number: usize) {
+        let maps: Api<ConfigMap> = Api::namespaced(client(server), NAMESPACE);
         let name = format!("source-{number}");
         self.change += 1;
         let data = Some(BTreeMap::from([("change".to_owned(), self.change.to_string())]));
         let present = maps.get_opt(&name).await.expect("the server answers users");
         let (verb, written) = match present {
-            // Nobody writes what is going.
+            // Users do not change what is being deleted.
             Some(map) if map.metadata.deletion_timestamp.is_some() => return,
-            // What was deleted often stays so.
+            // What was deleted often stays deleted.
             None if at_us > 0 && self.rng.u8(0..3) > 0 => return,
             Some(map) => {
                 let changed = ConfigMap { data, ..map };
@@ -106,10 +106,10 @@ impl Users {
             }
         };
         let written = written.expect("nobody else writes, and the name is free");
-        self.tell(at_us, site, verb, "configmap", &written.metadata);
+        self.record(at_us, server, verb, "configmap", &written.metadata);
     }
 
-    /// Every second one has a finalizer; every third wants to be looked at all the time.
+    /// Every second source has a finalizer; every third asks for a reconcile at an interval.
     fn new_source(&self, name: String, number: usize) -> ConfigMap {
         let every = BTreeMap::from([(EVERY.to_owned(), EVERY_S.to_string())]);
         let metadata = ObjectMeta {
@@ -122,17 +122,17 @@ impl Users {
         ConfigMap { metadata, ..ConfigMap::default() }
     }
 
-    async fn delete_source(&mut self, at_us: u64, site: &Site, number: usize) {
-        let maps: Api<ConfigMap> = Api::namespaced(client(site), NAMESPACE);
+    async fn delete_source(&mut self, at_us: u64, server: &SimServer, number: usize) {
+        let maps: Api<ConfigMap> = Api::namespaced(client(server), NAMESPACE);
         let name = format!("source-{number}");
         let present = maps.get_opt(&name).await.expect("the server answers users");
         if let Some(map) = present.filter(|map| map.metadata.deletion_timestamp.is_none()) {
-            maps.delete(&name, &DeleteParams::default()).await.expect("it is there");
-            self.tell(at_us, site, "delete", "configmap", &map.metadata);
+            maps.delete(&name, &DeleteParams::default()).await.expect("it exists");
+            self.record(at_us, server, "delete", "configmap", &map.metadata);
         }
     }
 
-    async fn write_set(&mut self, at_us: u64, site: &Site, number: usize) {
+    async fn write_set(&mut self, at_us: u64, server: &SimServer, number: usize) {
         let name = format!("set-{number}");
         self.change += 1;
         let set = json!({
@@ -144,50 +144,50 @@ impl Users {
             },
         });
         let resource = ApiResource::erase::<controllers::TDSet>(&());
-        let sets: Api<DynamicObject> = Api::namespaced_with(client(site), NAMESPACE, &resource);
+        let sets: Api<DynamicObject> = Api::namespaced_with(client(server), NAMESPACE, &resource);
         let params = PatchParams::apply("user").force();
         let applied = sets.patch(&name, &params, &Patch::Apply(&set)).await;
         let applied = applied.expect("the server answers users");
-        self.tell(at_us, site, "update", "tdset", &applied.metadata);
+        self.record(at_us, server, "update", "tdset", &applied.metadata);
     }
 
-    fn tell(
+    fn record(
         &self,
         at_us: u64,
-        site: &Site,
+        server: &SimServer,
         verb: &'static str,
         kind: &'static str,
         of: &ObjectMeta,
     ) {
         let (name, uid) = (of.name.clone(), of.uid.clone());
         let (name, uid) = (name.unwrap_or_default(), uid.unwrap_or_default());
-        let edit = Edit { cluster: site.number, verb, kind, name, uid };
+        let edit = Edit { cluster: server.number, verb, kind, name, uid };
         self.history.add(at_us, Event::Edited(edit));
     }
 }
 
-/// Asks for every member of an identity to be drained, or takes that back.
-pub async fn drain(home: &Site, identity: &str, drain: bool) {
+/// Sets or clears the request to drain every member of an identity.
+pub async fn drain(home: &SimServer, identity: &str, drain: bool) {
     let members: Api<Member> = Api::namespaced(client(home), HOME_NAMESPACE);
     let listed = members.list(&ListParams::default()).await.expect("the server answers users");
     let patch = Patch::Merge(json!({"spec": {"drain": drain}}));
     for member in listed.items.iter().filter(|member| member.spec.identity == identity) {
-        let name = member.metadata.name.as_deref().expect("what is listed has a name");
+        let name = member.metadata.name.as_deref().expect("a stored object has a name");
         let written = members.patch(name, &PatchParams::default(), &patch).await;
         written.expect("the server answers users");
     }
 }
 
-/// Every object of a kind, as it is.
-pub async fn list(site: &Site, resource: &ApiResource) -> Vec<Value> {
-    let api: Api<DynamicObject> = Api::all_with(client(site), resource);
+/// Every object of a kind.
+pub async fn list(server: &SimServer, resource: &ApiResource) -> Vec<Value> {
+    let api: Api<DynamicObject> = Api::all_with(client(server), resource);
     let listed = api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
     let object = |object: &DynamicObject| serde_json::to_value(object).expect("it was JSON");
     listed.iter().map(object).collect()
 }
 
-fn client(site: &Site) -> Client {
-    site.api.client()
+fn client(server: &SimServer) -> Client {
+    server.api.client()
 }
 
 async fn install(client: &Client, crds: &[CustomResourceDefinition]) {

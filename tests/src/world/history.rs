@@ -1,7 +1,7 @@
-//! What happened in a world: the evidence that oracles read, and the text that two runs of one seed
-//! must share.
+//! What happened in a world: evidence for oracles, and a text that must be the same for two runs of
+//! one seed.
 //!
-//! Kept by the world, the network and the observers of dispatches, never by the members.
+//! The world, the network and the observers of dispatches write it, never the members.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,50 +14,50 @@ use super::timeline::Timeline;
 /// One thing that happened.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// When, in the world's microseconds.
+    /// When it happened, in the world's microseconds.
     pub at_us: u64,
-    /// What.
+    /// What happened.
     pub event: Event,
 }
 
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A process began, as this replica.
-    Born(Process, usize),
-    /// A process is gone: killed, or left in good order.
-    Gone(Process, &'static str),
+    /// A process of this replica began.
+    Began(ProcessId, usize),
+    /// A process ended: it was killed, left or panicked.
+    Ended(ProcessId, &'static str),
     /// A process stopped running.
-    Stopped(Process),
-    /// It runs again.
-    Resumed(Process),
+    Stopped(ProcessId),
+    /// A stopped process runs again.
+    Resumed(ProcessId),
     /// A reconcile is about to begin.
-    Started(Process, Dispatch),
-    /// It ended.
-    Finished(Process, Dispatch),
+    Started(ProcessId, Dispatch),
+    /// A reconcile ended.
+    Finished(ProcessId, Dispatch),
     /// A process sent a request.
-    Sent(Process, Request),
+    Sent(ProcessId, Request),
     /// A server carried out a write.
     Applied(Box<Applied>),
-    /// A process got an answer: the status, or 0 for a connection that broke.
-    Answered(Process, u64, u16),
+    /// A process got the answer to a request: the status, or 0 for a connection that broke.
+    Answered(ProcessId, u64, u16),
     /// A user changed an object of a cluster.
     Edited(Edit),
-    /// The clusters a process is configured with changed.
-    Configured(Process, String),
-    /// Something goes wrong, or is right again.
+    /// The configured clusters of a process changed.
+    Configured(ProcessId, String),
+    /// A fault began or ended.
     Fault(String),
-    /// Nothing goes wrong any more.
+    /// All faults have ended.
     Healed,
 }
 
-/// Numbers processes in the order in which they began.
-pub type Process = usize;
+/// The number of a process, in the order in which they began.
+pub type ProcessId = usize;
 
 /// A request as it was sent.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Numbers requests in the order in which they were sent.
+    /// Its number, in the order in which requests were sent.
     pub id: u64,
     /// The cluster, by number.
     pub cluster: usize,
@@ -65,14 +65,14 @@ pub struct Request {
     pub method: http::Method,
     /// Path and query.
     pub path: String,
-    /// Who sent it.
+    /// On whose behalf it was sent.
     pub agent: Agent,
 }
 
-/// Who sent a request, as the server is told.
+/// On whose behalf a request was sent, as its `User-Agent` says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agent {
-    /// The member, for a write of a reconcile.
+    /// The member; empty unless a reconcile sent it.
     pub member: String,
     /// Its shard.
     pub shard: String,
@@ -80,18 +80,18 @@ pub struct Agent {
     pub epoch: u64,
 }
 
-/// A write as a server carried it out.
+/// A write that a server carried out.
 #[derive(Clone, Debug)]
 pub struct Applied {
-    /// Who sent it.
-    pub process: Process,
+    /// The process that sent it.
+    pub process: ProcessId,
     /// The request.
     pub request: Request,
     /// When it was sent.
     pub sent_us: u64,
-    /// What was sent.
+    /// Its body.
     pub body: Value,
-    /// What the server answered: the object as it is now, mostly.
+    /// The server's answer, usually the object as it is stored now.
     pub answer: Value,
 }
 
@@ -110,7 +110,7 @@ pub struct Edit {
     pub uid: String,
 }
 
-/// The history as it is written. Shared by all who add to it; they run on one thread.
+/// The history while it is written. All that write to it share it and run on one thread.
 #[derive(Clone, Debug, Default)]
 pub struct History(Arc<Mutex<Vec<Record>>>);
 
@@ -118,10 +118,10 @@ pub struct History(Arc<Mutex<Vec<Record>>>);
 #[derive(Debug)]
 pub struct Observer {
     /// The process.
-    pub process: Process,
+    pub process: ProcessId,
     /// Its time.
     pub timeline: Arc<Timeline>,
-    /// Where to.
+    /// Where it records them.
     pub history: History,
 }
 
@@ -131,7 +131,7 @@ impl History {
         self.lock().push(Record { at_us, event });
     }
 
-    /// All that happened, in the order of the world's time.
+    /// Everything that happened, in the order of the world's time.
     pub fn take(&self) -> Vec<Record> {
         let mut records = std::mem::take(&mut *self.lock());
         records.sort_by_key(|record| record.at_us);
@@ -174,7 +174,7 @@ impl Agent {
 
 impl Applied {
     /// The resource's plural, and the object's name if the path has one. Both are empty for objects
-    /// without namespace, which no manager writes.
+    /// without a namespace, which no manager writes.
     pub fn place(&self) -> (&str, &str) {
         let path = self.request.path.split('?').next().unwrap_or_default();
         let (_, inside) = path.split_once("/namespaces/").unwrap_or_default();
@@ -182,7 +182,7 @@ impl Applied {
         (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
     }
 
-    /// The name of the object, which for a new one only the answer tells.
+    /// The name of the object, which only the answer has for a new one.
     pub fn name(&self) -> &str {
         match self.place().1 {
             "" => self.answer["metadata"]["name"].as_str().unwrap_or_default(),
@@ -196,10 +196,10 @@ impl fmt::Display for Record {
         let (s, us) = (self.at_us / 1_000_000, self.at_us % 1_000_000);
         write!(f, "{s:>3}.{us:06} ")?;
         match &self.event {
-            Event::Born(p, replica) => write!(f, "p{p} begins as replica-{replica}"),
-            Event::Gone(p, how) => write!(f, "p{p} is gone: {how}"),
-            Event::Stopped(p) => write!(f, "p{p} stands still"),
-            Event::Resumed(p) => write!(f, "p{p} goes on"),
+            Event::Began(p, replica) => write!(f, "p{p} begins as replica-{replica}"),
+            Event::Ended(p, how) => write!(f, "p{p} ended: {how}"),
+            Event::Stopped(p) => write!(f, "p{p} stopped"),
+            Event::Resumed(p) => write!(f, "p{p} resumed"),
             Event::Started(p, run) => {
                 let Dispatch { member, shard, epoch, key, .. } = run;
                 write!(f, "p{p} run {key} as {member} for {shard} at {epoch}")

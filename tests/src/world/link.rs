@@ -1,7 +1,7 @@
-//! The network's near end: what a process takes for the connection to a cluster.
+//! The near end of the network: what a process uses as its connection to a cluster.
 //!
-//! A request is put into the world's post and its answer awaited; body chunks of a watch arrive one
-//! by one. Everything in between is the business of `network`.
+//! It puts a request into the world's outbox and waits for the answer; the pieces of a watch arrive
+//! one by one. `network` does everything in between.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use kube::client::Body;
 use tokio::sync::oneshot;
 use tower::{BoxError, Service};
 
-use super::history::Process;
+use super::history::ProcessId;
 use super::mailbox::Mailbox;
 use super::timeline::Timeline;
 
@@ -29,10 +29,10 @@ pub struct Broken;
 
 /// The body of an answer as a process reads it.
 pub type AnswerBody = UnsyncBoxBody<Bytes, Broken>;
-/// What comes back for a request.
+/// The answer to a request.
 pub type Answer = Result<http::Response<AnswerBody>, Broken>;
-/// The far end of a body that arrives piece by piece. Bounded by what one watch of a small world
-/// can say.
+/// The sending end of a body that arrives piece by piece. Bounded by the events of one watch in a
+/// small world.
 pub type Pieces = UnboundedSender<Result<Bytes, Broken>>;
 
 /// A request on its way.
@@ -40,9 +40,9 @@ pub type Pieces = UnboundedSender<Result<Bytes, Broken>>;
 pub struct Outgoing {
     /// When it was sent, in the world's microseconds.
     pub at_us: u64,
-    /// By whom.
-    pub process: Process,
-    /// To which cluster.
+    /// The process that sent it.
+    pub process: ProcessId,
+    /// The cluster that gets it.
     pub cluster: usize,
     /// The request.
     pub request: http::Request<Bytes>,
@@ -50,28 +50,28 @@ pub struct Outgoing {
     pub reply: oneshot::Sender<Answer>,
 }
 
-/// What processes have sent and the world has not yet taken.
-pub type Post = Mailbox<Outgoing>;
+/// What processes have sent and the world has not collected yet.
+pub type Outbox = Mailbox<Outgoing>;
 
-/// One process's way to one cluster.
+/// The connection of a process to a cluster.
 #[derive(Clone, Debug)]
 pub struct Link {
-    process: Process,
+    process: ProcessId,
     cluster: usize,
     timeline: Arc<Timeline>,
-    post: Post,
+    outbox: Outbox,
 }
 
 impl Link {
     /// A client whose requests go through a new link. Call it inside the process's runtime.
     pub fn client(
-        process: Process,
+        process: ProcessId,
         cluster: usize,
         timeline: &Arc<Timeline>,
-        post: &Post,
+        outbox: &Outbox,
     ) -> kube::Client {
-        let (timeline, post) = (Arc::clone(timeline), post.clone());
-        kube::Client::new(Self { process, cluster, timeline, post }, "default")
+        let (timeline, outbox) = (Arc::clone(timeline), outbox.clone());
+        kube::Client::new(Self { process, cluster, timeline, outbox }, "default")
     }
 
     async fn exchange(
@@ -81,14 +81,14 @@ impl Link {
         let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let (reply, answer) = oneshot::channel();
-        self.post.add(Outgoing {
+        self.outbox.add(Outgoing {
             at_us: self.timeline.world_us(),
             process: self.process,
             cluster: self.cluster,
             request: http::Request::from_parts(parts, body),
             reply,
         });
-        // A reply that is dropped is one that the network swallowed for good.
+        // The network drops the reply if the answer is lost for good.
         Ok(answer.await.unwrap_or(Err(Broken))?)
     }
 }
@@ -107,12 +107,12 @@ impl Service<http::Request<Body>> for Link {
     }
 }
 
-/// A body that is all there.
+/// A complete body.
 pub fn whole(bytes: Bytes) -> AnswerBody {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body that arrives piece by piece, and where to put the pieces.
+/// A body that arrives piece by piece, and the sender of the pieces.
 pub fn piecemeal() -> (Pieces, AnswerBody) {
     let (pieces, arriving): (Pieces, UnboundedReceiver<_>) = unbounded();
     let frames = arriving.map(|piece: Result<Bytes, Broken>| piece.map(Frame::data));

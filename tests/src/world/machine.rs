@@ -1,8 +1,6 @@
-//! A tokio runtime as a machine of its own: it stands still until it is told to run, and runs until
-//! a given time and until nothing is left to do at that time.
-//!
-//! The second part matters: a machine that stops in the middle of a moment could stop between a
-//! check and the act it allows.
+//! A tokio runtime as a machine: it stands still until it is told to run, and then runs until a
+//! given time, and until nothing is left to do at that time. Otherwise it could stop between a
+//! check and the act that the check allows.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -13,14 +11,14 @@ use futures::task::AtomicWaker;
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
 use tokio::time::Instant;
 
-/// See the file's text.
+/// A machine that runs only when told to.
 #[derive(Debug)]
 pub struct Machine {
     runtime: Runtime,
     quiet: Arc<Quiet>,
 }
 
-/// Whether the runtime has run out of tasks, and who wants to know.
+/// Whether the runtime has nothing left to do, and whom to wake then.
 #[derive(Debug, Default)]
 struct Quiet {
     reached: AtomicBool,
@@ -46,7 +44,7 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// Lets it run until then.
+    /// Runs it until `end`.
     pub fn run_until(&self, end: Instant) {
         self.runtime.block_on(async {
             tokio::time::sleep_until(end).await;
@@ -61,7 +59,7 @@ impl Machine {
         });
     }
 
-    /// It stood still until then: all its timers of the time between are overdue at once.
+    /// Advances its clock without running it meanwhile: all timers up to `now` are due at once.
     pub fn jump_to(&self, now: Instant) {
         self.runtime.block_on(async {
             let missed = now.saturating_duration_since(self.now());
@@ -69,24 +67,24 @@ impl Machine {
         });
     }
 
-    /// What its clock shows.
+    /// The time of its clock.
     #[expect(clippy::disallowed_methods, reason = "the paused clock of the machine")]
     fn now(&self) -> Instant {
         let _inside = self.enter();
         Instant::now()
     }
 
-    /// What is made while the guard lives belongs to this machine.
+    /// Timers and tasks that are created while the guard lives belong to this machine.
     pub fn enter(&self) -> EnterGuard<'_> {
         self.runtime.enter()
     }
 
-    /// Does something on it that takes no time.
+    /// Runs something on it that takes no time.
     pub fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
     }
 
-    /// Spawns on it.
+    /// A handle to spawn tasks on it.
     pub fn handle(&self) -> &Handle {
         self.runtime.handle()
     }
@@ -99,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_runs_to_the_end_of_a_moment_and_no_further() {
+    fn it_runs_until_nothing_is_left_to_do_at_that_time() {
         let machine = Machine::default();
         let begin = machine.now();
         let (hops, mut ends) = tokio::sync::mpsc::unbounded_channel();

@@ -1,19 +1,19 @@
-//! What many have sent and one has not yet taken.
+//! A queue with many senders and one receiver.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bounded by what is sent in one slice of the world's time.
+/// A queue of items. It is bounded by what is sent in one slice of the world's time.
 #[derive(Debug)]
 pub struct Mailbox<T>(Arc<Mutex<Vec<T>>>);
 
 impl<T> Mailbox<T> {
-    /// Everything sent since the last call. The order in which tokio let its senders run is not the
-    /// seed's: sort it by what is.
+    /// Everything that was sent since the last call. Sort it: tokio decides the order, not the
+    /// seed.
     pub fn take(&self) -> Vec<T> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sends one more.
+    /// Sends an item.
     pub fn add(&self, sent: T) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(sent);
     }

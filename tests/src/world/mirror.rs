@@ -1,8 +1,8 @@
-//! The controller that simulated replicas run beside the built-in ones: it keeps a copy of each
-//! source in a second ConfigMap, and takes its time over it.
+//! The controller that simulated replicas run beside the built-in ones: it keeps a slow copy of
+//! each source in a second ConfigMap.
 //!
-//! A source may carry a finalizer, which the controller takes off when the copy is gone, and may
-//! ask to be looked at every few seconds.
+//! A source may have a finalizer, which the controller removes when the copy is gone, and may ask
+//! for a reconcile every few seconds.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,28 +14,28 @@ use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use model::ObjectKey;
 use sdk::{Action, Context, Controller, ControllerSpec, ReconcileError, Reconciler, Selector};
 
-/// The label that tells sources and copies apart.
+/// The label that distinguishes sources from copies.
 pub const ROLE: &str = "sim.leasehold.dev/role";
 /// A source's label.
 pub const SOURCE: &str = "source";
 /// A copy's label.
 pub const COPY: &str = "copy";
-/// On a source: look again after so many seconds, always.
+/// On a source: reconcile it every so many seconds.
 pub const EVERY: &str = "sim.leasehold.dev/every-seconds";
 /// On a copy: the uid of its source.
 pub const OF: &str = "sim.leasehold.dev/of";
 /// The finalizer of sources that have one.
 pub const FINALIZER: &str = "sim.leasehold.dev/copy";
-/// The longest that one step of a reconcile takes, in milliseconds.
+/// The longest pause in a reconcile, in milliseconds.
 const LONGEST_STEP_MS: u64 = 2_000;
 
-/// Keeps copies.
+/// The reconciler.
 #[derive(Debug)]
-pub struct Mirror {
+struct Mirror {
     rng: Mutex<fastrand::Rng>,
 }
 
-/// The controller, which dawdles by this seed.
+/// The controller, whose pauses come from this seed.
 pub fn controller(seed: u64) -> ControllerSpec {
     let role = |role: &str| -> Selector {
         format!("{ROLE}={role}").parse().expect("an equality is a selector")
@@ -61,18 +61,18 @@ impl Reconciler for Mirror {
         let source = ctx.get::<ConfigMap>(namespace, &key.name)?;
         let copy = ctx.get::<ConfigMap>(namespace, &copy_of(&key.name))?;
         let maps = Api::namespaced(ctx.client(), namespace.unwrap_or_default());
-        self.dawdle().await;
+        self.pause().await;
         let going = source.as_ref().is_none_or(|s| s.metadata.deletion_timestamp.is_some());
         match (source, copy) {
             (source, Some(copy)) if going => {
                 remove(&maps, &copy).await?;
-                self.dawdle().await;
+                self.pause().await;
                 release(&maps, source.as_deref()).await?;
             }
             (source, None) if going => release(&maps, source.as_deref()).await?,
             (Some(source), copy) => {
                 write(&maps, &source, copy.as_deref()).await?;
-                self.dawdle().await;
+                self.pause().await;
                 return Ok(next_look(&source));
             }
             (None, _) => {}
@@ -82,7 +82,7 @@ impl Reconciler for Mirror {
 }
 
 impl Mirror {
-    async fn dawdle(&self) {
+    async fn pause(&self) {
         let ms = {
             let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
             if rng.bool() { rng.u64(0..LONGEST_STEP_MS) } else { 0 }
@@ -109,7 +109,7 @@ async fn remove(maps: &Api<ConfigMap>, copy: &ConfigMap) -> Result<(), Reconcile
     }
 }
 
-/// Takes the finalizer off a source that is going.
+/// Removes the finalizer of a source that is being deleted.
 async fn release(maps: &Api<ConfigMap>, source: Option<&ConfigMap>) -> Result<(), ReconcileError> {
     let Some(source) = source.filter(|source| source.metadata.finalizers.is_some()) else {
         return Ok(());
@@ -124,7 +124,7 @@ async fn release(maps: &Api<ConfigMap>, source: Option<&ConfigMap>) -> Result<()
     }
 }
 
-/// Makes the copy say what the source says.
+/// Makes the copy equal to the source.
 async fn write(
     maps: &Api<ConfigMap>,
     source: &ConfigMap,
@@ -147,7 +147,7 @@ async fn write(
     Ok(())
 }
 
-/// The copy as it should be, to be written over the present one.
+/// The desired copy, which replaces the present one.
 fn copy_for(source: &ConfigMap, name: &str, uid: String, copy: Option<&ConfigMap>) -> ConfigMap {
     let owner = OwnerReference {
         api_version: "v1".to_owned(),

@@ -1,19 +1,20 @@
-//! Whole fleets under one seed: manager replicas over embedded API servers, in one thread and in
+//! Whole fleets from one seed: manager replicas over embedded API servers, in one thread and in
 //! virtual time.
 //!
 //! - [`plan`]: how large the world is and what goes wrong in it
-//! - [`process`]: one replica, on a [`machine`] of its own
+//! - [`process`]: one replica, on its own [`machine`]
 //! - [`timeline`]: its time and its clock
-//! - [`link`], [`network`], [`site`]: from a process to a server and back, by [`mailbox`]
+//! - [`link`], [`network`], [`server`]: from a process to a server and back, through [`mailbox`]
 //! - [`edits`]: what users do meanwhile
 //! - [`mirror`]: the controller that replicas run beside the built-in ones
 //! - [`history`]: what happened, for oracles
+//! - [`planted`]: bugs, which show that the oracles can fail
 //!
 //! # How time passes
-//! In slices of some tens of milliseconds. In each, first the processes run to its end, one after
-//! the other, then the servers. Requests reach a server at the moment they were sent for; answers
-//! reach a process in a later slice. So no process can notice that it did not run at the same time
-//! as the others.
+//! In slices of some tens of milliseconds. In each, the processes run to its end one after the
+//! other, and then the servers. A request reaches its server at the time at which it is due; an
+//! answer reaches its process in a later slice. So no process can notice that the others did not
+//! run at the same time.
 //!
 //! ```text
 //!   ├──── slice ────┼──── slice ────┤
@@ -23,11 +24,12 @@
 //!
 //! # What the seed decides
 //! Everything: sizes, faults, slices, latencies, clocks, the random sources of members and servers.
-//! Two things of tokio are random and cannot be seeded: who is woken first among several receivers
-//! of one watch channel, and a `select!` that is not `biased`. The first is kept from mattering
-//! (`process`, `site`), the second does not occur.
+//! Two things in tokio are random and cannot be seeded: which of several receivers of a watch
+//! channel wakes first, and a `select!` that is not `biased`. `process` and `server` make sure that
+//! the first does not matter; the second does not occur.
 
 pub mod edits;
+mod faults;
 pub mod history;
 pub mod link;
 pub mod machine;
@@ -35,10 +37,10 @@ pub mod mailbox;
 pub mod mirror;
 pub mod network;
 pub mod plan;
+pub mod planted;
 pub mod process;
-pub mod site;
+pub mod server;
 pub mod timeline;
-mod troubles;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,73 +52,73 @@ use kube::core::ApiResource;
 use serde_json::Value;
 
 use self::edits::Users;
+use self::faults::ActiveFaults;
 use self::history::{Event, History, Record};
-use self::link::Post;
+use self::link::Outbox;
 use self::machine::Machine;
 use self::network::{Network, mixed};
 use self::plan::{Plan, SECOND_US};
-use self::process::{Birth, Configured, Process};
-use self::site::{Arrivals, Site};
+use self::process::{Configured, Process, StartConfig};
+use self::server::{Arrivals, SimServer};
 use self::timeline::{Pace, Timeline};
-use self::troubles::Troubles;
 
 /// The shortest and the longest slice, in milliseconds.
 const SLICE_MS: Range<u64> = 10..90;
-/// The same once faults have ended and all has settled: little happens, and nothing is in doubt.
+/// The same once faults have ended and the fleet has settled, and little happens.
 const CALM_SLICE_MS: Range<u64> = 100..400;
-/// How long after the faults' end that is.
+/// How long after the end of the faults the fleet has settled.
 const SETTLED_US: u64 = 15 * SECOND_US;
 /// Clocks run at most this much faster or slower than the world, in parts per million.
 const MAX_DRIFT_PPM: i64 = 20_000;
-/// How often users change something while the world is in trouble, on average.
+/// How often users change something while there are faults, on average.
 const CHANGE_EVERY_US: u64 = SECOND_US;
-/// Users leave things alone for this long before faults end, and after.
+/// How long before the end of the faults users make their last change.
 const LAST_CHANGE_US: u64 = SECOND_US / 2;
 
 /// How a run ended, for oracles.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was to happen.
+    /// What should happen.
     pub plan: Plan,
     /// What happened.
     pub records: Vec<Record>,
-    /// What is in the clusters at the end: cluster by number, kind, objects.
+    /// The objects at the end, by the cluster's number and by kind.
     pub objects: BTreeMap<(usize, &'static str), Vec<Value>>,
     /// The processes that run at the end.
-    pub running: Vec<history::Process>,
+    pub running: Vec<history::ProcessId>,
 }
 
 impl fmt::Display for Outcome {
-    /// The history, which two runs of one plan share to the byte.
+    /// The history. Two runs of one plan have exactly the same.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.records.iter().try_for_each(|record| writeln!(f, "{record}"))
     }
 }
 
-/// A replica: the process it has, if it has one.
+/// A replica, with its process if it has one.
 #[derive(Debug, Default)]
 struct Replica {
-    process: Option<(history::Process, Process)>,
-    /// Since when the process stands still.
+    process: Option<(history::ProcessId, Process)>,
+    /// When the process was stopped, if it is.
     stopped_us: Option<u64>,
-    /// Whether it is started anew once its process has left.
+    /// Whether a new process starts once this one has left.
     returns: bool,
 }
 
-/// A world in progress.
+/// A world that runs.
 #[derive(Debug)]
 struct World {
     plan: Plan,
     rng: fastrand::Rng,
     now_us: u64,
     history: History,
-    post: Post,
+    outbox: Outbox,
     network: Network,
     users: Users,
-    sites: Vec<Arc<Site>>,
+    servers: Vec<Arc<SimServer>>,
     replicas: Vec<Replica>,
     configured: Configured,
-    troubles: Troubles,
+    faults: ActiveFaults,
     timeline: Arc<Timeline>,
     machine: Machine,
 }
@@ -138,26 +140,26 @@ impl World {
         let machine = Machine::default();
         let inside = machine.enter();
         let timeline = Timeline::begin(Pace { boot: Duration::ZERO, drift_ppm: 0 }, 0);
-        let site = |number| {
+        let server = |number| {
             let seed = mixed(&[seed, 1, number as u64]);
-            Arc::new(Site::new(number, seed, &timeline, &history, &arrivals))
+            Arc::new(SimServer::new(number, seed, &timeline, &history, &arrivals))
         };
-        let sites: Vec<_> = (0..setup.clusters).map(site).collect();
+        let servers: Vec<_> = (0..setup.clusters).map(server).collect();
         drop(inside);
         let mut users = Users::new(mixed(&[seed, 2]), setup, history.clone());
-        users.prepare(&machine, &sites);
-        let network = Network::new(mixed(&[seed, 3]), history.clone(), arrivals, sites.clone());
+        users.prepare(&machine, &servers);
+        let network = Network::new(mixed(&[seed, 3]), history.clone(), arrivals, servers.clone());
         let mut world = Self {
             rng: fastrand::Rng::with_seed(mixed(&[seed, 4])),
             now_us: 0,
             history,
-            post: Post::default(),
+            outbox: Outbox::default(),
             network,
             users,
-            sites,
+            servers,
             replicas: Vec::new(),
             configured: setup.workloads().map(|number| (number, Some(1))).collect(),
-            troubles: Troubles::of(&plan),
+            faults: ActiveFaults::of(&plan),
             timeline,
             machine,
             plan,
@@ -168,12 +170,12 @@ impl World {
         world
     }
 
-    /// Lets a little time pass.
+    /// Runs one slice of time.
     fn slice(&mut self) {
         let from = self.now_us;
         let settled = from > self.plan.setup.heal_us + SETTLED_US;
         let until = from + self.rng.u64(if settled { CALM_SLICE_MS } else { SLICE_MS }) * 1_000;
-        self.trouble();
+        self.advance_faults();
         self.change();
         for replica in &self.replicas {
             if let (Some((number, process)), None) = (&replica.process, replica.stopped_us) {
@@ -181,8 +183,8 @@ impl World {
                 process.run(from, until);
             }
         }
-        self.bury();
-        let mut sent = self.post.take();
+        self.remove_ended();
+        let mut sent = self.outbox.take();
         sent.sort_by_key(|outgoing| outgoing.at_us);
         for outgoing in sent {
             self.network.send(outgoing, self.machine.handle());
@@ -197,7 +199,7 @@ impl World {
         let quiet = self.now_us + LAST_CHANGE_US > self.plan.setup.heal_us;
         let due = self.rng.u64(0..CHANGE_EVERY_US / 1_000) < SLICE_MS.end / 2;
         if due && !quiet {
-            self.users.change(self.now_us, &self.machine, &self.sites);
+            self.users.change(self.now_us, &self.machine, &self.servers);
         }
     }
 
@@ -207,7 +209,7 @@ impl World {
         self.start(self.replicas.len() - 1);
     }
 
-    /// Starts a process of a replica that has none.
+    /// Starts a process for a replica that has none.
     fn start(&mut self, replica: usize) {
         let number = self.network.connect(replica);
         let draw = mixed(&[self.plan.seed, 5, number as u64]);
@@ -217,7 +219,7 @@ impl World {
             boot: Duration::from_secs(rng.u64(60..1_000_000)),
             drift_ppm: rng.i64(-drift..=drift),
         };
-        let process = Process::start(&Birth {
+        let process = Process::start(&StartConfig {
             number,
             replica,
             at_us: self.now_us,
@@ -225,10 +227,11 @@ impl World {
             seed: rng.u64(..),
             setup: &self.plan.setup,
             configured: &self.configured,
-            post: &self.post,
+            outbox: &self.outbox,
             history: &self.history,
+            bug: self.plan.bug,
         });
-        self.history.add(self.now_us, Event::Born(number, replica));
+        self.history.add(self.now_us, Event::Began(number, replica));
         self.replicas[replica] = Replica { process: Some((number, process)), ..Replica::default() };
     }
 
@@ -237,13 +240,13 @@ impl World {
         if let Some((number, process)) = self.replicas[replica].process.take() {
             drop(process);
             self.network.forget(number);
-            self.history.add(self.now_us, Event::Gone(number, how));
+            self.history.add(self.now_us, Event::Ended(number, how));
         }
         self.replicas[replica].stopped_us = None;
     }
 
-    /// Takes away the processes that have ended by themselves.
-    fn bury(&mut self) {
+    /// Removes the processes that have ended on their own.
+    fn remove_ended(&mut self) {
         for number in 0..self.replicas.len() {
             let Some((_, process)) = &self.replicas[number].process else { continue };
             if process.has_panicked() {
@@ -268,10 +271,10 @@ impl World {
             ("deployment", erased::<k8s_openapi::api::apps::v1::Deployment>()),
             ("tdset", erased::<controllers::TDSet>()),
         ];
-        for site in &self.sites {
+        for server in &self.servers {
             for (kind, resource) in &kinds {
-                let listed = self.machine.block_on(edits::list(site, resource));
-                objects.insert((site.number, *kind), listed);
+                let listed = self.machine.block_on(edits::list(server, resource));
+                objects.insert((server.number, *kind), listed);
             }
         }
         let running = self.replicas.iter().filter_map(|r| r.process.as_ref());

@@ -1,10 +1,10 @@
-//! What lies between processes and clusters, and what goes wrong there.
+//! The network between processes and clusters, and its faults.
 //!
 //! ```text
-//!   process ─▶ post ─▶ send: fate ─▶ site ─▶ arrivals ─▶ collect: delay ─▶ inbox ─▶ process
+//!   process ─▶ outbox ─▶ send: fate ─▶ server ─▶ arrivals ─▶ collect: delay ─▶ inbox ─▶ process
 //! ```
 //!
-//! Nothing of one slice of time reaches a process in the same slice; that is what lets processes
+//! Nothing that is sent in a slice of time reaches a process in the same slice, so processes can
 //! run one after the other. Pieces of one watch never overtake each other.
 
 use std::collections::BTreeMap;
@@ -13,14 +13,14 @@ use std::sync::Arc;
 use http::Request;
 use tokio::runtime::Handle;
 
-use super::history::{self, Agent, Event, History, Process};
+use super::history::{self, Agent, Event, History, ProcessId};
 use super::link::{Broken, Outgoing};
-use super::plan::{Fault, Kind, SECOND_US, Weather};
-use super::site::{Arrival, Arrivals, Call, Fate, Load, Site};
+use super::plan::{Fault, Kind, RequestFault, SECOND_US};
+use super::server::{AnswerFate, Arrival, Arrivals, Call, Payload, SimServer};
 
-/// How long a request that was lost hangs before its connection is found broken, at most.
+/// How long at most a lost request hangs before its connection breaks.
 const LONGEST_HANG_US: u64 = 4 * SECOND_US;
-/// How late a slow request or answer is, at most.
+/// How late at most a slow request or answer is.
 const LONGEST_DELAY_US: u64 = 3 * SECOND_US;
 
 /// The network. Owned by the world.
@@ -29,16 +29,16 @@ pub struct Network {
     seed: u64,
     history: History,
     arrivals: Arrivals,
-    sites: Vec<Arc<Site>>,
-    /// What goes wrong now.
+    servers: Vec<Arc<SimServer>>,
+    /// The faults of this moment.
     faults: Vec<Fault>,
     /// The replica of each process.
     replicas: Vec<usize>,
-    /// Requests sent by each process to each cluster.
-    sent: BTreeMap<(Process, usize), u64>,
-    /// When the last thing sent back for a request arrives, and how it draws.
+    /// How many requests each process has sent to each cluster.
+    sent: BTreeMap<(ProcessId, usize), u64>,
+    /// What is sent back for each request.
     flows: BTreeMap<u64, Flow>,
-    inboxes: BTreeMap<Process, BTreeMap<(u64, u64), Delivery>>,
+    inboxes: BTreeMap<ProcessId, BTreeMap<(u64, u64), Delivery>>,
     requests: u64,
     order: u64,
 }
@@ -46,23 +46,29 @@ pub struct Network {
 #[derive(Debug)]
 struct Flow {
     rng: fastrand::Rng,
+    /// When the last piece arrives.
     last_us: u64,
 }
 
 #[derive(Debug)]
 struct Delivery {
     id: u64,
-    load: Load,
+    load: Payload,
 }
 
 impl Network {
-    /// A network between nobody and these sites.
-    pub fn new(seed: u64, history: History, arrivals: Arrivals, sites: Vec<Arc<Site>>) -> Self {
+    /// A network to these servers, without processes.
+    pub fn new(
+        seed: u64,
+        history: History,
+        arrivals: Arrivals,
+        servers: Vec<Arc<SimServer>>,
+    ) -> Self {
         Self {
             seed,
             history,
             arrivals,
-            sites,
+            servers,
             faults: Vec::new(),
             replicas: Vec::new(),
             sent: BTreeMap::new(),
@@ -73,18 +79,18 @@ impl Network {
         }
     }
 
-    /// The next process is one of this replica.
-    pub fn connect(&mut self, replica: usize) -> Process {
+    /// Adds a process of this replica.
+    pub fn connect(&mut self, replica: usize) -> ProcessId {
         self.replicas.push(replica);
         self.replicas.len() - 1
     }
 
-    /// What goes wrong from now on.
+    /// Replaces the faults.
     pub fn set_faults(&mut self, faults: Vec<Fault>) {
         self.faults = faults;
     }
 
-    /// Takes a request over from a process.
+    /// Sends a request of a process.
     pub fn send(&mut self, outgoing: Outgoing, world: &Handle) {
         let Outgoing { at_us, process, cluster, request, reply } = outgoing;
         let count = self.sent.entry((process, cluster)).or_default();
@@ -100,17 +106,17 @@ impl Network {
             sent_us: at_us,
             arrives_us: at_us + rng.u64(0..10_000),
             request,
-            fate: Fate::Told,
+            fate: AnswerFate::Sent,
             reply: Some(reply),
         };
-        let site = Arc::clone(&self.sites[cluster]);
-        let passes = self.pass(&mut call, &site, &mut rng, world);
+        let server = Arc::clone(&self.servers[cluster]);
+        let passes = self.pass(&mut call, &server, &mut rng, world);
         self.flows.insert(call.sent.id, Flow { rng, last_us: 0 });
         match passes {
-            Ok(()) => drop(world.spawn(site.serve(call))),
+            Ok(()) => drop(world.spawn(server.serve(call))),
             Err(at_us) => {
                 if let Some(reply) = call.reply {
-                    let load = Load::Answer(reply, Err(Broken));
+                    let load = Payload::Answer(reply, Err(Broken));
                     let id = call.sent.id;
                     self.deliver_at(at_us, Arrival { at_us, process, cluster, id, load });
                 }
@@ -118,11 +124,12 @@ impl Network {
         }
     }
 
-    /// What the faults do to a request. An error means that it is lost, and when that is noticed.
+    /// Applies the faults to a request. An error means that it is lost, and says when the process
+    /// notices.
     fn pass(
         &self,
         call: &mut Call,
-        site: &Arc<Site>,
+        server: &Arc<SimServer>,
         rng: &mut fastrand::Rng,
         world: &Handle,
     ) -> Result<(), u64> {
@@ -137,10 +144,10 @@ impl Network {
                     }
                     call.arrives_us = fault.until_us + rng.u64(0..100_000);
                 }
-                Kind::Weather { cluster, percent, how }
+                Kind::Requests { cluster, percent, how }
                     if cluster == at && rng.u32(0..100) < percent =>
                 {
-                    weather(how, call, site, rng, world)?;
+                    apply(how, call, server, rng, world)?;
                 }
                 _ => {}
             }
@@ -148,7 +155,7 @@ impl Network {
         Ok(())
     }
 
-    /// Takes over what the servers sent back in the slice that ends now.
+    /// Collects what the servers sent back in the slice that ends now.
     pub fn collect(&mut self, now_us: u64) {
         let mut arrivals = self.arrivals.take();
         arrivals.sort_by_key(|arrival| (arrival.at_us, arrival.id));
@@ -161,11 +168,12 @@ impl Network {
         }
     }
 
-    /// When something sent back arrives. An error means that it is lost, and when that is noticed.
+    /// When something that was sent back arrives. An error means that it is lost, and says when the
+    /// process notices.
     fn due(&mut self, arrival: &Arrival, now_us: u64) -> Result<u64, u64> {
         let replica = self.replicas[arrival.process];
         let Some(flow) = self.flows.get_mut(&arrival.id) else { return Ok(now_us) };
-        let piece = !matches!(arrival.load, Load::Answer(..));
+        let piece = !matches!(arrival.load, Payload::Answer(..));
         let mut due = now_us;
         let mut lost = false;
         for fault in &self.faults {
@@ -180,7 +188,7 @@ impl Network {
                 {
                     (due, lost) = (due.max(fault.until_us), lost || gap);
                 }
-                Kind::Weather { cluster, percent, how: Weather::Slow }
+                Kind::Requests { cluster, percent, how: RequestFault::Slow }
                     if cluster == arrival.cluster && flow.rng.u32(0..100) < percent =>
                 {
                     due += flow.rng.u64(0..LONGEST_DELAY_US);
@@ -200,61 +208,61 @@ impl Network {
         inbox.insert((due_us, self.order), delivery);
     }
 
-    /// Hands a process what has arrived for it by now.
-    pub fn deliver(&mut self, process: Process, now_us: u64) {
+    /// Delivers to a process what has arrived by now.
+    pub fn deliver(&mut self, process: ProcessId, now_us: u64) {
         let Some(inbox) = self.inboxes.get_mut(&process) else { return };
         while let Some(first) = inbox.first_entry()
             && first.key().0 <= now_us
         {
             let Delivery { id, load } = first.remove();
-            // Whoever is gone misses nothing: errors mean that nobody waits any more.
+            // An error means that nobody waits for it any more.
             match load {
-                Load::Answer(reply, answer) => {
+                Payload::Answer(reply, answer) => {
                     let status = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
                     self.history.add(now_us, Event::Answered(process, id, status));
                     let _ = reply.send(answer);
                 }
-                Load::Piece(pieces, piece) => drop(pieces.unbounded_send(piece)),
-                Load::End(pieces) => drop(pieces),
+                Payload::Piece(pieces, piece) => drop(pieces.unbounded_send(piece)),
+                Payload::End(pieces) => drop(pieces),
             }
         }
     }
 
-    /// A process is gone, and with it whatever was on its way to it.
-    pub fn forget(&mut self, process: Process) {
+    /// A process has ended. Drops whatever was on its way to it.
+    pub fn forget(&mut self, process: ProcessId) {
         self.inboxes.remove(&process);
     }
 }
 
-/// What bad weather does to a request that it hits.
-fn weather(
-    how: Weather,
+/// Applies a fault to a request.
+fn apply(
+    how: RequestFault,
     call: &mut Call,
-    site: &Arc<Site>,
+    server: &Arc<SimServer>,
     rng: &mut fastrand::Rng,
     world: &Handle,
 ) -> Result<(), u64> {
     let hang = call.arrives_us + rng.u64(0..LONGEST_HANG_US);
     let watch = call.sent.path.contains("watch=true");
     match how {
-        Weather::Lost => return Err(hang),
-        Weather::AnswerLost if !watch => call.fate = Fate::Lost { at_us: hang },
-        Weather::Refused(status) => call.fate = Fate::Refused(status),
-        Weather::Slow => call.arrives_us += rng.u64(0..LONGEST_DELAY_US),
-        Weather::Stale => look_back(call, site, rng),
-        Weather::Repeated if !watch => {
-            drop(world.spawn(Arc::clone(site).serve(again(call, rng))));
+        RequestFault::Lost => return Err(hang),
+        RequestFault::AnswerLost if !watch => call.fate = AnswerFate::Lost { at_us: hang },
+        RequestFault::Refused(status) => call.fate = AnswerFate::Refused(status),
+        RequestFault::Slow => call.arrives_us += rng.u64(0..LONGEST_DELAY_US),
+        RequestFault::Stale => look_back(call, server, rng),
+        RequestFault::Repeated if !watch => {
+            drop(world.spawn(Arc::clone(server).serve(again(call, rng))));
         }
-        Weather::AnswerLost | Weather::Repeated => {}
+        RequestFault::AnswerLost | RequestFault::Repeated => {}
     }
     Ok(())
 }
 
-/// The same, with the connection broken in its place.
+/// The error of a broken connection in place of an arrival.
 fn broken(arrival: Arrival) -> Arrival {
     let load = match arrival.load {
-        Load::Answer(reply, _) => Load::Answer(reply, Err(Broken)),
-        Load::Piece(pieces, _) | Load::End(pieces) => Load::Piece(pieces, Err(Broken)),
+        Payload::Answer(reply, _) => Payload::Answer(reply, Err(Broken)),
+        Payload::Piece(pieces, _) | Payload::End(pieces) => Payload::Piece(pieces, Err(Broken)),
     };
     Arrival { load, ..arrival }
 }
@@ -267,23 +275,23 @@ fn again(call: &Call, rng: &mut fastrand::Rng) -> Call {
         sent_us: call.sent_us,
         arrives_us: call.arrives_us + rng.u64(0..SECOND_US),
         request: call.request.clone(),
-        fate: Fate::Told,
+        fate: AnswerFate::Sent,
         reply: None,
     }
 }
 
-/// Turns a list into one of some writes ago, and refuses to stream one, as old servers do.
-fn look_back(call: &mut Call, site: &Site, rng: &mut fastrand::Rng) {
+/// Makes a list show the state some writes ago, and refuses to stream one, as old servers do.
+fn look_back(call: &mut Call, server: &SimServer, rng: &mut fastrand::Rng) {
     let path = call.sent.path.as_str();
     if path.contains("sendInitialEvents=true") {
-        call.fate = Fate::Refused(422);
+        call.fate = AnswerFate::Refused(422);
         return;
     }
     let collection = call.request.method() == http::Method::GET && path.contains("limit=");
     if !collection || path.contains("continue=") || path.contains("resourceVersion=") {
         return;
     }
-    let revision = site.api.revision().saturating_sub(rng.u64(0..20)).max(1);
+    let revision = server.api.revision().saturating_sub(rng.u64(0..20)).max(1);
     let stale = format!("{path}&resourceVersion={revision}&resourceVersionMatch=Exact");
     if let Ok(uri) = stale.parse() {
         *call.request.uri_mut() = uri;
@@ -302,7 +310,7 @@ fn described(id: u64, cluster: usize, request: &Request<bytes::Bytes>) -> histor
     }
 }
 
-/// One seed out of several numbers.
+/// One seed from several numbers.
 pub fn mixed(parts: &[u64]) -> u64 {
     parts.iter().fold(0x9e37_79b9_7f4a_7c15, |state, part| {
         fastrand::Rng::with_seed(state ^ part.wrapping_mul(0xff51_afd7_ed55_8ccd)).u64(..)

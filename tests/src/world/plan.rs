@@ -1,7 +1,7 @@
 //! What a seed means: how large the world is, and what goes wrong in it when.
 //!
-//! A plan is data: it can be printed, and faults can be taken out of it one by one while the rest
-//! stays as it was.
+//! A plan is data: it can be printed, and faults can be removed one by one without changing the
+//! rest.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use sharding::LeaseTimings;
 
+use super::planted::Planted;
+
 /// One second, in the world's microseconds.
 pub const SECOND_US: u64 = 1_000_000;
-/// How long the world is left alone at first.
+/// How long the world runs before the first fault.
 const CALM_S: u64 = 5;
-/// Until when faults begin and end.
+/// When the last fault ends.
 const FAULTS_UNTIL_S: u64 = 30;
-/// How long it is left alone at last.
+/// How long the world runs after that.
 const QUIET_S: u64 = 45;
 /// The most faults in one plan.
 const MAX_FAULTS: u64 = 10;
@@ -23,12 +25,14 @@ const MAX_FAULTS: u64 = 10;
 /// Everything about one run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Draws whatever the plan does not say.
+    /// Decides whatever the plan does not say.
     pub seed: u64,
     /// How large the world is.
     pub setup: Setup,
-    /// What goes wrong, in order of its beginning.
+    /// The faults, in the order in which they begin.
     pub faults: Vec<Fault>,
+    /// The bug that every process has; no seed has one.
+    pub bug: Option<Planted>,
 }
 
 /// How large a world is.
@@ -36,20 +40,20 @@ pub struct Plan {
 pub struct Setup {
     /// Replicas of the manager.
     pub replicas: usize,
-    /// Clusters in all; the first is home.
+    /// How many clusters there are; the first is home.
     pub clusters: usize,
-    /// Whether home is a workload cluster as well.
+    /// Whether home is a workload cluster too.
     pub home_works: bool,
-    /// Objects of the test controller in each cluster.
+    /// How many objects the test controller has in each cluster.
     pub sources: usize,
-    /// `TDSet`s in each cluster; without any, their controller does not run.
+    /// How many `TDSet`s each cluster has; if none, their controller does not run.
     pub sets: usize,
     /// The timings of Leases.
     pub lease: LeaseTimings,
     /// Whether clocks run at different rates.
     pub drift: bool,
-    /// When the next release comes out, if one does: processes that begin later speak the next
-    /// version of the protocol as well.
+    /// When the next release comes out, if one does: processes that start later speak the next
+    /// version of the protocol too.
     pub update_us: Option<u64>,
     /// When faults end.
     pub heal_us: u64,
@@ -60,16 +64,16 @@ pub struct Setup {
 /// Something that goes wrong for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// From when on.
+    /// When it begins.
     pub from_us: u64,
-    /// Until when.
+    /// When it ends.
     pub until_us: u64,
-    /// What.
+    /// What goes wrong.
     pub kind: Kind,
 }
 
 /// What goes wrong. `replica` and `cluster` are numbers.
-#[expect(missing_docs, reason = "each variant's text tells what its fields are")]
+#[expect(missing_docs, reason = "each variant's text explains its fields")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The process is killed; another is started at the end.
@@ -78,43 +82,44 @@ pub enum Kind {
     Leave { replica: usize },
     /// All replicas are replaced, one after the other.
     Roll,
-    /// A further replica joins for good.
+    /// Another replica joins for good.
     Join,
-    /// Its process is to be drained for maintenance, and is taken back into the fleet at the end.
+    /// The process is drained for maintenance, and taken back into the fleet at the end.
     Drain { replica: usize },
-    /// The process is stopped and goes on at the end (SIGSTOP, SIGCONT).
+    /// The process is stopped until the end (SIGSTOP, SIGCONT).
     Pause { replica: usize },
-    /// Its machine sleeps: its timers do not count the time, its clocks do.
+    /// Its machine sleeps: its clocks count the time, its timers do not.
     Suspend { replica: usize },
     /// Its wall clock is set to another time.
     Step { replica: usize, seconds: i64 },
-    /// Nothing passes between it and a cluster, in these directions. At the end connections are
-    /// found broken, or go on and deliver late.
+    /// Nothing passes between it and a cluster in these directions. At the end connections break,
+    /// or recover and deliver late.
     Cut { replica: usize, cluster: usize, out: bool, back: bool, reset: bool },
-    /// Its watches of a cluster tell nothing. At the end they go on, or break and the past is gone.
+    /// Its watches of a cluster get no events. At the end they continue, or break and the server
+    /// has forgotten the past.
     Freeze { replica: usize, cluster: usize, gap: bool },
-    /// Some requests to a cluster fare badly, for everybody.
-    Weather { cluster: usize, percent: u32, how: Weather },
-    /// A server is down, and comes back with or without its window of the past.
+    /// Some requests to a cluster fail, whoever sends them.
+    Requests { cluster: usize, percent: u32, how: RequestFault },
+    /// A server is down, and comes back with or without its window of past events.
     Restart { cluster: usize, forgets: bool },
-    /// The configuration of a cluster changes, and at the end back again.
+    /// The configuration of a cluster changes, and changes back at the end.
     Churn { cluster: usize, how: Churn },
 }
 
-/// How requests fare badly.
+/// How requests fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weather {
-    /// They are lost before the server saw them.
+pub enum RequestFault {
+    /// They are lost before the server sees them.
     Lost,
-    /// They are carried out and their answer is lost.
+    /// They are carried out, and the answer is lost.
     AnswerLost,
     /// They are carried out twice, the second time later.
     Repeated,
-    /// They, or their answers, take up to three seconds.
+    /// They, or their answers, are up to three seconds late.
     Slow,
     /// They are refused with this status.
     Refused(u16),
-    /// Lists tell of the past.
+    /// Lists show a past state.
     Stale,
 }
 
@@ -137,12 +142,12 @@ impl Plan {
         let count = rng.u64(0..=MAX_FAULTS);
         let mut faults: Vec<_> = (0..count).map(|_| Fault::draw(&mut rng, &setup)).collect();
         faults.sort_by_key(|fault| fault.from_us);
-        // Last, so that it changes nothing else of a seed.
+        // Last, so that this draw changes no other.
         setup.update_us = (rng.u8(0..3) == 0).then(|| rng.u64(0..FAULTS_UNTIL_S * SECOND_US));
-        Self { seed, setup, faults }
+        Self { seed, setup, faults, bug: None }
     }
 
-    /// The same without faults.
+    /// The same plan without faults.
     #[must_use]
     pub fn calm(mut self) -> Self {
         self.faults.clear();
@@ -182,7 +187,7 @@ impl Setup {
 impl Fault {
     fn draw(rng: &mut fastrand::Rng, setup: &Setup) -> Self {
         let from_us = rng.u64(CALM_S * SECOND_US..(FAULTS_UNTIL_S - 1) * SECOND_US);
-        // Most are short; some outlast a Lease by far.
+        // Most are short; some are much longer than a Lease.
         let longest = if rng.bool() { 3 } else { 15 };
         let lasts_us = rng.u64(SECOND_US / 10..longest * SECOND_US);
         let until_us = (from_us + lasts_us).min(FAULTS_UNTIL_S * SECOND_US);
@@ -213,12 +218,12 @@ impl Kind {
                 Self::Churn { cluster: rng.usize(setup.workloads()), how }
             }
             17 => Self::Drain { replica },
-            _ => Self::Weather { cluster, percent: rng.u32(5..60), how: Weather::draw(rng) },
+            _ => Self::Requests { cluster, percent: rng.u32(5..60), how: RequestFault::draw(rng) },
         }
     }
 }
 
-impl Weather {
+impl RequestFault {
     fn draw(rng: &mut fastrand::Rng) -> Self {
         match rng.u8(0..9) {
             0 => Self::Lost,
@@ -234,7 +239,7 @@ impl Weather {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Setup { replicas, clusters, home_works, sources, sets, lease, drift, .. } = self.setup;
-        let also = if home_works { ", home among the workloads" } else { "" };
+        let also = if home_works { ", one of them home" } else { "" };
         let (lease, drift) = (lease.duration, if drift { "drifting" } else { "even" });
         writeln!(
             f,
@@ -244,7 +249,7 @@ impl fmt::Display for Plan {
         )?;
         if let Some(update_us) = self.setup.update_us {
             let at_s = Duration::from_micros(update_us).as_secs_f64();
-            writeln!(f, "  from {at_s:.3}s on, new processes speak the next version as well")?;
+            writeln!(f, "  from {at_s:.3}s on, new processes speak the next version too")?;
         }
         self.faults.iter().try_for_each(|fault| writeln!(f, "  {fault}"))
     }

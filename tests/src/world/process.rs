@@ -1,7 +1,7 @@
-//! One replica of the manager: sharding and engine together, on a machine of its own.
+//! One replica of the manager: sharding and engine together, on their own machine.
 //!
-//! Dropping the machine is a kill: no task of it runs any further. Not letting it run is a stop. Its
-//! timers follow its own clock.
+//! Dropping the machine is a kill: none of its tasks runs any further. Not running it is a stop.
+//! Its timers follow its own clock.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,40 +19,43 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::history::{History, Observer};
-use super::link::{Link, Post};
+use super::link::{Link, Outbox};
 use super::machine::Machine;
 use super::mirror;
 use super::plan::Setup;
+use super::planted::{Planted, Planter};
 use super::timeline::{Pace, Timeline};
 
-/// How long a reconcile may go on in a shard that is to be handed over.
+/// How long a reconcile may continue in a shard that is handed over.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// What a process is started with.
+/// What a process starts with.
 #[derive(Debug)]
-pub struct Birth<'a> {
+pub struct StartConfig<'a> {
     /// Its number.
     pub number: usize,
-    /// The replica it is a process of.
+    /// The number of its replica.
     pub replica: usize,
-    /// When it begins, in the world's microseconds.
+    /// When it starts, in the world's microseconds.
     pub at_us: u64,
-    /// How its clock goes.
+    /// How its clock runs.
     pub pace: Pace,
-    /// Draws whatever it draws.
+    /// The seed of its random choices.
     pub seed: u64,
     /// How large the world is.
     pub setup: &'a Setup,
-    /// The clusters it is configured with.
+    /// Its configured clusters.
     pub configured: &'a Configured,
     /// Where its requests go.
-    pub post: &'a Post,
+    pub outbox: &'a Outbox,
     /// Where its dispatches are recorded.
     pub history: &'a History,
+    /// The bug it has.
+    pub bug: Option<Planted>,
 }
 
-impl Birth<'_> {
-    /// The versions of the protocol that its release speaks.
+impl StartConfig<'_> {
+    /// The protocol versions that its release speaks.
     fn speaks(&self) -> ProtocolVersions {
         let present = ProtocolVersions::SPOKEN;
         let is_next = self.setup.update_us.is_some_and(|update_us| self.at_us >= update_us);
@@ -60,22 +63,23 @@ impl Birth<'_> {
     }
 }
 
-/// Clusters by number: the incarnation of their kubeconfig, or none if that is unusable.
+/// Clusters by number: the incarnation of the kubeconfig, or none if it is unusable.
 pub type Configured = BTreeMap<usize, Option<u64>>;
 
-/// A replica at work.
+/// A running replica.
 pub struct Process {
     number: usize,
     timeline: Arc<Timeline>,
-    post: Post,
+    outbox: Outbox,
     sharding: Sharding,
-    /// One sender each for sharding and engine: with two receivers on one channel, tokio draws who
-    /// is woken first.
+    /// One sender each for sharding and engine: with two receivers on one channel, tokio chooses at
+    /// random which wakes first.
     clusters: [Clusters; 2],
     engine: JoinHandle<()>,
     engine_stop: CancellationToken,
     left: Arc<AtomicBool>,
-    /// Last: what is above may want to be dropped while it is there.
+    planter: Planter,
+    /// Last, because dropping the fields above may need it.
     machine: Machine,
 }
 
@@ -96,32 +100,44 @@ pub fn identity(replica: usize) -> String {
 }
 
 impl Process {
-    /// Starts one.
-    pub fn start(birth: &Birth<'_>) -> Self {
+    /// Starts a process.
+    pub fn start(start: &StartConfig<'_>) -> Self {
         let machine = Machine::default();
         let inside = machine.enter();
-        let &Birth { number, post, .. } = birth;
-        let timeline = Timeline::begin(birth.pace, birth.at_us);
-        let set = clusters(number, birth.configured, &timeline, post);
+        let &StartConfig { number, outbox, .. } = start;
+        let timeline = Timeline::begin(start.pace, start.at_us);
+        let planter = Planter::new(start.bug);
+        let set = clusters(number, start.configured, &timeline, outbox, &planter);
         let clusters = [watch::Sender::new(Arc::clone(&set)), watch::Sender::new(set)];
-        let parts = Parts::new(birth, &timeline);
-        let sharding = parts.sharding(birth, &timeline, &clusters[0]);
-        let engine = parts.engine(birth, &timeline, &clusters[1], &sharding);
+        let parts = Parts::new(start, &timeline, &planter);
+        let sharding = parts.sharding(start, &timeline, &clusters[0]);
+        let engine = parts.engine(start, &timeline, &clusters[1], &sharding, &planter);
         let engine_stop = CancellationToken::new();
         let engine = tokio::spawn(engine.run(engine_stop.clone()));
         drop(inside);
-        let (post, left) = (post.clone(), Arc::default());
-        Self { number, timeline, post, sharding, clusters, engine, engine_stop, left, machine }
+        let (outbox, left) = (outbox.clone(), Arc::default());
+        Self {
+            number,
+            timeline,
+            outbox,
+            sharding,
+            clusters,
+            engine,
+            engine_stop,
+            left,
+            planter,
+            machine,
+        }
     }
 
-    /// Lets it run through a slice of the world's time.
+    /// Runs it through a slice of the world's time.
     pub fn run(&self, from_us: u64, until_us: u64) {
         let end = self.timeline.enter(from_us, until_us);
         self.machine.run_until(end);
     }
 
-    /// It goes on after it stood still; its machine slept, or just the process.
-    pub fn go_on(&self, now_us: u64, slept_us: Option<u64>) {
+    /// Resumes it after a stop. `slept_us` is how long its machine slept, if it did.
+    pub fn resume_at(&self, now_us: u64, slept_us: Option<u64>) {
         if let Some(slept_us) = slept_us {
             self.timeline.suspend(slept_us);
         }
@@ -136,14 +152,14 @@ impl Process {
     /// Configures it with other clusters.
     pub fn configure(&self, configured: &Configured) {
         let inside = self.machine.enter();
-        let set = clusters(self.number, configured, &self.timeline, &self.post);
+        let set = clusters(self.number, configured, &self.timeline, &self.outbox, &self.planter);
         drop(inside);
         for sender in &self.clusters {
             sender.send_replace(Arc::clone(&set));
         }
     }
 
-    /// Asks it to leave in good order, as SIGTERM does.
+    /// Asks it to leave, as SIGTERM does.
     pub fn leave(&self) {
         let (sharding, stop) = (self.sharding.clone(), self.engine_stop.clone());
         let left = Arc::clone(&self.left);
@@ -159,13 +175,13 @@ impl Process {
         self.left.load(Ordering::Relaxed) && self.engine.is_finished()
     }
 
-    /// Whether its engine ended without being told to: it panicked.
+    /// Whether it panicked: its engine ended without being asked to.
     pub fn has_panicked(&self) -> bool {
         !self.engine_stop.is_cancelled() && self.engine.is_finished()
     }
 }
 
-/// What sharding and engine share, apart from what they are to each other.
+/// What sharding and engine both need.
 struct Parts {
     specs: Vec<ControllerSpec>,
     groups: BTreeMap<ControllerName, GroupName>,
@@ -173,13 +189,13 @@ struct Parts {
     meter: Meter,
 }
 
-/// Where a part hears of its clusters.
+/// The channel through which a part gets its clusters.
 type Clusters = watch::Sender<Arc<ClusterSet>>;
 
 impl Parts {
-    fn new(birth: &Birth<'_>, timeline: &Arc<Timeline>) -> Self {
-        let mut specs = vec![mirror::controller(birth.seed.wrapping_add(2))];
-        if birth.setup.sets > 0 {
+    fn new(start: &StartConfig<'_>, timeline: &Arc<Timeline>, planter: &Planter) -> Self {
+        let mut specs = vec![mirror::controller(start.seed.wrapping_add(2))];
+        if start.setup.sets > 0 {
             specs.extend(controllers::build("tdset", 2));
         }
         let inputs: Vec<_> = specs.iter().map(ControllerSpec::group_input).collect();
@@ -187,25 +203,25 @@ impl Parts {
             groups: model::group::groups(&inputs),
             registry: prometheus::Registry::new(),
             meter: Meter::new(timeline.clone()),
-            specs,
+            specs: specs.into_iter().map(|spec| planter.controller(spec)).collect(),
         }
     }
 
     fn sharding(
         &self,
-        birth: &Birth<'_>,
+        start: &StartConfig<'_>,
         timeline: &Arc<Timeline>,
         clusters: &Clusters,
     ) -> Sharding {
-        let identity = identity(birth.replica);
+        let identity = identity(start.replica);
         let groups = self.groups.values().cloned().collect();
         let config = sharding::Config {
-            lease: birth.setup.lease,
+            lease: start.setup.lease,
             drain_timeout: DRAIN_TIMEOUT,
-            speaks: birth.speaks(),
-            ..sharding::Config::new(&identity, groups, birth.seed)
+            speaks: start.speaks(),
+            ..sharding::Config::new(&identity, groups, start.seed)
         };
-        let home = Link::client(birth.number, 0, timeline, birth.post);
+        let home = Link::client(start.number, 0, timeline, start.outbox);
         let workload = Arc::new(self.meter.clone());
         let (clusters, clock) = (clusters.subscribe(), timeline.clone());
         Sharding::spawn(home, config, clusters, workload, clock, &self.registry)
@@ -214,25 +230,26 @@ impl Parts {
 
     fn engine(
         self,
-        birth: &Birth<'_>,
+        start: &StartConfig<'_>,
         timeline: &Arc<Timeline>,
         clusters: &Clusters,
         sharding: &Sharding,
+        planter: &Planter,
     ) -> Engine {
         let observer = Observer {
-            process: birth.number,
+            process: start.number,
             timeline: Arc::clone(timeline),
-            history: birth.history.clone(),
+            history: start.history.clone(),
         };
         let config = EngineConfig {
             clock: timeline.clone(),
-            ownership: Arc::new(sharding.clone()),
+            ownership: planter.ownership(Arc::new(sharding.clone())),
             clusters: clusters.subscribe(),
             groups: self.groups,
             registry: &self.registry,
             meter: self.meter,
-            observer: Arc::new(observer),
-            seed: birth.seed.wrapping_add(1),
+            observer: planter.observer(observer),
+            seed: start.seed.wrapping_add(1),
             upstream: upstream::UpstreamLimits::default(),
             stamps: false,
             cluster_labels: DEFAULT_CLUSTER_LABELS,
@@ -245,16 +262,18 @@ fn clusters(
     process: usize,
     configured: &Configured,
     timeline: &Arc<Timeline>,
-    post: &Post,
+    outbox: &Outbox,
+    planter: &Planter,
 ) -> Arc<ClusterSet> {
     let state = |(&number, &incarnation): (&usize, &Option<u64>)| {
         let name = cluster_name(number);
         let state = match incarnation {
             Some(incarnation) => {
-                let client = Link::client(process, number, timeline, post);
-                ClusterState::Engaged(Cluster::new(name.clone(), client, incarnation))
+                let client = Link::client(process, number, timeline, outbox);
+                let cluster = Cluster::new(name.clone(), client, incarnation);
+                ClusterState::Engaged(planter.cluster(cluster))
             }
-            None => ClusterState::Down("the simulation took its kubeconfig".into()),
+            None => ClusterState::Down("the simulation removed its kubeconfig".into()),
         };
         (name, state)
     };

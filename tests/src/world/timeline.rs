@@ -1,11 +1,11 @@
-//! The time of one process beside the time of the world, and the clock the process reads.
+//! The time of one process and its clock, in relation to the time of the world.
 //!
-//! Every process runs on a paused tokio runtime of its own, so its timers stand still until the
-//! world lets it run, and run as fast or slow as the world says. The world's time is in
-//! microseconds since it began; within a slice the process's milliseconds are spread over it.
+//! Every process runs on its own paused tokio runtime, so its timers stand still until the world
+//! runs it, and are as fast or slow as the world decides. The world's time is in microseconds since
+//! it began; the process's milliseconds in a slice are spread evenly over it.
 #![expect(
     clippy::disallowed_methods,
-    reason = "a clock for simulation, made of tokio's paused one"
+    reason = "a clock for simulation, made from tokio's paused one"
 )]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,10 +16,10 @@ use model::{Clock, Moment, Sleep};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Where the world's wall clock stands when it begins.
-pub const WALL: Timestamp = Timestamp::constant(1_800_000_000, 0);
+/// What the world's wall clock shows when it begins.
+const WALL: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-/// How a process's clock goes.
+/// How the clock of a process runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// What its monotonic clock showed when it began.
@@ -41,14 +41,14 @@ pub struct Timeline {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Time its timers missed because the machine was suspended.
+    /// How long the machine was suspended, which its timers did not count.
     suspended: Duration,
-    /// How far its wall clock has been stepped, in seconds.
+    /// By how much its wall clock was stepped, in seconds.
     wall_step_s: i64,
     slice: Slice,
 }
 
-/// A stretch of the world's time, and the tokio time of the process that falls into it.
+/// A slice of the world's time, and the tokio time of the process in it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slice {
     from_us: u64,
@@ -66,7 +66,7 @@ impl Timeline {
         Arc::new(Self { pace, born_us, origin: Instant::now(), state, woken })
     }
 
-    /// The world's time at this point of the process's run. Call it inside its runtime.
+    /// The world's time at this moment of the process. Call it inside its runtime.
     pub fn world_us(&self) -> u64 {
         let Slice { from_us, until_us, from, until } = self.state().slice;
         let passed = self.origin.elapsed().saturating_sub(from).as_micros();
@@ -75,14 +75,14 @@ impl Timeline {
         until_us.min(from_us + u64::try_from(part).unwrap_or(u64::MAX))
     }
 
-    /// Enters the next slice; gives the instant at which it ends.
+    /// Enters the next slice, and gives the instant at which it ends.
     pub fn enter(&self, from_us: u64, until_us: u64) -> Instant {
         let (from, until) = (self.local(from_us), self.local(until_us));
         self.state().slice = Slice { from_us, until_us, from, until };
         self.origin + until
     }
 
-    /// The machine slept for that long of the world's time: clocks went on, tokio's timers did not.
+    /// The machine slept for that much of the world's time: its clocks ran, tokio's timers did not.
     pub fn suspend(&self, slept_us: u64) {
         let slept = Duration::from_millis(self.scaled_ms(slept_us));
         self.state().suspended += slept;
@@ -134,7 +134,7 @@ impl Clock for Timeline {
             tokio::select! {
                 biased;
                 () = tokio::time::sleep(now.until(moment)) => {}
-                // Too early at times, which does no harm: who sleeps looks at the clock again.
+                // Sometimes too early, but whoever sleeps checks the clock again.
                 () = woken => {}
             }
         })

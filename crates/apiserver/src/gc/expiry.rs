@@ -1,4 +1,4 @@
-//! Events live for an hour after they were last written.
+//! Events expire an hour after they were last written.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -22,19 +22,19 @@ impl Expiry {
         self.order.insert((at, uid.to_owned()));
     }
 
-    /// An Event is gone.
+    /// An Event was deleted.
     pub(crate) fn forget(&mut self, uid: &str) {
         if let Some(at) = self.written.remove(uid) {
             self.order.remove(&(at, uid.to_owned()));
         }
     }
 
-    /// Whether the time of this Event has come.
+    /// Whether this Event has expired.
     pub(crate) fn is_due(&self, uid: &str, now: Timestamp) -> bool {
         self.written.get(uid).is_some_and(|at| now.duration_since(*at) >= EVENT_LIFETIME)
     }
 
-    /// Events whose time has come, oldest first.
+    /// The expired Events, oldest first.
     pub(crate) fn due(&self, now: Timestamp) -> Vec<String> {
         let old = |at: Timestamp| now.duration_since(at) >= EVENT_LIFETIME;
         self.order.iter().take_while(|(at, _)| old(*at)).map(|(_, uid)| uid.clone()).collect()

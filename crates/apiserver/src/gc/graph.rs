@@ -1,12 +1,13 @@
-//! Who owns whom, and what follows from it.
+//! The graph of owners, and what follows from it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::PropagationPolicy;
 
-/// Finalizer of an owner that waits for its dependents to go first.
+/// The finalizer of an owner whose dependents are deleted first.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-/// Finalizer of an owner that lets its dependents live.
+/// The finalizer of an owner whose dependents are kept.
 pub(crate) const ORPHAN: &str = "orphan";
 
 /// A followed kind, as `plural.group`.
@@ -34,20 +35,12 @@ pub(crate) struct Node {
 /// What has to be done about an object.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Decision {
-    /// Delete it, once these owners are proved absent.
-    Delete { propagation: Propagation, absent: Vec<OwnerReference> },
-    /// Take these owners off it, once those of them that are not known are proved absent.
+    /// Delete it, once these owners are known to be absent.
+    Delete { propagation: PropagationPolicy, absent: Vec<OwnerReference> },
+    /// Remove these owners from it, once those that are not in the graph are known to be absent.
     Disown { owners: BTreeSet<String>, absent: Vec<OwnerReference> },
-    /// Nothing holds this finalizer any more.
+    /// Remove this finalizer.
     RemoveFinalizer(&'static str),
-}
-
-/// What happens to the dependents of a deleted object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Propagation {
-    Background,
-    Foreground,
-    Orphan,
 }
 
 /// All objects by uid, with the edges in both directions.
@@ -99,7 +92,7 @@ impl Graph {
         uids.filter_map(|uid| Some((uid.as_str(), self.nodes.get(uid)?)))
     }
 
-    /// Enters an object as it is now; adds those whose decision it may change.
+    /// Adds or updates an object; adds those whose decision it may change.
     pub(crate) fn apply(&mut self, uid: &str, node: Node, touched: &mut BTreeSet<String>) {
         self.touch(uid, touched);
         self.unlink(uid);
@@ -213,11 +206,11 @@ impl Graph {
         let has = |finalizer: &str| node.finalizers.iter().any(|f| f == finalizer);
         let has_dependents = self.dependents_of(uid).next().is_some();
         let propagation = if !waiting.is_empty() && has_dependents || has(FOREGROUND) {
-            Propagation::Foreground
+            PropagationPolicy::Foreground
         } else if has(ORPHAN) {
-            Propagation::Orphan
+            PropagationPolicy::Orphan
         } else {
-            Propagation::Background
+            PropagationPolicy::Background
         };
         Some(Decision::Delete { propagation, absent })
     }
@@ -278,16 +271,16 @@ mod tests {
             (&["b <- a"], "b", "delete Background absent=1"),
             (&["b <- a c"], "b", "delete Background absent=2"),
             (&["c", "b <- a c"], "b", "disown a absent=1"),
-            // Foreground: dependents first, and only blocking ones hold the owner.
+            // Foreground: dependents first, and only blocking ones keep the owner.
             (&["a~f", "b <- a!"], "a", "-"),
             (&["a~f", "b <- a!"], "b", "delete Background absent=0"),
             (&["a~f", "b <- a!", "c <- b!"], "b", "delete Foreground absent=0"),
             (&["a~f", "b <- a"], "a", "release foregroundDeletion"),
             (&["a~f"], "a", "release foregroundDeletion"),
             (&["a~f", "c", "b <- a! c"], "b", "disown a absent=0"),
-            // A dependent that is on its way out already is left alone.
+            // A dependent that is already being deleted is left alone.
             (&["a~f", "b~f <- a!", "c <- b!"], "b", "-"),
-            // Orphans are let go, then the owner.
+            // Orphans are released, then the owner.
             (&["a~o", "b <- a"], "b", "disown a absent=0"),
             (&["a~o", "b <- a"], "a", "-"),
             (&["a~o"], "a", "release orphan"),

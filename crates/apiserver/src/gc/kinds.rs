@@ -1,4 +1,4 @@
-//! What can be followed and deleted, as the server's discovery tells it.
+//! The kinds that can be followed and deleted, by the server's discovery.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use super::graph::KindName;
 use kube::core::DynamicObject;
 
-/// Served again under the core group.
+/// Kinds that are served under the core group too.
 const DUPLICATE_GROUPS: &[&str] = &["events.k8s.io"];
 
 /// One kind.
@@ -38,13 +38,13 @@ impl Kinds {
         Ok(Self(kinds))
     }
 
-    /// The kind an owner reference names, in whatever version.
+    /// The kind that an owner reference names, in any version.
     pub(crate) fn of_owner(&self, api_version: &str, kind: &str) -> Option<&KnownKind> {
         let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
         self.0.values().find(|k| k.resource.group == group && k.resource.kind == kind)
     }
 
-    /// Access to the objects of a kind; the namespace counts only where the kind has one.
+    /// Access to the objects of a kind; the namespace counts only if the kind is namespaced.
     pub(crate) fn api(
         &self,
         client: &Client,

@@ -1,15 +1,15 @@
-//! Garbage collection by owner, namespaces that are being deleted, Events that are old.
+//! Garbage collection by owner, deletion of namespaces, expiry of Events.
 //!
-//! An ordinary client of the server, off by default. In data order: `kinds` discovers what can be
-//! followed, `shell` follows the metadata of all of it and feeds `graph`, which knows who owns whom
-//! and decides (`Graph::decide`) object by object; `expiry` remembers when Events were last
-//! touched; `shell` carries the decisions out.
+//! It is an ordinary client of the server, off by default. In data order: `kinds` discovers what
+//! can be followed, `shell` follows the metadata of all kinds and feeds `graph`, which has the
+//! owners and decides (`Graph::decide`) for each object; `expiry` remembers when Events were last
+//! written; `shell` carries out the decisions.
 //!
 //! # Invariants
 //! - Decisions are pure; only `shell` and `kinds` do IO, only `shell` reads a clock.
-//! - Absence of an owner is proved by asking the server: the graph alone may lag.
-//! - Every delete carries the uid it was decided for, every patch the resource version.
-//! - Nothing is decided before every followed kind has been listed.
+//! - The absence of an owner is checked at the server, because the graph may lag.
+//! - Every delete has the uid for which it was decided, every patch the resource version.
+//! - Nothing is decided before every followed kind was listed.
 
 mod expiry;
 mod graph;

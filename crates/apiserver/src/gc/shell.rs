@@ -1,7 +1,7 @@
-//! The shell of garbage collection: follows every kind's metadata, carries out decisions.
+//! The IO of garbage collection: follows every kind's metadata, carries out decisions.
 //!
-//! One task owns the graph. An object has at most one decision in flight; what it changes comes
-//! back as an event and is decided again from there.
+//! One task owns the graph. An object has at most one decision in flight; its changes come back as
+//! events, from which the next decision follows.
 #![expect(clippy::disallowed_methods, reason = "the shell gives Events their time")]
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -21,29 +21,29 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::expiry::Expiry;
-use super::graph::{Decision, Graph, KindName, Node, Propagation};
+use super::graph::{Decision, Graph, KindName, Node};
 use super::kinds::{Kinds, KnownKind};
-use crate::follow::{Change, Metadata, follow};
+use crate::follow::{FollowEvent, Metadata, follow};
 
-/// News waiting to be entered.
+/// How many changes may wait.
 const MESSAGES: usize = 1024;
-/// News entered before decisions are made again.
+/// How many changes are processed before the next decisions.
 const BATCH: usize = 256;
-/// Objects with a decision in flight.
+/// The most objects with a decision in flight.
 const MAX_IN_FLIGHT: usize = 32;
-/// Pause before a failed decision is made again.
+/// The pause before a failed decision is made again.
 const RETRY: Duration = Duration::from_millis(200);
-/// Quiet time after a change of definitions before the server is asked what it serves.
+/// How long no definition must change before discovery runs again.
 const DISCOVERY_DELAY: Duration = Duration::from_millis(50);
-/// How often old Events are looked for.
+/// How often expired Events are deleted.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
 
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 const NAMESPACES: &str = "namespaces";
 const EVENTS: &str = "events";
 
-/// News of one kind.
-struct Message(KindName, Change<PartialObjectMeta>);
+/// A change of an object of one kind.
+struct Message(KindName, FollowEvent<PartialObjectMeta>);
 
 /// Runs garbage collection until `shutdown`.
 pub fn spawn(client: Client, shutdown: CancellationToken) -> JoinHandle<()> {
@@ -58,7 +58,7 @@ pub fn spawn(client: Client, shutdown: CancellationToken) -> JoinHandle<()> {
     })
 }
 
-/// The one owner of the graph.
+/// The task that owns the graph.
 struct Collector {
     client: Client,
     sender: mpsc::Sender<Message>,
@@ -69,17 +69,17 @@ struct Collector {
     listed: HashSet<KindName>,
     graph: Graph,
     expiry: Expiry,
-    /// Namespaces that are going away, with their uids.
+    /// Namespaces that are being deleted, with their uids.
     terminating: BTreeMap<String, String>,
     dirty: BTreeSet<String>,
     busy: HashSet<String>,
     work: JoinSet<Done>,
     resting: JoinSet<String>,
-    /// When the server has to be asked again what it serves.
+    /// When discovery runs again.
     discover_at: Option<tokio::time::Instant>,
 }
 
-/// A decision that has been carried out, or not.
+/// The result of a decision.
 struct Done {
     uid: String,
     result: kube::Result<()>,
@@ -89,9 +89,9 @@ struct Done {
 enum Task {
     Decided(Decision),
     Expired,
-    /// An object of a namespace that is going away.
+    /// An object of a namespace that is being deleted.
     Evicted,
-    /// A namespace that seems empty and can go.
+    /// A namespace that seems empty and can be removed.
     Finalize,
 }
 
@@ -174,15 +174,15 @@ impl Collector {
     }
 
     fn enter(&mut self, Message(kind, change): Message) {
-        // A follower that was stopped may have left news behind.
+        // A stopped follower may have left changes behind.
         if !self.followers.contains_key(&kind) {
             return;
         }
-        if kind == DEFINITIONS && !matches!(change, Change::Bookmark(_)) {
+        if kind == DEFINITIONS && !matches!(change, FollowEvent::Bookmark(_)) {
             self.discover_at = Some(tokio::time::Instant::now() + DISCOVERY_DELAY);
         }
         match change {
-            Change::Reset(objects, _) => {
+            FollowEvent::Reset(objects, _) => {
                 if kind == NAMESPACES {
                     self.terminating.clear();
                     objects.iter().for_each(|object| self.note_namespace(object, true));
@@ -195,7 +195,7 @@ impl Collector {
                 self.graph.reset(&kind, nodes.collect(), &mut self.dirty);
                 self.listed.insert(kind);
             }
-            Change::Applied(object) => {
+            FollowEvent::Applied(object) => {
                 let uid = object.uid().unwrap_or_default();
                 if kind == EVENTS {
                     self.expiry.touch(&uid, Timestamp::now());
@@ -205,24 +205,24 @@ impl Collector {
                 }
                 self.graph.apply(&uid, node(&kind, &object), &mut self.dirty);
             }
-            Change::Deleted(object) => {
+            FollowEvent::Deleted(object) => {
                 let uid = object.uid().unwrap_or_default();
                 self.expiry.forget(&uid);
                 if kind == NAMESPACES {
                     self.note_namespace(&object, false);
                 }
                 self.graph.remove(&uid, &mut self.dirty);
-                // A namespace on its way out is looked at again when the last object has left it.
+                // A namespace that is being deleted is checked again when its last object is gone.
                 let namespace = object.namespace().unwrap_or_default();
                 if self.graph.in_namespace(&namespace).next().is_none() {
                     self.dirty.extend(self.terminating.get(&namespace).cloned());
                 }
             }
-            Change::Bookmark(_) => {}
+            FollowEvent::Bookmark(_) => {}
         }
     }
 
-    /// Keeps the list of namespaces that are going away.
+    /// Maintains the list of namespaces that are being deleted.
     fn note_namespace(&mut self, object: &PartialObjectMeta, exists: bool) {
         let (name, uid) = (object.name_any(), object.uid().unwrap_or_default());
         if exists && object.metadata.deletion_timestamp.is_some() {
@@ -299,7 +299,7 @@ fn node(kind: &str, object: &PartialObjectMeta) -> Node {
     Node::new(kind, &object.metadata)
 }
 
-/// What carries out one task.
+/// Carries out one task.
 struct Hand {
     client: Client,
     kinds: Arc<Kinds>,
@@ -329,14 +329,14 @@ impl Hand {
                     self.node.finalizers.iter().filter(|f| *f != finalizer).collect();
                 self.patch(json!({ "finalizers": left })).await
             }
-            Task::Expired | Task::Evicted => self.delete(Propagation::Background).await,
+            Task::Expired | Task::Evicted => self.delete(PropagationPolicy::Background).await,
             Task::Finalize => self.finalize().await,
         };
         Done { uid: self.uid, result: settle(result) }
     }
 
-    /// Whether none of these owners exists, by the server's own word. An owner of a kind the server
-    /// does not know proves nothing.
+    /// Whether the server has none of these owners. For an owner of an unknown kind that cannot be
+    /// said.
     async fn are_absent(&self, owners: &[OwnerReference]) -> kube::Result<bool> {
         for owner in owners {
             let Some(kind) = self.kinds.of_owner(&owner.api_version, &owner.kind) else {
@@ -351,17 +351,13 @@ impl Hand {
         Ok(true)
     }
 
-    async fn delete(&self, propagation: Propagation) -> kube::Result<()> {
+    async fn delete(&self, propagation: PropagationPolicy) -> kube::Result<()> {
         let at = &self.node.at;
         let Some(api) = self.kinds.api(&self.client, &at.kind, &at.namespace) else {
             return Ok(());
         };
         let params = DeleteParams {
-            propagation_policy: Some(match propagation {
-                Propagation::Background => PropagationPolicy::Background,
-                Propagation::Foreground => PropagationPolicy::Foreground,
-                Propagation::Orphan => PropagationPolicy::Orphan,
-            }),
+            propagation_policy: Some(propagation),
             preconditions: Some(Preconditions {
                 uid: Some(self.uid.clone()),
                 resource_version: None,
@@ -387,7 +383,7 @@ impl Hand {
         api.patch_metadata(&at.name, &PatchParams::default(), &patch).await.map(drop)
     }
 
-    /// Lets a namespace go, if the server agrees that nothing is left in it.
+    /// Removes a namespace, if the server agrees that it is empty.
     async fn finalize(&self) -> kube::Result<()> {
         let name = &self.node.at.name;
         for kind in self.kinds.0.values().filter(|kind| kind.namespaced) {
@@ -416,8 +412,8 @@ impl Hand {
     }
 }
 
-/// An object that is gone or has changed meanwhile needs no more of this decision: the news of it
-/// brings the next one.
+/// An object that is gone or has changed meanwhile no longer needs this decision: its event brings
+/// the next one.
 fn settle(result: kube::Result<()>) -> kube::Result<()> {
     match result {
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),

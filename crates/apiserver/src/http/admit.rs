@@ -1,5 +1,5 @@
-//! Between proposal and commit: is there a namespace, does the object fit its kind, what is
-//! filled in.
+//! Admission, between proposal and commit: checks the namespace, checks the object against its
+//! kind, and fills in defaults.
 
 use std::net::Ipv4Addr;
 
@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 
 use super::options::FieldValidation;
 use crate::api::Api;
-use crate::catalog::Resource;
 use crate::crd;
 use crate::kinds::{DEFINITIONS, KindInfo};
 use crate::objects::{defaults, deleting, meta, validate};
+use crate::resource::Resource;
 use crate::status::{ApiError, Cause, FieldError};
 use crate::store::{Key, Stored};
 use crate::types;
 
-/// Objects live in namespaces that exist and stay.
+/// Checks that the namespace exists and is not being deleted.
 ///
 /// # Errors
-/// 404 without the namespace, 403 while it is going.
+/// 404 without the namespace, 403 while it is being deleted.
 pub(super) fn namespace(api: &Api, kind: &KindInfo, key: &Key) -> Result<(), ApiError> {
     if !kind.namespaced {
         return Ok(());
@@ -47,7 +47,7 @@ pub(super) fn namespace(api: &Api, kind: &KindInfo, key: &Key) -> Result<(), Api
     Err(error)
 }
 
-/// Completes and judges an object about to be created; returns warnings.
+/// Completes and validates an object that is created; returns warnings.
 ///
 /// # Errors
 /// 400 for unknown fields under `Strict`, 422 for broken rules.
@@ -70,7 +70,7 @@ pub(super) fn created(
     Ok(warnings)
 }
 
-/// Completes and judges an object about to be replaced; returns warnings.
+/// Completes and validates an object that is replaced; returns warnings.
 ///
 /// # Errors
 /// As [`created`].
@@ -88,7 +88,7 @@ pub(super) fn updated(
     Ok(warnings)
 }
 
-/// Gives an object the shape its kind stores: unknown fields dropped, defaults filled in.
+/// Gives an object the shape in which its kind is stored: without unknown fields, with defaults.
 fn shape(
     resource: &Resource,
     object: &mut Value,
@@ -124,7 +124,7 @@ fn shape(
     Ok(if validation == FieldValidation::Warn { texts } else { Vec::new() })
 }
 
-/// 400 for a body that does not decode into its kind.
+/// 400 for a body that cannot be decoded into its kind.
 fn not_handled(info: &KindInfo, why: &str) -> ApiError {
     let KindInfo { kind, version, .. } = info;
     ApiError::bad_request(format!(
@@ -149,9 +149,9 @@ fn judge(resource: &Resource, current: Option<&Value>, object: &Value) -> Result
     }
 }
 
-/// First address given to a Service: 10.96.0.1 upwards, as kubeadm has it.
+/// The network of Service addresses: from 10.96.0.1 on, as with kubeadm.
 const FIRST_ADDRESS: u32 = 0x0A60_0001;
-/// Addresses there are.
+/// How many addresses there are.
 const ADDRESSES: u32 = (1 << 20) - 2;
 
 /// Gives a Service the next free address, unless it has or wants none.
@@ -175,8 +175,8 @@ fn assign_address(api: &Api, resource: &Resource, service: &mut Value) {
     }
 }
 
-/// Whether a stored Service has this address. Looks for it in the text: there may be thousands of
-/// Services to look through.
+/// Whether a stored Service has this address. It searches the text, since there may be thousands of
+/// Services.
 fn has_address(service: &Stored, address: Ipv4Addr) -> bool {
     let wanted = format!("\"clusterIP\":\"{address}\"");
     memchr::memmem::find(&service.json(), wanted.as_bytes()).is_some()

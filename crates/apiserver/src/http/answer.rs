@@ -19,9 +19,9 @@ use crate::status::ApiError;
 /// The body of every answer.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Bodies from this size are compressed for clients that take it.
+/// Bodies of at least this size are compressed for clients that accept it.
 const GZIP_FROM: usize = 128 << 10;
-/// Speed over size: answers cross a loopback or a local network.
+/// Fast rather than small: answers pass a loopback or a local network.
 const GZIP_LEVEL: u32 = 1;
 
 /// A JSON answer of known length.
@@ -34,7 +34,7 @@ pub(crate) fn value(code: StatusCode, value: &Value) -> Response<Body> {
     json(code, value.to_string())
 }
 
-/// An answer of any type.
+/// An answer of any media type.
 pub(crate) fn typed(code: StatusCode, media_type: &str, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Full::new(body.into()).boxed_unsync());
     *response.status_mut() = code;
@@ -65,14 +65,14 @@ pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     }
 }
 
-/// Adds a header whose value may come from data.
+/// Adds a header whose value may come from user data.
 pub(crate) fn set(response: &mut Response<Body>, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);
     }
 }
 
-/// A large JSON answer, compressed if the client takes it.
+/// A large JSON answer, compressed if the client accepts it.
 pub(crate) async fn large_json(headers: &HeaderMap, body: Vec<u8>) -> Response<Body> {
     if body.len() < GZIP_FROM || !negotiate::accepts_gzip(headers) {
         return json(StatusCode::OK, body);
@@ -87,7 +87,7 @@ pub(crate) async fn large_json(headers: &HeaderMap, body: Vec<u8>) -> Response<B
             response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
             response
         }
-        // Compression is a favour; without it the answer is as good.
+        // Compression is optional.
         _ => json(StatusCode::OK, plain),
     }
 }

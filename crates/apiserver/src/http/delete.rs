@@ -12,16 +12,16 @@ use super::{Call, read};
 use crate::api::{Api, key_of};
 use crate::kinds::DEFINITIONS;
 use crate::objects::decode;
-use crate::objects::deletion::{self, Options, Step};
+use crate::objects::deletion::{self, DeletionStep, Options};
 use crate::status::{self, ApiError};
 use crate::store::{Change, Stored};
 
-/// How often a delete is decided anew because another write came first.
+/// How often a delete is decided again because another write came first.
 const MAX_ATTEMPTS: usize = 64;
 
-/// What became of a delete.
+/// The result of a delete.
 enum Deletion {
-    /// The object is gone (or, dry, would be).
+    /// The object is gone, or would be without dry run.
     Removed(Arc<Stored>),
     /// It stays for now, in this form.
     Pending(Written),
@@ -110,13 +110,13 @@ fn remove(writer: &Writer<'_>, options: &Options) -> Result<Deletion, ApiError> 
         };
         let current = resource.served(stored.to_value());
         let change = match deletion::decide(info, &current, options, api.now())? {
-            Step::Wait => return Ok(Deletion::Pending(Written::Stored(stored))),
-            Step::Mark(next) if writer.options.dry_run => {
+            DeletionStep::Wait => return Ok(Deletion::Pending(Written::Stored(stored))),
+            DeletionStep::Mark(next) if writer.options.dry_run => {
                 return Ok(Deletion::Pending(Written::Draft(next)));
             }
-            Step::Remove if writer.options.dry_run => return Ok(Deletion::Removed(stored)),
-            Step::Mark(next) => Change::Put(resource.stored(next)),
-            Step::Remove => Change::Delete(stored.to_value()),
+            DeletionStep::Remove if writer.options.dry_run => return Ok(Deletion::Removed(stored)),
+            DeletionStep::Mark(next) => Change::Put(resource.stored(next)),
+            DeletionStep::Remove => Change::Delete(stored.to_value()),
         };
         let removes = matches!(change, Change::Delete(_));
         let Ok(written) = api.store.commit(&resource.table, &writer.key, Some(&stored), change)

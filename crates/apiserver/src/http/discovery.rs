@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::answer::{self, Body};
 use super::negotiate;
-use crate::catalog::{Catalog, Group, Resource};
+use crate::catalog::{Catalog, Group};
 use crate::kinds::KindInfo;
+use crate::resource::Resource;
 
 /// Verbs of an ordinary resource.
 const VERBS: &[&str] =
@@ -154,7 +155,7 @@ fn aggregated<'a>(
     response
 }
 
-/// FNV-1a: names a document, guards nothing.
+/// FNV-1a: identifies a document, and has no security purpose.
 pub(super) fn fingerprint(data: &[u8]) -> u64 {
     data.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! Objects and lists in the form the client asked for.
+//! Encodes objects and lists in the form that the client asked for.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::negotiate::Form;
-use crate::catalog::{Conversion, Resource};
+use crate::resource::{Conversion, Resource};
 use crate::store::Stored;
 use crate::table;
 
-/// What a list says about itself.
+/// The metadata of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ListMeta {
     pub(crate) revision: u64,
@@ -26,7 +26,7 @@ pub(crate) struct ListMeta {
 pub(crate) struct Encoder {
     pub(crate) resource: Arc<Resource>,
     pub(crate) form: Form,
-    /// What table rows carry of their objects.
+    /// How much of the objects table rows include.
     pub(crate) include: table::IncludeObject,
 }
 
@@ -97,7 +97,7 @@ impl Encoder {
                 out.push(b',');
             }
             match &self.resource.conversion {
-                // Typed lists leave out what the list says already; custom ones repeat it.
+                // Typed lists leave out what the list already says; custom ones repeat it.
                 Conversion::None if !info.custom => {
                     out.push(b'{');
                     out.extend_from_slice(object.json_without_types());
@@ -121,7 +121,7 @@ impl Encoder {
         table::render(&self.resource.info, items, self.include, now)
     }
 
-    /// A bookmark: where the watch stands, and nothing else.
+    /// A bookmark: only how far the watch is.
     pub(crate) fn bookmark(&self, revision: u64, initial_end: bool) -> Bytes {
         let (kind, api_version) = match self.form {
             Form::Object | Form::Table => {

@@ -6,12 +6,12 @@ use serde_json::json;
 use super::answer::{self, Body};
 use super::options::Query;
 
-/// The Kubernetes version whose behaviour is followed.
+/// The Kubernetes version whose behaviour we follow.
 pub(super) const MINOR: &str = "37";
-/// The same in full.
+/// The same as a full version.
 pub(super) const GIT_VERSION: &str = "v1.37.0+leasehold";
 
-/// A server that answers is alive, ready and healthy: all of it is in this process.
+/// A server that answers is alive, ready and healthy, because all of it is in this process.
 pub(super) fn probe(path: &str, query: &Query) -> Response<Body> {
     let name = path.trim_matches('/').split('/').next().unwrap_or_default();
     let text = if query.flag("verbose").is_some() || query.all("verbose").len() == 1 {

@@ -35,8 +35,8 @@ use options::Query;
 use route::{Place, Route, Verb};
 
 use crate::api::Api;
-use crate::catalog::Resource;
 use crate::faults::{self, Fault};
+use crate::resource::Resource;
 use crate::status::ApiError;
 use crate::store::Key;
 
@@ -64,7 +64,7 @@ pub(crate) struct Call {
     pub(crate) query: Query,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// A fault: pretend that the revision asked for is gone.
+    /// A fault: the server acts as if it had forgotten the requested revision.
     pub(crate) expire: bool,
 }
 
@@ -201,7 +201,7 @@ impl ApiService {
     }
 }
 
-/// Objects of namespaced kinds are named within a namespace, others never.
+/// Objects of namespaced kinds must be named in a namespace, and others must not.
 fn check_scope(call: &Call) -> Result<(), ApiError> {
     let (namespaced, given) = (call.resource.info.namespaced, call.place.namespace.is_some());
     let fits = if namespaced { given || call.place.name.is_none() } else { !given };
@@ -216,7 +216,7 @@ fn has_subresource(resource: &Resource, name: &str) -> bool {
     }
 }
 
-/// What a fault hook gets to see.
+/// What a fault hook sees.
 fn seen(parts: &http::request::Parts, route: &Route, query: &Query) -> faults::Request {
     let mut request = faults::Request {
         verb: match parts.method {
@@ -249,7 +249,7 @@ pub(crate) fn unauthorized() -> Response<Body> {
     answer::error(&ApiError::unauthorized())
 }
 
-/// Paths nobody serves get no Status.
+/// The answer for a path that is not served, without a Status.
 fn not_found() -> Response<Body> {
     answer::typed(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")
 }

@@ -1,4 +1,4 @@
-//! What form an answer takes: the object, its metadata alone, or a table.
+//! The form of an answer: the object, only its metadata, or a table.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING};
@@ -16,12 +16,12 @@ pub(crate) enum Form {
     Table,
 }
 
-/// Media types that a real server can produce, for the text of a 406. Ours is the first.
+/// The media types that a real server can produce, for the text of a 406. We produce the first.
 const PRODUCED: &[&str] =
     &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
-/// The first form the client accepts that can be produced. Kinds of both sorts are refused in
-/// different words.
+/// The first form that the client accepts and that can be produced. A refusal has different words
+/// for built-in and custom kinds.
 pub(crate) fn form(headers: &HeaderMap, custom: bool) -> Result<Form, ApiError> {
     let accepted = accepted(headers);
     if accepted.is_empty() {
@@ -33,13 +33,13 @@ pub(crate) fn form(headers: &HeaderMap, custom: bool) -> Result<Form, ApiError> 
     })
 }
 
-/// Whether plain JSON is among what the client accepts.
+/// Whether the client accepts plain JSON.
 pub(crate) fn accepts_json(headers: &HeaderMap) -> bool {
     let accepted = accepted(headers);
     accepted.is_empty() || accepted.iter().any(|range| range.is_json())
 }
 
-/// Whether the client would rather have aggregated discovery, and in which version.
+/// Whether the client prefers aggregated discovery, and in which version.
 pub(crate) fn aggregated_discovery(headers: &HeaderMap) -> Option<&'static str> {
     for range in accepted(headers).iter().filter(|range| range.is_json()) {
         match (range.param("g"), range.param("as"), range.param("v")) {
@@ -56,7 +56,7 @@ pub(crate) fn aggregated_discovery(headers: &HeaderMap) -> Option<&'static str> 
     None
 }
 
-/// Whether the client takes gzip.
+/// Whether the client accepts gzip.
 pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     headers.get_all(ACCEPT_ENCODING).iter().filter_map(|v| v.to_str().ok()).any(|value| {
         value.split(',').any(|coding| {

@@ -7,14 +7,15 @@ use serde_json::{Map, Value, json};
 use super::answer::{self, Body};
 use super::discovery::fingerprint;
 use super::{health, negotiate};
-use crate::catalog::{Catalog, Resource};
+use crate::catalog::Catalog;
+use crate::resource::Resource;
 use crate::status::ApiError;
 use crate::types::{self, Message, Shape};
 
 /// `/openapi/v2`.
 ///
 /// # Errors
-/// 406 for clients that take only protobuf.
+/// 406 for clients that accept only protobuf.
 pub(super) fn v2(catalog: &Catalog, headers: &HeaderMap) -> Result<Response<Body>, ApiError> {
     if !negotiate::accepts_json(headers) {
         return Err(ApiError::not_acceptable(&["application/json"]));
@@ -129,7 +130,7 @@ fn gvk(resource: &Resource) -> Value {
     json!({"group": info.group, "version": info.version, "kind": info.kind})
 }
 
-/// Names as the real server has them: reversed group, version, kind.
+/// Names as on the real server: reversed group, version, kind.
 fn schema_name(resource: &Resource) -> String {
     let info = &resource.info;
     match types::of(info) {
@@ -148,7 +149,7 @@ fn type_name(name: &str) -> String {
     }
 }
 
-/// The schema of a kind without a type of its own: a custom kind's as declared, or an open object.
+/// The schema of a kind that has no type: the declared one of a custom kind, or an open object.
 fn open_schema(resource: &Resource) -> Value {
     let mut schema = match &resource.openapi {
         Some(Value::Object(declared)) => Value::Object(declared.clone()),
@@ -164,7 +165,7 @@ fn described(message: &'static Message, schemas: &mut Map<String, Value>) {
     if schemas.contains_key(&name) {
         return;
     }
-    // Types may contain themselves: the name is taken before the fields are looked at.
+    // Types may contain themselves, so the name is added before the fields are visited.
     schemas.insert(name.clone(), Value::Null);
     let mut properties = Map::new();
     if message.fields.first().is_some_and(|field| field.name == "metadata") {
@@ -210,7 +211,7 @@ fn shape_schema(shape: &Shape, schemas: &mut Map<String, Value>) -> Value {
             None => json!({"type": "object"}),
             Some(message) => {
                 described(message, schemas);
-                // As the real server writes it, so that other keywords may stand beside it.
+                // As on the real server, so that other keywords may be present too.
                 json!({"allOf": [{"$ref": format!("#/components/schemas/{}", type_name(name))}]})
             }
         },

@@ -1,4 +1,4 @@
-//! Query parameters: read, and held to the real server's rules.
+//! Reads query parameters and checks them by the real server's rules.
 
 use std::time::Duration;
 
@@ -45,12 +45,12 @@ impl Query {
     }
 }
 
-/// From which state a list is answered.
+/// The state that a list shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Freshness {
     /// The newest.
     Newest,
-    /// Any that is not older than this.
+    /// Any state that is not older than this.
     NotOlderThan(u64),
     /// Exactly this one.
     Exact(u64),
@@ -116,13 +116,13 @@ impl ListOptions {
             }
             (Ok(None), _) => Freshness::Newest,
             (Ok(Some(revision)), Some(EXACT)) => Freshness::Exact(revision),
-            // Before there was a match rule, a limit made the version exact.
+            // By the older rule without resourceVersionMatch, a limit made the version exact.
             (Ok(Some(revision)), None) if limit.is_some() && revision > 0 => {
                 Freshness::Exact(revision)
             }
             (Ok(Some(revision)), _) => Freshness::NotOlderThan(revision),
         };
-        // Answers from a cache, which "0" permits, have always been whole.
+        // Answers from a cache, which "0" permits, were never paged.
         let limit = limit.filter(|_| freshness != Freshness::NotOlderThan(0));
         Ok(Self { freshness, limit, after: None })
     }
@@ -135,7 +135,7 @@ impl WatchOptions {
         if !rules.is_empty() {
             return Err(ApiError::invalid_kind("meta.k8s.io", "ListOptions", "", &rules));
         }
-        // The real server fails on it rather than refuse it.
+        // The real server fails instead of refusing it.
         let at = query.get("resourceVersion").map(revision).transpose();
         let at = at.map_err(ApiError::unknown)?;
         let initial = query.flag("sendInitialEvents");
@@ -232,7 +232,7 @@ fn watch_rules(query: &Query) -> Vec<FieldError> {
     errors
 }
 
-/// How unknown fields are met.
+/// How unknown fields are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -286,7 +286,7 @@ impl WriteOptions {
 /// Longest name of a field manager, in bytes.
 pub(crate) const MAX_MANAGER: usize = 128;
 
-/// Reads `dryRun`, which knows one value.
+/// Reads `dryRun`, which has one valid value.
 pub(crate) fn dry_run(values: &[&str], errors: &mut Vec<FieldError>) -> bool {
     let given: Vec<&&str> = values.iter().filter(|v| !v.is_empty()).collect();
     if given.iter().any(|v| **v != "All") {

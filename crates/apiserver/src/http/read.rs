@@ -15,7 +15,7 @@ use crate::status::{ApiError, Reason};
 use crate::store::{Continue, Snapshot, Stored};
 use crate::table::IncludeObject;
 
-/// How long a request waits for a revision the server has not reached.
+/// How long a request waits for a revision that the server has not reached.
 const CATCH_UP: Duration = Duration::from_secs(3);
 
 const PAGE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
@@ -53,7 +53,7 @@ pub(super) async fn list(api: &Api, call: &Call) -> Result<Response<Body>, ApiEr
     Ok(answer::large_json(&call.headers, body).await)
 }
 
-/// The form an answer to this call takes.
+/// The form of the answer to this call.
 pub(super) fn encoder(call: &Call) -> Result<Encoder, ApiError> {
     let include = call.query.get("includeObject").unwrap_or_default();
     Ok(Encoder {
@@ -79,10 +79,10 @@ pub(super) fn selector(api: &Api, call: &Call) -> Result<Selector, ApiError> {
     }
 }
 
-/// Waits until the server has reached a revision, for a while.
+/// Waits for a while until the server has reached a revision.
 ///
 /// # Errors
-/// 504 if it does not get there.
+/// 504 if it does not reach it.
 pub(super) async fn wait_for(api: &Api, revision: u64) -> Result<(), ApiError> {
     let mut reached = api.store.watch_revision();
     let wait = reached.wait_for(|current| *current >= revision);
@@ -116,9 +116,9 @@ fn expired(options: &ListOptions, namespaced: bool) -> ApiError {
     match &options.after {
         None => ApiError::expired(REVISION_EXPIRED),
         Some(after) => {
-            let anew = Continue { revision: None, after: after.after.clone() };
+            let fresh = Continue { revision: None, after: after.after.clone() };
             ApiError {
-                continue_token: Some(anew.encode(namespaced).into()),
+                continue_token: Some(fresh.encode(namespaced).into()),
                 ..ApiError::new(Reason::Expired, PAGE_EXPIRED)
             }
         }

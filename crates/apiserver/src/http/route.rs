@@ -1,4 +1,4 @@
-//! Paths: what a URL names.
+//! Parses paths.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
@@ -117,7 +117,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// The verb of a method on a place, if the place takes it.
+    /// The verb of a method at a place, if the place allows it.
     pub(crate) fn of(method: &Method, place: &Place, watch: bool) -> Option<Self> {
         Some(match (method, place.name.is_some()) {
             (&Method::GET | &Method::HEAD, true) if place.subresource.is_some() => Self::Get,
@@ -133,7 +133,7 @@ impl Verb {
         })
     }
 
-    /// The word of the Kubernetes API.
+    /// The verb's word in the Kubernetes API.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",

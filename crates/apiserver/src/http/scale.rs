@@ -1,4 +1,4 @@
-//! The scale subresource: replicas of anything that has them, in one shape.
+//! The scale subresource: the replicas of any kind that has them, in one shape.
 
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -12,6 +12,7 @@ use crate::api::Api;
 use crate::kinds::ScalePaths;
 use crate::objects::{decode, meta};
 use crate::patch::{apply_json, apply_merge};
+use crate::selector::label;
 use crate::status::{ApiError, FieldError};
 
 /// Answers a request on `/scale`.
@@ -27,7 +28,7 @@ pub(super) fn scale(api: &Api, call: &Call, verb: Verb) -> Result<Response<Body>
         _ => return Err(ApiError::method_not_allowed()),
     };
     let options = WriteOptions::parse(&call.query, kind)?;
-    // A scale writes the main object; its ownership is kept under the subresource all the same.
+    // A scale writes the main object, but ownership is recorded under the subresource.
     let writer = Writer { subresource: Some("scale"), ..Writer::of(api, call, word, options) };
     let outcome = writer.write(false, |current| {
         let current = current.ok_or_else(ApiError::no_such_resource)?;
@@ -41,7 +42,7 @@ pub(super) fn scale(api: &Api, call: &Call, verb: Verb) -> Result<Response<Body>
     Ok(answer::value(StatusCode::OK, &view))
 }
 
-/// The scale a request asks for.
+/// The requested scale.
 fn wanted(call: &Call, verb: Verb, view: &Value) -> Result<Value, ApiError> {
     if verb == Verb::Update {
         return decode::parse("Scale", call.media_type(), &call.body);
@@ -85,7 +86,7 @@ fn view(paths: &ScalePaths, object: &Value) -> Value {
     if let Some(path) = &paths.selector {
         let text = match get(object, path) {
             Value::String(text) => text.clone(),
-            selector => selector_text(selector),
+            selector => label::terms(selector).join(","),
         };
         if !text.is_empty() {
             status["selector"] = json!(text);
@@ -123,32 +124,6 @@ fn set(object: &mut Value, path: &str, value: Value) {
     *at = value;
 }
 
-/// A `LabelSelector` in its string form.
-fn selector_text(selector: &Value) -> String {
-    let labels = selector["matchLabels"].as_object().into_iter().flatten();
-    let mut terms: Vec<String> = labels
-        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-        .collect();
-    for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
-        let key = expression["key"].as_str().unwrap_or_default();
-        let values: Vec<&str> = expression["values"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
-        let values = values.join(",");
-        terms.extend(match expression["operator"].as_str() {
-            Some("In") => Some(format!("{key} in ({values})")),
-            Some("NotIn") => Some(format!("{key} notin ({values})")),
-            Some("Exists") => Some(key.to_owned()),
-            Some("DoesNotExist") => Some(format!("!{key}")),
-            _ => None,
-        });
-    }
-    terms.join(",")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,7 +137,7 @@ mod tests {
                 {"key": "f", "operator": "DoesNotExist"},
             ],
         });
-        assert_eq!(selector_text(&selector), "a=b,c in (d,e),!f");
+        assert_eq!(label::terms(&selector).join(","), "a=b,c in (d,e),!f");
     }
 
     #[test]

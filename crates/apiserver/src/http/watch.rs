@@ -1,4 +1,4 @@
-//! Watches: one JSON line per event, for as long as client and server like.
+//! Watches: one JSON line per event, until the client or the server ends it.
 //!
 //! A watch holds a cursor into the store's window and no queue of its own:
 //!
@@ -8,7 +8,7 @@
 //!                   └──── wait: change | bookmark | deadline ─────┘
 //! ```
 //!
-//! Invariants:
+//! # Invariants
 //! 1. Events leave in revision order, each once; a bookmark at R follows every event up to R.
 //! 2. A watch that falls behind the window ends with an `Expired` error, never with a gap.
 
@@ -39,9 +39,9 @@ use crate::selector::Selector;
 use crate::status::ApiError;
 use crate::store::{Event, EventKind, Key, Stored, append_watch_line, watch_line};
 
-/// Shortest life of a watch whose client names none; the longest is twice that.
+/// The shortest duration of a watch if the client does not say; the longest is twice that.
 const MIN_LIFE: Duration = Duration::from_secs(30 * 60);
-/// Between bookmarks.
+/// The time between bookmarks.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// How long before the end of a watch its last bookmark comes.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -79,7 +79,7 @@ pub(super) async fn watch(api: &Arc<Api>, call: &Call) -> Result<Response<Body>,
     Ok(response(watch))
 }
 
-/// Regularly, but in time to come before the end.
+/// At regular times, and once shortly before the end.
 fn first_bookmark(life: Duration) -> Duration {
     BOOKMARK_EVERY.min(life.checked_sub(FAREWELL).unwrap_or(life))
 }
@@ -120,8 +120,8 @@ impl Scope {
         named && self.selector.matches(&object)
     }
 
-    /// What an event is to this watch: with a selector an object comes and goes as it starts and
-    /// stops matching.
+    /// What an event means for this watch. With a selector, an object is added when it begins to
+    /// match, and deleted when it no longer does.
     fn sees(&self, event: &Event) -> Option<EventKind> {
         if !self.covers(&event.key) {
             return None;
@@ -161,7 +161,7 @@ impl Watch {
         match options.start {
             WatchStart::After(revision) => {
                 self.cursor = revision;
-                // The first read tells whether the window still reaches back that far.
+                // The first read finds out whether the window still reaches back that far.
                 self.read();
             }
             WatchStart::Now => self.cursor = self.api.store.revision(),
@@ -224,7 +224,7 @@ impl Watch {
                 let next = self.bookmark.deadline() + BOOKMARK_EVERY;
                 let farewell = self.deadline.deadline() - FAREWELL;
                 let last = self.bookmark.deadline() >= farewell;
-                // After the farewell the next one lies beyond the end.
+                // After the last bookmark the next one would lie beyond the end.
                 self.bookmark.as_mut().reset(if last { next } else { next.min(farewell) });
                 self.send_bookmark();
             }
@@ -240,7 +240,7 @@ impl Watch {
         }
     }
 
-    /// Takes what has happened since the cursor.
+    /// Reads the events since the cursor.
     fn read(&mut self) {
         loop {
             let table = &self.encoder.resource.table;
@@ -252,7 +252,7 @@ impl Watch {
                     let more = batch.events.len() == BATCH;
                     self.cursor = batch.cursor;
                     self.take(&batch.events);
-                    // A full chunk goes out before more is read.
+                    // A full chunk is sent before more is read.
                     if !more || !self.ready.is_empty() {
                         return;
                     }

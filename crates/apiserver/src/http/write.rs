@@ -15,7 +15,6 @@ use super::answer::{self, Body};
 use super::options::{MAX_MANAGER, WriteOptions};
 use super::{Call, admit, read};
 use crate::api::{Api, key_of};
-use crate::catalog::Resource;
 use crate::history::Write;
 use crate::kinds::DEFINITIONS;
 use crate::objects::{decode, deletion, meta, names, prepare, set_meta};
@@ -23,12 +22,13 @@ use crate::patch::{
     ApplyInput, BuiltinTopology, Part, SchemaLookup, TrackInput, apply_json, apply_merge,
     apply_strategic, server_side_apply, track_update,
 };
+use crate::resource::Resource;
 use crate::status::{ApiError, FieldError};
 use crate::store::{Change, Key, Stored};
 
-/// Names tried for one `generateName`.
+/// How many names are tried for one `generateName`.
 const MAX_NAMES: usize = 8;
-/// How often a write is decided anew because another came first, before it is a conflict.
+/// How often a write is decided again because another came first, before it is a conflict.
 const MAX_ATTEMPTS: usize = 64;
 
 const JSON_PATCH: &str = "application/json-patch+json";
@@ -44,7 +44,7 @@ pub(super) enum Written {
     Draft(Value),
 }
 
-/// What a write ended in.
+/// The result of a write.
 pub(super) struct Outcome {
     pub(super) written: Written,
     pub(super) created: bool,
@@ -54,11 +54,11 @@ pub(super) struct Outcome {
 /// A proposed new version of an object.
 pub(super) struct Proposal {
     pub(super) object: Value,
-    /// Whether field ownership is settled already.
+    /// Whether field ownership is already decided.
     pub(super) applied: bool,
 }
 
-/// One write, independent of how its new version comes about.
+/// One write, independent of how its new version is computed.
 pub(super) struct Writer<'a> {
     pub(super) api: &'a Api,
     pub(super) resource: &'a Resource,
@@ -136,7 +136,7 @@ pub(super) fn patch(api: &Api, call: &Call) -> Result<Response<Body>, ApiError> 
     Ok(respond(api, &encoder, outcome))
 }
 
-/// Writes down what became of a write.
+/// Records a write in the history.
 pub(super) fn respond(
     api: &Api,
     encoder: &super::encode::Encoder,
@@ -217,7 +217,7 @@ impl<'a> Patch<'a> {
         self.keeps_identity(writer, found()?, object)
     }
 
-    /// A patch may not turn an object into another.
+    /// A patch must not turn an object into another one.
     fn keeps_identity(
         &self,
         writer: &Writer<'_>,
@@ -252,7 +252,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes what `propose` makes of the stored object, as often as it takes.
+    /// Writes what `propose` makes of the stored object, again if another write comes first.
     pub(super) fn write(
         &self,
         create: bool,
@@ -344,7 +344,7 @@ impl<'a> Writer<'a> {
             (true, false) => self.api.definition_changed(&self.key.name),
             (false, _) => {}
         }
-        // Who empties the finalizers is told of the object as it was last stored.
+        // A write that empties the finalizers gets the object as it was last stored.
         Ok(outcome(if finished {
             let mut last = self.resource.served(written.to_value());
             let version = current["metadata"]["resourceVersion"].clone();
@@ -419,7 +419,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Who writes: the named manager, or the client's program.
+    /// The field manager: the named one, or the client's program.
     fn manager(&self) -> String {
         if let Some(manager) = &self.options.field_manager {
             return manager.clone();

@@ -31,10 +31,10 @@ pub fn parse(expected: &str, media_type: Option<&str>, body: &[u8]) -> Result<Va
     }
 }
 
-/// The longest part of a body that a refusal repeats, in bytes.
+/// How many bytes of a body a refusal quotes at most.
 const REPEATED_BYTES: usize = 30;
 
-/// 400 for a body that is not JSON, with its beginning.
+/// 400 for a body that is not JSON, quoting its beginning.
 fn not_json(expected: &str, error: &serde_json::Error, body: &[u8]) -> ApiError {
     let why =
         if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() };
@@ -51,7 +51,7 @@ fn not_json(expected: &str, error: &serde_json::Error, body: &[u8]) -> ApiError 
     ))
 }
 
-/// Parses YAML, of which JSON is a part.
+/// Parses YAML, of which JSON is a subset.
 ///
 /// # Errors
 /// 400 for text that does not parse.
@@ -104,7 +104,7 @@ pub fn check_types(kind: &KindInfo, object: &mut Value) -> Result<(), ApiError> 
     }
     if !found_kind.is_empty() && found_kind != kind.kind {
         let KindInfo { group, version, kind: name, .. } = kind;
-        // As Go names the two types: the outer by version, the inner by the package of its group.
+        // Go's names of the two types: the outer by version, the inner by the package of its group.
         let package = group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
         return Err(ApiError::bad_request(format!(
             "{found_kind} in version \"{version}\" cannot be handled as a {name}: converting \
@@ -116,8 +116,8 @@ pub fn check_types(kind: &KindInfo, object: &mut Value) -> Result<(), ApiError> 
     check_metadata(kind, object)
 }
 
-/// Checks that an applied configuration says what it is: unlike other bodies of built-in kinds, it
-/// must.
+/// Checks that an applied configuration has its kind and version, which other bodies of built-in
+/// kinds may leave out.
 ///
 /// # Errors
 /// 400 in the words of the real server.
@@ -151,7 +151,7 @@ fn check_metadata(kind: &KindInfo, object: &mut Value) -> Result<(), ApiError> {
     })
 }
 
-/// Makes an object's namespace the path's.
+/// Sets an object's namespace to the path's.
 ///
 /// # Errors
 /// 400 if they contradict each other.
@@ -170,7 +170,7 @@ pub fn check_namespace(object: &mut Value, namespace: Option<&str>) -> Result<()
     Ok(())
 }
 
-/// Makes an object's name the path's.
+/// Sets an object's name to the path's.
 ///
 /// # Errors
 /// 400 if they contradict each other.

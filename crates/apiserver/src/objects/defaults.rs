@@ -1,8 +1,7 @@
-//! Defaults of the built-in kinds that controllers, kubectl and the chart write: what a client
-//! leaves out and reads back filled in.
+//! Defaults of the built-in kinds that controllers, kubectl and the chart write.
 //!
-//! Fields are only ever added, never changed, so that filling in twice is filling in once.
-//! `Service` addresses are not here: they need to know which are taken.
+//! Fields are only added, never changed, so filling in twice has the same result as once. Addresses
+//! of Services are not here, because they depend on which ones are taken.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -30,7 +29,7 @@ pub fn apply(kind: &KindInfo, object: &mut Value) {
     }
 }
 
-/// Sets on create what a strategy, not a default, decides: the first status and the like.
+/// Sets what a real server sets on create besides defaults, such as the first status.
 pub fn initial_status(kind: &KindInfo, object: &mut Value) {
     if kind.custom || !kind.status {
         return;
@@ -70,7 +69,7 @@ fn each(list: &mut Value, apply: impl Fn(&mut Value)) {
     list.as_array_mut().into_iter().flatten().for_each(apply);
 }
 
-/// A member that may be visited without bringing it into being.
+/// A member if it is present; does not create it.
 fn member<'a>(object: &'a mut Value, name: &str) -> Option<&'a mut Value> {
     object.as_object_mut()?.get_mut(name)
 }
@@ -271,7 +270,7 @@ fn volume(volume: &mut Value) {
     }
 }
 
-/// Whether an image names no tag, or `latest`, and no digest.
+/// Whether an image has no digest, and the tag `latest` or none.
 fn untagged(image: &str) -> bool {
     let last = image.rsplit('/').next().unwrap_or_default();
     !last.contains('@') && last.split_once(':').is_none_or(|(_, tag)| tag == "latest")

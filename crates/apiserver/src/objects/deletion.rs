@@ -1,4 +1,4 @@
-//! How an object goes: at once, or by stages while finalizers and grace periods hold it.
+//! How an object is deleted: at once, or in stages while finalizers or a grace period keep it.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use crate::clock;
 use crate::kinds::KindInfo;
 use crate::status::{ApiError, FieldError};
 
-/// Finalizer of foreground deletion: dependents go first.
+/// Finalizer of foreground deletion: dependents are deleted first.
 pub const FOREGROUND: &str = "foregroundDeletion";
-/// Finalizer of orphaning: dependents are let go first.
+/// Finalizer of orphaning: dependents are released first.
 pub const ORPHAN: &str = "orphan";
 
-/// What becomes of dependents.
+/// What happens to dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum Propagation {
-    /// They are collected afterwards.
+    /// They are deleted afterwards.
     Background,
-    /// They go first.
+    /// They are deleted first.
     Foreground,
-    /// They stay.
+    /// They are kept.
     Orphan,
 }
 
@@ -31,19 +31,19 @@ pub enum Propagation {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Options {
-    /// Seconds until the object may go; the kind's own default if absent.
+    /// Seconds until the object may be removed; the kind's default if absent.
     pub grace_period_seconds: Option<i64>,
-    /// What the object must be for the request to apply.
+    /// What must hold of the object for the request to apply.
     pub preconditions: Option<Preconditions>,
     /// The older way to say [`Propagation::Orphan`].
     pub orphan_dependents: Option<bool>,
-    /// What becomes of dependents.
+    /// What happens to dependents.
     pub propagation_policy: Option<String>,
     /// `All`, or empty.
     pub dry_run: Vec<String>,
 }
 
-/// What the object must be for a delete to apply.
+/// What must hold of the object for a delete to apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Preconditions {
@@ -83,12 +83,12 @@ impl Options {
 
 /// What a delete does to the stored object.
 #[derive(Debug, PartialEq)]
-pub enum Step {
+pub enum DeletionStep {
     /// It is removed.
     Remove,
     /// It stays for now, in this form.
     Mark(Value),
-    /// It is already on its way and nothing changes.
+    /// It is already being deleted, and nothing changes.
     Wait,
 }
 
@@ -101,7 +101,7 @@ pub fn decide(
     current: &Value,
     options: &Options,
     now: Timestamp,
-) -> Result<Step, ApiError> {
+) -> Result<DeletionStep, ApiError> {
     let propagation = options.propagation()?;
     check_preconditions(kind, current, options.preconditions.as_ref())?;
     let mut next = current.clone();
@@ -109,7 +109,7 @@ pub fn decide(
     let grace = grace_period(kind, current, options);
     let held = finalizers(&next).next().is_some() || grace > 0 || held_by_spec(kind, current);
     if !held {
-        return Ok(Step::Remove);
+        return Ok(DeletionStep::Remove);
     }
     let first = !deleting(current);
     let shorter =
@@ -128,10 +128,10 @@ pub fn decide(
             next["status"]["phase"] = json!("Terminating");
         }
     }
-    Ok(if next == *current { Step::Wait } else { Step::Mark(next) })
+    Ok(if next == *current { DeletionStep::Wait } else { DeletionStep::Mark(next) })
 }
 
-/// Whether an object whose deletion has begun may go now.
+/// Whether an object whose deletion has begun may be removed now.
 pub fn finished(kind: &KindInfo, object: &Value) -> bool {
     deleting(object)
         && finalizers(object).next().is_none()
@@ -156,13 +156,13 @@ pub fn returns_object(kind: &KindInfo) -> bool {
     !kind.custom && (kind.group.is_empty() || plural == "storageclasses") && KINDS.contains(&plural)
 }
 
-/// Namespaces are also held by the finalizers in their spec.
+/// The finalizers in its spec keep a namespace too.
 fn held_by_spec(kind: &KindInfo, object: &Value) -> bool {
     kind.is("", "namespaces")
         && object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty())
 }
 
-/// Only Pods that a node runs are given time.
+/// Only Pods on a node get a grace period.
 fn grace_period(kind: &KindInfo, current: &Value, options: &Options) -> i64 {
     let phase = current["status"]["phase"].as_str().unwrap_or_default();
     let on_a_node = current["spec"]["nodeName"].as_str().is_some_and(|n| !n.is_empty());
@@ -172,7 +172,7 @@ fn grace_period(kind: &KindInfo, current: &Value, options: &Options) -> i64 {
     let default = current["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
     let already = current["metadata"]["deletionGracePeriodSeconds"].as_i64();
     match options.grace_period_seconds.or(already).unwrap_or(default) {
-        // As a real server has it: less than nothing is a moment.
+        // As on a real server: a negative period means one second.
         negative if negative < 0 => 1,
         seconds => seconds,
     }
@@ -196,7 +196,7 @@ fn check_preconditions(
     preconditions: Option<&Preconditions>,
 ) -> Result<(), ApiError> {
     let Some(preconditions) = preconditions else { return Ok(()) };
-    // The real server names the kind where the resource belongs, and we with it.
+    // The real server puts the kind where the resource belongs, and so do we.
     let refuse = |why: String| {
         let kind = KindInfo { plural: kind.kind.clone(), ..kind.clone() };
         Err(ApiError::conflict_because(&kind, meta(current, "name"), &why))
@@ -230,7 +230,7 @@ mod tests {
         json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "5", "generation": 1, "finalizers": finalizers}})
     }
 
-    fn delete(current: &Value, options: &Options) -> Result<Step, u16> {
+    fn delete(current: &Value, options: &Options) -> Result<DeletionStep, u16> {
         decide(&kind("configmaps"), current, options, Timestamp::UNIX_EPOCH).map_err(|e| e.code)
     }
 
@@ -240,13 +240,13 @@ mod tests {
 
     #[test]
     fn only_finalizers_hold_an_ordinary_object() {
-        assert_eq!(delete(&object(&[]), &Options::default()), Ok(Step::Remove));
-        let Ok(Step::Mark(marked)) = delete(&object(&["x/y"]), &Options::default()) else {
+        assert_eq!(delete(&object(&[]), &Options::default()), Ok(DeletionStep::Remove));
+        let Ok(DeletionStep::Mark(marked)) = delete(&object(&["x/y"]), &Options::default()) else {
             panic!("a finalizer holds the object")
         };
         assert_eq!(marked["metadata"]["deletionTimestamp"], "1970-01-01T00:00:00Z");
         assert_eq!(marked["metadata"]["generation"], 2);
-        assert_eq!(delete(&marked, &Options::default()), Ok(Step::Wait));
+        assert_eq!(delete(&marked, &Options::default()), Ok(DeletionStep::Wait));
         assert!(!finished(&kind("configmaps"), &marked));
         let mut freed = marked;
         set_meta(&mut freed, "finalizers", None);
@@ -255,11 +255,11 @@ mod tests {
 
     #[test]
     fn propagation_is_a_finalizer() {
-        let Ok(Step::Mark(marked)) = delete(&object(&[]), &policy("Foreground")) else {
+        let Ok(DeletionStep::Mark(marked)) = delete(&object(&[]), &policy("Foreground")) else {
             panic!("dependents hold the object")
         };
         assert_eq!(marked["metadata"]["finalizers"], json!([FOREGROUND]));
-        assert_eq!(delete(&marked, &policy("Background")), Ok(Step::Remove));
+        assert_eq!(delete(&marked, &policy("Background")), Ok(DeletionStep::Remove));
     }
 
     #[test]
@@ -281,11 +281,11 @@ mod tests {
         let pods = kind("pods");
         let pod = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "terminationGracePeriodSeconds": 7}});
         let now = Timestamp::UNIX_EPOCH;
-        let Ok(Step::Mark(marked)) = decide(&pods, &pod, &Options::default(), now) else {
+        let Ok(DeletionStep::Mark(marked)) = decide(&pods, &pod, &Options::default(), now) else {
             panic!("a running pod is given time")
         };
         assert_eq!(marked["metadata"]["deletionTimestamp"], "1970-01-01T00:00:07Z");
         let force = Options { grace_period_seconds: Some(0), ..Options::default() };
-        assert_eq!(decide(&pods, &marked, &force, now), Ok(Step::Remove));
+        assert_eq!(decide(&pods, &marked, &force, now), Ok(DeletionStep::Remove));
     }
 }

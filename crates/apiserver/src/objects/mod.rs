@@ -1,10 +1,10 @@
-//! What the server does to objects on their way into the store: names checked, system fields
-//! set, defaults filled in, status kept apart, deletion decided.
+//! What the server does to objects before it stores them: checks names, sets system fields, fills
+//! in defaults, keeps status apart, decides deletion.
 //!
 //! Everything here is a pure function of the request's object, the stored one and `now`.
 //! In data order: [`decode`] reads a body; [`prepare`] sets what belongs to the server;
-//! [`defaults`] fills in built-in kinds; [`validate`] judges; [`deletion`] decides how an object
-//! goes.
+//! [`defaults`] fills in built-in kinds; [`validate`] checks the rules; [`deletion`] decides how an
+//! object is deleted.
 
 pub mod decode;
 pub mod defaults;

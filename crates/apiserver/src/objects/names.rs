@@ -12,7 +12,7 @@ use crate::status::{FieldError, FieldErrorKind};
 pub const MAX_NAME: usize = 253;
 /// Longest label, and longest name of kinds that are DNS labels.
 pub const MAX_LABEL: usize = 63;
-/// All annotations of an object together, in bytes.
+/// The most bytes of all annotations of an object.
 pub const MAX_ANNOTATIONS: usize = 256 << 10;
 
 /// The rule for label keys.
@@ -44,7 +44,7 @@ pub fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_qualified_part(text)
 }
 
-/// What is wrong with an object's name, judged by its kind's rule.
+/// What is wrong with an object's name, by its kind's rule.
 pub fn check_name(kind: &KindInfo, path: &str, name: &str) -> Vec<FieldError> {
     let (rule, regex, longest) = match (kind.group.as_str(), kind.plural.as_str()) {
         ("rbac.authorization.k8s.io", _) => return check_path_segment(path, name),
@@ -140,7 +140,7 @@ pub fn check_annotations(path: &str, annotations: &Value) -> Vec<FieldError> {
 
 /// How many characters of a `generateName` are kept.
 const MAX_PREFIX: usize = 58;
-/// Letters and digits of generated names: no vowels, so no words.
+/// The letters and digits of generated names: no vowels, so that no words appear.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Characters appended to a `generateName`.
 const SUFFIX: usize = 5;

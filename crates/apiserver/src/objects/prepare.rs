@@ -1,5 +1,5 @@
-//! What belongs to the server in an object, set on create and kept through updates: identity,
-//! timestamps, generation, and status where it has a subresource of its own.
+//! The fields of an object that belong to the server, which sets them on create and keeps them
+//! through updates: identity, timestamps, generation, and status if it is a subresource.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,11 +9,11 @@ use crate::clock;
 use crate::kinds::KindInfo;
 use crate::status::{ApiError, FieldError};
 
-/// Metadata a client cannot set.
+/// Metadata that clients cannot set.
 const SYSTEM_FIELDS: &[&str] =
     &["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
-/// Readies an object to be created under the name it has.
+/// Prepares an object for its creation.
 pub fn for_create(kind: &KindInfo, object: &mut Value, uid: String, now: Timestamp) {
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"]
     {
@@ -32,7 +32,7 @@ pub fn for_create(kind: &KindInfo, object: &mut Value, uid: String, now: Timesta
     tidy(kind, object);
 }
 
-/// Makes of a proposed object the one to be stored in place of `current`.
+/// Turns a proposed object into the one that replaces `current`.
 ///
 /// # Errors
 /// 409 for another incarnation or version, 422 for a missing version or for finalizers added
@@ -61,8 +61,8 @@ pub fn for_update(
     Ok(proposed)
 }
 
-/// Counts a change of substance in the generation. Only an object that is complete can be
-/// compared: a default that was left out and filled in again is no change.
+/// Raises the generation if the spec has changed. The objects must be complete: a default that was
+/// left out and filled in again is not a change.
 pub fn count_generation(kind: &KindInfo, current: &Value, next: &mut Value) {
     if kind.generation && differs_in_substance(kind, current, next) {
         let generation = current["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
@@ -84,7 +84,7 @@ fn differs_in_substance(kind: &KindInfo, current: &Value, proposed: &Value) -> b
     substance(current) != substance(proposed)
 }
 
-/// A write keeps the uid. Only a patch gets here with another one: see [`uid_precondition`].
+/// A write keeps the uid. Only a patch can get here with another one: see [`uid_precondition`].
 fn check_uid(kind: &KindInfo, current: &Value, proposed: &Value) -> Result<(), ApiError> {
     let uid = meta(proposed, "uid");
     if uid.is_empty() || uid == meta(current, "uid") {
@@ -105,7 +105,7 @@ fn check_version(kind: &KindInfo, current: &Value, proposed: &Value) -> Result<(
                 Value::from(0),
                 "must be specified for an update",
             );
-            // The real server names the resource where the kind belongs, and we with it.
+            // The real server puts the resource where the kind belongs, and so do we.
             Err(ApiError::invalid_kind(&kind.group, &kind.plural, name, &[error]))
         }
         version if version == meta(current, "resourceVersion") => Ok(()),
@@ -113,7 +113,7 @@ fn check_version(kind: &KindInfo, current: &Value, proposed: &Value) -> Result<(
     }
 }
 
-/// An update that names a uid is meant for that incarnation only; an absent object has none.
+/// An update with a uid is meant only for that incarnation; an absent object has none.
 ///
 /// # Errors
 /// 409 in the words of the storage layer of a real server.
@@ -136,7 +136,7 @@ pub fn uid_precondition(
     Err(ApiError::conflict_because(kind, name, &why))
 }
 
-/// Where a real server would keep the object.
+/// The key under which a real server would store the object.
 fn storage_key(kind: &KindInfo, namespace: &str, name: &str) -> String {
     let table = match (kind.custom, kind.plural.as_str()) {
         (true, plural) => format!("{}/{plural}", kind.group),
@@ -191,7 +191,7 @@ fn copy_member(from: &Value, to: &mut Value, member: &str) {
     };
 }
 
-/// Gives equal objects one form: empty metadata members go, and in built-in kinds every null.
+/// Gives equal objects one form: removes empty metadata fields, and every null in built-in kinds.
 fn tidy(kind: &KindInfo, object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.retain(|_, value| match value {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn generation_counts_changes_of_substance() {
+    fn generation_counts_changes_of_the_spec() {
         let change = |edit: fn(&mut Value)| {
             let mut proposed = stored();
             edit(&mut proposed);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_faces_of_an_object_are_written_apart() {
+    fn spec_and_status_are_written_separately() {
         let mut proposed = stored();
         proposed["spec"]["a"] = json!(2);
         proposed["status"]["s"] = json!(2);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn finalizers_only_go_once_deletion_has_begun() {
+    fn finalizers_can_only_be_removed_once_deletion_has_begun() {
         let mut current = stored();
         current["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
         current["metadata"]["finalizers"] = json!(["a/b"]);

@@ -1,7 +1,7 @@
-//! The rules of built-in kinds that controllers rely on, and those all objects share.
+//! The rules of built-in kinds that controllers rely on, and those of all objects.
 //!
-//! Not the whole of Kubernetes' validation: what is here is what our kinds, our controllers and
-//! our tests can run into.
+//! It is not all of Kubernetes' validation, only what our kinds, our controllers and our tests can
+//! run into.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::status::{ApiError, FieldError, FieldErrorKind};
 /// Largest data of a ConfigMap or Secret, in bytes.
 const MAX_DATA: usize = 1 << 20;
 
-/// Judges the metadata every object has.
+/// Validates the metadata that every object has.
 pub fn metadata(kind: &KindInfo, object: &Value) -> Vec<FieldError> {
     let metadata = &object["metadata"];
     let mut errors = Vec::new();
@@ -61,8 +61,8 @@ fn owners(references: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Brings an object of a built-in kind into the form it is stored in, where that differs from
-/// what clients send.
+/// Converts an object of a built-in kind into its stored form, if that differs from what clients
+/// send.
 ///
 /// # Errors
 /// 400 for fields that do not parse.
@@ -79,7 +79,7 @@ pub fn normalize(kind: &KindInfo, object: &mut Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A time to the microsecond.
+/// A time with microseconds.
 fn micro_time(kind: &KindInfo, time: &Value) -> Result<String, ApiError> {
     let text = time.as_str().unwrap_or_default();
     let parsed: Timestamp = text.parse().map_err(|_| {
@@ -91,7 +91,7 @@ fn micro_time(kind: &KindInfo, time: &Value) -> Result<String, ApiError> {
     Ok(parsed.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string())
 }
 
-/// Judges an object of a built-in kind, given the one it replaces.
+/// Validates an object of a built-in kind, given the one that it replaces.
 pub fn builtin(kind: &KindInfo, current: Option<&Value>, object: &Value) -> Vec<FieldError> {
     match (kind.group.as_str(), kind.plural.as_str()) {
         ("coordination.k8s.io", "leases") => lease(&object["spec"]),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_have_sane_numbers_and_exact_times() {
+    fn leases_have_valid_numbers_and_exact_times() {
         assert_eq!(
             texts(
                 "leases",
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_selects_its_own_template_for_good() {
+    fn a_workload_always_selects_its_own_template() {
         let workload = |selector: &str, label: &str| {
             json!({"spec": {
                 "selector": {"matchLabels": {"app": selector}},

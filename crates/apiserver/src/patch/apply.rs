@@ -1,8 +1,8 @@
 //! Server-side apply, and the ownership of fields changed by any other write.
 //!
-//! An apply merges what the manager sets, drops what it set before and nobody sets now, and fails
-//! where it would change a field that another manager owns, unless forced. Setting a field to the
-//! value it has is no change: ownership is then shared.
+//! An apply merges what the manager sets, removes what it set before and nobody sets now, and fails
+//! if it would change a field that another manager owns, unless forced. Setting a field to its
+//! present value is not a change: ownership is then shared.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use super::topology::SchemaLookup;
 use super::typed::{self, Comparison};
 use crate::status::{ApiError, Cause, Reason};
 
-/// The manager that owns what an object held before its first apply.
+/// The manager that owns the fields from before an object's first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Metadata that belongs to the server, and to no manager.
@@ -35,7 +35,7 @@ const UNOWNED_METADATA: &[&str] = &[
 pub enum Part {
     /// All of it: the kind has no status subresource.
     Whole,
-    /// All but `status`, which has a subresource of its own.
+    /// All but `status`, which is a subresource.
     AllButStatus,
     /// Only `status`, through its subresource.
     Status,
@@ -44,30 +44,30 @@ pub enum Part {
 /// A server-side apply.
 #[derive(Clone, Copy)]
 pub struct ApplyInput<'a> {
-    /// The object as stored, `None` if it does not exist.
+    /// The stored object; `None` if it does not exist.
     pub current: Option<&'a Value>,
     /// The applied configuration.
     pub applied: &'a Value,
     /// `fieldManager`.
     pub manager: &'a str,
-    /// Whether conflicts are overruled.
+    /// Whether the apply takes over fields of others.
     pub force: bool,
     /// The subresource applied to, if any.
     pub subresource: Option<&'a str>,
     /// What the request may change.
     pub part: Part,
-    /// The version the request speaks, such as `apps/v1`.
+    /// The version of the request, such as `apps/v1`.
     pub api_version: &'a str,
-    /// Time for entries that change.
+    /// The time of entries that change.
     pub now: Timestamp,
     /// How the kind merges.
     pub schema: &'a dyn SchemaLookup,
 }
 
-/// A create, update or patch, to be entered into the books.
+/// A create, update or patch, whose ownership is recorded.
 #[derive(Clone, Copy)]
 pub struct TrackInput<'a> {
-    /// The object as stored, `None` on create.
+    /// The stored object; `None` on create.
     pub current: Option<&'a Value>,
     /// Whether the kind is a custom one.
     pub custom: bool,
@@ -77,9 +77,9 @@ pub struct TrackInput<'a> {
     pub subresource: Option<&'a str>,
     /// What the request may change.
     pub part: Part,
-    /// The version the request speaks, such as `apps/v1`.
+    /// The version of the request, such as `apps/v1`.
     pub api_version: &'a str,
-    /// Time for entries that change.
+    /// The time of entries that change.
     pub now: Timestamp,
     /// How the kind merges.
     pub schema: &'a dyn SchemaLookup,
@@ -89,8 +89,8 @@ pub struct TrackInput<'a> {
 /// nothing changed.
 ///
 /// # Errors
-/// 400 for a configuration that carries managedFields or another version, 409 for conflicts, 500
-/// for lists whose items cannot be told apart.
+/// 400 for a configuration that has managedFields or another version, 409 for conflicts, 500 for
+/// lists whose items cannot be identified.
 pub fn server_side_apply(input: ApplyInput<'_>) -> Result<Value, ApiError> {
     check(&input)?;
     let schema = input.schema;
@@ -137,8 +137,8 @@ pub fn server_side_apply(input: ApplyInput<'_>) -> Result<Value, ApiError> {
     Ok(merged)
 }
 
-/// Enters a create, update or patch into `object`'s managedFields, which may have been edited by
-/// the client: see `ManagedFields::of_update`.
+/// Records a create, update or patch in `object`'s managedFields, which the client may have edited:
+/// see `ManagedFields::of_update`.
 pub fn track_update(input: TrackInput<'_>, object: &mut Value) {
     let subresource = input.subresource.is_some();
     let mut managers = ManagedFields::of_update(input.current, object, subresource);
@@ -177,8 +177,8 @@ pub fn track_update(input: TrackInput<'_>, object: &mut Value) {
     managers.write(object);
 }
 
-/// What a built-in object is before it is created. In a real server it is a Go struct, whose list of
-/// containers is there from the start, empty: nobody comes to own the list itself.
+/// A built-in object before it is created. In a real server it is a Go struct with an empty list of
+/// containers from the start, so nobody owns the list itself.
 fn unborn(object: &Value) -> Value {
     let has = |pointer| object.pointer(pointer).is_some();
     if has("/spec/jobTemplate/spec/template/spec/containers") {
@@ -208,7 +208,7 @@ fn check(input: &ApplyInput<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Takes changed and removed fields from the other managers, or says who stands in the way.
+/// Takes changed and removed fields from the other managers, or names the conflicts.
 fn give_up(
     managers: &mut ManagedFields,
     changes: &Comparison,
@@ -258,7 +258,7 @@ fn conflict(contested: &[(&Manager, Vec<String>)]) -> ApiError {
     ApiError::apply_conflict(causes, message)
 }
 
-/// An object written before anybody kept books owns what it holds, as one update.
+/// The fields of an object from before its ownership was recorded belong to one update.
 fn before_first_apply(input: &ApplyInput<'_>, live: &Value) -> Entry {
     Entry {
         manager: Manager {
@@ -284,8 +284,8 @@ fn untypable(applied: &Value, why: &str) -> ApiError {
     ApiError::new(Reason::InternalError, message)
 }
 
-/// What changed in the ownable part of an object. The parts that every object of the kind has are
-/// nobody's addition.
+/// What changed in the part of an object that can be owned. Nobody owns the parts that every object
+/// of the kind has.
 fn compare(schema: &dyn SchemaLookup, old: &Value, new: &Value, part: Part) -> Comparison {
     let mut old = old.clone();
     let mut new_without_books = new.clone();
@@ -387,7 +387,7 @@ impl Part {
     }
 }
 
-/// What stays whoever gives it up: an object's identity and the server's own metadata.
+/// What is never removed: an object's identity and the server's own metadata.
 fn servers_own() -> FieldSet {
     let mut own = FieldSet::default();
     for name in ["apiVersion", "kind"] {

@@ -1,6 +1,6 @@
 //! Sets of field paths, as trees, and their `fieldsV1` form.
 //!
-//! A node is a member if its own path is in the set; in `fieldsV1` a member with children carries a
+//! A node is a member if its own path is in the set; in `fieldsV1` a member with children has a
 //! `"."`. Empty nodes are not kept.
 
 use std::collections::BTreeMap;
@@ -17,14 +17,14 @@ pub enum PathElement {
     Key(String),
     /// `v:"a"`: the set item with this value, as compact JSON.
     Value(String),
-    /// `i:0`: the list item at this position. Only ever read.
+    /// `i:0`: the list item at this position. It is only read, never written.
     Index(usize),
 }
 
 /// A set of field paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldSet {
-    /// Whether the path of this very node is in the set.
+    /// Whether the path of this node is in the set.
     pub(crate) member: bool,
     /// The paths below.
     pub(crate) children: BTreeMap<PathElement, FieldSet>,
@@ -38,7 +38,7 @@ impl PathElement {
         let (kind, rest) = text.split_once(':')?;
         Some(match kind {
             "f" => Self::Field(rest.to_owned()),
-            // Round trip through a value, so that equal keys written differently compare equal.
+            // Parsed and written again, so that equal keys in different notation compare equal.
             "k" => Self::Key(serde_json::from_str::<Value>(rest).ok()?.to_string()),
             "v" => Self::Value(serde_json::from_str::<Value>(rest).ok()?.to_string()),
             "i" => Self::Index(rest.parse().ok()?),
@@ -56,7 +56,7 @@ impl PathElement {
     }
 }
 
-/// As conflict texts show it: `.spec`, `[name="nginx"]`, `[="finalizer"]`, `[0]`.
+/// Its form in conflict texts: `.spec`, `[name="nginx"]`, `[="finalizer"]`, `[0]`.
 impl fmt::Display for PathElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -75,7 +75,7 @@ impl fmt::Display for PathElement {
 // === impl FieldSet ===
 
 impl FieldSet {
-    /// Reads `fieldsV1`, passing over what it does not understand.
+    /// Parses `fieldsV1`, and skips what it does not understand.
     pub fn from_fields_v1(fields: &Value) -> Self {
         let Value::Object(map) = fields else { return Self::default() };
         let children: BTreeMap<_, _> = map
@@ -106,20 +106,12 @@ impl FieldSet {
         !self.member && self.children.values().all(Self::is_empty)
     }
 
-    /// Whether the path is in the set.
-    pub fn contains(&self, path: &[PathElement]) -> bool {
-        match path {
-            [] => self.member,
-            [first, rest @ ..] => self.children.get(first).is_some_and(|c| c.contains(rest)),
-        }
-    }
-
-    /// The node below, made if absent.
+    /// The child node, created if absent.
     pub(crate) fn enter(&mut self, element: PathElement) -> &mut FieldSet {
         self.children.entry(element).or_default()
     }
 
-    /// Drops nodes that hold no path.
+    /// Removes nodes without paths.
     pub(crate) fn tidy(&mut self) {
         self.children.retain(|_, child| {
             child.tidy();
@@ -163,7 +155,7 @@ impl FieldSet {
         set
     }
 
-    /// Every path of the set as conflict texts show it, in order.
+    /// Every path of the set in its form for conflict texts, in order.
     pub fn paths(&self) -> Vec<String> {
         let mut found = Vec::new();
         self.collect_paths("", &mut found);

@@ -1,21 +1,21 @@
-//! `metadata.managedFields`: reading it into managers, and writing it back.
+//! Reads `metadata.managedFields` into managers, and writes them back.
 
 use serde_json::{Map, Value, json};
 
 use super::fieldset::FieldSet;
 
-/// Update managers kept apart on one object; older ones are merged, as a real server does.
+/// The most update managers of one object; older ones are merged, as on a real server.
 pub(crate) const MAX_UPDATE_MANAGERS: usize = 10;
 
 /// The manager that older update managers are merged into.
 const ANCIENT: &str = "ancient-changes";
 
-/// Who made a change, as far as ownership tells managers apart.
+/// The identity of a manager, for ownership.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Manager {
     pub(crate) operation: Operation,
     pub(crate) name: String,
-    /// Appliers are one manager whatever version they speak; then this is only the latest.
+    /// For an applier, only the latest version it used: its identity does not depend on it.
     pub(crate) api_version: String,
     /// Empty for the object itself.
     pub(crate) subresource: String,
@@ -53,7 +53,7 @@ impl Manager {
             && self.subresource == other.subresource
     }
 
-    /// As conflict texts name it.
+    /// Its name in conflict texts.
     pub(crate) fn describe(&self) -> String {
         let mut text = format!("{:?}", self.name);
         if !self.subresource.is_empty() {
@@ -69,15 +69,15 @@ impl Manager {
 // === impl ManagedFields ===
 
 impl ManagedFields {
-    /// Reads the entries of an object; one that is no object or of another format is passed over.
+    /// Parses the entries of an object; skips an entry that is not an object or has another format.
     pub(crate) fn read(object: &Value) -> Self {
         let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
         Self(entries.into_iter().flatten().filter_map(Entry::read).collect())
     }
 
-    /// The books a write starts from. Clients may hand fields over by writing managedFields
-    /// themselves, and `[{}]` clears them; what is absent, empty or unreadable leaves the stored
-    /// books alone, so that clients who know nothing of them do no harm.
+    /// The entries from which a write starts. Clients may hand over fields by writing
+    /// managedFields, and clear them with `[{}]`. If it is absent, empty or unreadable, the stored
+    /// entries are used, so that clients which ignore it do no harm.
     pub(crate) fn of_update(live: Option<&Value>, new: &Value, subresource: bool) -> Self {
         let stored = || live.map(Self::read).unwrap_or_default();
         let sent = new.pointer("/metadata/managedFields").and_then(Value::as_array);
@@ -121,7 +121,7 @@ impl ManagedFields {
             return;
         }
         self.0.sort_by(|a, b| (is_update(b), &b.time).cmp(&(is_update(a), &a.time)));
-        // Updates come first now, the newest before the oldest; the bucket takes one place itself.
+        // Updates come first now, the newest before the oldest; the merged manager takes one place.
         let old: Vec<Entry> = self.0.drain(MAX_UPDATE_MANAGERS - 1..updates).collect();
         for entry in old {
             let bucket = Manager { name: ANCIENT.into(), ..entry.manager };
@@ -179,7 +179,7 @@ impl Entry {
     }
 }
 
-/// The metadata of an object, made if absent; `None` if the object is none.
+/// The metadata of an object, created if absent; `None` if it is not an object.
 pub(crate) fn metadata(object: &mut Value) -> Option<&mut Map<String, Value>> {
     object.as_object_mut()?.entry("metadata").or_insert_with(|| json!({})).as_object_mut()
 }

@@ -2,11 +2,11 @@
 //!
 //! - [`apply_json`]: RFC 6902, [`apply_merge`]: RFC 7386;
 //! - [`apply_strategic`]: strategic merge, for built-in kinds;
-//! - [`server_side_apply`]: merges an applied configuration by ownership, and [`track_update`] keeps
-//!   the same books for every other write.
+//! - [`server_side_apply`]: merges an applied configuration by ownership; [`track_update`] records
+//!   ownership for every other write.
 //!
 //! In data order for the last two: a [`SchemaLookup`] says how each node merges; `typed` walks
-//! values under it and yields [`FieldSet`]s; `managed` reads and writes `metadata.managedFields`;
+//! values under it and yields field sets; `managed` reads and writes `metadata.managedFields`;
 //! `apply` decides conflicts, ownership and removals.
 //!
 //! # Invariants
@@ -29,9 +29,8 @@ use json_patch::{AddOperation, PatchOperation, ReplaceOperation};
 use serde_json::Value;
 
 pub use apply::{ApplyInput, Part, TrackInput, server_side_apply, track_update};
-pub use fieldset::{FieldSet, PathElement};
 pub use strategic::apply_strategic;
-pub use topology::{BuiltinTopology, MapKey, SchemaLookup, Step, Topology};
+pub use topology::{BuiltinTopology, SchemaLookup};
 
 use crate::status::{ApiError, Details, Reason};
 
@@ -41,8 +40,8 @@ pub const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
 /// Applies a JSON patch (RFC 6902).
 ///
 /// # Errors
-/// 400 for a body that is no JSON patch, 413 for one with too many operations, 422 for one that
-/// does not fit the object (a failed `test`, a path that leads nowhere).
+/// 400 for a body that is not a JSON patch, 413 for one with too many operations, 422 for one that
+/// does not fit the object (a failed `test`, a path that does not exist).
 pub fn apply_json(current: &Value, body: &[u8]) -> Result<Value, ApiError> {
     let operations = match decode(body)? {
         Value::Array(operations) => operations,
@@ -68,7 +67,7 @@ pub fn apply_json(current: &Value, body: &[u8]) -> Result<Value, ApiError> {
 /// Applies a merge patch (RFC 7386).
 ///
 /// # Errors
-/// 400 for a body that is no JSON object.
+/// 400 for a body that is not a JSON object.
 pub fn apply_merge(current: &Value, body: &[u8]) -> Result<Value, ApiError> {
     let patch: Value = decode(body)?;
     if !patch.is_object() {
@@ -79,8 +78,7 @@ pub fn apply_merge(current: &Value, body: &[u8]) -> Result<Value, ApiError> {
     Ok(patched)
 }
 
-/// A real server lets `replace` add a member that is not there, as long as there is an object for
-/// it.
+/// On a real server `replace` adds a member that does not exist, if its object does.
 fn lenient(operation: PatchOperation, current: &Value) -> PatchOperation {
     match operation {
         PatchOperation::Replace(ReplaceOperation { path, value })
@@ -115,7 +113,7 @@ fn decode<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
         .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))
 }
 
-/// The answer to a JSON patch that does not fit: a real server keeps the reason to itself.
+/// The answer to a JSON patch that does not fit. A real server does not give the reason.
 fn does_not_fit() -> ApiError {
     ApiError {
         details: Some(Box::new(Details::default())),

@@ -1,9 +1,10 @@
-//! Laws of server-side apply and of merge patch, over drawn objects.
+//! Laws of server-side apply and of merge patch, over random objects.
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
+use super::fieldset::FieldSet;
 use super::*;
 
 /// A spec with scalars, a map, a keyed list and a list that is one value.
@@ -36,7 +37,7 @@ fn spec() -> impl Strategy<Value = Value> {
         })
 }
 
-/// Whatever JSON, without nulls below the top: a null in a merge patch is an order to remove.
+/// Any JSON without nulls below the top, since a null in a merge patch means removal.
 fn document() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![any::<bool>().prop_map(Value::from), (0..3).prop_map(Value::from)];
     let tree = leaf.prop_recursive(3, 12, 3, |inner| {
@@ -78,7 +79,7 @@ fn owned(object: &Value, manager: &str) -> FieldSet {
     entry.map(|e| e.fields).unwrap_or_default()
 }
 
-/// A drawn history of forced applies by two managers.
+/// A random history of forced applies by two managers.
 fn history(steps: &[(bool, Value)]) -> Option<Value> {
     let mut current = None;
     for (i, (second_manager, spec)) in steps.iter().enumerate() {
@@ -106,7 +107,7 @@ proptest! {
         let result = apply(history(&past).as_ref(), "a", &spec, true, 100).unwrap();
         let applied = typed::field_set(&BuiltinTopology, &json!({"spec": spec}));
         prop_assert_eq!(owned(&result, "a"), applied);
-        // Merging once more finds nothing to change.
+        // Merging again changes nothing.
         let merged = typed::merge(&BuiltinTopology, &result, &object(&spec));
         let left = typed::compare(&BuiltinTopology, &result, &merged);
         prop_assert!(left.is_same(), "{:?}", left);
@@ -118,7 +119,7 @@ proptest! {
         if let Err(error) = apply(Some(&current), "c", &spec, false, 100) {
             let theirs = owned(&current, "a").union(&owned(&current, "b")).paths();
             for cause in error.details.unwrap().causes {
-                prop_assert!(theirs.contains(&cause.field), "{} is nobody's", cause.field);
+                prop_assert!(theirs.contains(&cause.field), "nobody owns {}", cause.field);
             }
         }
     }

@@ -27,7 +27,8 @@ const CUSTOM_RESOURCE_PATCHES: &[&str] = &[
 /// Applies a strategic merge patch.
 ///
 /// # Errors
-/// 415 for a custom resource, 400 for a body that is no JSON object or uses an unknown directive.
+/// 415 for a custom resource, 400 for a body that is not a JSON object or uses an unknown
+/// directive.
 pub fn apply_strategic(kind: &KindInfo, current: &Value, body: &[u8]) -> Result<Value, ApiError> {
     if kind.custom {
         return Err(ApiError::unsupported_media_type(CUSTOM_RESOURCE_PATCHES));
@@ -39,7 +40,7 @@ pub fn apply_strategic(kind: &KindInfo, current: &Value, body: &[u8]) -> Result<
     Ok(Value::Object(Strategic::default().object(current, patch)?))
 }
 
-/// A merge on its way down, with the path it has come.
+/// A merge at one node, with its path.
 #[derive(Default)]
 struct Strategic {
     path: Vec<String>,
@@ -202,8 +203,8 @@ impl Strategic {
     }
 }
 
-/// The order a real server gives a merged list: what the patch names as the patch has it, the rest
-/// as it was, and each of the rest before the first named item that it was before.
+/// The order of a merged list on a real server: the items of the patch in its order, the others as
+/// they were, each before the first item of the patch that it preceded.
 fn interleave(merged: Vec<Value>, before: &[Value], given: &[Value]) -> Vec<Value> {
     let at = |list: &[Value], item: &Value| list.iter().position(|other| other == item);
     let (mut named, rest): (Vec<Value>, Vec<Value>) =

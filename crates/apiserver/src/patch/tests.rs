@@ -1,4 +1,4 @@
-//! Cases taken from how a real server answers.
+//! Cases with the answers of a real server.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn deployments() -> KindInfo {
     kinds::builtin().into_iter().find(|k| k.plural == "deployments").unwrap()
 }
 
-/// One object and the hands that write to it.
+/// One object and the managers that write it.
 struct Bench {
     schema: Box<dyn SchemaLookup>,
     object: Option<Value>,
@@ -152,7 +152,7 @@ fn a_strategic_merge_knows_its_lists() {
         (
             json!({"containers": [{"name": "a", "env": [{"name": "Y", "value": "2"}]}]}),
             json!([
-                // A real server puts what is new before what it does not know the place of.
+                // A real server puts new items before those whose place it does not know.
                 {"name": "a", "image": "a:1", "env": [{"name": "Y", "value": "2"}, {"name": "X", "value": "1"}]},
                 {"name": "b"},
             ]),
@@ -295,7 +295,7 @@ fn the_same_value_is_shared_and_survives_one_owner() {
 }
 
 #[test]
-fn what_an_applier_drops_goes_unless_someone_else_owns_it() {
+fn what_an_applier_drops_is_removed_unless_someone_else_owns_it() {
     let mut bench = Bench::builtin();
     let containers = |list: Value| json!({"template": {"spec": {"containers": list}}});
     bench.apply("a", containers(json!([{"name": "x", "image": "i"}, {"name": "y"}]))).unwrap();
@@ -338,7 +338,7 @@ fn live_items_keep_their_place_among_applied_ones() {
 }
 
 #[test]
-fn items_that_cannot_be_told_apart_are_refused() {
+fn items_that_cannot_be_identified_are_refused() {
     let mut bench = Bench::builtin();
     let pod = |list: Value| json!({"template": {"spec": {"containers": list}}});
     let error = bench.apply("a", pod(json!([{"name": "c"}, {"name": "c"}]))).unwrap_err();
@@ -355,7 +355,7 @@ fn items_that_cannot_be_told_apart_are_refused() {
 }
 
 #[test]
-fn an_apply_without_books_and_of_another_version_is_refused() {
+fn an_apply_with_managed_fields_or_another_version_is_refused() {
     let mut bench = Bench::builtin();
     let mut applied = deployment(json!({}));
     applied["metadata"]["managedFields"] = json!([{"manager": "x"}]);
@@ -395,7 +395,7 @@ fn an_update_takes_what_it_changes_and_nothing_else() {
 }
 
 #[test]
-fn a_create_owns_new_maps_but_not_the_bones_of_the_kind() {
+fn a_create_owns_new_maps_but_not_those_of_every_object() {
     let mut bench = Bench::builtin();
     bench.update("kubectl-create", None, |d| {
         d["metadata"]["labels"] = json!({"app": "d"});
@@ -414,7 +414,7 @@ fn a_create_owns_new_maps_but_not_the_bones_of_the_kind() {
 }
 
 #[test]
-fn a_client_can_hand_fields_over_and_clear_the_books() {
+fn a_client_can_hand_over_fields_and_clear_ownership() {
     let mut bench = Bench::builtin();
     bench.apply("me", json!({"replicas": 1})).unwrap();
     let books = |manager: &str, operation: &str| {

@@ -26,11 +26,11 @@ pub enum Topology {
     Atomic,
     /// A list of unique scalars.
     Set,
-    /// A list of objects told apart by these fields.
+    /// A list of objects that these fields identify.
     Map(Vec<MapKey>),
 }
 
-/// A field that tells the items of a list apart.
+/// A field that identifies the items of a list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MapKey {
     /// Field name.
@@ -39,12 +39,12 @@ pub struct MapKey {
     pub default: Option<Value>,
 }
 
-/// Knows the merge behaviour of every node of one kind.
+/// The merge behaviour of every node of one kind.
 pub trait SchemaLookup: Send + Sync {
     /// How the node at `path` merges.
     fn topology(&self, path: &[Step<'_>]) -> Topology;
 
-    /// Objects that exist in every value of the kind, even an empty one: they are nobody's to own.
+    /// Objects that exist in every value of the kind, even an empty one, and that nobody owns.
     fn skeleton(&self) -> Value {
         Value::Null
     }

@@ -1,5 +1,5 @@
-//! Walking values under a [`SchemaLookup`]: which paths a value sets, how two values differ, how an
-//! applied value merges into a live one, and what falls away when ownership ends.
+//! Walks values under a [`SchemaLookup`]: which paths a value sets, how two values differ, how an
+//! applied value merges into a live one, and what is removed when ownership ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(crate) struct Walk<'a, 'p> {
     path: Vec<Step<'p>>,
 }
 
-/// A node as the merge sees it.
+/// How a node is merged.
 enum Shape<'v> {
     /// Merged per field.
     Fields(&'v Map<String, Value>),
@@ -70,7 +70,7 @@ pub(crate) fn merge(schema: &dyn SchemaLookup, live: &Value, applied: &Value) ->
     Walk { schema, path: Vec::new() }.merge(live, applied)
 }
 
-/// Drops from `value` what `last` set and nobody in `kept` sets.
+/// Removes from `value` what `last` set and nobody in `kept` sets.
 pub(crate) fn prune(
     schema: &dyn SchemaLookup,
     value: &mut Value,
@@ -218,8 +218,8 @@ impl<'p> Walk<'_, 'p> {
         }
     }
 
-    /// Applied items in their order. Live items that are not applied come as soon as every shared
-    /// item before them has been placed, ahead of new ones.
+    /// The applied items in their order. A live item that is not applied comes as soon as every
+    /// shared item before it has been placed, before new ones.
     fn merge_items(
         &mut self,
         live: &'p Value,
@@ -281,7 +281,7 @@ impl<'p> Walk<'_, 'p> {
     }
 }
 
-/// Removal works on owned path steps because it changes the value it walks.
+/// The path steps are owned, because removal changes the value it walks.
 fn prune_node(
     schema: &dyn SchemaLookup,
     path: &mut Vec<OwnedStep>,
@@ -329,7 +329,7 @@ fn prune_node(
     }
 }
 
-/// An item that stays keeps the fields that tell it apart.
+/// An item that stays keeps the fields that identify it.
 fn with_keys(kept: &FieldSet, topology: &Topology) -> FieldSet {
     let mut kept = kept.clone();
     if let Topology::Map(keys) = topology {
@@ -354,8 +354,8 @@ impl OwnedStep {
     }
 }
 
-/// What tells the items of a list apart; `None` if the list is one value, or is not what its
-/// topology says.
+/// The identities of a list's items; `None` if the list is one value, or does not have the form of
+/// its topology.
 fn elements(items: &[Value], topology: &Topology) -> Option<Vec<PathElement>> {
     match topology {
         Topology::Plain | Topology::Atomic => None,

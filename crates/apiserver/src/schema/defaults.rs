@@ -1,4 +1,4 @@
-//! Filling in absent fields, and the `null`s that stand for absence.
+//! Fills in absent fields, and `null`s that mean absence.
 
 use serde_json::{Map, Value};
 

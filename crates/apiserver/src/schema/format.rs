@@ -1,4 +1,4 @@
-//! The string formats a CRD may ask for. Formats a real server does not know constrain nothing.
+//! The string formats of CRDs. As on a real server, unknown formats constrain nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,19 +1,19 @@
-//! Structural schemas of custom resources: what a `CustomResourceDefinition` says about its objects.
+//! Structural schemas of custom resources: what a `CustomResourceDefinition` says about its
+//! objects.
 //!
 //! In data order: [`Schema::parse`] reads `openAPIV3Schema`; a written object is
 //! [pruned](Schema::prune) of unknown fields (or they are [named](Schema::unknown_fields) for
 //! `fieldValidation`), [defaulted](Schema::apply_defaults), then [validated](Schema::validate).
 //!
 //! Owns the rules and the texts, which are those of a real API server because clients match on
-//! them. Does not own the CRD's lifecycle nor the HTTP answer. `x-kubernetes-validations` (CEL) is
-//! read over and not evaluated: rules written there do not protect objects of this server yet;
-//! kube's `cel` feature or the `cel` crate would be the way.
+//! them. Does not own the CRD's lifecycle or the HTTP answer. `x-kubernetes-validations` (CEL) is
+//! skipped: its rules do not protect objects of this server.
 //!
 //! # Invariants
 //! - Pure: no IO, no clock; a schema never changes after parsing.
 //! - Pruning and defaulting are idempotent.
-//! - Object metadata belongs to the server: whatever a schema says about it beyond `name` and
-//!   `generateName` is ignored, as in Kubernetes.
+//! - Object metadata belongs to the server. As in Kubernetes, whatever a schema says about it
+//!   besides `name` and `generateName` is ignored.
 
 mod defaults;
 mod format;
@@ -28,8 +28,6 @@ use std::collections::BTreeMap;
 use regex::Regex;
 use serde_json::Value;
 
-pub use parse::ParseError;
-
 /// One node of a structural schema.
 #[derive(Debug, Clone, Default)]
 pub struct Schema {
@@ -37,7 +35,7 @@ pub struct Schema {
     pub(crate) kind: Option<Type>,
     /// `x-kubernetes-int-or-string`.
     pub(crate) int_or_string: bool,
-    /// Whether `null` is a value of its own.
+    /// Whether `null` is a valid value.
     pub(crate) nullable: bool,
     /// `x-kubernetes-preserve-unknown-fields`.
     pub(crate) preserve_unknown_fields: bool,
@@ -59,7 +57,7 @@ pub struct Schema {
     pub(crate) rules: Rules,
 }
 
-/// A JSON type as schemas name it.
+/// A JSON type, as in schemas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Type {
     Object,
@@ -73,13 +71,13 @@ pub(crate) enum Type {
 /// `additionalProperties`.
 #[derive(Debug, Clone)]
 pub(crate) enum Additional {
-    /// `true`: anything goes, and nothing is pruned below.
+    /// `true`: anything is allowed, and nothing below is pruned.
     Any,
     /// Every other field follows this schema.
     Schema(Box<Schema>),
 }
 
-/// How the items of a list are told apart.
+/// How the items of a list are identified.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum ListType {
     /// The list is one value.
@@ -125,7 +123,7 @@ pub(crate) struct Bound {
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
     pub(crate) text: String,
-    /// Why it does not compile, if it does not: values then fail with that reason, as on a real
+    /// Why it cannot be compiled, if it cannot. Values then fail with that reason, as on a real
     /// server.
     pub(crate) regex: Result<Regex, String>,
 }
@@ -133,7 +131,7 @@ pub(crate) struct Pattern {
 // === impl Type ===
 
 impl Type {
-    /// The word schemas and error texts use.
+    /// Its word in schemas and error texts.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Object => "object",

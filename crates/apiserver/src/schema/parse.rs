@@ -1,26 +1,26 @@
-//! Reading `openAPIV3Schema` into a [`Schema`]. Unknown keywords are read over, as a real server
-//! accepts only known ones at CRD creation and we need none of the others.
+//! Parses `openAPIV3Schema` into a [`Schema`]. Unknown keywords are skipped: a real server refuses
+//! them when the CRD is created, and we need none of them.
 
 use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::{Additional, Bound, ListType, Pattern, Rules, Schema, Type};
 
-/// How deep schemas may nest: deeper ones are a mistake, and recursion must end.
+/// How deep schemas may nest, because recursion must end.
 const MAX_DEPTH: usize = 64;
 
 /// Why a schema cannot be used. Paths start at the schema itself, such as `properties[spec].type`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// A keyword holds a value of the wrong shape.
+    /// A keyword has a value of the wrong shape.
     #[error("schema {path}: expected {expected}")]
     Shape {
         /// Where.
         path: String,
-        /// What belongs there.
+        /// What is expected there.
         expected: &'static str,
     },
-    /// `type` names no JSON type.
+    /// `type` is not a JSON type.
     #[error("schema {path}: unsupported type {found:?}")]
     UnknownType {
         /// Where.
@@ -36,7 +36,7 @@ pub enum ParseError {
         /// What was written.
         found: String,
     },
-    /// Nested beyond any use.
+    /// It is nested too deeply.
     #[error("schema {path}: nested more than {MAX_DEPTH} levels deep")]
     TooDeep {
         /// Where.

@@ -1,8 +1,8 @@
-//! Fields nobody declared: dropping them, or naming them.
+//! Removes or names undeclared fields.
 //!
-//! A node with `x-kubernetes-preserve-unknown-fields` keeps what it does not know, and the nodes it
-//! does declare below are still pruned. At a resource's root (the object itself, and embedded
-//! resources) `apiVersion`, `kind` and `metadata` are always known.
+//! A node with `x-kubernetes-preserve-unknown-fields` keeps unknown fields, but its declared fields
+//! are still pruned. At a resource's root (the object itself, and embedded resources) `apiVersion`,
+//! `kind` and `metadata` are always known.
 
 use serde_json::{Map, Value};
 

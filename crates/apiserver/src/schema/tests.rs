@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{ParseError, Schema};
+use super::Schema;
+use super::parse::ParseError;
 
 /// The schedule kind of the examples, with one field for each further keyword.
 fn schema() -> Schema {
@@ -71,7 +72,7 @@ fn errors(spec: Value) -> Vec<String> {
     schema().validate(&object).iter().map(ToString::to_string).collect()
 }
 
-/// A spec that breaks only what `extra` breaks.
+/// A spec that breaks only the rules that `extra` breaks.
 fn broken(extra: Value) -> Vec<String> {
     let mut spec = json!({"defaultReplica": 1, "mode": "fast"});
     json_patch::merge(&mut spec, &extra);

@@ -1,4 +1,4 @@
-//! Holding an object against its schema. Texts, paths, error kinds and their order within a node
+//! Validates an object against its schema. Texts, paths, error kinds and their order within a node
 //! are those of a real API server.
 
 use serde_json::{Map, Number, Value};
@@ -295,7 +295,7 @@ impl Rules {
     }
 }
 
-/// Of several alternatives that all failed, the one that came nearest.
+/// Of several alternatives that all failed, the one with the fewest errors.
 fn nearest(results: Vec<Vec<FieldError>>) -> Vec<FieldError> {
     results.into_iter().min_by_key(Vec::len).unwrap_or_default()
 }
@@ -351,8 +351,8 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// A limit as a real server prints it next to this value: whole beside whole numbers, else in the
-/// shortest form of Go's `%v`, which turns to exponents below 1e-04 and from 1e+06 on.
+/// A limit as a real server prints it for this value: as a whole number for whole numbers, else in
+/// the shortest form of Go's `%v`, which uses exponents below 1e-04 and from 1e+06 on.
 fn limit(limit: f64, beside: &Number) -> String {
     if !beside.is_f64() {
         return format!("{}", limit as i64);

@@ -19,7 +19,7 @@ impl FieldSelector {
     /// Parses the string form for a kind; an empty text selects everything.
     ///
     /// # Errors
-    /// Says what does not parse, or which field the kind cannot select by.
+    /// Says what cannot be parsed, or by which field the kind cannot be selected.
     pub fn parse(kind: &KindInfo, selectable: &[String], text: &str) -> Result<Self, String> {
         let terms = text
             .split(',')
@@ -75,7 +75,7 @@ impl Term {
     }
 }
 
-/// What an unset field counts as: booleans and numbers have their zero.
+/// The value of an unset field: booleans and numbers are zero.
 fn absent(path: &str) -> &'static str {
     match path {
         "spec.unschedulable" | "spec.hostNetwork" => "false",
@@ -94,7 +94,7 @@ fn supported(kind: &KindInfo, selectable: &[String], path: &str) -> bool {
     known(kind).contains(&path)
 }
 
-/// The fields a built-in kind can be selected by, beside name and namespace.
+/// The fields by which a built-in kind can be selected, besides name and namespace.
 fn known(kind: &KindInfo) -> &'static [&'static str] {
     match (kind.group.as_str(), kind.plural.as_str()) {
         ("", "pods") => &[

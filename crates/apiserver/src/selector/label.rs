@@ -26,7 +26,7 @@ impl LabelSelector {
     /// Parses the string form; an empty text selects everything.
     ///
     /// # Errors
-    /// Says what was found and what could have stood there.
+    /// Says what was found and what was expected.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut requirements = Vec::new();
         let mut rest = text.trim();
@@ -167,6 +167,25 @@ fn set(text: &str) -> Result<(Vec<String>, &str), String> {
     Ok((values, &inner[end + 1..]))
 }
 
+/// The terms of a `LabelSelector` object, or of a plain map of labels, in the string form.
+pub fn terms(selector: &Value) -> Vec<String> {
+    let labels = selector.get("matchLabels").unwrap_or(selector).as_object().into_iter().flatten();
+    let mut terms: Vec<String> =
+        labels.filter_map(|(name, value)| Some(format!("{name}={}", value.as_str()?))).collect();
+    for requirement in selector["matchExpressions"].as_array().into_iter().flatten() {
+        let key = requirement["key"].as_str().unwrap_or_default();
+        let values = requirement["values"].as_array().into_iter().flatten();
+        let values = values.filter_map(Value::as_str).collect::<Vec<_>>().join(",");
+        terms.push(match requirement["operator"].as_str() {
+            Some("In") => format!("{key} in ({values})"),
+            Some("NotIn") => format!("{key} notin ({values})"),
+            Some("DoesNotExist") => format!("!{key}"),
+            _ => key.to_owned(),
+        });
+    }
+    terms
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,7 +193,7 @@ mod tests {
     use serde_json::json;
 
     proptest! {
-        /// Whatever the text, the answer is a selector or a reason.
+        /// For any text, the result is a selector or a reason.
         #[test]
         fn no_text_makes_it_panic(text in "[a-z=!<>(), é/.]{0,20}|.{0,20}") {
             let _ = LabelSelector::parse(&text);
@@ -210,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_selectors_are_refused() {
         for text in ["=a", "a b", "a in b", "a in (b", "a,,b", "a=b,", "a>x", "a=b c", "a?b", "a=?"]
         {
             assert!(LabelSelector::parse(text).is_err(), "{text:?}");

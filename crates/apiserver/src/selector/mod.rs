@@ -1,7 +1,7 @@
-//! Label, field and shard selectors: parsed once per request, asked once per object.
+//! Label, field and shard selectors: parsed once per request, evaluated once per object.
 
 mod field;
-mod label;
+pub mod label;
 mod shard;
 
 use serde_json::Value;
@@ -25,7 +25,8 @@ impl Selector {
     /// Parses both; absent means everything.
     ///
     /// # Errors
-    /// 400 for a selector that does not parse or names a field the kind cannot select by.
+    /// 400 for a selector that cannot be parsed or has a field by which the kind cannot be
+    /// selected.
     pub fn parse(
         kind: &KindInfo,
         selectable: &[String],
@@ -39,10 +40,10 @@ impl Selector {
         Ok(Self { labels, fields, shard: None })
     }
 
-    /// Selects only a part of the hash space, besides.
+    /// Also selects only a part of the hash space.
     ///
     /// # Errors
-    /// 400 for what is no shard selector.
+    /// 400 for what is not a shard selector.
     pub fn of_shard(self, shard: &str) -> Result<Self, ApiError> {
         let shard = ShardSelector::parse(shard)
             .map_err(|why| ApiError::bad_request(format!("invalid shard selector: {why}")))?;
@@ -54,7 +55,7 @@ impl Selector {
         self.shard.as_ref()
     }
 
-    /// Whether it lets everything through.
+    /// Whether it selects everything.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty() && self.shard.is_none()
     }

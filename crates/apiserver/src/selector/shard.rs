@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// The fields that can be hashed.
 const FIELDS: [&str; 2] = ["object.metadata.uid", "object.metadata.namespace"];
-/// The end of the hash space, which is no hash.
+/// The end of the hash space, which is not a hash itself.
 const END: u128 = 1 << 64;
 
 /// The objects whose hashes fall into one of several ranges.
@@ -74,7 +74,7 @@ fn range(text: &str) -> Result<(&'static str, u128, u128), String> {
     Ok((field, from, to))
 }
 
-/// A bound: sixteen digits in single quotes, or the end of the space in seventeen.
+/// A bound: sixteen digits in single quotes, or seventeen for the end of the space.
 fn bound(text: &str) -> Result<u128, String> {
     let wrong = || format!("must be a 0x-prefixed 16-digit hex value, got {text:?}");
     let digits = text.strip_prefix("'0x").and_then(|rest| rest.strip_suffix('\''));

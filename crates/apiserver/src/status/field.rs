@@ -6,27 +6,23 @@ use serde_json::Value;
 
 /// What is wrong with a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FieldErrorKind {
-    /// Missing though needed.
+pub(crate) enum FieldErrorKind {
+    /// It is missing.
     Required,
-    /// Well-formed and still wrong.
+    /// It is well-formed, but wrong.
     Invalid,
-    /// Of the wrong JSON type.
+    /// It has the wrong JSON type.
     TypeInvalid,
-    /// Given twice in a set.
+    /// It is twice in a set.
     Duplicate,
-    /// Outside an enumeration.
+    /// It is not in the enumeration.
     NotSupported,
-    /// May not be set here.
+    /// It must not be set here.
     Forbidden,
-    /// More bytes or characters than allowed.
+    /// It has more bytes or characters than allowed.
     TooLong,
-    /// More items than allowed.
+    /// It has more items than allowed.
     TooMany,
-    /// Refers to nothing.
-    NotFound,
-    /// The server could not judge.
-    Internal,
 }
 
 impl FieldErrorKind {
@@ -39,12 +35,10 @@ impl FieldErrorKind {
             Self::Forbidden => "Forbidden",
             Self::TooLong => "Too long",
             Self::TooMany => "Too many",
-            Self::NotFound => "Not found",
-            Self::Internal => "Internal error",
         }
     }
 
-    /// The word of a Status cause.
+    /// Its word in the cause of a Status.
     pub(super) fn reason(self) -> &'static str {
         match self {
             Self::Required => "FieldValueRequired",
@@ -55,24 +49,22 @@ impl FieldErrorKind {
             Self::Forbidden => "FieldValueForbidden",
             Self::TooLong => "FieldValueTooLong",
             Self::TooMany => "FieldValueTooMany",
-            Self::NotFound => "FieldValueNotFound",
-            Self::Internal => "InternalError",
         }
     }
 
     fn shows_value(self) -> bool {
-        !matches!(self, Self::Required | Self::Forbidden | Self::TooLong | Self::Internal)
+        !matches!(self, Self::Required | Self::Forbidden | Self::TooLong)
     }
 }
 
 /// One broken rule of an object, with the path of its field.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FieldError {
+pub(crate) struct FieldError {
     /// For example `spec.ports[0].port`.
     pub path: String,
     /// What is wrong.
     pub kind: FieldErrorKind,
-    /// The offending value, shown where the kind of error shows one.
+    /// The wrong value, shown if the kind of error shows one.
     pub value: Value,
     /// The rule, in words; may be empty.
     pub detail: String,
@@ -103,7 +95,7 @@ impl FieldError {
         Self::new(FieldErrorKind::Required, path, Value::Null, detail)
     }
 
-    /// The field may not be given here.
+    /// The field must not be given here.
     pub fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Forbidden, path, Value::Null, detail)
     }

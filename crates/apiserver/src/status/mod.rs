@@ -11,7 +11,7 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-pub use field::{FieldError, FieldErrorKind};
+pub(crate) use field::{FieldError, FieldErrorKind};
 pub use reason::Reason;
 
 use crate::kinds::KindInfo;
@@ -27,7 +27,7 @@ pub struct Cause {
     pub field: String,
 }
 
-/// What a failure was about.
+/// The object of a failure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Details {
     /// Object name, or empty.
@@ -56,7 +56,7 @@ pub struct ApiError {
     pub message: String,
     /// What it was about. Boxed: errors travel through every signature.
     pub details: Option<Box<Details>>,
-    /// A token to go on with an inconsistent list, for expired pages only.
+    /// A token to continue with an inconsistent list, for expired pages only.
     pub continue_token: Option<Box<str>>,
 }
 
@@ -75,29 +75,29 @@ impl ApiError {
     }
 
     /// 400.
-    pub fn bad_request(message: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(Reason::BadRequest, message)
     }
 
     /// 401.
-    pub fn unauthorized() -> Self {
+    pub(crate) fn unauthorized() -> Self {
         Self::new(Reason::Unauthorized, "Unauthorized")
     }
 
     /// 403 about one object.
-    pub fn forbidden(kind: &KindInfo, name: &str, why: &str) -> Self {
+    pub(crate) fn forbidden(kind: &KindInfo, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", kind.group_resource());
         Self::new(Reason::Forbidden, message).about(kind, name)
     }
 
     /// 404 for an object.
-    pub fn not_found(kind: &KindInfo, name: &str) -> Self {
+    pub(crate) fn not_found(kind: &KindInfo, name: &str) -> Self {
         let message = format!("{} \"{name}\" not found", kind.group_resource());
         Self::new(Reason::NotFound, message).about(kind, name)
     }
 
     /// 404 for a path whose group and version exist and whose resource does not.
-    pub fn no_such_resource() -> Self {
+    pub(crate) fn no_such_resource() -> Self {
         Self {
             details: Some(Box::default()),
             ..Self::new(Reason::NotFound, "the server could not find the requested resource")
@@ -105,7 +105,7 @@ impl ApiError {
     }
 
     /// 405.
-    pub fn method_not_allowed() -> Self {
+    pub(crate) fn method_not_allowed() -> Self {
         Self {
             details: Some(Box::default()),
             ..Self::new(
@@ -116,27 +116,27 @@ impl ApiError {
     }
 
     /// 406 with the media types that can be produced, as for custom kinds.
-    pub fn not_accepted(supported: &[&str]) -> Self {
+    pub(crate) fn not_accepted(supported: &[&str]) -> Self {
         let message =
             format!("only the following media types are accepted: {}", supported.join(", "));
         Self::new(Reason::NotAcceptable, message)
     }
 
     /// 406 with the media types that can be produced, as for built-in kinds.
-    pub fn not_acceptable(supported: &[&str]) -> Self {
+    pub(crate) fn not_acceptable(supported: &[&str]) -> Self {
         let message =
             format!("406: Not Acceptable\n\nAvailable representations: {}", supported.join(", "));
         Self { details: Some(Box::default()), ..Self::new(Reason::NotAcceptable, message) }
     }
 
     /// 409 because the name is taken.
-    pub fn already_exists(kind: &KindInfo, name: &str) -> Self {
+    pub(crate) fn already_exists(kind: &KindInfo, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", kind.group_resource());
         Self::new(Reason::AlreadyExists, message).about(kind, name)
     }
 
-    /// 409 because generated names kept colliding.
-    pub fn generated_name_exists(kind: &KindInfo, name: &str) -> Self {
+    /// 409 because all generated names were taken.
+    pub(crate) fn generated_name_exists(kind: &KindInfo, name: &str) -> Self {
         let message = format!(
             "{} \"{name}\" already exists, the server was not able to generate a unique name for the object",
             kind.group_resource()
@@ -144,15 +144,15 @@ impl ApiError {
         Self::new(Reason::AlreadyExists, message).about(kind, name).retry_after(1)
     }
 
-    /// 409 for any cause, in its own words.
-    pub fn conflict_because(kind: &KindInfo, name: &str, why: &str) -> Self {
+    /// 409 for any cause, in these words.
+    pub(crate) fn conflict_because(kind: &KindInfo, name: &str, why: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.group_resource());
         Self::new(Reason::Conflict, message).about(kind, name)
     }
 
     /// 409 because the object has changed since the client read it.
-    pub fn conflict(kind: &KindInfo, name: &str) -> Self {
+    pub(crate) fn conflict(kind: &KindInfo, name: &str) -> Self {
         Self::conflict_because(
             kind,
             name,
@@ -161,25 +161,25 @@ impl ApiError {
     }
 
     /// 409 of server-side apply, one cause per contested field: `(manager text, field path)`.
-    pub fn apply_conflict(causes: Vec<Cause>, message: impl Into<String>) -> Self {
+    pub(crate) fn apply_conflict(causes: Vec<Cause>, message: impl Into<String>) -> Self {
         Self {
             details: Some(Box::new(Details { causes, ..Details::default() })),
             ..Self::new(Reason::Conflict, message)
         }
     }
 
-    /// 410 in the given words.
-    pub fn expired(message: impl Into<String>) -> Self {
+    /// 410 in these words.
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(Reason::Expired, message)
     }
 
     /// 410 for a watch that starts before the event window.
-    pub fn too_old(requested: u64, oldest: u64) -> Self {
+    pub(crate) fn too_old(requested: u64, oldest: u64) -> Self {
         Self::expired(format!("too old resource version: {requested} ({oldest})"))
     }
 
-    /// 504 for a resource version the server has not reached.
-    pub fn too_large_resource_version(requested: u64, current: u64) -> Self {
+    /// 504 for a resource version that the server has not reached.
+    pub(crate) fn too_large_resource_version(requested: u64, current: u64) -> Self {
         let message =
             format!("Timeout: Too large resource version: {requested}, current: {current}");
         let cause = Cause {
@@ -192,19 +192,19 @@ impl ApiError {
         Self { details: Some(Box::new(details)), ..Self::new(Reason::Timeout, message) }
     }
 
-    /// 413 in the given words.
-    pub fn too_large(message: impl Into<String>) -> Self {
+    /// 413 in these words.
+    pub(crate) fn too_large(message: impl Into<String>) -> Self {
         Self::new(Reason::RequestEntityTooLarge, message)
     }
 
-    /// 415 without a word more, as for built-in kinds.
-    pub fn unsupported_patch() -> Self {
+    /// 415 without a list of media types, as for built-in kinds.
+    pub(crate) fn unsupported_patch() -> Self {
         let message = "415: Unsupported Media Type";
         Self { details: Some(Box::default()), ..Self::new(Reason::UnsupportedMediaType, message) }
     }
 
-    /// 415 with the media types that are understood.
-    pub fn unsupported_media_type(supported: &[&str]) -> Self {
+    /// 415 with the accepted media types.
+    pub(crate) fn unsupported_media_type(supported: &[&str]) -> Self {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
             supported.join(", ")
@@ -213,12 +213,12 @@ impl ApiError {
     }
 
     /// 422 for an object of this kind. Errors keep their order.
-    pub fn invalid(kind: &KindInfo, name: &str, errors: &[FieldError]) -> Self {
+    pub(crate) fn invalid(kind: &KindInfo, name: &str, errors: &[FieldError]) -> Self {
         Self::invalid_kind(&kind.group, &kind.kind, name, errors)
     }
 
     /// 422 for a kind that has no [`KindInfo`], such as `ListOptions`.
-    pub fn invalid_kind(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
+    pub(crate) fn invalid_kind(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let list = match texts.as_slice() {
@@ -246,12 +246,12 @@ impl ApiError {
     }
 
     /// 500.
-    pub fn internal(message: impl fmt::Display) -> Self {
+    pub(crate) fn internal(message: impl fmt::Display) -> Self {
         Self::new(Reason::InternalError, format!("Internal error occurred: {message}"))
     }
 
-    /// 500 in the given words, without a reason.
-    pub fn unknown(message: impl Into<String>) -> Self {
+    /// 500 in these words, without a reason.
+    pub(crate) fn unknown(message: impl Into<String>) -> Self {
         Self::new(Reason::Unknown, message)
     }
 
@@ -272,7 +272,7 @@ impl ApiError {
     }
 
     /// The `Status` object.
-    pub fn to_status(&self) -> Value {
+    pub(crate) fn to_status(&self) -> Value {
         let mut metadata = Map::new();
         if let Some(token) = &self.continue_token {
             metadata.insert("continue".into(), json!(token));
@@ -295,7 +295,7 @@ impl ApiError {
     }
 
     /// Seconds for the `Retry-After` header, if any.
-    pub fn retry_after_seconds(&self) -> Option<u32> {
+    pub(crate) fn retry_after_seconds(&self) -> Option<u32> {
         self.details.as_ref().and_then(|d| d.retry_after_seconds)
     }
 }
@@ -335,7 +335,7 @@ impl Cause {
 }
 
 /// The `Status` of a delete that removed the object.
-pub fn deleted(kind: &KindInfo, name: &str, uid: &str) -> Value {
+pub(crate) fn deleted(kind: &KindInfo, name: &str, uid: &str) -> Value {
     let details = Details {
         name: name.to_owned(),
         group: kind.group.clone(),

@@ -7,7 +7,7 @@ pub enum Reason {
     BadRequest,
     /// 401: no usable credentials.
     Unauthorized,
-    /// 403: understood and refused.
+    /// 403: not allowed.
     Forbidden,
     /// 404: no such object or resource.
     NotFound,
@@ -17,17 +17,17 @@ pub enum Reason {
     NotAcceptable,
     /// 409 on create: the name is taken.
     AlreadyExists,
-    /// 409 on write: the object is not the one the client saw.
+    /// 409 on write: the object has changed since the client read it.
     Conflict,
-    /// 410: the resource version is no longer held.
+    /// 410: the resource version is no longer available.
     Expired,
     /// 413: the request body or patch is too large.
     RequestEntityTooLarge,
-    /// 415: the body's media type is not understood here.
+    /// 415: the body's media type is not supported.
     UnsupportedMediaType,
     /// 422: the object breaks its kind's rules.
     Invalid,
-    /// 429: asked to slow down.
+    /// 429: the client must slow down.
     TooManyRequests,
     /// 500: a defect of the server.
     InternalError,
@@ -37,13 +37,13 @@ pub enum Reason {
     ServerTimeout,
     /// 504: the request ran out of time.
     Timeout,
-    /// 500 without a word for it, as real servers answer some client mistakes.
+    /// 500 without a reason, as real servers answer some mistakes of clients.
     Unknown,
 }
 
 impl Reason {
     /// The word written into `reason`.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::BadRequest => "BadRequest",
             Self::Unauthorized => "Unauthorized",
@@ -67,7 +67,7 @@ impl Reason {
     }
 
     /// The HTTP status code that goes with the reason.
-    pub fn code(self) -> u16 {
+    pub(crate) fn code(self) -> u16 {
         match self {
             Self::BadRequest => 400,
             Self::Unauthorized => 401,

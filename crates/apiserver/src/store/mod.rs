@@ -1,15 +1,15 @@
 //! The objects and their history: a multi-version, in-memory store with one revision counter.
 //!
-//! Owns every stored object and a bounded window of past events per table. Knows nothing of
-//! HTTP, kinds or rules: callers decide what an object becomes and commit that against the
-//! version they decided on.
+//! Owns every stored object and a bounded window of past events per table. It knows nothing of
+//! HTTP, kinds or rules: callers compute the new version of an object from the stored one, and
+//! commit it only against that.
 //!
 //! ```text
 //! writers ── commit(expected, change) ──▶ objects (newest)      ──▶ get, list
 //!                                    └──▶ window (last N events) ──▶ watchers, lists of the past
 //! ```
 //!
-//! Invariants:
+//! # Invariants
 //! 1. Revisions strictly increase, over all tables; an object's resourceVersion is the revision
 //!    of its last write.
 //! 2. A commit applies only to exactly the version it names, so no write is lost.
@@ -37,7 +37,7 @@ pub use window::{Event, EventKind, append_watch_line, watch_line};
 /// Identity of a table: `plural.group`.
 pub type TableId = Arc<str>;
 
-/// Place of an object within its table; ordered as lists are.
+/// The key of an object in its table, in the order of lists.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Namespace; empty for cluster-scoped objects.
@@ -55,9 +55,9 @@ pub struct WindowLimits {
     pub bytes: usize,
 }
 
-/// Events kept per table unless asked otherwise.
+/// Events kept per table by default.
 pub const DEFAULT_WINDOW_EVENTS: usize = 10_000;
-/// Bytes of JSON kept per table unless asked otherwise.
+/// Bytes of JSON kept per table by default.
 pub const DEFAULT_WINDOW_BYTES: usize = 32 << 20;
 
 impl Default for WindowLimits {
@@ -66,7 +66,7 @@ impl Default for WindowLimits {
     }
 }
 
-/// What a commit does to the object it names.
+/// What a commit does to its object.
 #[derive(Debug)]
 pub enum Change {
     /// Stores this value; its resourceVersion is set here.
@@ -75,7 +75,7 @@ pub enum Change {
     Delete(Value),
 }
 
-/// The object is no longer the version the commit was decided on.
+/// The object has changed since the commit was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost;
 
@@ -100,7 +100,7 @@ pub struct Snapshot {
 pub struct Batch {
     /// In revision order.
     pub events: Vec<Arc<Event>>,
-    /// Where to go on: everything up to here has been delivered.
+    /// The next cursor: everything up to here has been delivered.
     pub cursor: u64,
 }
 
@@ -203,7 +203,7 @@ impl Store {
     /// Returns the object as stored, or as it was last seen for a delete.
     ///
     /// # Errors
-    /// The object is another version by now; decide again.
+    /// The object has another version by now; decide again.
     pub fn commit(
         &self,
         table: &TableId,
@@ -258,7 +258,7 @@ impl Store {
         Ok(Batch { events, cursor })
     }
 
-    /// Wakes at each change of a table.
+    /// Notifies of each change of a table.
     pub fn subscribe(&self, table: &TableId) -> watch::Receiver<u64> {
         let mut inner = self.lock();
         let limits = inner.limits;
@@ -266,7 +266,7 @@ impl Store {
         entry.changed.subscribe()
     }
 
-    /// Forgets every event: watches and lists that start before now are answered 410, as after a
+    /// Forgets every event: watches and lists that start before now get a 410, as after the
     /// compaction of a real store.
     pub fn compact(&self) {
         let mut inner = self.lock();

@@ -1,8 +1,8 @@
-//! One stored version of an object: its JSON, written once for everybody.
+//! One stored version of an object: its JSON, which is written once for all readers.
 //!
-//! A tree of values takes ten times the memory of its text, and most versions are never looked into
-//! again: so the tree is made anew for whoever asks, and only the text is kept. It is kept as the
-//! line of the watch event that announces it, of which every other form is a part.
+//! A tree of values needs ten times the memory of its text, and most versions are never read again.
+//! So only the text is kept, and parsed for each reader. It is kept as the line of the watch event
+//! that announces it, which contains every other form.
 
 use std::io::Write;
 use std::ops::Range;
@@ -26,7 +26,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Stamps the revision into the value and writes it down, as what an event of `kind` tells.
+    /// Sets the revision in the value, and writes it as an event of `kind`.
     pub fn new(mut value: Value, revision: u64, kind: EventKind) -> Self {
         value["metadata"]["resourceVersion"] = Value::String(revision.to_string());
         let uid = value["metadata"]["uid"].as_str().unwrap_or_default().into();
@@ -39,7 +39,7 @@ impl Stored {
         Self { uid, line: line.into_boxed_slice().into(), object, types, revision }
     }
 
-    /// The object, parsed: some microseconds for each KiB.
+    /// The parsed object; takes some microseconds for each KiB.
     pub fn to_value(&self) -> Value {
         serde_json::from_slice(&self.json()).expect("it was written from a value")
     }
@@ -54,8 +54,8 @@ impl Stored {
         &self.line
     }
 
-    /// The object as JSON without kind and apiVersion and without the opening brace, as the
-    /// items of typed lists are written: put a `{` before it.
+    /// The object as JSON without kind, apiVersion and the opening brace, for the items of typed
+    /// lists: put a `{` before it.
     pub fn json_without_types(&self) -> &[u8] {
         &self.line[self.object.start + self.types..self.object.end]
     }
@@ -71,7 +71,7 @@ impl Stored {
     }
 }
 
-/// Writes an object with its kind and apiVersion first, and tells how long that beginning is.
+/// Writes an object with its kind and apiVersion first, and gives the length of that beginning.
 fn write_object(out: &mut Vec<u8>, value: &Value) -> usize {
     let start = out.len();
     out.push(b'{');
@@ -94,7 +94,7 @@ fn write_object(out: &mut Vec<u8>, value: &Value) -> usize {
 }
 
 fn write_entry(out: &mut Vec<u8>, key: &str, value: &Value) {
-    // A `Vec` takes every write and a `Value` has only string keys, so neither step can fail.
+    // A `Vec` accepts every write and a `Value` has only string keys, so neither step can fail.
     let written = serde_json::to_writer(&mut *out, key).is_ok()
         && out.write_all(b":").is_ok()
         && serde_json::to_writer(&mut *out, value).is_ok();

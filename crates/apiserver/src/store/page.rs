@@ -11,9 +11,9 @@ const VERSION: &str = "meta.k8s.io/v1";
 /// A place in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Continue {
-    /// The revision of the list; `None` goes on with whatever is newest.
+    /// The revision of the list; `None` continues with the newest.
     pub revision: Option<u64>,
-    /// The last object already delivered.
+    /// The last object that was delivered.
     pub after: Key,
 }
 
@@ -37,7 +37,7 @@ impl Continue {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
     }
 
-    /// Reads a token back, for a list of the given namespace.
+    /// Parses a token, for a list of the given namespace.
     ///
     /// # Errors
     /// Says in the real server's words why the token is unusable.
@@ -74,7 +74,7 @@ impl Continue {
     }
 }
 
-/// The first key a list has to look at.
+/// The key after which the list continues.
 pub(super) fn start(namespace: Option<&str>, after: Option<&Key>) -> Key {
     match after {
         Some(key) => key.clone(),

@@ -73,8 +73,8 @@ fn compaction_leaves_the_newest_state() {
 }
 
 proptest! {
-    /// Every state that ever was can be listed at its revision, and replaying the events after
-    /// any revision onto the state of that revision gives the newest state.
+    /// Every past state can be listed at its revision, and replaying the events after any
+    /// revision onto its state gives the newest state.
     #[test]
     fn every_revision_can_be_listed_and_replayed(ops in prop::collection::vec((0u8..4, 0u8..3), 1..40)) {
         let store = Store::new(WindowLimits::default());
@@ -97,8 +97,8 @@ proptest! {
         }
     }
 
-    /// Pages put together are the whole list of the first page's revision, whatever is written
-    /// in between.
+    /// All pages together are the list at the first page's revision, whatever is written in
+    /// between.
     #[test]
     fn pages_make_up_the_whole(count in 1usize..20, size in 1usize..5, writes in prop::collection::vec(0usize..20, 0..10)) {
         let store = Store::new(WindowLimits::default());

@@ -10,7 +10,7 @@ use super::{Gone, Key, Stored, WindowLimits};
 /// What happened to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
-    /// It came into being.
+    /// It was created.
     Added,
     /// It changed.
     Modified,
@@ -19,7 +19,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// The word of the watch protocol.
+    /// Its word in the watch protocol.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -36,7 +36,7 @@ pub struct Event {
     pub revision: u64,
     /// What happened.
     pub kind: EventKind,
-    /// To whom.
+    /// The object's key.
     pub key: Key,
     /// The object after the write, or its last state for a delete.
     pub object: Arc<Stored>,
@@ -60,7 +60,7 @@ impl Event {
         self.object.line().clone()
     }
 
-    /// Bytes that it keeps alive.
+    /// How many bytes it keeps in memory.
     fn weight(&self) -> usize {
         self.object.line().len()
     }
@@ -80,14 +80,14 @@ pub fn append_watch_line(out: &mut Vec<u8>, kind: &str, object: &[u8]) {
     out.extend_from_slice(LINE_END);
 }
 
-/// What comes before the object in a line of a watch.
+/// The text before the object in a line of a watch.
 pub(super) fn line_start(out: &mut Vec<u8>, kind: &str) {
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(kind.as_bytes());
     out.extend_from_slice(b"\",\"object\":");
 }
 
-/// What comes after it.
+/// The text after the object.
 pub(super) const LINE_END: &[u8] = b"}\n";
 
 /// The window. Its floor is the revision of the youngest event that left it.
@@ -135,7 +135,7 @@ impl Window {
         let start = self.events.partition_point(|e| e.revision <= revision);
         let mut state = BTreeMap::new();
         for event in self.events.range(start..) {
-            // The first event of a key after the revision carries the version of that time.
+            // The first event of a key after the revision has the version of that time.
             state.entry(&event.key).or_insert(event.previous.as_ref());
         }
         Ok(state)

@@ -1,4 +1,4 @@
-//! Spans of time as kubectl writes them: two units while that says more, else one.
+//! Durations as kubectl writes them: in two units if that is more precise, else in one.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -7,7 +7,7 @@ pub(crate) fn since(since: Timestamp, now: Timestamp) -> String {
     human(now.duration_since(since))
 }
 
-/// A span. Slightly negative ones are forgiven, as clocks differ.
+/// A duration. A slightly negative one counts as zero, since clocks differ.
 pub(crate) fn human(span: SignedDuration) -> String {
     let seconds = span.as_secs();
     let (minutes, hours) = (seconds / 60, seconds / 3600);

@@ -4,8 +4,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Row, age};
+use crate::selector::label;
 
-/// What an empty cell says.
+/// The text of an empty cell.
 pub(crate) const NONE: &str = "<none>";
 
 impl Row<'_> {
@@ -86,30 +87,7 @@ pub(crate) fn container_images(row: &Row<'_>) -> Value {
 
 /// A `LabelSelector` or a map of labels, as text.
 pub(crate) fn selector(row: &Row<'_>) -> Value {
-    let selector = row.at("/spec/selector");
-    let labels = selector.get("matchLabels").unwrap_or(selector);
-    let mut terms: Vec<String> = labels
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter_map(|(name, value)| Some(format!("{name}={}", value.as_str()?)))
-        .collect();
-    for requirement in selector["matchExpressions"].as_array().into_iter().flatten() {
-        let key = requirement["key"].as_str().unwrap_or_default();
-        let values: Vec<&str> = requirement["values"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
-        let values = values.join(",");
-        terms.push(match requirement["operator"].as_str() {
-            Some("In") => format!("{key} in ({values})"),
-            Some("NotIn") => format!("{key} notin ({values})"),
-            Some("DoesNotExist") => format!("!{key}"),
-            _ => key.to_owned(),
-        });
-    }
+    let mut terms = label::terms(row.at("/spec/selector"));
     terms.sort();
     json!(if terms.is_empty() { NONE.to_owned() } else { terms.join(",") })
 }

@@ -1,11 +1,11 @@
-//! Columns of the core group, of Leases, and of kinds that have none of their own.
+//! Columns of the core group, of Leases, and of kinds without specific columns.
 
 use serde_json::{Value, json};
 
 use super::cells::{NONE, selector};
 use super::{Column, Row, age};
 
-/// Kinds without columns of their own.
+/// Columns of kinds without specific ones.
 pub(crate) const OTHERS: &[Column] = &[Column::NAME, Column::CREATED_AT];
 
 pub(crate) const CONFIG_MAPS: &[Column] = &[
@@ -173,7 +173,7 @@ fn pod_ready(row: &Row<'_>) -> Value {
     json!(format!("{}/{}", ready.count(), row.length("/spec/containers")))
 }
 
-/// The phase, unless a container or a deletion has more to say.
+/// The phase, unless the state of a container or a deletion says more.
 fn pod_status(row: &Row<'_>) -> Value {
     if row.at("/metadata/deletionTimestamp").is_string() {
         let lost = row.text("/status/reason") == "NodeLost";

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Column, Row, age};
 use crate::kinds::PrinterColumn;
 
-/// The declared columns with their paths read.
+/// The declared columns with their parsed paths.
 pub(crate) struct Columns<'a>(Vec<(&'a PrinterColumn, Option<JpQuery>)>);
 
 impl<'a> Columns<'a> {
@@ -17,7 +17,7 @@ impl<'a> Columns<'a> {
         Self(columns.iter().map(read).collect())
     }
 
-    /// Name, then what is declared; the age if nothing is.
+    /// The name and the declared columns, or the age if none are declared.
     pub(crate) fn definitions(&self) -> Vec<Value> {
         let mut definitions = vec![Column::NAME.definition()];
         if self.0.is_empty() {
@@ -62,8 +62,8 @@ fn first(path: &JpQuery, object: &Value) -> Option<Value> {
     found.into_iter().next().map(|found| found.val().clone())
 }
 
-/// A Kubernetes JSON path as RFC 9535 knows it: rooted, and with escaped dots quoted. `None` if it
-/// is none.
+/// A Kubernetes JSON path in the form of RFC 9535: rooted, and with escaped dots quoted. `None` if
+/// it is not a path.
 fn path(text: &str) -> Option<JpQuery> {
     let text = text.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$');
     let mut query = String::from("$");

@@ -1,8 +1,8 @@
 //! Tables: what `kubectl get` prints, rendered by the server.
 //!
 //! Owns the columns of built-in kinds (`core`, `apps`), the columns a definition declares
-//! (`declared`) and how ages are written (`age`). Does not own content negotiation nor list
-//! metadata: the caller fills those in.
+//! (`declared`) and how ages are written (`age`). Does not own content negotiation or list
+//! metadata, which the caller fills in.
 //!
 //! Pure: `now` is an argument.
 
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::kinds::KindInfo;
 
-/// How much of each object goes along with its row.
+/// How much of each object a row includes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IncludeObject {
     /// Nothing.
@@ -41,7 +41,7 @@ pub(crate) struct Column {
     cell: fn(&Row<'_>) -> Value,
 }
 
-/// An object being printed.
+/// An object that is printed.
 pub(crate) struct Row<'a> {
     object: &'a Value,
     now: Timestamp,
@@ -50,7 +50,7 @@ pub(crate) struct Row<'a> {
 // === impl IncludeObject ===
 
 impl IncludeObject {
-    /// Reads the `includeObject` parameter; `None` for a word it does not know.
+    /// Parses the `includeObject` parameter; `None` for an unknown word.
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "" | "Metadata" => Self::Metadata,
@@ -126,7 +126,7 @@ fn builtin(kind: &KindInfo) -> &'static [Column] {
     }
 }
 
-/// What a real server says of the first column; of the others, nobody reads it.
+/// The description of the first column on a real server; nobody reads those of the others.
 const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating \
     resources, although some resources may allow a client to request the generation of an \
     appropriate name automatically. Name is primarily intended for creation idempotence and \

@@ -1,4 +1,4 @@
-//! What rows say, kind by kind.
+//! The rows of each kind.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

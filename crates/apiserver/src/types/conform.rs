@@ -1,5 +1,5 @@
-//! Holding an object to its type: fields the type does not have are taken out and named, values of
-//! the wrong shape are refused.
+//! Checks an object against its type: removes and names unknown fields, and refuses values of the
+//! wrong shape.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,7 @@ use super::{Message, Shape, find};
 #[error("{0}")]
 pub struct Mismatch(String);
 
-/// Takes unknown fields out of `object` and returns their paths.
+/// Removes unknown fields from `object` and returns their paths.
 ///
 /// # Errors
 /// The first value of the wrong shape.
@@ -27,7 +27,7 @@ struct Walk {
     unknown: Vec<String>,
 }
 
-/// Where a value is: the type around it, for the text of a mismatch, and its path.
+/// The place of a value: the type that contains it, for the text of a mismatch, and its path.
 struct Place<'a> {
     owner: &'static Message,
     path: &'a str,

@@ -1,7 +1,7 @@
-//! Reading objects in Kubernetes' protobuf encoding: an envelope that names the type, and the
-//! object's fields by number. What comes out is what the same client would have sent as JSON.
+//! Reads objects in Kubernetes' protobuf encoding: an envelope that names the type, and the
+//! object's fields by number. The result is what the same client would have sent as JSON.
 //!
-//! Answers are never written this way: every client that asks for it takes JSON too.
+//! Answers are never in protobuf: every client that asks for it accepts JSON too.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,7 +18,7 @@ const MAGIC: &[u8] = b"k8s\0";
 /// How deep messages may nest; recursion must end.
 const MAX_DEPTH: usize = 64;
 
-/// Why bytes are no object.
+/// Why bytes are not an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The envelope's first bytes are missing.
@@ -45,7 +45,7 @@ use DecodeError::Malformed;
 /// Reads an object out of its envelope.
 ///
 /// # Errors
-/// The bytes are no object of a known type.
+/// The bytes are not an object of a known type.
 pub fn decode(body: &[u8]) -> Result<Value, DecodeError> {
     let body = body.strip_prefix(MAGIC).ok_or(DecodeError::Magic)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
@@ -190,8 +190,8 @@ fn decode_message(
     Ok(out)
 }
 
-/// Whether the value would be absent from the JSON of the same object: the wire carries zeros of
-/// fields that JSON leaves out.
+/// Whether the value would be absent from the JSON of the same object: protobuf contains zeros that
+/// JSON leaves out.
 fn is_dropped(field: &Field, value: &Value) -> bool {
     let zero = match value {
         Value::Null => return true,
@@ -280,7 +280,7 @@ fn text(bytes: &[u8], wanted: u32) -> Result<String, DecodeError> {
     Ok(found)
 }
 
-/// Seconds and nanoseconds; the zero time is no time.
+/// Seconds and nanoseconds; the zero time means none.
 fn time(bytes: &[u8], format: &str) -> Result<Value, DecodeError> {
     if bytes.is_empty() {
         return Ok(Value::Null);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the bytes, the answer is a value or an error.
+        /// For any bytes, the result is a value or an error.
         #[test]
         fn no_bytes_make_it_panic(raw in prop::collection::vec(any::<u8>(), 0..120)) {
             let _ = decode(&enveloped("v1", "Pod", &raw));

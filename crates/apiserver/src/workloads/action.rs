@@ -1,9 +1,9 @@
-//! What a plan wants done, ready to be sent.
+//! The writes of a plan.
 
 use serde_json::Value;
 
-/// The kinds that are planned, children before their owners: an owner that waits for all of its
-/// children to be looked at reports their news in one status instead of several.
+/// The kinds that are planned, children before their owners: an owner that is planned after all its
+/// children reports their changes in one status instead of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     Pod,
@@ -15,7 +15,7 @@ pub(crate) enum Kind {
 
 /// One object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key {
+pub(crate) struct ObjectRef {
     pub(crate) kind: Kind,
     pub(crate) namespace: String,
     pub(crate) name: String,
@@ -27,17 +27,17 @@ pub(crate) enum Action {
     /// Creates an object.
     Create { kind: Kind, namespace: String, body: Value },
     /// Merge-patches an object.
-    Patch { key: Key, body: Value },
+    Patch { key: ObjectRef, body: Value },
     /// Merge-patches an object's status.
-    PatchStatus { key: Key, body: Value },
-    /// Deletes an object, if it still is this one.
-    Delete { key: Key, uid: String },
+    PatchStatus { key: ObjectRef, body: Value },
+    /// Deletes an object, if it still has this uid.
+    Delete { key: ObjectRef, uid: String },
 }
 
 // === impl Kind ===
 
 impl Kind {
-    /// As owner references and object bodies name it.
+    /// Its name in owner references and objects.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Deployment => "Deployment",
@@ -48,16 +48,16 @@ impl Kind {
         }
     }
 
-    /// The kind an owner reference of the `apps` group points to.
+    /// The kind to which an owner reference of the `apps` group points.
     pub(crate) fn of_owner(api_version: &str, kind: &str) -> Option<Self> {
         let known = [Self::Deployment, Self::ReplicaSet, Self::StatefulSet, Self::DaemonSet];
         known.into_iter().find(|k| api_version == "apps/v1" && k.as_str() == kind)
     }
 }
 
-// === impl Key ===
+// === impl ObjectRef ===
 
-impl Key {
+impl ObjectRef {
     pub(crate) fn new(kind: Kind, object: &impl kube::ResourceExt) -> Self {
         let namespace = object.namespace().unwrap_or_default();
         Self { kind, namespace, name: object.name_any() }

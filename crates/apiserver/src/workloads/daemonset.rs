@@ -1,4 +1,4 @@
-//! DaemonSet -> one Pod per Node. A server without Nodes counts as one Node of its own.
+//! DaemonSet -> one Pod per Node. A server without Nodes counts as one Node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 
-use super::action::{Action, Key, Kind};
+use super::action::{Action, Kind, ObjectRef};
 use super::statefulset::REVISION_LABEL;
 use super::{replicaset, status, template};
 
 /// The Node of a server that has none.
 pub(crate) const VIRTUAL_NODE: &str = "embedded";
 
-/// What has to be done now for a DaemonSet, given the Pods it controls and the names of all Nodes.
+/// The next writes for a DaemonSet, given its Pods and the names of all Nodes.
 pub(crate) fn plan(set: &DaemonSet, pods: &[Arc<Pod>], nodes: &BTreeSet<String>) -> Vec<Action> {
     let spec = &set.spec;
     let virtual_node = BTreeSet::from([VIRTUAL_NODE.to_owned()]);
@@ -42,7 +42,7 @@ pub(crate) fn plan(set: &DaemonSet, pods: &[Arc<Pod>], nodes: &BTreeSet<String>)
         let all_ready =
             placed.len() == nodes.len() && placed.values().all(|p| template::is_ready(p));
         if rolling != Some("OnDelete") && all_ready {
-            // One at a time: the next goes when its replacement is Ready.
+            // One at a time: the next is deleted when its replacement is Ready.
             let outdated = placed.values().find(|pod| !is_at(pod, &revision));
             actions.extend(outdated.map(|pod| replicaset::delete(pod)));
         }
@@ -60,7 +60,7 @@ pub(crate) fn plan(set: &DaemonSet, pods: &[Arc<Pod>], nodes: &BTreeSet<String>)
     });
     let zeroes = ["updatedNumberScheduled", "numberAvailable", "numberUnavailable"];
     status::omit_zero(&mut desired, &zeroes);
-    actions.extend(status::patch(Key::new(Kind::DaemonSet, set), &set.status, desired));
+    actions.extend(status::patch(ObjectRef::new(Kind::DaemonSet, set), &set.status, desired));
     actions
 }
 

@@ -11,18 +11,18 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::action::{Action, Key, Kind};
+use super::action::{Action, Kind, ObjectRef};
 use super::status::{self, Condition};
 use super::template::{self, HASH_LABEL};
 
 /// Annotation that counts the templates of a Deployment.
 const REVISION: &str = "deployment.kubernetes.io/revision";
-/// What kubectl keeps for itself and ReplicaSets do not inherit.
+/// The annotation of kubectl, which ReplicaSets do not inherit.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Old ReplicaSets kept where the Deployment does not say.
+/// How many old ReplicaSets are kept by default.
 const DEFAULT_HISTORY: i32 = 10;
 
-/// What has to be done now for a Deployment, given the ReplicaSets it controls.
+/// The next writes for a Deployment, given its ReplicaSets.
 pub(crate) fn plan(
     deployment: &Deployment,
     sets: &[Arc<ReplicaSet>],
@@ -124,8 +124,8 @@ impl<'a> Rollout<'a> {
             observed(new).2 + self.old.iter().map(|set| observed(set).2).sum::<i32>();
         let needed = self.desired - self.slack().1;
         let coming = replicas(new) - observed(new).2;
-        // Pods that serve nobody go first, as long as the total allows it; then serving ones, as
-        // long as enough of them remain.
+        // Pods that are not ready are deleted first, as far as the total allows; then ready ones,
+        // as long as enough of them remain.
         let mut spare = (total - needed - coming).max(0);
         let mut spare_available = (available - needed).max(0);
         for set in self.old.iter().filter(|set| replicas(set) > 0) {
@@ -140,7 +140,7 @@ impl<'a> Rollout<'a> {
         }
     }
 
-    /// Deletes the oldest idle ReplicaSets beyond the history, once the rollout is through.
+    /// Deletes the oldest idle ReplicaSets beyond the history limit, once the rollout is complete.
     fn clean_up(&self, actions: &mut Vec<Action>) {
         if self.new.is_none() {
             return;
@@ -153,12 +153,12 @@ impl<'a> Rollout<'a> {
             .filter(|s| s.meta().deletion_timestamp.is_none())
             .collect();
         for set in idle.iter().take(idle.len().saturating_sub(limit)) {
-            let key = Key::new(Kind::ReplicaSet, **set);
+            let key = ObjectRef::new(Kind::ReplicaSet, **set);
             actions.push(Action::Delete { key, uid: set.uid().unwrap_or_default() });
         }
     }
 
-    /// The number of the present template: above all others, so that a rollback counts too.
+    /// The number of the present template: higher than all others, so that a rollback counts too.
     fn revision(&self) -> i64 {
         let highest_old = self.old.iter().map(|set| revision(*set)).max().unwrap_or(0);
         self.new.map_or(0, revision).max(highest_old + 1)
@@ -166,16 +166,16 @@ impl<'a> Rollout<'a> {
 
     fn mark_revision(&self, actions: &mut Vec<Action>) {
         let number = self.revision();
-        let annotate = |key: Key| Action::Patch {
+        let annotate = |key: ObjectRef| Action::Patch {
             key,
             body: json!({"metadata": {"annotations": {REVISION: number.to_string()}}}),
         };
         let Some(new) = self.new else { return };
         if revision(new) != number {
-            actions.push(annotate(Key::new(Kind::ReplicaSet, new)));
+            actions.push(annotate(ObjectRef::new(Kind::ReplicaSet, new)));
         }
         if revision(self.deployment) != number {
-            actions.push(annotate(Key::new(Kind::Deployment, self.deployment)));
+            actions.push(annotate(ObjectRef::new(Kind::Deployment, self.deployment)));
         }
     }
 
@@ -229,7 +229,7 @@ impl<'a> Rollout<'a> {
             "unavailableReplicas",
         ];
         status::omit_zero(&mut desired, &zeroes);
-        let key = Key::new(Kind::Deployment, self.deployment);
+        let key = ObjectRef::new(Kind::Deployment, self.deployment);
         status::patch(key, &self.deployment.status, desired)
     }
 
@@ -288,12 +288,12 @@ fn revision(object: &impl ResourceExt) -> i64 {
 
 fn scale(set: &ReplicaSet, replicas: i32) -> Action {
     Action::Patch {
-        key: Key::new(Kind::ReplicaSet, set),
+        key: ObjectRef::new(Kind::ReplicaSet, set),
         body: json!({"spec": {"replicas": replicas}}),
     }
 }
 
-/// A count or a percentage of `desired`; a quarter where nothing is said.
+/// A count or a percentage of `desired`; a quarter by default.
 fn resolve(value: Option<&IntOrString>, desired: i32, round_up: bool) -> i32 {
     let percent = match value {
         Some(IntOrString::Int(count)) => return (*count).max(0),

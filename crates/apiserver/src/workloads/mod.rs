@@ -1,8 +1,8 @@
-//! Stand-ins for the cluster's own workload controllers, so that demos and tests show life:
-//! Deployment -> ReplicaSet -> Pods, StatefulSets and DaemonSets, and Pods that become Ready.
+//! Stand-ins for the cluster's workload controllers, so that demos and tests have Pods: Deployment
+//! -> ReplicaSet -> Pods, StatefulSets and DaemonSets, and Pods that become Ready.
 //!
-//! They are ordinary clients of the server, off by default. In data order: `shell` follows six kinds
-//! and feeds `world`, which says whose plan a change touches; `deployment`, `replicaset`,
+//! They are ordinary clients of the server, off by default. In data order: `shell` follows six
+//! kinds and feeds `world`, which says which objects a change concerns; `deployment`, `replicaset`,
 //! `statefulset`, `daemonset` and `pod` compare what is desired with what is observed and answer
 //! with `Action`s; `shell` carries them out.
 //!
@@ -12,8 +12,8 @@
 //! # Invariants
 //! - Plans are pure functions of observed objects and `now`; only `shell` does IO or reads a clock.
 //! - One watch per kind, whatever the number of objects, and no polling.
-//! - An object is planned again only after the world has caught up with its last writes, so nothing
-//!   is created twice.
+//! - An object is planned again only after the world has seen its last writes, so nothing is
+//!   created twice.
 
 mod action;
 mod daemonset;

@@ -1,24 +1,24 @@
-//! The life of a Pod without a Node: it runs at once, is Ready at once, and is gone when deleted.
+//! Pods without a Node: they run at once, are Ready at once, and are gone when deleted.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::action::{Action, Key, Kind};
+use super::action::{Action, Kind, ObjectRef};
 use super::{replicaset, template};
 
-/// What has to be done now for a Pod.
+/// The next writes for a Pod.
 pub(crate) fn plan(pod: &Pod, now: Timestamp) -> Vec<Action> {
     if pod.meta().deletion_timestamp.is_some() {
-        // Nothing has to be stopped: confirm the deletion, unless somebody still holds on to it.
+        // Nothing has to be stopped: confirm the deletion, unless a finalizer remains.
         let held = !pod.finalizers().is_empty();
         return if held { Vec::new() } else { vec![replicaset::delete(pod)] };
     }
     if !template::is_active(pod) || template::is_ready(pod) {
         return Vec::new();
     }
-    let key = Key::new(Kind::Pod, pod);
+    let key = ObjectRef::new(Kind::Pod, pod);
     vec![Action::PatchStatus { key, body: json!({ "status": running(pod, now) }) }]
 }
 

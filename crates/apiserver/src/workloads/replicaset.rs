@@ -7,13 +7,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 
-use super::action::{Action, Key, Kind};
+use super::action::{Action, Kind, ObjectRef};
 use super::{status, template};
 
-/// Pods one plan creates or deletes at most; the next plan goes on.
+/// How many Pods a plan creates or deletes at most; the next plan continues.
 pub(crate) const MAX_BURST: usize = 500;
 
-/// What has to be done now for a ReplicaSet, given the Pods it controls.
+/// The next writes for a ReplicaSet, given its Pods.
 pub(crate) fn plan(set: &ReplicaSet, pods: &[Arc<Pod>]) -> Vec<Action> {
     let mut active: Vec<&Pod> =
         pods.iter().map(|pod| &**pod).filter(|pod| template::is_active(pod)).collect();
@@ -24,7 +24,7 @@ pub(crate) fn plan(set: &ReplicaSet, pods: &[Arc<Pod>]) -> Vec<Action> {
             let missing = (desired - active.len()).min(MAX_BURST);
             actions.extend(std::iter::repeat_with(|| create(set)).take(missing));
         } else {
-            // Idle Pods go first, then the youngest.
+            // Pods that are not ready are deleted first, then the youngest.
             active.sort_by_key(|pod| {
                 let created = pod.creation_timestamp().map(|t| t.0);
                 (template::is_ready(pod), std::cmp::Reverse(created), pod.name_any())
@@ -43,7 +43,7 @@ pub(crate) fn plan(set: &ReplicaSet, pods: &[Arc<Pod>]) -> Vec<Action> {
     });
     let zeroes = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
     status::omit_zero(&mut desired, &zeroes);
-    actions.extend(status::patch(Key::new(Kind::ReplicaSet, set), &set.status, desired));
+    actions.extend(status::patch(ObjectRef::new(Kind::ReplicaSet, set), &set.status, desired));
     actions
 }
 
@@ -59,5 +59,5 @@ fn create(set: &ReplicaSet) -> Action {
 
 /// Deletes a Pod.
 pub(crate) fn delete(pod: &Pod) -> Action {
-    Action::Delete { key: Key::new(Kind::Pod, pod), uid: pod.uid().unwrap_or_default() }
+    Action::Delete { key: ObjectRef::new(Kind::Pod, pod), uid: pod.uid().unwrap_or_default() }
 }

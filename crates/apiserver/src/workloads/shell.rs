@@ -1,4 +1,4 @@
-//! The shell of the stand-ins: follows the kinds, dispatches plans, carries out actions.
+//! The IO of the stand-ins: follows the kinds, dispatches plans, carries out actions.
 //!
 //! One task owns the world. A key has at most one batch of writes in flight; when it returns, the
 //! key waits until the world has seen what was written. The event of the last write makes it dirty
@@ -21,19 +21,19 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::action::{Action, Key, Kind};
-use super::world::{Message, World};
-use crate::follow::{Change, Objects, follow, version_number};
+use super::action::{Action, Kind, ObjectRef};
+use super::world::{News, World};
+use crate::follow::{FollowEvent, Objects, follow, version_number};
 
 /// Field manager of every write.
 const MANAGER: &str = "embedded-workloads";
-/// News waiting to be entered.
+/// How many changes may wait.
 const MESSAGES: usize = 1024;
-/// News entered before plans are made again.
+/// How many changes are processed before the next plans.
 const BATCH: usize = 256;
-/// Objects with writes in flight.
+/// The most objects with writes in flight.
 const MAX_IN_FLIGHT: usize = 32;
-/// Writes of one object in flight.
+/// The most writes of one object in flight.
 const MAX_WRITES: usize = 8;
 /// Pause before an object whose write failed is planned again.
 const RETRY: Duration = Duration::from_millis(200);
@@ -46,13 +46,13 @@ pub fn spawn(client: Client, shutdown: CancellationToken) -> JoinHandle<()> {
 async fn run(client: Client, shutdown: CancellationToken) {
     let (sender, mut messages) = mpsc::channel(MESSAGES);
     let mut followers = JoinSet::new();
-    start(&mut followers, &client, &sender, &shutdown, Message::Deployment);
-    start(&mut followers, &client, &sender, &shutdown, Message::ReplicaSet);
-    start(&mut followers, &client, &sender, &shutdown, Message::StatefulSet);
-    start(&mut followers, &client, &sender, &shutdown, Message::DaemonSet);
-    start(&mut followers, &client, &sender, &shutdown, Message::Pod);
+    start(&mut followers, &client, &sender, &shutdown, News::Deployment);
+    start(&mut followers, &client, &sender, &shutdown, News::ReplicaSet);
+    start(&mut followers, &client, &sender, &shutdown, News::StatefulSet);
+    start(&mut followers, &client, &sender, &shutdown, News::DaemonSet);
+    start(&mut followers, &client, &sender, &shutdown, News::Pod);
     let nodes = Objects(Api::<Node>::all(client.clone()));
-    followers.spawn(follow(nodes, Message::Node, sender, shutdown.clone()));
+    followers.spawn(follow(nodes, News::Node, sender, shutdown.clone()));
 
     let mut shell = Shell::new(client);
     let mut batch = Vec::with_capacity(BATCH);
@@ -78,9 +78,9 @@ async fn run(client: Client, shutdown: CancellationToken) {
 fn start<K>(
     followers: &mut JoinSet<()>,
     client: &Client,
-    sender: &mpsc::Sender<Message>,
+    sender: &mpsc::Sender<News>,
     shutdown: &CancellationToken,
-    wrap: fn(Change<K>) -> Message,
+    wrap: fn(FollowEvent<K>) -> News,
 ) where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -94,33 +94,33 @@ fn start<K>(
     followers.spawn(follow(source, wrap, sender.clone(), shutdown.clone()));
 }
 
-/// The one owner of the world.
+/// The task that owns the world.
 struct Shell {
     client: Arc<Client>,
     world: World,
-    /// Keys to be planned.
-    dirty: BTreeSet<Key>,
-    /// Keys with writes in flight.
-    busy: HashSet<Key>,
-    /// What the world must have seen before a key is planned again.
-    floors: HashMap<Key, Vec<(Kind, u64)>>,
+    /// Objects to plan.
+    dirty: BTreeSet<ObjectRef>,
+    /// Objects with writes in flight.
+    busy: HashSet<ObjectRef>,
+    /// The versions that the world must have seen before an object is planned again.
+    floors: HashMap<ObjectRef, Vec<(Kind, u64)>>,
     writing: JoinSet<Done>,
-    /// Keys that pause after a failure.
-    resting: JoinSet<Key>,
+    /// Objects that pause after a failure.
+    resting: JoinSet<ObjectRef>,
 }
 
 /// A batch of writes that has returned.
 struct Done {
-    key: Key,
+    key: ObjectRef,
     floors: Vec<(Kind, u64)>,
-    gone: Vec<(Key, String)>,
+    gone: Vec<(ObjectRef, String)>,
     failed: bool,
 }
 
 /// What one write did.
 enum Outcome {
     Wrote(Kind, u64),
-    Gone(Key, String),
+    Gone(ObjectRef, String),
 }
 
 impl Shell {
@@ -187,7 +187,7 @@ impl Shell {
     }
 }
 
-async fn carry_out(client: Arc<Client>, key: Key, actions: Vec<Action>) -> Done {
+async fn carry_out(client: Arc<Client>, key: ObjectRef, actions: Vec<Action>) -> Done {
     let mut done = Done { key, floors: Vec::new(), gone: Vec::new(), failed: false };
     let mut writes = futures::stream::iter(actions)
         .map(|action| write(&client, action))

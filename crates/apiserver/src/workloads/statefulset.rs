@@ -8,13 +8,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 
-use super::action::{Action, Key, Kind};
+use super::action::{Action, Kind, ObjectRef};
 use super::{replicaset, status, template};
 
-/// Label that says which template a Pod was made from.
+/// The label with the template of a Pod.
 pub(crate) const REVISION_LABEL: &str = "controller-revision-hash";
 
-/// What has to be done now for a StatefulSet, given the Pods it controls.
+/// The next writes for a StatefulSet, given its Pods.
 pub(crate) fn plan(set: &StatefulSet, pods: &[Arc<Pod>]) -> Vec<Action> {
     let spec = &set.spec;
     let revision = format!("{}-{}", set.name_any(), template::hash(&spec.template));
@@ -44,7 +44,7 @@ pub(crate) fn plan(set: &StatefulSet, pods: &[Arc<Pod>]) -> Vec<Action> {
         "collisionCount": 0,
     });
     status::omit_zero(&mut desired, &["readyReplicas", "currentReplicas", "updatedReplicas"]);
-    actions.extend(status::patch(Key::new(Kind::StatefulSet, set), &set.status, desired));
+    actions.extend(status::patch(ObjectRef::new(Kind::StatefulSet, set), &set.status, desired));
     actions
 }
 
@@ -65,7 +65,7 @@ fn step(
             Some(pod) if template::is_ready(pod) => continue,
             Some(_) => {}
         }
-        // In order, one that is not there yet holds up those after it.
+        // With ordered management, a missing Pod delays those after it.
         if !parallel {
             return actions;
         }

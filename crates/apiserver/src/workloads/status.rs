@@ -1,15 +1,14 @@
-//! Writing a status only when it says something new, and keeping the times of conditions that have
-//! not changed.
+//! Writes a status only if it changes, and keeps the times of unchanged conditions.
 
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::action::{Action, Key};
+use super::action::{Action, ObjectRef};
 
 /// The write that turns `current` into `desired`, if they differ. Zero counts are left out, as real
 /// controllers leave them out.
-pub(crate) fn patch(key: Key, current: &impl Serialize, desired: Value) -> Option<Action> {
+pub(crate) fn patch(key: ObjectRef, current: &impl Serialize, desired: Value) -> Option<Action> {
     let current = match serde_json::to_value(current) {
         Ok(Value::Object(current)) => current,
         _ => Map::new(),

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::action::Kind;
 
-/// Label that tells the ReplicaSets of a Deployment, and their Pods, apart.
+/// The label that distinguishes the ReplicaSets of a Deployment and their Pods.
 pub(crate) const HASH_LABEL: &str = "pod-template-hash";
 
-/// Letters of generated suffixes: no vowels, nothing that looks like something else.
+/// The letters of generated suffixes: no vowels, and none that are easily confused.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// A short word for a template; equal templates get equal words.
@@ -40,7 +40,7 @@ pub(crate) fn owner_reference(kind: Kind, owner: &impl ResourceExt) -> Value {
     })
 }
 
-/// A Pod of `owner`. `metadata` adds to what the template says: a name or generateName, labels.
+/// A Pod of `owner`. `metadata` adds to the template: a name or generateName, labels.
 pub(crate) fn pod(
     kind: Kind,
     owner: &impl ResourceExt,
@@ -59,7 +59,7 @@ pub(crate) fn pod(
     pod
 }
 
-/// Whether a Pod counts as one of its controller's: neither finished nor on its way out.
+/// Whether a Pod counts for its controller: neither finished nor being deleted.
 pub(crate) fn is_active(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
     pod.meta().deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))

@@ -1,22 +1,22 @@
-//! The plans, played through: a world whose writes come back as news at once, so a rollout can be
-//! followed step by step without a server.
+//! Runs the plans in a world that sees its own writes at once, so that a rollout can be followed
+//! step by step without a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::action::{Action, Key, Kind};
-use super::world::{Message, World};
-use crate::follow::Change;
+use super::action::{Action, Kind, ObjectRef};
+use super::world::{News, World};
+use crate::follow::FollowEvent;
 
 /// A cluster in miniature.
 struct Sim {
     world: World,
-    objects: BTreeMap<Key, Value>,
-    dirty: BTreeSet<Key>,
+    objects: BTreeMap<ObjectRef, Value>,
+    dirty: BTreeSet<ObjectRef>,
     version: u64,
-    /// Kinds whose plans are not carried out: Pods, to hold a rollout where it is.
+    /// Kinds whose plans are not carried out; for Pods that stops a rollout where it is.
     held: Option<Kind>,
 }
 
@@ -31,15 +31,15 @@ impl Sim {
         };
         sim.nodes(&[]);
         for message in [
-            Message::Deployment(Change::Reset(vec![], 1)),
-            Message::ReplicaSet(Change::Reset(vec![], 1)),
-            Message::StatefulSet(Change::Reset(vec![], 1)),
-            Message::DaemonSet(Change::Reset(vec![], 1)),
+            News::Deployment(FollowEvent::Reset(vec![], 1)),
+            News::ReplicaSet(FollowEvent::Reset(vec![], 1)),
+            News::StatefulSet(FollowEvent::Reset(vec![], 1)),
+            News::DaemonSet(FollowEvent::Reset(vec![], 1)),
         ] {
             sim.world.enter(message, &mut sim.dirty);
         }
         assert!(!sim.world.is_complete());
-        sim.world.enter(Message::Pod(Change::Reset(vec![], 1)), &mut sim.dirty);
+        sim.world.enter(News::Pod(FollowEvent::Reset(vec![], 1)), &mut sim.dirty);
         assert!(sim.world.is_complete());
         sim
     }
@@ -49,10 +49,10 @@ impl Sim {
             .iter()
             .map(|n| serde_json::from_value(json!({"metadata": {"name": n}})).unwrap())
             .collect();
-        self.world.enter(Message::Node(Change::Reset(nodes, 1)), &mut self.dirty);
+        self.world.enter(News::Node(FollowEvent::Reset(nodes, 1)), &mut self.dirty);
     }
 
-    fn put(&mut self, key: Key, mut body: Value) {
+    fn put(&mut self, key: ObjectRef, mut body: Value) {
         self.version += 1;
         let before = self.objects.get(&key);
         if before.is_none() {
@@ -69,17 +69,17 @@ impl Sim {
         self.objects.insert(key, body);
     }
 
-    fn news(&mut self, key: &Key, body: &Value, gone: bool) {
-        fn change<K: serde::de::DeserializeOwned>(body: &Value, gone: bool) -> Change<K> {
+    fn news(&mut self, key: &ObjectRef, body: &Value, gone: bool) {
+        fn change<K: serde::de::DeserializeOwned>(body: &Value, gone: bool) -> FollowEvent<K> {
             let object = serde_json::from_value(body.clone()).unwrap();
-            if gone { Change::Deleted(object) } else { Change::Applied(object) }
+            if gone { FollowEvent::Deleted(object) } else { FollowEvent::Applied(object) }
         }
         let message = match key.kind {
-            Kind::Deployment => Message::Deployment(change(body, gone)),
-            Kind::ReplicaSet => Message::ReplicaSet(change(body, gone)),
-            Kind::StatefulSet => Message::StatefulSet(change(body, gone)),
-            Kind::DaemonSet => Message::DaemonSet(change(body, gone)),
-            Kind::Pod => Message::Pod(change(body, gone)),
+            Kind::Deployment => News::Deployment(change(body, gone)),
+            Kind::ReplicaSet => News::ReplicaSet(change(body, gone)),
+            Kind::StatefulSet => News::StatefulSet(change(body, gone)),
+            Kind::DaemonSet => News::DaemonSet(change(body, gone)),
+            Kind::Pod => News::Pod(change(body, gone)),
         };
         self.world.enter(message, &mut self.dirty);
     }
@@ -110,7 +110,7 @@ impl Sim {
         }
     }
 
-    /// Plans one object, if any is dirty; returns whether something was done.
+    /// Plans one object, if any is dirty; returns whether there was one.
     fn step(&mut self) -> bool {
         let Some(key) = self.dirty.pop_first() else { return false };
         if self.held != Some(key.kind) {
@@ -145,15 +145,15 @@ impl Sim {
         self.all(kind).map(name).collect()
     }
 
-    fn change(&mut self, key: &Key, change: impl FnOnce(&mut Value)) {
+    fn change(&mut self, key: &ObjectRef, change: impl FnOnce(&mut Value)) {
         let mut object = self.objects[key].clone();
         change(&mut object);
         self.put(key.clone(), object);
     }
 }
 
-fn key(kind: Kind, name: &str) -> Key {
-    Key { kind, namespace: "n".into(), name: name.into() }
+fn key(kind: Kind, name: &str) -> ObjectRef {
+    ObjectRef { kind, namespace: "n".into(), name: name.into() }
 }
 
 fn template(image: &str) -> Value {
@@ -163,7 +163,7 @@ fn template(image: &str) -> Value {
     })
 }
 
-fn workload(kind: Kind, spec: Value) -> (Key, Value) {
+fn workload(kind: Kind, spec: Value) -> (ObjectRef, Value) {
     let mut spec = spec;
     let defaults = json!({"selector": {"matchLabels": {"app": "a"}}, "template": template("i:1")});
     for (name, value) in defaults.as_object().unwrap() {
@@ -178,7 +178,7 @@ fn workload(kind: Kind, spec: Value) -> (Key, Value) {
     (key(kind, "w"), body)
 }
 
-fn running(kind: Kind, spec: Value) -> (Sim, Key) {
+fn running(kind: Kind, spec: Value) -> (Sim, ObjectRef) {
     let mut sim = Sim::new();
     let (key, body) = workload(kind, spec);
     sim.put(key.clone(), body);

@@ -1,4 +1,4 @@
-//! What is known of the cluster, indexed by owner, and whose plan a change touches.
+//! The known objects of the cluster by owner, and the objects that a change concerns.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet}
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Resource, ResourceExt};
 
-use super::action::{Action, Key, Kind};
+use super::action::{Action, Kind, ObjectRef};
 use super::{daemonset, deployment, pod, replicaset, statefulset};
-use crate::follow::{Change, version_number};
+use crate::follow::{FollowEvent, version_number};
 
-/// News of one kind.
+/// A change of an object of one kind.
 #[derive(Debug)]
-pub(crate) enum Message {
-    Deployment(Change<Deployment>),
-    ReplicaSet(Change<ReplicaSet>),
-    StatefulSet(Change<StatefulSet>),
-    DaemonSet(Change<DaemonSet>),
-    Pod(Change<Pod>),
-    Node(Change<Node>),
+pub(crate) enum News {
+    Deployment(FollowEvent<Deployment>),
+    ReplicaSet(FollowEvent<ReplicaSet>),
+    StatefulSet(FollowEvent<StatefulSet>),
+    DaemonSet(FollowEvent<DaemonSet>),
+    Pod(FollowEvent<Pod>),
+    Node(FollowEvent<Node>),
 }
 
 /// Namespace and name.
@@ -31,11 +31,11 @@ type Name = (String, String);
 struct Table<K> {
     objects: HashMap<Name, Arc<K>>,
     by_owner: HashMap<String, BTreeSet<Name>>,
-    /// How far this kind has been followed; `None` until its first list.
+    /// The version up to which this kind is known; `None` until its first list.
     seen: Option<u64>,
 }
 
-/// Everything known.
+/// All known objects.
 #[derive(Debug, Default)]
 pub(crate) struct World {
     deployments: Table<Deployment>,
@@ -56,7 +56,7 @@ impl<K> Default for Table<K> {
 }
 
 impl<K: ResourceExt> Table<K> {
-    fn get(&self, key: &Key) -> Option<&Arc<K>> {
+    fn get(&self, key: &ObjectRef) -> Option<&Arc<K>> {
         self.objects.get(&(key.namespace.clone(), key.name.clone()))
     }
 
@@ -65,27 +65,27 @@ impl<K: ResourceExt> Table<K> {
         names.into_iter().flatten().filter_map(|name| self.objects.get(name).cloned()).collect()
     }
 
-    /// Enters a change and returns the objects it concerns, with their last state.
-    fn enter(&mut self, change: Change<K>) -> Vec<Arc<K>> {
+    /// Applies a change and returns the objects it concerns, with their last state.
+    fn enter(&mut self, change: FollowEvent<K>) -> Vec<Arc<K>> {
         match change {
-            Change::Reset(objects, version) => {
+            FollowEvent::Reset(objects, version) => {
                 let mut concerned: Vec<Arc<K>> = self.objects.drain().map(|(_, o)| o).collect();
                 self.by_owner.clear();
                 self.seen = Some(version);
                 concerned.extend(objects.into_iter().map(|object| self.insert(object)));
                 concerned
             }
-            Change::Applied(object) => {
+            FollowEvent::Applied(object) => {
                 self.saw(version_number(object.resource_version().as_deref()));
                 let before = self.remove(&name_of(&object));
                 before.into_iter().chain([self.insert(object)]).collect()
             }
-            Change::Deleted(object) => {
+            FollowEvent::Deleted(object) => {
                 self.saw(version_number(object.resource_version().as_deref()));
                 self.remove(&name_of(&object));
                 vec![Arc::new(object)]
             }
-            Change::Bookmark(version) => {
+            FollowEvent::Bookmark(version) => {
                 self.saw(version);
                 Vec::new()
             }
@@ -118,8 +118,8 @@ impl<K: ResourceExt> Table<K> {
         Some(object)
     }
 
-    /// Removes an object whose deletion has been confirmed, ahead of the news.
-    fn forget(&mut self, key: &Key, uid: &str) {
+    /// Removes an object whose deletion has been confirmed, before the watch shows it.
+    fn forget(&mut self, key: &ObjectRef, uid: &str) {
         let name = (key.namespace.clone(), key.name.clone());
         if self.objects.get(&name).is_some_and(|o| o.uid().as_deref() == Some(uid)) {
             self.remove(&name);
@@ -138,7 +138,7 @@ impl World {
                 .all(|kind| self.seen(kind).is_some())
     }
 
-    /// How far a kind has been followed.
+    /// The version up to which a kind is known.
     pub(crate) fn seen(&self, kind: Kind) -> Option<u64> {
         match kind {
             Kind::Deployment => self.deployments.seen,
@@ -149,46 +149,46 @@ impl World {
         }
     }
 
-    /// Enters news and adds the keys whose plan it touches.
-    pub(crate) fn enter(&mut self, message: Message, dirty: &mut BTreeSet<Key>) {
+    /// Applies a change and adds the objects that it concerns to `dirty`.
+    pub(crate) fn enter(&mut self, message: News, dirty: &mut BTreeSet<ObjectRef>) {
         match message {
-            Message::Deployment(change) => {
+            News::Deployment(change) => {
                 touch(Kind::Deployment, &self.deployments.enter(change), dirty);
             }
-            Message::ReplicaSet(change) => {
+            News::ReplicaSet(change) => {
                 touch(Kind::ReplicaSet, &self.replica_sets.enter(change), dirty);
             }
-            Message::StatefulSet(change) => {
+            News::StatefulSet(change) => {
                 touch(Kind::StatefulSet, &self.stateful_sets.enter(change), dirty);
             }
-            Message::DaemonSet(change) => {
+            News::DaemonSet(change) => {
                 touch(Kind::DaemonSet, &self.daemon_sets.enter(change), dirty);
             }
-            Message::Pod(change) => touch(Kind::Pod, &self.pods.enter(change), dirty),
-            Message::Node(change) => self.enter_node(change, dirty),
+            News::Pod(change) => touch(Kind::Pod, &self.pods.enter(change), dirty),
+            News::Node(change) => self.enter_node(change, dirty),
         }
     }
 
-    fn enter_node(&mut self, change: Change<Node>, dirty: &mut BTreeSet<Key>) {
+    fn enter_node(&mut self, change: FollowEvent<Node>, dirty: &mut BTreeSet<ObjectRef>) {
         let before = self.nodes.len();
         let changed = match change {
-            Change::Reset(nodes, _) => {
+            FollowEvent::Reset(nodes, _) => {
                 self.nodes_listed = true;
                 self.nodes = nodes.iter().map(ResourceExt::name_any).collect();
                 true
             }
-            Change::Applied(node) => self.nodes.insert(node.name_any()),
-            Change::Deleted(node) => self.nodes.remove(&node.name_any()),
-            Change::Bookmark(_) => false,
+            FollowEvent::Applied(node) => self.nodes.insert(node.name_any()),
+            FollowEvent::Deleted(node) => self.nodes.remove(&node.name_any()),
+            FollowEvent::Bookmark(_) => false,
         };
         if changed || before != self.nodes.len() {
             let sets = self.daemon_sets.objects.values();
-            dirty.extend(sets.map(|set| Key::new(Kind::DaemonSet, &**set)));
+            dirty.extend(sets.map(|set| ObjectRef::new(Kind::DaemonSet, &**set)));
         }
     }
 
-    /// Removes an object whose deletion has been confirmed, ahead of the news.
-    pub(crate) fn forget(&mut self, key: &Key, uid: &str) {
+    /// Removes an object whose deletion has been confirmed, before the watch shows it.
+    pub(crate) fn forget(&mut self, key: &ObjectRef, uid: &str) {
         match key.kind {
             Kind::Deployment => self.deployments.forget(key, uid),
             Kind::ReplicaSet => self.replica_sets.forget(key, uid),
@@ -198,8 +198,8 @@ impl World {
         }
     }
 
-    /// What has to be done now for one object; nothing if it is gone.
-    pub(crate) fn plan(&self, key: &Key, now: Timestamp) -> Vec<Action> {
+    /// The next writes for one object; none if it is gone.
+    pub(crate) fn plan(&self, key: &ObjectRef, now: Timestamp) -> Vec<Action> {
         match key.kind {
             Kind::Deployment => self.deployments.get(key).map(|deployment| {
                 deployment::plan(deployment, &self.replica_sets.owned_by(&**deployment), now)
@@ -222,16 +222,16 @@ impl World {
     }
 }
 
-fn touch<K: ResourceExt>(kind: Kind, objects: &[Arc<K>], dirty: &mut BTreeSet<Key>) {
+fn touch<K: ResourceExt>(kind: Kind, objects: &[Arc<K>], dirty: &mut BTreeSet<ObjectRef>) {
     for object in objects {
-        dirty.insert(Key::new(kind, &**object));
+        dirty.insert(ObjectRef::new(kind, &**object));
         let owner =
             object.meta().owner_references.iter().flatten().find(|r| r.controller == Some(true));
         if let Some(owner) = owner
             && let Some(kind) = Kind::of_owner(&owner.api_version, &owner.kind)
         {
             let namespace = object.namespace().unwrap_or_default();
-            dirty.insert(Key { kind, namespace, name: owner.name.clone() });
+            dirty.insert(ObjectRef { kind, namespace, name: owner.name.clone() });
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The stand-ins for workload controllers and the garbage collector, over a server in process:
-//! written to as any client would, watched until they have done their work.
+//! The stand-ins for workload controllers and the garbage collector, over a server in process. The
+//! tests write objects like any client, and watch until the stand-ins have done their work.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -19,7 +19,7 @@ use leasehold_apiserver::Server;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// A test that takes longer has failed.
+/// How long a test may take.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 async fn server() -> Server {
@@ -38,7 +38,7 @@ where
     api.create(&PostParams::default(), &parse(value)).await.expect("created")
 }
 
-/// Follows all objects of `api` until `done` is content with them, by name.
+/// Follows all objects of `api`, by name, until `done` is true for them.
 async fn until<K>(api: &Api<K>, what: &str, done: impl Fn(&BTreeMap<String, K>) -> bool)
 where
     K: ResourceExt + Clone + Debug + DeserializeOwned + 'static,
@@ -160,7 +160,7 @@ async fn foreground_deletion_takes_the_children_first() {
 }
 
 #[tokio::test]
-async fn orphans_are_let_go_and_live() {
+async fn orphans_are_released_and_kept() {
     let server = server().await;
     let sets: Api<ReplicaSet> = Api::namespaced(server.client(), "default");
     let pods: Api<Pod> = Api::namespaced(server.client(), "default");
@@ -194,7 +194,7 @@ async fn stateful_and_daemon_sets_become_ready() {
     for name in ["db-0", "db-1", "db-2"] {
         pods.get(name).await.expect("numbered Pods exist");
     }
-    // A Pod on a Node goes by stages; the stand-in for the kubelet confirms.
+    // A Pod on a Node is deleted in stages; the stand-in for the kubelet confirms.
     let agent =
         |pods: &BTreeMap<String, Pod>| pods.keys().find(|name| name.starts_with("agent-")).cloned();
     let list = pods.list(&ListParams::default()).await.expect("listed");
@@ -205,7 +205,7 @@ async fn stateful_and_daemon_sets_become_ready() {
 }
 
 #[tokio::test]
-async fn a_namespace_goes_with_all_that_is_in_it() {
+async fn a_namespace_is_deleted_with_everything_in_it() {
     let server = server().await;
     let client = server.client();
     let namespaces: Api<Namespace> = Api::all(client.clone());

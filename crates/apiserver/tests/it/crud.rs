@@ -98,7 +98,7 @@ async fn an_update_names_the_version_it_replaces() {
 }
 
 #[tokio::test]
-async fn a_write_that_changes_nothing_is_none() {
+async fn a_write_that_changes_nothing_is_not_one() {
     let world = World::new().await;
     let first = world.post(CONFIGMAPS, configmap("a", "1")).await.expect(201);
     let again = world.put(&format!("{CONFIGMAPS}/a"), configmap("a", "1")).await.expect(200);

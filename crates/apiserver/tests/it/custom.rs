@@ -84,7 +84,7 @@ async fn objects_follow_their_schema() {
 }
 
 #[tokio::test]
-async fn status_and_spec_are_written_apart() {
+async fn status_and_spec_are_written_separately() {
     let world = world().await;
     let path = format!("{WIDGETS}/a");
     let mut object = widget("a", 1);
@@ -133,7 +133,7 @@ async fn declared_fields_and_columns_work() {
 }
 
 #[tokio::test]
-async fn a_removed_definition_takes_its_objects_along() {
+async fn the_objects_of_a_deleted_definition_are_deleted() {
     let world = world().await;
     let created = world.post(WIDGETS, widget("a", 1)).await.expect(201);
     let mut events =

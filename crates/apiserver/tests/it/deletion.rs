@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::world::{CONFIGMAPS, World, configmap, version};
 
 #[tokio::test]
-async fn an_object_is_gone_at_once_without_finalizers() {
+async fn an_object_without_finalizers_is_gone_at_once() {
     let world = World::new().await;
     let created = world.post(CONFIGMAPS, configmap("a", "1")).await.expect(201);
     let mut events =
@@ -20,7 +20,7 @@ async fn an_object_is_gone_at_once_without_finalizers() {
 }
 
 #[tokio::test]
-async fn finalizers_hold_an_object_until_the_last_is_off() {
+async fn finalizers_keep_an_object_until_the_last_is_removed() {
     let world = World::new().await;
     let path = format!("{CONFIGMAPS}/a");
     let mut held = configmap("a", "1");
@@ -58,7 +58,7 @@ async fn preconditions_and_options_are_checked() {
 }
 
 #[tokio::test]
-async fn a_collection_goes_by_selector() {
+async fn a_collection_is_deleted_by_selector() {
     let world = World::new().await;
     for (name, label) in [("a", "x"), ("b", "y"), ("c", "x")] {
         let mut object = configmap(name, "1");
@@ -73,7 +73,7 @@ async fn a_collection_goes_by_selector() {
 }
 
 #[tokio::test]
-async fn a_namespace_on_its_way_out_takes_nothing_new() {
+async fn a_namespace_that_is_deleted_accepts_nothing_new() {
     let world = World::new().await;
     world.post("/api/v1/namespaces", json!({"metadata": {"name": "n"}})).await.expect(201);
     let going = world.delete("/api/v1/namespaces/n", json!({})).await.expect(200);

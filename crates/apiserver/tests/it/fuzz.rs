@@ -1,4 +1,4 @@
-//! Nonsense of every kind: the answer is a Status, never a panic and never a server error.
+//! Invalid requests of every kind: the answer is a Status, never a panic and never a server error.
 
 use http::{Method, Request};
 use http_body_util::Full;
@@ -113,7 +113,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Bodies that get past the first checks, with nonsense below.
+/// Bodies that pass the first checks and are invalid below.
 fn body() -> impl Strategy<Value = Value> {
     let named = (value(), value(), value()).prop_map(|(spec, status, labels)| {
         json!({"metadata": {"name": "a", "labels": labels}, "spec": spec, "status": status, "data": spec})
@@ -140,7 +140,7 @@ proptest! {
                 let request = request.header("content-type", MEDIA_TYPES[media_type]);
                 let answer = world.send(request.body(Full::from(body.to_string())).unwrap()).await;
                 assert!(answer.code < 500, "{body} {}", answer.text());
-                // Of a group that went away with its definition, the server knows nothing at all.
+                // A group that was removed with its definition is unknown to the server.
                 let gone = answer.code == 404 && answer.text() == "404 page not found\n";
                 assert!(gone || answer.json()["kind"].is_string());
             }

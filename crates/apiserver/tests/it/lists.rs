@@ -46,8 +46,8 @@ async fn an_expired_page_offers_a_way_on() {
     let token = first["metadata"]["continue"].as_str().unwrap();
     let gone = world.get(&format!("{CONFIGMAPS}?limit=1&continue={token}")).await;
     assert_eq!((gone.code, gone.status().1.as_str()), (410, "Expired"));
-    let anew = gone.json()["metadata"]["continue"].as_str().unwrap().to_owned();
-    let rest = world.get(&format!("{CONFIGMAPS}?continue={anew}")).await.expect(200);
+    let fresh = gone.json()["metadata"]["continue"].as_str().unwrap().to_owned();
+    let rest = world.get(&format!("{CONFIGMAPS}?continue={fresh}")).await.expect(200);
     assert_eq!(names(&rest), ["c1", "c2"]);
 }
 

@@ -1,11 +1,11 @@
-//! The server as its clients see it, one module per topic.
+//! The server from its clients' point of view, one module per topic.
 //!
 //! - `world`: a server, raw requests and watches for the other modules
 //! - `crud`, `patch`, `deletion`: writes
 //! - `lists`, `watches`: reads
 //! - `custom`: custom resources
 //! - `companions`: the stand-ins for controllers and the garbage collector
-//! - `fuzz`: nonsense of every kind
+//! - `fuzz`: invalid requests of every kind
 //! - `wire`: TLS, tokens, content types, discovery
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]

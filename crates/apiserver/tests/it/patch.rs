@@ -56,7 +56,7 @@ async fn applies_create_merge_and_conflict() {
     let created = world.patch(&apply("one"), APPLY, configmap("a", "1")).await.expect(201);
     assert_eq!(created["metadata"]["managedFields"][0]["manager"], "one");
     let again = world.patch(&apply("one"), APPLY, configmap("a", "1")).await.expect(200);
-    assert_eq!(version(&again), version(&created), "applying again is no write");
+    assert_eq!(version(&again), version(&created), "applying again is not a write");
     let contested = world.patch(&apply("two"), APPLY, configmap("a", "2")).await;
     assert_eq!((contested.code, contested.status().1.as_str()), (409, "Conflict"));
     let cause = &contested.json()["details"]["causes"][0];

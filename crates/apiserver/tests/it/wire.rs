@@ -1,4 +1,4 @@
-//! What crosses the wire: TLS, tokens, HTTP versions, compression, discovery, faults, shutdown.
+//! The network: TLS, tokens, HTTP versions, compression, discovery, faults, shutdown.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use kube::api::{
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use leasehold_apiserver::faults::{Fault, Hook};
-use leasehold_apiserver::{ApiError, Server, merge_kubeconfigs};
+use leasehold_apiserver::status::ApiError;
+use leasehold_apiserver::{Server, merge_kubeconfigs};
 use serde_json::json;
 
 use crate::world::{CONFIGMAPS, World, configmap};
@@ -51,13 +52,13 @@ async fn lives(client: Client) {
 }
 
 #[tokio::test]
-async fn an_ordinary_client_lives_on_it_over_tls() {
+async fn an_ordinary_client_works_over_tls() {
     let world = World::new().await;
     lives(client(&world.server).await).await;
 }
 
 #[tokio::test]
-async fn an_ordinary_client_lives_on_it_in_process() {
+async fn an_ordinary_client_works_in_process() {
     let world = World::new().await;
     lives(world.server.client()).await;
 }
@@ -121,7 +122,7 @@ async fn a_body_has_a_limit() {
 }
 
 #[tokio::test]
-async fn discovery_speaks_both_dialects() {
+async fn discovery_has_both_forms() {
     let world = World::new().await;
     let groups = world.get("/apis").await.expect(200);
     assert_eq!(groups["kind"], "APIGroupList");
@@ -152,7 +153,7 @@ async fn discovery_speaks_both_dialects() {
 }
 
 #[tokio::test]
-async fn openapi_tells_that_fields_are_validated() {
+async fn openapi_says_that_fields_are_validated() {
     let world = World::new().await;
     let index = world.get("/openapi/v3").await.expect(200);
     let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
@@ -194,7 +195,7 @@ async fn faults_strike_where_the_hook_says() {
     world.server.set_faults(Some(lost));
     let object: ConfigMap = serde_json::from_value(configmap("a", "1")).unwrap();
     assert!(api.create(&PostParams::default(), &object).await.is_err());
-    assert!(api.get_opt("a").await.unwrap().is_some(), "the write took effect all the same");
+    assert!(api.get_opt("a").await.unwrap().is_some(), "the write still took effect");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A server in process, asked by raw requests.
+//! A server in process, and raw requests to it.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
@@ -7,12 +7,12 @@ use leasehold_apiserver::{Builder, Server};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-/// A server and how to ask it.
+/// A server and a client for raw requests.
 pub struct World {
     pub server: Server,
 }
 
-/// An answer, read whole.
+/// A complete answer.
 #[derive(Debug)]
 pub struct Answer {
     pub code: u16,
@@ -126,7 +126,7 @@ impl Lines {
 
     /// The next event as type, name and resourceVersion.
     pub async fn brief(&mut self) -> (String, String, u64) {
-        let event = self.next().await.expect("the watch goes on");
+        let event = self.next().await.expect("the watch continues");
         let meta = &event["object"]["metadata"];
         (
             event["type"].as_str().unwrap().to_owned(),

@@ -1,4 +1,4 @@
-//! When a credential is shown, renewed and given up for now. Pure.
+//! When requests use a credential, and when it is renewed or fails. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,23 +7,22 @@ use model::Moment;
 
 use crate::error::Unusable;
 
-/// How long before its end a credential is renewed, or at half of its life if that is sooner after
-/// its beginning. Requests go on with it meanwhile.
-pub const RENEW_BEFORE: Duration = Duration::from_secs(60);
-/// How long a credential is believed in after it was obtained, whatever its end and whoever refuses
-/// it: a server whose own authentication is in trouble refuses everything, and must not have a
-/// program run each time.
-pub const TRUSTED_FOR: Duration = Duration::from_secs(10);
-/// The first wait after a renewal that failed; doubles each time.
-pub const RETRY_MIN: Duration = Duration::from_secs(5);
-/// The longest wait after a renewal that failed.
-pub const RETRY_MAX: Duration = Duration::from_secs(60);
+/// How long before its end a credential is renewed; at half of its life, if that is later. Requests use
+/// it meanwhile.
+const RENEW_BEFORE: Duration = Duration::from_secs(60);
+/// How long a new credential counts as valid, whatever its end and whichever server refuses it: a server
+/// whose own authentication fails refuses everything, and must not start a program each time.
+const TRUSTED_FOR: Duration = Duration::from_secs(10);
+/// The first wait after a failed renewal; doubles each time.
+const RETRY_MIN: Duration = Duration::from_secs(5);
+/// The longest wait after a failed renewal.
+const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// One credential and its successors.
 #[derive(Debug)]
 pub(super) struct Lifecycle<C> {
     current: Option<Held<C>>,
-    /// Counts credentials, so that a refusal is held against the one that was refused.
+    /// Counts credentials, so that a refusal counts only against the refused one.
     number: u64,
     renewing: bool,
     failure: Option<Failure>,
@@ -45,24 +44,24 @@ struct Failure {
     retry_at: Moment,
 }
 
-/// How long a credential is good for.
+/// How long a credential is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Term {
     /// Until a server refuses it.
     Unknown,
-    /// For so long.
+    /// For that long.
     For(Duration),
-    /// Until a server refuses it, and whoever issues it is asked this often.
+    /// Until a server refuses it, with a look at its source this often.
     LookedUpEvery(Duration),
 }
 
-/// What a request does.
+/// What a request should do.
 #[derive(Debug)]
-pub(super) struct Step<C> {
-    /// What it shows, with its number; an error when there is nothing to show; `None` when it waits
-    /// for the renewal.
+pub(super) struct Decision<C> {
+    /// The credential to use, with its number; an error if there is none; `None` to wait for the
+    /// renewal.
     pub show: Option<Result<(C, u64), Arc<Unusable>>>,
-    /// Whether it begins a renewal, the end of which must be told.
+    /// Whether to begin a renewal. The caller reports its end.
     pub renew: bool,
 }
 
@@ -71,15 +70,15 @@ impl<C: Clone> Lifecycle<C> {
         Self { current: None, number: 0, renewing: false, failure: None }
     }
 
-    /// What a request does that is sent now.
-    pub fn step(&mut self, now: Moment) -> Step<C> {
+    /// What a request should do now.
+    pub fn decide(&mut self, now: Moment) -> Decision<C> {
         let held = self.current.as_ref();
         let good = held.filter(|held| held.ends.is_none_or(|ends| now < ends));
         let due = good.is_none_or(|held| held.refused || held.renew_at.is_some_and(|at| at <= now));
         let may = self.failure.as_ref().is_none_or(|failure| failure.retry_at <= now);
         let renew = due && may && !self.renewing;
         self.renewing |= renew;
-        // One that was refused is shown again only if there is no better to wait for.
+        // A refused credential is used again only if there is no better one to wait for.
         let show = match good {
             Some(held) if !(held.refused && self.renewing) => {
                 Some(Ok((held.credential.clone(), self.number)))
@@ -87,15 +86,15 @@ impl<C: Clone> Lifecycle<C> {
             _ if self.renewing => None,
             _ => self.failure.as_ref().map(|failure| Err(Arc::clone(&failure.reason))),
         };
-        Step { show, renew }
+        Decision { show, renew }
     }
 
-    /// A renewal has ended well.
+    /// A renewal succeeded.
     pub fn renewed(&mut self, credential: C, term: Term, now: Moment) {
         let (renew_at, ends) = match term {
             Term::Unknown => (None, None),
             Term::For(life) => {
-                // One that has ended by our clock is shown all the same: the server's clock counts.
+                // A credential that has ended by this clock is still used: the server's clock counts.
                 let life = life.max(TRUSTED_FOR);
                 let early = RENEW_BEFORE.min(life / 2);
                 (Some(now + (life - early)), Some(now + life))
@@ -108,7 +107,7 @@ impl<C: Clone> Lifecycle<C> {
         self.current = Some(Held { credential, since: now, renew_at, ends, refused: false });
     }
 
-    /// A renewal has failed. Gives whether there was a credential before.
+    /// A renewal failed. Returns whether there was a credential before.
     pub fn failed(&mut self, reason: Arc<Unusable>, now: Moment) -> bool {
         let times = self.failure.take().map_or(0, |failure| failure.times.saturating_add(1));
         let wait = RETRY_MIN.saturating_mul(1 << times.min(8)).min(RETRY_MAX);
@@ -117,7 +116,7 @@ impl<C: Clone> Lifecycle<C> {
         self.current.is_some()
     }
 
-    /// A server has refused the credential of that number.
+    /// A server refused the credential with that number.
     pub fn refused(&mut self, number: u64, now: Moment) {
         if let Some(held) = &mut self.current
             && number == self.number
@@ -144,10 +143,10 @@ mod tests {
         Arc::new(Unusable::PluginTimeout { origin: "x".into(), limit: Duration::ZERO })
     }
 
-    /// `a` is shown, `a+` is shown and renewed, `+` waits for its renewal, `.` waits, `!` fails.
+    /// `a` is used, `a+` is used and renewed, `+` begins a renewal and waits, `.` waits, `!` fails.
     #[track_caller]
     fn check(lifecycle: &mut Lifecycle<&'static str>, seconds: u64, expect: &str) {
-        let Step { show, renew } = lifecycle.step(at(seconds));
+        let Decision { show, renew } = lifecycle.decide(at(seconds));
         let shown = match show {
             Some(Ok((credential, _))) => credential,
             Some(Err(_)) => "!",
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_old_when_it_comes_is_shown_and_not_asked_for_again_at_once() {
+    fn one_that_is_old_when_it_comes_is_used_and_not_renewed_at_once() {
         let mut a = Lifecycle::new();
         check(&mut a, 0, "+");
         a.renewed("a", life(0), at(0));
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_refuses_is_renewed_and_a_late_refusal_of_its_predecessor_is_nothing() {
+    fn what_a_server_refuses_is_renewed_and_a_late_refusal_of_its_predecessor_is_ignored() {
         let mut a = Lifecycle::new();
         check(&mut a, 0, "+");
         a.renewed("a", Term::Unknown, at(0));
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_is_shown_again_while_there_is_no_better() {
+    fn what_was_refused_is_used_again_while_there_is_no_better() {
         let mut a = Lifecycle::new();
         check(&mut a, 0, "+");
         a.renewed("a", Term::Unknown, at(0));
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_looked_up_now_and_then_and_its_last_token_stays_good() {
+    fn a_file_is_read_again_now_and_then_and_its_last_token_stays_valid() {
         let mut a = Lifecycle::new();
         check(&mut a, 0, "+");
         a.renewed("a", Term::LookedUpEvery(Duration::from_secs(60)), at(0));

@@ -1,21 +1,21 @@
-//! What requests show to a server, kept fresh without a restart.
+//! The credentials of requests, renewed without a restart.
 //!
 //! ```text
 //!   request ──▶ Authenticated ──▶ Connections ──▶ server
 //!                 │      ▲             │
-//!                 ▼      └── 401 ──────┘   what was shown is refused
-//!              Keeper: Lifecycle says: show it, renew it, wait, or fail
+//!                 ▼      └── 401 ──────┘   the credential is refused
+//!              Keeper: Lifecycle decides: use it, renew it, wait, or fail
 //!                 │
 //!                 ▼ one renewal at a time, in a task of its own, bounded in time
-//!              Source: a token file, a credential program, an OIDC issuer
+//!              CredentialSource: a token file, a credential program, an OIDC issuer
 //! ```
 //!
-//! A renewal begins before the end of what it renews, and requests go on with that meanwhile; they
-//! wait only when there is nothing left to show. While renewals fail, requests fail at once with the
-//! reason, and the next attempt waits longer each time. What a server refuses is renewed too, for
-//! credentials are revoked and clocks differ. Nothing is sent twice: a request that was refused is
-//! told to whoever sent it.
+//! A renewal begins before the old credential ends, and requests use the old one meanwhile. They wait
+//! only when there is no valid credential. While renewals fail, requests fail at once with the reason,
+//! and the wait before the next attempt grows. A refused credential is renewed too, because credentials
+//! are revoked and clocks differ. No request is sent twice: the sender gets the refusal.
 
+mod header;
 mod lifecycle;
 mod oidc;
 mod program;
@@ -38,34 +38,26 @@ use tokio::sync::{Semaphore, watch};
 use tower::{BoxError, Service};
 
 use crate::error::Unusable;
-use crate::http::{Connections, Counted};
+use crate::http::{Connections, Counted, Identity};
 
-use lifecycle::{Lifecycle, Step, Term};
-pub use lifecycle::{RENEW_BEFORE, RETRY_MAX, RETRY_MIN, TRUSTED_FOR};
-pub use program::MAX_ANSWER_BYTES;
-pub(crate) use source::Source;
-pub use source::TOKEN_FILE_PERIOD;
+use lifecycle::{Decision, Lifecycle, Term};
+pub(crate) use source::CredentialSource;
 
 /// How long a renewal may take.
-pub const RENEWAL_TIMEOUT: Duration = Duration::from_secs(15);
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(15);
+/// The most bytes of an answer from a program or an issuer.
+const MAX_ANSWER_BYTES: u64 = 1 << 20;
 
-/// What proves to a server who we are.
+/// Proves this process's identity to a server.
 #[derive(Clone, Default)]
 pub(crate) struct Credential {
     /// The value of `Authorization`.
     header: Option<HeaderValue>,
-    /// What TLS shows.
+    /// The client certificate for TLS.
     identity: Option<Arc<Identity>>,
 }
 
-/// A client certificate and its key, in PEM.
-#[derive(PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub certificate: String,
-    pub key: String,
-}
-
-/// Keeps one cluster's credential fresh.
+/// Keeps one cluster's credential valid.
 #[derive(Clone)]
 pub(crate) struct Keeper(Arc<Inner>);
 
@@ -75,20 +67,20 @@ struct Inner {
     clock: Arc<dyn Clock>,
     /// Bounds the renewals of all clusters.
     places: Arc<Semaphore>,
-    source: tokio::sync::Mutex<Source>,
+    source: tokio::sync::Mutex<CredentialSource>,
     lifecycle: Mutex<Lifecycle<Credential>>,
-    /// Told at the end of each renewal.
+    /// Notified at the end of each renewal.
     settled: watch::Sender<()>,
 }
 
 impl Keeper {
-    /// Keeps what `source` gives, once it has given it for the first time.
+    /// Keeps the credential of `source`. Returns when it has the first one.
     ///
     /// # Errors
-    /// [`Unusable`] when it does not give any.
+    /// [`Unusable`] when the source gives none.
     pub async fn start(
         origin: &str,
-        source: Source,
+        source: CredentialSource,
         places: Arc<Semaphore>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Arc<Unusable>> {
@@ -104,11 +96,12 @@ impl Keeper {
         Ok(this)
     }
 
-    /// What to show now, and its number. Waits for a renewal only if there is nothing to show.
+    /// The credential to use now, and its number. Waits for a renewal only if there is no valid one.
     async fn show(&self) -> Result<(Credential, u64), Arc<Unusable>> {
         let mut settled = self.0.settled.subscribe();
         loop {
-            let Step { show, renew } = self.with(|lifecycle| lifecycle.step(self.0.clock.now()));
+            let Decision { show, renew } =
+                self.with(|lifecycle| lifecycle.decide(self.0.clock.now()));
             if renew {
                 tokio::spawn(self.clone().renew());
             }
@@ -120,12 +113,12 @@ impl Keeper {
         }
     }
 
-    /// A request that showed the credential of this number was refused.
+    /// A server refused a request with the credential of this number.
     fn refused(&self, number: u64) {
         self.with(|lifecycle| lifecycle.refused(number, self.0.clock.now()));
     }
 
-    /// In a task of its own: whoever asked for it may have gone, and the others wait for its end.
+    /// Runs in a task of its own: the request that began it may be dropped, and others wait for its end.
     async fn renew(self) {
         let this = self.clone();
         let renewed = tokio::spawn(async move { this.obtain().await }).await;
@@ -148,7 +141,7 @@ impl Keeper {
 
     async fn obtain(&self) -> Result<(Credential, Term), Unusable> {
         let Inner { origin, clock, places, source, .. } = &*self.0;
-        // The wait for a place is none of the source's, and is bounded as each of those before it is.
+        // The wait for a place does not count for the source. It is bounded, because renewals are.
         let _place = places.acquire().await.expect("the semaphore is never closed");
         let mut source = source.lock().await;
         let limit = RENEWAL_TIMEOUT;
@@ -161,7 +154,7 @@ impl Keeper {
     }
 }
 
-/// Connections whose requests show a credential.
+/// Connections whose requests carry a credential.
 #[derive(Clone)]
 pub(crate) struct Authenticated {
     keeper: Keeper,
@@ -180,7 +173,7 @@ impl Service<Request<Body>> for Authenticated {
     type Future = BoxFuture<'static, Result<Response<Counted>, BoxError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        // Who waits is bounded above, by cluster.
+        // The callers bound their requests, for each cluster.
         Poll::Ready(Ok(()))
     }
 
@@ -201,7 +194,7 @@ impl Service<Request<Body>> for Authenticated {
     }
 }
 
-/// Never prints what it holds.
+/// Never prints the credential.
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credential").finish_non_exhaustive()

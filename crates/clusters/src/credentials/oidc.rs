@@ -1,12 +1,12 @@
-//! Tokens of an OpenID Connect issuer, by the kubeconfig's `auth-provider` of name `oidc`. Shell:
-//! asks the issuer.
+//! Tokens of an OpenID Connect issuer, for a kubeconfig's `auth-provider` named `oidc`. Shell: asks the
+//! issuer.
 //!
-//! The token that the kubeconfig holds is shown until shortly before its end. Then the issuer is asked
-//! for the next one with the refresh token, at the endpoint that its discovery document names
-//! ([OpenID Connect Discovery 1.0], section 4; [OpenID Connect Core 1.0], section 12). If it answers
-//! with a new refresh token, that is kept in memory: the kubeconfig is not written. An issuer that
-//! takes a refresh token only once therefore cannot serve several replicas from one kubeconfig; a
-//! credential program or a ServiceAccount's token can.
+//! Requests use the token in the kubeconfig until shortly before its end. Then the refresh token gets
+//! the next one from the issuer, at the endpoint that its discovery document names
+//! ([OpenID Connect Discovery 1.0], section 4; [OpenID Connect Core 1.0], section 12). A new refresh
+//! token in the answer stays in memory: nobody writes the kubeconfig. So an issuer that accepts a
+//! refresh token only once cannot serve several replicas from one kubeconfig; a credential program or a
+//! ServiceAccount's token can.
 //!
 //! [OpenID Connect Discovery 1.0]: https://openid.net/specs/openid-connect-discovery-1_0.html
 //! [OpenID Connect Core 1.0]: https://openid.net/specs/openid-connect-core-1_0.html
@@ -28,34 +28,35 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::program::MAX_ANSWER_BYTES;
+use super::MAX_ANSWER_BYTES;
+use super::header::basic_text;
 use crate::error::Unusable;
-use crate::http::{Connector, Protocol, connector};
+use crate::http::{Protocol, RawConnector, raw_connector};
 
-/// How much earlier than its end a token of the kubeconfig counts as old.
+/// How long before its end a token of the kubeconfig counts as ended.
 const EARLY_SECONDS: i64 = 10;
 
-/// What is encoded in a form: all but what RFC 3986, section 2.3, calls unreserved.
+/// The characters to encode in a form: all that are not unreserved by RFC 3986, section 2.3.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// What the user entry calls this.
+/// The name of this provider in a user entry.
 const NAME: &str = "oidc";
 
-/// An issuer and what it knows us by.
+/// An issuer, and this client's identity there.
 pub(crate) struct Issuer {
     url: String,
     client_id: String,
     client_secret: Option<String>,
     id_token: Option<String>,
     refresh_token: Option<String>,
-    client: legacy::Client<Connector, Full<Bytes>>,
-    /// Where tokens are had, once the issuer has told.
+    client: legacy::Client<RawConnector, Full<Bytes>>,
+    /// The token endpoint, once the issuer has named it.
     endpoint: Option<Uri>,
-    /// How the issuer wants to be told who asks, once it has taken one.
+    /// How this client identifies itself, once the issuer has accepted one way.
     style: Option<Style>,
 }
 
-/// How a client tells who it is: RFC 6749, section 2.3.1, has both.
+/// How a client identifies itself: RFC 6749, section 2.3.1, has both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
     Header,
@@ -81,7 +82,7 @@ struct Claims {
 
 impl Issuer {
     /// # Errors
-    /// [`Unusable`] if the entry says something that cannot be.
+    /// [`Unusable`] if the entry is wrong.
     pub fn new(origin: &str, provider: AuthProviderConfig) -> Result<Self, Unusable> {
         let AuthProviderConfig { name, mut config, .. } = provider;
         if name != NAME {
@@ -97,7 +98,7 @@ impl Issuer {
         check(&server).map_err(problem)?;
         let mut trust = kube::Config::new(server);
         trust.root_cert = authorities(&mut config).map_err(problem)?;
-        let connector = connector(&trust, None, Protocol::Http1)
+        let connector = raw_connector(&trust, None, Protocol::Http1)
             .map_err(|error| problem(model::error::chain(&error)))?;
         Ok(Self {
             client_id: config.remove("client-id").unwrap_or_default(),
@@ -116,13 +117,13 @@ impl Issuer {
         &self.url
     }
 
-    /// A token, and its end: the kubeconfig's own while that is good, then one of the issuer's.
+    /// A token and its end: the kubeconfig's own while it is valid, then one from the issuer.
     pub async fn token(
         &mut self,
         origin: &str,
         wall: Timestamp,
     ) -> Result<(String, Timestamp), Unusable> {
-        // Taken: whoever asks again, before its end or after a refusal, wants another.
+        // Takes it: a second call, before its end or after a refusal, needs another token.
         if let Some(token) = self.id_token.take()
             && let Some(expires) = expiry(&token)
             && wall + EARLY_SECONDS.seconds() < expires
@@ -168,7 +169,7 @@ impl Issuer {
         Err(refusal)
     }
 
-    /// Where the issuer gives tokens.
+    /// Finds the token endpoint of the issuer.
     async fn discover(&self) -> Result<Uri, String> {
         let place = format!("{}/.well-known/openid-configuration", self.url.trim_end_matches('/'));
         let request = Request::get(&place).header(ACCEPT, "application/json");
@@ -189,7 +190,7 @@ impl Issuer {
         Ok(endpoint)
     }
 
-    /// What it answers to the refresh token, or the status it refuses it with.
+    /// The issuer's answer to the refresh token, or the status of its refusal.
     async fn ask(
         &self,
         endpoint: &Uri,
@@ -207,7 +208,7 @@ impl Issuer {
             Style::Header => {
                 let (user, password) =
                     (encode(&self.client_id), encode(secret.unwrap_or_default()));
-                request = request.header(AUTHORIZATION, basic(&user, &password));
+                request = request.header(AUTHORIZATION, basic_text(&user, &password));
             }
             Style::Parameters => {
                 fields.push(("client_id", &self.client_id));
@@ -232,11 +233,6 @@ impl Issuer {
         let body = body.map_err(|error| format!("its answer broke off: {error}"))?;
         Ok((status, body.to_bytes()))
     }
-}
-
-/// `Authorization: Basic`.
-pub(super) fn basic(user: &str, password: &str) -> String {
-    format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
 }
 
 /// Secrets go over TLS, or stay on the machine.
@@ -269,7 +265,7 @@ fn authorities(config: &mut HashMap<String, String>) -> Result<Option<Vec<Vec<u8
 }
 
 fn json<T: DeserializeOwned>(body: &[u8], what: &str) -> Result<T, String> {
-    // The library's words may repeat a token.
+    // The library's message may repeat a token.
     serde_json::from_slice(body).map_err(|error| {
         format!(
             "{what} is not what it should be (line {}, column {})",
@@ -292,12 +288,12 @@ fn form(fields: &[(&str, &str)]) -> String {
     text
 }
 
-/// When a token ends. Its signature is for the server to check.
+/// The end of a token. The server checks its signature.
 fn expiry(token: &str) -> Option<Timestamp> {
     let claims = token.split('.').nth(1)?;
     let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).ok()?;
     let claims: Claims = serde_json::from_slice(&claims).ok()?;
-    #[expect(clippy::cast_possible_truncation, reason = "what is out of range is no time")]
+    #[expect(clippy::cast_possible_truncation, reason = "a number out of range is no time")]
     Timestamp::from_second(claims.exp as i64).ok()
 }
 

@@ -1,9 +1,9 @@
 //! Credential programs, by client-go's protocol. Shell: runs them.
 //!
-//! The program is told what is wanted of it in `KUBERNETES_EXEC_INFO` and answers on its standard
-//! output with an `ExecCredential`; see
+//! The program gets its task in `KUBERNETES_EXEC_INFO` and writes an `ExecCredential` to its standard
+//! output; see
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>.
-//! It has no terminal: nobody sits there to answer it.
+//! It has no terminal, because nobody could answer it there.
 
 use std::io;
 use std::path::{MAIN_SEPARATOR, PathBuf};
@@ -16,17 +16,15 @@ use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
-use super::source::bearer;
-use super::{Credential, Identity};
+use super::header::bearer;
+use super::{Credential, MAX_ANSWER_BYTES};
 use crate::error::Unusable;
+use crate::http::Identity;
 
-/// The most that is read of what a program writes, to each of its outputs.
-pub const MAX_ANSWER_BYTES: u64 = 1 << 20;
-
-/// The longest line of a program that a reason repeats, in characters.
+/// The longest line of a program's output in an error, in characters.
 const MAX_SAID_CHARS: usize = 300;
 
-/// A program that is run for credentials.
+/// A credential program.
 pub(crate) struct Program {
     exec: ExecConfig,
     command: String,
@@ -34,7 +32,7 @@ pub(crate) struct Program {
     info: String,
 }
 
-/// What a program answers.
+/// The answer of a program.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub token: Option<String>,
@@ -44,11 +42,11 @@ pub(crate) struct Answer {
 
 impl Program {
     /// # Errors
-    /// [`Unusable`] if it wants what it cannot have here.
+    /// [`Unusable`] if it needs something that is missing here.
     pub fn new(origin: &str, exec: ExecConfig) -> Result<Self, Unusable> {
         let command = exec.command.clone().unwrap_or_default();
         if exec.interactive_mode == Some(ExecInteractiveMode::Always) {
-            let problem = "its interactiveMode is Always, and nobody sits at a terminal here";
+            let problem = "its interactiveMode is Always, but there is no terminal here";
             return Err(no_credential(origin, &command, problem));
         }
         let mut spec = json!({"interactive": false});
@@ -103,7 +101,7 @@ impl Program {
         Unusable::NoPlugin { origin: origin.to_owned(), command: self.command.clone(), hint }
     }
 
-    /// In our words: of what it printed only the last line for people, for the rest may be secret.
+    /// The error when it failed. Repeats only the last line for people, because the rest may be secret.
     fn failed(&self, origin: &str, status: ExitStatus, errors: &[u8]) -> Unusable {
         let said = String::from_utf8_lossy(errors);
         let said = said.trim().lines().next_back().unwrap_or("it wrote nothing to stderr");
@@ -117,7 +115,7 @@ impl Program {
 }
 
 impl Answer {
-    /// What it is to be shown as.
+    /// The credential in it.
     pub fn credential(&self, origin: &str) -> Result<Credential, Unusable> {
         let header = self.token.as_deref().map(|token| bearer(origin, token)).transpose()?;
         let identity = self.identity.clone();
@@ -131,7 +129,7 @@ fn no_credential(origin: &str, command: &str, problem: impl Into<String>) -> Unu
     Unusable::PluginAnswer { origin, command, problem: problem.into() }
 }
 
-/// Reads to the end, or to the bound.
+/// Reads to the end, or fails beyond the bound.
 async fn read(output: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(output) = output {
@@ -160,7 +158,7 @@ struct ExecStatus {
     expiration_timestamp: Option<String>,
 }
 
-/// Reads an answer in the version asked for. What is wrong is told without what was printed.
+/// Reads an answer in the requested version. An error does not repeat the output.
 fn parse(output: &[u8], version: Option<&str>) -> Result<Answer, String> {
     let read: ExecCredential = serde_json::from_slice(output).map_err(|error| {
         let place = (error.line(), error.column());
@@ -191,7 +189,7 @@ fn parse(output: &[u8], version: Option<&str>) -> Result<Answer, String> {
     Ok(Answer { token, identity, expires })
 }
 
-/// Where a command is, looked up as a shell would.
+/// The path of a command, found as a shell would find it.
 fn find(command: &str) -> Option<PathBuf> {
     if command.contains(MAIN_SEPARATOR) {
         return Some(PathBuf::from(command)).filter(|path| path.is_file());

@@ -8,38 +8,39 @@ use jiff::Timestamp;
 use kube::config::AuthInfo;
 use secrecy::ExposeSecret;
 
+use super::Credential;
+use super::header::{basic, bearer};
 use super::lifecycle::Term;
 use super::oidc::Issuer;
 use super::program::Program;
-use super::{Credential, Identity};
 use crate::error::Unusable;
 use crate::file::read_bounded;
+use crate::http::Identity;
 
-/// How often a token file is read; a kubelet writes a new token long before the old one's end.
-pub const TOKEN_FILE_PERIOD: Duration = Duration::from_secs(60);
+/// How often a token file is read. A kubelet writes a new token long before the old one ends.
+pub(super) const TOKEN_FILE_PERIOD: Duration = Duration::from_secs(60);
 
 /// Where a cluster's credential comes from.
-pub(crate) enum Source {
-    /// The kubeconfig itself. A client certificate that it holds or names is TLS's affair.
+pub(crate) enum CredentialSource {
+    /// The kubeconfig itself. TLS handles a client certificate in it.
     Fixed(Credential),
-    /// A file that somebody replaces in time; beside it may stand a token for as long as it is not
-    /// there.
+    /// A file that is replaced in time, and a token to use while there is no file.
     File { path: PathBuf, fallback: Option<HeaderValue> },
     /// The output of a program.
     Program(Box<Program>),
-    /// An OpenID Connect issuer, who gives tokens for a refresh token.
+    /// An OpenID Connect issuer, which gives tokens for a refresh token.
     Issuer(Box<Issuer>),
 }
 
-impl Source {
-    /// What the user entry `info`, of the cluster from `origin`, says. Takes out of it what another
-    /// layer would act on as well.
+impl CredentialSource {
+    /// The source in the user entry `info` of the cluster from `origin`. Removes from the entry what
+    /// another layer would use as well.
     ///
-    /// Where several are given: the program, then the issuer, then the token file, the token, and the
-    /// password, as client-go has it for each two of them that it allows together.
+    /// If there are several, the order is: the program, the issuer, the token file, the token, the
+    /// password. client-go has the same order for each two of them that it allows together.
     ///
     /// # Errors
-    /// [`Unusable`] when it says something that cannot be.
+    /// [`Unusable`] when the entry is wrong.
     pub fn of(origin: &str, info: &mut AuthInfo) -> Result<Self, Unusable> {
         let exec = info.exec.take();
         let provider = info.auth_provider.take();
@@ -60,7 +61,7 @@ impl Source {
         })
     }
 
-    /// A credential and how long it is good for; `wall` is the time now.
+    /// A credential and how long it is valid; `wall` is the time now.
     pub async fn obtain(
         &mut self,
         origin: &str,
@@ -99,7 +100,7 @@ impl Source {
         }
     }
 
-    /// The reason when none was obtained within `limit`.
+    /// The error when it gave no credential within `limit`.
     pub fn timeout(&self, origin: &str, limit: Duration) -> Unusable {
         let origin = origin.to_owned();
         match self {
@@ -127,25 +128,7 @@ impl From<Identity> for Credential {
 
 fn term(expires: Option<Timestamp>, wall: Timestamp) -> Term {
     expires.map_or(Term::Unknown, |expires| {
-        // One that has ended already is renewed by the next request.
+        // The next request renews a credential that has ended already.
         Term::For(Duration::try_from(expires.duration_since(wall)).unwrap_or_default())
     })
-}
-
-/// `Authorization: Bearer`.
-pub(super) fn bearer(origin: &str, token: &str) -> Result<HeaderValue, Unusable> {
-    header(origin, format!("Bearer {}", token.trim()))
-}
-
-fn basic(origin: &str, user: &str, password: &str) -> Result<HeaderValue, Unusable> {
-    header(origin, super::oidc::basic(user, password))
-}
-
-fn header(origin: &str, value: String) -> Result<HeaderValue, Unusable> {
-    let mut value = HeaderValue::try_from(value).map_err(|source| Unusable::Client {
-        origin: origin.to_owned(),
-        source: Box::new(source),
-    })?;
-    value.set_sensitive(true);
-    Ok(value)
 }

@@ -1,4 +1,4 @@
-//! Credentials against real files, programs, issuers and servers, on a clock that is moved by hand.
+//! Credentials against real files, programs, issuers and servers, with a clock that the test moves.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -45,20 +45,20 @@ async fn keeper(clock: &Arc<ManualClock>, user: &str) -> Result<Keeper, String> 
     let mut info: AuthInfo = serde_saphyr::from_str(user).unwrap();
     let places = Arc::new(Semaphore::new(1));
     let keeper = async {
-        let source = Source::of("k", &mut info)?;
+        let source = CredentialSource::of("k", &mut info)?;
         Keeper::start("k", source, places, Arc::clone(clock) as Arc<dyn Clock>).await
     };
     keeper.await.map_err(|error| error.reason())
 }
 
-/// What a request sent now would show.
+/// The header of a request sent now.
 async fn shown(keeper: &Keeper) -> Result<String, String> {
     let (credential, _) = keeper.show().await.map_err(|error| error.reason())?;
     let header = credential.header.expect("each of these shows a token");
     Ok(header.to_str().unwrap().to_owned())
 }
 
-/// A request that begins a renewal, and the end of that.
+/// A request that begins a renewal, and the end of the renewal.
 async fn shown_and_renewed(keeper: &Keeper) -> String {
     let mut settled = keeper.0.settled.subscribe();
     let shown = shown(keeper).await.unwrap();
@@ -66,7 +66,7 @@ async fn shown_and_renewed(keeper: &Keeper) -> String {
     shown
 }
 
-/// A credential program that answers what is in a file, and counts how often it was run.
+/// A credential program that prints the content of a file and counts its runs.
 struct Script {
     dir: TempDir,
 }
@@ -114,7 +114,7 @@ async fn a_token_file_is_read_anew_while_requests_go_on() {
     clock.advance(seconds(1));
     assert_eq!(shown_and_renewed(&keeper).await, "Bearer one");
     assert_eq!(shown(&keeper).await.unwrap(), "Bearer two");
-    // Some put a token there for the start only.
+    // Some kubeconfigs have a token only for the start.
     fs::remove_file(&path).unwrap();
     clock.advance(seconds(3600));
     assert_eq!(shown_and_renewed(&keeper).await, "Bearer two");
@@ -146,7 +146,7 @@ async fn a_program_is_run_before_its_token_ends_and_once_for_all_who_wait() {
     assert_eq!(shown_and_renewed(&keeper).await, "Bearer one");
     assert_eq!(shown(&keeper).await.unwrap(), "Bearer two");
     assert_eq!(script.runs(), 2);
-    // Nothing was sent for long: the token has ended, and all wait for the same run.
+    // No request for a long time: the token has ended, and all wait for the same run.
     script.answer(&json!({"token": "three", "expirationTimestamp": at(9999)}));
     clock.advance(seconds(1000));
     let all = futures::future::join_all((0..20).map(|_| shown(&keeper))).await;
@@ -199,7 +199,7 @@ async fn a_program_is_told_what_is_wanted_and_answers_in_that_version() {
 async fn a_program_that_wants_a_terminal_or_writes_without_end_is_refused() {
     let user = "{exec: {command: login, interactiveMode: Always}}";
     let error = keeper(&clock(), user).await.err().unwrap();
-    assert!(error.contains("nobody sits at a terminal here"), "{error}");
+    assert!(error.contains("there is no terminal here"), "{error}");
     let error = keeper(&clock(), "{exec: {command: yes}}").await.err().unwrap();
     assert!(
         error.contains("\"yes\" gave no credential: it writes more than 1048576 bytes"),
@@ -226,7 +226,7 @@ async fn a_program_that_nobody_waits_for_is_ended() {
     let (opened, is_open) = tokio::sync::oneshot::channel();
     let alive = script.path("alive");
     let reader = std::thread::spawn(move || {
-        // Opens when the program has opened it, and ends when no process holds it any more.
+        // Opens when the program has opened it, and ends when no process has it open any more.
         let mut alive = fs::File::open(alive).unwrap();
         opened.send(()).unwrap();
         alive.read_to_end(&mut Vec::new()).unwrap()
@@ -238,13 +238,13 @@ async fn a_program_that_nobody_waits_for_is_ended() {
     assert_eq!(reader.join().unwrap(), 0);
 }
 
-/// A server of our own: what it was shown, and what it answers.
+/// A test server: the headers it received, and its answers.
 struct Server {
     address: std::net::SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
 }
 
-/// Answers a request, of which `String` is what it showed and `Bytes` the body.
+/// Answers a request: `String` is its `Authorization` header, `Bytes` its body.
 type Answering = dyn FnMut(&str, &str, &str) -> (StatusCode, serde_json::Value) + Send;
 
 impl Server {
@@ -341,7 +341,7 @@ async fn what_a_server_refuses_is_renewed_and_nothing_is_sent_twice() {
     client.apiserver_version().await.unwrap();
     assert_eq!(server.seen(), ["Bearer one", "Bearer one", "Bearer one", "Bearer two"]);
     assert_eq!(script.runs(), 2);
-    // A server that refuses whatever it is shown does not have the program run each time.
+    // A server that refuses everything does not cause a run of the program each time.
     *good.lock().unwrap() = "Bearer nothing";
     for _ in 0..20 {
         client.apiserver_version().await.unwrap_err();
@@ -349,7 +349,7 @@ async fn what_a_server_refuses_is_renewed_and_nothing_is_sent_twice() {
     assert_eq!(script.runs(), 2);
 }
 
-/// A certificate authority, and client certificates of it.
+/// A certificate authority and its client certificates.
 struct Authority {
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
     certificate: rcgen::Certificate,
@@ -423,13 +423,13 @@ async fn a_client_certificate_that_a_program_renews_is_shown_by_new_connections(
     assert_eq!(server.seen(), [two]);
 }
 
-/// A token that ends so many seconds after the start; of its signature nothing is asked here.
+/// A token that ends that many seconds after the start. Nobody checks its signature here.
 fn jwt(name: &str, until: i64) -> String {
     let claims = json!({"sub": name, "exp": START + until}).to_string();
     format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims))
 }
 
-/// An issuer that wants its client to say who it is by parameters, and takes each refresh token once.
+/// An issuer whose clients identify themselves by parameters, and that accepts each refresh token once.
 async fn issuer(mut answers: VecDeque<serde_json::Value>) -> (Server, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let for_server = Arc::clone(&asked);

@@ -1,6 +1,7 @@
 //! The shell of TDSet: cache in, plan, fenced client out.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -9,8 +10,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use sdk::ObjectKey;
 use sdk::{
-    Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler, RetryClass,
-    mapping,
+    Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler, mapping,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,7 +20,7 @@ use super::api::{TDSet, TDSetStatus};
 use super::plan::{Observed, Plan, Scaling, Step, plan};
 use super::status::{Obstacle, status, status_of_unknown_zone};
 use crate::delete::delete;
-use crate::refusal::{met_a_namesake, refusal};
+use crate::refusal::{ASK_AGAIN, is_invalid, met_a_namesake, refusal};
 
 /// Reconciles TDSets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,10 +71,12 @@ impl Reconciler for TDSetReconciler {
         if failure.is_none() || obstacle.is_some() {
             record(ctx, &set, status(&set, &plan, deployment, obstacle, now)).await?;
         }
-        if let Some(failure) = failure {
-            failure.raise(ctx, &set).await?;
-        }
-        Ok(plan.wake(&set, now).map_or(Action::Done, Action::RequeueAfter))
+        let again = match failure {
+            Some(failure) => Some(failure.raise(ctx, &set).await?),
+            None => None,
+        };
+        let wake = plan.wake(&set, now).into_iter().chain(again).min();
+        Ok(wake.map_or(Action::Done, Action::RequeueAfter))
     }
 }
 
@@ -91,16 +93,15 @@ impl Failure {
         refusal(&self.source).map(|message| Obstacle::Rejected { kind: self.kind, message })
     }
 
-    /// Fails the reconcile, unless retrying were in vain: then an Event says so, and the hours go on.
-    async fn raise(self, ctx: &Context, set: &TDSet) -> Result<(), ReconcileError> {
-        let Some(message) = refusal(&self.source) else { return Err(self.into()) };
+    /// Fails the reconcile. But where the server finds invalid what the spec asks for, an Event says
+    /// so, and the write is tried again after the time that this gives: with backoff, the next hour
+    /// would come late.
+    async fn raise(self, ctx: &Context, set: &TDSet) -> Result<Duration, ReconcileError> {
+        let message = refusal(&self.source).filter(|_| is_invalid(&self.source));
+        let Some(message) = message else { return Err(self.into()) };
         let note = format!("{self}: {message}");
-        let error = ReconcileError::from(self);
-        if error.class() != RetryClass::Terminal {
-            return Err(error);
-        }
         ctx.publish(Event::warning(set, "Rejected", "Apply", note)).await;
-        Ok(())
+        Ok(ASK_AGAIN)
     }
 }
 

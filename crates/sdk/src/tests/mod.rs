@@ -3,10 +3,12 @@
 //! only when everything waits.
 
 mod across;
+mod applying;
 mod dispatch;
 mod dividing;
 mod drifting;
 mod echoes;
+mod events;
 mod external;
 mod fleet;
 mod kinds;
@@ -19,6 +21,7 @@ mod retries;
 mod shards;
 mod singles;
 mod sources;
+mod statuses;
 mod triggers;
 mod upstream;
 pub(crate) mod world;

@@ -83,7 +83,7 @@ impl Home {
         self.node.world().members()[self.node.id()].clone()
     }
 
-    /// Lets the Lease run out, and the member join anew.
+    /// Lets the Lease run out, so that the member joins again.
     fn rejoin(&mut self) -> MemberId {
         let was = self.node.id().clone();
         self.wait(60);
@@ -108,7 +108,7 @@ fn a_drain_that_was_asked_for_outlives_rewriting_and_rejoining() {
     assert!(home.member().spec.drain, "the next incarnation has it");
     home.patch(|spec| spec.drain = false);
     home.rejoin();
-    assert!(!home.member().spec.drain, "and has it no more once it was taken back");
+    assert!(!home.member().spec.drain, "and no longer after it was withdrawn");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Reflectors: what only watches and caches.
+//! Reflectors, which only watch and cache.
 
 use std::fmt::Debug;
 use std::hash::Hash;

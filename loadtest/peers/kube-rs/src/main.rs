@@ -1,5 +1,5 @@
-//! The small controller of `cargo xtask bench` on kube-rs's `Controller`; and, as mode `bare`, a
-//! loop that sends the same patches through `kube-client`'s own connections and does nothing else.
+//! The small controller of `cargo xtask bench` on kube-rs's `Controller`. Mode `bare` is a loop
+//! that only sends the same patches, over `kube-client`'s own connections.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Controllers that watch and cache and have nothing to reconcile: their own kind is one of which
-//! there are no objects, and what else they watch is owned by none of them.
+//! Controllers that watch and cache and have nothing to reconcile: there are no objects of their
+//! own kind, and so none that would own other objects.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};

@@ -1,6 +1,6 @@
 //! The small controller of `cargo xtask bench` on Leasehold: the whole manager, as a user runs it,
-//! with the workload cluster as its home; and, as mode `bare`, a loop that sends the same patches over
-//! the connection that the manager would use and does nothing else.
+//! with the workload cluster as its home. Mode `bare` is a loop that only sends the same patches,
+//! over the connection that the manager would use.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ mod idle;
 /// The name of the controller.
 const NAME: &str = "bench";
 
-/// Reconciles in one of the modes that do.
+/// Reconciles in one of the modes that reconcile.
 struct Reconcile {
     mode: Mode,
     tally: Arc<Tally>,
@@ -123,7 +123,7 @@ async fn main() -> Result<()> {
     }
 }
 
-/// The patches alone.
+/// Sends only the patches.
 async fn bare(args: &Args) -> Result<()> {
     let mut requests = Requests::listen();
     let kubeconfig = Arc::new(Kubeconfig::read_from(&args.kubeconfig)?);

@@ -6,13 +6,13 @@ use clap::{Parser, ValueEnum};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-/// What a peer is told.
+/// The arguments of a peer.
 #[derive(Clone, Debug, Parser)]
 pub struct Args {
-    /// Where the cluster is.
+    /// The cluster to work on.
     #[arg(long)]
     pub kubeconfig: PathBuf,
-    /// Where the members of the fleet meet, for a peer that is of one; the same cluster unless told.
+    /// The home cluster of a peer that has one [default: the same cluster]
     #[arg(long)]
     pub home: Option<PathBuf>,
     /// What to do there.
@@ -21,7 +21,7 @@ pub struct Args {
     /// The namespace of everything that is watched.
     #[arg(long)]
     pub namespace: String,
-    /// How many objects there are to reconcile, named `bench-00000` and on.
+    /// How many objects there are to reconcile, named `bench-00000` and so on.
     #[arg(long, default_value_t = 0)]
     pub objects: usize,
     /// How many are reconciled at once.
@@ -36,7 +36,7 @@ pub enum Mode {
     Patch,
     /// The same, but a reconcile only reads its object from the cache.
     Noop,
-    /// Reconciles only say when they began.
+    /// A reconcile only reports when it began.
     Latency,
     /// Watches and caches Pods.
     Pods,
@@ -44,12 +44,12 @@ pub enum Mode {
     Customs,
     /// Watches twenty kinds.
     Kinds,
-    /// Sends the patches of `patch` when told to, without watching anything.
+    /// Sends the patches of `patch` on request, without watching anything.
     Bare,
 }
 
 impl Args {
-    /// A client as the kubeconfig says.
+    /// A client of the cluster.
     ///
     /// # Errors
     /// If the file cannot be read or used.

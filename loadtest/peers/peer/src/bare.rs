@@ -1,4 +1,4 @@
-//! A loop that sends the patches of a reconcile and does nothing else: what they cost at least.
+//! A loop that only sends the patches of a reconcile: the least that reconciles can cost.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use crate::bench::{self, Bench};
 use crate::{Args, Tally};
 
-/// Patches every object, so many at once.
+/// Patches every object, `args.workers` of them at once.
 ///
 /// # Errors
 /// If a patch is refused.
@@ -20,7 +20,7 @@ pub async fn patch_all(client: &Client, args: &Args, trigger: u64) -> Result<()>
     tally.begin(trigger);
     let patches = stream::iter((0..args.objects).map(|index| {
         let (api, tally, name) = (api.clone(), Arc::clone(&tally), bench::name(index));
-        // As tasks, like the reconciles of the others.
+        // In tasks, like the reconciles of the other peers.
         tokio::spawn(async move {
             let patch = Patch::Merge(bench::patch(trigger));
             api.patch_status(&name, &PatchParams::default(), &patch).await?;

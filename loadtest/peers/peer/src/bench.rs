@@ -6,10 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The name of the ConfigMap whose change has every object be reconciled.
-pub const TRIGGER: &str = "trigger";
-
-/// What is asked for.
+/// The desired state.
 #[derive(Clone, Debug, CustomResource, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "bench.leasehold.dev",
@@ -27,7 +24,7 @@ pub struct BenchSpec {
     pub default_replica: u32,
     /// Replicas by the hour.
     pub scheduling_config: Vec<Slot>,
-    /// Changed where it is measured how soon a change is seen.
+    /// A number that changes to measure how soon a change is seen.
     pub touched: Option<u64>,
 }
 
@@ -36,7 +33,7 @@ pub struct BenchSpec {
 pub struct Container {
     /// Its image.
     pub image: String,
-    /// Where it listens.
+    /// The port on which it listens.
     pub port: u16,
 }
 
@@ -44,31 +41,31 @@ pub struct Container {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Slot {
-    /// From this hour,
+    /// The hour at which it begins.
     pub start_time: u32,
-    /// to this one,
+    /// The hour at which it ends.
     pub end_time: u32,
-    /// so many.
+    /// How many replicas there are.
     pub replica: u32,
 }
 
-/// What was found.
+/// The observed state.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BenchStatus {
-    /// As everywhere.
+    /// The usual conditions.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// Replicas now.
     #[serde(default)]
     pub replicas: u32,
-    /// The trigger it was last reconciled for.
+    /// The trigger for which it was last reconciled.
     #[serde(default)]
     pub trigger: u64,
 }
 
 impl Bench {
-    /// The trigger that the object was last reconciled for; 0 for none.
+    /// The trigger for which the object was last reconciled; 0 for none.
     pub fn trigger(&self) -> u64 {
         self.status.as_ref().map_or(0, |status| status.trigger)
     }
@@ -79,7 +76,7 @@ pub fn name(index: usize) -> String {
     format!("bench-{index:05}")
 }
 
-/// What a reconcile says in the status.
+/// The status that a reconcile writes.
 pub fn status(trigger: u64) -> Value {
     json!({"trigger": trigger})
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-/// When something began.
+/// The time at which something began.
 #[derive(Clone, Copy, Debug)]
 pub struct Begin(Instant);
 
@@ -15,13 +15,13 @@ impl Begin {
         Self(Instant::now())
     }
 
-    /// How long ago that is.
+    /// The time since then.
     pub fn elapsed(self) -> Duration {
         self.0.elapsed()
     }
 }
 
-/// The wall clock, in nanoseconds since 1970: the harness on the same machine reads the same.
+/// The wall clock in nanoseconds since 1970, which the harness on the same machine reads too.
 pub fn unix_nanos() -> i64 {
-    i64::try_from(Timestamp::now().as_nanosecond()).expect("they fit until the year 2262")
+    i64::try_from(Timestamp::now().as_nanosecond()).expect("it fits until the year 2262")
 }

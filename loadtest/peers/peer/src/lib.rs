@@ -1,5 +1,5 @@
-//! What the small controllers that `cargo xtask bench` compares have in common where they are
-//! written in Rust: the kind they reconcile, their command line, and what they say to the harness.
+//! What the small controllers in Rust share that `cargo xtask bench` compares: the kind they
+//! reconcile, their command line, and their protocol with the harness.
 //!
 //! ```text
 //! harness ── lines on standard input: count, heap, trigger N ──▶ peer
@@ -10,8 +10,8 @@
 //! `loadtest/peers/controller-runtime/`.
 //!
 //! # Invariants
-//! - What is counted here costs every peer the same, and little: a few atomic operations for each
-//!   reconcile and each allocation.
+//! - Counting costs every peer the same, and little: a few atomic operations for each reconcile and
+//!   each allocation.
 //! - `clock` alone reads clocks.
 
 use std::alloc::System;
@@ -28,7 +28,7 @@ pub mod tally;
 pub use args::{Args, Mode};
 pub use tally::Tally;
 
-/// Counts what is allocated, so that a peer can tell its heap.
+/// Counts allocations, so that a peer can report its heap.
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 

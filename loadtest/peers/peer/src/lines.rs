@@ -1,4 +1,4 @@
-//! What is said to the harness and heard from it.
+//! The protocol with the harness, as lines.
 
 use std::io::Write as _;
 use std::str::FromStr;
@@ -10,15 +10,15 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin, stdin};
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum Line {
-    /// The process has begun.
+    /// The process has started.
     Ready,
     /// Every object was reconciled for a trigger.
     Done {
-        /// Which.
+        /// The trigger.
         trigger: u64,
-        /// How many objects.
+        /// How many objects there are.
         count: usize,
-        /// From the event of the trigger to the end of the last reconcile.
+        /// The time from the trigger's event to the end of the last reconcile.
         seconds: f64,
     },
     /// A reconcile began.
@@ -33,9 +33,9 @@ pub enum Line {
         /// All kinds together.
         objects: usize,
     },
-    /// What the heap holds.
+    /// How large the heap is.
     Heap {
-        /// By the allocator, after garbage was collected.
+        /// By the allocator's count, after a garbage collection.
         bytes: usize,
         /// By the cache's own count, if it has one.
         cache_bytes: Option<usize>,
@@ -45,36 +45,36 @@ pub enum Line {
 /// A line from the harness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Say how many objects are cached.
+    /// Report how many objects are cached.
     Count,
-    /// Say what the heap holds.
+    /// Report how large the heap is.
     Heap,
     /// Send the patches of this trigger.
     Trigger(u64),
 }
 
-/// Says a line at once.
+/// Writes a line at once.
 pub fn say(line: Line) {
     let text = serde_json::to_string(&line).expect("a line has no keys but strings");
-    // When the harness is gone, the end of standard input tells.
+    // If the harness is gone, standard input ends too, and we with it.
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
 
-/// What is heard.
+/// The requests of the harness.
 #[derive(Debug)]
 pub struct Requests(Lines<BufReader<Stdin>>);
 
 impl Requests {
-    /// Says that the process has begun, and listens.
+    /// Reports that the process has started, and reads requests.
     pub fn listen() -> Self {
         say(Line::Ready);
         Self(BufReader::new(stdin()).lines())
     }
 
-    /// The next one; `None` when it is time to end.
+    /// The next request; `None` when it is time to end.
     ///
     /// # Errors
-    /// If it is none that is known.
+    /// If it is not known.
     pub async fn next(&mut self) -> anyhow::Result<Option<Request>> {
         self.0.next_line().await?.as_deref().map(str::parse).transpose()
     }
@@ -88,7 +88,7 @@ impl FromStr for Request {
             ("count", "") => Ok(Self::Count),
             ("heap", "") => Ok(Self::Heap),
             ("trigger", number) => Ok(Self::Trigger(number.parse()?)),
-            _ => anyhow::bail!("the harness said {line:?}"),
+            _ => anyhow::bail!("unknown request {line:?}"),
         }
     }
 }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_read() {
+    fn requests_are_parsed() {
         for (line, expect) in [
             ("count", Some(Request::Count)),
             ("heap", Some(Request::Heap)),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_carry_the_names_that_the_harness_reads() {
+    fn lines_have_the_names_that_the_harness_reads() {
         for (line, expect) in [
             (Line::Ready, r#"{"event":"ready"}"#),
             (

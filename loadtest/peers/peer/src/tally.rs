@@ -1,8 +1,8 @@
-//! Which trigger is being worked on, and how many objects were reconciled for it.
+//! Counts the objects that were reconciled for the current trigger.
 //!
 //! # Invariants
 //! - An object counts once for each trigger, however often it is reconciled.
-//! - `done` is said once for each trigger, by whoever counts the last object.
+//! - `done` is written once for each trigger, by whoever counts the last object.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::clock::Begin;
 use crate::lines::{Line, say};
 
-/// The count of one process. Triggers come one after another, each when the one before is done.
+/// The count of one process. A trigger comes only after the one before is done.
 #[derive(Debug)]
 pub struct Tally {
     trigger: AtomicU64,
     count: AtomicUsize,
-    /// The trigger for which each object was counted last.
+    /// The last trigger for which each object was counted.
     counted: Vec<AtomicU64>,
     begin: Mutex<Option<Begin>>,
 }
 
 impl Tally {
-    /// For so many objects.
+    /// A count of this many objects.
     pub fn new(objects: usize) -> Self {
         let counted = (0..objects).map(|_| AtomicU64::new(0)).collect();
         Self {
@@ -32,7 +32,7 @@ impl Tally {
         }
     }
 
-    /// A trigger was seen; one that is older than another seen before changes nothing.
+    /// A trigger was seen. One that is older than the current one changes nothing.
     pub fn begin(&self, trigger: u64) {
         let mut begin = self.begin.lock().expect("no holder of this lock panics");
         if trigger > self.trigger() {
@@ -42,7 +42,7 @@ impl Tally {
         }
     }
 
-    /// The trigger in work; 0 before the first.
+    /// The current trigger; 0 before the first.
     pub fn trigger(&self) -> u64 {
         self.trigger.load(Ordering::Acquire)
     }
@@ -80,9 +80,9 @@ mod tests {
         assert!(!done(0, 0) && !done(1, 0), "before the first trigger");
         for trigger in [3, 4] {
             tally.begin(trigger);
-            assert!(!done(0, trigger) && !done(0, trigger), "one object is not both");
-            assert!(done(1, trigger), "now it is both");
-            assert!(!done(1, trigger), "and it is said once");
+            assert!(!done(0, trigger) && !done(0, trigger), "one of two objects, twice");
+            assert!(done(1, trigger), "both objects");
+            assert!(!done(1, trigger), "it is reported once");
         }
     }
 
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn others_objects_do_not_count() {
+    fn unknown_objects_do_not_count() {
         let tally = Tally::new(1);
         tally.begin(1);
         for name in ["bench-00001", "other", ""] {

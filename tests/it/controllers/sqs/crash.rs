@@ -11,7 +11,7 @@ use super::world::{about, make, queues, ready, world};
 const NAME: &str = "default-orders";
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_at_any_write_makes_one_queue_all_the_same() {
+async fn a_crash_at_any_write_still_creates_one_queue() {
     let writes = at_every_write(async |crash| {
         let (mut env, aws) = world().await;
         make(&env, "orders", json!({"tags": {"team": "shop"}})).await;
@@ -31,7 +31,7 @@ async fn a_crash_at_any_write_makes_one_queue_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_while_drift_is_put_right_puts_it_right_all_the_same() {
+async fn a_crash_while_drift_is_repaired_still_repairs_it() {
     let writes = at_every_write(async |crash| {
         let (mut env, aws) = world().await;
         env.run([aws.controller()]);

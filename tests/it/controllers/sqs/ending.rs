@@ -1,4 +1,4 @@
-//! What becomes of a queue when its object is deleted.
+//! What happens to a queue when its object is deleted.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use kube::api::DeleteParams;
 use leasehold::testing::TestEnv;
 use serde_json::{Value, json};
 
+use super::super::quiet;
 use super::world::{Aws, about, events, make, patch, queues, ready, says, world};
 
 const NAME: &str = "default-orders";
@@ -37,7 +38,7 @@ async fn the_queue_goes_with_its_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retained_queue_stays_and_is_another_s_for_whoever_comes_next() {
+async fn a_retained_queue_stays_and_belongs_to_another_for_a_new_object() {
     let (env, aws) = settled(json!({"deletionPolicy": "Retain"})).await;
     delete(&env).await;
     env.until_gone(&queues(&env), "orders").await;
@@ -46,7 +47,7 @@ async fn a_retained_queue_stays_and_is_another_s_for_whoever_comes_next() {
     let queue = says(&env, "orders", "Ready", "False", "NotOwned").await;
     let message = &queue.status.unwrap().conditions[0].message;
     assert!(message.contains("belongs to east/default/orders/"), "{message}");
-    // It never was this object's: that one can go, and leaves the queue alone.
+    // The queue never was this object's: the object can be deleted, and the queue stays.
     delete(&env).await;
     env.until_gone(&queues(&env), "orders").await;
     assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME]);
@@ -64,9 +65,7 @@ async fn a_queue_whose_tag_was_removed_is_not_deleted_and_an_annotation_ends_the
     assert!(message.contains("its tag leasehold.dev/owner was removed outside"), "{message}");
     assert!(message.contains("set annotation leasehold.dev/abandon=true"), "{message}");
     env.pass(Duration::from_secs(5)).await;
-    let writes = env.server().history().len();
-    env.pass(Duration::from_secs(600)).await;
-    assert_eq!(env.server().history().len(), writes);
+    quiet(&env, Duration::from_secs(600)).await;
     patch(&env, "orders", json!({"metadata": {"annotations": {"leasehold.dev/abandon": "true"}}}))
         .await;
     env.until_gone(&queues(&env), "orders").await;
@@ -81,10 +80,10 @@ async fn by_policy_a_queue_whose_tag_was_removed_is_orphaned() {
     delete(&env).await;
     env.until_gone(&queues(&env), "orders").await;
     assert_eq!(aws.sqs(|sqs| sqs.names()), [NAME]);
-    let told = events(&env, "Orphaned").await;
+    let notes = events(&env, "Orphaned").await;
     assert!(
-        told[0].contains("is left behind: its tag leasehold.dev/owner was removed"),
-        "{told:?}"
+        notes[0].contains("is left behind: its tag leasehold.dev/owner was removed"),
+        "{notes:?}"
     );
 }
 

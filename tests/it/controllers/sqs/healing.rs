@@ -1,15 +1,16 @@
-//! Changed outside, deleted outside, out of reach.
+//! Queues that were changed or deleted outside, and SQS out of reach.
 
 use std::time::Duration;
 
 use serde_json::json;
 
+use super::super::quiet;
 use super::world::{A_WHILE, about, events, make, patch, ready, says, url, world};
 
 const NAME: &str = "default-orders";
 
 #[tokio::test(start_paused = true)]
-async fn what_was_changed_outside_is_put_right_and_told() {
+async fn a_change_from_outside_is_reverted_and_reported() {
     let (mut env, aws) = world().await;
     env.run([aws.controller()]);
     make(&env, "orders", json!({"tags": {"team": "shop"}})).await;
@@ -22,10 +23,10 @@ async fn what_was_changed_outside_is_put_right_and_told() {
     assert_eq!(aws.sqs(|sqs| sqs.attribute(NAME, "VisibilityTimeout")).unwrap(), "30");
     assert_eq!(aws.sqs(|sqs| sqs.tag_of(NAME, "team")).unwrap(), "shop");
     assert_eq!(aws.sqs(|sqs| sqs.tag_of(NAME, "more")).unwrap(), "kept");
-    let mut told = events(&env, "Drifted").await;
-    told.sort();
+    let mut notes = events(&env, "Drifted").await;
+    notes.sort();
     assert_eq!(
-        told,
+        notes,
         [
             "VisibilityTimeout of queue default-orders was 45, put back to 30",
             "team of queue default-orders was thieves, put back to shop",
@@ -34,9 +35,10 @@ async fn what_was_changed_outside_is_put_right_and_told() {
     assert_eq!(ready(&env, "orders").await.status.unwrap().drifts, 1);
 }
 
-/// SQS shows old values for a while: they are neither set again nor taken for somebody's change.
+/// SQS shows old values for a while: they are neither set again nor mistaken for a change from
+/// outside.
 #[tokio::test(start_paused = true)]
-async fn what_sqs_shows_late_is_not_taken_for_drift() {
+async fn old_values_are_not_mistaken_for_drift() {
     let (mut env, aws) = world().await;
     aws.sqs(|sqs| sqs.lag = Duration::from_secs(50));
     env.run([aws.controller()]);
@@ -53,7 +55,7 @@ async fn what_sqs_shows_late_is_not_taken_for_drift() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_deleted_outside_is_made_anew_when_its_name_is_free() {
+async fn a_queue_deleted_outside_is_created_again_when_its_name_is_free() {
     let (mut env, aws) = world().await;
     env.run([aws.controller()]);
     make(&env, "orders", json!({"driftCheckIntervalSeconds": 30, "delaySeconds": 5})).await;
@@ -65,8 +67,8 @@ async fn a_queue_deleted_outside_is_made_anew_when_its_name_is_free() {
     assert!(queue.status.unwrap().conditions[0].message.contains("gives its name free again"));
     ready(&env, "orders").await;
     assert_eq!(aws.sqs(|sqs| sqs.attribute(NAME, "DelaySeconds")).unwrap(), "5");
-    let told = events(&env, "Recreated").await;
-    assert_eq!(told, ["queue default-orders in eu-west-1 was deleted outside: made it anew"]);
+    let notes = events(&env, "Recreated").await;
+    assert_eq!(notes, ["queue default-orders in eu-west-1 was deleted outside: made it anew"]);
     let tries = aws.count("CreateQueue", since);
     assert!(tries <= 3, "it waits for its time: {tries} tries");
 }
@@ -83,9 +85,7 @@ async fn while_sqs_is_out_of_reach_it_is_left_alone_and_nothing_is_written() {
     }
     aws.down(true);
     env.pass(Duration::from_secs(60)).await;
-    let writes = env.server().history().len();
-    env.pass(A_WHILE).await;
-    assert_eq!(env.server().history().len(), writes, "an outage is no news of any queue");
+    quiet(&env, A_WHILE).await;
     let edit = json!({"Attributes": {"VisibilityTimeout": "45"}});
     aws.outside("SetQueueAttributes", about("default-q7", edit));
     aws.down(false);
@@ -95,7 +95,7 @@ async fn while_sqs_is_out_of_reach_it_is_left_alone_and_nothing_is_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn throttling_slows_down_and_everything_is_made_all_the_same() {
+async fn throttling_slows_down_and_everything_is_still_created() {
     let (mut env, aws) = world().await;
     aws.sqs(|sqs| sqs.rate = Some(5));
     env.run([aws.controller()]);

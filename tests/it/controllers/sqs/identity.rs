@@ -1,4 +1,4 @@
-//! Queues on behalf of a role, which the manager assumes with its service account's token.
+//! Queues with a role that the manager assumes with its service account's token.
 
 use std::fs;
 use std::path::Path;
@@ -8,6 +8,7 @@ use controllers::sqs::environment::{AwsEnvironment, ROLE, TOKEN_FILE};
 use leasehold::testing::TestEnv;
 use serde_json::json;
 
+use super::super::quiet;
 use super::world::{A_WHILE, Aws, Sts, make, ready, says, without_secret};
 
 const NAMED: &str = "arn:aws:iam::000000000000:role/queues";
@@ -27,7 +28,7 @@ fn asked(aws: &Aws) -> Vec<(String, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_role_is_assumed_once_and_anew_before_its_credentials_expire() {
+async fn a_role_is_assumed_once_and_again_before_its_credentials_expire() {
     let (mut env, aws) = without_secret().await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("token");
@@ -42,7 +43,7 @@ async fn a_role_is_assumed_once_and_anew_before_its_credentials_expire() {
     let used = || aws.sts(|sts| sts.last_used.clone());
     assert_eq!(used().as_deref(), Some("session-1"));
 
-    // The kubelet renews the file; it is read when the role is assumed again.
+    // The kubelet renews the file, and the manager reads it when it assumes the role again.
     fs::write(&file, "second").unwrap();
     env.pass(Sts::LIFETIME - Duration::from_secs(1_200)).await;
     assert_eq!(asked(&aws).len(), 1);
@@ -64,31 +65,29 @@ async fn the_manager_s_own_role_is_that_of_its_environment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_token_or_against_a_refusal_it_waits_and_says_why() {
+async fn without_a_token_or_when_refused_it_waits_and_says_why() {
     let (mut env, aws) = without_secret().await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("token");
-    let told = async |env: &TestEnv, words: &str| {
+    let waits = async |env: &TestEnv, words: &str| {
         let held = says(env, "orders", "Ready", "False", "CredentialsMissing").await;
         let message = held.status.unwrap().conditions[0].message.clone();
         env.pass(Duration::from_secs(5)).await;
         assert!(message.contains(words), "{message}");
-        let writes = env.server().history().len();
-        env.pass(A_WHILE).await;
-        assert_eq!(env.server().history().len(), writes, "{words}");
+        quiet(env, A_WHILE).await;
     };
     env.run([aws.controller()]);
     by_role(&env, "orders").await;
-    told(&env, "the manager's environment has no AWS_WEB_IDENTITY_TOKEN_FILE").await;
+    waits(&env, "the manager's environment has no AWS_WEB_IDENTITY_TOKEN_FILE").await;
     env.stop().await;
 
     env.run([aws.controller_in(environment(&file, OWN))]);
     env.pass(A_WHILE).await;
-    told(&env, "the token file").await;
+    waits(&env, "the token file").await;
     fs::write(&file, "first").unwrap();
     aws.sts(|sts| sts.refuses = true);
     env.pass(A_WHILE).await;
-    told(&env, "role arn:aws:iam::000000000000:role/queues was refused: AccessDenied").await;
+    waits(&env, "role arn:aws:iam::000000000000:role/queues was refused: AccessDenied").await;
     let before = asked(&aws).len();
     env.pass(A_WHILE).await;
     let again = asked(&aws).len() - before;

@@ -1,4 +1,4 @@
-//! Many queues: what they ask of SQS and of the API server, over time.
+//! Many queues: how many requests they send to SQS and the API server over time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::world::{Aws, make, ready, world};
 
 const MANY: usize = 1_000;
 
-/// Requests by minute since.
+/// Requests by minute since the last call.
 fn by_minute(aws: &Aws, since: Timestamp) -> Vec<usize> {
     let mut minutes = BTreeMap::<i64, usize>::new();
     for (at, _) in aws.requests(since) {
@@ -22,7 +22,7 @@ fn by_minute(aws: &Aws, since: Timestamp) -> Vec<usize> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_queues_are_made_at_the_budget_and_looked_at_evenly() {
+async fn a_thousand_queues_are_created_within_the_budget_and_checked_evenly() {
     let (mut env, aws) = world().await;
     for number in 0..MANY {
         make(&env, &format!("q{number}"), json!({"driftCheckIntervalSeconds": 3600})).await;
@@ -42,7 +42,7 @@ async fn a_thousand_queues_are_made_at_the_budget_and_looked_at_evenly() {
     }
     let taken = aws.now().duration_since(start).as_secs();
     println!("{MANY} queues were made in {taken} s; requests a second: {:?}", seconds.values());
-    // The budget's pace, after its burst; the requests of one turn fall into one second.
+    // The rate of the budget, after its burst; the requests of one reconcile fall into one second.
     let allowed = LIMITS.requests + LIMITS.burst + 4;
     assert!(seconds.values().all(|count| *count <= allowed), "{seconds:?}");
 
@@ -55,7 +55,7 @@ async fn a_thousand_queues_are_made_at_the_budget_and_looked_at_evenly() {
     let most = later.iter().max().copied().unwrap_or_default() as f64;
     assert!(most / mean < 2.0, "{most} in a minute, {mean} on average");
 
-    // A manager that comes new finds no look due: it keeps the times of the one before.
+    // For a new manager no drift check is due: it keeps the times of the manager before it.
     env.stop().await;
     let (since, writes) = (aws.now(), env.server().history().len());
     env.run([aws.controller()]);

@@ -1,4 +1,4 @@
-//! Queue: made, put right, made anew and deleted, through AWS's own client.
+//! Queue: created, repaired, created again and deleted, through AWS's own client.
 
 mod crash;
 mod ending;
@@ -15,9 +15,10 @@ use serde_json::json;
 use self::world::{
     A_WHILE, about, events, make, patch, queues, ready, says, secret, without_secret, world,
 };
+use super::quiet;
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_is_made_as_its_spec_says_and_then_nothing_is_written() {
+async fn a_queue_is_created_as_its_spec_says_and_then_nothing_is_written() {
     let (mut env, aws) = world().await;
     env.run([aws.controller()]);
     make(
@@ -47,9 +48,8 @@ async fn a_queue_is_made_as_its_spec_says_and_then_nothing_is_written() {
     assert_eq!(events(&env, "Created").await.len(), 2);
 
     env.pass(Duration::from_secs(5)).await;
-    let (writes, since) = (env.server().history().len(), aws.now());
-    env.pass(A_WHILE).await;
-    assert_eq!(env.server().history().len(), writes);
+    let since = aws.now();
+    quiet(&env, A_WHILE).await;
     let looks = aws.count("GetQueueAttributes", since);
     assert!((2..=6).contains(&looks), "two queues, looked at every five minutes: {looks}");
     assert_eq!(aws.count("SetQueueAttributes", since), 0);
@@ -73,8 +73,8 @@ async fn a_change_of_the_spec_is_made_at_once() {
     assert_eq!(attribute("SqsManagedSseEnabled"), "false");
     assert_eq!(aws.sqs(|sqs| sqs.tag_of(name, "team")).unwrap(), "sales");
     assert_eq!(aws.sqs(|sqs| sqs.tag_of(name, "stage")), None);
-    let told = events(&env, "Updated").await;
-    assert!(told.iter().any(|note| note.contains("DelaySeconds") && note.contains("from 0 to 7")));
+    let notes = events(&env, "Updated").await;
+    assert!(notes.iter().any(|note| note.contains("DelaySeconds") && note.contains("from 0 to 7")));
     assert_eq!(events(&env, "Drifted").await, [""; 0]);
 
     patch(&env, "orders", json!({"spec": {"encryption": {"kms": null, "sqsManaged": {}}}})).await;
@@ -93,9 +93,9 @@ async fn a_fifo_queue_has_its_suffix_and_deduplicates() {
     assert_eq!(found.unwrap(), "true");
 }
 
-/// No condition here is passed by trying again: nothing is written, and SQS is not asked.
+/// A retry changes none of these conditions: nothing is written, and SQS is not asked.
 #[tokio::test(start_paused = true)]
-async fn a_spec_that_cannot_be_acted_on_is_a_condition_and_no_error_loop() {
+async fn a_spec_that_cannot_be_used_is_a_condition_and_not_an_error_loop() {
     let (mut env, aws) = world().await;
     env.run([aws.controller()]);
     for (name, spec, words) in [
@@ -129,19 +129,17 @@ async fn a_spec_that_cannot_be_acted_on_is_a_condition_and_no_error_loop() {
         assert!(message.contains(words), "{name}: {message}");
     }
     env.pass(Duration::from_secs(5)).await;
-    let writes = env.server().history().len();
-    env.pass(A_WHILE).await;
-    assert_eq!(env.server().history().len(), writes);
+    quiet(&env, A_WHILE).await;
     assert_eq!(aws.requests(env.now() - A_WHILE - A_WHILE), []);
     assert_eq!(events(&env, "Invalid").await.len(), 8);
-    // Whatever is wrong with it, it can be deleted.
+    // It can be deleted whatever is wrong with it.
     queues(&env).delete("letters", &DeleteParams::default()).await.unwrap();
     env.until_gone(&queues(&env), "letters").await;
 }
 
-/// The embedded server has no CEL: the plan refuses what a real server would.
+/// The embedded server has no CEL, so the plan refuses what a real server would refuse.
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_changed_is_refused_and_the_queue_goes_on() {
+async fn a_change_that_is_not_possible_is_refused_and_the_queue_stays() {
     let (mut env, aws) = world().await;
     env.run([aws.controller()]);
     make(&env, "orders", json!({})).await;
@@ -155,7 +153,7 @@ async fn what_cannot_be_changed_is_refused_and_the_queue_goes_on() {
         let queue = says(&env, "orders", "Invalid", "True", "Invalid").await;
         let conditions = queue.status.unwrap().conditions;
         assert!(conditions[2].message.contains(words), "{}", conditions[2].message);
-        assert_eq!(conditions[0].status, "True", "the queue is there all the same");
+        assert_eq!(conditions[0].status, "True", "the queue still exists");
         patch(&env, "orders", json!({"spec": back})).await;
         ready(&env, "orders").await;
     }
@@ -163,7 +161,7 @@ async fn what_cannot_be_changed_is_refused_and_the_queue_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_secret_is_a_condition_and_no_error_loop() {
+async fn a_missing_secret_is_a_condition_and_not_an_error_loop() {
     let (mut env, aws) = without_secret().await;
     env.run([aws.controller()]);
     make(&env, "orders", json!({})).await;
@@ -171,15 +169,13 @@ async fn a_missing_secret_is_a_condition_and_no_error_loop() {
     let message = &queue.status.unwrap().conditions[0].message;
     assert!(message.starts_with("Secret aws does not exist: make it, with AWS_ACCESS_KEY_ID"));
     env.pass(Duration::from_secs(5)).await;
-    let writes = env.server().history().len();
-    env.pass(A_WHILE).await;
-    assert_eq!(env.server().history().len(), writes);
+    quiet(&env, A_WHILE).await;
     secret(&env).await;
     ready(&env, "orders").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_of_others_is_never_touched_unless_it_is_to_be_adopted() {
+async fn a_queue_of_others_is_only_touched_if_it_is_adopted() {
     let (mut env, aws) = world().await;
     aws.outside(
         "CreateQueue",
@@ -193,9 +189,7 @@ async fn a_queue_of_others_is_never_touched_unless_it_is_to_be_adopted() {
     let message = &queue.status.unwrap().conditions[0].message;
     assert!(message.contains("exists and has no tag") && message.contains("spec.adopt"));
     env.pass(Duration::from_secs(5)).await;
-    let writes = env.server().history().len();
-    env.pass(A_WHILE).await;
-    assert_eq!(env.server().history().len(), writes);
+    quiet(&env, A_WHILE).await;
     let asked = aws.requests(since);
     assert!(asked.iter().all(|(_, what)| what.starts_with("Get") || what.starts_with("List")));
 

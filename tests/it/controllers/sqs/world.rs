@@ -1,5 +1,5 @@
-//! An embedded cluster and a stand-in for SQS that the real client of AWS's library talks to, without
-//! sockets, so that both keep the test's paused time.
+//! An embedded cluster and a stand-in for SQS. The client of AWS's library reaches it without
+//! sockets, so that both follow the test's paused time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,10 +29,10 @@ use serde_json::{Value, json};
 use super::super::crash::{Crash, Fate};
 
 pub const NAMESPACE: &str = "default";
-/// Longer than any period of the default interval, and two of its jitter.
+/// Longer than any drift check takes to come by default, with its jitter.
 pub const A_WHILE: Duration = Duration::from_secs(600);
 
-/// The stand-in, and the way to it.
+/// The stand-in, and the connection to it.
 #[derive(Clone, Debug)]
 pub struct Aws(Arc<Inner>);
 
@@ -53,7 +53,7 @@ impl Aws {
         Self(Arc::new(Inner { sqs, sts, clock, down, crash }))
     }
 
-    /// From now on, asks about every request that changes something.
+    /// From now on, asks `crash` about every request that changes something.
     pub fn watch(&self, crash: &Crash) {
         *self.0.crash.lock().unwrap() = Some(crash.clone());
     }
@@ -67,29 +67,29 @@ impl Aws {
         self.0.clock.wall()
     }
 
-    /// Looks at the stand-in, or turns a knob.
+    /// Gives access to the stand-in.
     pub fn sqs<T>(&self, look: impl FnOnce(&mut Sqs) -> T) -> T {
         look(&mut self.0.sqs.lock().unwrap())
     }
 
-    /// The same of STS.
+    /// Gives access to the stand-in for STS.
     pub fn sts<T>(&self, look: impl FnOnce(&mut Sts) -> T) -> T {
         look(&mut self.0.sts.lock().unwrap())
     }
 
-    /// Asks as somebody else does.
+    /// Sends a request as another client.
     pub fn outside(&self, operation: &str, body: Value) {
         let now = self.now();
         let answer = self.sqs(|sqs| sqs.answer(operation, &body, now));
         assert_eq!(answer.status, 200, "{operation}: {answer:?}");
     }
 
-    /// How often `operation` was asked for since.
+    /// How many requests for `operation` there were since the last call.
     pub fn count(&self, operation: &str, since: Timestamp) -> usize {
         self.sqs(|sqs| sqs.log.iter().filter(|(at, what)| *at > since && what == operation).count())
     }
 
-    /// Every request since.
+    /// Every request since the last call.
     pub fn requests(&self, since: Timestamp) -> Vec<(Timestamp, String)> {
         self.sqs(|sqs| sqs.log.iter().filter(|(at, _)| *at > since).cloned().collect())
     }
@@ -98,7 +98,7 @@ impl Aws {
         self.controller_in(AwsEnvironment::default())
     }
 
-    /// In a manager with this environment.
+    /// The controller in a manager with this environment.
     pub fn controller_in(&self, environment: AwsEnvironment) -> ControllerSpec {
         let connector = SharedHttpConnector::new(self.clone());
         let client: SharedHttpClient = http_client_fn(move |_, _| connector.clone());
@@ -151,21 +151,21 @@ fn response(answer: &Answer) -> HttpResponse {
     response
 }
 
-/// The one operation of STS that exchanges a service account's token for a role's credentials, in the
+/// The operation of STS that exchanges a service account's token for a role's credentials, in the
 /// query protocol
 /// (<https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRoleWithWebIdentity.html>).
 #[derive(Debug, Default)]
 pub struct Sts {
-    /// Role and token of each request.
+    /// The role and token of each request.
     pub asked: Vec<(String, String)>,
-    /// Whether it refuses.
+    /// Whether it refuses requests.
     pub refuses: bool,
-    /// The session's token in the last request to SQS.
+    /// The session token of the last request to SQS.
     pub last_used: Option<String>,
 }
 
 impl Sts {
-    /// How long credentials are good for: the default of AWS's own.
+    /// How long credentials are valid: AWS's default.
     pub const LIFETIME: Duration = Duration::from_secs(3_600);
 
     fn answer(&mut self, body: &[u8], now: Timestamp) -> HttpResponse {
@@ -196,14 +196,14 @@ impl Sts {
     }
 }
 
-/// A cluster, the stand-in, and a Secret `aws`; no engine yet.
+/// A cluster, the stand-in, and a Secret `aws`; the engine does not run yet.
 pub async fn world() -> (TestEnv, Aws) {
     let (env, aws) = without_secret().await;
     secret(&env).await;
     (env, aws)
 }
 
-/// Without the Secret.
+/// The same without the Secret.
 pub async fn without_secret() -> (TestEnv, Aws) {
     let env = TestEnv::builder().crds(controllers::crds()).start().await;
     let aws = Aws::new(env.now());
@@ -217,7 +217,7 @@ pub async fn secret(env: &TestEnv) {
     }))
     .unwrap();
     let mut secret = secret;
-    // As a real server does with `stringData`.
+    // A real server does this with `stringData`.
     let data = secret.string_data.take().unwrap_or_default().into_iter();
     let bytes = data.map(|(key, value)| (key, k8s_openapi::ByteString(value.into_bytes())));
     secret.data = Some(bytes.collect());
@@ -229,7 +229,7 @@ pub fn queues(env: &TestEnv) -> Api<Queue> {
     env.api(NAMESPACE)
 }
 
-/// A Queue with the Secret's credentials and more of a spec.
+/// A Queue with the Secret's credentials and these fields of its spec.
 pub async fn make(env: &TestEnv, name: &str, more: Value) -> Queue {
     let mut spec = json!({
         "region": "eu-west-1", "credentials": {"secretRef": {"name": "aws"}},
@@ -244,7 +244,7 @@ pub async fn patch(env: &TestEnv, name: &str, patch: Value) {
     queues(env).patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// Waits until a condition says this.
+/// Waits until a condition has this status and reason.
 pub async fn says(env: &TestEnv, name: &str, type_: &str, status: &str, reason: &str) -> Queue {
     env.until_object(&queues(env), name, |queue| {
         let conditions = queue.status.iter().flat_map(|status| &status.conditions);
@@ -270,7 +270,7 @@ pub fn url(name: &str) -> Value {
     json!({"QueueUrl": format!("https://sqs.eu-west-1.amazonaws.com/000000000000/{name}")})
 }
 
-/// The body of a request about a queue with more in it.
+/// The body of a request about a queue, with these fields.
 pub fn about(name: &str, more: Value) -> Value {
     let mut body = url(name);
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -1,4 +1,4 @@
-//! Many Tunnels: none is left over, and no provider is asked more than it takes.
+//! Many Tunnels: none is left over, and no provider gets more requests than it allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{DIGITALOCEAN, HETZNER, NAMESPACE, World, ingress, lagging, world};
 
 impl World {
-    /// Services that ask for an address.
+    /// How many Services ask for an address.
     async fn make(&self, services: usize) {
         for number in 0..services {
             let service = json!({
@@ -24,14 +24,14 @@ impl World {
         }
     }
 
-    /// How many different ones Services have.
+    /// How many different specs the Services have.
     async fn addresses(&self) -> usize {
         let services = self.services().list(&ListParams::default()).await.unwrap();
         services.items.iter().filter_map(ingress).collect::<BTreeSet<_>>().len()
     }
 }
 
-/// What a seed makes of one request: mostly nothing.
+/// What a seed does to one request: usually nothing.
 fn drawn(rng: &mut fastrand::Rng) -> Trouble {
     match rng.u32(0..40) {
         0 => Trouble::Unsent,
@@ -47,7 +47,7 @@ fn drawn(rng: &mut fastrand::Rng) -> Trouble {
 /// Two hundred Services come and go while answers are late, lost and refused, lists lag, and the
 /// manager is replaced in between.
 #[tokio::test(start_paused = true)]
-async fn many_come_and_go_under_troubles_and_no_host_is_left_over() {
+async fn many_come_and_go_under_faults_and_no_host_is_left_over() {
     const SERVICES: usize = 200;
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     println!("SEED={seed}");
@@ -63,7 +63,8 @@ async fn many_come_and_go_under_troubles_and_no_host_is_left_over() {
     world.cloud.set_trouble(move |_| drawn(&mut rng.lock().unwrap()));
     world.run();
     world.make(SERVICES).await;
-    // Some are deleted while they are being made, the manager is replaced, the rest come to an end.
+    // Some are deleted while they are being created, the manager is replaced, and the rest
+    // converge.
     world.env.pass(Duration::from_secs(120)).await;
     for number in 0..SERVICES / 4 {
         let name = format!("web-{number}");
@@ -93,11 +94,11 @@ async fn many_come_and_go_under_troubles_and_no_host_is_left_over() {
     assert_eq!(world.hosts(), [foreign], "none is left over, and another's is untouched");
 }
 
-/// Many come at once, a thousand with `TUNNELS=1000`: the provider makes them at the pace it allows,
-/// and those that run are looked at together, also by a manager that comes new.
+/// Many are created at once, a thousand with `TUNNELS=1000`: the provider creates them at the rate
+/// it allows, and running hosts are checked together, by a new manager too.
 #[tokio::test(start_paused = true)]
-async fn those_that_run_are_looked_at_together() {
-    // What DigitalOcean takes in an hour.
+async fn running_hosts_are_checked_together() {
+    // What DigitalOcean allows in an hour.
     const HOURLY: usize = 5_000;
     let services = std::env::var("TUNNELS").ok().and_then(|many| many.parse().ok()).unwrap_or(200);
     let mut machines = Machines::default();
@@ -121,7 +122,7 @@ async fn those_that_run_are_looked_at_together() {
     let made = std::mem::take(&mut *asked.lock().unwrap());
     assert!(made.values().all(|hour| *hour <= HOURLY), "{made:?}");
 
-    // Those that came last are told that their client is up when they have had their turn.
+    // The last ones learn that their client is up when it is their turn.
     world.env.pass(Duration::from_secs(1_500)).await;
     let writes = world.env.server().history().len();
     world.env.pass(Duration::from_secs(1_800)).await;

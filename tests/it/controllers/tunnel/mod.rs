@@ -1,4 +1,4 @@
-//! Tunnel: from a Service to an address and back, with a cloud of ours for a provider.
+//! Tunnel: a Service gets an address and gives it back, with a stand-in for the cloud provider.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ struct World {
 
 /// A cluster whose defaults name the provider at `endpoint`, and nothing else in it.
 async fn world(provider: &str, endpoint: &str, machines: Machines) -> World {
-    // A host that was asked for may stay unseen for two minutes.
+    // A host that was requested may stay unlisted for two minutes.
     let deadline = Duration::from_secs(600);
     let builder = TestEnv::builder().deadline(deadline).namespace("leasehold-system");
     let env = builder.crds(controllers::crds()).start().await;
@@ -59,7 +59,7 @@ fn settings(cloud: &Cloud) -> Settings {
 }
 
 impl World {
-    /// A cluster at DigitalOcean in which the controller runs.
+    /// A cluster whose provider is DigitalOcean, with the controller.
     async fn running() -> Self {
         let mut world = world("digitalocean", DIGITALOCEAN, Machines::default()).await;
         world.run();
@@ -83,7 +83,7 @@ impl World {
         self.env.api(NAMESPACE)
     }
 
-    /// Ids of all machines.
+    /// The ids of all machines.
     fn hosts(&self) -> Vec<u64> {
         self.cloud.machines(|machines| machines.alive().map(|machine| machine.id).collect())
     }
@@ -102,17 +102,14 @@ impl World {
         self.served().await
     }
 
-    /// That a time in which anything that would be written would show passes without a write.
+    /// Checks that nothing is written for long enough to notice any write.
     async fn rests(&self) {
-        // An Event of what was waited for follows it.
+        // An Event follows what the test waited for.
         self.env.pass(Duration::from_secs(5)).await;
-        let writes = self.env.server().history().len();
-        self.env.pass(Duration::from_secs(600)).await;
-        let found = self.env.server().history();
-        assert_eq!(found.len(), writes, "written though nothing changes: {:#?}", &found[writes..]);
+        super::quiet(&self.env, Duration::from_secs(600)).await;
     }
 
-    /// What the client's Secret tells it.
+    /// The client's configuration in its Secret.
     async fn client_config(&self) -> String {
         let secrets: Api<Secret> = self.env.api(NAMESPACE);
         let mut data = secrets.get(CLIENT).await.unwrap().data.unwrap();
@@ -133,7 +130,7 @@ fn ingress(service: &Service) -> Option<String> {
     service.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref()?.first()?.ip.clone()
 }
 
-/// Waits until the Tunnel is or is not ready for this reason.
+/// Waits until the Tunnel is ready, or not ready, for this reason.
 async fn reason(env: &TestEnv, reason: &str) -> Tunnel {
     env.until_object(&env.api::<Tunnel>(NAMESPACE), NAME, |tunnel| {
         let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
@@ -192,27 +189,27 @@ async fn deleting_the_tunnel_makes_another_host() {
 async fn a_host_that_is_lost_or_switched_off_is_replaced() {
     let world = World::running().await;
     let mut before = world.example().await.status.unwrap().host_id;
-    for (off, told) in [(false, "HostLost"), (true, "HostStopped")] {
+    for (off, event) in [(false, "HostLost"), (true, "HostStopped")] {
         let id = world.hosts()[0];
         let now = world.env.now();
         world.cloud.machines(|machines| match off {
             true => machines.switch_off(id),
             false => assert!(machines.delete(id, now)),
         });
-        // It is looked at every ten minutes or so.
+        // It is checked about every ten minutes.
         for _ in 0..11 {
             world.env.pass(Duration::from_secs(100)).await;
         }
         let after = world.served().await.status.unwrap().host_id;
-        assert_ne!(after, before, "{told}");
+        assert_ne!(after, before, "{event}");
         assert_eq!(world.hosts().len(), 1);
-        assert!(reasons(&world.env, NAMESPACE).await.contains(&told.to_owned()));
+        assert!(reasons(&world.env, NAMESPACE).await.contains(&event.to_owned()));
         before = after;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_ports_or_keys_are_another_host_and_it_is_said() {
+async fn other_ports_or_keys_mean_another_host_and_an_event_says_so() {
     let world = World::running().await;
     let clients: Api<Deployment> = world.env.api(NAMESPACE);
     let pods = async || clients.get(CLIENT).await.unwrap().spec.template.metadata;
@@ -220,14 +217,14 @@ async fn other_ports_or_keys_are_another_host_and_it_is_said() {
     let secrets: Api<Secret> = world.env.api(NAMESPACE);
     for lost in [false, true] {
         if lost {
-            // Hosts cannot be told another key, so a key that is lost is another host as well.
+            // A host cannot get another key, so a lost key means another host too.
             secrets.delete("nginx-1-tunnel-credentials", &DeleteParams::default()).await.unwrap();
         } else {
             let ports =
                 json!([{"port": 443, "name": "a"}, {"port": 53, "protocol": "UDP", "name": "b"}]);
             merge(&world.services(), SERVICE, json!({"spec": {"ports": ports}})).await;
         }
-        // A host that runs is looked at every ten minutes or so.
+        // A running host is checked about every ten minutes.
         for _ in 0..8 {
             world.env.pass(Duration::from_secs(100)).await;
         }
@@ -247,7 +244,7 @@ async fn other_ports_or_keys_are_another_host_and_it_is_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_ask_gets_none() {
+async fn a_service_that_does_not_ask_gets_no_address() {
     let world = World::running().await;
     for (name, spec, annotations) in [
         ("other", json!({"loadBalancerClass": "example.com/other"}), json!({})),
@@ -268,7 +265,7 @@ async fn who_does_not_ask_gets_none() {
     assert_eq!(world.tunnels().list(&ListParams::default()).await.unwrap().items.len(), 0);
     assert_eq!(world.hosts(), [0; 0]);
 
-    // Whoever opts out later gives back what it has.
+    // A Service that opts out later gives its address back.
     world.example().await;
     let out = json!({"metadata": {"annotations": {"leasehold.dev/tunnel": "false"}}});
     merge(&world.services(), SERVICE, out).await;
@@ -279,30 +276,30 @@ async fn who_does_not_ask_gets_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bad_input_is_a_condition_that_names_the_remedy_and_no_loop() {
+async fn bad_input_is_a_condition_that_names_the_remedy_and_not_a_loop() {
     let world = World::running().await;
     let defaults: Api<ConfigMap> = world.env.api("leasehold-system");
     let provider = |value: Value| json!({"data": {"provider": value}});
     merge(&defaults, "leasehold-tunnel", provider(json!(null))).await;
     world.env.apply(controllers::get("tunnel").unwrap().example).await;
-    let told = async |why: &str| reason(&world.env, why).await.status.unwrap().conditions;
+    let conditions_for = async |why: &str| reason(&world.env, why).await.status.unwrap().conditions;
 
-    let conditions = told("NoProvider").await;
+    let conditions = conditions_for("NoProvider").await;
     assert!(conditions[0].message.contains("leasehold.dev/tunnel-provider"));
     world.rests().await;
     merge(&defaults, "leasehold-tunnel", provider(json!("aws"))).await;
-    told("UnknownProvider").await;
+    conditions_for("UnknownProvider").await;
     merge(&defaults, "leasehold-tunnel", provider(json!("local"))).await;
-    assert!(told("Unequipped").await[0].message.contains("LEASEHOLD_TUNNEL_LOCAL=1"));
+    assert!(conditions_for("Unequipped").await[0].message.contains("LEASEHOLD_TUNNEL_LOCAL=1"));
     world.rests().await;
 
     world.cloud.machines(|machines| machines.token = "renewed".to_owned());
     merge(&defaults, "leasehold-tunnel", provider(json!("digitalocean"))).await;
-    told("TokenRefused").await;
+    conditions_for("TokenRefused").await;
     world.rests().await;
     let secrets: Api<Secret> = world.env.api("leasehold-system");
     secrets.delete("cloud", &DeleteParams::default()).await.unwrap();
-    let conditions = told("TokenMissing").await;
+    let conditions = conditions_for("TokenMissing").await;
     assert!(conditions[0].message.contains("Secret leasehold-system/cloud has no key token"));
     world.rests().await;
 
@@ -318,7 +315,7 @@ async fn bad_input_is_a_condition_that_names_the_remedy_and_no_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_account_is_asked_again_seldom_or_when_the_spec_changes() {
+async fn a_full_account_is_rarely_asked_again_unless_the_spec_changes() {
     let world = World::running().await;
     world.cloud.machines(|machines| machines.quota = 0);
     world.env.apply(controllers::get("tunnel").unwrap().example).await;
@@ -361,7 +358,7 @@ async fn a_tunnel_that_cannot_be_cleaned_up_says_so_and_may_be_abandoned() {
     assert!(reasons(&world.env, NAMESPACE).await.contains(&"Abandoned".to_owned()));
     assert_eq!(world.hosts().len(), 1, "left behind, as was said");
 
-    // With a token that works again, the sweep finds it; another cluster's is none of ours.
+    // With a token that works again, the sweep finds it; a host of another cluster is not ours.
     let foreign =
         [(CLUSTER_TAG.to_owned(), "other".to_owned()), (TUNNEL_TAG.to_owned(), "x".into())];
     let now = world.env.now();
@@ -375,14 +372,15 @@ async fn a_tunnel_that_cannot_be_cleaned_up_says_so_and_may_be_abandoned() {
     assert_eq!(world.hosts(), [foreign]);
 }
 
-/// Machines whose lists are so far behind.
+/// Creates machines at a provider whose lists are this far behind.
 fn lagging(lag: Duration) -> Machines {
     let mut machines = Machines::default();
     machines.lag = lag;
     machines
 }
 
-/// A change of the cloud's is a write like those of the API server: the crash asks about it too.
+/// A change at the provider is a write like those to the API server: the crash decides about it
+/// too.
 fn watched(cloud: &Cloud, crash: &Crash) {
     let crash = crash.clone();
     cloud.set_trouble(move |request: &Request<Bytes>| {
@@ -398,7 +396,7 @@ fn watched(cloud: &Cloud, crash: &Crash) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_at_any_write_makes_one_host_and_leaves_none() {
+async fn a_crash_at_any_write_creates_one_host_and_leaves_none_behind() {
     for (provider, endpoint) in [("digitalocean", DIGITALOCEAN), ("hetzner", HETZNER)] {
         let writes = at_every_write(async |crash| {
             let lag = Duration::from_secs(20);
@@ -407,7 +405,7 @@ async fn a_crash_at_any_write_makes_one_host_and_leaves_none() {
             crash.watch(&world.env);
             watched(&world.cloud, &crash);
             let settings = settings(&world.cloud);
-            let story = async |env: &TestEnv| {
+            let scenario = async |env: &TestEnv| {
                 let tunnels: Api<Tunnel> = env.api(NAMESPACE);
                 let services: Api<Service> = env.api(NAMESPACE);
                 if services.get_opt(SERVICE).await.unwrap().is_some() {
@@ -416,7 +414,7 @@ async fn a_crash_at_any_write_makes_one_host_and_leaves_none() {
                 }
                 env.until_gone(&tunnels, NAME).await;
             };
-            crash.survived(&mut world.env, || parts(2, &settings), story).await;
+            crash.survived(&mut world.env, || parts(2, &settings), scenario).await;
             world.gone().await;
             assert_eq!(world.hosts(), [0; 0], "no host is left over");
             let most = world.cloud.machines(|machines| machines.most_at_once(TUNNEL_TAG));
@@ -427,7 +425,8 @@ async fn a_crash_at_any_write_makes_one_host_and_leaves_none() {
     }
 }
 
-/// Over HTTP on a loopback address, as from another process: no paused time, for sockets are real.
+/// Over HTTP on a loopback address, as from another process. Sockets are real, so time is not
+/// paused.
 #[tokio::test]
 async fn the_providers_are_asked_over_http() {
     let mut machines = Machines::default();

@@ -15,7 +15,7 @@ use super::fleet::Fleet;
 
 /// One fault.
 #[derive(Debug)]
-pub struct Fault {
+pub struct NamedFault {
     /// Its name on the command line and in the table.
     pub name: &'static str,
     /// What happens.
@@ -43,92 +43,92 @@ const DRAIN: Expected = Expected { reason: Some("drain"), old_lease: false };
 const LEAVE: Expected = Expected { reason: Some("leave"), old_lease: false };
 
 /// Every fault, in the order in which they run.
-pub const FAULTS: &[Fault] = &[
-    Fault {
+pub const FAULTS: &[NamedFault] = &[
+    NamedFault {
         name: "kill",
         about: "SIGKILL of a replica that owns shards",
         expected: CRASH,
         obstacle: || None,
         run: |fleet, _| Box::pin(process::kill(fleet)),
     },
-    Fault {
+    NamedFault {
         name: "term",
         about: "SIGTERM of a replica that owns shards",
         expected: LEAVE,
         obstacle: || None,
         run: |fleet, _| Box::pin(process::term(fleet)),
     },
-    Fault {
+    NamedFault {
         name: "join",
         about: "another replica joins",
         expected: DRAIN,
         obstacle: || None,
         run: |fleet, _| Box::pin(process::join(fleet)),
     },
-    Fault {
+    NamedFault {
         name: "stop",
         about: "SIGSTOP for longer than the Lease, then SIGCONT",
         expected: CRASH,
         obstacle: || None,
         run: |fleet, round| Box::pin(process::stop(fleet, round)),
     },
-    Fault {
+    NamedFault {
         name: "rolling",
         about: "every replica is replaced, one after the other",
         expected: LEAVE,
         obstacle: || None,
         run: |fleet, _| Box::pin(process::rolling(fleet)),
     },
-    Fault {
+    NamedFault {
         name: "double-kill",
         about: "SIGKILL of the coordinator and of another replica at once",
         expected: CRASH,
         obstacle: || None,
         run: |fleet, _| Box::pin(process::double_kill(fleet)),
     },
-    Fault {
+    NamedFault {
         name: "coordinator",
         about: "SIGKILL of the coordinator while shards move to a new replica",
         expected: CRASH,
         obstacle: || None,
         run: |fleet, _| Box::pin(process::coordinator_in_a_rebalance(fleet)),
     },
-    Fault {
+    NamedFault {
         name: "cut-home",
         about: "a replica loses its home cluster for longer than its Lease: cut, then silent",
         expected: Expected { old_lease: true, ..CRASH },
         obstacle: || None,
         run: |fleet, round| Box::pin(network::cut_home(fleet, round)),
     },
-    Fault {
+    NamedFault {
         name: "slow-home",
         about: "requests of a replica to its home cluster are 300 ms late each way",
         expected: NO_MOVES,
         obstacle: || None,
         run: |fleet, _| Box::pin(network::slow_home(fleet)),
     },
-    Fault {
+    NamedFault {
         name: "cut-cluster",
         about: "a replica loses a workload cluster of which it has shards: cut, then silent",
         expected: NO_MOVES,
         obstacle: || None,
         run: |fleet, round| Box::pin(network::cut_cluster(fleet, round)),
     },
-    Fault {
+    NamedFault {
         name: "home-restart",
         about: "the home cluster's API server is killed and started again",
         expected: NO_MOVES,
         obstacle: || None,
         run: |fleet, _| Box::pin(network::home_restart(fleet)),
     },
-    Fault {
+    NamedFault {
         name: "home-outage",
         about: "the home cluster's API server is down for longer than a Lease",
         expected: Expected { old_lease: true, ..CRASH },
         obstacle: || None,
         run: |fleet, _| Box::pin(network::home_outage(fleet)),
     },
-    Fault {
+    NamedFault {
         name: "clock-step",
         about: "a replica's wall clock steps by an hour, forward and back (libfaketime)",
         expected: NO_MOVES,

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use super::Round;
 use crate::chaos::fleet::Fleet;
 use crate::chaos::replica::HOME;
-use crate::harness::link::Passage;
+use crate::harness::proxy::Passage;
 
 /// Nearly twice a Lease: long enough for others to take over.
 const CUT_FOR: Duration = Duration::from_secs(15);

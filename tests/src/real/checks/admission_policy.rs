@@ -1,5 +1,5 @@
-//! The admission policy of the chart: the API server refuses a write that arrives after its epoch has
-//! passed, and no other write.
+//! The admission policy of the chart: the API server refuses a write that arrives after its epoch
+//! has passed, and no other write.
 
 use std::time::Duration;
 

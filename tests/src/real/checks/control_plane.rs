@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::control_plane::ControlPlane;
 use crate::harness::home::Owners;
 use crate::harness::kubectl::{self, holds};
-use crate::harness::load::{self, Load, Target};
+use crate::harness::load::{self, Load, LoadTarget};
 use crate::harness::manager::{self, Manager};
 use crate::harness::wait::{self, Stopwatch};
 use crate::harness::{Scene, audit, home, ownership};
@@ -48,8 +48,10 @@ pub async fn run(scene: &Scene) -> Result<()> {
     println!("three replicas share {} shards after {watch}", shared.settled.len());
 
     let [alive, bare] = SETS;
-    let load =
-        Load::start(vec![Target::new(&east, alive, true), Target::new(&west, bare, false)], PAUSE);
+    let load = Load::start(
+        vec![LoadTarget::new(&east, alive, true), LoadTarget::new(&west, bare, false)],
+        PAUSE,
+    );
     apply_examples(&east).await?;
     first_restart(&east).await?;
     disturb(scene, &home, &[&east, &west], &mut managers).await?;

@@ -22,7 +22,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::harness::audit::{self, Event};
+use crate::harness::audit::{self, AuditEvent};
 use crate::harness::control_plane::ControlPlane;
 use crate::harness::wait::{self, Stopwatch};
 use crate::harness::{Scene, home, kubectl};
@@ -45,8 +45,8 @@ const IDLE: Duration = Duration::from_secs(30);
 /// How long after a member gained a shard it may report the shard's load for the first time.
 const REPORTED_WITHIN: Duration = Duration::from_secs(60);
 const SHARE_DEADLINE: Duration = Duration::from_secs(600);
-/// Longer than by default, with the default renewal interval: all members share one machine with the
-/// servers, and no Lease must expire because its processors are busy.
+/// Longer than by default, with the default renewal interval: all members share one machine with
+/// the servers, and no Lease must expire because its processors are busy.
 const LEASE: Duration = Duration::from_secs(30);
 /// Dead members are shown for a minute after their Leases were taken.
 const COLLECT_DEADLINE: Duration = Duration::from_secs(180);
@@ -200,7 +200,7 @@ impl Replica {
 }
 
 /// The home's audit log so far.
-struct Log(Vec<Event>);
+struct Log(Vec<AuditEvent>);
 
 impl Log {
     fn of(home: &ControlPlane) -> Result<Self> {
@@ -208,7 +208,7 @@ impl Log {
     }
 
     /// The committed writes to objects of one resource in the fleet's namespace.
-    fn writes(&self, resource: &str) -> Vec<&Event> {
+    fn writes(&self, resource: &str) -> Vec<&AuditEvent> {
         audit::committed(&self.0, resource, home::NAMESPACE).collect()
     }
 }
@@ -271,7 +271,7 @@ async fn quiet(home: &ControlPlane) -> Result<()> {
 
 /// No Lease, neither those of the members nor the coordinator's, was written more often than its
 /// renewal interval allows. Over many renewals it does not matter how long each took to arrive.
-fn paced(writes: &[&Event]) -> Result<()> {
+fn paced(writes: &[&AuditEvent]) -> Result<()> {
     let mut by_lease: BTreeMap<&str, Vec<Timestamp>> = BTreeMap::new();
     for write in writes {
         by_lease.entry(write.name()).or_default().push(write.received);

@@ -13,7 +13,7 @@ use crate::harness::control_plane::{ControlPlane, Spec};
 use crate::harness::helm::{Helm, chart};
 use crate::harness::home::{self, NAMESPACE, Owners};
 use crate::harness::image::{AUTHORITIES, Image, PAUSE};
-use crate::harness::load::{self, Load, Target};
+use crate::harness::load::{self, Load, LoadTarget};
 use crate::harness::manager::{self, is_incarnation};
 use crate::harness::node::Node;
 use crate::harness::wait::{self, Stopwatch};
@@ -60,7 +60,8 @@ pub async fn run(scene: &Scene) -> Result<()> {
     let local = &stage.node.control;
     local.kubectl.apply(&load::manifests(real, PAUSE)).await?;
     stage.remote.kubectl.apply(&load::manifests(bare, PAUSE)).await?;
-    let targets = vec![Target::new(local, real, true), Target::new(&stage.remote, bare, false)];
+    let targets =
+        vec![LoadTarget::new(local, real, true), LoadTarget::new(&stage.remote, bare, false)];
     let load = Load::start(targets, PAUSE_BETWEEN_CHANGES);
 
     stage.kill_pods().await?;
@@ -242,7 +243,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Uninstalls the release. Nothing of it is left, nor what its replicas made in the home cluster.
+    /// Uninstalls the release. Nothing of it is left, nor what its replicas made in the home
+    /// cluster.
     async fn uninstall(&self) -> Result<()> {
         let watch = Stopwatch::start();
         self.helm.run(&["uninstall", RELEASE, "--namespace", NAMESPACE, "--wait"]).await?;

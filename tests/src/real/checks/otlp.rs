@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::harness::control_plane::ControlPlane;
 use crate::harness::manager::Manager;
-use crate::harness::process::{Process, free_port};
+use crate::harness::process::{ChildProcess, free_port};
 use crate::harness::{Scene, home, load, wait};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -57,7 +57,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
 }
 
 /// The collector, the endpoint it listens on, and the file it writes to.
-fn start_collector(scene: &Scene) -> Result<(Process, String, PathBuf)> {
+fn start_collector(scene: &Scene) -> Result<(ChildProcess, String, PathBuf)> {
     let (port, file) = (free_port()?, scene.logs().join("traces.jsonl"));
     fs::create_dir_all(scene.logs())?;
     let address = format!("127.0.0.1:{port}");
@@ -73,7 +73,7 @@ fn start_collector(scene: &Scene) -> Result<(Process, String, PathBuf)> {
     fs::write(&path, config.to_string())?;
     let mut command = Command::new(scene.tools().collector());
     command.arg("--config").arg(path);
-    let process = Process::spawn("collector", &command, &scene.logs())?;
+    let process = ChildProcess::spawn("collector", &command, &scene.logs())?;
     Ok((process, format!("http://{address}"), file))
 }
 

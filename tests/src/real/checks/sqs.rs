@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use crate::harness::control_plane::ControlPlane;
 use crate::harness::kubectl::{self, holds};
-use crate::harness::link::{Link, Passage};
 use crate::harness::manager::Manager;
-use crate::harness::process::{self, Process, free_port};
+use crate::harness::process::{self, ChildProcess, free_port};
+use crate::harness::proxy::{Passage, Proxy};
 use crate::harness::wait::{self, Stopwatch};
 use crate::harness::{Scene, home};
 
@@ -37,7 +37,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
     let plane = ControlPlane::local(scene, "east").await?;
     home::install(&plane.kubectl).await?;
     let mut moto = Moto::start(scene).await?;
-    let link = Link::to((Ipv4Addr::LOCALHOST, moto.port).into()).await?;
+    let proxy = Proxy::to((Ipv4Addr::LOCALHOST, moto.port).into()).await?;
     let more = json!({"controllers": {"sqs": {"workers": 4}}});
     let (token, sts) = (scene.dir().join("token"), format!("http://127.0.0.1:{}", moto.port));
     fs::write(&token, "a service account's")?;
@@ -47,8 +47,8 @@ pub async fn run(scene: &Scene) -> Result<()> {
         Manager::start_with(scene, "replica-0", &plane, &[&plane], &more, &environment)?;
     let watch = Stopwatch::start();
 
-    immutable_by_schema(&plane, link.address().port()).await?;
-    plane.kubectl.apply(&manifests(link.address().port())).await?;
+    immutable_by_schema(&plane, proxy.address().port()).await?;
+    plane.kubectl.apply(&manifests(proxy.address().port())).await?;
     synced(&plane).await?;
     ensure!(moto.attribute("VisibilityTimeout")? == "45", "the queue is not as its spec says");
     let redrive = moto.attribute("RedrivePolicy")?;
@@ -56,7 +56,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
     println!("two queues exist after {watch}");
 
     let role = json!({"webIdentity": {"roleArn": "arn:aws:iam::123456789012:role/queues"}});
-    let queue = one("by-role", link.address().port(), &json!({"credentials": role}));
+    let queue = one("by-role", proxy.address().port(), &json!({"credentials": role}));
     plane.kubectl.apply(&queue).await?;
     wait::until(DEADLINE, "a queue to be created with a role", async || {
         Ok(moto.names()?.contains("default-by-role").then_some(()))
@@ -76,7 +76,9 @@ pub async fn run(scene: &Scene) -> Result<()> {
     println!("a queue that was deleted outside exists again after {watch}");
 
     for (name, trouble) in [("throttled", THROTTLED), ("cut off", Passage::Cut)] {
-        in_trouble(&plane, &link, &moto, trouble).await.with_context(|| format!("while {name}"))?;
+        in_trouble(&plane, &proxy, &moto, trouble)
+            .await
+            .with_context(|| format!("while {name}"))?;
         println!("{name} for {} s, and synced after {watch}", TROUBLE.as_secs());
     }
     manager.check_alive()?;
@@ -93,21 +95,21 @@ pub async fn run(scene: &Scene) -> Result<()> {
 /// then it repairs what was changed meanwhile.
 async fn in_trouble(
     plane: &ControlPlane,
-    link: &Link,
+    proxy: &Proxy,
     moto: &Moto,
     trouble: Passage,
 ) -> Result<()> {
     synced(plane).await?;
-    link.set(trouble);
+    proxy.set(trouble);
     moto.edit("s.set_queue_attributes(QueueUrl=u, Attributes={'VisibilityTimeout': '9'})")?;
-    let (version, asked) = (version(plane).await?, link.connections());
+    let (version, asked) = (version(plane).await?, proxy.connections());
     tokio::time::sleep(TROUBLE).await;
-    let asked = link.connections() - asked;
+    let asked = proxy.connections() - asked;
     // Each of two queues is checked every 30 s, and failures are retried with backoff.
     ensure!(asked > 0 && asked < 60, "asked {asked} times in {} s", TROUBLE.as_secs());
     ensure!(version == self::version(plane).await?, "the trouble is written into the status");
-    ensure!(moto.attribute("VisibilityTimeout")? == "9", "the link let a change through");
-    link.set(Passage::Open);
+    ensure!(moto.attribute("VisibilityTimeout")? == "9", "the proxy let a change through");
+    proxy.set(Passage::Open);
     until_attribute(moto, "45").await
 }
 
@@ -183,7 +185,7 @@ async fn until_attribute(moto: &Moto, value: &str) -> Result<()> {
 struct Moto {
     python: PathBuf,
     port: u16,
-    process: Process,
+    process: ChildProcess,
 }
 
 impl Moto {
@@ -191,7 +193,7 @@ impl Moto {
         let (port, folder) = (free_port()?, scene.tools().moto());
         let mut command = Command::new(folder.join("bin/moto_server"));
         command.args(["--host", "127.0.0.1", "--port", &port.to_string()]);
-        let process = Process::spawn("moto", &command, &scene.logs())?;
+        let process = ChildProcess::spawn("moto", &command, &scene.logs())?;
         let mut moto = Self { python: folder.join("bin/python"), port, process };
         wait::until(DEADLINE, "moto to answer", async || {
             moto.process.check_alive()?;

@@ -1,9 +1,10 @@
-//! Bytes through a Tunnel with the real rathole at both ends: from a port of the exit to the backend
-//! of the Service. Only the Tunnel's own client can connect, the ports follow those of the Service,
-//! and the exit is deleted with the Service.
+//! Bytes through a Tunnel with the real rathole at both ends: from a port of the exit to the
+//! backend of the Service. Only the Tunnel's own client can connect, the ports follow those of the
+//! Service, and the exit is deleted with the Service.
 //!
 //! The exit is a process of this machine. The check starts its client as the Deployment would, with
-//! that command line and that Secret. Only the Service's address is replaced, since no Pod runs here.
+//! that command line and that Secret. Only the Service's address is replaced, since no Pod runs
+//! here.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ use tokio::net::TcpListener;
 use super::tunnel_traffic::{Backend, echoed, fetch, is_open};
 use crate::harness::control_plane::ControlPlane;
 use crate::harness::manager::Manager;
-use crate::harness::process::Process;
+use crate::harness::process::ChildProcess;
 use crate::harness::{Scene, home, kubectl, wait};
 
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -141,7 +142,7 @@ impl Client {
         name: &str,
         backend: &Backend,
         change: impl FnOnce(String) -> String,
-    ) -> Result<Process> {
+    ) -> Result<ChildProcess> {
         let mounted = scene.dir().join(name);
         fs::create_dir_all(&mounted)?;
         let mut config = self.file.1.clone();
@@ -154,7 +155,7 @@ impl Client {
         let here = mounted.to_str().context("a path that is not UTF-8")?;
         let mut command = Command::new(scene.tools().rathole());
         command.args(self.arguments.iter().map(|word| word.replace(&self.folder, here)));
-        Process::spawn(name, &command, &scene.logs())
+        ChildProcess::spawn(name, &command, &scene.logs())
     }
 }
 

@@ -1,12 +1,13 @@
-//! Sends the same requests to a real API server and to the embedded one, and reports each difference.
+//! Sends the same requests to a real API server and to the embedded one, and reports each
+//! difference.
 //!
 //! ```text
 //! sequences/*.yaml ─▶ sequence ─┬─▶ real server ─────▶ outcomes ─▶ normalise ─┐
 //!                               └─▶ embedded server ─▶ outcomes ─▶ normalise ─┴─▶ difference
 //! ```
-//! No file says what the answers should be: the real server is right. Differences that we accept are
-//! in `exceptions.yaml`, each with its reason. An exception that no longer occurs is an error too, so
-//! that the list stays true.
+//! No file says what the answers should be: the real server is right. Differences that we accept
+//! are in `exceptions.yaml`, each with its reason. An exception that no longer occurs is an error
+//! too, so that the list stays true.
 
 mod difference;
 mod normalise;
@@ -42,7 +43,8 @@ pub struct Comparison {
     pub differences: Vec<Difference>,
 }
 
-/// Sends `sequence` to both servers and compares the answers. `namespace` must exist in both, empty.
+/// Sends `sequence` to both servers and compares the answers. `namespace` must exist in both,
+/// empty.
 ///
 /// # Errors
 /// If a server does not answer at all.

@@ -1,6 +1,6 @@
-//! Makes the answers of two servers comparable: values that must differ between them (uids, versions,
-//! times, tokens) are replaced by words that are the same in both; equal values get equal words.
-//! Pure.
+//! Makes the answers of two servers comparable: values that must differ between them (uids,
+//! versions, times, tokens) are replaced by words that are the same in both; equal values get equal
+//! words. Pure.
 
 use std::collections::BTreeMap;
 
@@ -126,9 +126,9 @@ fn sort_causes(status: &mut Map<String, Value>) {
     }
 }
 
-/// Entries are ordered by operation, time, manager, version and subresource. Times are whole seconds,
-/// so the order shows whether a second ended between two requests. Entries in the right order are
-/// sorted without the time; others are marked.
+/// Entries are ordered by operation, time, manager, version and subresource. Times are whole
+/// seconds, so the order shows whether a second ended between two requests. Entries in the right
+/// order are sorted without the time; others are marked.
 fn order_without_time(managed: &mut Value) {
     const ORDER: [&str; 5] = ["operation", "time", "manager", "apiVersion", "subresource"];
     let key = |entry: &Value, fields: &[&str]| -> Vec<String> {

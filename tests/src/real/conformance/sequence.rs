@@ -131,8 +131,8 @@ fn content_type(patch: Option<Patch>) -> &'static str {
     }
 }
 
-/// The answer as one document: status, the headers that matter, and the body. The body of a watch is
-/// the list of its lines.
+/// The answer as one document: status, the headers that matter, and the body. The body of a watch
+/// is the list of its lines.
 async fn answer(client: &Client, request: Request<Body>) -> Result<Value> {
     let watch = request.uri().query().is_some_and(|query| query.contains("watch="));
     let response: Response<Body> = client.send(request).await?;

@@ -1,22 +1,22 @@
-//! Faults as they begin and end.
+//! Begins and ends faults.
 
 use super::history::Event;
 use super::plan::{Churn, Fault, Kind, Plan};
 use super::process::identity;
 use super::{World, edits};
 
-/// The faults of a run: those to come, those that go on.
+/// The faults of a run: those to come, and those that have begun.
 #[derive(Debug)]
-pub(super) struct Troubles {
-    /// In the order of their beginning, the first last.
+pub(super) struct ActiveFaults {
+    /// The next one to begin is last.
     coming: Vec<Fault>,
     present: Vec<Fault>,
-    /// Replicas that a rolling update has yet to replace.
+    /// Replicas that a rolling update still has to replace.
     rolling: Vec<usize>,
     healed: bool,
 }
 
-impl Troubles {
+impl ActiveFaults {
     pub(super) fn of(plan: &Plan) -> Self {
         let coming = plan.faults.iter().rev().copied().collect();
         Self { coming, present: Vec::new(), rolling: Vec::new(), healed: false }
@@ -24,38 +24,38 @@ impl Troubles {
 }
 
 impl World {
-    /// Begins and ends what is due.
-    pub(super) fn trouble(&mut self) {
+    /// Begins and ends the faults that are due.
+    pub(super) fn advance_faults(&mut self) {
         let now = self.now_us;
         let (over, present): (Vec<_>, Vec<_>) =
-            self.troubles.present.iter().copied().partition(|fault| fault.until_us <= now);
-        self.troubles.present = present;
+            self.faults.present.iter().copied().partition(|fault| fault.until_us <= now);
+        self.faults.present = present;
         for fault in &over {
             self.history.add(now, Event::Fault(format!("over: {:?}", fault.kind)));
-            self.over(fault);
+            self.end_fault(fault);
         }
         let mut changed = !over.is_empty();
-        while let Some(fault) = self.troubles.coming.pop_if(|fault| fault.from_us <= now) {
+        while let Some(fault) = self.faults.coming.pop_if(|fault| fault.from_us <= now) {
             self.history.add(now, Event::Fault(fault.to_string()));
-            self.troubles.present.push(fault);
-            self.befall(&fault);
+            self.faults.present.push(fault);
+            self.begin_fault(&fault);
             changed = true;
         }
         if changed {
-            self.network.set_faults(self.troubles.present.clone());
+            self.network.set_faults(self.faults.present.clone());
         }
         self.roll();
-        if !self.troubles.healed && now >= self.plan.setup.heal_us {
-            self.troubles.healed = true;
+        if !self.faults.healed && now >= self.plan.setup.heal_us {
+            self.faults.healed = true;
             self.history.add(now, Event::Healed);
         }
     }
 
-    fn befall(&mut self, fault: &Fault) {
+    fn begin_fault(&mut self, fault: &Fault) {
         match fault.kind {
             Kind::Crash { replica } => self.kill(replica, "killed"),
             Kind::Leave { replica } => self.leave(replica),
-            Kind::Roll => self.troubles.rolling = (0..self.replicas.len()).rev().collect(),
+            Kind::Roll => self.faults.rolling = (0..self.replicas.len()).rev().collect(),
             Kind::Join => self.join(),
             Kind::Drain { replica } => self.drain(replica, true),
             Kind::Pause { replica } | Kind::Suspend { replica } => self.stop(replica),
@@ -65,9 +65,9 @@ impl World {
                 }
             }
             Kind::Restart { cluster, forgets } => {
-                self.sites[cluster].go_down(fault.until_us);
+                self.servers[cluster].go_down(fault.until_us);
                 if forgets {
-                    self.sites[cluster].api.compact();
+                    self.servers[cluster].api.compact();
                 }
             }
             Kind::Churn { cluster, how } => {
@@ -78,11 +78,11 @@ impl World {
                 }
                 self.configure();
             }
-            Kind::Cut { .. } | Kind::Freeze { .. } | Kind::Weather { .. } => {}
+            Kind::Cut { .. } | Kind::Freeze { .. } | Kind::Requests { .. } => {}
         }
     }
 
-    fn over(&mut self, fault: &Fault) {
+    fn end_fault(&mut self, fault: &Fault) {
         match fault.kind {
             Kind::Crash { replica } if self.replicas[replica].process.is_none() => {
                 self.start(replica);
@@ -90,7 +90,7 @@ impl World {
             Kind::Pause { replica } => self.resume(replica, false),
             Kind::Suspend { replica } => self.resume(replica, true),
             Kind::Drain { replica } => self.drain(replica, false),
-            Kind::Freeze { cluster, gap: true, .. } => self.sites[cluster].api.compact(),
+            Kind::Freeze { cluster, gap: true, .. } => self.servers[cluster].api.compact(),
             Kind::Churn { cluster, .. } => {
                 self.configured.insert(cluster, Some(self.now_us));
                 self.configure();
@@ -106,15 +106,15 @@ impl World {
         }
     }
 
-    /// Asks for a drain as `leasehold drain` does, or takes it back.
+    /// Asks for a drain, as `leasehold drain` does, or takes that back.
     fn drain(&self, replica: usize, drain: bool) {
-        self.machine.block_on(edits::drain(&self.sites[0], &identity(replica), drain));
+        self.machine.block_on(edits::drain(&self.servers[0], &identity(replica), drain));
     }
 
-    /// Replaces the next replica of a rolling update, once the one before has returned.
+    /// Replaces the next replica of a rolling update once the one before is back.
     fn roll(&mut self) {
         let leaving = self.replicas.iter().any(|replica| replica.returns);
-        if !leaving && let Some(next) = self.troubles.rolling.pop() {
+        if !leaving && let Some(next) = self.faults.rolling.pop() {
             self.leave(next);
         }
     }
@@ -135,11 +135,11 @@ impl World {
             (&stopped.process, stopped.stopped_us.take())
         {
             self.history.add(now, Event::Resumed(*number));
-            process.go_on(now, slept.then_some(now - since));
+            process.resume_at(now, slept.then_some(now - since));
         }
     }
 
-    /// Tells every process of the clusters as they are configured now.
+    /// Gives every process the present configuration of clusters.
     fn configure(&mut self) {
         let text = format!("{:?}", self.configured);
         for (number, process) in self.replicas.iter().filter_map(|r| r.process.as_ref()) {

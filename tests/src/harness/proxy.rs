@@ -1,7 +1,7 @@
 //! A TCP proxy between one process and one server that delays, drops or cuts what passes.
 //!
 //! It passes bytes and knows nothing of TLS, so the process and the server see each other's
-//! certificates. A silent link behaves like a network that loses packets: connections stay open,
+//! certificates. A silent proxy behaves like a network that loses packets: connections stay open,
 //! nothing arrives, and what was sent meanwhile arrives late, as if TCP had repeated it.
 
 use std::io;
@@ -21,7 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 /// How much is read at once.
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// What a link does with bytes and connections.
+/// What a proxy does with bytes and connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
     /// Bytes pass.
@@ -45,15 +45,15 @@ impl Passage {
 
 /// A proxy in front of one server. Dropping it closes its connections.
 #[derive(Debug)]
-pub struct Link {
+pub struct Proxy {
     address: SocketAddr,
     passage: watch::Sender<Passage>,
     connections: Arc<AtomicUsize>,
     _task: AbortOnDropHandle<()>,
 }
 
-impl Link {
-    /// A link to the server at `target`, open.
+impl Proxy {
+    /// A proxy to the server at `target`, open.
     ///
     /// # Errors
     /// If there is no free port.
@@ -66,12 +66,12 @@ impl Link {
         Ok(Self { address, passage, connections, _task: AbortOnDropHandle::new(task) })
     }
 
-    /// The address on which the link listens.
+    /// The address on which the proxy listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Changes what the link does from now on.
+    /// Changes what the proxy does from now on.
     pub fn set(&self, passage: Passage) {
         self.passage.send_replace(passage);
     }
@@ -187,41 +187,41 @@ mod tests {
 
     #[tokio::test]
     async fn an_open_link_passes_and_a_cut_one_closes() {
-        let link = Link::to(echo().await).await.unwrap();
-        let mut stream = TcpStream::connect(link.address()).await.unwrap();
+        let proxy = Proxy::to(echo().await).await.unwrap();
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
         assert_eq!(exchange(&mut stream).await.unwrap(), 7);
-        link.set(Passage::Cut);
+        proxy.set(Passage::Cut);
         assert!(exchange(&mut stream).await.is_err());
-        let mut refused = TcpStream::connect(link.address()).await.unwrap();
+        let mut refused = TcpStream::connect(proxy.address()).await.unwrap();
         assert!(exchange(&mut refused).await.is_err());
-        link.set(Passage::Slow(Duration::from_millis(1)));
-        let mut again = TcpStream::connect(link.address()).await.unwrap();
+        proxy.set(Passage::Slow(Duration::from_millis(1)));
+        let mut again = TcpStream::connect(proxy.address()).await.unwrap();
         assert_eq!(exchange(&mut again).await.unwrap(), 7);
     }
 
     #[tokio::test]
     async fn a_link_that_answers_closes_open_connections_and_does_not_ask_the_server() {
-        let link = Link::to(echo().await).await.unwrap();
-        let mut stream = TcpStream::connect(link.address()).await.unwrap();
+        let proxy = Proxy::to(echo().await).await.unwrap();
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
         assert_eq!(exchange(&mut stream).await.unwrap(), 7);
-        link.set(Passage::Answered(b"no"));
+        proxy.set(Passage::Answered(b"no"));
         assert!(exchange(&mut stream).await.is_err());
-        let mut answered = TcpStream::connect(link.address()).await.unwrap();
+        let mut answered = TcpStream::connect(proxy.address()).await.unwrap();
         answered.write_all(&[7]).await.unwrap();
         let mut answer = String::new();
         answered.read_to_string(&mut answer).await.unwrap();
-        assert_eq!((&*answer, link.connections()), ("no", 2));
+        assert_eq!((&*answer, proxy.connections()), ("no", 2));
     }
 
     #[tokio::test]
     async fn a_silent_link_keeps_bytes_until_it_opens() {
-        let link = Link::to(echo().await).await.unwrap();
-        let mut stream = TcpStream::connect(link.address()).await.unwrap();
+        let proxy = Proxy::to(echo().await).await.unwrap();
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
         assert_eq!(exchange(&mut stream).await.unwrap(), 7);
-        link.set(Passage::Silent);
+        proxy.set(Passage::Silent);
         let answer = tokio::time::timeout(Duration::from_millis(100), exchange(&mut stream)).await;
         assert!(answer.is_err(), "something passed");
-        link.set(Passage::Open);
+        proxy.set(Passage::Open);
         assert_eq!(stream.read_u8().await.unwrap(), 7);
     }
 }

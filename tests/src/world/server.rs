@@ -1,6 +1,7 @@
-//! One cluster: an embedded API server that carries out the requests that reach it.
+//! The server of one cluster: an embedded API server that carries out the requests that reach it.
 //!
-//! The network's far end. Runs on the world's own runtime, whose time is the world's.
+//! It is the far end of the network, and runs on the world's own runtime, whose time is the
+//! world's.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,22 +15,22 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tower::ServiceExt;
 
-use super::history::{self, Applied, Event, History, Process};
+use super::history::{self, Applied, Event, History, ProcessId};
 use super::link::{Answer, Broken, Pieces, piecemeal, whole};
 use super::mailbox::Mailbox;
 use super::timeline::Timeline;
 
-/// Events that a server remembers of each kind: few, so that watches fall behind at times.
+/// How many events a server remembers of each kind: few, so that watches sometimes fall behind.
 const WINDOW: WindowLimits = WindowLimits { events: 200, bytes: 1 << 20 };
 
-/// A cluster.
+/// The server of one cluster.
 #[derive(Debug)]
-pub struct Site {
-    /// Its number.
+pub struct SimServer {
+    /// The cluster's number.
     pub number: usize,
-    /// Its server.
+    /// The embedded server.
     pub api: InProcess,
-    /// Until when it is down.
+    /// When it comes back, if it is down.
     down_until_us: Mutex<u64>,
     timeline: Arc<Timeline>,
     history: History,
@@ -39,9 +40,9 @@ pub struct Site {
 /// A request that reaches a server.
 #[derive(Debug)]
 pub struct Call {
-    /// Who sent it.
-    pub process: Process,
-    /// What history says of it.
+    /// The process that sent it.
+    pub process: ProcessId,
+    /// How it is recorded.
     pub sent: history::Request,
     /// When it was sent.
     pub sent_us: u64,
@@ -49,20 +50,20 @@ pub struct Call {
     pub arrives_us: u64,
     /// The request itself.
     pub request: Request<Bytes>,
-    /// What becomes of its answer.
-    pub fate: Fate,
-    /// Where the answer goes; the second arrival of a repeated request has none.
+    /// What happens to its answer.
+    pub fate: AnswerFate,
+    /// Where the answer goes; nowhere for the second arrival of a repeated request.
     pub reply: Option<oneshot::Sender<Answer>>,
 }
 
-/// What becomes of an answer.
+/// What happens to an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum AnswerFate {
     /// It is sent.
-    Told,
-    /// It is lost: the connection breaks at this time.
+    Sent,
+    /// It is lost, because the connection breaks.
     Lost {
-        /// When that is noticed.
+        /// When the connection breaks.
         at_us: u64,
     },
     /// The request is refused, and not carried out.
@@ -74,32 +75,32 @@ pub enum Fate {
 pub struct Arrival {
     /// When it left the server.
     pub at_us: u64,
-    /// To whom.
-    pub process: Process,
-    /// From which cluster.
+    /// The process that gets it.
+    pub process: ProcessId,
+    /// The cluster that sent it.
     pub cluster: usize,
-    /// For which request.
+    /// The request that it answers.
     pub id: u64,
-    /// What.
-    pub load: Load,
+    /// What is sent.
+    pub load: Payload,
 }
 
 /// What is on its way back.
 #[derive(Debug)]
-pub enum Load {
-    /// An answer, or the beginning of one, or the news that there will be none.
+pub enum Payload {
+    /// An answer, or the beginning of one, or the error that replaces it.
     Answer(oneshot::Sender<Answer>, Answer),
-    /// A piece of a watch, or the news that it broke.
+    /// A piece of a watch, or the error that ends it.
     Piece(Pieces, Result<Bytes, Broken>),
     /// The end of a watch.
     End(Pieces),
 }
 
-/// What servers have sent and the world has not yet taken.
+/// What servers have sent and the world has not collected yet.
 pub type Arrivals = Mailbox<Arrival>;
 
-impl Site {
-    /// An empty cluster. Call it inside the world's runtime.
+impl SimServer {
+    /// The server of an empty cluster. Call it inside the world's runtime.
     pub fn new(
         number: usize,
         seed: u64,
@@ -123,7 +124,7 @@ impl Site {
         }
     }
 
-    /// Goes down until then: every connection breaks.
+    /// Goes down until then, which breaks every connection.
     pub fn go_down(&self, until_us: u64) {
         *self.down_until_us.lock().unwrap_or_else(PoisonError::into_inner) = until_us;
         self.api.close_watches();
@@ -134,14 +135,14 @@ impl Site {
         self.timeline.world_us() < until
     }
 
-    /// Carries out a request when it arrives. To be spawned on the world's runtime.
+    /// Carries out a request when it arrives. Spawn it on the world's runtime.
     pub async fn serve(self: Arc<Self>, mut call: Call) {
         let wait = call.arrives_us.saturating_sub(self.timeline.world_us());
         tokio::time::sleep(Duration::from_micros(wait)).await;
         if self.is_down() {
             return self.answer(&mut call, Err(Broken));
         }
-        if let Fate::Refused(status) = call.fate {
+        if let AnswerFate::Refused(status) = call.fate {
             return self.answer(&mut call, Ok(refusal(status)));
         }
         let answered = self.api.service().oneshot(call.request.clone().map(whole)).await;
@@ -156,7 +157,7 @@ impl Site {
             self.record(&call, &body);
         }
         match call.fate {
-            Fate::Lost { at_us } => {
+            AnswerFate::Lost { at_us } => {
                 let wait = at_us.saturating_sub(self.timeline.world_us());
                 tokio::time::sleep(Duration::from_micros(wait)).await;
                 self.answer(&mut call, Err(Broken));
@@ -177,24 +178,24 @@ impl Site {
                 return;
             }
             if let Some(bytes) = frame.ok().and_then(|frame| frame.into_data().ok()) {
-                self.send(call, Load::Piece(pieces.clone(), Ok(bytes)));
+                self.send(call, Payload::Piece(pieces.clone(), Ok(bytes)));
             }
         }
-        // A server that goes down does not end its watches, it breaks them.
+        // A server that goes down breaks its watches instead of ending them.
         if self.is_down() {
-            self.send(call, Load::Piece(pieces, Err(Broken)));
+            self.send(call, Payload::Piece(pieces, Err(Broken)));
         } else {
-            self.send(call, Load::End(pieces));
+            self.send(call, Payload::End(pieces));
         }
     }
 
     fn answer(&self, call: &mut Call, answer: Answer) {
         if let Some(reply) = call.reply.take() {
-            self.send(call, Load::Answer(reply, answer));
+            self.send(call, Payload::Answer(reply, answer));
         }
     }
 
-    fn send(&self, call: &Call, load: Load) {
+    fn send(&self, call: &Call, load: Payload) {
         let at_us = self.timeline.world_us();
         let (process, id) = (call.process, call.sent.id);
         self.arrivals.add(Arrival { at_us, process, cluster: self.number, id, load });
@@ -213,7 +214,7 @@ impl Site {
     }
 }
 
-/// An answer that refuses, as a real server words it.
+/// A refusal in the words of a real server.
 fn refusal(status: u16) -> Response<super::link::AnswerBody> {
     let reason = match status {
         410 => "Expired",

@@ -1,0 +1,31 @@
+//! Values of the `Authorization` header.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
+
+use crate::error::Unusable;
+
+/// `Authorization: Bearer`.
+pub(super) fn bearer(origin: &str, token: &str) -> Result<HeaderValue, Unusable> {
+    value(origin, format!("Bearer {}", token.trim()))
+}
+
+/// `Authorization: Basic`.
+pub(super) fn basic(origin: &str, user: &str, password: &str) -> Result<HeaderValue, Unusable> {
+    value(origin, basic_text(user, password))
+}
+
+/// The text of `Authorization: Basic`.
+pub(super) fn basic_text(user: &str, password: &str) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
+}
+
+fn value(origin: &str, text: String) -> Result<HeaderValue, Unusable> {
+    let mut value = HeaderValue::try_from(text).map_err(|source| Unusable::Client {
+        origin: origin.to_owned(),
+        source: Box::new(source),
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}

@@ -1,0 +1,91 @@
+//! What the last writes of a controller left, so that an object which is still so is not written
+//! again.
+//!
+//! In memory only: an annotation that said it would be a second write of every object. What is
+//! forgotten is compared anew, and at worst written once more, which changes nothing.
+
+use std::hash::{BuildHasher, Hash, RandomState};
+
+use cache::ResourceVersion;
+use model::ClusterName;
+use quick_cache::sync::Cache;
+
+/// Writes remembered at once, about 6 MB; past it the least used are forgotten.
+pub(crate) const MAX_REMEMBERED: usize = 1 << 16;
+
+/// A part of an object that is written by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Part {
+    /// All of it but the status, applied.
+    Object,
+    /// Its status, applied.
+    Status,
+    /// Fields of its status, patched, by a digest of their names.
+    Fields(u64),
+}
+
+/// What a write left, as its answer says.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// Of what was written.
+    pub(crate) digest: u64,
+    /// The object's version since.
+    pub(crate) version: ResourceVersion,
+    /// A digest of what the part is since, if that is compared.
+    pub(crate) content: Option<u64>,
+}
+
+/// What the last writes of one controller left.
+pub(crate) struct Remembered {
+    known: Cache<u64, Known>,
+    /// Random: nobody outside can make another content of the same digest.
+    hasher: RandomState,
+}
+
+impl Default for Remembered {
+    fn default() -> Self {
+        Self { known: Cache::new(MAX_REMEMBERED), hasher: RandomState::new() }
+    }
+}
+
+impl Remembered {
+    /// What the last write of a part of an object left.
+    pub(crate) fn get(&self, cluster: &ClusterName, part: Part, uid: &impl Hash) -> Option<Known> {
+        self.known.get(&self.key(cluster, part, uid))
+    }
+
+    /// Keeps what a write left.
+    pub(crate) fn keep(&self, cluster: &ClusterName, part: Part, uid: &impl Hash, known: Known) {
+        self.known.insert(self.key(cluster, part, uid), known);
+    }
+
+    /// What digests the contents that are compared.
+    pub(crate) fn hasher(&self) -> &RandomState {
+        &self.hasher
+    }
+
+    fn key(&self, cluster: &ClusterName, part: Part, uid: &impl Hash) -> u64 {
+        self.hasher.hash_one((cluster, part, uid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_objects_are_remembered_apart_and_so_many_of_them() {
+        let remembered = Remembered::default();
+        let (east, west): (ClusterName, ClusterName) =
+            ("east".parse().unwrap(), "west".parse().unwrap());
+        let known = Known { digest: 1, version: ResourceVersion::new("7"), content: None };
+        remembered.keep(&east, Part::Object, &0, known.clone());
+        assert!(remembered.get(&east, Part::Object, &0).is_some());
+        assert!(remembered.get(&east, Part::Status, &0).is_none());
+        assert!(remembered.get(&west, Part::Object, &0).is_none());
+        for uid in 1..2 * MAX_REMEMBERED {
+            remembered.keep(&east, Part::Object, &uid, known.clone());
+        }
+        assert!(remembered.known.len() <= MAX_REMEMBERED);
+    }
+}
