@@ -1,5 +1,11 @@
 //! The manager as a library: replicas in one process share embedded clusters, one leaves, and
 //! kubeconfigs are added and removed.
+//!
+//! - `across`: controllers that work in several clusters
+//! - `beside`: what a program runs beside its controllers: runnables and checks
+
+mod across;
+mod beside;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,6 +44,14 @@ async fn server(name: &str) -> Server {
     Server::builder().name(name).bind("127.0.0.1:0").start().await.unwrap()
 }
 
+/// Clusters in one kubeconfig, each a context of its name.
+fn sources(dir: &Path, servers: &[&Server]) -> ClusterSources {
+    let path = dir.join("kubeconfig");
+    fs::write(&path, apiserver::merge_kubeconfigs(servers)).unwrap();
+    let kubeconfigs = vec![KubeconfigSource { path, contexts: None }];
+    ClusterSources { kubeconfigs, ..Default::default() }
+}
+
 /// A home cluster with our CRDs and namespace.
 async fn home(dir: &Path) -> (Server, Home) {
     let server = server("home").await;
@@ -56,6 +70,15 @@ struct Replica {
 
 impl Replica {
     fn start(identity: &str, home: &Home, clusters: &ClusterSources) -> Self {
+        Self::start_with(identity, home, clusters, |manager| manager.controller(copy()))
+    }
+
+    fn start_with(
+        identity: &str,
+        home: &Home,
+        clusters: &ClusterSources,
+        with: impl FnOnce(Manager) -> Manager,
+    ) -> Self {
         let mut config = Config::new(home.clone(), identity, clusters.clone());
         config.lease = LeaseTimings {
             duration: Duration::from_secs(3),
@@ -63,7 +86,7 @@ impl Replica {
             margin: Duration::from_millis(500),
         };
         let stop = CancellationToken::new();
-        let run = tokio::spawn(Manager::new(config).controller(copy()).run(stop.clone()));
+        let run = tokio::spawn(with(Manager::new(config)).run(stop.clone()));
         Self { stop, run }
     }
 
@@ -117,10 +140,7 @@ async fn replicas_share_the_clusters_and_one_that_leaves_hands_over() {
     let dir = tempfile::tempdir().unwrap();
     let (home_server, home) = home(dir.path()).await;
     let (east, west) = (server("east").await, server("west").await);
-    let path = dir.path().join("kubeconfig");
-    fs::write(&path, apiserver::merge_kubeconfigs(&[&east, &west])).unwrap();
-    let kubeconfigs = vec![KubeconfigSource { path, contexts: None }];
-    let sources = ClusterSources { kubeconfigs, ..Default::default() };
+    let sources = sources(dir.path(), &[&east, &west]);
     let clients = [east.client(), west.client()];
 
     let first = Replica::start("first", &home, &sources);

@@ -5,16 +5,21 @@
 //!
 //! | path | shows |
 //! |---|---|
-//! | `/livez` | only that the process answers, so that trouble with a cluster does not restart it |
-//! | `/readyz`, `/healthz` | whether every check passes; `?verbose` lists them |
+//! | `/livez` | that the process answers and the program's own liveness checks pass. Nothing of a cluster, so that trouble with one does not restart the process |
+//! | `/readyz` | whether the manager's readiness checks and the program's own pass |
+//! | `/healthz` | whether all checks pass |
 //! | `/metrics` | Prometheus text |
 //! | `/debug/{name}` | one view as JSON |
 //! | `/` | the paths above |
 //!
+//! The first three list what fails, and with `?verbose` everything.
+//!
 //! # Invariants
-//! - Nothing here waits for a cluster: a handler reads a snapshot and answers.
+//! - Nothing here waits for a cluster: a handler reads a snapshot and answers. A program's own checks
+//!   are waited for, within a bound ([`Probe`]).
 //! - Nothing here changes anything: every route is a `GET`.
 
+mod probe;
 mod readiness;
 mod routes;
 
@@ -27,6 +32,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+pub use crate::probe::{CHECK_TIMEOUT, Probe};
 pub use crate::readiness::{Check, Readiness};
 use crate::routes::router;
 
@@ -43,6 +49,10 @@ pub struct Admin {
     pub registry: prometheus::Registry,
     /// The checks behind `/readyz`.
     pub ready: ReadyFn,
+    /// Checks of readiness that the program brings along.
+    pub readiness: Vec<Probe>,
+    /// Checks of liveness that the program brings along.
+    pub liveness: Vec<Probe>,
     /// The views behind `/debug/{name}`.
     pub debug: BTreeMap<&'static str, ViewFn>,
 }

@@ -7,7 +7,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::Admin;
+use crate::readiness::Readiness;
+use crate::{Admin, probe};
 
 /// The media type of Prometheus' text format.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -28,9 +29,9 @@ pub(crate) fn router(admin: Admin) -> Router {
 async fn index(State(admin): State<Admin>) -> String {
     let mut text = String::from("Leasehold\n\n");
     for (path, what) in [
-        ("/livez", "the process answers"),
+        ("/livez", "the process answers; ?verbose lists the checks"),
         ("/readyz", "ready to work; ?verbose lists the checks"),
-        ("/healthz", "the same as /readyz"),
+        ("/healthz", "both"),
         ("/metrics", "Prometheus metrics"),
     ] {
         text.push_str(&format!("{path:<18}{what}\n"));
@@ -41,25 +42,33 @@ async fn index(State(admin): State<Admin>) -> String {
     text
 }
 
-async fn livez() -> &'static str {
-    "ok"
+async fn livez(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
+    let checks = probe::check_all(&admin.liveness).await;
+    answer("livez", query, &Readiness { checks })
 }
 
 async fn readyz(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
-    probe(&admin, "readyz", query)
+    answer("readyz", query, &ready(&admin).await)
 }
 
 async fn healthz(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
-    probe(&admin, "healthz", query)
+    let (mut all, live) = tokio::join!(ready(&admin), probe::check_all(&admin.liveness));
+    all.checks.extend(live);
+    answer("healthz", query, &all)
 }
 
-fn probe(admin: &Admin, path: &str, query: Option<String>) -> Response {
+async fn ready(admin: &Admin) -> Readiness {
+    let mut ready = (admin.ready)();
+    ready.checks.extend(probe::check_all(&admin.readiness).await);
+    ready
+}
+
+fn answer(path: &str, query: Option<String>, readiness: &Readiness) -> Response {
     let verbose = query
         .as_deref()
         .into_iter()
         .flat_map(|query| query.split('&'))
         .any(|pair| pair == "verbose" || pair.starts_with("verbose="));
-    let readiness = (admin.ready)();
     let status =
         if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, readiness.text(path, verbose)).into_response()
@@ -93,7 +102,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::{Check, Readiness, ViewFn};
+    use crate::{CHECK_TIMEOUT, Check, Probe, ViewFn};
 
     fn admin(ready: bool) -> Admin {
         let registry = prometheus::Registry::new();
@@ -106,13 +115,19 @@ mod tests {
             ready: Arc::new(move || Readiness {
                 checks: vec![Check::new("home", outcome.clone())],
             }),
+            readiness: Vec::new(),
+            liveness: Vec::new(),
             debug: [("shards", shards)].into(),
         }
     }
 
     async fn get(ready: bool, path: &str) -> (u16, String, String) {
+        ask(admin(ready), path).await
+    }
+
+    async fn ask(admin: Admin, path: &str) -> (u16, String, String) {
         let request = Request::get(path).body(Body::empty()).unwrap();
-        let response = router(admin(ready)).oneshot(request).await.unwrap();
+        let response = router(admin).oneshot(request).await.unwrap();
         let kind = response.headers()[CONTENT_TYPE].to_str().unwrap().to_owned();
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -132,6 +147,34 @@ mod tests {
         ] {
             let (found, _, text) = get(ready, path).await;
             assert_eq!((found, text.as_str()), (status, body), "{path}, ready: {ready}");
+        }
+    }
+
+    #[tokio::test]
+    async fn checks_of_the_program_are_listed_with_ours() {
+        let probe = |name: &str, outcome: Result<(), &'static str>| {
+            Probe::new(name, CHECK_TIMEOUT, move || async move { outcome.map_err(str::to_owned) })
+        };
+        let with = |live| Admin {
+            readiness: vec![probe("database", Ok(()))],
+            liveness: vec![probe("loop", live)],
+            ..admin(true)
+        };
+        for (live, path, status, body) in [
+            (Ok(()), "/livez", 200, "ok"),
+            (Ok(()), "/livez?verbose", 200, "[+]loop ok\nlivez check passed\n"),
+            (Err("stuck"), "/livez", 503, "[-]loop failed: stuck\nlivez check failed\n"),
+            (Err("stuck"), "/readyz", 200, "ok"),
+            (Ok(()), "/readyz?verbose", 200, "[+]home ok\n[+]database ok\nreadyz check passed\n"),
+            (
+                Err("stuck"),
+                "/healthz?verbose",
+                503,
+                "[+]home ok\n[+]database ok\n[-]loop failed: stuck\nhealthz check failed\n",
+            ),
+        ] {
+            let (found, _, text) = ask(with(live), path).await;
+            assert_eq!((found, text.as_str()), (status, body), "{path}, {live:?}");
         }
     }
 

@@ -15,6 +15,8 @@ fn admin() -> Admin {
     Admin {
         registry: telemetry::registry(),
         ready: Arc::new(Readiness::default),
+        readiness: Vec::new(),
+        liveness: Vec::new(),
         debug: BTreeMap::new(),
     }
 }

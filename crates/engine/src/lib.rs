@@ -51,6 +51,15 @@
 //! - A reconcile in a cluster that is left alone fails at once and comes back with the cluster; its
 //!   informers wait, and ask again first.
 //!
+//! # How a controller works in several clusters
+//! One of scope `Fleet` has its shards of all clusters here. A reconcile of a key in one may read and
+//! write in another, under the shards of both (`visit`), and a change in one may queue keys of others
+//! (`across`).
+//!
+//! # What else queues and runs
+//! - Keys from outside of Kubernetes (`trigger`): for shards held here, within a bound.
+//! - Work of which one runs in the fleet (`single`): it has a shard of its own, in no cluster.
+//!
 //! # What is asked outside of Kubernetes
 //! Calls to other services pass a pace that all members share, a gate and the fence too
 //! (`external`). A key that has to wait for its turn holds no worker meanwhile.

@@ -5,7 +5,7 @@
 //!            home client ────────────┘ └───────── Workload ◀─ meter ◀─┘
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +13,13 @@ use clusters::{
     ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Probing, Registry,
 };
 use engine::DEFAULT_CLUSTER_LABELS;
-use engine::{DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, Unobserved};
+use engine::{DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, SingleSpec, Unobserved};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
-use model::{Clock, ClusterSet, ClusterState, ControllerName, GroupName, GroupTraits};
+use model::{
+    Clock, ClusterSet, ClusterState, ControllerName, GroupName, GroupScope, GroupTraits, single,
+};
 use sdk::ControllerSpec;
 use sharding::Sharding;
 use tokio_util::sync::CancellationToken;
@@ -49,11 +51,13 @@ pub(crate) struct Parts {
 pub(crate) async fn assemble(
     config: &Config,
     specs: Vec<ControllerSpec>,
+    singles: Vec<SingleSpec>,
     metrics: &prometheus::Registry,
     clock: Arc<dyn Clock>,
     stop: &CancellationToken,
 ) -> Result<Parts, Error> {
     let specs = chosen(specs, config)?;
+    check(&specs, &singles)?;
     let observer = observer(config, &clock)?;
     let liveness = Liveness::start().map_err(Error::Runtime)?;
     let home = home(config, &liveness, &clock).await?;
@@ -71,11 +75,12 @@ pub(crate) async fn assemble(
     // read yet for removed ones.
     clusters.ready().await;
     announce(&clusters.watch().borrow(), &groups);
+    let traits = traits(&specs, &singles);
     // The engine counts in it and sharding reads it.
     let meter = Meter::new(Arc::clone(&clock));
     let sharding = {
         let _here = liveness.enter();
-        let settings = sharding_config(config, traits(&specs), owner);
+        let settings = sharding_config(config, traits, owner);
         let workload = Arc::new(meter.clone());
         Sharding::spawn(home, settings, clusters.watch(), workload, Arc::clone(&clock), metrics)
             .map_err(Error::Sharding)?
@@ -97,6 +102,7 @@ pub(crate) async fn assemble(
         specs,
     )
     .map_err(Error::Engine)?;
+    let engine = singles.into_iter().fold(engine, Engine::single);
     let status = engine.status();
     Ok(Parts { clusters, sharding, engine, status, liveness })
 }
@@ -112,7 +118,7 @@ fn chosen(specs: Vec<ControllerSpec>, config: &Config) -> Result<Vec<ControllerS
     }
     let Some(settings) = &config.controllers else {
         let all: Vec<_> = by_name.into_values().collect();
-        return if all.is_empty() { Err(Error::NoControllers) } else { Ok(all) };
+        return Ok(all);
     };
     let mut chosen = Vec::new();
     for (name, settings) in settings {
@@ -127,7 +133,25 @@ fn chosen(specs: Vec<ControllerSpec>, config: &Config) -> Result<Vec<ControllerS
             None => spec,
         }));
     }
-    if chosen.is_empty() { Err(Error::NoControllers) } else { Ok(chosen) }
+    Ok(chosen)
+}
+
+/// Whether there is anything to run, and nothing twice or under a name that is not its own.
+fn check(specs: &[ControllerSpec], singles: &[SingleSpec]) -> Result<(), Error> {
+    if specs.is_empty() && singles.is_empty() {
+        return Err(Error::NoControllers);
+    }
+    let mut groups = BTreeSet::new();
+    if let Some(twice) = singles.iter().find(|single| !groups.insert(single.group())) {
+        return Err(Error::DuplicateRunnable(twice.name().as_str().to_owned()));
+    }
+    let inputs: Vec<_> = specs.iter().map(ControllerSpec::group_input).collect();
+    let named = model::group::groups(&inputs);
+    if let Some((controller, group)) = named.into_iter().find(|(_, group)| single::is_single(group))
+    {
+        return Err(Error::ReservedGroup { controller, group });
+    }
+    Ok(())
 }
 
 fn groups(specs: &[ControllerSpec]) -> BTreeMap<ControllerName, GroupName> {
@@ -135,9 +159,12 @@ fn groups(specs: &[ControllerSpec]) -> BTreeMap<ControllerName, GroupName> {
     model::group::groups(&inputs)
 }
 
-fn traits(specs: &[ControllerSpec]) -> BTreeMap<GroupName, GroupTraits> {
+fn traits(specs: &[ControllerSpec], singles: &[SingleSpec]) -> BTreeMap<GroupName, GroupTraits> {
     let inputs: Vec<_> = specs.iter().map(ControllerSpec::group_input).collect();
-    model::group::traits(&inputs)
+    let mut traits = model::group::traits(&inputs);
+    let whole = || GroupTraits { scope: GroupScope::Fleet, ..GroupTraits::default() };
+    traits.extend(singles.iter().map(|single| (single.group().clone(), whole())));
+    traits
 }
 
 fn observer(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<dyn DispatchObserver>, Error> {

@@ -40,6 +40,20 @@ pub enum Error {
     /// Two controllers under one name.
     #[error("two controllers are called {0}: give one of them another name")]
     DuplicateController(model::ControllerName),
+    /// Two runnables under one name.
+    #[error("two runnables are called {0}: give one of them another name")]
+    DuplicateRunnable(String),
+    /// A controller's group has a name of those kept for single runnables.
+    #[error(
+        "controller {controller} is in group {group}: names that begin with single. are those of \
+         runnables, give it another group"
+    )]
+    ReservedGroup {
+        /// The controller.
+        controller: model::ControllerName,
+        /// Its group.
+        group: model::GroupName,
+    },
     /// Probes and metrics cannot be served.
     #[error(transparent)]
     Admin(#[from] admin::Error),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use admin::{Admin, Check, Readiness, ViewFn};
+use admin::{Admin, Check, Probe, Readiness, ViewFn};
 use clusters::Clusters;
 use engine::EngineStatus;
 use serde_json::{Value, json};
@@ -24,6 +24,13 @@ pub(crate) struct Handles {
     pub(crate) engine: EngineStatus,
 }
 
+/// The checks that the program brings along.
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    pub(crate) readiness: Vec<Probe>,
+    pub(crate) liveness: Vec<Probe>,
+}
+
 impl Inside {
     /// Shows these handles from now on.
     pub(crate) fn show(&self, handles: Handles) {
@@ -32,7 +39,7 @@ impl Inside {
     }
 
     /// The views for the admin server.
-    pub(crate) fn admin(&self, registry: prometheus::Registry) -> Admin {
+    pub(crate) fn admin(&self, registry: prometheus::Registry, checks: Checks) -> Admin {
         let inside = self.clone();
         let ready = Arc::new(move || inside.readiness());
         let debug = BTreeMap::from([
@@ -40,7 +47,8 @@ impl Inside {
             ("queues", self.view(|handles| json!(handles.engine.queues()))),
             ("clusters", self.view(Handles::clusters)),
         ]);
-        Admin { registry, ready, debug }
+        let Checks { readiness, liveness } = checks;
+        Admin { registry, ready, readiness, liveness, debug }
     }
 
     fn view(&self, of: impl Fn(&Handles) -> Value + Send + Sync + 'static) -> ViewFn {
@@ -98,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_manager_that_is_not_assembled_is_not_ready_and_says_why() {
-        let admin = Inside::default().admin(prometheus::Registry::new());
+        let admin = Inside::default().admin(prometheus::Registry::new(), Checks::default());
         let readiness = (admin.ready)();
         assert!(!readiness.is_ready());
         assert_eq!(

@@ -1,5 +1,5 @@
-//! A program of controllers on this machine, started in one line: on an embedded cluster that it
-//! brings along (feature `embedded`), or on any cluster of a kubeconfig.
+//! A program of controllers on this machine, started in one line: on embedded clusters that it brings
+//! along (feature `embedded`), or on any clusters of a kubeconfig.
 //!
 //! For development: everything that the controllers need is installed first, and one replica runs.
 //! A program for production makes a [`Config`] and runs a [`Manager`].
@@ -26,15 +26,16 @@ use crate::signals::stop_on_signal;
 
 /// The command line of a program with [`Local`].
 #[derive(Clone, Debug, Default, Parser)]
-#[command(about = "Run these controllers on an embedded cluster, or on one of a kubeconfig.")]
+#[command(about = "Run these controllers on embedded clusters, or on those of a kubeconfig.")]
 pub struct LocalArgs {
-    /// Run on a cluster of this kubeconfig instead of an embedded one. What the controllers need is
+    /// Run on clusters of this kubeconfig instead of embedded ones. What the controllers need is
     /// installed there.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context; its current one unless given.
-    #[arg(long, requires = "kubeconfig")]
-    pub context: Option<String>,
+    /// A context of the kubeconfig; its current one unless given. Several are several clusters, of
+    /// which the first keeps the Leases.
+    #[arg(long = "context", value_name = "CONTEXT", requires = "kubeconfig")]
+    pub contexts: Vec<String>,
     /// Where the embedded cluster's kubeconfig is written.
     #[arg(long, value_name = "FILE", default_value = ".leasehold/local/kubeconfig")]
     pub write_kubeconfig: PathBuf,
@@ -67,6 +68,8 @@ pub struct LocalArgs {
 #[must_use = "nothing runs until `run`"]
 pub struct Local {
     args: LocalArgs,
+    /// The embedded clusters, the home cluster first.
+    clusters: Vec<String>,
     crds: Vec<CustomResourceDefinition>,
     manifests: Vec<String>,
     controllers: Vec<ControllerSpec>,
@@ -80,16 +83,25 @@ impl Local {
 
     /// With these arguments instead of the process's command line.
     pub fn new(args: LocalArgs) -> Self {
-        Self { args, crds: Vec::new(), manifests: Vec::new(), controllers: Vec::new() }
+        let clusters = vec!["local".to_owned()];
+        let (crds, manifests, controllers) = (Vec::new(), Vec::new(), Vec::new());
+        Self { args, clusters, crds, manifests, controllers }
     }
 
-    /// Installs a definition before the controllers start.
+    /// Brings along embedded clusters of these names, instead of one. The first keeps the Leases, too,
+    /// and gets the manifests.
+    pub fn clusters(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.clusters = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Installs a definition in every cluster before the controllers start.
     pub fn crd(mut self, crd: CustomResourceDefinition) -> Self {
         self.crds.push(crd);
         self
     }
 
-    /// Applies a manifest before the controllers start.
+    /// Applies a manifest in the first cluster before the controllers start.
     pub fn manifest(mut self, text: impl Into<String>) -> Self {
         self.manifests.push(text.into());
         self
@@ -108,21 +120,24 @@ impl Local {
     /// fails.
     pub async fn run(self) -> anyhow::Result<()> {
         let _telemetry = telemetry::init(&LogConfig::default(), None)?;
-        let cluster = match &self.args.kubeconfig {
-            Some(path) => Cluster::given(path.clone(), self.args.context.clone()),
-            None => Cluster::embedded(&self.args.write_kubeconfig).await?,
+        let clusters = match &self.args.kubeconfig {
+            Some(path) => Clusters::given(path.clone(), self.args.contexts.clone())?,
+            None => Clusters::embedded(&self.args.write_kubeconfig, &self.clusters).await?,
         };
-        let config = cluster.config(self.args.admin)?;
-        let Cluster { kubeconfig, context, .. } = &cluster;
-        let (plugins, clock) = (Plugins::Any, Arc::new(SystemClock));
-        let client =
-            clusters::client_from_kubeconfig(kubeconfig, context.as_deref(), &plugins, clock);
-        let client = client.await.context("connect to the cluster")?;
-        install::namespace(&client, &config.namespace).await?;
-        install::definitions(&client, &home_crds()).await?;
-        install::definitions(&client, &self.crds).await?;
-        for manifest in &self.manifests {
-            install::manifest(&client, manifest).await?;
+        let config = clusters.config(self.args.admin);
+        for (index, context) in clusters.contexts.iter().enumerate() {
+            let (plugins, clock) = (Plugins::Any, Arc::new(SystemClock));
+            let path = &clusters.kubeconfig;
+            let client = clusters::client_from_kubeconfig(path, Some(context), &plugins, clock);
+            let client = client.await.with_context(|| format!("connect to cluster {context}"))?;
+            install::definitions(&client, &self.crds).await?;
+            if index == 0 {
+                install::namespace(&client, &config.namespace).await?;
+                install::definitions(&client, &home_crds()).await?;
+                for manifest in &self.manifests {
+                    install::manifest(&client, manifest).await?;
+                }
+            }
         }
         let mut manager = Manager::new(config);
         for spec in self.controllers {
@@ -138,70 +153,79 @@ impl Local {
             });
         }
         let ended = manager.run(shutdown).await;
-        cluster.end().await;
+        clusters.end().await;
         ended.map(drop).map_err(Into::into)
     }
 }
 
-/// The cluster, which is both home and workload cluster.
-struct Cluster {
+/// The workload clusters. The first is home, too.
+struct Clusters {
     kubeconfig: PathBuf,
-    context: Option<String>,
+    /// At least one.
+    contexts: Vec<String>,
     #[cfg(feature = "embedded")]
-    server: Option<apiserver::Server>,
+    servers: Vec<apiserver::Server>,
 }
 
-impl Cluster {
-    fn given(kubeconfig: PathBuf, context: Option<String>) -> Self {
-        Self {
-            kubeconfig,
-            context,
-            #[cfg(feature = "embedded")]
-            server: None,
+impl Clusters {
+    fn given(kubeconfig: PathBuf, mut contexts: Vec<String>) -> anyhow::Result<Self> {
+        if contexts.is_empty() {
+            contexts.push(current_context(&kubeconfig)?);
         }
+        Ok(Self {
+            kubeconfig,
+            contexts,
+            #[cfg(feature = "embedded")]
+            servers: Vec::new(),
+        })
     }
 
     #[cfg(feature = "embedded")]
-    async fn embedded(path: &Path) -> anyhow::Result<Self> {
+    async fn embedded(path: &Path, names: &[String]) -> anyhow::Result<Self> {
+        anyhow::ensure!(!names.is_empty(), "no cluster to run on: name one");
         check_place(path)?;
-        let builder =
-            apiserver::Server::builder().name("local").workloads(true).garbage_collector(true);
-        let server = builder.start().await?;
-        write_kubeconfig(path, &server.kubeconfig())
+        let mut servers = Vec::new();
+        for name in names {
+            let builder = apiserver::Server::builder().name(name);
+            servers.push(builder.workloads(true).garbage_collector(true).start().await?);
+        }
+        let all: Vec<_> = servers.iter().collect();
+        write_kubeconfig(path, &apiserver::merge_kubeconfigs(&all))
             .with_context(|| format!("write {}", path.display()))?;
-        println!("An embedded cluster is at {}:", server.url());
-        println!("  kubectl --kubeconfig {} get all -A", path.display());
-        println!("Ctrl-C ends it, and everything in it is gone.");
-        Ok(Self { kubeconfig: path.to_owned(), context: None, server: Some(server) })
+        for server in &servers {
+            println!("An embedded cluster is at {}:", server.url());
+            let (path, name) = (path.display(), server.name());
+            println!("  kubectl --kubeconfig {path} --context {name} get all -A");
+        }
+        println!("Ctrl-C ends what was started here, and everything in it is gone.");
+        let (kubeconfig, contexts) = (path.to_owned(), names.to_vec());
+        Ok(Self { kubeconfig, contexts, servers })
     }
 
     #[cfg(not(feature = "embedded"))]
-    async fn embedded(_: &Path) -> anyhow::Result<Self> {
+    async fn embedded(_: &Path, _: &[String]) -> anyhow::Result<Self> {
         anyhow::bail!("no cluster to run on: give --kubeconfig, or build with feature `embedded`")
     }
 
-    fn config(&self, admin: Option<std::net::SocketAddr>) -> anyhow::Result<Config> {
-        let context = match &self.context {
-            Some(context) => context.clone(),
-            None => current_context(&self.kubeconfig)?,
-        };
-        let home =
-            Home::Kubeconfig { path: self.kubeconfig.clone(), context: self.context.clone() };
-        let source =
-            KubeconfigSource { path: self.kubeconfig.clone(), contexts: Some(vec![context]) };
+    fn config(&self, admin: Option<std::net::SocketAddr>) -> Config {
+        let context = Some(self.contexts[0].clone());
+        let home = Home::Kubeconfig { path: self.kubeconfig.clone(), context };
+        let contexts = Some(self.contexts.clone());
+        let kubeconfigs = vec![KubeconfigSource { path: self.kubeconfig.clone(), contexts }];
         // The person who runs this chose the kubeconfig.
         let credential_plugins = Plugins::Any;
-        let kubeconfigs = vec![source];
         let sources =
             ClusterSources { kubeconfigs, credential_plugins, ..ClusterSources::default() };
-        Ok(Config { admin, ..Config::new(home, "local", sources) })
+        Config { admin, ..Config::new(home, "local", sources) }
     }
 
     async fn end(self) {
         #[cfg(feature = "embedded")]
-        if let Some(server) = self.server {
-            server.shutdown().await;
-            // Its token and certificates are worth nothing any more.
+        if !self.servers.is_empty() {
+            for server in self.servers {
+                server.shutdown().await;
+            }
+            // Its tokens and certificates are worth nothing any more.
             let _ = std::fs::remove_file(&self.kubeconfig);
         }
     }

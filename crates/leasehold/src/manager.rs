@@ -1,14 +1,17 @@
 //! The manager as a library: give it a [`Config`] and controllers, and run it.
 
+use std::fmt::Display;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admin::Admin;
-use model::Clock;
+use admin::{Admin, CHECK_TIMEOUT, Probe};
+use model::{Clock, ClusterSet};
 use sdk::ControllerSpec;
 use sharding::{Departure, Sharding};
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{error, info, warn};
@@ -18,8 +21,9 @@ use crate::builtin;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::error::Error;
-use crate::inside::{Handles, Inside};
+use crate::inside::{Checks, Handles, Inside};
 use crate::liveness::Liveness;
+use crate::runnable::Runnable;
 
 /// One replica of the manager.
 ///
@@ -58,6 +62,8 @@ use crate::liveness::Liveness;
 pub struct Manager {
     config: Config,
     controllers: Vec<ControllerSpec>,
+    runnables: Vec<Runnable>,
+    checks: Checks,
     metrics: prometheus::Registry,
     clock: Arc<dyn Clock>,
 }
@@ -68,6 +74,8 @@ impl Manager {
         Self {
             config,
             controllers: Vec::new(),
+            runnables: Vec::new(),
+            checks: Checks::default(),
             metrics: telemetry::registry(),
             clock: Arc::new(SystemClock),
         }
@@ -84,6 +92,55 @@ impl Manager {
     pub fn builtin_controllers(mut self) -> Self {
         let listed = self.config.controllers.is_some();
         self.controllers.extend(builtin::specs(listed));
+        self
+    }
+
+    /// Adds work that is no controller: on every replica, or on one of the fleet at a time.
+    pub fn runnable(mut self, runnable: Runnable) -> Self {
+        self.runnables.push(runnable);
+        self
+    }
+
+    /// Adds a check of readiness. `/readyz?verbose` and `/healthz?verbose` list it with the manager's own;
+    /// while it fails, so does the probe, with what it says.
+    ///
+    /// It is called when a probe comes, one call at a time. One that has no answer within
+    /// [`admin::CHECK_TIMEOUT`] fails the probe, is dropped, and holds up no other.
+    ///
+    /// ```
+    /// # use leasehold::{Manager, prelude::{Config, Home}};
+    /// # async fn ping() -> std::io::Result<()> { Ok(()) }
+    /// # let config = Config::new(Home::InCluster, "replica-0", Default::default());
+    /// let manager = Manager::new(config)
+    ///     .readiness_check("database", || async { ping().await })
+    ///     .liveness_check("queue", || async { Ok::<_, &str>(()) });
+    /// ```
+    pub fn readiness_check<F, E>(
+        mut self,
+        name: &str,
+        check: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: Display,
+    {
+        self.checks.readiness.push(probe(name, check));
+        self
+    }
+
+    /// Adds a check of liveness, shown by `/livez?verbose` and `/healthz?verbose`: while it fails, so does
+    /// the probe, and Kubernetes restarts the Pod. So it must not depend on anything that a restart does
+    /// not mend, as a cluster that does not answer. Otherwise as [`Self::readiness_check`].
+    pub fn liveness_check<F, E>(
+        mut self,
+        name: &str,
+        check: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: Display,
+    {
+        self.checks.liveness.push(probe(name, check));
         self
     }
 
@@ -109,16 +166,48 @@ impl Manager {
         let stop = CancellationToken::new();
         let _stop_on_return = stop.clone().drop_guard();
         let inside = Inside::default();
-        let admin = tokio::spawn(serve(listener, inside.admin(self.metrics.clone()), stop.clone()));
+        let admin = inside.admin(self.metrics.clone(), self.checks);
+        let admin = tokio::spawn(serve(listener, admin, stop.clone()));
         let grace = self.config.shutdown_grace_period;
-        let assembled = assemble(&self.config, self.controllers, &self.metrics, self.clock, &stop);
+        let (singles, others): (Vec<_>, Vec<_>) =
+            self.runnables.into_iter().partition(Runnable::is_single);
+        let singles = singles.into_iter().map(Runnable::into_single).collect();
+        let clock = Arc::clone(&self.clock);
+        let assembled =
+            assemble(&self.config, self.controllers, singles, &self.metrics, clock, &stop);
         let parts = tokio::select! {
             parts = assembled => parts?,
             // It has not joined, so there is nothing to hand over.
             () = shutdown.cancelled() => return Ok(Departure::HandedOver),
         };
-        Running::start(parts, &inside, admin, stop).until(shutdown, grace).await
+        let stopping = shutdown.child_token();
+        let beside = tokio::spawn(beside(
+            others,
+            parts.clusters.watch(),
+            self.clock,
+            stopping.clone(),
+            grace,
+        ));
+        let departure = Running::start(parts, &inside, admin, stop).until(shutdown, grace).await;
+        // Unless the shutdown has told them: a part of the manager has ended.
+        stopping.cancel();
+        if beside.await.is_err() {
+            warn!("a runnable did not stop in order");
+        }
+        departure
     }
+}
+
+/// A check of the author's as the admin server asks it.
+fn probe<F, E>(name: &str, check: impl Fn() -> F + Send + Sync + 'static) -> Probe
+where
+    F: Future<Output = Result<(), E>> + Send + 'static,
+    E: Display,
+{
+    Probe::new(name, CHECK_TIMEOUT, move || {
+        let check = check();
+        async move { check.await.map_err(|error| format!("{error:#}")) }
+    })
 }
 
 /// Serves probes and metrics until `stop`, if there is a listener.
@@ -204,5 +293,24 @@ impl Running {
             }
         }
         Ok(departure)
+    }
+}
+
+/// Runs the runnables of this replica until they have ended, or have been told to for this long.
+async fn beside(
+    runnables: Vec<Runnable>,
+    clusters: watch::Receiver<Arc<ClusterSet>>,
+    clock: Arc<dyn Clock>,
+    stopping: CancellationToken,
+    grace: Duration,
+) {
+    let mut work = JoinSet::new();
+    for runnable in runnables {
+        work.spawn(runnable.on_replica(stopping.clone(), clusters.clone(), Arc::clone(&clock)));
+    }
+    stopping.cancelled().await;
+    let ended = async { while work.join_next().await.is_some() {} };
+    if timeout(grace, ended).await.is_err() {
+        warn!(left = work.len(), "runnables did not end within the grace period");
     }
 }

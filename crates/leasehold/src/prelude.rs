@@ -6,16 +6,16 @@
 //!
 //! In the order of use: a [`Reconciler`] works on one key with its [`Context`]; a [`Controller`]
 //! says for which kind it runs and what wakes it ([`mapping`], [`predicate`]); a [`Manager`] runs
-//! controllers over the clusters of a [`Config`], or [`Local`](crate::Local) does on one cluster
-//! while they are developed.
+//! controllers, and a [`Runnable`] that is none, over the clusters of a [`Config`], or
+//! [`Local`](crate::Local) does while they are developed.
 
 // What an author of controllers writes against.
 pub use model::{ClusterName, ObjectKey};
 pub use sdk::{
     Action, AnyObject, ApplyConflict, ApplyOptions, Context, Controller, ControllerSpec, Event,
-    EventRecorder, GroupScope, Index, Kind, Lifecycle, Lookup, Object, OwnerError, ReconcileError,
-    Reconciler, RetryClass, Scope, Selector, Transform, Watch, condition, mapping, predicate,
-    set_controller,
+    EventRecorder, FleetLookup, GroupScope, InClusterError, Index, Kind, Lifecycle, Lookup, Object,
+    OwnerError, ReconcileError, Reconciler, RetryClass, Scope, Selector, Token, Transform, Trigger,
+    Watch, condition, mapping, predicate, set_controller,
 };
 
 // What runs it.
@@ -23,5 +23,6 @@ pub use crate::config::{ClusterSources, Config, Home, KubeconfigSource};
 #[cfg(feature = "local")]
 pub use crate::local::Local;
 pub use crate::manager::Manager;
+pub use crate::runnable::{Runnable, RunnableContext};
 pub use sharding::Departure;
 pub use tokio_util::sync::CancellationToken;

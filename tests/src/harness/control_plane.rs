@@ -80,7 +80,6 @@ struct Parts {
     launcher: Launcher,
     authority: Authority,
     server: String,
-    port: u16,
 }
 
 impl ControlPlane {
@@ -106,7 +105,6 @@ impl ControlPlane {
             launcher: spec.launcher.clone(),
             authority: Authority::new(&format!("{}-ca", spec.name))?,
             server: format!("https://{}:{port}", spec.address),
-            port,
             dir,
         };
         parts.write_files(spec)?;
@@ -226,11 +224,6 @@ impl ControlPlane {
     /// The cluster's name.
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// The port that the API server listens on.
-    pub fn port(&self) -> u16 {
-        self.parts.port
     }
 
     /// Where the API server writes its audit log.

@@ -1,6 +1,6 @@
-//! One embedded cluster, and one engine that holds all of it.
+//! Embedded clusters, one unless said otherwise, and one engine that holds all of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::Api;
 use kube::{Client, Resource};
 use model::group::groups;
-use model::{Clock, Cluster, ClusterName, ClusterSet, ClusterState, Epoch, Range, ShardId};
+use model::{
+    Clock, Cluster, ClusterName, ClusterSet, ClusterState, Epoch, GroupName, Range, ShardId,
+};
 use prometheus::Registry;
 use sdk::ControllerSpec;
 use serde::de::DeserializeOwned;
@@ -29,7 +31,7 @@ use super::{Sole, TokioClock};
 const DEADLINE: Duration = Duration::from_secs(120);
 /// How often it is checked.
 const POLL: Duration = Duration::from_millis(50);
-/// The cluster's name in keys and shards.
+/// The name of the only cluster, in keys and shards.
 const CLUSTER: &str = "east";
 /// The default time at the start: a test that prints times prints the same ones.
 const NOON: &str = "2026-01-01T12:00:00Z";
@@ -42,18 +44,27 @@ pub struct Builder {
     deadline: Duration,
     crds: Vec<CustomResourceDefinition>,
     namespaces: Vec<String>,
+    clusters: Vec<String>,
 }
 
-/// One cluster, and the engine that works on it.
+/// The clusters, and the engine that works on them. What is not said of a cluster by name is meant of
+/// the first.
 #[derive(Debug)]
 pub struct TestEnv {
-    server: Server,
-    name: ClusterName,
+    /// In the order in which they were named; at least one.
+    members: Vec<TestCluster>,
     clusters: watch::Sender<Arc<ClusterSet>>,
     clock: Arc<dyn Clock>,
     deadline: Duration,
     epoch: Epoch,
     engine: Option<Running>,
+}
+
+/// One of the clusters.
+#[derive(Debug)]
+pub struct TestCluster {
+    name: ClusterName,
+    server: Server,
 }
 
 #[derive(Debug)]
@@ -96,46 +107,55 @@ impl Builder {
         self
     }
 
-    /// Starts the cluster.
+    /// Starts clusters of these names, instead of one named `east`. Each gets the CRDs and namespaces.
+    pub fn clusters(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
+        self.clusters = names.into_iter().map(str::to_owned).collect();
+        self
+    }
+
+    /// Starts the clusters.
     ///
     /// # Panics
-    /// If the server does not start or refuses a CRD or namespace.
+    /// If a server does not start or refuses a CRD or namespace, or a name is no cluster's.
     pub async fn start(self) -> TestEnv {
-        let Self { wall, deadline, crds, namespaces } = self;
+        let Self { wall, deadline, crds, namespaces, clusters } = self;
+        assert!(!clusters.is_empty(), "an environment has at least one cluster");
+        let mut members = Vec::new();
+        for name in clusters {
+            let cluster = TestCluster::start(&name).await;
+            let client = cluster.client();
+            install::definitions(&client, &crds).await.unwrap_or_else(|error| fail(&error));
+            for namespace in &namespaces {
+                install::namespace(&client, namespace).await.unwrap_or_else(|error| fail(&error));
+            }
+            members.push(cluster);
+        }
+        let engaged = members.iter().map(|TestCluster { name, server }| {
+            (name.clone(), ClusterState::Engaged(Cluster::new(name.clone(), server.client(), 1)))
+        });
+        let clusters = engaged.collect();
+        TestEnv {
+            members,
+            clusters: watch::Sender::new(Arc::new(ClusterSet { clusters })),
+            clock: Arc::new(TokioClock::starting_at(wall)),
+            deadline,
+            epoch: Epoch(0),
+            engine: None,
+        }
+    }
+}
+
+impl TestCluster {
+    async fn start(name: &str) -> Self {
         let server = Server::builder()
-            .name(CLUSTER)
+            .name(name)
             .workloads(true)
             .garbage_collector(true)
             .start()
             .await
             .expect("an embedded server starts");
-        let name: ClusterName = CLUSTER.parse().expect("a name");
-        let client = server.client();
-        let cluster = Cluster::new(name.clone(), client, 1);
-        let set = BTreeMap::from([(name.clone(), ClusterState::Engaged(cluster))]);
-        let env = TestEnv {
-            server,
-            name,
-            clusters: watch::Sender::new(Arc::new(ClusterSet { clusters: set })),
-            clock: Arc::new(TokioClock::starting_at(wall)),
-            deadline,
-            epoch: Epoch(0),
-            engine: None,
-        };
-        let client = env.client();
-        install::definitions(&client, &crds).await.unwrap_or_else(|error| fail(&error));
-        for namespace in &namespaces {
-            install::namespace(&client, namespace).await.unwrap_or_else(|error| fail(&error));
-        }
-        env
-    }
-}
-
-impl TestEnv {
-    /// An environment with nothing in it yet.
-    pub fn builder() -> Builder {
-        let wall = NOON.parse().expect("a timestamp");
-        Builder { wall, deadline: DEADLINE, crds: Vec::new(), namespaces: Vec::new() }
+        let name = name.parse().unwrap_or_else(|error| panic!("{error}"));
+        Self { name, server }
     }
 
     /// An administrator's client.
@@ -167,6 +187,65 @@ impl TestEnv {
         self.server.set_faults(None);
     }
 
+    /// Applies a manifest of one or more objects, as `kubectl apply --server-side` does.
+    ///
+    /// # Panics
+    /// If it is no manifest, or the server refuses an object.
+    pub async fn apply(&self, manifest: &str) {
+        install::manifest(&self.client(), manifest).await.unwrap_or_else(|error| fail(&error));
+    }
+}
+
+impl TestEnv {
+    /// An environment with nothing in it yet.
+    pub fn builder() -> Builder {
+        let wall = NOON.parse().expect("a timestamp");
+        let clusters = vec![CLUSTER.to_owned()];
+        Builder { wall, deadline: DEADLINE, crds: Vec::new(), namespaces: Vec::new(), clusters }
+    }
+
+    /// One of the clusters.
+    ///
+    /// # Panics
+    /// If there is none of that name.
+    pub fn cluster(&self, name: &str) -> &TestCluster {
+        let mut found = self.members.iter().filter(|cluster| cluster.name.as_str() == name);
+        found.next().unwrap_or_else(|| panic!("there is no cluster {name}"))
+    }
+
+    fn first(&self) -> &TestCluster {
+        &self.members[0]
+    }
+
+    /// An administrator's client.
+    pub fn client(&self) -> Client {
+        self.first().client()
+    }
+
+    /// Objects of a kind in a namespace.
+    pub fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        self.first().api(namespace)
+    }
+
+    /// The server: what was written to it, its watches, its past.
+    pub fn server(&self) -> &Server {
+        self.first().server()
+    }
+
+    /// Sets a hook that decides what happens to each request, the test's own included: those of
+    /// controllers have a `user_agent` that begins with `leasehold/`.
+    pub fn set_faults(&self, hook: impl Fn(&Request) -> Fault + Send + Sync + 'static) {
+        self.first().set_faults(hook);
+    }
+
+    /// Ends all faults.
+    pub fn end_faults(&self) {
+        self.first().end_faults();
+    }
+
     /// The clock of the engine, for stand-ins of services outside.
     pub fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
@@ -177,7 +256,7 @@ impl TestEnv {
         self.clock.wall()
     }
 
-    /// Starts an engine with these controllers, as a new member.
+    /// Starts an engine with these controllers, as a new member of every cluster.
     ///
     /// # Panics
     /// If one runs already, or two controllers have the same name.
@@ -187,14 +266,15 @@ impl TestEnv {
         self.epoch = self.epoch.next();
         let inputs: Vec<_> = controllers.iter().map(ControllerSpec::group_input).collect();
         let groups = groups(&inputs);
-        let shards: BTreeSet<_> = groups
-            .values()
-            .map(|group| ShardId {
-                cluster: self.name.clone(),
+        let in_all = |group: &GroupName| {
+            let shard = |cluster: &TestCluster| ShardId {
+                cluster: cluster.name.clone(),
                 group: group.clone(),
                 range: Range::WHOLE,
-            })
-            .collect();
+            };
+            self.members.iter().map(shard).collect::<Vec<_>>()
+        };
+        let shards: BTreeSet<_> = groups.values().flat_map(in_all).collect();
         let member = format!("test-{}", self.epoch).parse().expect("a member's name");
         let config = EngineConfig {
             clock: Arc::clone(&self.clock),
@@ -215,7 +295,7 @@ impl TestEnv {
         self.engine = Some(Running { shutdown, task });
     }
 
-    /// Stops the engine, if one runs, and waits until it has stopped. The cluster goes on.
+    /// Stops the engine, if one runs, and waits until it has stopped. The clusters go on.
     pub async fn stop(&mut self) {
         if let Some(running) = self.engine.take() {
             running.shutdown.cancel();
@@ -228,7 +308,7 @@ impl TestEnv {
     /// # Panics
     /// If it is not a manifest, or the server refuses an object.
     pub async fn apply(&self, manifest: &str) {
-        install::manifest(&self.client(), manifest).await.unwrap_or_else(|error| fail(&error));
+        self.first().apply(manifest).await;
     }
 
     /// Waits until `look` finds something.

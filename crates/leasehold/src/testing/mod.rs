@@ -35,8 +35,9 @@
 //! [`TestEnv`] is the cluster: an embedded API server, with stand-ins that bring Deployments,
 //! StatefulSets, DaemonSets and Pods to life and collect garbage. Its fault hook
 //! ([`TestEnv::set_faults`]) delays, refuses, drops and loses requests. The engine can be stopped and
-//! started again, as after a crash. [`Sole`] and [`TokioClock`] replace what an engine gets from a
-//! fleet.
+//! started again, as after a crash. Several clusters ([`Builder::clusters`]) are for controllers
+//! that work across them. [`Sole`] and [`TokioClock`] are what an engine needs where there
+//! is no fleet.
 
 mod clock;
 mod env;
@@ -45,5 +46,5 @@ mod ownership;
 pub use apiserver::faults::{Fault, Request};
 pub use apiserver::status::{ApiError, Reason};
 pub use clock::TokioClock;
-pub use env::{Builder, TestEnv};
+pub use env::{Builder, TestCluster, TestEnv};
 pub use ownership::Sole;
