@@ -18,7 +18,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::path::ResourcePath;
 
 /// What the annotations begin with; the group follows.
-pub const EPOCH_ANNOTATION: &str = "epoch.leasehold.dev/";
+const EPOCH_ANNOTATION: &str = "epoch.leasehold.dev/";
 
 /// The members of a JSON object, unread.
 type Members = BTreeMap<String, Box<RawValue>>;

@@ -50,7 +50,7 @@ use super::rate_limiter::RateLimiter;
 use super::shard_queue::ShardQueue;
 
 /// How long a key waits after the fence refused it. By then the shard is lost, or ours again.
-pub const REFUSED_DELAY: Duration = Duration::from_secs(1);
+const REFUSED_DELAY: Duration = Duration::from_secs(1);
 
 /// The queue's bounds.
 #[derive(Clone, Copy, Debug)]

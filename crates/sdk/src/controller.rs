@@ -200,7 +200,7 @@ impl<K: AnyObject> Controller<K> {
     /// [`Self::transform`] drops, and must depend on nothing else.
     ///
     /// # Panics
-    /// If a kind has more than [`cache::MAX_INDEXES`]: indexes are written in the program.
+    /// If a kind has more than 64 indexes, which only a mistake in the program can cause.
     pub fn index<C: Object>(
         self,
         name: &str,

@@ -22,7 +22,7 @@ const AFTER_REFUSAL: f64 = 0.5;
 /// Risen latency multiplies the limit by this.
 const AFTER_SLOWNESS: f64 = 0.9;
 /// Latency that is no sign of overload, however fast the server was before.
-pub const QUICK: Duration = Duration::from_millis(100);
+const QUICK: Duration = Duration::from_millis(100);
 /// How many times its long average the latency may be.
 const TOLERANCE: f64 = 2.0;
 /// Answers over which the short average is taken.

@@ -14,7 +14,7 @@ use crate::Builtin;
 use crate::rights::{events, rule};
 
 /// The field manager of our changes.
-pub const FIELD_MANAGER: &str = "restart-pods.leasehold.dev";
+const FIELD_MANAGER: &str = "restart-pods.leasehold.dev";
 
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {

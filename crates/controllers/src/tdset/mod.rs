@@ -19,7 +19,7 @@ use crate::Builtin;
 use crate::rights::{events, rule};
 
 /// The name under which server-side apply records our fields.
-pub const FIELD_MANAGER: &str = "tdset.leasehold.dev";
+const FIELD_MANAGER: &str = "tdset.leasehold.dev";
 
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {

@@ -28,7 +28,7 @@ pub const VERSION: &str = "0.5.0";
 /// Where the host listens for its client.
 pub const CONTROL_PORT: i32 = 2333;
 /// Ports that the host needs for itself: SSH, and the client's.
-pub const RESERVED_PORTS: [i32; 2] = [22, CONTROL_PORT];
+pub(crate) const RESERVED_PORTS: [i32; 2] = [22, CONTROL_PORT];
 /// The port of Ubuntu's own resolver.
 const DNS: i32 = 53;
 
@@ -156,7 +156,7 @@ fn digest(text: &str) -> String {
 }
 
 /// The client's configuration for a host at an address.
-pub fn client_config(tunnel: &Tunnel, address: &str, credentials: &Credentials) -> String {
+pub(crate) fn client_config(tunnel: &Tunnel, address: &str, credentials: &Credentials) -> String {
     let namespace = tunnel.namespace().unwrap_or_default();
     let service = |port: &TunnelPort| {
         let service = format!("{}.{namespace}.svc:{}", tunnel.spec.service_name, port.port);
@@ -174,7 +174,7 @@ pub fn client_config(tunnel: &Tunnel, address: &str, credentials: &Credentials) 
 }
 
 /// The Secret with the configuration of the client's Pod.
-pub fn client_secret(tunnel: &Tunnel, config: &str) -> Secret {
+pub(crate) fn client_secret(tunnel: &Tunnel, config: &str) -> Secret {
     let mut secret = Secret::default();
     secret.metadata.name = Some(names::client(&tunnel.name_any()));
     secret.metadata.namespace = tunnel.namespace();
@@ -187,7 +187,7 @@ pub fn client_secret(tunnel: &Tunnel, config: &str) -> Secret {
 ///
 /// # Panics
 /// Never: it is written here.
-pub fn client(tunnel: &Tunnel, config: &str) -> Deployment {
+pub(crate) fn client(tunnel: &Tunnel, config: &str) -> Deployment {
     let name = tunnel.name_any();
     let labels = json!({
         "app.kubernetes.io/name": "tunnel-client",

@@ -42,7 +42,7 @@ use crate::Builtin;
 use crate::rights::{events, rule};
 
 /// The field manager of our fields.
-pub const FIELD_MANAGER: &str = "tunnel.leasehold.dev";
+const FIELD_MANAGER: &str = "tunnel.leasehold.dev";
 
 /// The group of its parts. They share kinds with other controllers, but need not run where those do.
 const GROUP: &str = "tunnel";

@@ -6,37 +6,37 @@
 //! mistake each other's hosts for their own.
 
 /// The class that opts a Service in.
-pub const CLASS: &str = "leasehold.dev/tunnel";
+pub(crate) const CLASS: &str = "leasehold.dev/tunnel";
 /// The annotation by which a Service opts out, with the value `"false"`.
-pub const OPT: &str = "leasehold.dev/tunnel";
-/// The annotation that has a Tunnel deleted without its host, with the value `"true"`.
-pub const ABANDON: &str = "leasehold.dev/abandon";
+pub(crate) const OPT: &str = "leasehold.dev/tunnel";
+/// The annotation that lets a Tunnel be deleted without its host, with the value `"true"`.
+pub(crate) const ABANDON: &str = "leasehold.dev/abandon";
 /// The finalizer that keeps a Tunnel until its host is removed.
-pub const FINALIZER: &str = "leasehold.dev/tunnel-host";
+pub(crate) const FINALIZER: &str = "leasehold.dev/tunnel-host";
 /// Our condition of a Service.
-pub const CONDITION: &str = "leasehold.dev/Tunnel";
+pub(crate) const CONDITION: &str = "leasehold.dev/Tunnel";
 /// The ConfigMap of defaults.
-pub const CONFIG_MAP: &str = "leasehold-tunnel";
+pub(crate) const CONFIG_MAP: &str = "leasehold-tunnel";
 /// Where it is looked for after the Service's own namespace, in this order.
-pub const SYSTEM_NAMESPACES: [&str; 2] = ["leasehold-system", "kube-system"];
+pub(crate) const SYSTEM_NAMESPACES: [&str; 2] = ["leasehold-system", "kube-system"];
 
 /// The Tunnel of a Service.
-pub fn tunnel(service: &str) -> String {
+pub(crate) fn tunnel(service: &str) -> String {
     format!("{service}-tunnel")
 }
 
 /// The client of a Tunnel, and the Secret with its configuration.
-pub fn client(tunnel: &str) -> String {
+pub(crate) fn client(tunnel: &str) -> String {
     format!("{tunnel}-client")
 }
 
 /// The Secret with the credentials of host and client.
-pub fn credentials(tunnel: &str) -> String {
+pub(crate) fn credentials(tunnel: &str) -> String {
     format!("{tunnel}-credentials")
 }
 
 /// The host of a Tunnel, as its provider lists it.
-pub fn host(uid: &str) -> String {
+pub(crate) fn host(uid: &str) -> String {
     format!("leasehold-{uid}")
 }
 
@@ -58,10 +58,10 @@ pub const TUNNEL_TAG: &str = "leasehold-tunnel";
 pub const CLUSTER_TAG: &str = "leasehold-cluster";
 
 /// The key of the tag with the digest of a host's configuration.
-pub const EXIT_TAG: &str = "leasehold-exit";
+pub(crate) const EXIT_TAG: &str = "leasehold-exit";
 
 /// The tag with the digest of a host's configuration.
-pub fn exit_tag(digest: String) -> Tag {
+pub(crate) fn exit_tag(digest: String) -> Tag {
     Tag { key: EXIT_TAG, value: digest }
 }
 
@@ -71,7 +71,7 @@ pub fn tunnel_tag(uid: &str) -> Tag {
 }
 
 /// The tag that all our hosts of one cluster have.
-pub fn cluster_tag(uid: &str) -> Tag {
+pub(crate) fn cluster_tag(uid: &str) -> Tag {
     Tag { key: CLUSTER_TAG, value: uid.to_owned() }
 }
 

@@ -167,7 +167,7 @@ async fn a_missing_secret_is_a_condition_and_not_an_error_loop() {
     make(&env, "orders", json!({})).await;
     let queue = says(&env, "orders", "Ready", "False", "CredentialsMissing").await;
     let message = &queue.status.unwrap().conditions[0].message;
-    assert!(message.starts_with("Secret aws does not exist: make it, with AWS_ACCESS_KEY_ID"));
+    assert!(message.starts_with("Secret aws does not exist: create it, with AWS_ACCESS_KEY_ID"));
     env.pass(Duration::from_secs(5)).await;
     quiet(&env, A_WHILE).await;
     secret(&env).await;

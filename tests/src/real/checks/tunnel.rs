@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use controllers::tunnel::exit::CONTROL_PORT;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -64,7 +65,8 @@ pub async fn run(scene: &Scene) -> Result<()> {
         Ok((tunnel.is_none() && exits.processes().is_empty()).then_some(()))
     })
     .await?;
-    ensure!(!is_open(&format!("{address}:2333")).await, "something still listens there");
+    let control = format!("{address}:{CONTROL_PORT}");
+    ensure!(!is_open(&control).await, "something still listens there");
     println!("the exit is gone with the Service");
     manager.leave().await
 }
