@@ -104,8 +104,8 @@ impl Requests<'_> {
             Err(error) if is(&error, Refusal::DeletedRecently) => Err(Stop::blocked(
                 "DeletedRecently",
                 format!(
-                    "a queue {name} was deleted within the last minute: SQS gives its name free after \
-                     a minute, and the queue is created then"
+                    "a queue {name} was deleted within the last minute: SQS releases its name after \
+                     a minute, and then the queue is created"
                 ),
                 Recheck::At(self.now + WAIT),
             )),

@@ -33,7 +33,7 @@ async fn a_queue_is_created_as_its_spec_says_and_then_nothing_is_written() {
     .await;
     let waiting = says(&env, "orders", "Ready", "False", "RedriveTargetNotReady").await;
     let message = &waiting.status.unwrap().conditions[0].message;
-    assert_eq!(message, "Queue dead of spec.redrivePolicy does not exist: make it");
+    assert_eq!(message, "Queue dead of spec.redrivePolicy does not exist: create it");
     make(&env, "dead", json!({})).await;
     let queue = ready(&env, "orders").await;
     let status = queue.status.unwrap();
