@@ -1,5 +1,5 @@
-//! What one reconcile is given: its key and shard, the caches, and the fenced ways to its cluster
-//! and to services outside.
+//! What one reconcile works with: its key and shard, the caches, and the fenced clients of its cluster
+//! and of services outside.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};

@@ -10,9 +10,9 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `task` | the task: what each arrival changes, and who is told |
+//! | `task` | the task: what each answer of the server changes, and who is told |
 //! | `scopes` | the range scopes that are needed, held by guards |
-//! | `held` | what is held, what is wanted, when to list anew: pure |
+//! | `held` | what is held, what is wanted, when to list again: pure |
 //! | `sharded_list` | whether the server sends only what is wanted: pure |
 //! | `state`, `status` | what others may see of an informer |
 //! | `trainer` | the dictionary being trained on another thread |

@@ -1,4 +1,4 @@
-//! The informer's task: what each arrival changes, and who is told.
+//! The informer's task: what each answer of the server changes, and who is told.
 
 mod tell;
 

@@ -1,10 +1,10 @@
 //! How much of all lists of a process may be under way at once, so that a start with many clusters
-//! takes in what it can digest and no more.
+//! does not exhaust the memory.
 //!
-//! A list has a share of [`LISTED_KIB`] from when it is asked for until all of it is stored. One
-//! that is waited for, because its cluster is slow or dead, lends its share out meanwhile and
-//! queues for it again when something has come: nobody waits for a cluster but its own shards.
-//! Watches have no share. Shares are given out first come, first served.
+//! A list has a share of [`LISTED_KIB`] from its request until all of it is stored. A list whose cluster
+//! is slow or dead lends its share to others meanwhile and queues for it again when data arrives: only a
+//! cluster's own shards wait for it. Watches have no share. Shares are handed out first come, first
+//! served.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,12 +10,10 @@
 //! ```
 //!
 //! # Invariants
-//! - [`Machine::begin`] says when a list begins anew; everything the keeper of the objects held
-//!   before and is not told again by the time of [`Progress::Synced`] is gone. So a delete in a gap
-//!   surfaces (L2).
-//! - The resourceVersion to resume from is only ever one the server sent.
-//! - Attempts that bring nothing are spaced by a jittered, doubling wait; those after progress are
-//!   not.
+//! - [`Machine::begin`] says when a list starts over. An object that was known before and has not come
+//!   again by [`Progress::Synced`] is gone. So a delete in a gap is found (L2).
+//! - The resourceVersion to resume from is always one that the server sent.
+//! - Attempts without progress are spaced by a jittered, doubling wait; those after progress are not.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! List and watch over a cluster's raw cluster_client.
+//! List and watch over a cluster's raw client.
 //!
 //! - [`machine`]: the protocol, pure: what to request next, when a list is complete, when to start
 //!   over, how long to wait.
@@ -7,10 +7,10 @@
 //! - [`connection`]: the shell that sends, reads and waits.
 //! - [`intake`]: how much of all lists may be under way at once.
 //!
-//! A first list is asked for as a stream (`sendInitialEvents`), and in pages where the server
-//! refuses that. Afterwards the watch goes on from the last resourceVersion seen, through
-//! disconnects. When the server has forgotten that version (410), everything is listed again, and
-//! whoever keeps the objects learns which ones the new list does not mention.
+//! A first list is requested as a stream (`sendInitialEvents`), and in pages if the server refuses
+//! that. Afterwards the watch goes on from the last resourceVersion seen, through disconnects. When the
+//! server has forgotten that version (410), everything is listed again, and the informer learns which
+//! objects the new list does not contain.
 
 pub(crate) mod connection;
 pub(crate) mod intake;
