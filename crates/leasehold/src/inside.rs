@@ -1,7 +1,7 @@
 //! What the admin server shows of a manager: readiness and debug views.
 //!
 //! The server starts before the rest is assembled, so that a replica that waits for its home cluster
-//! answers its probes: alive, and not ready.
+//! answers its probes: it is alive, but not ready.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

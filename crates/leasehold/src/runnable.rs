@@ -1,4 +1,4 @@
-//! Runnables: work of a program that is no controller, run beside its controllers by the same manager.
+//! Runnables: work of a program that is not a controller. The manager runs it beside the controllers.
 //!
 //! | | on which replicas | when |
 //! |---|---|---|
@@ -9,18 +9,19 @@
 //! # Single work
 //! It is held like a shard: the coordinator gives it to one replica, weighs it with the shards of
 //! clusters, drains it and hands it over. The parts:
-//! - [`model::single`]: its group and its one shard, which lies in no cluster. The ShardMap
+//! - [`model::single`]: its group and its one shard, which is in no cluster. The ShardMap
 //!   `fleet.leasehold.dev` in the home cluster shows who has it.
-//! - `sharding`, the coordinator: makes that map as soon as a replica can run such work.
-//! - `engine`, `single`: begins it when the shard is open, tells it to stop when the shard drains, and
-//!   acknowledges the drain when it has ended with all its writes. When the shard is lost, or the Lease
-//!   ends, it is dropped at its next `await`.
+//! - `sharding`, the coordinator: creates that map as soon as a replica can run such work.
+//! - `engine`, `single`: begins the work when the shard is open, tells it to stop when the shard drains,
+//!   and acknowledges the drain when the work and all of its writes have ended. When the shard is lost,
+//!   or the Lease ends, the work is dropped at its next `await`.
 //!
-//! So the promise is that of controllers: no two replicas run it at once, as long as clocks run at rates
-//! that differ by less than the margin. A request that it sent in time may still land late.
+//! So the promise is that of controllers: no two replicas run it at once, as long as the rates of their
+//! clocks differ by less than the margin allows. A request that was sent in time may still take effect
+//! late.
 //!
-//! # What fails
-//! A runnable that returns an error, or panics, is run again after a pause: a second, doubling up to a
+//! # Failures
+//! A runnable that returns an error, or panics, runs again after a pause: a second, doubling up to a
 //! minute. It ends neither the manager nor other runnables.
 
 use std::fmt;

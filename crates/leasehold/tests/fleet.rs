@@ -1,5 +1,4 @@
-//! The commands that look at a fleet or ask something of it, against members over an embedded home
-//! cluster.
+//! The commands that show or change a fleet, against members over an embedded home cluster.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,23 +1,23 @@
 //! Whether an object in the cache shows that applying it again would change nothing. Pure.
 //!
-//! The object alone does not say what server-side apply would put right in it. Whether a list is one
-//! value, a set, or a map to which others add elements of their own, and whether a map is one value,
-//! stands in the schema of its kind; who owns which field stands in `managedFields`, which are not
-//! cached; and a field that the server filled in looks like one that somebody added. So nothing is
-//! guessed. An apply is left out only where the object is
+//! The object alone does not say what server-side apply would correct in it. The schema of its kind says
+//! whether a list is atomic, a set, or a map to which others add elements of their own, and whether a
+//! map is atomic; `managedFields`, which are not cached, say who owns which field; and a field that the
+//! server filled in looks like one that somebody added. So nothing is guessed. An apply is skipped only
+//! if the object is
 //!
 //! - *exact*: every field that is applied has exactly the value that is applied, lists and maps with
-//!   the same elements in the same order and no others; of labels and annotations, which are maps of
-//!   single values in every kind, those that are applied. An annotation, written with the object, has
-//!   the digest of what was applied: if it is another, something was added or removed since.
-//! - *unchanged*: it is what the server answered to the last apply of the very same fields, which this
+//!   the same elements in the same order and no others. Of labels and annotations, which are maps of
+//!   single values in every kind, only the applied ones are compared. An annotation, written with the
+//!   object, holds the digest of what was applied: if it differs, something was added or removed since.
+//! - *unchanged*: it is the server's answer to the last apply of exactly these fields, which this
 //!   process remembers (`remembered`): the same version, or with the same content. So what a server adds
 //!   by itself, as defaults, injected sidecars or numbers in another form, is sent once and then left
-//!   alone, and so are elements of others in lists that may have them. Whatever is changed later, by
-//!   whomever, is sent, once for each change.
+//!   alone, and so are elements of others in lists that may have them. Every later change, by anybody,
+//!   causes one apply.
 //!
-//! Everything else is sent; a server that finds nothing to change writes nothing. After a start and a
-//! handover nothing is remembered: what is not exact is applied once more then.
+//! Everything else is sent; a server that finds nothing to change writes nothing. Nothing is remembered
+//! after a start or a handover: objects that are not exact are then applied once more.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 

@@ -1,4 +1,4 @@
-//! The controller builder: gives a [`ControllerSpec`], a controller with its types erased, ready for
+//! The controller builder. It builds a [`ControllerSpec`]: a controller with its types erased, ready for
 //! the engine.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Finalizers: an object is not gone before its controller has cleaned up what belongs to it.
+//! Finalizers: an object stays until its controller has cleaned up what belongs to it.
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
 //! What an author of controllers uses: [`Controller`], [`Reconciler`] and [`Context`], with
-//! predicates, mappings, errors, finalizers, Events and conditions. Built-in controllers and users
-//! see this face and nothing else.
+//! predicates, mappings, errors, finalizers, Events and conditions. Built-in controllers and users'
+//! controllers use only this crate.
 //!
 //! ```text
 //!  watched objects ─▶ predicate ─▶ mapping ─▶ keys ─▶ Reconciler::reconcile(ctx, key)
@@ -10,7 +10,7 @@
 //!                                              Ok(Action) or Err(ReconcileError)
 //! ```
 //!
-//! What runs a controller is the crate `engine`; whoever assembles a manager gives it the
+//! The crate `engine` runs controllers: a program that assembles a manager gives it the
 //! [`ControllerSpec`] that [`Controller::reconciler`] returns.
 
 mod across;

@@ -1,4 +1,4 @@
-//! What a mapping may look at.
+//! What a mapping may read.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! Predicates for [`crate::Controller::predicate`] and [`crate::Watch::predicate`]: which changes of
 //! an object are worth a reconcile.
 //!
-//! The ready-made ones hold for every object that is new, gone, being deleted or replaced by a
-//! namesake, so none of them swallows a deletion; [`and`], [`or`] and [`not`] of them do, too. Most are
-//! decided from the cache's headers, without decoding anything; [`annotations_changed`] and
+//! The ready-made predicates hold for every object that is new, gone, being deleted or replaced by
+//! another of the same name, so none of them hides a deletion; neither do [`and`], [`or`] and [`not`] of
+//! them. Most read only the cache's headers and decode nothing; [`annotations_changed`] and
 //! [`finalizers_changed`] read the metadata.
 //!
 //! ```

@@ -1,8 +1,8 @@
-//! What the last writes of a controller left, so that an object which is still so is not written
-//! again.
+//! The results of a controller's last writes, so that an object that still equals its result is not
+//! written again.
 //!
-//! In memory only: an annotation that said it would be a second write of every object. What is
-//! forgotten is compared anew, and at worst written once more, which changes nothing.
+//! In memory only: to keep it in an annotation would be a second write of every object. What is
+//! forgotten is at worst written once more, which changes nothing.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 

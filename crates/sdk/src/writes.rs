@@ -1,6 +1,6 @@
-//! Writes that most reconcilers make, beside server-side apply (`apply`) and finalizers
-//! (`finalizers`): of the status, and deletion. What would change nothing is not sent. And how all of
-//! them are sent: through the fenced client.
+//! Writes that most reconcilers make, besides server-side apply (`apply`) and finalizers
+//! (`finalizers`): of the status, and deletion. A write that would change nothing is not sent. All
+//! writes go through the fenced client.
 
 use std::sync::Arc;
 

@@ -15,14 +15,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// KiB of lists under way at once.
 pub const LISTED_KIB: usize = 128 << 10;
-/// KiB of a streamed list: what its connection takes in ahead, and the object being stored.
+/// KiB of a streamed list: what its connection reads ahead, and the object being stored.
 pub const STREAM_KIB: u32 = 512;
 /// KiB of a page: 500 objects of 16 KB.
 pub const PAGE_KIB: u32 = 8 << 10;
-/// How long a list is waited for until it lends its share.
+/// How long a list may bring nothing before it lends its share.
 pub const LENT_AFTER: Duration = Duration::from_secs(1);
 
-/// All there is to share. Clones share it.
+/// The budget that all lists share. Clones are the same budget.
 #[derive(Clone, Debug)]
 pub(crate) struct Intake(Arc<Semaphore>);
 

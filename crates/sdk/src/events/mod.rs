@@ -1,11 +1,11 @@
-//! Events (`events.k8s.io/v1`): what controllers tell people about objects.
+//! Events (`events.k8s.io/v1`): what controllers report to people about objects.
 //!
 //! Best effort: an Event that cannot be written is logged and forgotten. Repeats of the same Event
 //! become a series on the first one instead of new objects, a busy series is written at most once per
 //! [`series::SERIES_INTERVAL`], and what one source may write about one object is bounded ([`series::SPAM`]).
 //!
-//! kube-runtime's `Recorder` could not take the place of this: it would bring all of kube-runtime
-//! into the product, and has no bound.
+//! kube-runtime's `Recorder` is no substitute: it would bring all of kube-runtime into the product, and
+//! does not limit the number of Events.
 
 mod series;
 

@@ -1,6 +1,6 @@
-//! A long history: objects come, change and go, connections break, and ranges drift to this member
-//! and away. Whatever the order, in the end everything that it holds was reconciled as it is, and
-//! it caches that and nothing else.
+//! A long history: objects come, change and go, connections break, and this member gains and loses
+//! ranges. Whatever the order, in the end everything that it holds was reconciled in its last state, and
+//! it caches exactly that.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

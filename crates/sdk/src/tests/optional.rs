@@ -1,4 +1,4 @@
-//! Kinds that a cluster does not have, or does not let be watched.
+//! Kinds that a cluster does not have, or that it does not allow us to watch.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,5 +1,5 @@
-//! When a key is run again, and how urgent it is then: rate limiter, retry-after, priorities and
-//! periodic resync.
+//! When a key runs again, and at which priority: rate limiter, retry-after, priorities and periodic
+//! resync.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
