@@ -33,7 +33,7 @@ async fn a_queue_is_created_as_its_spec_says_and_then_nothing_is_written() {
     .await;
     let waiting = says(&env, "orders", "Ready", "False", "RedriveTargetNotReady").await;
     let message = &waiting.status.unwrap().conditions[0].message;
-    assert_eq!(message, "Queue dead of spec.redrivePolicy does not exist: make it");
+    assert_eq!(message, "Queue dead of spec.redrivePolicy does not exist: create it");
     make(&env, "dead", json!({})).await;
     let queue = ready(&env, "orders").await;
     let status = queue.status.unwrap();
@@ -102,7 +102,7 @@ async fn a_spec_that_cannot_be_used_is_a_condition_and_not_an_error_loop() {
         ("plain-fifo", json!({"queueName": "a.fifo"}), "ends in .fifo: set spec.fifo"),
         ("letters", json!({"queueName": "a b"}), "has the character ' '"),
         ("dedup", json!({"contentBasedDeduplication": true}), "set spec.fifo too, or remove it"),
-        ("tag", json!({"tags": {"leasehold.dev/owner": "me"}}), "is set by itself"),
+        ("tag", json!({"tags": {"leasehold.dev/owner": "me"}}), "the controller sets that tag"),
         ("crypt", json!({"encryption": {}}), "spec.encryption has 0 of sqsManaged and kms"),
         (
             "two",
@@ -167,7 +167,7 @@ async fn a_missing_secret_is_a_condition_and_not_an_error_loop() {
     make(&env, "orders", json!({})).await;
     let queue = says(&env, "orders", "Ready", "False", "CredentialsMissing").await;
     let message = &queue.status.unwrap().conditions[0].message;
-    assert!(message.starts_with("Secret aws does not exist: make it, with AWS_ACCESS_KEY_ID"));
+    assert!(message.starts_with("Secret aws does not exist: create it, with AWS_ACCESS_KEY_ID"));
     env.pass(Duration::from_secs(5)).await;
     quiet(&env, A_WHILE).await;
     secret(&env).await;
