@@ -72,7 +72,8 @@ impl Proxy {
     /// # Errors
     /// If the server is not an address of this machine, or there is no free port.
     pub async fn of_kubeconfig(kubeconfig: &mut Value) -> Result<Self> {
-        let server = &mut kubeconfig["clusters"][0]["cluster"]["server"];
+        let server = kubeconfig.pointer_mut("/clusters/0/cluster/server");
+        let server = server.context("a kubeconfig without a cluster")?;
         let url = server.as_str().unwrap_or_default();
         let target = url.strip_prefix("https://").unwrap_or(url).parse();
         let target =

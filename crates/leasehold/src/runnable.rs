@@ -335,9 +335,12 @@ mod tests {
         let begun: Arc<Mutex<Vec<u64>>> = Arc::default();
         let (noted, at) = (Arc::clone(&begun), Arc::clone(&clock));
         let mut runnable = Runnable::new("work", move |_| {
-            let mut all = noted.lock().expect("no holder of this lock panics");
-            all.push(at.now().since_origin().as_secs());
-            let outcome = run(all.len());
+            let number = {
+                let mut all = noted.lock().expect("no holder of this lock panics");
+                all.push(at.now().since_origin().as_secs());
+                all.len()
+            };
+            let outcome = run(number);
             async move { outcome }
         });
         runnable.every = every;
@@ -384,9 +387,10 @@ mod tests {
         let gaps = || runs.windows(2).map(|pair| pair[1] - pair[0]);
         assert!(gaps().all(|gap| (89..=111).contains(&gap)), "{runs:?}");
         assert!(gaps().any(|gap| gap != 100), "it drifts: {runs:?}");
-        // One that fails comes back sooner.
-        let runs = begun(Some(period), |run| if run == 1 { Err("no") } else { Ok(()) }, period);
-        assert_eq!(runs.await.len(), 2);
+        // One that fails runs again sooner.
+        let fails_first = |run| if run == 1 { Err("no") } else { Ok(()) };
+        let runs = begun(Some(period), fails_first, period / 2).await;
+        assert_eq!(runs.len(), 2, "{runs:?}");
     }
 
     #[test]

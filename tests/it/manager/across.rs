@@ -134,7 +134,6 @@ async fn one_replica_works_across_clusters_and_writes_nothing_once_it_has_lost_t
         _ => Fault::None,
     };
     home_server.set_faults(Some(Arc::new(silence)));
-    want(&hub_client, "two").await;
     until("it has joined again, as another member", async || {
         fleet(&home_client).await.members.len() == 3
     })
@@ -144,6 +143,7 @@ async fn one_replica_works_across_clusters_and_writes_nothing_once_it_has_lost_t
         holder().await.is_some_and(|holder| holder != first_member)
     })
     .await;
+    want(&hub_client, "two").await;
     // A write that the first had in mind, with the client of a run of its own.
     let kept = clients.recv().await.expect("a run has left its client");
     let api: Api<ConfigMap> = Api::namespaced(kept, "default");

@@ -306,7 +306,7 @@ async fn every_shape_of_a_custom_resource_is_put_right_as_its_schema_says() {
         ("atomic", json!([one]), &ours),
         ("atomic", json!([]), &ours),
         ("atomic", json!([odd, two]), &ours),
-        ("set", json!(["b"]), &json!(["b", "a"])),
+        ("set", json!(["b"]), &json!(["a", "b"])),
         ("set", json!(["a", "b", "theirs"]), &json!(["a", "b", "theirs"])),
         ("map", json!([one, other]), &json!([one, other])),
         ("map", json!([odd, other]), &json!([odd, other])),

@@ -76,7 +76,7 @@ async fn the_finalizer_stands_before_anything_is_made_and_until_it_is_cleaned_up
     // As long as the finalizer cannot be written, nothing is made.
     let refuse = || Fault::Error(ApiError::new(Reason::InternalError, "no leader"));
     env.set_faults(move |request| match (request.verb, &*request.resource) {
-        ("patch", "configmaps") => refuse(),
+        ("patch", "configmaps") if request.user_agent.starts_with("leasehold/") => refuse(),
         _ => Fault::None,
     });
     env.apply(&MAP.replace("data: {x: '1', z: '2'}", "data: {}")).await;

@@ -104,8 +104,8 @@ impl Requests<'_> {
             Err(error) if is(&error, Refusal::DeletedRecently) => Err(Stop::blocked(
                 "DeletedRecently",
                 format!(
-                    "a queue {name} was deleted within the last minute: SQS releases its name after \
-                     a minute, and then the queue is created"
+                    "a queue {name} was deleted within the last minute: SQS frees a name one \
+                     minute after the deletion, and the queue is created then"
                 ),
                 Recheck::At(self.now + WAIT),
             )),

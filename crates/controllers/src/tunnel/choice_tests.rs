@@ -86,7 +86,7 @@ fn what_cannot_be_is_named_with_its_remedy() {
     assert_eq!(check_ports(&ports(&[])).unwrap_err().reason(), "NoPorts");
     assert_eq!(
         check_ports(&ports(&[80, 22])).unwrap_err().to_string(),
-        "port 22 is the host's own: give Service web another"
+        "port 22 is used by the host itself: give Service web another port"
     );
     let unknown = TunnelSpec { provider: Some("aws".to_owned()), ..ports(&[80]) };
     assert_eq!(

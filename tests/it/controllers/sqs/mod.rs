@@ -102,7 +102,7 @@ async fn a_spec_that_cannot_be_used_is_a_condition_and_not_an_error_loop() {
         ("plain-fifo", json!({"queueName": "a.fifo"}), "ends in .fifo: set spec.fifo"),
         ("letters", json!({"queueName": "a b"}), "has the character ' '"),
         ("dedup", json!({"contentBasedDeduplication": true}), "set spec.fifo too, or remove it"),
-        ("tag", json!({"tags": {"leasehold.dev/owner": "me"}}), "is set by itself"),
+        ("tag", json!({"tags": {"leasehold.dev/owner": "me"}}), "the controller sets that tag"),
         ("crypt", json!({"encryption": {}}), "spec.encryption has 0 of sqsManaged and kms"),
         (
             "two",
