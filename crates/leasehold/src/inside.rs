@@ -12,11 +12,11 @@ use engine::EngineStatus;
 use serde_json::{Value, json};
 use sharding::Sharding;
 
-/// Read handles on the rooms, once the manager is assembled.
+/// Read handles on the parts of the manager, once it is assembled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inside(Arc<OnceLock<Handles>>);
 
-/// Read handles on the rooms.
+/// Read handles on the parts of the manager.
 #[derive(Debug)]
 pub(crate) struct Handles {
     pub(crate) clusters: Clusters,
