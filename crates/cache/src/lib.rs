@@ -6,7 +6,7 @@
 //!               │  (managedFields cut out)      ├─▶ Entry ─▶ sorted ───┤
 //!               └─▶ transform ─▶ index ─▶ codec ┘            tables    └─▶ decode ◀─▶ decoded values
 //!                                          ▲
-//!                samples ─▶ training ─▶ dictionary, then old entries are packed anew
+//!                samples ─▶ training ─▶ dictionary, then old entries are packed again
 //! ```
 //!
 //! | file | owns |

@@ -168,7 +168,7 @@ pub(crate) struct Turn {
 
 #[derive(Clone, Copy)]
 enum TurnState {
-    /// Not taken yet; for so many requests.
+    /// Not taken yet; for this many requests.
     Ahead(u32),
     /// Taken; so many of its requests are left.
     Taken(u32),

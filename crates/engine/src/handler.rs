@@ -86,7 +86,7 @@ impl EventHandler {
         *progress = Progress { met: number, ..Progress::default() };
     }
 
-    /// The kind is not there. Gives whether the controller goes on without it.
+    /// The cluster lacks the kind. Returns whether the controller goes on without it.
     fn absent(&self, progress: &mut Progress, absence: Absence, number: u64) -> bool {
         let is_waited_for = number > progress.met;
         if progress.absent.replace(absence) != Some(absence) {

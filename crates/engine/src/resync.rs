@@ -125,7 +125,7 @@ impl Resync {
 }
 
 impl Walk {
-    /// How many of so many objects it should have passed by now.
+    /// How many of this many objects it should have passed by now.
     fn due(&self, total: usize) -> usize {
         if self.progress < 1.0 { (total as f64 * self.progress) as usize } else { usize::MAX }
     }

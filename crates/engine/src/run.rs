@@ -15,7 +15,7 @@ use crate::request::FencedClient;
 use crate::view::CacheView;
 use crate::visit::{InClusterError, Visits};
 
-/// One reconcile's means, made anew for each.
+/// What one reconcile works with; each has its own.
 pub struct Run {
     dispatch: Dispatch,
     context: Arc<ClusterContext>,

@@ -225,7 +225,7 @@ mod tests {
             (&["m e/other=1:a | e#1"], ""),
             // A drain outlives its cluster.
             (&["m e/g=1:a | e#1", "m e/g=1:d |"], "start e@1, open e / drain e@1"),
-            // A drain that is called off begins anew.
+            // A drain is called off: the shard starts again.
             (
                 &["m e/g=1:a | e#1", "m e/g=1:d | e#1", "m e/g=1:a | e#1"],
                 "start e@1, open e / drain e@1 / stop e, start e@1, open e",

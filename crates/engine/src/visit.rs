@@ -154,8 +154,8 @@ impl Visits {
         Ok(means)
     }
 
-    /// Ends all visits once no write of them is under way. Gives what the caches do not show yet of
-    /// what they wrote.
+    /// Ends all visits once none of their writes is under way. Returns the writes that the caches do not
+    /// show yet.
     pub(crate) async fn settle(&self, now: impl Fn() -> Moment) -> Vec<Expectation> {
         let begun = self.begun.lock().expect("no holder of this lock panics").take();
         let visits = begun.unwrap_or_default();

@@ -45,7 +45,7 @@ use crate::clock;
 
 /// How long after a first failure a runnable is run again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// How long after many. One that ran for longer than this begins anew with the first pause.
+/// How long after many. One that ran for longer than this starts again with the first pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How far a pause may be from what was said, in percent: replicas that start together drift apart.
 const JITTER_PERCENT: u32 = 10;
@@ -103,7 +103,7 @@ enum Means {
 
 impl Runnable {
     /// Work that each replica runs, from when it has joined the fleet until it stops. `run` is called
-    /// anew each time the work begins; see the module for what becomes of errors.
+    /// each time the work begins; the module says what happens after an error.
     ///
     /// # Panics
     /// If `name` is no valid name, at most 56 of a-z, 0-9, `-` and `.`: names are written in the program.
@@ -198,7 +198,7 @@ impl Runnable {
         }
     }
 
-    /// One run. Gives whether it went well.
+    /// One run. Returns whether it went well.
     async fn once(&self, ctx: &RunnableContext) -> bool {
         // The call is in there too: it may panic itself.
         let run = AssertUnwindSafe(async { (self.run)(ctx.clone()).await }).catch_unwind();
@@ -290,7 +290,7 @@ impl RunnableContext {
     }
 }
 
-/// The pause after so many failures in a row, the first being 1.
+/// The pause after this many failures in a row, the first being 1.
 fn after_failure(failures: u32) -> Duration {
     let doublings = failures.saturating_sub(1).min(16);
     (FIRST_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE)

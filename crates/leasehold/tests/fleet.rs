@@ -70,7 +70,7 @@ impl Fleet {
         tokio::spawn(acknowledge_drains(sharding));
     }
 
-    /// Waits until each member holds so many shards, and none of them is changing hands.
+    /// Waits until each member holds this many shards, and none of them is changing hands.
     async fn balanced(&self, each: usize) {
         for member in &self.members {
             let mut owned = member.watch();

@@ -13,7 +13,7 @@ use upstream::ExternalLimits;
 use crate::events::{Event, Recorder, Source};
 use crate::remembered::Remembered;
 
-/// What a reconciler may use, made anew for each reconcile.
+/// What a reconciler may use; each reconcile has its own.
 pub struct Context {
     run: Run,
     fenced: OnceLock<FencedClient>,

@@ -20,9 +20,9 @@ use crate::predicate;
 use crate::reconciler::{Erased, Reconciler};
 use crate::watch::Watch;
 
-/// Reconciles of one controller at once in one cluster, unless told otherwise.
+/// Reconciles of one controller at once in one cluster, by default.
 pub const DEFAULT_WORKERS: usize = 2;
-/// How long one reconcile may take, unless told otherwise.
+/// How long one reconcile may take, by default.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The shortest interval of a periodic resync.
 pub const MIN_RESYNC: Duration = Duration::from_secs(1);

@@ -30,12 +30,12 @@ impl Context {
     ///
     /// - The finalizer is on the object before `apply` runs the first time, so that nothing is made
     ///   that nobody would clean up. `apply` gets the object as that write left it.
-    /// - It comes off when `cleanup` gives [`Action::Done`]. With [`Action::RequeueAfter`], cleaning up
+    /// - It comes off when `cleanup` returns [`Action::Done`]. With [`Action::RequeueAfter`], cleaning up
     ///   is not finished: `cleanup` runs again after that time, and after an error with backoff.
     /// - After a crash or a handover at any point, `apply` and `cleanup` run again: both must be
     ///   idempotent, and `cleanup` must cope with what `apply` left half-made.
     ///
-    /// Gives what the one of them gave that ran.
+    /// Returns what the closure that ran returned.
     ///
     /// ```no_run
     /// # use leasehold_sdk::{Action, AnyObject, Context, ReconcileError};

@@ -18,7 +18,7 @@ pub trait Reconciler: Send + Sync + 'static {
     /// metadata is watched, or `DynamicObject` for one that is known at run time.
     type Kind: AnyObject;
 
-    /// Reconciles one object. The object may be gone: then `ctx.get` gives `None`.
+    /// Reconciles one object. The object may be gone: then `ctx.get` returns `None`.
     ///
     /// The future may be dropped at any await when the shard is lost, so what must happen together
     /// belongs into one write.

@@ -62,7 +62,7 @@ impl Context {
     /// Replaces the status of `object`, which must have been read. Nothing is sent if it is the cached
     /// object with the status it has there.
     ///
-    /// Gives the object as it is then; `None` if it is gone, which is nobody's mistake.
+    /// Returns the object as it is then; `None` if it is gone, which is no error.
     ///
     /// # Errors
     /// What the server says; a conflict if the object changed since it was read.
@@ -93,7 +93,7 @@ impl Context {
     /// Nothing is sent if `object` has them so; only where the last patch of the same fields asked for
     /// other values, nobody looks.
     ///
-    /// Gives whether the object is still there. The server is asked for no more than metadata in
+    /// Returns whether the object is still there. The server is asked for no more than metadata in
     /// return, which saves both ends work; the next reconcile of the key finds in the cache what was
     /// written. Where the object is wanted at once there is [`Self::update_status`].
     ///

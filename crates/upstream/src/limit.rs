@@ -84,7 +84,7 @@ impl Limit {
         self.lower(AFTER_REFUSAL, sent, now);
     }
 
-    /// Begins anew with one at a time.
+    /// Starts over with one request at a time.
     pub(crate) fn collapse(&mut self, now: Moment) {
         self.limit = 1.0;
         self.lowered = Some(now);

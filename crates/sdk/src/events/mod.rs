@@ -196,7 +196,7 @@ impl Recorder {
             Ok(Err(error)) => model::error::chain(&error),
             Err(_) => format!("no answer within {}s", PUBLISH_TIMEOUT.as_secs()),
         };
-        // The next occurrence begins anew: the Event may have expired on the server.
+        // The next occurrence begins a new Event: the Event may have expired on the server.
         self.series(|all| all.forget(identity));
         tracing::debug!(reason = event.reason, error, "an event was not published");
     }

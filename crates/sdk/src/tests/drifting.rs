@@ -20,7 +20,7 @@ type Found = Arc<Mutex<BTreeMap<String, Option<(String, u64)>>>>;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Objects are made or changed under so many names; deleted and made anew under another uid.
+    /// Objects are made or changed under this many names; deleted and created again with another uid.
     Put(u8),
     Renew(u8),
     Delete(u8),
