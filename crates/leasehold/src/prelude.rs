@@ -7,7 +7,7 @@
 //! In the order of use: a [`Reconciler`] works on one key with its [`Context`]; a [`Controller`]
 //! says for which kind it runs and which changes trigger it ([`mapping`], [`predicate`]); a [`Manager`]
 //! runs controllers, and every [`Runnable`] beside them, over the clusters of a [`Config`]. During
-//! development [`Local`](crate::Local) takes the place of the manager.
+//! development [`Local`] takes the place of the manager.
 
 // What an author of controllers writes against.
 pub use model::{ClusterName, ObjectKey};
