@@ -15,7 +15,7 @@ pub enum RetryClass {
     Transient,
     /// Not retried until the object or something it depends on changes.
     Terminal,
-    /// The object changed under us: retried with backoff, and not counted as an error.
+    /// The object changed meanwhile: retried with backoff, and not counted as an error.
     Conflict,
 }
 
@@ -42,9 +42,9 @@ impl ReconcileError {
         Self::new(RetryClass::Conflict, source.into())
     }
 
-    /// Retries after this delay, where the controller's rate limiter would choose one. It holds for
-    /// this retry: if the next run fails as well, the rate limiter counts both failures. A change of
-    /// the object may run it earlier. A terminal error is not retried, whatever this says.
+    /// Retries after this delay instead of the rate limiter's. It holds for this retry only: if the next
+    /// run fails as well, the rate limiter counts both failures. A change of the object may run it
+    /// earlier. A terminal error is not retried, even with a delay.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -103,10 +103,10 @@ impl StdError for ReconcileError {
 }
 
 impl From<kube::Error> for ReconcileError {
-    /// Classifies by the server's answer: a lost compare-and-swap is a conflict, anything else may
-    /// pass. So may a refusal as invalid or malformed: an admission policy refuses with 422 and is
-    /// changed, a server that lags behind a new definition answers 400. Only the author knows that a
-    /// request can never succeed, and says so with [`Self::terminal`].
+    /// Classifies by the server's answer: a lost compare-and-swap is a conflict, everything else is
+    /// transient. That includes refusals as invalid or malformed: an admission policy that refuses with
+    /// 422 may be changed, and a server that lags behind a new CRD answers 400. Only the author knows
+    /// that a request can never succeed, and says so with [`Self::terminal`].
     fn from(error: kube::Error) -> Self {
         let class = match &error {
             kube::Error::Api(status) => match status.code {

@@ -41,14 +41,14 @@ pub const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// What the end of a call says about its upstream, apart from its meaning for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is there: it answered, if only with a refusal of this one request.
+    /// It works: it answered, perhaps with a refusal of this one request.
     Answered,
-    /// It has too much to do, or the account asks too much: HTTP 429, throttling.
+    /// It is overloaded, or the account sends too many requests: HTTP 429, throttling.
     Overloaded {
         /// When it wants to be asked again; honoured up to a minute.
         retry_after: Option<Duration>,
     },
-    /// It is not there, or not ready: HTTP 502, 503, 504.
+    /// It is gone or not ready: HTTP 502, 503, 504.
     Unavailable {
         /// When it wants to be asked again; honoured up to a minute.
         retry_after: Option<Duration>,
@@ -59,16 +59,16 @@ pub enum Verdict {
 
 /// An error of a call to an upstream.
 pub trait ExternalFailure: StdError + Send + Sync + 'static {
-    /// What it says of the upstream.
+    /// What it says about the upstream.
     fn verdict(&self) -> Verdict;
 }
 
-/// Tells writers of one shard apart in time: the later, the higher the epoch.
+/// Orders the writers of one shard in time: a later writer has a higher epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// The shard that the write is made for.
+    /// The shard of the write.
     pub shard: ShardId,
-    /// Its epoch: one owner's, and never again another's.
+    /// Its epoch, which only one owner ever has.
     pub epoch: Epoch,
 }
 
@@ -78,12 +78,12 @@ impl fmt::Display for Token {
     }
 }
 
-/// A call that came to nothing. As a [`ReconcileError`] it is transient; where the call was held
-/// back, the key runs again when its turn comes or the upstream is asked again, without a step of its
-/// backoff and without counting as an error.
+/// A call that failed. As a [`ReconcileError`] it is transient. If the call was held back, the key runs
+/// again when its turn comes or the circuit breaker closes; its backoff does not grow, and no error is
+/// counted.
 #[derive(Debug, thiserror::Error)]
 pub enum ExternalError<E: ExternalFailure> {
-    /// Not made: it is not the key's turn, or the upstream is left alone.
+    /// Not made: it is not the key's turn, or the upstream's circuit breaker is open.
     #[error("{what} was held back")]
     HeldBack {
         /// What was to be done.
@@ -92,10 +92,10 @@ pub enum ExternalError<E: ExternalFailure> {
         #[source]
         source: UpstreamError,
     },
-    /// Not made, or cut off: the shard is not ours any more.
+    /// Not made, or cut off: the shard is no longer ours.
     #[error(transparent)]
     Fenced(FencedError),
-    /// No answer came in time. What it was to change may have changed.
+    /// No answer came in time. The call may have taken effect.
     #[error("{what} was not answered within {}s", .limit.as_secs())]
     TimedOut {
         /// What was to be done.
@@ -103,7 +103,7 @@ pub enum ExternalError<E: ExternalFailure> {
         /// The time it had.
         limit: Duration,
     },
-    /// What the upstream, or the way there, says.
+    /// The error of the upstream, or of the connection to it.
     #[error("{what} failed")]
     Failed {
         /// What was to be done.
@@ -115,10 +115,10 @@ pub enum ExternalError<E: ExternalFailure> {
 }
 
 impl<E: ExternalFailure> ExternalError<E> {
-    /// What the upstream says, if it was asked and answered; else the error as it is.
+    /// The upstream's own error, if it answered; otherwise this error again.
     ///
     /// # Errors
-    /// What is no answer of the upstream's.
+    /// Everything that is not an answer of the upstream.
     pub fn into_failure(self) -> Result<E, Self> {
         match self {
             Self::Failed { source, .. } => Ok(source),
@@ -126,7 +126,7 @@ impl<E: ExternalFailure> ExternalError<E> {
         }
     }
 
-    /// What the upstream says, if it was asked and answered.
+    /// The upstream's own error, if it answered.
     pub fn failure(&self) -> Option<&E> {
         match self {
             Self::Failed { source, .. } => Some(source),
@@ -151,7 +151,7 @@ impl<E: ExternalFailure> From<ExternalError<E>> for ReconcileError {
     }
 }
 
-/// The way to one upstream, for one reconcile. Clones share its turn.
+/// The connection of one reconcile to one upstream. Clones share its turn.
 #[derive(Clone)]
 pub struct External {
     fence: Fence,
@@ -179,8 +179,8 @@ impl External {
         Self { fence, dispatch, turn }
     }
 
-    /// Says how many requests this reconcile will make there, so that its turn is for as many. To be
-    /// said before the first; 1 unless said. What is not used is given back.
+    /// Sets how many requests this reconcile will make there, so that its turn covers all of them. Call
+    /// it before the first request; the default is 1. Unused requests are given back.
     #[must_use]
     pub fn expecting(self, requests: u32) -> Self {
         let mut state = self.turn.state();
@@ -207,8 +207,8 @@ impl External {
         self.judged(what, ticket, READ_TIMEOUT, timed.await.ok())
     }
 
-    /// Makes a call that may change something: only while the shard is ours, and to its end even if
-    /// the reconcile is dropped. `call` gets a token by which an upstream that can may refuse a late
+    /// Makes a call that may change something: only while the shard is ours, and to its end even if the
+    /// reconcile is dropped. `call` gets a token with which an upstream may be able to refuse a late
     /// writer.
     ///
     /// # Errors

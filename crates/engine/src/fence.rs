@@ -31,7 +31,7 @@ use crate::written::Written;
 
 /// The longest a single write may take, however long the Lease is valid.
 pub const MAX_WRITE_TIME: Duration = Duration::from_secs(30);
-/// Below this much validity a write is not begun: it could not be answered in time.
+/// With less validity than this no write begins: it could not be answered in time.
 const MIN_WRITE_TIME: Duration = Duration::from_millis(1);
 /// Writes of one reconcile that the next one waits to see in the cache.
 const MAX_WRITTEN: usize = 64;
@@ -49,7 +49,7 @@ pub enum FencedError {
         #[source]
         source: FenceError,
     },
-    /// Not sent: the reconcile it belongs to has ended, and its client was kept.
+    /// Not sent: its reconcile has ended, but its client was kept.
     #[error("{what} was not sent: its reconcile has ended")]
     Over {
         /// The request.
@@ -81,7 +81,7 @@ struct Inner {
     visit: Option<Visit>,
 }
 
-/// What a write in another cluster than the key's needs beside that cluster's shard.
+/// What a write in a cluster other than the key's needs besides that cluster's shard.
 struct Visit {
     /// The shard that the reconcile runs under, and its epoch.
     origin: (ShardId, Epoch),
@@ -89,7 +89,7 @@ struct Visit {
     writes: TaskTracker,
 }
 
-/// Leave to write once. Its dispatch is not over before it is given back.
+/// Permission to write once. Its dispatch ends only after it is given back.
 pub(crate) struct WritePermit {
     limit: Duration,
     clock: Arc<dyn Clock>,
@@ -133,8 +133,8 @@ impl Fence {
         self.0.ownership.members()
     }
 
-    /// Waits until it is the turn of a write by `dispatch` at `gate`, for as long as the write may be
-    /// sent at all. Then asks whether it still may.
+    /// Waits for the turn of a write by `dispatch` at `gate`, as long as the write may be sent at all.
+    /// Then asks again whether it may be sent.
     pub(crate) async fn admit(
         &self,
         dispatch: &Dispatch,
@@ -166,7 +166,7 @@ impl Fence {
         }
     }
 
-    /// How long every shard that the write needs may be acted for.
+    /// How long this member may act for every shard that the write needs.
     fn valid_for(&self, dispatch: &Dispatch) -> Result<Duration, FenceError> {
         let ownership = &self.0.ownership;
         let permit = ownership.permit(&dispatch.shard, dispatch.epoch, Purpose::Write)?;
@@ -186,7 +186,7 @@ impl Fence {
         error
     }
 
-    /// Keeps what a write did; of many, the last [`MAX_WRITTEN`].
+    /// Remembers what a write did, up to the last [`MAX_WRITTEN`].
     pub(crate) fn record(&self, one: Written) {
         let mut written = self.0.written.lock().expect("no holder of this lock panics");
         if written.len() == MAX_WRITTEN {
@@ -195,7 +195,7 @@ impl Fence {
         written.push(one);
     }
 
-    /// What was written, as far as the answers tell.
+    /// What was written, as far as the answers show.
     pub(crate) fn take_written(&self) -> Vec<Written> {
         std::mem::take(&mut self.0.written.lock().expect("no holder of this lock panics"))
     }
@@ -216,8 +216,8 @@ impl WritePermit {
         self.limit
     }
 
-    /// Does `work`, to its end even if this is dropped, and gives it up when the permit has run out.
-    /// By our clock: timers stand still while the machine sleeps, the Lease does not.
+    /// Does `work`, to its end even if this future is dropped, and gives it up when the permit has run
+    /// out. It uses our clock: timers stand still while the machine is suspended, the Lease does not.
     pub(crate) async fn act<T: Send + 'static>(
         self,
         work: impl Future<Output = T> + Send + 'static,

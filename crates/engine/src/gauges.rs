@@ -213,7 +213,7 @@ impl Families {
 
     fn gate(&self, cluster: &ClusterName, reading: &Reading, labels: &ClusterLabels) {
         let cluster = &[labels.of(cluster)];
-        // Clusters past the cap share a series: it tells the worst breaker, and the sum of limits.
+        // Clusters past the cap share a series: it shows the worst breaker, and the sum of limits.
         let breaker = self.breaker.with_label_values(cluster);
         breaker.set(breaker.get().max(reading.phase.number()));
         self.concurrency.with_label_values(cluster).add(int(reading.limit));

@@ -77,7 +77,7 @@ impl EventHandler {
         }
     }
 
-    /// Everything up to a number is there.
+    /// Everything in the scopes up to a number is cached.
     fn present(&self, progress: &mut Progress, number: u64) {
         if progress.absent.take().is_some() {
             let (controller, cluster, kind) = self.names();
@@ -113,7 +113,7 @@ impl EventHandler {
         (self.queue.name(), &self.cluster, &self.source.kind)
     }
 
-    /// The hash of the primary object that an event concerns, if it is a certain one.
+    /// The hash of the primary object that an event concerns, if it concerns exactly one.
     fn concerns(&self, event: &Event) -> Option<u64> {
         let (Change::Upsert { new: entry, .. } | Change::Delete { old: entry }) = &event.change
         else {
@@ -126,7 +126,7 @@ impl EventHandler {
         }
     }
 
-    /// The keys that an event adds; `first` if it is part of a first look.
+    /// The keys that an event adds; `first` if it is part of a first list.
     fn keys(&self, event: &Event, first: bool) -> Vec<HashedKey> {
         let (old, new) = match &event.change {
             Change::Upsert { old, new } => (old.as_deref(), Some(&**new)),
@@ -170,7 +170,7 @@ impl EventHandler {
         Some((key, Some(owner.uid.hash())))
     }
 
-    /// Whether the primary object is there, and not just one of the same name.
+    /// Whether this incarnation of the primary object is cached, not just one of the same name.
     fn is_cached(&self, (key, hash): &HashedKey) -> bool {
         let cached = self.cached(key.namespace.as_deref(), &key.name);
         cached.is_some_and(|entry| Some(entry.header.hash()) == *hash)
@@ -182,13 +182,13 @@ impl EventHandler {
     }
 
     fn mapped(&self, mapping: &Mapping, entry: &Entry) -> Vec<HashedKey> {
-        // The mapping is the user's: a panic in it must not end the handler.
+        // The mapping is the user's code: its panic must not end the handler.
         let Ok(named) = catch_unwind(AssertUnwindSafe(|| mapping(entry, &self.view))) else {
             let (cluster, name) = (&self.cluster, &entry.header.key.name);
             tracing::error!(%cluster, %name, "a mapping panicked; the change is not followed up");
             return Vec::new();
         };
-        // One that is not there, or not yet, is reconciled when it appears.
+        // An object that is not cached, or not yet, is reconciled when it appears.
         let routed = named.into_iter().filter_map(|(namespace, name)| {
             let entry = self.cached(namespace.as_deref(), &name)?;
             Some((self.key(&entry.header.key), Some(entry.header.hash())))
@@ -208,9 +208,9 @@ impl EventHandler {
 /// How far a handler has come with its source.
 #[derive(Default)]
 struct Progress {
-    /// Everything up to this number was there once.
+    /// Everything in the scopes up to this number has been cached.
     met: u64,
-    /// Why the kind is not there.
+    /// Why the cluster lacks the kind.
     absent: Option<Absence>,
     /// Shards were opened without the kind, and it has not been listed since.
     without: bool,
@@ -244,7 +244,7 @@ fn both(
 
 fn all_hold(predicates: &[Predicate], old: Option<&Entry>, new: Option<&Entry>) -> bool {
     let hold = || predicates.iter().all(|predicate| predicate(old, new));
-    // The predicates are the user's: one that panics lets the change pass.
+    // The predicates are the user's code: if one panics, the change counts.
     catch_unwind(AssertUnwindSafe(hold)).unwrap_or_else(|_| {
         tracing::error!("a predicate panicked; the change counts");
         true

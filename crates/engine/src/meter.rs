@@ -139,7 +139,7 @@ impl Workload for Meter {
 
     fn failing(&self) -> BTreeMap<ClusterName, Arc<str>> {
         let mut failing = self.0.sources.lacking();
-        // One that does not answer says nothing of what it has.
+        // A cluster that does not answer does not say which kinds it has.
         failing.extend(self.0.gates.left_alone(self.0.clock.now()));
         failing
     }

@@ -199,7 +199,7 @@ impl Metrics {
             )?,
             watch_restarts: counters(
                 "leasehold_watch_restarts_total",
-                "Watches that had to be opened anew, by reason.",
+                "Watches that had to be opened again, by reason.",
                 &["cluster", "kind", "reason"],
             )?,
             processing_latency: histograms(

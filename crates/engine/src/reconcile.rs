@@ -7,10 +7,10 @@ use futures::future::BoxFuture;
 use crate::error::ReconcileError;
 use crate::run::Run;
 
-/// What comes after a reconcile that succeeded.
+/// What happens after a reconcile that succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing until something changes. A wake-up asked for earlier is dropped.
+    /// Nothing until something changes. An earlier wake-up is dropped.
     Done,
     /// Again after this long, or earlier if something changes. Replaces an earlier wake-up.
     RequeueAfter(Duration),

@@ -39,7 +39,7 @@ use crate::written::Written;
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long, where others wait to see whether it answers at all.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
-/// How much of a refusal that is no API server's is shown, in bytes.
+/// How many bytes are shown of a refusal that does not come from an API server.
 const MAX_REFUSAL_BYTES: usize = 200;
 
 /// A server that did not begin to answer.
@@ -52,7 +52,7 @@ pub struct ResponseTimeout {
 /// An answer to come, once its head is there.
 type Answering = BoxFuture<'static, Result<Response<Answer>, BoxError>>;
 
-/// The way to one cluster, without fence. Clones share it.
+/// The client of one cluster, without the fence. Clones share it.
 #[derive(Clone)]
 pub(crate) struct ClusterClient(Arc<Inner>);
 
@@ -62,7 +62,7 @@ struct Inner {
     gate: Arc<Gate>,
     metrics: RestMetrics,
     clock: Arc<dyn Clock>,
-    /// Whether writes carry the epoch they are made at.
+    /// Whether writes carry the epoch at which they are made.
     stamps: bool,
 }
 
@@ -177,7 +177,7 @@ impl FencedClient {
         Self { cluster, fence, dispatch, user_agent }
     }
 
-    /// The same as a [`kube::Client`], which has a task of its own.
+    /// Wraps this in a [`kube::Client`], which has its own task.
     pub fn client(&self) -> kube::Client {
         kube::Client::new(self.clone(), &*self.cluster.0.default_namespace)
     }
@@ -185,7 +185,7 @@ impl FencedClient {
     /// Sends one request and reads its answer.
     ///
     /// # Errors
-    /// What the server says, or why it was not asked or did not answer.
+    /// What the server says, or why the request was not sent or not answered.
     pub async fn request<T: DeserializeOwned>(
         &self,
         request: Request<Vec<u8>>,
@@ -201,7 +201,7 @@ impl FencedClient {
             return serde_json::from_slice(&bytes).map_err(kube::Error::SerdeError);
         }
         let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_else(|_| {
-            // Not the API server's words: a proxy's, say.
+            // Not an answer of the API server, but perhaps of a proxy.
             let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_REFUSAL_BYTES)]);
             let reason = parts.status.canonical_reason().unwrap_or_default();
             Status::failure(&text, reason).with_code(parts.status.as_u16())
@@ -247,7 +247,7 @@ fn api_span(request: &Request<Body>) -> tracing::Span {
     )
 }
 
-/// Adds the epoch to what the request writes, if that can carry it.
+/// Adds the epoch to the object in a request, if it can carry one.
 async fn with_stamp(
     request: Request<Body>,
     group: &GroupName,

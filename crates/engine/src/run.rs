@@ -22,7 +22,7 @@ pub struct Run {
     clock: Arc<dyn Clock>,
     fence: Fence,
     services: Arc<Services>,
-    /// The turns at services outside that were asked for.
+    /// The turns that it has at services outside.
     turns: Mutex<Vec<Arc<Turn>>>,
     /// The other clusters it works in, if the controller may.
     visits: Option<Arc<Visits>>,
@@ -58,8 +58,8 @@ impl Run {
         Ok(Self::new(dispatch, &context, clock, fence, services, self.visits.clone()))
     }
 
-    /// The clusters that [`Self::in_cluster`] may lead to, in order of their names: those whose shards
-    /// are held here, or the key's alone if the controller is not of scope `Fleet`.
+    /// The clusters for which [`Self::in_cluster`] may succeed, in order of their names: those whose
+    /// shards are held here, or only the key's if the controller is not of scope `Fleet`.
     pub fn clusters(&self) -> Vec<ClusterName> {
         match &self.visits {
             Some(visits) => visits.clusters(),
@@ -82,12 +82,12 @@ impl Run {
         &self.clock
     }
 
-    /// The fenced way to the key's cluster.
+    /// The fenced client of the key's cluster.
     pub fn fenced(&self) -> FencedClient {
         FencedClient::new(self.context.client.clone(), self.fence.clone(), self.dispatch.clone())
     }
 
-    /// The fenced way to a service outside of Kubernetes: see [`External`].
+    /// The fenced connection to a service outside of Kubernetes: see [`External`].
     pub fn external(&self, service: &'static str, name: &str, limits: &ExternalLimits) -> External {
         let turn = self.turn_at(name, || {
             Turn::new(self.services.get(service, name, limits), self.fence.members())
@@ -95,7 +95,7 @@ impl Run {
         External::new(self.fence.clone(), self.dispatch.clone(), turn)
     }
 
-    /// The turn at the service of that name, made if none was asked for yet.
+    /// The turn at the service of that name, created at the first call.
     fn turn_at(&self, name: &str, make: impl FnOnce() -> Turn) -> Arc<Turn> {
         let mut turns = self.turns.lock().expect("no holder of this lock panics");
         if let Some(turn) = turns.iter().find(|turn| turn.is_at(name)) {

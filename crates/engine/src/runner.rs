@@ -53,7 +53,7 @@ pub(crate) struct Runner {
     pub(crate) metrics: ControllerMetrics,
     pub(crate) fence_rejected: IntCounter,
     pub(crate) reconcile_ids: Arc<AtomicU64>,
-    /// What is asked outside of Kubernetes.
+    /// The services outside of Kubernetes.
     pub(crate) services: Arc<Services>,
     /// What the reconciles wrote that the caches do not show yet.
     pub(crate) expectations: Expectations,
@@ -206,7 +206,7 @@ impl Runner {
         self.outcome(dispatch, ended, self.clock.now().since(started))
     }
 
-    /// The way to other clusters, if the controller may go there.
+    /// Access to other clusters, if the controller may work there.
     fn visits(
         &self,
         dispatch: &Dispatch,
@@ -220,7 +220,7 @@ impl Runner {
         Some(Arc::new(Visits::new(origin, Arc::clone(&self.assigned), Arc::clone(&self.queue))))
     }
 
-    /// Runs the user's code so that nothing it does escapes.
+    /// Runs the user's code and catches its panics.
     async fn guarded(&self, run: Run, cancel: &CancellationToken) -> Ended {
         let run = self.spec.reconcile.reconcile(run);
         let run = AssertUnwindSafe(run).catch_unwind();
@@ -258,7 +258,7 @@ impl Runner {
             }
             Ended::Cancelled => {
                 Span::current().record("result", "cancelled");
-                tracing::info!("reconcile cancelled, its shard is not ours any more");
+                tracing::info!("reconcile cancelled, its shard is no longer ours");
                 return Outcome::Done;
             }
         };

@@ -20,7 +20,7 @@ pub enum Form {
     /// The whole object.
     #[default]
     Whole,
-    /// Its metadata. The server is asked for nothing else.
+    /// Its metadata. The server sends nothing else.
     Metadata,
 }
 

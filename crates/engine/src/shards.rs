@@ -22,11 +22,11 @@ use model::{ClusterName, Epoch, GroupName, Hold, MemberId, Moment, OwnedShards, 
 /// Something to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Subscribe informers and gather keys; give none out.
+    /// Subscribe to informers and collect keys, but hand none out.
     Start { shard: ShardId, epoch: Epoch, member: MemberId },
-    /// Give keys out, once the caches have synced.
+    /// Hand keys out, once the caches have synced.
     Open { shard: ShardId },
-    /// Give out nothing more, wait for what runs, cancel it at the deadline, acknowledge.
+    /// Hand out nothing more, wait for running reconciles, cancel them at the deadline, acknowledge.
     Drain { shard: ShardId, epoch: Epoch, deadline: Moment },
     /// Cancel everything of it, at once.
     Stop { shard: ShardId },
@@ -97,7 +97,7 @@ impl Shards {
         steps
     }
 
-    /// Whether a shard should give out keys.
+    /// Whether a shard should hand out keys.
     pub(crate) fn is_active(&self, shard: &ShardId) -> bool {
         self.0.get(shard).is_some_and(|running| running.phase == Phase::Active)
     }
@@ -134,7 +134,7 @@ impl Shards {
 /// Whether a running shard can become the wanted one without a stop in between.
 fn continues(running: &Running, wanted: &Running) -> bool {
     let same_assignment = running.epoch == wanted.epoch && running.member == wanted.member;
-    // A drain goes on even if its cluster goes meanwhile: what runs must still be waited for.
+    // A drain goes on even if its cluster leaves meanwhile: running reconciles must still end.
     let same_cluster = running.incarnation == wanted.incarnation || wanted.phase == Phase::Draining;
     same_assignment && same_cluster && wanted.phase >= running.phase
 }

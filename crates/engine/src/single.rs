@@ -180,7 +180,7 @@ impl SingleRun {
             Some(Some(Ok(()))) => tracing::info!(runnable = %name, "single work has ended"),
             Some(Some(Err(_))) => tracing::error!(runnable = %name, "single work panicked"),
             Some(None) | None => {
-                tracing::warn!(runnable = %name, "single work cancelled, its shard is not ours any more");
+                tracing::warn!(runnable = %name, "single work cancelled, its shard is no longer ours");
             }
         }
         fence.settle().await;

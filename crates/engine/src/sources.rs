@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::informer::{Absence, Target};
 use crate::view::{CacheView, Cached};
 
-/// A kind that a controller watches and that is not there.
+/// A kind that a controller watches and a cluster lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AbsentSource {
@@ -23,10 +23,10 @@ pub struct AbsentSource {
     /// The namespace that the controller watches it in; all, if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Whether the controller runs without it. If not, it begins nothing in the cluster until the
-    /// kind is there.
+    /// Whether the controller runs without it. If not, it starts nothing in the cluster until the kind
+    /// is available.
     pub optional: bool,
-    /// Why it is not there.
+    /// Why the cluster lacks it.
     pub absent: Absence,
     /// What the server says.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,7 +46,7 @@ struct Presence {
 }
 
 impl Sources {
-    /// Shows what a controller watches in a cluster, as long as somebody holds the view.
+    /// Lists what a controller watches in a cluster, as long as the view exists.
     pub(crate) fn watch(
         &self,
         controller: &ControllerName,
@@ -70,9 +70,9 @@ impl Sources {
         }
     }
 
-    /// Whether each kind is there, by the cluster's label, the controller, the kind, and whether it is
-    /// optional; as far as is known. Clusters that share a label count as one, which lacks what any of
-    /// them does.
+    /// Whether each kind is available, as far as is known: by the cluster's label, the controller, the
+    /// kind, and whether it is optional. Clusters that share a label count as one, which lacks what any
+    /// of them lacks.
     pub(crate) fn availability(&self, labels: &ClusterLabels) -> BTreeMap<[String; 4], bool> {
         let mut all = BTreeMap::new();
         self.for_each(|controller, cluster, source| {
@@ -86,7 +86,7 @@ impl Sources {
         all
     }
 
-    /// What is not there, ordered by controller and cluster.
+    /// The kinds that clusters lack, ordered by controller and cluster.
     pub(crate) fn absent(&self) -> Vec<AbsentSource> {
         let mut all = Vec::new();
         self.for_each(|controller, cluster, source| {
@@ -107,7 +107,7 @@ impl Sources {
         all
     }
 
-    /// What controllers do without, and no other controller needs.
+    /// The missing kinds that no controller needs.
     pub(crate) fn dispensable(&self) -> BTreeSet<Target> {
         let (mut optional, mut needed) = (BTreeSet::new(), BTreeSet::new());
         self.for_each(|_, _, source| {

@@ -21,8 +21,7 @@ use crate::view::{CacheView, FleetView};
 pub type Predicate = Arc<dyn Fn(Option<&Entry>, Option<&Entry>) -> bool + Send + Sync>;
 /// Names the primary objects that an object of another kind concerns, by namespace and name.
 pub type Mapping = Arc<dyn Fn(&Entry, &CacheView) -> Vec<(Option<String>, String)> + Send + Sync>;
-/// Names the objects of the primary kind, in whatever cluster, that an object concerns. They need not
-/// exist.
+/// Names the objects of the primary kind, in any cluster, that an object concerns. They need not exist.
 pub type FleetMapping = Arc<dyn Fn(&Entry, &FleetView<'_>) -> Vec<ObjectKey> + Send + Sync>;
 
 /// A complete controller with its types erased.
@@ -30,7 +29,7 @@ pub type FleetMapping = Arc<dyn Fn(&Entry, &FleetView<'_>) -> Vec<ObjectKey> + S
 pub struct ControllerSpec {
     /// Its name, unique in the manager.
     pub name: ControllerName,
-    /// The controller it is a part of.
+    /// The controller of which it is a part.
     pub part_of: Option<ControllerName>,
     /// The group it names for itself.
     pub group: Option<GroupName>,
@@ -48,13 +47,13 @@ pub struct ControllerSpec {
     pub resync_every: Option<Duration>,
     /// What it watches. Sources of the role [`Role::Primary`] come first; there is at least one.
     pub sources: Vec<Source>,
-    /// What the caches of its kinds keep, where that is not all that is watched.
+    /// What the caches of its kinds keep, if not everything that is watched.
     pub options: BTreeMap<(Kind, Form), StoreOptions>,
     /// What it runs.
     pub reconcile: Arc<dyn Reconcile>,
-    /// What triggers it from outside.
+    /// Its triggers from outside of Kubernetes.
     pub triggers: Vec<Trigger>,
-    /// What drives triggers while it runs.
+    /// The futures that drive triggers while it runs.
     pub trigger_sources: TriggerSources,
 }
 
@@ -93,18 +92,17 @@ pub enum Role {
         /// The primary kind.
         owner: Kind,
     },
-    /// A function says.
+    /// A function names the keys.
     Mapped(Mapping),
-    /// A function says, and may name objects of other clusters. Only for controllers of scope
-    /// [`GroupScope::Fleet`].
+    /// A function names the keys, in any cluster. Only for controllers of scope [`GroupScope::Fleet`].
     Across(FleetMapping),
 }
 
 impl Role {
-    /// Which objects of its kind are needed where a range is held. A mapping may lead from any
-    /// object to any key, and reconciles look other objects up, so it needs all. So does what has
-    /// several owners, of which each may lie in another range: only the one that controls an object
-    /// is seen before the object is decoded.
+    /// Which objects of its kind a member needs that holds a range. A mapping may lead from any object
+    /// to any key, and reconciles look other objects up, so it needs all. So do objects with several
+    /// owners, which may be in different ranges: before an object is decoded, only its controlling owner
+    /// is known.
     pub(crate) fn range_scope(&self, range: Range) -> RangeScope {
         match self {
             Self::Primary => RangeScope::Own(range),
@@ -120,7 +118,7 @@ impl ControllerSpec {
         &self.name
     }
 
-    /// The name by which configuration means it: that of the controller it is a part of, or its own.
+    /// Its name in the configuration: that of the controller of which it is a part, or its own.
     pub fn whole(&self) -> &ControllerName {
         self.part_of.as_ref().unwrap_or(&self.name)
     }
@@ -135,7 +133,7 @@ impl ControllerSpec {
         self.sources.iter().map(|source| source.kind.clone()).collect()
     }
 
-    /// What [`model::group::groups`] needs to know of it.
+    /// What [`model::group::groups`] needs to know about it.
     pub fn group_input(&self) -> GroupInput {
         GroupInput {
             controller: self.name.clone(),

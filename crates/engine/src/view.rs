@@ -11,13 +11,13 @@ use crate::informer::{Absence, InformerState};
 use crate::scope::Form;
 use crate::spec::Source;
 
-/// What was asked for is not in the cache.
+/// The requested kind is not in the cache.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotWatched {
     /// The controller does not watch the kind.
     #[error("read {0} from the cache: the controller neither reconciles, owns nor watches it")]
     Kind(Kind),
-    /// Of the kind's objects, the controller watches only the metadata.
+    /// The controller watches only the metadata of the kind's objects.
     #[error(
         "read {0} from the cache: the controller watches only its metadata, read it as \
          PartialObjectMeta"
@@ -25,7 +25,7 @@ pub enum NotWatched {
     Whole(Kind),
 }
 
-/// What a reader asks for: a kind, and how much of its objects.
+/// What a reader requests: a kind, and how much of its objects.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     kind: &'a Kind,
@@ -51,7 +51,7 @@ impl<'a> From<&'a Kind> for Wanted<'a> {
     }
 }
 
-/// The caches of one controller in each cluster that it has shards of here.
+/// The caches of one controller in each cluster of which it has shards here.
 pub trait FleetCaches: Send + Sync {
     /// The clusters, in order of their names.
     fn clusters(&self) -> Vec<ClusterName>;
@@ -60,7 +60,7 @@ pub trait FleetCaches: Send + Sync {
     fn caches(&self, cluster: &ClusterName) -> Option<Arc<CacheView>>;
 }
 
-/// What a mapping across clusters may look at.
+/// What a mapping across clusters may read.
 #[derive(Clone, Copy)]
 pub struct FleetView<'a> {
     cluster: &'a ClusterName,
@@ -91,12 +91,12 @@ impl Cached {
         only.is_none() || namespace.is_none() || only == namespace
     }
 
-    /// Why the kind is not there, as far as is known.
+    /// Why the cluster lacks the kind, if it is known to.
     pub(crate) fn absence(&self) -> Option<Absence> {
         self.informer.as_ref()?.absence()
     }
 
-    /// Whether it holds all that it is to hold, and follows it.
+    /// Whether it holds everything that it should, and follows its changes.
     pub(crate) fn is_available(&self) -> bool {
         self.informer.as_ref().is_none_or(|informer| informer.is_available())
     }
@@ -162,9 +162,9 @@ impl CacheView {
         Ok(self.sources.iter().filter(serves))
     }
 
-    /// Whether the cluster has the kind and lets all of it be watched that the controller watches, as
-    /// far as is known. Where an optional source is not available, its objects are not there, or are
-    /// as they were when it was.
+    /// Whether the cluster has the kind and allows the controller to watch all that it wants of it, as
+    /// far as is known. If an optional source is not available, its objects are absent, or as they were
+    /// when it last was.
     ///
     /// # Errors
     /// If the controller does not watch the kind.
@@ -253,12 +253,12 @@ impl<'a> FleetView<'a> {
         Self { cluster, caches }
     }
 
-    /// The cluster that the mapped object lives in.
+    /// The cluster of the mapped object.
     pub fn cluster(&self) -> &'a ClusterName {
         self.cluster
     }
 
-    /// The clusters that the controller has shards of here, in order of their names.
+    /// The clusters of which the controller has shards here, in order of their names.
     pub fn clusters(&self) -> Vec<ClusterName> {
         self.caches.clusters()
     }

@@ -17,10 +17,10 @@ use crate::scope::Scope;
 
 /// How long after a write the next reconcile waits for the cache to show it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// The same where the server's versions cannot be compared.
+/// The same if the server's versions cannot be compared.
 const SHORT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a write did, as its answer tells.
+/// What a write did, by its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     group: String,
@@ -31,12 +31,12 @@ pub(crate) struct Written {
     trace: Trace,
 }
 
-/// By what a write is recognised in a cache.
+/// How a write is recognised in a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Trace {
     /// The object has this version or a later one.
     Version(ResourceVersion),
-    /// This incarnation is not there.
+    /// This incarnation is gone.
     Gone(Uid),
 }
 
@@ -97,7 +97,7 @@ impl Written {
         *kind.group == *self.group
             && *kind.plural == *self.plural
             && namespace.is_none_or(|wanted| self.namespace.as_ref() == Some(wanted))
-            // What a field selector selects cannot be told from the answer.
+            // The answer does not show whether a field selector selects the object.
             && scope.fields.is_empty()
     }
 
@@ -125,7 +125,7 @@ impl Written {
         }
     }
 
-    /// How long after the write the cache may take to show it before nobody waits any more.
+    /// How long after the write the next reconcile waits for the cache to show it.
     pub(crate) fn patience(&self) -> Duration {
         match &self.trace {
             Trace::Version(version) if !version.is_number() => SHORT_PATIENCE,
