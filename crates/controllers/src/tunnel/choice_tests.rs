@@ -91,6 +91,6 @@ fn what_cannot_be_is_named_with_its_remedy() {
     let unknown = TunnelSpec { provider: Some("aws".to_owned()), ..ports(&[80]) };
     assert_eq!(
         placement(&unknown).unwrap_err().to_string(),
-        r#""aws" is no provider: use digitalocean, hetzner or local"#
+        r#""aws" is not a provider: use digitalocean, hetzner or local"#
     );
 }

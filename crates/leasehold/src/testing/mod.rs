@@ -36,15 +36,21 @@
 //! StatefulSets, DaemonSets and Pods to life and collect garbage. Its fault hook
 //! ([`TestEnv::set_faults`]) delays, refuses, drops and loses requests. The engine can be stopped and
 //! started again, as after a crash. Several clusters ([`Builder::clusters`]) are for controllers
-//! that work across them. [`Sole`] and [`TokioClock`] are what an engine needs where there
+//! that work across them. Several replicas ([`TestEnv::join`]) divide their shards by Lease; one that
+//! leaves hands over, one that is killed is taken over, and faults of [`TestEnv::home`] make one lose its
+//! Lease. A unit test that calls a reconciler itself gets a context from [`TestEnv::context`]. [`Sole`] and [`TokioClock`] are what an engine needs where there
 //! is no fleet.
 
 mod clock;
+mod context;
 mod env;
 mod ownership;
+mod replica;
 
 pub use apiserver::faults::{Fault, Request};
 pub use apiserver::status::{ApiError, Reason};
 pub use clock::TokioClock;
+pub use context::TestContext;
 pub use env::{Builder, TestCluster, TestEnv};
 pub use ownership::Sole;
+pub use replica::TestReplica;

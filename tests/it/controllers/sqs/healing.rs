@@ -64,7 +64,9 @@ async fn a_queue_deleted_outside_is_created_again_when_its_name_is_free() {
     let since = aws.now();
     aws.outside("DeleteQueue", url(NAME));
     let queue = says(&env, "orders", "Ready", "False", "DeletedRecently").await;
-    assert!(queue.status.unwrap().conditions[0].message.contains("SQS frees a name one minute after"));
+    assert!(
+        queue.status.unwrap().conditions[0].message.contains("SQS frees a name one minute after")
+    );
     ready(&env, "orders").await;
     assert_eq!(aws.sqs(|sqs| sqs.attribute(NAME, "DelaySeconds")).unwrap(), "5");
     let notes = events(&env, "Recreated").await;
