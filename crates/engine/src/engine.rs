@@ -119,8 +119,8 @@ impl Engine {
             })
             .collect();
         let queues = runners.iter().map(|runner| Arc::clone(&runner.queue)).collect();
-        let (gates, sources) = (config.meter.gates().clone(), config.meter.sources().clone());
-        let board = Arc::new(Board::new(Arc::clone(&config.clock), queues, gates, sources));
+        let (gates, presences) = (config.meter.gates().clone(), config.meter.presences().clone());
+        let board = Arc::new(Board::new(Arc::clone(&config.clock), queues, gates, presences));
         let decoded = Arc::new(DecodedCache::new(DECODED_BYTES));
         let (labels, cache) = (Arc::clone(&metrics.labels), Arc::clone(&decoded));
         let gauges = Gauges::new(Arc::clone(&board), labels, cache)?;

@@ -33,11 +33,11 @@ pub struct AbsentSource {
     pub error: Option<String>,
 }
 
-/// The sources of all controllers. Clones share them.
+/// The presence of every controller in each of its clusters. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sources(Arc<Mutex<Vec<Presence>>>);
+pub(crate) struct Presences(Arc<Mutex<Vec<Presence>>>);
 
-/// A controller in a cluster.
+/// A controller in a cluster, and the sources it has there.
 #[derive(Debug)]
 struct Presence {
     controller: ControllerName,
@@ -45,7 +45,7 @@ struct Presence {
     view: Weak<CacheView>,
 }
 
-impl Sources {
+impl Presences {
     /// Shows what a controller watches in a cluster, as long as somebody holds the view.
     pub(crate) fn watch(
         &self,
