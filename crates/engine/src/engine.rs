@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use futures::future;
+use listwatch::Form;
 use model::{Clock, ClusterSet, ControllerName, GroupName, Ownership};
 use prometheus::Registry;
 use tokio::sync::watch;
@@ -24,7 +25,6 @@ use crate::informers::Informers;
 use crate::meter::Meter;
 use crate::metrics::Metrics;
 use crate::runner::{MAX_RUNNING, Runner};
-use crate::scope::Form;
 use crate::single::{SingleSpec, Singles};
 use crate::spec::ControllerSpec;
 use crate::status::{Board, EngineStatus};

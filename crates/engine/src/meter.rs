@@ -217,10 +217,10 @@ impl Drop for Busy<'_> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use listwatch::{Form, Scope};
     use model::ManualClock;
 
     use super::*;
-    use crate::scope::Scope;
     use cache::StoreWriter;
     use model::Kind;
 
@@ -277,7 +277,7 @@ mod tests {
             incarnation: 1,
             kind: Kind::of::<k8s_openapi::api::core::v1::ConfigMap>(),
             scope: Scope::default(),
-            form: crate::scope::Form::Whole,
+            form: Form::Whole,
         };
         let (slices, _) = meter.open(&shard("east/g/0/4"));
         for _controller in 0..2 {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use cache::Entry;
+use listwatch::{Form, Scope};
 use model::{Kind, ObjectKey, Range};
 use queue::Priority;
 
 use crate::range_filter::RangeScope;
-use crate::scope::{Form, Scope};
 use crate::view::{CacheView, FleetView};
 
 /// Says whether a change from one state of an object to another counts.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cache::StoreOptions;
+use listwatch::Form;
 use model::group::GroupInput;
 use model::{ControllerName, GroupName, GroupScope, Kind};
 use queue::{Priority, RateLimiter};
 
 use crate::reconcile::Reconcile;
-use crate::scope::Form;
 use crate::source::Source;
 use crate::trigger::{Trigger, TriggerSources};
 

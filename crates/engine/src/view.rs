@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use cache::{DecodeError, Entry, NoIndex, Store};
+use listwatch::Form;
 use model::{AnyObject, ClusterName, Kind, Object, Selector};
 
 use crate::informer::{Absence, InformerState};
-use crate::scope::Form;
 
 /// What was asked for is not in the cache.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -8,29 +8,40 @@ use serde_json::value::RawValue;
 
 /// One line of a watch.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line<'a> {
+pub enum Line<'a> {
     /// An object appeared or changed.
     Upsert(&'a str),
     /// An object is gone; as it was last.
     Delete(&'a str),
     /// Everything up to here has been sent.
     Bookmark {
+        /// The version.
         resource_version: String,
         /// Whether the initial events of a streaming list end here.
         initial_end: bool,
     },
     /// The server ends the watch for a reason.
-    Error { code: u16, reason: String, message: String },
+    Error {
+        /// The status.
+        code: u16,
+        /// The reason, a word for programs.
+        reason: String,
+        /// The message, for people.
+        message: String,
+    },
 }
 
 /// One page of a list.
 #[derive(Debug)]
-pub(crate) struct Page<'a> {
-    pub(crate) resource_version: String,
-    pub(crate) continue_token: Option<String>,
+pub struct Page<'a> {
+    /// The version of the list.
+    pub resource_version: String,
+    /// Where the next page begins; none for the last.
+    pub continue_token: Option<String>,
     /// The `shardSelector` that the server has applied; absent if it sends everything.
-    pub(crate) shard_info: Option<String>,
-    pub(crate) items: Vec<&'a str>,
+    pub shard_info: Option<String>,
+    /// The objects.
+    pub items: Vec<&'a str>,
 }
 
 /// A server's answer that is no object: why it refuses.
@@ -94,7 +105,10 @@ struct ShardInfo {
 ///
 /// Whoever finds that the object cannot be read asks [`strict_line`] before it gives up: a server
 /// may add members to the line that nobody knows yet.
-pub(crate) fn line(bytes: &[u8]) -> Result<Line<'_>, serde_json::Error> {
+///
+/// # Errors
+/// If it is no line of a watch.
+pub fn line(bytes: &[u8]) -> Result<Line<'_>, serde_json::Error> {
     as_usual(bytes).map_or_else(|| strict_line(bytes), Ok)
 }
 
@@ -111,7 +125,10 @@ fn as_usual(bytes: &[u8]) -> Option<Line<'_>> {
 }
 
 /// Reads one line of a watch as JSON, whatever it looks like.
-pub(crate) fn strict_line(bytes: &[u8]) -> Result<Line<'_>, serde_json::Error> {
+///
+/// # Errors
+/// If it is no line of a watch.
+pub fn strict_line(bytes: &[u8]) -> Result<Line<'_>, serde_json::Error> {
     let raw: RawLine<'_> = match serde_json::from_slice(bytes) {
         Ok(raw) => raw,
         // Some proxies put a bare Status into the stream.
@@ -142,7 +159,10 @@ pub(crate) fn strict_line(bytes: &[u8]) -> Result<Line<'_>, serde_json::Error> {
 }
 
 /// Reads one page of a list.
-pub(crate) fn page(bytes: &[u8]) -> Result<Page<'_>, serde_json::Error> {
+///
+/// # Errors
+/// If it is no page of a list.
+pub fn page(bytes: &[u8]) -> Result<Page<'_>, serde_json::Error> {
     let raw: RawPage<'_> = serde_json::from_slice(bytes)?;
     Ok(Page {
         resource_version: raw.metadata.resource_version,

@@ -39,32 +39,50 @@ const WATCH_SECONDS: u32 = 260;
 
 /// What to ask the server for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub enum Request {
     /// A watch that begins with all objects.
-    Stream { timeout_seconds: u32 },
+    Stream {
+        /// After how long the server ends it.
+        timeout_seconds: u32,
+    },
     /// A page of a list.
-    List { continue_token: Option<String>, limit: Option<u32> },
+    List {
+        /// Where the page before ended; none for the first.
+        continue_token: Option<String>,
+        /// The most objects in it; none for all.
+        limit: Option<u32>,
+    },
     /// A watch from a version on.
-    Watch { resource_version: String, timeout_seconds: u32 },
+    Watch {
+        /// The version.
+        resource_version: String,
+        /// After how long the server ends it.
+        timeout_seconds: u32,
+    },
 }
 
 /// What a line of a watch says about the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signal<'a> {
+pub enum Signal<'a> {
     /// An object, at this version.
     Change(&'a str),
+    /// Everything up to a version has been sent.
     Bookmark {
+        /// The version.
         resource_version: &'a str,
+        /// Whether the initial events of a streaming list end here.
         initial_end: bool,
     },
+    /// The server ends the watch.
     Error {
+        /// The status.
         code: u16,
     },
 }
 
 /// What follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub enum Progress {
     /// Go on reading.
     Continue,
     /// The list is complete: what it did not mention is gone. Go on reading (a stream) or begin
@@ -76,7 +94,7 @@ pub(crate) enum Progress {
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     /// A page was read; the next request follows at once.
     Page,
     /// The server ended the watch.
@@ -95,7 +113,7 @@ pub(crate) enum End {
 
 impl End {
     /// The word for it in metrics.
-    pub(crate) fn reason(self) -> &'static str {
+    pub fn reason(self) -> &'static str {
         match self {
             End::Page => "page",
             End::Closed => "closed",
@@ -110,7 +128,7 @@ impl End {
 
 /// The state of one list-and-watch.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub struct Machine {
     state: State,
     /// The server cannot stream lists, or breaks them.
     paged: bool,
@@ -132,7 +150,8 @@ enum State {
 }
 
 impl Machine {
-    pub(crate) fn new(rng: fastrand::Rng) -> Self {
+    /// One that has asked for nothing yet.
+    pub fn new(rng: fastrand::Rng) -> Self {
         Self {
             state: State::Streaming,
             paged: false,
@@ -146,7 +165,7 @@ impl Machine {
     }
 
     /// The next request, and whether a list begins anew with it.
-    pub(crate) fn begin(&mut self, now: Moment) -> (Request, bool) {
+    pub fn begin(&mut self, now: Moment) -> (Request, bool) {
         self.began = now;
         let timeout_seconds = WATCH_SECONDS + self.rng.u32(0..30);
         match &self.state {
@@ -165,19 +184,19 @@ impl Machine {
     }
 
     /// Lists everything anew, because the wanted ranges have changed. The request under way is dropped.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.state = self.first();
     }
 
     /// Asks for the next list in pages instead of a stream.
-    pub(crate) fn page_next(&mut self) {
+    pub fn page_next(&mut self) {
         if self.state == State::Streaming {
             self.state = State::Paging { continue_token: None, limited: true };
         }
     }
 
     /// The version up to which everything was told; none while a list is under way.
-    pub(crate) fn position(&self) -> Option<&str> {
+    pub fn position(&self) -> Option<&str> {
         match &self.state {
             State::Watching { resource_version } => Some(resource_version),
             State::Streaming | State::Paging { .. } => None,
@@ -185,7 +204,7 @@ impl Machine {
     }
 
     /// Takes in one line of a watch.
-    pub(crate) fn line(&mut self, signal: Signal<'_>) -> Progress {
+    pub fn line(&mut self, signal: Signal<'_>) -> Progress {
         match signal {
             Signal::Change(version) => {
                 self.progress();
@@ -210,7 +229,7 @@ impl Machine {
     }
 
     /// Takes in one page of a list. The connection ends with it: report [`End::Page`].
-    pub(crate) fn page(&mut self, version: &str, next: Option<String>) -> Progress {
+    pub fn page(&mut self, version: &str, next: Option<String>) -> Progress {
         self.progress();
         match (&mut self.state, next) {
             (State::Paging { continue_token, .. }, Some(next)) => {
@@ -225,7 +244,7 @@ impl Machine {
     }
 
     /// Takes in how a request ended. Returns how long to wait before the next.
-    pub(crate) fn end(&mut self, end: End, now: Moment) -> Duration {
+    pub fn end(&mut self, end: End, now: Moment) -> Duration {
         let lived = now.since(self.began);
         self.unknown_kind = end == End::Refused(404);
         match end {

@@ -14,17 +14,15 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request as UrlBuilder;
-use model::Kind;
 use model::wire::Answer as Body;
+use model::{Kind, Wire};
 use tokio::time::Sleep;
-use upstream::Caller;
 
-use super::intake::{Intake, PAGE_KIB, STREAM_KIB, Share};
-use super::lines::{LineTooLong, Lines};
-use super::machine::{End, Request};
-use super::wire;
-use crate::request::ClusterClient;
+use crate::intake::{Intake, PAGE_KIB, STREAM_KIB, Share};
+use crate::lines::{LineTooLong, Lines};
+use crate::machine::{End, Request};
 use crate::scope::{Form, Scope};
+use crate::wire;
 
 /// A watch on which nothing is heard for this long, not even a bookmark, is given up: servers send
 /// one about each minute.
@@ -48,7 +46,7 @@ const METADATA: HeaderValue = HeaderValue::from_static(
 
 /// What came of a request.
 #[derive(Debug)]
-pub(crate) enum Arrival {
+pub enum Arrival {
     /// The server began to answer a watch.
     Opened,
     /// A whole page.
@@ -60,8 +58,8 @@ pub(crate) enum Arrival {
 }
 
 /// One list-and-watch's way to the server: at most one request at a time.
-pub(crate) struct Connection {
-    client: ClusterClient,
+pub struct Connection {
+    wire: Wire,
     kind: Kind,
     scope: Scope,
     form: Form,
@@ -96,25 +94,20 @@ enum Answer {
 }
 
 impl Connection {
-    pub(crate) fn new(
-        client: ClusterClient,
-        kind: Kind,
-        scope: Scope,
-        form: Form,
-        intake: Intake,
-    ) -> Self {
-        Self { client, kind, scope, form, intake, share: None, state: State::Over }
+    /// One that sends its requests through `wire`, and takes in lists as `intake` allows.
+    pub fn new(wire: Wire, kind: Kind, scope: Scope, form: Form, intake: Intake) -> Self {
+        Self { wire, kind, scope, form, intake, share: None, state: State::Over }
     }
 
     /// Sends a request after a wait, dropping one that may be under way.
-    pub(crate) fn request(&mut self, request: Request, selector: Option<String>, after: Duration) {
+    pub fn request(&mut self, request: Request, selector: Option<String>, after: Duration) {
         self.share = self.share_of(&request);
         self.state = State::Waiting(Box::pin(tokio::time::sleep(after)), Asked(request, selector));
     }
 
     /// Sends another request than the last, at once unless that one waits: then when it would have
     /// been sent.
-    pub(crate) fn instead(&mut self, request: Request, selector: Option<String>) {
+    pub fn instead(&mut self, request: Request, selector: Option<String>) {
         let share = self.share_of(&request);
         match &mut self.state {
             State::Waiting(_, asked) => {
@@ -126,7 +119,7 @@ impl Connection {
     }
 
     /// The list is stored; what comes is what changes.
-    pub(crate) fn listed(&mut self) {
+    pub fn listed(&mut self) {
         self.share = None;
     }
 
@@ -139,7 +132,7 @@ impl Connection {
     }
 
     /// What comes next. Cancel-safe: whatever was under way goes on with the next call.
-    pub(crate) async fn next(&mut self) -> Arrival {
+    pub async fn next(&mut self) -> Arrival {
         loop {
             match &mut self.state {
                 State::Waiting(sleep, request) => {
@@ -200,10 +193,10 @@ impl Connection {
                 return futures::future::ready(Answer::Failed(End::Refused(400), why)).boxed();
             }
         };
-        let client = self.client.clone();
+        let wire = self.wire.clone();
         let request = request.map(kube::client::Body::from);
         let answer = async move {
-            let response = match client.read(request, Caller::Informer).await {
+            let response = match wire.send(request).await {
                 Ok(response) => response,
                 Err(error) => return Answer::Failed(End::Lost, model::error::chain(&*error)),
             };

@@ -24,7 +24,7 @@ pub const LENT_AFTER: Duration = Duration::from_secs(1);
 
 /// All there is to share. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Intake(Arc<Semaphore>);
+pub struct Intake(Arc<Semaphore>);
 
 /// One list's part.
 pub(crate) struct Share {
