@@ -8,7 +8,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::informer::{Informer, ScopeGuard};
 use crate::meter::ShardMeter;
 use crate::request::ClusterClient;
-use crate::spec::{Role, Source};
+use crate::source::{Role, Source};
 use crate::view::CacheView;
 use cache::{Entry, LocalKey, Store};
 use queue::{HashedKey, WorkQueue};
@@ -40,7 +40,8 @@ impl ClusterContext {
         client: ClusterClient,
     ) -> Self {
         let states = || sources.iter().zip(informers.iter().map(|informer| informer.state()));
-        let view = CacheView::of_sources(states());
+        let view = states().map(|(source, state)| (state, source.optional));
+        let view = CacheView::of_informers(view);
         let primary = states().filter(|(source, _)| matches!(source.role, Role::Primary));
         let primary = primary.map(|(_, state)| state.store.clone()).collect();
         let stop = CancellationToken::new();
@@ -49,7 +50,7 @@ impl ClusterContext {
         Self { view, informers, client, primary, stop, _stop: guard }
     }
 
-    /// Has the objects of a range be cached, of every source.
+    /// Makes the informers cache the objects of a range, of every source.
     pub(crate) fn require(&self, sources: &[Source], range: Range) -> Arc<[ScopeGuard]> {
         let sources = sources.iter().zip(&self.informers);
         sources.map(|(source, informer)| informer.require(source.role.range_scope(range))).collect()

@@ -5,9 +5,9 @@
 //! So the first list of a part is asked for in pages, whose answer tells; watches say nothing. The
 //! client's own filter is in force in either case: the server's saves traffic, no more.
 
+use listwatch::{End, Request};
 use serde::Serialize;
 
-use crate::listwatch::machine::{End, Request};
 use crate::range_filter::RangeFilter;
 
 /// Who divides a kind into ranges.

@@ -1,0 +1,109 @@
+//! The names by which things belong together: classes, annotations, children, hosts and their tags.
+//! Pure.
+//!
+//! A host's name and tags follow from the Tunnel's uid alone, and the cluster's identity is the uid of
+//! its namespace `kube-system`. So two clusters of one name that share an account at a provider never
+//! mistake each other's hosts for their own.
+
+/// The class that opts a Service in.
+pub(crate) const CLASS: &str = "leasehold.dev/tunnel";
+/// The annotation by which a Service opts out, with the value `"false"`.
+pub(crate) const OPT: &str = "leasehold.dev/tunnel";
+/// The annotation that has a Tunnel deleted without its host, with the value `"true"`.
+pub(crate) const ABANDON: &str = "leasehold.dev/abandon";
+/// The finalizer that keeps a Tunnel until its host is removed.
+pub(crate) const FINALIZER: &str = "leasehold.dev/tunnel-host";
+/// Our condition of a Service.
+pub(crate) const CONDITION: &str = "leasehold.dev/Tunnel";
+/// The ConfigMap of defaults.
+pub(crate) const CONFIG_MAP: &str = "leasehold-tunnel";
+/// Where it is looked for after the Service's own namespace, in this order.
+pub(crate) const SYSTEM_NAMESPACES: [&str; 2] = ["leasehold-system", "kube-system"];
+
+/// The Tunnel of a Service.
+pub(crate) fn tunnel(service: &str) -> String {
+    format!("{service}-tunnel")
+}
+
+/// The client of a Tunnel, and the Secret with its configuration.
+pub(crate) fn client(tunnel: &str) -> String {
+    format!("{tunnel}-client")
+}
+
+/// The Secret with the credentials of host and client.
+pub(crate) fn credentials(tunnel: &str) -> String {
+    format!("{tunnel}-credentials")
+}
+
+/// The host of a Tunnel, as its provider lists it.
+pub(crate) fn host(uid: &str) -> String {
+    format!("leasehold-{uid}")
+}
+
+/// A tag of a host. Keys and values keep to what every provider accepts: at
+/// DigitalOcean letters, digits, `:`, `-` and `_`, up to 255
+/// (<https://docs.digitalocean.com/reference/api/reference/tags/>); at Hetzner values of at most 63
+/// letters, digits, `-`, `_` and `.` (<https://docs.hetzner.cloud/reference/cloud#labels>).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// The key, such as `leasehold-tunnel`.
+    pub key: &'static str,
+    /// The value.
+    pub value: String,
+}
+
+/// The key of the tag with the Tunnel's uid.
+pub const TUNNEL_TAG: &str = "leasehold-tunnel";
+/// The key of the tag with the cluster's uid.
+pub const CLUSTER_TAG: &str = "leasehold-cluster";
+
+/// The key of the tag with the digest of a host's configuration.
+pub(crate) const EXIT_TAG: &str = "leasehold-exit";
+
+/// The tag with the digest of a host's configuration.
+pub(crate) fn exit_tag(digest: String) -> Tag {
+    Tag { key: EXIT_TAG, value: digest }
+}
+
+/// The tag that all hosts of one Tunnel have, and no others.
+pub fn tunnel_tag(uid: &str) -> Tag {
+    Tag { key: TUNNEL_TAG, value: uid.to_owned() }
+}
+
+/// The tag that all our hosts of one cluster have.
+pub(crate) fn cluster_tag(uid: &str) -> Tag {
+    Tag { key: CLUSTER_TAG, value: uid.to_owned() }
+}
+
+/// The tags by which a Tunnel's host is found, and two for people.
+pub fn tags(cluster_uid: &str, tunnel_uid: &str, namespace: &str, name: &str) -> Vec<Tag> {
+    vec![
+        cluster_tag(cluster_uid),
+        tunnel_tag(tunnel_uid),
+        Tag { key: "leasehold-namespace", value: legible(namespace) },
+        Tag { key: "leasehold-name", value: legible(name) },
+    ]
+}
+
+/// A name as a tag's value: for people, so it need not be unique.
+fn legible(name: &str) -> String {
+    let fits = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    let value: String = name.chars().map(fits).take(63).collect();
+    value.trim_end_matches(['-', '_']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_keep_to_what_every_provider_takes() {
+        let name = format!("{}.{}", "a".repeat(60), "b".repeat(60));
+        for tag in tags("c-uid", "t-uid", "team.a", &name) {
+            assert!(tag.value.len() <= 63, "{tag:?}");
+            let fits = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+            assert!(tag.value.chars().all(fits), "{tag:?}");
+            assert!(tag.value.ends_with(|c: char| c.is_ascii_alphanumeric()), "{tag:?}");
+        }
+    }
+}
