@@ -10,7 +10,7 @@
 //! - `harness`: real processes: control planes, nodes and replicas
 //! - [`real`]: checks against real Kubernetes components
 //! - [`chaos`]: faults in a real fleet under load
-//! - [`bench`]: our engine beside controller-runtime and kube-rs
+//! - [`mod@bench`]: our engine beside controller-runtime and kube-rs
 //! - [`dashboards`]: every query of the dashboards at a real Prometheus
 
 pub mod bench;

@@ -7,7 +7,7 @@
 //! In the order of use: a [`Reconciler`] works on one key with its [`Context`]; a [`Controller`]
 //! says for which kind it runs and what wakes it ([`mapping`], [`predicate`]); a [`Manager`] runs
 //! controllers, and a [`Runnable`] that is none, over the clusters of a [`Config`], or
-//! [`Local`](crate::Local) does while they are developed.
+//! [`Local`] does while they are developed.
 
 // What an author of controllers writes against.
 pub use model::{ClusterName, ObjectKey};

@@ -70,7 +70,10 @@ impl TestEnv {
         let config = sharding::Config { traits, ..config };
         let home = match self.home.take() {
             Some(home) => home,
-            None => TestCluster::start(HOME, &home_crds(), &[config.namespace.clone()]).await,
+            None => {
+                let namespaces = std::slice::from_ref(&config.namespace);
+                TestCluster::start(HOME, &home_crds(), namespaces).await
+            }
         };
         let client = self.home.insert(home).client();
         let meter = Meter::new(self.clock());
