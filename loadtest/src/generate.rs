@@ -92,7 +92,7 @@ impl Made {
         format!("{}/{}/{}", self.cluster, self.namespace, self.name)
     }
 
-    /// Creates it. Gives its generation.
+    /// Creates it. Returns its generation.
     ///
     /// # Errors
     /// If the server refuses.
@@ -103,7 +103,7 @@ impl Made {
         Ok(made.metadata.generation.unwrap_or_default())
     }
 
-    /// Writes its spec. Gives its generation.
+    /// Writes its spec. Returns its generation.
     ///
     /// # Errors
     /// If the server refuses.

@@ -209,7 +209,7 @@ fn p99(before: &[Sample], after: &[Sample], pick: fn(&Sample) -> &Histogram) -> 
     all.quantile(0.99)
 }
 
-/// Waits until the managers hold so many shards.
+/// Waits until the managers hold this many shards.
 async fn held(managers: &mut [Manager], scenario: &Scenario, shards: usize) -> anyhow::Result<()> {
     let deadline = Instant::now() + scenario.limits.settle;
     loop {

@@ -138,7 +138,7 @@ async fn a_kind_that_is_read_from_its_definition_is_reconciled() {
         let map = maps.get("w").await.unwrap();
         assert_eq!(map.data.unwrap()["size"], size.to_string());
     }
-    // A child that somebody deletes is made anew: its owner is known by a kind without a Rust type.
+    // A child that somebody deletes is created again: its owner is known by a kind without a Rust type.
     maps.delete("w", &Default::default()).await.unwrap();
     env.until_object(&maps, "w", |_| true).await;
 }

@@ -94,7 +94,7 @@ pub fn soak(seeds: Range<u64>, limit: Option<Duration>) -> SoakReport {
     report
 }
 
-/// Runs one seed. Gives whether to continue.
+/// Runs one seed. Returns whether to continue.
 fn one(seed: u64, report: &Mutex<SoakReport>) -> bool {
     let plan = Plan::of(seed);
     let survived = Duration::from_micros(plan.setup.end_us);

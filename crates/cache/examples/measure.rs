@@ -5,7 +5,7 @@
 //! Objects are synthetic (`objects`): Pods of 8 KB with 7 KB of `managedFields`, and custom resources
 //! of 2.3 KB, listed in the order of an API server. Bytes are what Rust's allocator was asked for and
 //! what zstd says of its dictionaries; CPU time is the thread's, from `/proc/thread-self/schedstat`.
-//! What the informer does on another thread or bit by bit, training and packing anew, is done in
+//! What the informer does on another thread or bit by bit, training and packing again, is done in
 //! between here and counted by itself.
 
 mod objects;

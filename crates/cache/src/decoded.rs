@@ -24,7 +24,7 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 use super::entry::{DecodeError, Entry};
 
-/// What a cache of decoded values may hold, unless told otherwise, in bytes: some thousand objects that
+/// What a cache of decoded values may hold, by default, in bytes: some thousand objects that
 /// are worked on at once. Beside the packed objects of a large fleet this is little.
 pub const DECODED_BYTES: usize = 64 << 20;
 /// How often values grow older: one that was not read between two calls of [`DecodedCache::age`] is

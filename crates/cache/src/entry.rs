@@ -69,7 +69,7 @@ impl Entry {
         Self { header, body }
     }
 
-    /// The same object packed anew; `None` if its bytes do not unpack.
+    /// The same object packed again; `None` if its bytes do not unpack.
     pub(super) fn packed_anew(&self, encoder: &Encoder) -> Option<Self> {
         self.read(|json| Self::new(self.header.clone(), json, Some(encoder))).ok()
     }

@@ -251,7 +251,7 @@ pub enum HeaderError {
     /// A label holds the character that Kubernetes allows in none.
     #[error("a label of an object holds the character U+0000")]
     Label,
-    /// The object is longer than [`super::MAX_OBJECT_BYTES`].
+    /// The JSON text of the object is longer than 16 MiB.
     #[error("an object of {0} bytes is too large to cache")]
     TooLarge(usize),
 }

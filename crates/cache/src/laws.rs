@@ -1,5 +1,5 @@
 //! A store against a plain map, under random histories: every way to read gives what the map says,
-//! whatever was trained and packed anew in between.
+//! whatever was trained and packed again in between.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -283,7 +283,7 @@ fn generations_come_and_go() {
     assert_eq!(store.bytes_by_part().dictionaries, 0);
 }
 
-/// Readers go on while objects change, come, go and are packed anew; what they see is whole.
+/// Readers go on while objects change, come, go and are packed again; what they see is whole.
 #[test]
 fn readers_see_whole_objects_whatever_the_writer_does() {
     let mut writer = writer();

@@ -6,7 +6,7 @@
 //!               │  (managedFields cut out)      ├─▶ Entry ─▶ sorted ───┤
 //!               └─▶ transform ─▶ index ─▶ codec ┘            tables    └─▶ decode ◀─▶ decoded values
 //!                                          ▲
-//!                samples ─▶ training ─▶ dictionary, then old entries are packed anew
+//!                samples ─▶ training ─▶ dictionary, then old entries are packed again
 //! ```
 //!
 //! | file | owns |
@@ -70,9 +70,8 @@ mod tests;
 pub use decoded::{AGE_EVERY, DECODED_BYTES, DecodedCache};
 pub use entry::{DecodeError, Entry};
 pub use header::{Header, HeaderError, Labels, LocalKey, Owner, ResourceVersion, Uid};
-pub use options::{Index, MAX_INDEXES, MAX_VALUES, OWNERS, OptionsByKind, StoreOptions, Transform};
+pub use options::{Index, OWNERS, OptionsByKind, StoreOptions, Transform};
 pub use partial::{PartialFields, PartialMetadata, partial_metadata};
-pub use scan::MAX_OBJECT_BYTES;
 pub use store::{CacheBytes, NoIndex, Store};
 pub use training::{Trained, Training};
 pub use writer::StoreWriter;

@@ -1,5 +1,5 @@
 //! What the store of a kind keeps: which parts of an object, and which indexes. Declared before the
-//! store starts, for it cannot change afterwards.
+//! store starts; it cannot change afterwards.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,12 +11,12 @@ use serde::de::DeserializeOwned;
 
 use super::owners::OwnedObject;
 
-/// Members deeper than this are not asked about, and kept.
+/// Members deeper than this are kept without asking the transform.
 pub(super) const MAX_TRANSFORM_DEPTH: usize = 16;
 /// The most indexes of one kind.
-pub const MAX_INDEXES: usize = 64;
+const MAX_INDEXES: usize = 64;
 /// Values of one object in one index; what is beyond is left out.
-pub const MAX_VALUES: usize = 256;
+const MAX_VALUES: usize = 256;
 
 /// Says whether the member of an object at a path is dropped before the object is stored.
 ///
@@ -138,7 +138,7 @@ impl StoreOptions {
     /// Adds an index; one of the same name is replaced.
     ///
     /// # Panics
-    /// If there are more than [`MAX_INDEXES`]: indexes are written in the program.
+    /// If there are more than 64, which only a mistake in the program can cause.
     #[must_use]
     pub fn index(mut self, index: Index) -> Self {
         self.indexes.retain(|other| other.name != index.name);

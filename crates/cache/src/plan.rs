@@ -2,7 +2,7 @@
 //!
 //! A dictionary costs about three times its size (once to pack, once to unpack, with tables) and the
 //! time to train it, and needs ten times its size in samples. So small stores have none, and a
-//! dictionary is trained anew only when the objects have changed much.
+//! dictionary is trained again only when the objects have changed much.
 
 /// Objects below which a kind stays raw: too few to learn from.
 pub(super) const MIN_OBJECTS: usize = 64;
@@ -20,12 +20,12 @@ const LARGE_MEAN: usize = 4 << 10;
 const MIN_PAYLOAD: usize = 32;
 /// Samples take this many times the size of the dictionary.
 const SAMPLES: usize = 10;
-/// Of so many sampled objects one is held out, to try the dictionary on.
+/// Of this many sampled objects one is held out, to try the dictionary on.
 pub(super) const HOLDOUT: usize = 8;
 /// The most that one object contributes to the samples, in bytes.
 pub(super) const MAX_SAMPLE: usize = 32 << 10;
 
-/// A store that has doubled is trained anew if its objects take this many times what those held out
+/// A store that has doubled is trained again if its objects take this many times what those held out
 /// took in the training before.
 const WORSE: f64 = 1.05;
 /// The part of what is stored that is left if a change of packing is worth it.

@@ -10,7 +10,7 @@ use super::options::{MAX_TRANSFORM_DEPTH, Transform};
 use super::pass::{Pass, Scan, unquoted};
 
 /// The largest object that is cached, in bytes of JSON. etcd takes a tenth of it by default.
-pub const MAX_OBJECT_BYTES: usize = 16 << 20;
+pub(crate) const MAX_OBJECT_BYTES: usize = 16 << 20;
 
 /// The fields that decide what an object is. They are never dropped and must not come twice.
 const FIELDS: [&str; 8] = [

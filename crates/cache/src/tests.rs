@@ -7,6 +7,7 @@ use kube::core::{DynamicObject, PartialObjectMeta};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::scan::MAX_OBJECT_BYTES;
 use super::*;
 use model::Selector;
 

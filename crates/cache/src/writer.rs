@@ -76,8 +76,7 @@ impl StoreWriter {
     /// store has it at the same version, returns the stored entry.
     ///
     /// # Errors
-    /// When the text is no object with name, uid and resourceVersion, or larger than
-    /// [`super::MAX_OBJECT_BYTES`].
+    /// When the text is no object with name, uid and resourceVersion, or is longer than 16 MiB.
     pub fn parse(&mut self, raw: &str) -> Result<Arc<Entry>, HeaderError> {
         let options = &self.store.0.options;
         let found = scan(raw, options.transform.as_ref())?;
@@ -194,7 +193,7 @@ impl StoreWriter {
         }
     }
 
-    /// Packs from now on as the training found best. [`Self::recode`] packs older entries anew.
+    /// Packs from now on as the training found best. [`Self::recode`] packs older entries again.
     pub fn adopt(&mut self, trained: Trained) {
         self.basis = Some(trained.basis);
         let Some(encoder) = trained.encoder else { return };
@@ -219,7 +218,7 @@ impl StoreWriter {
         self.recode != Progress::Done
     }
 
-    /// Packs some entries anew that are not packed with the present dictionary: looks at `at_most`.
+    /// Packs some entries again that are not packed with the present dictionary: looks at `at_most`.
     /// Readers do not wait; each entry is replaced whole.
     pub fn recode(&mut self, at_most: usize) {
         let Some(encoder) = &self.encoder else { return };
@@ -239,7 +238,7 @@ impl StoreWriter {
         }
     }
 
-    /// Trains and packs anew, here and now, until nothing is due: what the informer does bit by bit.
+    /// Trains and packs again, here and now, until nothing is due: what the informer does bit by bit.
     pub fn settle(&mut self) {
         while let Some(training) = self.training() {
             self.adopt(training.run());

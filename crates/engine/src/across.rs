@@ -1,18 +1,18 @@
-//! Mappings across clusters: an object of one cluster concerns keys of others, which are queued here
-//! when a cluster comes to be looked at. Changes after that are the event handlers'.
+//! Mappings across clusters: an object of one cluster concerns keys of others. Those of objects that
+//! are cached already are queued here; the event handlers queue those of later changes.
 //!
-//! A key of another cluster may name an object that does not exist there. So nobody else would queue
-//! it, as the first look at a shard queues the primary objects that exist. Two moments need a look at
-//! what is cached already:
+//! A key of another cluster may name an object that does not exist there. Opening a shard queues only
+//! the primary objects that exist, so nothing else would queue such a key. The caches are scanned at
+//! two moments:
 //! - *A cluster opens*: its caches are complete. Each of its objects is mapped, for all clusters.
-//! - *A cluster is gained*: there are keys for it from now on. Each object of the clusters that are
-//!   open is mapped, for that cluster.
+//! - *A cluster is gained*: it can have keys from now on. Each object of the open clusters is mapped,
+//!   for that cluster.
 //!
 //! # Why no key is missed (L2)
-//! Both are told by the supervisor, one step after the other. Take an object of one cluster and a key
-//! of another. If the first opened before the second was gained, the second look queues the key; else
-//! the first look does. What changes later is in the cache before the handlers are told of it: either
-//! the look saw the change, or the handler maps it when the key has somewhere to go.
+//! The supervisor reports both, one step after the other. Take an object of one cluster and a key of
+//! another. If the first opened before the second was gained, the second scan queues the key; else the
+//! first scan does. A later change is in the cache before the handlers receive it: either the scan saw
+//! the change, or the handler maps it when there is a queue for the key.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,7 +31,7 @@ use crate::view::FleetView;
 /// The mappings across clusters of one controller.
 #[derive(Clone)]
 pub(crate) struct Across {
-    /// Each with the number of its source.
+    /// Each mapping with the index of its source.
     mappings: Arc<[(usize, FleetMapping)]>,
     assigned: Arc<Assigned>,
     queue: Arc<AssignmentQueue>,
@@ -89,7 +89,7 @@ pub(crate) fn keys(
     assigned: &Assigned,
 ) -> Vec<HashedKey> {
     let view = FleetView::new(cluster, assigned);
-    // The mapping is the user's: a panic in it must not end who calls it.
+    // The mapping is the user's code: its panic must not end the calling task.
     let Ok(named) = catch_unwind(AssertUnwindSafe(|| mapping(entry, &view))) else {
         let name = &entry.header.key.name;
         tracing::error!(%cluster, %name, "a mapping panicked; the change is not followed up");

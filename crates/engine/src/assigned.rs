@@ -1,9 +1,9 @@
-//! The assignments of one controller, as others than the supervisor see them: triggers, mappings
-//! across clusters, and reconciles that work in several clusters.
+//! The assignments of one controller, for readers outside the supervisor: triggers, mappings across
+//! clusters, and reconciles that work in several clusters.
 //!
-//! The supervisor alone writes here, in the step in which it begins or ends an assignment. A reader
-//! may hold an assignment a little longer than that. It does no harm: the queue drops the keys of a
-//! shard that is closed, and the fence refuses writes for one that is lost.
+//! Only the supervisor writes here, in the step in which it begins or ends an assignment. A reader may
+//! hold an assignment a little longer. That does no harm: the queue drops the keys of a closed shard,
+//! and the fence refuses writes for a lost one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};

@@ -15,7 +15,7 @@ use queue::{HashedKey, WorkQueue};
 
 use crate::visitors::Visitors;
 
-/// A controller's presence in one cluster: its caches and its way there. Shared by the assignments of
+/// A controller's presence in one cluster: its caches and its client. Shared by the assignments of
 /// every shard the controller has in that cluster.
 #[derive(Debug)]
 pub(crate) struct ClusterContext {
@@ -23,7 +23,7 @@ pub(crate) struct ClusterContext {
     pub(crate) view: Arc<CacheView>,
     /// The informers behind them, one for each source, held as long as somebody reads.
     pub(crate) informers: Vec<Arc<Informer>>,
-    /// The way to the cluster, without fence.
+    /// The client of the cluster, without the fence.
     pub(crate) client: ClusterClient,
     /// The caches of the kind that is reconciled.
     primary: Arc<[Store]>,
@@ -50,7 +50,7 @@ impl ClusterContext {
         Self { view, informers, client, primary, stop, _stop: guard }
     }
 
-    /// Makes the informers cache the objects of a range, of every source.
+    /// Keeps the objects of a range cached, of every source, until the guards are dropped.
     pub(crate) fn require(&self, sources: &[Source], range: Range) -> Arc<[ScopeGuard]> {
         let sources = sources.iter().zip(&self.informers);
         sources.map(|(source, informer)| informer.require(source.role.range_scope(range))).collect()

@@ -20,13 +20,13 @@ pub struct Dispatch {
     pub key: ObjectKey,
 }
 
-/// Told of every dispatch; the journal is written by one.
+/// Observes every dispatch; one implementation writes the journal.
 ///
 /// Called on the engine's tasks: be quick and never block.
 pub trait DispatchObserver: Debug + Send + Sync + 'static {
     /// A reconcile is about to begin: the fence allowed it.
     fn started(&self, dispatch: &Dispatch);
-    /// It ended: finished, failed, or was cancelled. Nothing of it runs any more, and its writes
+    /// It ended: it finished, failed or was cancelled. None of its code runs any more, and its writes
     /// are done or have timed out.
     fn finished(&self, dispatch: &Dispatch);
 }

@@ -1,4 +1,4 @@
-//! A drain under way: waits for what runs of a shard, then acknowledges.
+//! A drain under way: waits for the shard's running reconciles, then acknowledges.
 
 use std::sync::Arc;
 

@@ -37,7 +37,7 @@ use upstream::{ServiceMetrics, Services, UpstreamLimits};
 /// Keys of one shard that may wait in one controller's queue. Its informers wait beyond it.
 pub const MAX_QUEUED_KEYS: usize = 1_000_000;
 
-/// What the engine is given.
+/// What the engine works with.
 pub struct EngineConfig<'a> {
     /// Time.
     pub clock: Arc<dyn Clock>,
@@ -51,14 +51,14 @@ pub struct EngineConfig<'a> {
     pub registry: &'a Registry,
     /// Counts what each shard costs.
     pub meter: Meter,
-    /// Told of every dispatch.
+    /// Observes every dispatch.
     pub observer: Arc<dyn DispatchObserver>,
     /// Seeds the jitter of retries.
     pub seed: u64,
     /// What may be asked of each cluster.
     pub upstream: UpstreamLimits,
-    /// Whether every write carries the epoch it is made at, for clusters whose admission policy looks
-    /// at it: see [`crate::stamp`].
+    /// Whether every write carries the epoch at which it is made, for clusters whose admission policy
+    /// checks it: see [`crate::stamp`].
     pub stamps: bool,
     /// How many clusters get metric labels of their own; see
     /// [`crate::metrics::DEFAULT_CLUSTER_LABELS`].
@@ -163,8 +163,8 @@ impl Engine {
         Ok(Self { runners, supervisor, board, decoded })
     }
 
-    /// Adds work that is one for the fleet. Its group must be among those that this member tells the
-    /// fleet of.
+    /// Adds work that runs once in the fleet. Its group must be among those that this member announces
+    /// to the fleet.
     #[must_use]
     pub fn single(mut self, spec: SingleSpec) -> Self {
         self.supervisor.add_single(spec);
@@ -178,8 +178,8 @@ impl Engine {
 
     /// Runs until `shutdown`, then cancels what still runs and waits until nothing does.
     ///
-    /// To leave in an orderly way, have the shards drained first: that is the doing of whoever
-    /// implements [`Ownership`].
+    /// To leave in an orderly way, drain the shards first: the implementation of [`Ownership`] does
+    /// that.
     pub fn run(self, shutdown: CancellationToken) -> impl Future<Output = ()> + Send {
         let Self { runners, supervisor, decoded, .. } = self;
         let triggered: Vec<_> = runners.iter().flat_map(triggered).collect();

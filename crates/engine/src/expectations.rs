@@ -1,9 +1,9 @@
 //! Read your writes: a key runs again only when the cache shows what its last run wrote.
 //!
 //! A reconcile reads the cache, which lags behind the server. If a key ran again before the watch
-//! events of its own writes have come, it would decide from what it has changed itself since, and
-//! make a child a second time. So each write leaves an [`Expectation`], as in the expectations of
-//! Kubernetes' own controllers, and the next run of the key waits for those that are not met, up to
+//! events of its own writes arrived, it would decide from an outdated state, and for example create a
+//! child a second time. So each write leaves an [`Expectation`], as in the expectations of Kubernetes'
+//! own controllers, and the next run of the key waits for those that are not met, up to
 //! [`crate::written::PATIENCE`]: caches catch up within milliseconds, and a broken watch must not
 //! stop the work for good.
 

@@ -1,5 +1,5 @@
-//! Calls to services outside of Kubernetes: the API of a cloud, a queue service. What a controller asks of
-//! one is paced, protected and fenced as what it asks of a cluster is.
+//! Calls to services outside of Kubernetes, such as the API of a cloud or a queue service. They are
+//! paced, protected and fenced as requests to a cluster are.
 //!
 //! ```text
 //!   reconcile ── External ──▶ pace: is it this key's turn? ──▶ gate ──▶ fence (writes) ──▶ the call
@@ -8,16 +8,16 @@
 //!                             the key runs again then, and holds no worker meanwhile
 //! ```
 //!
-//! An upstream is named by its controller, by what its owner counts requests by: `sqs 123456789012
-//! eu-west-1`, an account's token. All reconciles of a process that name it so share its pace and its
-//! gate. The budget is the fleet's: each member takes its part of it, and a part more when another
-//! member goes.
+//! The controller names an upstream after the unit for which its provider limits requests:
+//! `sqs 123456789012 eu-west-1`, or an account's token. All reconciles of a process that use the same
+//! name share its pace and its gate. The budget is the fleet's: each member takes its part of it, and a
+//! larger part when another member leaves.
 //!
 //! # What a write to such an upstream can rely on
-//! As with clusters: it is sent only while the shard is ours, given up when the Lease ends, awaited to
-//! its end by whoever drains, and it goes on if its reconcile is dropped. What no upstream of this
-//! kind does is refuse a stale writer, so a call that hangs in the network can land late. A write must
-//! be one that does no harm then: idempotent, by a deterministic name or [`Token`].
+//! As with clusters: it is sent only while the shard is ours, it is given up when the Lease ends, a
+//! drain waits for its end, and it goes on if its reconcile is dropped. But no upstream of this kind
+//! refuses a stale writer, so a call that hangs in the network can take effect late. Every write must
+//! therefore be harmless then: idempotent, by a deterministic name or [`Token`].
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -168,7 +168,7 @@ pub(crate) struct Turn {
 
 #[derive(Clone, Copy)]
 enum TurnState {
-    /// Not taken yet; for so many requests.
+    /// Not taken yet; for this many requests.
     Ahead(u32),
     /// Taken; so many of its requests are left.
     Taken(u32),

@@ -4,7 +4,7 @@
 //! # Invariants
 //! - Every write asks [`Ownership`] when its turn at the gate has come, not only when it begins to
 //!   wait, and is given up when the Lease ends, by our clock (S5).
-//! - A write counts as under way until it has ended, also when its reconcile was dropped before;
+//! - A write counts as under way until it has ended, even if its reconcile was dropped before;
 //!   [`Fence::settle`] waits for it (S2).
 //! - After [`Fence::settle`] no further write begins.
 

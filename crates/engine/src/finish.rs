@@ -1,4 +1,4 @@
-//! Work that is brought to its end whatever becomes of whoever began it.
+//! Work that runs to its end even if the future that began it is dropped.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

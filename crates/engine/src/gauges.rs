@@ -1,5 +1,5 @@
-//! Gauges that mirror state, computed when scraped: depths, ages, caches, watches. Nothing has to
-//! remember to update them, and what is gone leaves no series behind.
+//! Gauges that mirror state, computed when scraped: depths, ages, caches, watches. No code has to
+//! remember to update them, and what no longer exists leaves no series behind.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,13 +1,13 @@
 //! An event handler: one task per (controller, cluster, source) that turns an informer's events
 //! into keys in the controller's queue.
 //!
-//! Predicates and mappings run here, before anything is queued. A first look, at everything or at a
+//! Predicates and mappings run here, before anything is queued. A first list, of everything or of a
 //! range that was gained, queues primary objects, and the missing owners of children that are left
-//! over. Other children and other kinds add nothing then, because all primary objects are queued. What
-//! a first look leads to in other clusters is in [`crate::across`].
+//! over. Other children and other kinds queue nothing then, because all primary objects are queued.
+//! [`crate::across`] does the same for other clusters.
 //!
-//! The controller does not wait for an optional kind while the cluster lacks it. When the kind comes,
-//! all its objects are followed up, because the primary objects were reconciled without it.
+//! The controller does not wait for an optional kind while the cluster lacks it. When the kind appears,
+//! all its objects queue their keys, because the primary objects were reconciled without it.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -86,7 +86,7 @@ impl EventHandler {
         *progress = Progress { met: number, ..Progress::default() };
     }
 
-    /// The kind is not there. Gives whether the controller goes on without it.
+    /// The cluster lacks the kind. Returns whether the controller goes on without it.
     fn absent(&self, progress: &mut Progress, absence: Absence, number: u64) -> bool {
         let is_waited_for = number > progress.met;
         if progress.absent.replace(absence) != Some(absence) {

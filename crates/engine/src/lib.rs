@@ -10,62 +10,62 @@
 //! ```
 //!
 //! Authors of controllers use the crate `sdk`, which builds a [`ControllerSpec`] and gives its
-//! reconciler a context. Whoever assembles a manager needs [`Engine`].
+//! reconciler a context. A program that assembles a manager needs [`Engine`].
 //!
 //! # Why a key is never dispatched by a member that does not own it
 //! - Keys enter a queue only for a shard that is held, as [`model::Ownership`] published it
 //!   (`supervisor`, `shards`).
-//! - Keys leave the queue only while the shard is open, which it is only while it is held as active.
+//! - Keys leave the queue only while the shard is open, and it is open only while it is held as active.
 //!   The runner then asks the fence before it begins (S1, `runner`).
-//! - A drain closes the shard in the queue, which drops what waits, and then waits for what runs. A
-//!   run ends only when its future is gone and its writes are over. Only then is the drain
-//!   acknowledged (S2, `drain`, `fence`).
-//! - A key that runs is not given out again, whatever happens to its shard meanwhile (S6, `queue`).
+//! - A drain closes the shard in the queue, which drops the waiting keys, and then waits for the running
+//!   ones. A run ends only when its future is gone and its writes are over. The drain is acknowledged
+//!   after that (S2, `drain`, `fence`).
+//! - A key that runs is not handed out again, whatever happens to its shard meanwhile (S6, `queue`).
 //! - Every write asks the fence again when it is sent, and ends with the Lease (`fence`).
 //!
 //! # Why a reconcile reads what it wrote
-//! The next run of a key waits until the cache shows the writes of its last (`expectations`).
+//! The next run of a key waits until the cache shows the writes of the last run (`expectations`).
 //!
 //! # Why no last change is lost
-//! - An informer tells every subscriber of every change and waits for slow ones; a new list after a
-//!   gap surfaces what was deleted in it (L2, `informer`, crate `listwatch`).
-//! - A change of a key that runs makes it run again; a failure makes it retry; gaining a shard
+//! - An informer sends every subscriber every change and waits for slow ones; a new list after a gap
+//!   shows what was deleted in the gap (L2, `informer`, crate `listwatch`).
+//! - A key whose object changes during its run runs again; a failed run is retried; gaining a shard
 //!   queues every object of it (`queue`, `supervisor`).
 //! - A shard opens only when everything it needs has been listed and queued; what was held before
 //!   is followed meanwhile (`informer::held`).
 //!
 //! # What is cached
-//! - The objects that are reconciled here and their children, and of kinds that are mapped all: the
-//!   objects in some range scope (`range_filter`, `informer::scopes`). Of others the uid is read, and
-//!   nothing is decoded or stored.
-//! - An assignment requires the scopes of its shard before it gathers keys, and every run holds its
-//!   assignment. So a shard that is warming lists, while its present owner still works; and one that
-//!   drains reads what it always did, until its last run has ended and the drain is acknowledged (S2).
-//! - The filter of a server that can select by uid saves traffic; it is never relied on
+//! - The objects that are reconciled here, their children, and all objects of mapped kinds: the objects
+//!   in some range scope (`range_filter`, `informer::scopes`). Of other objects only the uid is read;
+//!   they are neither decoded nor stored.
+//! - An assignment requires the scopes of its shard before it collects keys, and every run holds its
+//!   assignment. So a warming shard lists while its present owner still works, and a draining shard
+//!   reads the same objects as before, until its last run has ended and the drain is acknowledged (S2).
+//! - A server that can select by uid saves traffic, but nothing relies on its filter
 //!   (`informer::sharded_list`).
 //!
 //! # Why one cluster does not hold up another
 //! - Every request waits for its turn at its own cluster's gate (crate `upstream`): rate, concurrency
 //!   and circuit breaker are that cluster's alone, and so are the running keys it may have (crate
 //!   `queue`).
-//! - A reconcile in a cluster that is left alone fails at once and comes back with the cluster; its
-//!   informers wait, and ask again first.
+//! - While a cluster's circuit breaker is open, its reconciles fail at once and are retried when it
+//!   closes; its informers wait, and ask again first.
 //!
 //! # How a controller works in several clusters
-//! One of scope `Fleet` has its shards of all clusters here. A reconcile of a key in one may read and
-//! write in another, under the shards of both (`visit`), and a change in one may queue keys of others
-//! (`across`).
+//! One member holds the shards of all clusters of a controller with scope `Fleet`. A reconcile of a key
+//! in one cluster may read and write in another, under the shards of both (`visit`), and a change in one
+//! cluster may queue keys of others (`across`).
 //!
 //! # What else queues and runs
 //! - Keys from outside of Kubernetes (`trigger`): for shards held here, within a bound.
-//! - Work of which one runs in the fleet (`single`): it has a shard of its own, in no cluster.
+//! - Work that runs once in the fleet (`single`): it has a shard of its own, in no cluster.
 //!
-//! # What is asked outside of Kubernetes
-//! Calls to other services pass a pace that all members share, a gate and the fence too
-//! (`external`). A key that has to wait for its turn holds no worker meanwhile.
+//! # Services outside of Kubernetes
+//! Calls to other services pass a pace that all members share, a gate, and the fence (`external`). A key
+//! that waits for its turn holds no worker meanwhile.
 //!
 //! # What is not here
-//! Who owns what (`sharding`), which clusters there are (`clusters`): both come in through `model`.
+//! Who owns what (`sharding`) and which clusters exist (`clusters`): both come in through `model`.
 
 mod across;
 mod assigned;

@@ -1,21 +1,22 @@
 //! What each shard costs this process, and which clusters fail it: the counters behind
 //! [`model::Workload`].
 //!
-//! A [`Meter`] is made before the engine and given to both the engine, which counts, and to
-//! the sharding, which reads: neither imports the other.
+//! A [`Meter`] is created before the engine and given both to the engine, which counts, and to the
+//! sharding, which reads: neither imports the other.
 //!
 //! # What is counted
-//! - Busy time is the integral of the number of running reconciles over time, so one that runs for
-//!   an hour counts while it runs, not when it ends. Waiting for a server counts: it takes a worker.
+//! - Busy time is the integral of the number of running reconciles over time, so a reconcile of an
+//!   hour counts while it runs, not when it ends. Waiting for a server counts: it occupies a worker.
 //! - An event counts once for each controller that follows its kind, for the shard of the primary
-//!   object it concerns; one that concerns no single object counts for every range of the group.
-//! - The caches of a group in a cluster are divided among the ranges held here by their width: uids
-//!   hash evenly. Where this member holds one range alone, all it caches there is for that one.
+//!   object that it concerns; an event that concerns no single object counts for every range of the
+//!   group.
+//! - The caches of a group in a cluster are divided among the ranges held here by their width, since
+//!   uids hash evenly. If this member holds only one range, all that it caches there counts for it.
 //!
 //! # Invariants
-//! - Counting takes an uncontended lock for a few instructions, never over an await.
-//! - A shard is measured from its start to its stop, and keeps nothing alive: no informer runs and
-//!   no object stays cached because it was counted.
+//! - Counting holds an uncontended lock for a few instructions, never over an await.
+//! - A shard is measured from its start to its stop. Counting keeps nothing alive: no informer runs and
+//!   no object stays cached because it is counted.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -19,7 +19,7 @@ use prometheus::{
 
 use queue::QueueMetrics;
 
-/// How many clusters get label values of their own, unless told otherwise.
+/// How many clusters get label values of their own, by default.
 pub const DEFAULT_CLUSTER_LABELS: usize = 1000;
 
 const RECONCILE_BUCKETS: &[f64] = &[
@@ -386,7 +386,7 @@ pub(crate) struct InformerMetrics {
 }
 
 impl InformerMetrics {
-    /// Counts a watch that has to be opened anew.
+    /// Counts a watch that has to be opened again.
     pub(crate) fn restarted(&self, reason: &str) {
         self.restarts.with_label_values(&[&self.cluster, &self.kind, reason]).inc();
     }

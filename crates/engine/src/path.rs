@@ -1,4 +1,4 @@
-//! The path of a request to an API server, taken apart.
+//! Parses the path of a request to an API server.
 
 /// What a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

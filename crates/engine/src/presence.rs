@@ -1,5 +1,5 @@
-//! What each controller watches in each cluster, and which of it is not there: for readiness, metrics
-//! and status. It holds nothing alive and decides nothing.
+//! What each controller watches in each cluster, and which of these kinds the cluster lacks: for
+//! readiness, metrics and status. It keeps nothing alive and decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};

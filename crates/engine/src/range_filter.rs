@@ -3,8 +3,8 @@
 //!
 //! An object that is reconciled is selected by its own uid. A child is selected by the uid of the owner
 //! that controls it, so that it is cached where its owner is reconciled. A child without a
-//! controlling owner is cached only where everything is. Kinds that are looked up or mapped are
-//! cached whole.
+//! controlling owner is cached only by a member that caches all ranges. Kinds that are looked up or
+//! mapped are cached whole.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -6,9 +6,8 @@
 //!                                                                          what was written
 //! ```
 //!
-//! The functions below stand in that order. Nothing is retried here:
-//! `rest_client_request_retries_total` exists for dashboards that ask for it, and stays without
-//! series.
+//! The functions below are in that order. Nothing is retried here: `rest_client_request_retries_total`
+//! exists for dashboards that query it, and has no series.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;

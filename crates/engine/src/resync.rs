@@ -4,9 +4,9 @@
 //! that passes each object once in an interval. There is no timer for each key, nothing is listed,
 //! and each step queues a small part of the objects.
 //!
-//! When a shard is gained, all of its objects are reconciled, so walks begin when the shard opens.
-//! The first begins at a random object, and each takes up to a tenth more or less than the interval:
-//! neither the objects of one shard nor the shards of many clusters come at the same time.
+//! All objects of a shard are reconciled when it is gained, so walks begin when the shard opens. The
+//! first begins at a random object, and each takes up to a tenth more or less than the interval, so
+//! neither the objects of one shard nor the shards of many clusters are reconciled at the same time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,7 +125,7 @@ impl Resync {
 }
 
 impl Walk {
-    /// How many of so many objects it should have passed by now.
+    /// How many of this many objects it should have passed by now.
     fn due(&self, total: usize) -> usize {
         if self.progress < 1.0 { (total as f64 * self.progress) as usize } else { usize::MAX }
     }

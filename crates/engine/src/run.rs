@@ -1,5 +1,5 @@
-//! What one reconcile is given: its key and shard, the caches, and the fenced ways to its cluster
-//! and to services outside.
+//! What one reconcile works with: its key and shard, the caches, and the fenced clients of its cluster
+//! and of services outside.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use crate::request::FencedClient;
 use crate::view::CacheView;
 use crate::visit::{InClusterError, Visits};
 
-/// One reconcile's means, made anew for each.
+/// What one reconcile works with; each has its own.
 pub struct Run {
     dispatch: Dispatch,
     context: Arc<ClusterContext>,

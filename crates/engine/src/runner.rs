@@ -2,13 +2,14 @@
 //! its own.
 //!
 //! # Invariants
-//! - A reconcile begins only after the fence allowed it for the assignment its key came with (S1). The
-//!   key counts as running from before that question until everything of it has ended, so a drain
-//!   that closes the queue and then waits for running keys waits for it, whichever came first (S2).
-//! - A reconcile has ended when its future is gone *and* no write of it is under way.
-//! - A reconcile begins only when the cache shows what the last one of its key wrote, or has not
-//!   for long (`expectations`). A drain does not wait for that.
-//! - A panic, a timeout or a lost shard ends the one reconcile and nothing else.
+//! - A reconcile begins only after the fence allowed it for the assignment that came with its key (S1).
+//!   The key counts as running from before the fence is asked until the reconcile and its writes have
+//!   ended. A drain closes the queue and then waits for running keys, so it waits for this one,
+//!   whichever came first (S2).
+//! - A reconcile has ended when its future is gone *and* none of its writes is under way.
+//! - A reconcile begins only when the cache shows what the last one of its key wrote, or after a limited
+//!   wait (`expectations`). A drain does not wait for that.
+//! - A panic, a timeout or a lost shard ends only the one reconcile.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;

@@ -9,11 +9,11 @@
 //! ```
 //!
 //! # Invariants
-//! - A shard is opened only while it is held `Active`, at the epoch it was started with.
-//! - A shard that is lost, changes its epoch or member, or whose cluster goes or changes, is stopped
+//! - A shard is opened only while it is held `Active`, at the epoch with which it was started.
+//! - A shard that is lost, changes its epoch or member, or whose cluster leaves or changes, is stopped
 //!   before anything else is done for it.
-//! - A drain begins for every draining shard, even if nothing of it was ever started, so that the
-//!   acknowledgement always comes.
+//! - A drain begins for every draining shard, even if it was never started, so that the acknowledgement
+//!   always comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -225,7 +225,7 @@ mod tests {
             (&["m e/other=1:a | e#1"], ""),
             // A drain outlives its cluster.
             (&["m e/g=1:a | e#1", "m e/g=1:d |"], "start e@1, open e / drain e@1"),
-            // A drain that is called off begins anew.
+            // A drain is called off: the shard starts again.
             (
                 &["m e/g=1:a | e#1", "m e/g=1:d | e#1", "m e/g=1:a | e#1"],
                 "start e@1, open e / drain e@1 / stop e, start e@1, open e",

@@ -1,7 +1,7 @@
 //! Single work: what runs on one member of the fleet at a time, the one that holds its shard.
 //!
-//! Its shard is of no cluster ([`model::single`]); else it is one like any other, and goes through the
-//! supervisor's steps:
+//! Its shard belongs to no cluster ([`model::single`]); otherwise it is a shard like any other and goes
+//! through the supervisor's steps:
 //!
 //! ```text
 //!   start          open                 drain                      stop
@@ -42,7 +42,7 @@ use crate::dispatch::{Dispatch, DispatchObserver};
 use crate::fence::Fence;
 use crate::request::{ClusterClient, FencedClient};
 
-/// How long until the fence is asked again that refused a beginning.
+/// How long after a refusal the fence is asked again.
 const REFUSED_DELAY: Duration = Duration::from_secs(1);
 
 /// Single work, with its types erased.
@@ -53,7 +53,7 @@ pub struct SingleSpec {
     run: Arc<dyn Fn(SingleRun) -> BoxFuture<'static, ()> + Send + Sync>,
 }
 
-/// What one run of single work is given.
+/// What one run of single work receives.
 #[derive(Clone)]
 pub struct SingleRun {
     dispatch: Dispatch,
@@ -81,7 +81,7 @@ pub(crate) struct Singles {
 
 struct Work {
     spec: SingleSpec,
-    /// Taken by the one run there may be.
+    /// Taken by the only run that may exist.
     turn: Arc<Semaphore>,
 }
 
@@ -102,12 +102,12 @@ pub(crate) struct Ending {
 // === impl SingleSpec ===
 
 impl SingleSpec {
-    /// Work of that name. `run` is called each time this member comes to hold the work's shard, and its
-    /// future is dropped when the shard is lost. A future that ends by itself is not run again before the
-    /// shard is gained anew.
+    /// Work of that name. `run` is called each time this member gains the work's shard, and its future
+    /// is dropped when the shard is lost. A future that ends by itself does not run again until the
+    /// shard is gained again.
     ///
     /// # Errors
-    /// If the name is none.
+    /// If the name is invalid.
     pub fn new(
         name: &str,
         run: impl Fn(SingleRun) -> BoxFuture<'static, ()> + Send + Sync + 'static,
@@ -134,8 +134,8 @@ impl SingleRun {
         &self.dispatch
     }
 
-    /// Cancelled when the work is to end in an orderly way: its shard is handed over, or the process
-    /// exits. Past the drain timeout, or when the shard is lost, its future is dropped.
+    /// Cancelled when the work should end in an orderly way: its shard is handed over, or the process
+    /// exits. After the drain timeout, or when the shard is lost, its future is dropped.
     pub fn stopping(&self) -> &CancellationToken {
         &self.stopping
     }
@@ -155,7 +155,7 @@ impl SingleRun {
         clusters.keys().cloned().collect()
     }
 
-    /// The way to a cluster, fenced by the work's shard; `None` if the cluster is not engaged.
+    /// The client of a cluster, fenced by the work's shard; `None` if the cluster is not engaged.
     pub fn fenced(&self, cluster: &ClusterName) -> Option<FencedClient> {
         let clusters = self.shared.clusters.read().expect("no holder of this lock panics");
         let client = clusters.get(cluster)?.clone();
@@ -187,7 +187,7 @@ impl SingleRun {
         shared.observer.finished(&dispatch);
     }
 
-    /// Waits until no earlier run is there and the fence allows this one.
+    /// Waits until no earlier run is left and the fence allows this one.
     async fn begin<'t>(&self, turn: &'t Semaphore) -> Option<tokio::sync::SemaphorePermit<'t>> {
         let turn = turn.acquire().await.expect("the semaphore is never closed");
         let Dispatch { shard, epoch, .. } = &self.dispatch;
@@ -201,7 +201,7 @@ impl SingleRun {
         Some(turn)
     }
 
-    /// Runs the user's code so that nothing it does escapes; nothing once the fence refuses.
+    /// Runs the user's code and catches its panics; `None` once the fence refuses.
     async fn guarded(self, spec: &SingleSpec) -> Option<std::thread::Result<()>> {
         let permitted = self.clone();
         let work = async { (spec.run)(self).await };
@@ -240,7 +240,7 @@ impl Singles {
         self.work.keys()
     }
 
-    /// These clusters are engaged.
+    /// Replaces the engaged clusters.
     pub(crate) fn engage(&self, clusters: impl Iterator<Item = (ClusterName, ClusterClient)>) {
         if !self.work.is_empty() {
             let clusters = clusters.collect();
@@ -248,7 +248,7 @@ impl Singles {
         }
     }
 
-    /// Takes a shard that is to be held, if it is one of single work.
+    /// Takes a shard that this member will hold; `false` if it is not one of single work.
     pub(crate) fn start(&mut self, shard: &ShardId, epoch: Epoch, member: &MemberId) -> bool {
         let is_ours = self.work.contains_key(&shard.group);
         // An older release may have put its group into clusters: nothing runs under such a shard.
@@ -283,7 +283,7 @@ impl Singles {
         self.tasks.spawn(run);
     }
 
-    /// Tells the work of a shard to stop. What is returned says when it has.
+    /// Tells the work of a shard to stop; the returned [`Ending`] says when it has.
     pub(crate) fn drain(&self, shard: &ShardId) -> Option<Ending> {
         let ending = self.held.get(shard)?.ending.clone();
         ending.stopping.cancel();
@@ -308,7 +308,7 @@ impl Singles {
 }
 
 impl Ending {
-    /// Drops the work where it stands.
+    /// Drops the work at once.
     pub(crate) fn cancel(&self) {
         self.stopping.cancel();
         self.cancel.cancel();

@@ -1,13 +1,13 @@
-//! The stamp: an annotation on every object a reconcile writes that says at which epoch of its
-//! shard it was written, so that an admission policy in the cluster can refuse a write of the past.
+//! The stamp: an annotation on every object that a reconcile writes. It holds the epoch of its shard at
+//! the write, so that an admission policy in the cluster can refuse late writes.
 //!
-//! One annotation for each controller group, since each has epochs of its own; the epochs of one
-//! object's shards only rise, through handovers, splits and merges. What carries no annotations
-//! carries no stamp: deletions, writes to subresources, JSON patches; and Events, which nobody
+//! There is one annotation for each controller group, since each has epochs of its own; the epochs of
+//! one object's shards only rise, through handovers, splits and merges. Requests without annotations
+//! carry no stamp: deletions, writes to subresources and JSON patches. Nor do Events, which nobody
 //! updates.
 //!
-//! Pure: bytes in, bytes out. What is not understood passes as it is, and what is not annotations
-//! passes byte for byte.
+//! Pure: bytes in, bytes out. A body that is not understood passes unchanged, and everything but the
+//! annotations passes byte for byte.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::path::ResourcePath;
 
-/// What the annotations begin with; the group follows.
-pub const EPOCH_ANNOTATION: &str = "epoch.leasehold.dev/";
+/// The prefix of the annotations; the group follows.
+const EPOCH_ANNOTATION: &str = "epoch.leasehold.dev/";
 
 /// The members of a JSON object, unread.
 type Members = BTreeMap<String, Box<RawValue>>;

@@ -1,5 +1,5 @@
-//! What the engine tells about itself: readiness, queues, informers and the gates before clusters,
-//! for `/readyz`, `/debug/queues` and `/debug/clusters`.
+//! What the engine reports about itself: readiness, queues, informers and the gates of clusters, for
+//! `/readyz`, `/debug/queues` and `/debug/clusters`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,15 +1,15 @@
-//! The supervisor: the one task that owns what runs where. It follows ownership and clusters, lets
-//! [`Shards`] decide, and carries the steps out.
+//! The supervisor: the one task that decides what runs where. It follows ownership and clusters, takes
+//! the next steps from [`Shards`], and carries them out.
 //!
 //! # Invariants
 //! - S1, S2: a shard's keys enter the queue only under an assignment made from a holding, leave it only
-//!   while the shard is open there under that assignment, and are run only under a permit for it.
-//! - A shard's keys are given out to a controller only after each of its kinds holds all that the
-//!   shard needs of it, and has told of it: a range gained later is listed first, too. Kinds that it
-//!   does without are no exception, unless the server says that they are not there.
-//! - What a shard needs stays cached until the last run of it has ended, and longer than until its
-//!   successors here are started: a split, or a merge, lists nothing that was held.
-//! - Everything of a shard is cancelled in the same step in which it is found to be lost.
+//!   while the shard is open there under that assignment, and run only under a permit for it.
+//! - A controller receives a shard's keys only after the informer of each of its kinds has listed and
+//!   reported everything that the shard needs; a range gained later is listed first, too. This holds
+//!   for optional kinds as well, unless the server says that they do not exist.
+//! - What a shard needs stays cached until its last run has ended and its successors here have started:
+//!   a split or merge lists nothing again that was held.
+//! - Everything of a lost shard is cancelled in the step that finds the loss.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,10 +41,10 @@ use crate::visitors::Visitors;
 use queue::Priority;
 use upstream::{Gate, Upstream, UpstreamLimits};
 
-/// Reports of handlers that may be outstanding; handlers wait beyond it.
+/// How many reports of handlers may be outstanding; beyond it handlers wait.
 const REPORTS: usize = 256;
 
-/// Owns what runs where.
+/// Decides what runs where.
 pub(crate) struct Supervisor {
     controllers: BTreeMap<ControllerName, Supervised>,
     groups: BTreeMap<GroupName, Vec<ControllerName>>,
@@ -64,7 +64,8 @@ pub(crate) struct Supervisor {
     assignments: BTreeMap<(ShardId, ControllerName), Arc<Assignment>>,
     reports: mpsc::Sender<Synced>,
     reported: mpsc::Receiver<Synced>,
-    /// Assignments that ended in this step. Their scopes go when those of others have been made.
+    /// Assignments that ended in this step. Their scopes are dropped after new ones are required, so
+    /// that what both need stays cached.
     ended: Vec<Arc<Assignment>>,
     /// Drains under way.
     drains: TaskTracker,
@@ -83,7 +84,7 @@ pub(crate) struct Parts {
     pub(crate) board: Arc<Board>,
     pub(crate) upstream: UpstreamLimits,
     pub(crate) rng: fastrand::Rng,
-    /// Whether writes carry the epoch they are made at.
+    /// Whether writes carry the epoch at which they are made.
     pub(crate) stamps: bool,
     pub(crate) singles: Singles,
 }
@@ -111,7 +112,7 @@ impl Supervised {
         Self { spec, queue, metrics, assigned, across, gained: BTreeSet::new() }
     }
 
-    /// Lets the keys of an assignment be given out.
+    /// Opens an assignment: the queue hands out its keys.
     fn open(&self, assignment: &Arc<Assignment>) {
         let opened = self.queue.open(&assignment.shard, assignment.epoch);
         if let Some(across) = self.across.clone().filter(|_| opened) {
@@ -119,7 +120,7 @@ impl Supervised {
         }
     }
 
-    /// Looks at what is cached, for the clusters gained.
+    /// Maps the cached objects for the clusters gained.
     fn look_across(&mut self) {
         let gained = std::mem::take(&mut self.gained);
         if let Some(across) = self.across.clone().filter(|_| !gained.is_empty()) {
@@ -141,7 +142,7 @@ struct ContextState {
 }
 
 impl ContextState {
-    /// Whether everything that an assignment scopes is there.
+    /// Whether everything in the scopes of an assignment is cached.
     fn is_met(&self, assignment: &Assignment) -> bool {
         self.met
             .iter()
@@ -225,7 +226,7 @@ impl Supervisor {
         }
     }
 
-    /// Adds work that is one for the fleet.
+    /// Adds work that runs once in the fleet.
     pub(crate) fn add_single(&mut self, spec: SingleSpec) {
         self.singles.add(spec);
     }
@@ -252,7 +253,7 @@ impl Supervisor {
         }
     }
 
-    /// Makes the clients of newly engaged clusters and drops those of clusters that are gone.
+    /// Creates the clients of newly engaged clusters and drops those of clusters that are gone.
     fn engage(&mut self, clusters: &ClusterSet) {
         let metrics = &self.metrics;
         self.engaged.retain(|name, engaged| {
@@ -460,7 +461,7 @@ impl Supervisor {
         self.drains.spawn(drain.run());
     }
 
-    /// Cancels everything of a shard, and lets go of what only it needed.
+    /// Cancels everything of a shard, and drops what only it needed.
     fn stop(&mut self, shard: &ShardId) {
         self.meter.close(shard);
         self.singles.stop(shard);

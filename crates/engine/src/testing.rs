@@ -1,4 +1,4 @@
-//! A server whose part a test plays: every request arrives in the test's hands and is answered there.
+//! A server played by a test: the test receives every request and answers it.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,18 +1,18 @@
-//! Triggers: keys from outside of Kubernetes, such as a message queue or a webhook, that are to be
-//! reconciled.
+//! Triggers: keys to reconcile that come from outside of Kubernetes, as from a message queue or a
+//! webhook.
 //!
 //! ```text
 //!  author ─ reconcile(key) ─▶ bounded channel ─▶ its hash, from the cache ─▶ queue ─▶ runner
 //!           waits while it is full     one for each engine that runs a controller of it
 //! ```
 //!
-//! # What becomes of a key
+//! # What happens to a key
 //! - It is queued where its shard is held. A replica drops keys of shards that it does not hold, so
-//!   every replica has to be told of every key, or of all that may be its own.
-//! - The cache says into which range a key falls. One whose object is not cached here is dropped: it
-//!   lies in another replica's range, or does not exist, or is reconciled when it appears.
-//! - Before a controller runs, and after it has ended, there is nobody to tell: keys are dropped.
-//!   Nothing is lost by that, for gaining a shard queues every object of it.
+//!   every replica must receive every key, or at least all that may be its own.
+//! - The cache says into which range a key falls. A key whose object is not cached here is dropped: the
+//!   object is in another replica's range, or does not exist, or is reconciled when it appears.
+//! - Before a controller runs and after it has ended, keys are dropped. Nothing is lost by that: gaining
+//!   a shard queues every object of it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -23,8 +23,8 @@ use model::ObjectKey;
 use tokio::sync::mpsc;
 use tracing::Span;
 
-/// Has controllers reconcile what somebody outside says. Clones are the same trigger; it may trigger
-/// several controllers.
+/// Makes controllers reconcile keys that come from outside of Kubernetes. Clones are the same trigger;
+/// it may trigger several controllers.
 #[derive(Clone)]
 pub struct Trigger(Arc<Inner>);
 
@@ -33,7 +33,7 @@ struct Inner {
     engines: Mutex<Vec<mpsc::Sender<Ask>>>,
 }
 
-/// What was asked for.
+/// What a trigger asks for.
 pub(crate) enum Ask {
     /// One key, and the span of the cause.
     One(ObjectKey, Span),
@@ -41,33 +41,32 @@ pub(crate) enum Ask {
     All,
 }
 
-/// What drives triggers for as long as a controller runs: streams that are read. Taken by the first
-/// engine that runs the controller.
+/// The futures that drive triggers while a controller runs, by reading streams. The first engine that
+/// runs the controller takes them.
 #[derive(Clone, Default)]
 pub struct TriggerSources(Arc<Mutex<Vec<BoxFuture<'static, ()>>>>);
 
 impl Trigger {
-    /// A trigger for which so many keys may be outstanding, at least 1, before
+    /// A trigger for which up to `capacity` keys, and at least 1, may be outstanding before
     /// [`reconcile`](Self::reconcile) waits.
     pub fn new(capacity: usize) -> Self {
         Self(Arc::new(Inner { capacity: capacity.max(1), engines: Mutex::default() }))
     }
 
-    /// Has the object of `key` be reconciled, if its shard is held here. Waits while too much is
-    /// outstanding.
+    /// Queues `key`, if its shard is held here. Waits while too much is outstanding.
     pub async fn reconcile(&self, key: ObjectKey) {
         // A root, so that the span of a wait never refers to one that refers back to it.
         let span = tracing::info_span!(parent: None, "trigger", %key, otel.kind = "consumer");
         self.ask(|| Ask::One(key.clone(), span.clone())).await;
     }
 
-    /// Has everything that is held here be reconciled again, with less urgency than what changes.
-    /// Waits while too much is outstanding.
+    /// Queues every key that is held here, at a lower priority than changes. Waits while too much is
+    /// outstanding.
     pub async fn reconcile_all(&self) {
         self.ask(|| Ask::All).await;
     }
 
-    /// Reconciles every key that a stream gives, until it ends.
+    /// Queues every key that a stream yields, until it ends.
     pub async fn follow(&self, keys: impl Stream<Item = ObjectKey>) {
         let mut keys = std::pin::pin!(keys);
         while let Some(key) = keys.next().await {
@@ -75,7 +74,7 @@ impl Trigger {
         }
     }
 
-    /// Reconciles everything each time a stream gives something, until it ends.
+    /// Queues everything each time a stream yields an item, until it ends.
     pub async fn follow_all(&self, signals: impl Stream<Item = ()>) {
         let mut signals = std::pin::pin!(signals);
         while let Some(()) = signals.next().await {
@@ -95,7 +94,7 @@ impl Trigger {
         }
     }
 
-    /// Has this trigger reach an engine, from now until the end is dropped.
+    /// Connects this trigger to an engine, until the receiver is dropped.
     pub(crate) fn attach(&self) -> mpsc::Receiver<Ask> {
         let (sender, asks) = mpsc::channel(self.0.capacity);
         self.0.engines.lock().expect("no holder of this lock panics").push(sender);
@@ -104,12 +103,12 @@ impl Trigger {
 }
 
 impl TriggerSources {
-    /// Adds one, to be driven to its end or to that of the engine.
+    /// Adds a future, which is driven until it or the engine ends.
     pub fn push(&self, source: impl Future<Output = ()> + Send + 'static) {
         self.0.lock().expect("no holder of this lock panics").push(source.boxed());
     }
 
-    /// Takes them: they are driven once.
+    /// Takes the futures: each is driven once.
     pub(crate) fn take(&self) -> Vec<BoxFuture<'static, ()>> {
         std::mem::take(&mut self.0.lock().expect("no holder of this lock panics"))
     }

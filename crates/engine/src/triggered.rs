@@ -1,4 +1,4 @@
-//! An engine's end of a trigger: takes what was asked for and queues it. See [`crate::trigger`].
+//! An engine's end of a trigger: receives keys and queues them. See [`crate::trigger`].
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Visits: how a reconcile of scope `Fleet` reads and writes in other clusters than its key's.
+//! Visits: how a reconcile of scope `Fleet` reads and writes in clusters other than its key's.
 //!
-//! All shards of such a group are on one member, one for each cluster. A visit is made to the
-//! controller's own assignment of the other cluster's shard: its caches, its gate, its epoch.
+//! All shards of such a group are on one member, one for each cluster. A visit uses the controller's
+//! own assignment of the other cluster's shard: its caches, its gate, its epoch.
 //!
 //! ```text
 //!   reconcile of east/ns/a, under east/g@3
@@ -11,14 +11,14 @@
 //!
 //! # Invariants
 //! - S1: a write in the other cluster asks the fence for both shards, the reconcile's own and the
-//!   visited one, each at the epoch it had when the work began. So it holds for each shard by itself,
-//!   even where two coordinators that overlap have parted the group.
+//!   visited one, each at the epoch it had when the work began. So S1 holds for each shard by itself,
+//!   even if two coordinators that overlap have split the group between members.
 //! - S2: the drain of the visited shard waits for every visit. Past its deadline no write of a visit
 //!   begins any more, and the drain waits for those under way. A visit begins only while the visited
-//!   shard gives out keys, so none begins during its drain.
+//!   shard hands out keys, so none begins during its drain.
 //! - A visit begins only when the caches of the other cluster hold everything that its shard needs.
-//!   They stay as they are until the reconcile ends, for a visit holds the assignment.
-//! - What a visit wrote, the next run of the key waits to see in the other cluster's caches.
+//!   They keep it until the reconcile ends, because a visit holds the assignment.
+//! - The next run of the key waits until the other cluster's caches show the writes of a visit.
 
 use std::sync::{Arc, Mutex};
 
@@ -154,8 +154,8 @@ impl Visits {
         Ok(means)
     }
 
-    /// Ends all visits once no write of them is under way. Gives what the caches do not show yet of
-    /// what they wrote.
+    /// Ends all visits once none of their writes is under way. Returns the writes that the caches do not
+    /// show yet.
     pub(crate) async fn settle(&self, now: impl Fn() -> Moment) -> Vec<Expectation> {
         let begun = self.begun.lock().expect("no holder of this lock panics").take();
         let visits = begun.unwrap_or_default();

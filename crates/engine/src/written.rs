@@ -1,8 +1,8 @@
-//! What a write did, as its answer tells, and how a cache shows it.
+//! What a write did, by its answer, and how a cache shows it.
 //!
-//! A write is recognised by resourceVersions. Kubernetes' are numbers that rise with every write to a
-//! resource, so that "at least this one" can be asked; where a server's are something else, only that
-//! very version is recognised, and is waited for less long.
+//! A write is recognised by its resourceVersion. In Kubernetes these are numbers that rise with every
+//! write to a resource, so a cache can be asked for "at least this one". If a server's versions are
+//! something else, only the exact version is recognised, and the wait is shorter.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! A controller whose reconciles take two seconds and do nothing, on the library face: what
-//! `cargo xtask chaos` compares with other managers, whose weak hour is a handover in the middle of
-//! a reconcile. With `journal` in its configuration it leaves evidence of each dispatch.
+//! A controller whose reconciles take two seconds and do nothing, built on the library.
+//! `cargo xtask chaos` compares it with other managers, which are weakest when a handover comes in the
+//! middle of a reconcile. With `journal` in its configuration it records each dispatch.
 //!
 //! ```text
 //! cargo run --release -p leasehold --example slow -- --config FILE

@@ -1,4 +1,4 @@
-//! The built-in controllers of this build: those whose features are on, perhaps none.
+//! The built-in controllers of this build: those whose cargo features are on, perhaps none.
 
 use sdk::ControllerSpec;
 

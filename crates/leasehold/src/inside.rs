@@ -1,7 +1,7 @@
 //! What the admin server shows of a manager: readiness and debug views.
 //!
 //! The server starts before the rest is assembled, so that a replica that waits for its home cluster
-//! answers its probes: alive, and not ready.
+//! answers its probes: it is alive, but not ready.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -12,11 +12,11 @@ use engine::EngineStatus;
 use serde_json::{Value, json};
 use sharding::Sharding;
 
-/// Read handles on the rooms, once the manager is assembled.
+/// Read handles on the parts of the manager, once it is assembled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inside(Arc<OnceLock<Handles>>);
 
-/// Read handles on the rooms.
+/// Read handles on the parts of the manager.
 #[derive(Debug)]
 pub(crate) struct Handles {
     pub(crate) clusters: Clusters,

@@ -7,8 +7,8 @@
 //!
 //! A line is `{"t":<µs>,"event":"start"|"end","member":..,"shard":..,"epoch":n,"controller":..,
 //! "key":"cluster/ns/name"}`, with `t` on `CLOCK_BOOTTIME`, which all processes of a machine share.
-//! The engine never waits: what does not fit the queue is counted, and the gap is recorded as
-//! `{"event":"lost","count":n}`, so that a reader does not mistake it for silence.
+//! The engine never waits: records that do not fit the queue are counted, and the gap is recorded as
+//! `{"event":"lost","count":n}`, so that a reader does not mistake it for a time without dispatches.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};

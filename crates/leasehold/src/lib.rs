@@ -1,16 +1,16 @@
 //! Leasehold, the product: a multi-cluster sharded controller manager for Kubernetes.
 //!
 //! As a library, a [`Manager`] runs controllers over the clusters of a [`config::Config`]; as a
-//! binary, the same manager runs the built-in ones. [`prelude`] is the public face in one place: an
-//! author of controllers needs [`Controller`], [`Reconciler`] and [`Context`], starts them with a
-//! [`Manager`], or with [`Local`] while developing, and tests them with [`testing`].
-//! [`migrating`] maps what other libraries have to what is here.
+//! binary, the same manager runs the built-in ones. [`prelude`] re-exports the public API: an author
+//! of controllers needs [`Controller`], [`Reconciler`] and [`Context`], starts them with a [`Manager`],
+//! or with [`Local`] while developing, and tests them with [`testing`]. [`migrating`] lists the
+//! counterparts of other libraries' features.
 //!
 //! # Features
 //! | feature | brings |
 //! |---|---|
 //! | none | [`Manager`], [`config`], [`journal`]: the library |
-//! | `local` | [`Local`]: a program of controllers in one line, on a cluster of a kubeconfig |
+//! | `local` | [`Local`]: starts a program of controllers in one line, on a cluster of a kubeconfig |
 //! | `embedded` | an API server in the process, for `Local` and for the command `apiserver` |
 //! | `testing` | [`testing`]: a cluster in the test's process |
 //! | `otlp` | traces to an OpenTelemetry collector |
@@ -18,12 +18,12 @@
 //! | `cli` | the binary |
 //! | `demo` | the command `demo` |
 //!
-//! All are on by default; a dependency of a program of its own rather says
-//! `leasehold = { default-features = false }`, with `testing` among its dev-dependencies.
+//! All are on by default. A program with controllers of its own should rather depend on
+//! `leasehold = { default-features = false }`, and add `testing` in its dev-dependencies.
 //!
 //! # Inside
-//! In data order: [`config`] reads and validates the file; `assemble` puts the rooms together;
-//! `manager` runs them; `cli` holds the subcommands.
+//! In data order: [`config`] reads and validates the file; `assemble` connects clusters, sharding and
+//! engine; `manager` runs them; `cli` holds the subcommands.
 //!
 //! # Invariants
 //! - Clusters, sharding and engine meet in `assemble` and nowhere else.

@@ -1,8 +1,8 @@
-//! A program of controllers on this machine, started in one line: on embedded clusters that it brings
-//! along (feature `embedded`), or on any clusters of a kubeconfig.
+//! A program of controllers on this machine, started in one line: on embedded clusters that it starts
+//! itself (feature `embedded`), or on any clusters of a kubeconfig.
 //!
 //! For development: everything that the controllers need is installed first, and one replica runs.
-//! A program for production makes a [`Config`] and runs a [`Manager`].
+//! A program for production builds a [`Config`] and runs a [`Manager`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,13 +1,13 @@
-//! The public face in one place: what a program of controllers imports.
+//! The public API in one place: what a program of controllers imports.
 //!
 //! ```
 //! use leasehold::prelude::*;
 //! ```
 //!
 //! In the order of use: a [`Reconciler`] works on one key with its [`Context`]; a [`Controller`]
-//! says for which kind it runs and what wakes it ([`mapping`], [`predicate`]); a [`Manager`] runs
-//! controllers, and a [`Runnable`] that is none, over the clusters of a [`Config`], or
-//! [`Local`] does while they are developed.
+//! says for which kind it runs and which changes trigger it ([`mapping`], [`predicate`]); a [`Manager`]
+//! runs controllers, and every [`Runnable`] beside them, over the clusters of a [`Config`]. During
+//! development [`Local`] takes the place of the manager.
 
 // What an author of controllers writes against.
 pub use model::{ClusterName, ObjectKey};

@@ -1,4 +1,4 @@
-//! Runnables: work of a program that is no controller, run beside its controllers by the same manager.
+//! Runnables: work of a program that is not a controller. The manager runs it beside the controllers.
 //!
 //! | | on which replicas | when |
 //! |---|---|---|
@@ -9,18 +9,19 @@
 //! # Single work
 //! It is held like a shard: the coordinator gives it to one replica, weighs it with the shards of
 //! clusters, drains it and hands it over. The parts:
-//! - [`model::single`]: its group and its one shard, which lies in no cluster. The ShardMap
+//! - [`model::single`]: its group and its one shard, which is in no cluster. The ShardMap
 //!   `fleet.leasehold.dev` in the home cluster shows who has it.
-//! - `sharding`, the coordinator: makes that map as soon as a replica can run such work.
-//! - `engine`, `single`: begins it when the shard is open, tells it to stop when the shard drains, and
-//!   acknowledges the drain when it has ended with all its writes. When the shard is lost, or the Lease
-//!   ends, it is dropped at its next `await`.
+//! - `sharding`, the coordinator: creates that map as soon as a replica can run such work.
+//! - `engine`, `single`: begins the work when the shard is open, tells it to stop when the shard drains,
+//!   and acknowledges the drain when the work and all of its writes have ended. When the shard is lost,
+//!   or the Lease ends, the work is dropped at its next `await`.
 //!
-//! So the promise is that of controllers: no two replicas run it at once, as long as clocks run at rates
-//! that differ by less than the margin. A request that it sent in time may still land late.
+//! So the promise is that of controllers: no two replicas run it at once, as long as the rates of their
+//! clocks differ by less than the margin allows. A request that was sent in time may still take effect
+//! late.
 //!
-//! # What fails
-//! A runnable that returns an error, or panics, is run again after a pause: a second, doubling up to a
+//! # Failures
+//! A runnable that returns an error, or panics, runs again after a pause: a second, doubling up to a
 //! minute. It ends neither the manager nor other runnables.
 
 use std::fmt;
@@ -44,7 +45,7 @@ use crate::clock;
 
 /// How long after a first failure a runnable is run again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// How long after many. One that ran for longer than this begins anew with the first pause.
+/// How long after many. One that ran for longer than this starts again with the first pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How far a pause may be from what was said, in percent: replicas that start together drift apart.
 const JITTER_PERCENT: u32 = 10;
@@ -102,7 +103,7 @@ enum Means {
 
 impl Runnable {
     /// Work that each replica runs, from when it has joined the fleet until it stops. `run` is called
-    /// anew each time the work begins; see the module for what becomes of errors.
+    /// each time the work begins; the module says what happens after an error.
     ///
     /// # Panics
     /// If `name` is no valid name, at most 56 of a-z, 0-9, `-` and `.`: names are written in the program.
@@ -197,7 +198,7 @@ impl Runnable {
         }
     }
 
-    /// One run. Gives whether it went well.
+    /// One run. Returns whether it went well.
     async fn once(&self, ctx: &RunnableContext) -> bool {
         // The call is in there too: it may panic itself.
         let run = AssertUnwindSafe(async { (self.run)(ctx.clone()).await }).catch_unwind();
@@ -289,7 +290,7 @@ impl RunnableContext {
     }
 }
 
-/// The pause after so many failures in a row, the first being 1.
+/// The pause after this many failures in a row, the first being 1.
 fn after_failure(failures: u32) -> Duration {
     let doublings = failures.saturating_sub(1).min(16);
     (FIRST_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE)

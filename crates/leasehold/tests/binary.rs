@@ -1,4 +1,4 @@
-//! The binary as a person meets it: exit codes and what stands on which stream.
+//! The binary as a person uses it: exit codes, and what it prints on which stream.
 
 use std::fs;
 use std::io::Read;

@@ -1,5 +1,4 @@
-//! The commands that look at a fleet or ask something of it, against members over an embedded home
-//! cluster.
+//! The commands that show or change a fleet, against members over an embedded home cluster.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -71,7 +70,7 @@ impl Fleet {
         tokio::spawn(acknowledge_drains(sharding));
     }
 
-    /// Waits until each member holds so many shards, and none of them is changing hands.
+    /// Waits until each member holds this many shards, and none of them is changing hands.
     async fn balanced(&self, each: usize) {
         for member in &self.members {
             let mut owned = member.watch();

@@ -1,4 +1,4 @@
-//! The tutorial is the example, word for word, and what it promises happens.
+//! The code of the tutorial is the example's, word for word, and what it promises happens.
 #![cfg(all(target_os = "linux", feature = "embedded"))]
 
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The shell of list and watch: sends a request, reads the answer, waits. What it means is decided
-//! in `machine`.
+//! The shell of list and watch: sends a request, reads the answer, waits. `machine` decides what an
+//! answer means.
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -1,10 +1,10 @@
 //! How much of all lists of a process may be under way at once, so that a start with many clusters
-//! takes in what it can digest and no more.
+//! does not exhaust the memory.
 //!
-//! A list has a share of [`LISTED_KIB`] from when it is asked for until all of it is stored. One
-//! that is waited for, because its cluster is slow or dead, lends its share out meanwhile and
-//! queues for it again when something has come: nobody waits for a cluster but its own shards.
-//! Watches have no share. Shares are given out first come, first served.
+//! A list has a share of [`LISTED_KIB`] from its request until all of it is stored. A list whose cluster
+//! is slow or dead lends its share to others meanwhile and queues for it again when data arrives: only a
+//! cluster's own shards wait for it. Watches have no share. Shares are handed out first come, first
+//! served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// KiB of lists under way at once.
 pub const LISTED_KIB: usize = 128 << 10;
-/// KiB of a streamed list: what its connection takes in ahead, and the object being stored.
+/// KiB of a streamed list: what its connection reads ahead, and the object being stored.
 pub const STREAM_KIB: u32 = 512;
 /// KiB of a page: 500 objects of 16 KB.
 pub const PAGE_KIB: u32 = 8 << 10;
-/// How long a list is waited for until it lends its share.
+/// How long a list may bring nothing before it lends its share.
 pub const LENT_AFTER: Duration = Duration::from_secs(1);
 
-/// All there is to share. Clones share it.
+/// The budget that all lists share. Clones are the same budget.
 #[derive(Clone, Debug)]
 pub struct Intake(Arc<Semaphore>);
 

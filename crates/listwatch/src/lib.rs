@@ -16,13 +16,13 @@
 //! - `intake`: how much of all lists may be under way at once.
 //! - `scope`: which objects of a kind are watched, and how much of each.
 //!
-//! A first list is asked for as a stream (`sendInitialEvents`), and in pages where the server
-//! refuses that. Afterwards the watch goes on from the last resourceVersion seen, through
-//! disconnects. When the server has forgotten that version (410), everything is listed again, and
-//! whoever keeps the objects learns which ones the new list does not mention.
+//! A first list is requested as a stream (`sendInitialEvents`), and in pages if the server refuses
+//! that. Afterwards the watch goes on from the last resourceVersion seen, through disconnects. When the
+//! server has forgotten that version (410), everything is listed again, and the informer learns which
+//! objects the new list does not contain.
 //!
 //! # What is not here
-//! The objects: whoever uses this crate keeps them, and says to the [`Machine`] what arrived. The way
+//! The objects: the user of this crate keeps them, and tells the [`Machine`] what arrived. The way
 //! to the cluster: requests go through a [`model::Wire`], whose owner decides when each is sent and
 //! counts it.
 

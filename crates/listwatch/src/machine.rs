@@ -10,12 +10,10 @@
 //! ```
 //!
 //! # Invariants
-//! - [`Machine::begin`] says when a list begins anew; everything the keeper of the objects held
-//!   before and is not told again by the time of [`Progress::Synced`] is gone. So a delete in a gap
-//!   surfaces (L2).
-//! - The resourceVersion to resume from is only ever one the server sent.
-//! - Attempts that bring nothing are spaced by a jittered, doubling wait; those after progress are
-//!   not.
+//! - [`Machine::begin`] says when a list starts over. An object that was known before and has not come
+//!   again by [`Progress::Synced`] is gone. So a delete in a gap is found (L2).
+//! - The resourceVersion to resume from is always one that the server sent.
+//! - Attempts without progress are spaced by a jittered, doubling wait; those after progress are not.
 
 use std::time::Duration;
 
@@ -88,7 +86,7 @@ pub enum Progress {
     /// The list is complete: what it did not mention is gone. Go on reading (a stream) or begin
     /// the next request (pages).
     Synced,
-    /// Drop the connection and begin anew.
+    /// Drop the connection and start over.
     Restart(End),
 }
 
@@ -164,7 +162,7 @@ impl Machine {
         }
     }
 
-    /// The next request, and whether a list begins anew with it.
+    /// The next request, and whether a list starts over with it.
     pub fn begin(&mut self, now: Moment) -> (Request, bool) {
         self.began = now;
         let timeout_seconds = WATCH_SECONDS + self.rng.u32(0..30);
@@ -183,7 +181,7 @@ impl Machine {
         }
     }
 
-    /// Lists everything anew, because the wanted ranges have changed. The request under way is dropped.
+    /// Lists everything again, because the wanted ranges have changed. The request under way is dropped.
     pub fn restart(&mut self) {
         self.state = self.first();
     }
@@ -277,7 +275,7 @@ impl Machine {
                 self.paged |= self.stream_breaks >= MAX_STREAM_BREAKS;
                 self.relist();
             }
-            // A list that broke between pages begins anew, for its token may be bad.
+            // A list that broke between pages starts over, because its token may be bad.
             _ if !self.is_watching() => self.relist(),
             _ => {}
         }
@@ -439,7 +437,7 @@ mod tests {
                 "status 422, page 4 tok, page 4, error 410",
                 "stream anew list[] anew list[tok] synced watch@4 list[] anew",
             ),
-            // A stream that breaks begins anew; one that always breaks gives way to pages.
+            // A stream that breaks starts over; one that always breaks gives way to pages.
             (
                 "change 3, lost, change 3, closed, idle",
                 "stream anew wait stream anew wait stream anew wait list[] anew",
@@ -456,7 +454,7 @@ mod tests {
                 "stream anew synced wait watch@5 wait watch@5 wait watch@5",
             ),
             ("end 5, status 504", "stream anew synced wait stream anew"),
-            // Something else is wanted: a list begins anew at once, whatever was under way.
+            // Something else is wanted: a list starts over at once, whatever was under way.
             (
                 "end 5, change 6, restart, change 3, restart, end 9, closed",
                 "stream anew synced stream anew stream anew synced wait watch@9",

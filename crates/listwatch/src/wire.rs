@@ -1,4 +1,4 @@
-//! What the server's bytes say: watch lines and list pages, with the objects left as text.
+//! Parses the server's answers: watch lines and list pages, with the objects left as text.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

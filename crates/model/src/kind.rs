@@ -45,13 +45,13 @@ impl<K> Object for K where
 pub trait AnyObject:
     kube::Resource + DeserializeOwned + Serialize + Clone + Debug + Send + Sync + 'static
 {
-    /// Its kind, where the Rust type says it.
+    /// Its kind, if the Rust type determines it.
     fn static_kind() -> Option<Kind>;
 
-    /// What the object itself says of its kind, where the Rust type does not.
+    /// The kind in the object itself, if the Rust type does not determine it.
     fn type_meta(&self) -> Option<&TypeMeta>;
 
-    /// Has the object say that it is of this kind, where the Rust type does not.
+    /// Sets the kind in the object itself, if the Rust type does not determine it.
     fn set_kind(&mut self, kind: &Kind);
 }
 
@@ -82,7 +82,7 @@ where
     }
 }
 
-/// A kind's identity. `Display` gives `Kind` for the core group, `group/Kind` otherwise.
+/// A kind's identity. `Display` writes `Kind` for the core group, `group/Kind` otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind {
     /// API group, empty for the core group.
@@ -115,8 +115,8 @@ impl Kind {
         }
     }
 
-    /// The kind that a definition defines, in the version it is stored in if that is served, else in
-    /// the first that is; `None` if none is.
+    /// The kind that a CRD defines, in its storage version if that is served, else in the first served
+    /// version; `None` if none is served.
     pub fn of_crd(crd: &CustomResourceDefinition) -> Option<Self> {
         let spec = &crd.spec;
         let served = || spec.versions.iter().filter(|version| version.served);
@@ -125,13 +125,13 @@ impl Kind {
         Some(Self::new(&spec.group, &version.name, kind, plural, spec.scope == "Namespaced"))
     }
 
-    /// The kind of a resource as kube's discovery finds it.
+    /// The kind of a resource that kube's discovery found.
     pub fn of_resource(resource: &ApiResource, namespaced: bool) -> Self {
         let ApiResource { group, version, kind, plural, .. } = resource;
         Self::new(group, version, kind, plural, namespaced)
     }
 
-    /// The kind as kube's functions for run-time kinds take it: `DynamicObject::new`, `Api::all_with`.
+    /// The kind for kube's functions for run-time kinds, as `DynamicObject::new` and `Api::all_with`.
     pub fn api_resource(&self) -> ApiResource {
         ApiResource {
             group: self.group.to_string(),

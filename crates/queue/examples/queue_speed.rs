@@ -128,7 +128,7 @@ fn fail_all(queue: &mut Queue<()>, now: Moment) {
     }
 }
 
-/// Nanoseconds to take, finish and add a key while so many are ready.
+/// Nanoseconds to take, finish and add a key while this many are ready.
 fn steady(keys: &[ObjectKey], ready: usize) -> f64 {
     let (mut queue, now) = (queue(), Moment::default());
     keys[..ready].iter().for_each(|key| add(&mut queue, key, now));
@@ -141,7 +141,7 @@ fn steady(keys: &[ObjectKey], ready: usize) -> f64 {
     each(began)
 }
 
-/// The same with keys that fail while so many wait for their next try: a key is added, runs, fails,
+/// The same with keys that fail while this many wait for their next try: a key is added, runs, fails,
 /// and is added again before its retry is due.
 fn steady_backoff(keys: &[ObjectKey], delayed: usize) -> f64 {
     let (mut queue, now) = (queue(), Moment::default());

@@ -50,7 +50,7 @@ use super::rate_limiter::RateLimiter;
 use super::shard_queue::ShardQueue;
 
 /// How long a key waits after the fence refused it. By then the shard is lost, or ours again.
-pub const REFUSED_DELAY: Duration = Duration::from_secs(1);
+const REFUSED_DELAY: Duration = Duration::from_secs(1);
 
 /// The queue's bounds.
 #[derive(Clone, Copy, Debug)]
@@ -202,7 +202,7 @@ impl<T: Clone> Queue<T> {
         Added::Queued
     }
 
-    /// Gives out the next key, if one is ready and within the limits.
+    /// Hands out the next key, if one is ready and within the limits.
     pub fn pop(&mut self, now: Moment) -> Option<Popped<T>> {
         self.wake_due(now);
         while self.running < self.limits.total {
@@ -213,7 +213,7 @@ impl<T: Clone> Queue<T> {
             let taken = has_room.then(|| cluster.take()).flatten();
             let Some((index, item)) = taken else { continue };
             if let Some(wake_up) = item.wake_up {
-                // The run that begins decides anew when to run again.
+                // The run that begins decides when the key runs again.
                 self.delayed.remove(&wake_up);
             }
             let popped = cluster.begin(index, item, now);

@@ -1,5 +1,5 @@
 //! One key's life in a queue: an [`Item`] while it waits, for a [`Reason`]; [`Popped`] when it is
-//! given out; [`Running`] until an [`Outcome`] ends the run.
+//! handed out; [`Running`] until an [`Outcome`] ends the run.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use tracing::Span;
 use super::priority::Priority;
 
 /// When a delay ends, in nanoseconds since the clock's origin, and a number that makes it unique: the
-/// order in which delayed items become ready. With a million of them, whole numbers compare markedly
-/// faster than moments.
+/// order in which delayed items become ready. With a million items, integers compare markedly faster
+/// than moments.
 pub(super) type WakeUp = (u64, u64);
 
 /// A key that waits in a shard's queue: ready, delayed, or both.
@@ -70,16 +70,16 @@ pub enum Outcome {
     RetryAfter(Duration),
     /// It did not run, because the fence refused.
     Refused,
-    /// It could not be done, because its cluster is left alone: again after this long.
+    /// It could not be done, because its cluster's circuit breaker is open: again after this long.
     Held(Duration),
 }
 
-/// A key that is given out, to be run and then finished.
+/// A key that is handed out, to run and then to finish.
 #[derive(Debug)]
 pub struct Popped<T> {
     /// The key.
     pub key: ObjectKey,
-    /// The assignment that its shard is held under.
+    /// The assignment under which its shard is held.
     pub assignment: T,
     /// How long it was ready.
     pub waited: Duration,
@@ -87,7 +87,7 @@ pub struct Popped<T> {
     pub span: Span,
 }
 
-/// Why a key is to be reconciled.
+/// Why a key should be reconciled.
 #[derive(Debug)]
 pub(super) struct Reason {
     pub(super) priority: Priority,

@@ -233,7 +233,7 @@ fn ranges_take_their_own_hashes() {
     let add = |queue: &mut Keys, hash| queue.add(&a, hash, Priority::Change, &Span::none(), at(0));
     assert_eq!(add(&mut queue, None), Added::NotHeld, "nobody can say whose it is");
     add(&mut queue, Some(u64::MAX));
-    // Deleted and created anew, with a uid that falls into the other half: never both at once.
+    // Deleted and created again, with a uid that falls into the other half: never both at once.
     add(&mut queue, Some(0));
     let popped = queue.pop(at(0)).unwrap();
     assert!(queue.pop(at(0)).is_none());

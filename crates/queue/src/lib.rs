@@ -97,7 +97,7 @@ impl<T: Clone> WorkQueue<T> {
         self.with(|queue, _| queue.warm(shard, epoch, assignment));
     }
 
-    /// Lets the keys of a shard be given out, if it is still held at this epoch. Gives whether they
+    /// Lets the keys of a shard be given out, if it is still held at this epoch. Returns whether they
     /// were not before.
     pub fn open(&self, shard: &ShardId, epoch: Epoch) -> bool {
         let opened = self.with(|queue, now| queue.open(shard, epoch, now));

@@ -195,7 +195,7 @@ impl<T> ShardQueue<T> {
         Some(item)
     }
 
-    /// Gives back the memory of many items once none is left.
+    /// Frees the memory of many items once none is left.
     fn give_back(&mut self) {
         if self.items.is_empty() && self.items.capacity() > KEPT {
             self.items = Slab::new();

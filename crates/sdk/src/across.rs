@@ -10,14 +10,14 @@ use crate::controller::Controller;
 use crate::lookup::Lookup;
 use crate::watch::Watch;
 
-/// What a mapping across clusters may look at: the cached objects of every kind its controller
-/// watches, in every cluster whose shard this replica holds. One replica holds all.
+/// What a mapping across clusters may read: the cached objects of every kind that its controller
+/// watches, in every cluster whose shard this replica holds. One replica holds the shards of all.
 #[derive(Clone, Copy, Debug)]
 pub struct FleetLookup<'a> {
     view: &'a FleetView<'a>,
 }
 
-/// The caches of one cluster, looked at by a mapping across clusters.
+/// The caches of one cluster, as a mapping across clusters reads them.
 pub struct ClusterLookup(Arc<CacheView>);
 
 impl<'a> FleetLookup<'a> {
@@ -25,7 +25,7 @@ impl<'a> FleetLookup<'a> {
         Self { view }
     }
 
-    /// The cluster that the mapped object lives in.
+    /// The cluster of the mapped object.
     pub fn cluster(&self) -> &'a ClusterName {
         self.view.cluster()
     }
@@ -42,7 +42,7 @@ impl<'a> FleetLookup<'a> {
 }
 
 impl ClusterLookup {
-    /// What there is to look at.
+    /// Reads the caches of this cluster.
     pub fn lookup(&self) -> Lookup<'_> {
         Lookup::new(&self.0)
     }
@@ -55,14 +55,14 @@ impl fmt::Debug for ClusterLookup {
 }
 
 impl<K: AnyObject> Controller<K> {
-    /// Watches `C` in every cluster and reconciles the objects of kind `K` that `map` names, in whatever
-    /// cluster. They need not exist: a key whose object is not there is reconciled all the same, so that
-    /// a reconciler may create it. [`crate::mapping`] has the usual mappings.
+    /// Watches `C` in every cluster and reconciles the objects of kind `K` that `map` names, in any
+    /// cluster. They need not exist: a key without an object is reconciled too, so that a reconciler may
+    /// create the object. [`crate::mapping`] has the usual mappings.
     ///
-    /// Makes the controller one of scope [`GroupScope::Fleet`]. As with [`Self::watches`], `map` runs for
+    /// Gives the controller the scope [`GroupScope::Fleet`]. As with [`Self::watches`], `map` runs for
     /// an object as it was before a change and as it is after. It also runs for every cached object when
     /// its cluster has been listed, and again for each cluster that joins later. Keys of clusters whose
-    /// shard is not held are dropped; they come again when it is.
+    /// shard is not held are dropped; they are queued when it is gained.
     ///
     /// ```
     /// # use leasehold_sdk::{Action, Context, Controller, ReconcileError, Reconciler, mapping};
@@ -87,11 +87,11 @@ impl<K: AnyObject> Controller<K> {
         self.watches_across_with(Watch::<C>::all(), map)
     }
 
-    /// [`Self::watches_across`], with more to say about how `C` is watched: a [`Watch`], or the
+    /// [`Self::watches_across`] with settings for how `C` is watched: a [`Watch`], or the
     /// [`crate::Scope`] that restricts it.
     ///
     /// # Panics
-    /// If the watch follows owners: it is written in the program.
+    /// If the watch follows every owner, which is a mistake in the program.
     pub fn watches_across_with<C: AnyObject>(
         mut self,
         watch: impl Into<Watch<C>>,

@@ -1,23 +1,23 @@
 //! Whether an object in the cache shows that applying it again would change nothing. Pure.
 //!
-//! The object alone does not say what server-side apply would put right in it. Whether a list is one
-//! value, a set, or a map to which others add elements of their own, and whether a map is one value,
-//! stands in the schema of its kind; who owns which field stands in `managedFields`, which are not
-//! cached; and a field that the server filled in looks like one that somebody added. So nothing is
-//! guessed. An apply is left out only where the object is
+//! The object alone does not say what server-side apply would correct in it. The schema of its kind says
+//! whether a list is atomic, a set, or a map to which others add elements of their own, and whether a
+//! map is atomic; `managedFields`, which are not cached, say who owns which field; and a field that the
+//! server filled in looks like one that somebody added. So nothing is guessed. An apply is skipped only
+//! if the object is
 //!
 //! - *exact*: every field that is applied has exactly the value that is applied, lists and maps with
-//!   the same elements in the same order and no others; of labels and annotations, which are maps of
-//!   single values in every kind, those that are applied. An annotation, written with the object, has
-//!   the digest of what was applied: if it is another, something was added or removed since.
-//! - *unchanged*: it is what the server answered to the last apply of the very same fields, which this
+//!   the same elements in the same order and no others. Of labels and annotations, which are maps of
+//!   single values in every kind, only the applied ones are compared. An annotation, written with the
+//!   object, holds the digest of what was applied: if it differs, something was added or removed since.
+//! - *unchanged*: it is the server's answer to the last apply of exactly these fields, which this
 //!   process remembers (`remembered`): the same version, or with the same content. So what a server adds
 //!   by itself, as defaults, injected sidecars or numbers in another form, is sent once and then left
-//!   alone, and so are elements of others in lists that may have them. Whatever is changed later, by
-//!   whomever, is sent, once for each change.
+//!   alone, and so are elements of others in lists that may have them. Every later change, by anybody,
+//!   causes one apply.
 //!
-//! Everything else is sent; a server that finds nothing to change writes nothing. After a start and a
-//! handover nothing is remembered: what is not exact is applied once more then.
+//! Everything else is sent; a server that finds nothing to change writes nothing. Nothing is remembered
+//! after a start or a handover: objects that are not exact are then applied once more.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -29,7 +29,7 @@ use crate::remembered::{Known, Part};
 
 /// The prefix of the annotation; its name is the field manager.
 const PREFIX: &str = "applied.leasehold.dev";
-/// Of the metadata, what identifies an object.
+/// The fields of the metadata that identify an object.
 const IDENTITY: [&str; 2] = ["name", "namespace"];
 
 /// What is applied: an object, or its status.
@@ -48,7 +48,7 @@ impl Applied {
         Self { body: fields(object), digest, part: Part::Object }
     }
 
-    /// The status of an object, and of the rest what identifies it.
+    /// The status of an object, with only the fields that identify it.
     pub(crate) fn status(object: Value) -> Self {
         let mut body = fields(object);
         body.retain(|field, value| match field.as_str() {
@@ -88,19 +88,19 @@ impl Applied {
         })
     }
 
-    /// What `found` is known by if it is the server's answer to this.
+    /// What to remember of `found`, if it is the server's answer to this apply.
     pub(crate) fn known(&self, found: &Value, hasher: &impl BuildHasher) -> Option<Known> {
         let version = found.pointer("/metadata/resourceVersion").and_then(Value::as_str)?;
         let (version, content) = (ResourceVersion::new(version), self.content(found, hasher));
         Some(Known { digest: self.digest, version, content: Some(content) })
     }
 
-    /// Whether this version of the object is what the last apply of the same left.
+    /// Whether this version of the object is the result of the last apply of the same content.
     pub(crate) fn left_version(&self, known: &Known, found: &ResourceVersion) -> bool {
         known.digest == self.digest && known.version == *found
     }
 
-    /// Whether `found` has the content that the last apply of the same left.
+    /// Whether `found` has the content that resulted from the last apply of the same content.
     pub(crate) fn left_content(
         &self,
         known: &Known,
@@ -110,8 +110,9 @@ impl Applied {
         known.digest == self.digest && known.content == Some(self.content(found, hasher))
     }
 
-    /// A digest of all in `found` that this may concern. Of the metadata, what is applied: the rest
-    /// is the server's. Not the status, unless it is applied: it changes all the time.
+    /// A digest of everything in `found` that this apply may concern. It covers only the applied fields
+    /// of the metadata, since the server sets the rest, and the status only if it is applied, since it
+    /// changes all the time.
     fn content(&self, found: &Value, hasher: &impl BuildHasher) -> u64 {
         let mut digest = hasher.build_hasher();
         if self.part == Part::Status {
@@ -153,8 +154,8 @@ fn annotate(object: &mut Value, key: String, value: String) {
     }
 }
 
-/// Of a field of the metadata, what applying it concerns: of labels and annotations the keys that are
-/// applied, else all of it.
+/// The part of a field of the metadata that applying it concerns: for labels and annotations the applied
+/// keys, else all of it.
 fn concerned<'a>(field: &str, wanted: &Value, found: Option<&'a Value>) -> Vec<Option<&'a Value>> {
     match (field, wanted) {
         ("labels" | "annotations", Value::Object(wanted)) => {

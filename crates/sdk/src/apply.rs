@@ -1,4 +1,4 @@
-//! Server-side apply, of objects and of their status. What would change nothing is not sent.
+//! Server-side apply, of objects and of their status. An apply that would change nothing is not sent.
 
 use cache::{Entry, Uid};
 use kube::api::{Patch, PatchParams};
@@ -13,12 +13,12 @@ use crate::remembered::Part;
 use crate::writes::{json, name, of_kind, requests};
 use engine::ReconcileError;
 
-/// How an object or a status is applied: by force and for good, unless it says otherwise.
+/// How an object or a status is applied. By default with force, and not as a dry run.
 ///
 /// ```
 /// use leasehold_sdk::ApplyOptions;
 ///
-/// // Would it be refused, and for whose fields?
+/// // Would the apply conflict, and with whose fields?
 /// let ask = ApplyOptions::default().force(false).dry_run();
 /// # assert_ne!(ask, ApplyOptions::default());
 /// ```
@@ -35,15 +35,15 @@ impl Default for ApplyOptions {
 }
 
 impl ApplyOptions {
-    /// Whether fields that other field managers own are taken from them. If not, and their values are
-    /// to change, the server refuses it all: see [`ApplyConflict`].
+    /// Whether to take over fields that other field managers own. Without force the server refuses the
+    /// whole apply if it would change such a field: see [`ApplyConflict`].
     #[must_use]
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
     }
 
-    /// Has the server say what would be, and change nothing. Always sent.
+    /// Makes the server return the result without storing it. A dry run is always sent.
     #[must_use]
     pub fn dry_run(mut self) -> Self {
         self.dry_run = true;
@@ -51,9 +51,9 @@ impl ApplyOptions {
     }
 }
 
-/// An apply without force that the server refused, for other field managers own fields that it
-/// would change. [`Self::among`] finds it in an error; passed on, it is a conflict: the key is retried
-/// with backoff, and no error is counted.
+/// An apply without force that the server refused, because other field managers own fields that it
+/// would change. [`Self::among`] finds it in an error; a reconciler that returns it reports a conflict:
+/// the key is retried with backoff, and no error is counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("apply {object} without force: {}", described(.fields))]
 pub struct ApplyConflict {
@@ -82,7 +82,7 @@ impl ApplyConflict {
             .find_map(|error| error.downcast_ref())
     }
 
-    /// What a server's refusal says, if it is of this kind.
+    /// Reads a server's refusal; `None` if it is not a conflict of field managers.
     fn read(object: impl FnOnce() -> String, status: &Status) -> Option<Self> {
         let causes = status.details.iter().flat_map(|details| &details.causes);
         let causes = causes.filter(|cause| cause.reason == "FieldManagerConflict");
@@ -103,21 +103,21 @@ fn described(fields: &[ConflictingField]) -> String {
 }
 
 impl Context {
-    /// Brings an object to what `object` says by server-side apply, as this controller's field
-    /// manager and by force: fields it names are ours, all others are left alone, and those that it
-    /// named the last time and does not any more are given up.
+    /// Applies `object` with server-side apply, as this controller's field manager and with force. We
+    /// own the fields that it sets, all others are left alone, and fields that the last apply set and
+    /// this one does not are given up.
     ///
     /// Nothing is sent if the cache shows that it would change nothing: the object has exactly what
-    /// is applied, or it is as the last apply of the very same left it. Every later change by others,
-    /// in lists too, is put right as server-side apply does it: in a list that is one value, as the
-    /// rules of a Role, all of theirs goes; in one that is a map or a set, as containers, their own
-    /// elements stay. An annotation (`applied.leasehold.dev/<field manager>`) has the digest of what
-    /// was applied; what the server made of it, with its defaults, is remembered in memory. So after
-    /// a start or a handover an object with defaults is sent once more, which changes nothing.
+    /// is applied, or it is as the last apply of the same content left it. Every later change by others,
+    /// in lists too, is corrected by the rules of server-side apply: in an atomic list, as the rules of
+    /// a Role, all their elements go; in a list that is a map or a set, as containers, their own
+    /// elements stay. An annotation (`applied.leasehold.dev/<field manager>`) holds the digest of what
+    /// was applied; the server's result, with its defaults, is kept in memory. So after a start or a
+    /// handover an object with defaults is sent once more, which changes nothing.
     ///
-    /// Of a kind that the controller does not watch everything is sent each time.
+    /// If the controller does not watch the kind, every apply is sent.
     ///
-    /// Gives the object as it is then.
+    /// Returns the resulting object.
     ///
     /// # Errors
     /// What the server says; terminal if the object has no name.
@@ -125,7 +125,7 @@ impl Context {
         self.apply_with(object, ApplyOptions::default()).await
     }
 
-    /// [`Self::apply`], without force or without effect.
+    /// [`Self::apply`] with options: without force, or as a dry run.
     ///
     /// ```no_run
     /// # use leasehold_sdk::{AnyObject, ApplyConflict, ApplyOptions, Context, ReconcileError};
@@ -154,8 +154,8 @@ impl Context {
         answer.map_err(|error| refused(&kind, object, error))
     }
 
-    /// [`Self::apply`] for a child: `owner` becomes its controlling owner, so that it is deleted with
-    /// it, and lends it its namespace.
+    /// [`Self::apply`] for a child: `owner` becomes its controlling owner, so that the child is deleted
+    /// with it. A child without a namespace gets that of `owner`.
     ///
     /// # Errors
     /// As [`Self::apply`]; terminal if `owner` cannot own it.
@@ -169,16 +169,16 @@ impl Context {
         self.apply(&child).await
     }
 
-    /// Brings the status of an object to what `object` says by server-side apply, as this
-    /// controller's field manager and by force: fields it names are ours, all others are left alone,
-    /// and those that it named the last time and does not any more are given up. Several controllers
-    /// can so share a status, conditions by their type. Of `object`, only name, namespace and status
-    /// count: it need not have been read.
+    /// Applies the status of `object` with server-side apply, as this controller's field manager and
+    /// with force. We own the fields that it sets, all others are left alone, and fields that the last
+    /// apply set and this one does not are given up. So several controllers can share a status, and
+    /// conditions by their type. Only name, namespace and status of `object` matter: it need not have
+    /// been read.
     ///
     /// Nothing is sent if the cache shows that it would change nothing, as in [`Self::apply`]; there
     /// is no annotation here.
     ///
-    /// Gives the object as it is then; `None` if it is gone, which is nobody's mistake.
+    /// Returns the resulting object; `None` if it is gone, which is no error.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimStatus};
@@ -202,7 +202,7 @@ impl Context {
         self.apply_status_with(object, ApplyOptions::default()).await
     }
 
-    /// [`Self::apply_status`], without force or without effect.
+    /// [`Self::apply_status`] with options: without force, or as a dry run.
     ///
     /// # Errors
     /// As [`Self::apply_status`]; without force, a conflict with an [`ApplyConflict`] in its source
@@ -265,7 +265,7 @@ impl Context {
             || known.is_some_and(|known| applied.left_content(&known, &found, remembered.hasher()))
     }
 
-    /// Keeps what an apply left.
+    /// Remembers the result of an apply.
     fn remember(&self, applied: &Applied, answer: &Value) {
         let remembered = self.remembered();
         let uid = answer.pointer("/metadata/uid").and_then(Value::as_str);
@@ -276,7 +276,7 @@ impl Context {
     }
 }
 
-/// An object of the cache as it is read and written; nothing if it does not fit the type.
+/// An object of the cache, decoded; `None` if it does not fit the type.
 fn decoded<K: AnyObject>(kind: &Kind, entry: &Entry) -> Option<K> {
     if K::metadata_api() {
         return serde_json::from_value(of_kind::<K>(kind, entry.decode_dynamic().ok()?)).ok();
@@ -286,7 +286,7 @@ fn decoded<K: AnyObject>(kind: &Kind, entry: &Entry) -> Option<K> {
     Some(found)
 }
 
-/// An apply that failed, as its reconcile fails.
+/// The error of a reconcile whose apply failed.
 fn refused<K: AnyObject>(kind: &Kind, object: &K, error: kube::Error) -> ReconcileError {
     let conflict = match &error {
         kube::Error::Api(status) => ApplyConflict::read(|| named(kind, object), status),

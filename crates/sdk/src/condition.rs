@@ -1,7 +1,7 @@
 //! Status conditions: how a controller says what it found, in the form that `kubectl wait` reads.
 //!
-//! Owns the rule that `lastTransitionTime` moves only when a condition's status does, so that a
-//! status computed anew compares equal to the recorded one while nothing changed.
+//! Owns the rule that `lastTransitionTime` moves only when a condition's status does, so that a newly
+//! computed status equals the recorded one as long as nothing changed.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

@@ -13,7 +13,7 @@ use upstream::ExternalLimits;
 use crate::events::{Event, Recorder, Source};
 use crate::remembered::Remembered;
 
-/// What a reconciler may use, made anew for each reconcile.
+/// What a reconciler may use; each reconcile has its own.
 pub struct Context {
     run: Run,
     fenced: OnceLock<FencedClient>,
@@ -22,7 +22,7 @@ pub struct Context {
     kept: Arc<Kept>,
 }
 
-/// What one controller keeps from one reconcile to the next.
+/// The state that a controller keeps between reconciles.
 #[derive(Default)]
 pub(crate) struct Kept {
     recorder: Recorder,
@@ -35,12 +35,12 @@ impl Context {
         Self { run, fenced, client, field_manager, kept }
     }
 
-    /// What the last applies of the controller left.
+    /// The results of the controller's last applies.
     pub(crate) fn remembered(&self) -> &Remembered {
         &self.kept.remembered
     }
 
-    /// Made when it is first needed: most reconciles write nothing.
+    /// Created when it is first needed: most reconciles write nothing.
     pub(crate) fn fenced(&self) -> &FencedClient {
         self.fenced.get_or_init(|| self.run.fenced())
     }
@@ -60,7 +60,7 @@ impl Context {
         &self.field_manager
     }
 
-    /// The cluster that this context reads and writes: the key's, unless [`Self::in_cluster`] made it.
+    /// The cluster that this context reads and writes: the key's, or that of [`Self::in_cluster`].
     pub fn cluster(&self) -> &ClusterName {
         &self.shard().cluster
     }
@@ -78,19 +78,19 @@ impl Context {
 
     /// The fenced client of the key's cluster.
     ///
-    /// Each write asks the fence again when it is sent, and fails with
-    /// [`crate::FencedError`] in its source chain if the shard is not ours any more; it is bounded by
-    /// what is left of the Lease. Reads pass unfenced. Prefer the cache for reads.
+    /// Each write asks the fence again when it is sent, and fails with [`crate::FencedError`] in its
+    /// source chain if the shard is no longer ours; it may take no longer than the rest of the Lease.
+    /// Reads are not fenced. Prefer the cache for reads.
     ///
-    /// Every request waits for its turn at the cluster; while the cluster is left alone because it
-    /// fails, requests fail at once with [`crate::UpstreamError`] in the source chain. Passed on as
-    /// a [`ReconcileError`], that has the key run again when the cluster is asked again.
+    /// Every request waits for its turn at the cluster's gate. While the circuit breaker of a failing
+    /// cluster is open, requests fail at once with [`crate::UpstreamError`] in the source chain. If a
+    /// reconciler returns that as a [`ReconcileError`], the key runs again when the breaker closes.
     pub fn client(&self) -> kube::Client {
         self.client.get_or_init(|| self.fenced().client()).clone()
     }
 
-    /// One object from the shared cache. `namespace` is `None` for kinds without namespaces. What
-    /// was decoded lately is not decoded again.
+    /// One object from the shared cache. `namespace` is `None` for kinds without namespaces. Objects
+    /// that were decoded recently are not decoded again.
     ///
     /// # Errors
     /// Terminal, if the controller does not watch the kind or the object does not fit the type.
@@ -176,12 +176,12 @@ impl Context {
     /// declares.
     ///
     /// # Errors
-    /// Terminal, if the controller does not watch the kind so, or an object does not fit the type.
+    /// Terminal, if the controller does not watch the kind that way, or an object does not fit the type.
     pub fn dependents<K: Object>(&self, uid: &str) -> Result<Vec<Arc<K>>, ReconcileError> {
         self.indexed(OWNERS, uid)
     }
 
-    /// Whether the key's cluster has kind `K` and lets it be watched, as far as is known: see
+    /// Whether the key's cluster has kind `K` and allows us to watch it, as far as is known: see
     /// [`crate::Watch::optional`].
     ///
     /// # Errors
@@ -190,24 +190,23 @@ impl Context {
         Ok(self.caches().is_available(Wanted::by::<K>(&Kind::of::<K>()))?)
     }
 
-    /// The way to a service outside of Kubernetes, by the service, such as `sqs`, by which metrics
-    /// tell services apart, and a name: what its owner counts requests by, as an account's token.
-    /// The limits are those of the first to name it.
+    /// A service outside of Kubernetes. `service`, such as `sqs`, is its label in metrics; `name` is the
+    /// unit for which its provider limits requests, such as an account's token. The limits are those of
+    /// the first call with this name.
     ///
-    /// The first call waits for the key's turn: where that has not come yet it fails at once, held
-    /// back, and the key runs again when it has. A reconcile has one turn at a service, however
-    /// often it asks for the way to it.
+    /// The first request needs the key's turn: before its turn it fails at once, and the key runs again
+    /// when the turn comes. A reconcile has one turn at a service, however often it calls this.
     pub fn external(&self, service: &'static str, name: &str, limits: &ExternalLimits) -> External {
         self.run.external(service, name, limits)
     }
 
-    /// This reconcile in another cluster: a context that reads the caches there, of the same kinds, and
-    /// whose client writes there. For controllers of scope [`crate::GroupScope::Fleet`], whose shards of all
-    /// clusters are on one replica.
+    /// A context for another cluster: it reads the caches of the same kinds there, and its client writes
+    /// there. For controllers of scope [`crate::GroupScope::Fleet`], whose shards of all clusters are on
+    /// one replica.
     ///
-    /// A write passes the gate of the other cluster, and is refused unless this replica still holds the
-    /// shards of both: the key's and the other cluster's. The next run of the key waits until the caches
-    /// there show what was written.
+    /// A write passes the gate of the other cluster, and is refused unless this replica still holds both
+    /// shards: the key's and the other cluster's. The next run of the key waits until the caches of the
+    /// other cluster show what was written.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -228,9 +227,9 @@ impl Context {
         Ok(Self::new(run, Arc::clone(&self.field_manager), Arc::clone(&self.kept)))
     }
 
-    /// The clusters that [`Self::in_cluster`] may lead to, in order of their names, the key's included:
-    /// those whose shards this replica holds. One of them may still be refused, as long as its caches
-    /// are being filled.
+    /// The clusters for which [`Self::in_cluster`] may succeed, in order of their names, the key's
+    /// included: those whose shards this replica holds. It still fails for a cluster whose caches are
+    /// being filled.
     pub fn clusters(&self) -> Vec<ClusterName> {
         self.run.clusters()
     }
@@ -240,9 +239,8 @@ impl Context {
         self.run.clock().wall()
     }
 
-    /// Publishes an Event about an object, best effort: repeats within a few minutes become a
-    /// series, of very many about one object most are dropped, failures are logged and never fail the
-    /// reconcile.
+    /// Publishes an Event about an object, best effort: repeats within a few minutes become a series,
+    /// too many about one object are dropped, and failures are logged but never fail the reconcile.
     pub async fn publish(&self, event: Event<'_>) {
         let dispatch = self.run.dispatch();
         let source = Source {

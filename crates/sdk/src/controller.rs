@@ -1,4 +1,4 @@
-//! The controller builder: gives a [`ControllerSpec`], a controller with its types erased, ready for
+//! The controller builder. It builds a [`ControllerSpec`]: a controller with its types erased, ready for
 //! the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +19,9 @@ use crate::predicate;
 use crate::reconciler::{Erased, Reconciler};
 use crate::watch::Watch;
 
-/// Reconciles of one controller at once in one cluster, unless told otherwise.
+/// Reconciles of one controller at once in one cluster, by default.
 pub const DEFAULT_WORKERS: usize = 2;
-/// How long one reconcile may take, unless told otherwise.
+/// How long one reconcile may take, by default.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The shortest interval of a periodic resync.
 pub const MIN_RESYNC: Duration = Duration::from_secs(1);
@@ -83,7 +83,7 @@ impl Controller<()> {
     /// A controller that reconciles objects of kind `K`.
     ///
     /// # Panics
-    /// If `name` is no valid [`ControllerName`]: names are written in the program.
+    /// If `name` is no valid [`ControllerName`], which is a mistake in the program.
     pub fn for_kind<K: Object>(name: &str) -> Controller<K> {
         Self::for_watch(name, Watch::all())
     }
@@ -92,16 +92,16 @@ impl Controller<()> {
     /// [`crate::Context::get_dynamic`], which has an example.
     ///
     /// # Panics
-    /// If `name` is no valid [`ControllerName`]: names are written in the program.
+    /// If `name` is no valid [`ControllerName`], which is a mistake in the program.
     pub fn for_dynamic(name: &str, kind: Kind) -> Controller<DynamicObject> {
         Self::for_watch(name, Watch::dynamic(kind))
     }
 
-    /// [`Self::for_kind`], with more to say about how the kind is watched.
+    /// [`Self::for_kind`] with settings for how the kind is watched.
     ///
     /// # Panics
-    /// If `name` is no valid [`ControllerName`], or the watch follows owners: both are written in the
-    /// program.
+    /// If `name` is no valid [`ControllerName`], or the watch follows every owner, which are mistakes in
+    /// the program.
     pub fn for_watch<K: AnyObject>(name: &str, mut watch: Watch<K>) -> Controller<K> {
         let options = BTreeMap::from([watch.declare(StoreOptions::default())]);
         Controller {
@@ -129,15 +129,15 @@ impl Controller<()> {
 impl<K: AnyObject> Controller<K> {
     /// Watches `C` and reconciles the object that its controlling ownerReference names.
     ///
-    /// Where a replica holds only a range of a cluster, it caches the children of the objects it
-    /// reconciles and no others: neither other owners' children nor objects that nobody controls.
-    /// [`Self::watches`] shows all.
+    /// A replica that holds only a range of a cluster caches only the children of the objects that it
+    /// reconciles: neither other owners' children nor objects without a controlling owner.
+    /// [`Self::watches`] caches all.
     pub fn owns<C: Object>(self) -> Self {
         self.owns_with(Watch::<C>::all())
     }
 
-    /// [`Self::owns`], with more to say about how `C` is watched: a [`Watch`], or the
-    /// [`engine::Scope`] that restricts it.
+    /// [`Self::owns`] with settings for how `C` is watched: a [`Watch`], or the [`engine::Scope`] that
+    /// restricts it.
     pub fn owns_with<C: AnyObject>(mut self, watch: impl Into<Watch<C>>) -> Self {
         let watch = self.declared(watch.into());
         let owner = self.primary.kind.clone();
@@ -145,11 +145,12 @@ impl<K: AnyObject> Controller<K> {
         self
     }
 
-    /// Watches `C` and reconciles the objects that `map` names, as `(namespace, name)`; those that
-    /// do not exist are passed over. [`crate::mapping`] has the usual ones.
+    /// Watches `C` and reconciles the objects that `map` names, as `(namespace, name)`; names without an
+    /// object are ignored. [`crate::mapping`] has the usual mappings.
     ///
-    /// Runs for an object as it was before a change and as it is after, so both those that ceased
-    /// to depend on it and those that began to are reconciled; for a deleted one, as last known.
+    /// `map` runs for an object as it was before a change and as it is after, so that both the objects
+    /// that no longer depend on it and those that now do are reconciled. For a deleted object it sees
+    /// the last known state.
     ///
     /// Every object of `C` is cached, on each replica that holds any range of the cluster.
     pub fn watches<C: Object>(
@@ -159,11 +160,11 @@ impl<K: AnyObject> Controller<K> {
         self.watches_with(Watch::<C>::all(), map)
     }
 
-    /// [`Self::watches`], with more to say about how `C` is watched: a [`Watch`], or the
-    /// [`engine::Scope`] that restricts it.
+    /// [`Self::watches`] with settings for how `C` is watched: a [`Watch`], or the [`engine::Scope`]
+    /// that restricts it.
     ///
     /// # Panics
-    /// If the watch follows owners: it is written in the program.
+    /// If the watch follows every owner, which is a mistake in the program.
     pub fn watches_with<C: AnyObject>(
         mut self,
         watch: impl Into<Watch<C>>,
@@ -186,7 +187,7 @@ impl<K: AnyObject> Controller<K> {
         self
     }
 
-    /// Takes in what the caches are to keep for a watch.
+    /// Adds what the caches should keep for a watch.
     pub(crate) fn declared<C: AnyObject>(&mut self, mut watch: Watch<C>) -> Watch<C> {
         let present = self.options.remove(&watch.key()).unwrap_or_default();
         let (key, options) = watch.declare(present);
@@ -195,11 +196,11 @@ impl<K: AnyObject> Controller<K> {
     }
 
     /// Keeps an index of the cached objects of kind `C`, read with [`crate::Context::indexed`]: `values`
-    /// says under which values an object is found. It sees the object as it came, also what
-    /// [`Self::transform`] drops, and must depend on nothing else.
+    /// returns the values under which an object is found. It sees the object as the server sent it, with
+    /// the parts that [`Self::transform`] drops, and must depend on nothing else.
     ///
     /// # Panics
-    /// If a kind has more than [`cache::MAX_INDEXES`]: indexes are written in the program.
+    /// If a kind has more than 64 indexes, which only a mistake in the program can cause.
     pub fn index<C: Object>(
         self,
         name: &str,
@@ -208,9 +209,9 @@ impl<K: AnyObject> Controller<K> {
         self.options::<C>(|options| options.index(Index::new(name, values)))
     }
 
-    /// Drops parts of the objects of kind `C` before they are cached. A part that another controller
-    /// of the same manager wants stays. Where only the metadata is wanted there is
-    /// [`Watch::metadata_only`], which has it alone transferred.
+    /// Drops parts of the objects of kind `C` before they are cached. A part that another controller of
+    /// the same manager needs stays. If the metadata is enough, use [`Watch::metadata_only`]: then
+    /// servers send nothing else.
     pub fn transform<C: Object>(self, transform: Transform) -> Self {
         self.options::<C>(|options| options.transform(transform))
     }
@@ -221,7 +222,7 @@ impl<K: AnyObject> Controller<K> {
         self
     }
 
-    /// Reconciles only objects with these labels. An object that ceases to match counts as deleted.
+    /// Reconciles only objects with these labels. An object that no longer matches counts as deleted.
     pub fn selector(mut self, labels: Selector) -> Self {
         self.primary.scope.labels = labels;
         self
@@ -239,8 +240,8 @@ impl<K: AnyObject> Controller<K> {
     }
 
     /// Restricts everything this controller watches to these namespaces; to none if there are none.
-    /// Kinds without namespaces are watched as ever, and a [`Watch`] whose scope names a namespace
-    /// keeps to that.
+    /// Kinds without namespaces are watched as before, and a [`Watch`] whose scope names a namespace
+    /// stays in that namespace.
     ///
     /// Each namespace is watched by itself, so rights in those namespaces are enough.
     pub fn namespaces<N: Into<String>>(mut self, namespaces: impl IntoIterator<Item = N>) -> Self {
@@ -249,7 +250,7 @@ impl<K: AnyObject> Controller<K> {
     }
 
     /// Reconciles on changes of the primary kind only if `predicate` holds: see
-    /// [`crate::predicate`]. Several must all hold. Without any, each change counts.
+    /// [`crate::predicate`]. If there are several, all must hold; without any, each change counts.
     ///
     /// Nothing is filtered when a shard is gained: every object is reconciled then.
     pub fn predicate(mut self, predicate: impl predicate::Predicate<K>) -> Self {
@@ -268,7 +269,7 @@ impl<K: AnyObject> Controller<K> {
 
     /// How many objects of one cluster are reconciled at once, 1 to [`MAX_WORKERS`].
     ///
-    /// Counted per cluster, so that a cluster which answers slowly holds up only its own objects.
+    /// Counted per cluster, so that a cluster that answers slowly delays only its own objects.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.clamp(1, MAX_WORKERS);
         self
@@ -316,7 +317,7 @@ impl<K: AnyObject> Controller<K> {
         self
     }
 
-    /// The priority of objects that [`Action::RequeueAfter`](crate::Action::RequeueAfter) brings back:
+    /// The priority of objects that [`Action::RequeueAfter`](crate::Action::RequeueAfter) queues again:
     /// [`Priority::Resync`] unless set.
     pub fn requeue_priority(mut self, priority: Priority) -> Self {
         self.requeue_priority = priority;
@@ -324,22 +325,22 @@ impl<K: AnyObject> Controller<K> {
     }
 
     /// Reconciles every object again about this often, even if nothing changed; at least
-    /// [`MIN_RESYNC`]. Off unless set: with watches nothing is missed, so this is for what changes
-    /// outside of Kubernetes without a sign.
+    /// [`MIN_RESYNC`]. Off unless set: watches miss nothing, so this is for changes outside of Kubernetes
+    /// that cause no event.
     ///
-    /// Objects come at [`Priority::Resync`], spread evenly over the interval with some jitter, from
-    /// the cache: nothing is listed.
+    /// Objects are queued at [`Priority::Resync`], spread evenly over the interval with some jitter. They
+    /// come from the cache: nothing is listed.
     pub fn resync_every(mut self, interval: Duration) -> Self {
         self.resync_every = Some(interval.max(MIN_RESYNC));
         self
     }
 
-    /// The name under which servers record what this controller writes; its own unless said
-    /// otherwise. What it applied under another name stays that one's, so keep it.
+    /// The name under which servers record what this controller writes; by default its own name. Fields
+    /// that it applied under another name stay with that name, so do not change it.
     ///
     /// # Panics
-    /// If it cannot be a field manager's and the name of an annotation: at most 63 letters, digits,
-    /// `-`, `_` and `.`. Names are written in the program.
+    /// If it cannot be the name of a field manager and of an annotation, which has at most 63 letters,
+    /// digits, `-`, `_` and `.`.
     pub fn field_manager(mut self, name: &str) -> Self {
         let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         assert!(
@@ -354,7 +355,7 @@ impl<K: AnyObject> Controller<K> {
     /// its parts too.
     ///
     /// # Panics
-    /// If `whole` is no valid [`ControllerName`]: names are written in the program.
+    /// If `whole` is no valid [`ControllerName`], which is a mistake in the program.
     pub fn part_of(mut self, whole: &str) -> Self {
         self.part_of = Some(whole.parse().unwrap_or_else(|error| panic!("{error}")));
         self
@@ -364,17 +365,17 @@ impl<K: AnyObject> Controller<K> {
     /// with.
     ///
     /// # Panics
-    /// If `group` is no valid [`GroupName`]: names are written in the program.
+    /// If `group` is no valid [`GroupName`], which is a mistake in the program.
     pub fn group(mut self, group: &str) -> Self {
         self.group = Some(group.parse().unwrap_or_else(|error| panic!("{error}")));
         self
     }
 
-    /// How far its work may be divided; by object unless said otherwise: then a replica that holds
-    /// some ranges of a cluster caches only those objects that it reconciles. A controller that looks at
-    /// all objects of a cluster together needs [`GroupScope::Cluster`], one that looks at several
-    /// clusters together [`GroupScope::Fleet`]: then one replica holds the shards of all clusters, and
-    /// [`crate::Context::in_cluster`] leads from one to another.
+    /// How far its work may be divided. By default by object: a replica that holds some ranges of a
+    /// cluster caches only the objects that it reconciles. A controller that needs all objects of a
+    /// cluster at once needs [`GroupScope::Cluster`]; one that works across clusters needs
+    /// [`GroupScope::Fleet`]: then one replica holds the shards of all clusters, and
+    /// [`crate::Context::in_cluster`] gives access to the others.
     pub fn group_scope(mut self, scope: GroupScope) -> Self {
         self.group_scope = scope;
         self

@@ -8,9 +8,9 @@ use crate::context::Context;
 use crate::lookup::{Lookup, refused, unfit};
 
 impl Context {
-    /// One object from the shared cache, of a kind that is known at run time. As `T` it is read whole
-    /// with `DynamicObject`, or its metadata with `PartialObjectMeta`, which is all there is if the
-    /// controller watches no more. It says of which kind it is, and can be written like any other:
+    /// One object from the shared cache, of a kind that is known at run time. `T` is `DynamicObject` for
+    /// the whole object, or `PartialObjectMeta` for its metadata, which is everything there is if the
+    /// controller watches only that. The object carries its kind and can be written like any other:
     /// with [`Self::apply`], [`Self::patch_status`], [`Self::delete`] and so on.
     ///
     /// ```

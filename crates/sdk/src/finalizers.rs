@@ -1,4 +1,4 @@
-//! Finalizers: an object is not gone before its controller has cleaned up what belongs to it.
+//! Finalizers: an object stays until its controller has cleaned up what belongs to it.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,11 @@ use crate::context::Context;
 use crate::owner::named;
 use crate::writes::{Unwritable, name, requests, unless_gone};
 
-/// Where an object with a finalizer of ours stands.
+/// The stage in the life of an object with our finalizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lifecycle<'a, K: Clone> {
-    /// It lives, and has the finalizer: as it was read, or as the write left it that gave it one.
+    /// It is not being deleted, and has the finalizer: as it was read, or as the write that added the
+    /// finalizer returned it.
     Live(Cow<'a, K>),
     /// It is being deleted and waits for us: clean up, then
     /// [`Context::remove_finalizer`].
@@ -25,17 +26,18 @@ pub enum Lifecycle<'a, K: Clone> {
 }
 
 impl Context {
-    /// Reconciles an object that must not go before something is cleaned up: runs `apply` while it
-    /// lives and `cleanup` when it is being deleted.
+    /// Reconciles an object that must not disappear before something is cleaned up: runs `cleanup` when
+    /// it is being deleted, and `apply` before.
     ///
-    /// - The finalizer is on the object before `apply` runs the first time, so that nothing is made
-    ///   that nobody would clean up. `apply` gets the object as that write left it.
-    /// - It comes off when `cleanup` gives [`Action::Done`]. With [`Action::RequeueAfter`], cleaning up
-    ///   is not finished: `cleanup` runs again after that time, and after an error with backoff.
+    /// - The finalizer is on the object before `apply` runs for the first time, so that `cleanup` runs
+    ///   for everything that `apply` creates. `apply` gets the object with the finalizer.
+    /// - The finalizer is removed when `cleanup` returns [`Action::Done`]. [`Action::RequeueAfter`] means
+    ///   that the cleanup is not finished: `cleanup` runs again after that time, and after an error with
+    ///   backoff.
     /// - After a crash or a handover at any point, `apply` and `cleanup` run again: both must be
-    ///   idempotent, and `cleanup` must cope with what `apply` left half-made.
+    ///   idempotent, and `cleanup` must handle what `apply` left unfinished.
     ///
-    /// Gives what the one of them gave that ran.
+    /// Returns the result of the closure that ran.
     ///
     /// ```no_run
     /// # use leasehold_sdk::{Action, AnyObject, Context, ReconcileError};
@@ -59,7 +61,7 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// Those of `apply` and `cleanup`; what the server says of the finalizer; a conflict if the
+    /// Those of `apply` and `cleanup`; what the server says about the finalizer; a conflict if the
     /// object changed since it was read.
     pub async fn finalize<'a, K, A, C>(
         &self,
@@ -86,8 +88,8 @@ impl Context {
         }
     }
 
-    /// Sees that `object` has `finalizer` while it lives, and says where it stands. Where both ways
-    /// fit into closures there is [`Self::finalize`].
+    /// Adds `finalizer` to `object`, unless it is being deleted, and returns its stage. If both cases fit
+    /// into closures, [`Self::finalize`] is simpler.
     ///
     /// ```no_run
     /// # use leasehold_sdk::{Action, AnyObject, Context, Lifecycle, ReconcileError};
@@ -127,8 +129,8 @@ impl Context {
         }
     }
 
-    /// Takes `finalizer` off `object`, which lets it go if it was the last. To be called when
-    /// [`Self::finalizer`] says [`Lifecycle::Ending`] and all is cleaned up.
+    /// Removes `finalizer` from `object`, which is then deleted if that was the last one. Call it when
+    /// [`Self::finalizer`] returned [`Lifecycle::Ending`] and everything is cleaned up.
     ///
     /// # Errors
     /// What the server says; a conflict if the object changed since it was read.
@@ -145,7 +147,7 @@ impl Context {
         Ok(())
     }
 
-    /// The list as a whole, so it goes with the resourceVersion it was read at.
+    /// Replaces the whole list, so the patch carries the resourceVersion at which it was read.
     async fn set_finalizers<K: AnyObject>(
         &self,
         object: &K,

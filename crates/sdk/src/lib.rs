@@ -1,7 +1,7 @@
 //! What an author of controllers uses: [`Controller`], [`Reconciler`] and [`Context`], with
 //! predicates, mappings, errors, finalizers, Events and conditions. [`schema`] and [`rbac`] help with
-//! what is installed beside a controller: its CRD and its rights. Built-in controllers and users see
-//! this face and nothing else.
+//! what is installed beside a controller: its CRD and its rights. Built-in controllers and users'
+//! controllers use only this crate.
 //!
 //! ```text
 //!  watched objects ─▶ predicate ─▶ mapping ─▶ keys ─▶ Reconciler::reconcile(ctx, key)
@@ -11,7 +11,7 @@
 //!                                              Ok(Action) or Err(ReconcileError)
 //! ```
 //!
-//! What runs a controller is the crate `engine`; whoever assembles a manager gives it the
+//! The crate `engine` runs controllers: a program that assembles a manager gives it the
 //! [`ControllerSpec`] that [`Controller::reconciler`] returns.
 
 mod across;

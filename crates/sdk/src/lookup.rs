@@ -1,4 +1,4 @@
-//! What a mapping may look at.
+//! What a mapping may read.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use cache::{DecodeError, Entry};
 use engine::{CacheView, Wanted};
 use model::{Kind, Object, Selector};
 
-/// What a mapping may look at: the cached objects of every kind its controller watches, in the
-/// cluster the mapped object lives in.
+/// What a mapping may read: the cached objects of every kind that its controller watches, in the cluster
+/// of the mapped object.
 ///
 /// A kind may not have been listed yet when a mapping runs. That loses nothing: each primary object
 /// is reconciled when it appears.
@@ -25,7 +25,7 @@ impl<'a> Lookup<'a> {
         self.view
     }
 
-    /// One cached object; `None` too if its kind is not watched or it does not fit the type.
+    /// One cached object; also `None` if its kind is not watched or it does not fit the type.
     pub fn get<K: Object>(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
         self.view.get_decoded(&Kind::of::<K>(), namespace, name).ok()?.inspect_err(unfit).ok()?
     }

@@ -31,7 +31,7 @@ pub fn namesake<C: AnyObject>() -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send 
     |object, _| vec![(object.namespace(), object.name_any())]
 }
 
-/// The primary object of the same namespace whose name a label has.
+/// The primary object of the same namespace that a label names.
 pub fn named_by_label<C: AnyObject>(
     key: &str,
 ) -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
@@ -39,7 +39,7 @@ pub fn named_by_label<C: AnyObject>(
     move |object, _| named(object, object.labels().get(&key))
 }
 
-/// The primary object of the same namespace whose name an annotation has.
+/// The primary object of the same namespace that an annotation names.
 pub fn named_by_annotation<C: AnyObject>(
     key: &str,
 ) -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
@@ -48,7 +48,7 @@ pub fn named_by_annotation<C: AnyObject>(
 }
 
 /// Every primary object of kind `K` in the same namespace; all of the cluster, if the changed object
-/// has none.
+/// has no namespace.
 pub fn all_in_namespace<C: AnyObject, K: Object>()
 -> impl Fn(&C, &Lookup<'_>) -> Vec<Name> + Send + Sync + 'static {
     |object, lookup| {
@@ -57,8 +57,8 @@ pub fn all_in_namespace<C: AnyObject, K: Object>()
     }
 }
 
-/// For [`crate::Controller::watches_across`]: the primary objects of the same namespace and name in every
-/// other cluster, of what changes in cluster `from`. What changes elsewhere concerns nothing.
+/// For [`crate::Controller::watches_across`]: maps an object of cluster `from` to the primary objects of
+/// the same namespace and name in every other cluster. Objects of other clusters map to nothing.
 pub fn namesakes_elsewhere<C: AnyObject>(
     from: ClusterName,
 ) -> impl Fn(&C, &FleetLookup<'_>) -> Vec<ObjectKey> + Send + Sync + 'static {
@@ -72,8 +72,8 @@ pub fn namesakes_elsewhere<C: AnyObject>(
     }
 }
 
-/// For [`crate::Controller::watches_across`]: the primary object of the same namespace and name in
-/// cluster `to`, of what changes in any other.
+/// For [`crate::Controller::watches_across`]: maps an object of any other cluster to the primary object
+/// of the same namespace and name in cluster `to`.
 pub fn namesake_in<C: AnyObject>(
     to: ClusterName,
 ) -> impl Fn(&C, &FleetLookup<'_>) -> Vec<ObjectKey> + Send + Sync + 'static {

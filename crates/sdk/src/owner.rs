@@ -31,8 +31,8 @@ pub enum OwnerError {
     },
 }
 
-/// Makes `owner` the controlling owner of `child`, which goes with it when it is deleted. A child
-/// of a kind with namespaces that names none gets its owner's.
+/// Makes `owner` the controlling owner of `child`, so that the child is deleted with it. A child of a
+/// namespaced kind without a namespace gets that of its owner.
 ///
 /// # Errors
 /// If the owner cannot be one, or the child has another.
@@ -75,7 +75,7 @@ pub(crate) fn control<O: AnyObject, C: AnyObject>(
     Ok(())
 }
 
-/// An object as errors call it: `apps/Deployment web/cache`.
+/// The name of an object in errors: `apps/Deployment web/cache`.
 pub(crate) fn named<K: AnyObject>(kind: &Kind, object: &K) -> String {
     match object.namespace() {
         Some(namespace) => format!("{kind} {namespace}/{}", object.name_any()),

@@ -1,9 +1,9 @@
 //! Predicates for [`crate::Controller::predicate`] and [`crate::Watch::predicate`]: which changes of
 //! an object are worth a reconcile.
 //!
-//! The ready-made ones hold for every object that is new, gone, being deleted or replaced by a
-//! namesake, so none of them swallows a deletion; [`and`], [`or`] and [`not`] of them do, too. Most are
-//! decided from the cache's headers, without decoding anything; [`annotations_changed`] and
+//! The ready-made predicates hold for every object that is new, gone, being deleted or replaced by
+//! another of the same name, so none of them hides a deletion; neither do [`and`], [`or`] and [`not`] of
+//! them. Most read only the cache's headers and decode nothing; [`annotations_changed`] and
 //! [`finalizers_changed`] read the metadata.
 //!
 //! ```
@@ -39,7 +39,7 @@ use serde::de::DeserializeOwned;
 /// Implemented for every `Fn(Option<&K>, Option<&K>) -> bool`, which gets the object before and
 /// after: the first is absent for a new object, the second for a deleted one.
 pub trait Predicate<K>: Send + Sync + 'static {
-    /// Whether a change from `old` to `new` counts, as the cache has them.
+    /// Whether a change from `old` to `new`, both as cached, counts.
     fn holds(&self, old: Option<&Entry>, new: Option<&Entry>) -> bool;
 }
 
@@ -70,7 +70,8 @@ where
     }
 }
 
-/// A predicate on changes of an object that was there before and lives on; for all others it holds.
+/// A predicate on changes of an object that existed before and is not being deleted; it holds for all
+/// other changes.
 fn on_change<K: AnyObject>(
     counts: impl Fn(&Entry, &Entry) -> bool + Send + Sync + 'static,
 ) -> impl Predicate<K> {
@@ -91,10 +92,10 @@ fn is_another(old: &Header, new: &Header) -> bool {
     old.uid != new.uid || old.deleting != new.deleting
 }
 
-/// Holds when the object has another `metadata.generation`: for kinds with a status subresource,
-/// everything but changes of status and metadata.
+/// Holds when the object has another `metadata.generation`: in kinds with a status subresource, after
+/// every change except of status and metadata.
 ///
-/// For kinds without a generation (ConfigMaps, Secrets) it never sees a change: do not use it there.
+/// Kinds without a generation (ConfigMaps, Secrets) never change it: do not use this predicate there.
 pub fn generation_changed<K: AnyObject>() -> impl Predicate<K> {
     on_headers(|old, new| old.generation != new.generation)
 }
@@ -133,7 +134,7 @@ pub fn finalizers_changed<K: AnyObject>() -> impl Predicate<K> {
     on_change(metadata_changed::<Finalized>)
 }
 
-/// Whether a part of the metadata is another than before.
+/// Whether a part of the metadata differs from before.
 fn metadata_changed<T: DeserializeOwned + PartialEq>(old: &Entry, new: &Entry) -> bool {
     #[derive(Deserialize)]
     struct Part<T> {
@@ -160,8 +161,8 @@ pub fn or<K: AnyObject>(one: impl Predicate<K>, other: impl Predicate<K>) -> imp
     })
 }
 
-/// Holds for the changes for which `predicate` does not; and for what is new, gone, being deleted or
-/// replaced, like all that are ready-made.
+/// Holds for the changes for which `predicate` does not; and for objects that are new, gone, being
+/// deleted or replaced, as all ready-made predicates do.
 pub fn not<K: AnyObject>(predicate: impl Predicate<K>) -> impl Predicate<K> {
     on_change(move |old, new| !predicate.holds(Some(old), Some(new)))
 }

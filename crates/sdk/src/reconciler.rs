@@ -12,16 +12,16 @@ use crate::context::{Context, Kept};
 /// Brings one object closer to what it asks for.
 ///
 /// Runs once per key at a time, on the one member that owns the key's shard. It must be idempotent:
-/// it runs again after failures, after handovers, and without cause.
+/// it runs again after failures, after handovers, and for no visible reason.
 pub trait Reconciler: Send + Sync + 'static {
-    /// The kind whose keys are reconciled: its Rust type, `PartialObjectMeta` of that where only the
-    /// metadata is watched, or `DynamicObject` for one that is known at run time.
+    /// The kind whose keys are reconciled: its Rust type, `PartialObjectMeta` of that type if only the
+    /// metadata is watched, or `DynamicObject` for a kind that is known at run time.
     type Kind: AnyObject;
 
-    /// Reconciles one object. The object may be gone: then `ctx.get` gives `None`.
+    /// Reconciles one object. The object may be gone: then `ctx.get` returns `None`.
     ///
-    /// The future may be dropped at any await when the shard is lost, so what must happen together
-    /// belongs into one write.
+    /// The future may be dropped at any await when the shard is lost, so changes that belong together
+    /// must go into one write.
     fn reconcile(
         &self,
         ctx: &Context,

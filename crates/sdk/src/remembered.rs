@@ -1,8 +1,8 @@
-//! What the last writes of a controller left, so that an object which is still so is not written
-//! again.
+//! The results of a controller's last writes, so that an object that still equals its result is not
+//! written again.
 //!
-//! In memory only: an annotation that said it would be a second write of every object. What is
-//! forgotten is compared anew, and at worst written once more, which changes nothing.
+//! In memory only: to keep it in an annotation would be a second write of every object. What is
+//! forgotten is at worst written once more, which changes nothing.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 
@@ -10,7 +10,7 @@ use cache::ResourceVersion;
 use model::ClusterName;
 use quick_cache::sync::Cache;
 
-/// Writes remembered at once, about 6 MB; past it the least used are forgotten.
+/// How many writes are remembered, about 6 MB. Beyond it the least recently used are forgotten.
 pub(crate) const MAX_REMEMBERED: usize = 1 << 16;
 
 /// A part of an object that is written by itself.
@@ -24,7 +24,7 @@ pub(crate) enum Part {
     Fields(u64),
 }
 
-/// What a write left, as its answer says.
+/// The result of a write, by its answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     /// Of what was written.
@@ -35,10 +35,10 @@ pub(crate) struct Known {
     pub(crate) content: Option<u64>,
 }
 
-/// What the last writes of one controller left.
+/// The results of one controller's last writes.
 pub(crate) struct Remembered {
     known: Cache<u64, Known>,
-    /// Random: nobody outside can make another content of the same digest.
+    /// Random, so that nobody outside can construct other content with the same digest.
     hasher: RandomState,
 }
 
@@ -49,12 +49,12 @@ impl Default for Remembered {
 }
 
 impl Remembered {
-    /// What the last write of a part of an object left.
+    /// The result of the last write of a part of an object.
     pub(crate) fn get(&self, cluster: &ClusterName, part: Part, uid: &impl Hash) -> Option<Known> {
         self.known.get(&self.key(cluster, part, uid))
     }
 
-    /// Keeps what a write left.
+    /// Remembers the result of a write.
     pub(crate) fn keep(&self, cluster: &ClusterName, part: Part, uid: &impl Hash, known: Known) {
         self.known.insert(self.key(cluster, part, uid), known);
     }

@@ -17,7 +17,7 @@ use crate::owner::named;
 use crate::remembered::{Known, Part};
 use crate::writes::{Unwritable, json, name, requests, unless_gone};
 
-/// Of an object, its metadata
+/// Asks for the metadata of an object only
 /// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#alternate-representations-of-resources>).
 const METADATA: HeaderValue =
     HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
@@ -59,10 +59,10 @@ impl Desired {
 }
 
 impl Context {
-    /// Replaces the status of `object`, which must have been read. Nothing is sent if it is the cached
-    /// object with the status it has there.
+    /// Replaces the status of `object`, which must have been read. Nothing is sent if the cached object
+    /// has the same version and status.
     ///
-    /// Gives the object as it is then; `None` if it is gone, which is nobody's mistake.
+    /// Returns the resulting object; `None` if it is gone, which is no error.
     ///
     /// # Errors
     /// What the server says; a conflict if the object changed since it was read.
@@ -88,14 +88,14 @@ impl Context {
         unless_gone(self.send(request).await)
     }
 
-    /// Brings some fields of the status of `object` to what `status` says, by a merge patch
-    /// ([RFC 7386]): fields it does not name are left alone, those it names as null are removed.
-    /// Nothing is sent if `object` has them so; only where the last patch of the same fields asked for
-    /// other values, nobody looks.
+    /// Sets some fields of the status of `object` with a merge patch ([RFC 7386]): fields that `status`
+    /// does not name are left alone, and fields that are null in it are removed. Nothing is sent if
+    /// `object` has these values already; if the last patch of the same fields set other values, the
+    /// patch is sent without that check.
     ///
-    /// Gives whether the object is still there. The server is asked for no more than metadata in
-    /// return, which saves both ends work; the next reconcile of the key finds in the cache what was
-    /// written. Where the object is wanted at once there is [`Self::update_status`].
+    /// Returns whether the object still exists. The server returns only metadata, which saves work at
+    /// both ends; the next reconcile of the key finds the result in the cache. If you need the object at
+    /// once, use [`Self::update_status`].
     ///
     /// [RFC 7386]: https://www.rfc-editor.org/rfc/rfc7386
     ///
@@ -127,9 +127,9 @@ impl Context {
         Ok(answer.is_some())
     }
 
-    /// Whether the status of `object` is as desired. It is read only where the last patch of these
-    /// fields does not tell: in a controller whose status changes all the time, reading it would be
-    /// a fifth of what a patch costs here.
+    /// Whether the status of `object` is as desired. It is read only if the last patch of these fields
+    /// does not answer that: in a controller whose status changes all the time, reading it would be a
+    /// fifth of the cost of a patch here.
     fn has_status<K: AnyObject>(
         &self,
         kind: &Kind,

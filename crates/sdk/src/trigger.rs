@@ -10,12 +10,12 @@ use crate::controller::Controller;
 const STREAMED: usize = 64;
 
 impl<K: AnyObject> Controller<K> {
-    /// Reconciles what `trigger` says, beside what changes. The trigger may be cloned, may trigger other
-    /// controllers too, and is there before and after the manager runs.
+    /// Also reconciles the keys that `trigger` sends. A trigger may be cloned, may trigger other
+    /// controllers too, and exists before and after the manager runs.
     ///
-    /// Each replica reconciles the keys whose shards it holds and drops the others. So every replica has
-    /// to be told of a key, as by a broadcast, or the author sends it to each. A key is looked up in the
-    /// cache; one whose object is not there is dropped as well, and reconciled when the object appears.
+    /// Each replica reconciles the keys whose shards it holds and drops the others. So every replica must
+    /// receive every key, as from a broadcast. A key is looked up in the cache: if its object is not
+    /// there, the key is dropped as well, and reconciled when the object appears.
     ///
     /// ```
     /// # use leasehold_sdk::{Action, Context, Controller, ObjectKey, ReconcileError, Reconciler, Trigger};
@@ -39,8 +39,8 @@ impl<K: AnyObject> Controller<K> {
         self
     }
 
-    /// [`Self::triggered_by`] with the keys of a stream, which is read as fast as keys can be queued. It
-    /// is read by the first manager that runs the controller, until either ends.
+    /// [`Self::triggered_by`] with the keys of a stream, which is read as fast as keys can be queued. The
+    /// first manager that runs the controller reads it, until either ends.
     pub fn reconcile_on(self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
         let trigger = Trigger::new(STREAMED);
         let follow = trigger.clone();
@@ -48,8 +48,8 @@ impl<K: AnyObject> Controller<K> {
         self.triggered_by(&trigger)
     }
 
-    /// Reconciles everything that is held, with less urgency than what changes, each time the stream
-    /// gives something. Read as that of [`Self::reconcile_on`].
+    /// Reconciles everything that is held, at a lower priority than changes, each time the stream yields
+    /// an item. The stream is read as in [`Self::reconcile_on`].
     pub fn reconcile_all_on(self, signals: impl Stream<Item = ()> + Send + 'static) -> Self {
         let trigger = Trigger::new(1);
         let follow = trigger.clone();

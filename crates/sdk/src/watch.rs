@@ -11,7 +11,7 @@ use model::{AnyObject, Kind, Object, Selector};
 use crate::predicate::Predicate;
 
 /// How a controller watches a kind: which of its objects, how much of them, which of their changes
-/// count, and whether it can do without. For [`crate::Controller::owns_with`],
+/// count, and whether the kind is optional. For [`crate::Controller::owns_with`],
 /// [`crate::Controller::watches_with`] and [`crate::Controller::for_watch`].
 ///
 /// ```
@@ -38,9 +38,9 @@ use crate::predicate::Predicate;
 ///
 /// let certificates = Kind::new("cert-manager.io", "v1", "Certificate", "certificates", true);
 /// let spec = Controller::for_kind::<Deployment>("roll")
-///     // Their metadata is enough, and is all that is transferred.
+///     // Their metadata is enough, so servers send nothing else.
 ///     .owns_with(Watch::<Secret>::all().metadata_only().labels("app=web".parse()?))
-///     // Most changes of them are none of ours.
+///     // Most of their changes do not concern us.
 ///     .watches_with(
 ///         Watch::<ConfigMap>::all().predicate(predicate::label_changed("rolls")),
 ///         mapping::named_by_label("rolls"),
@@ -64,8 +64,8 @@ pub struct Watch<C> {
 }
 
 impl<C: Object> Watch<C> {
-    /// All objects of a kind that has a Rust type. With `PartialObjectMeta<C>`, no more than their
-    /// metadata: see [`Self::metadata_only`].
+    /// All objects of a kind that has a Rust type. With `PartialObjectMeta<C>`, only their metadata: see
+    /// [`Self::metadata_only`].
     pub fn all() -> Self {
         Self::of(Kind::of::<C>())
     }
@@ -100,7 +100,7 @@ impl<C: AnyObject> Watch<C> {
         self
     }
 
-    /// Only objects with these labels. One that ceases to match counts as deleted.
+    /// Only objects with these labels. An object that no longer matches counts as deleted.
     pub fn labels(mut self, labels: Selector) -> Self {
         self.scope.labels = labels;
         self
@@ -112,9 +112,10 @@ impl<C: AnyObject> Watch<C> {
         self
     }
 
-    /// Only changes for which `predicate` holds: see [`crate::predicate`]. Several must all hold.
+    /// Only changes for which `predicate` holds: see [`crate::predicate`]. If there are several, all must
+    /// hold.
     ///
-    /// Nothing is filtered when a shard is gained, or a kind comes that the controller did without.
+    /// Nothing is filtered when a shard is gained, or when an optional kind appears.
     pub fn predicate(mut self, predicate: impl Predicate<C>) -> Self {
         self.predicates.push(Arc::new(move |old, new| predicate.holds(old, new)));
         self
@@ -128,36 +129,35 @@ impl<C: AnyObject> Watch<C> {
         self
     }
 
-    /// Does without the kind in a cluster that does not have it, or does not let it be watched: the
-    /// controller runs there, [`crate::Context::available`] says that the kind is not there, and
-    /// reads find none of its objects, or those that were known before it went. When the kind comes,
-    /// everything of it is followed up within seconds.
+    /// Makes the kind optional. In a cluster that lacks it, or does not allow us to watch it, the
+    /// controller runs without it: [`crate::Context::available`] returns `false`, and reads find none of
+    /// its objects, or those that were known before it disappeared. When the kind appears, the keys of
+    /// all its objects are queued within seconds.
     ///
-    /// A kind that is not optional keeps the controller from beginning anything in such a cluster.
-    /// The log, the metric `leasehold_source_available` and `/debug/clusters` report both.
+    /// If the kind is not optional, the controller does not run in such a cluster. The log, the metric
+    /// `leasehold_source_available` and `/debug/clusters` report both.
     pub fn optional(mut self) -> Self {
         self.optional = true;
         self
     }
 
     /// For [`crate::Controller::owns_with`]: follows every ownerReference to the primary kind, not
-    /// only that of the owner which controls the object. [`crate::Context::dependents`] finds the
-    /// objects again.
+    /// only that of the controlling owner. [`crate::Context::dependents`] finds the objects by owner.
     ///
-    /// Every object of the kind is cached, on each replica that holds any range of the cluster, for
-    /// its owners may lie in several.
+    /// Every object of the kind is cached, on each replica that holds any range of the cluster, because
+    /// its owners may be in several ranges.
     pub fn every_owner(mut self) -> Self {
         self.every_owner = true;
         self
     }
 
-    /// No more than the objects' metadata, which is all that servers then send. They are read as
+    /// Watches only the metadata of the objects: servers send nothing else. Read them as
     /// `PartialObjectMeta<C>`, as in `ctx.get::<PartialObjectMeta<Secret>>(..)`.
     ///
-    /// Beside another watch of whole objects of the kind this is a watch of its own.
+    /// It is a separate watch, even if the whole objects of the kind are watched too.
     ///
     /// # Panics
-    /// If there are predicates or indexes already: they would be shown objects without content.
+    /// If there are predicates or indexes already: they would see objects without content.
     pub fn metadata_only(self) -> Watch<PartialObjectMeta<C>>
     where
         PartialObjectMeta<C>: AnyObject,
@@ -188,7 +188,7 @@ impl<C: AnyObject> Watch<C> {
         self
     }
 
-    /// The key under which a controller keeps the kind's [`StoreOptions`], and what becomes of them.
+    /// The key under which a controller keeps the kind's [`StoreOptions`], and the changed options.
     pub(crate) fn declare(&mut self, mut options: StoreOptions) -> ((Kind, Form), StoreOptions) {
         if self.every_owner {
             self.indexes.push(Index::owners());
@@ -200,7 +200,7 @@ impl<C: AnyObject> Watch<C> {
         (self.key(), options)
     }
 
-    /// What the kind's [`StoreOptions`] are found by.
+    /// The key of the kind's [`StoreOptions`].
     pub(crate) fn key(&self) -> (Kind, Form) {
         (self.kind.clone(), Form::of::<C>())
     }

@@ -1,6 +1,6 @@
-//! Writes that most reconcilers make, beside server-side apply (`apply`) and finalizers
-//! (`finalizers`): of the status, and deletion. What would change nothing is not sent. And how all of
-//! them are sent: through the fenced client.
+//! Writes that most reconcilers make, besides server-side apply (`apply`) and finalizers
+//! (`finalizers`): of the status, and deletion. A write that would change nothing is not sent. All
+//! writes go through the fenced client.
 
 use std::sync::Arc;
 
@@ -37,8 +37,8 @@ impl From<Unwritable> for ReconcileError {
 }
 
 impl Context {
-    /// Deletes this very incarnation of an object, its dependents in the background. An object that
-    /// is gone, or was replaced by a namesake, is no error.
+    /// Deletes exactly this incarnation of an object, and its dependents in the background. It is no
+    /// error if the object is gone, or was replaced by another of the same name.
     ///
     /// # Errors
     /// What the server says.
@@ -65,7 +65,7 @@ impl Context {
         self.fenced().request(request.map_err(kube::Error::BuildRequest)?).await
     }
 
-    /// What the cache has of an object; nothing if its kind is not watched.
+    /// The cached object; `None` if its kind is not watched.
     pub(crate) fn cached<K: AnyObject>(
         &self,
         kind: &Kind,
@@ -75,7 +75,7 @@ impl Context {
         self.caches().get(Wanted::by::<K>(kind), namespace, name).ok().flatten()
     }
 
-    /// [`Self::cached`], if it is the very version of the object that `object` was read at.
+    /// [`Self::cached`], if it has the version of `object`.
     pub(crate) fn as_cached<K: AnyObject>(&self, kind: &Kind, object: &K) -> Option<Arc<Entry>> {
         let (meta, version) = (object.meta(), object.meta().resource_version.as_deref()?);
         let found = self.cached::<K>(kind, meta.namespace.as_deref(), meta.name.as_deref()?);
@@ -96,7 +96,8 @@ impl Context {
     }
 }
 
-/// An object as it is read and written: metadata alone says that it is of another kind.
+/// An object as it is read and written, with its real kind: partial metadata alone would be of the kind
+/// `PartialObjectMetadata`.
 pub(crate) fn of_kind<K: AnyObject>(kind: &Kind, mut object: Value) -> Value {
     if K::metadata_api()
         && let Some(fields) = object.as_object_mut()
@@ -117,7 +118,7 @@ pub(crate) fn name<K: AnyObject>(kind: &Kind, object: &K) -> Result<String, Unwr
     object.meta().name.clone().ok_or_else(|| Unwritable::Nameless(kind.clone()))
 }
 
-/// What makes requests for objects beside this one.
+/// Builds requests for objects in the same collection as this one.
 pub(crate) fn requests<K: AnyObject>(kind: &Kind, object: &K) -> Request {
     Request::new(kind.collection_path(object.meta().namespace.as_deref()))
 }

@@ -3,7 +3,7 @@
 //! [`Sharding`] is one member. It joins the fleet through Leases and custom resources in the home
 //! cluster, shares the shards of the configured clusters with the other members, tells the engine
 //! which shards it holds and answers the fence (it implements [`model::Ownership`]). It never touches
-//! a workload cluster, and of controllers it knows only the names of their groups.
+//! a workload cluster, and it knows controllers only by the names of their groups.
 //!
 //! # Where to look, in data order
 //! | file | what it decides or holds |
@@ -89,9 +89,10 @@
 //!   where coordinators do overlap and whose store accepts a replacement without a version, as
 //!   Kubernetes does; and by the bug `OverwriteMap`.
 //! - **S5** *Self-fence precedes takeover.* `member` counts validity from the sending of a renewal,
-//!   minus a margin; [`lease`] counts silence from the sight of it, plus a margin. The coordinator takes
-//!   the Lease by compare-and-swap against the version whose silence it measured, so a renewal that it
-//!   has not seen makes the takeover fail. Only after that it gives the shards away. Attacked by
+//!   minus a margin; [`lease`] counts silence from when an observer saw it, plus a margin. The
+//!   coordinator takes the Lease by compare-and-swap against the version whose silence it measured, so a
+//!   renewal that it has not seen makes the takeover fail. Only after that does it reassign the shards.
+//!   Attacked by
 //!   `the_fence_precedes_every_takeover`, and by the bugs `NoMargin`, `TakeWithoutVersion` and
 //!   `TrustWallClock`.
 //! - **S6** *A key is never processed twice at once; a change during processing runs again.* The queue
@@ -100,8 +101,8 @@
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
 //! network and arrive late. It also assumes that nobody edits Leases and ShardMaps by hand; a coordinator
 //! that saw the deletion of a map by hand restores it. Only a single coordinator can promise that a group
-//! of scope `Fleet` sits on one member: its shards lie in several maps, and two coordinators that overlap
-//! could part them for a while, each shard still with one owner.
+//! of scope `Fleet` is on one member: its shards are in several maps, and two coordinators that overlap
+//! could separate them for a while, each shard still with one owner.
 //!
 //! **L1** *Once faults cease, every shard is owned within a bound:* the Lease's duration, the margin
 //! and a few round trips; every retry has a bounded pause (`outbox`). Attacked by `chaos`.

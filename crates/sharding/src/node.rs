@@ -1,8 +1,8 @@
 //! One member as a whole, without IO: inputs in, writes and snapshots out.
 //!
 //! The shell passes in what the watches show, how writes ended, which drains the engine acknowledged and
-//! which clusters there are. It asks for a [`step`](Node::step) after each batch, and at the time that
-//! the last step named. Simulation drives the same type.
+//! which clusters exist. It asks for a [`step`](Node::step) after each batch, and at the time that the
+//! last step named. The simulation drives the same type.
 //!
 //! ```text
 //!   watches ─▶ world ─┬─▶ ownership ─▶ OwnedShards ─▶ engine

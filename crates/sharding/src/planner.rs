@@ -20,7 +20,7 @@
 //! - Nothing else moves unless a member carries more than 1.1 times its share, or less than half of it.
 //!   From a member with too much, shards move until it has at most 1.05 times its share, or at most 1.1
 //!   times where all others have their number of shards already. Because of the gap between the two,
-//!   loads that wander about the bound move nothing. To a member with too little, shards move until it
+//!   loads that vary around the bound move nothing. To a member with too little, shards move until it
 //!   has 0.95 times its share or its number of shards.
 //! - While a member is silent, its load still counts, until it is gone: the share of the others stays
 //!   the same. So nothing moves when members fall silent and return.

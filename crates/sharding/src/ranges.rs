@@ -8,9 +8,9 @@
 //!
 //! # Laws (property tests below)
 //! - While shards can be split, every member ends within the planner's bound of its share.
-//! - A load that swings by a third about any value, or about any bound, does not cause splits and merges
-//!   again and again: such a swing has a factor of two from its lowest to its peak, but a factor of four
-//!   lies between the highest load that merges and the lowest that splits.
+//! - A load that swings by a third around any value, or around any bound, does not cause splits and
+//!   merges again and again: such a swing has a factor of two from its lowest to its peak, but a factor
+//!   of four lies between the highest load that merges and the lowest that splits.
 //! - Only a shard of scope `Object` is split, and only as far as its map has room.
 //!
 //! The measured load decides, never the weight that every shard has: halves of an idle shard would

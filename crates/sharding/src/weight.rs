@@ -151,7 +151,7 @@ impl PeakLoad {
     }
 }
 
-/// What each shard weighs, by its points, in a fleet of so many members: at least [`BASE`].
+/// What each shard weighs, by its points, in a fleet of this many members: at least [`BASE`].
 pub(crate) fn weights(points: &[u32], members: usize) -> Vec<u32> {
     let total: u64 = points.iter().map(|&points| u64::from(points)).sum();
     let heaviest = points.iter().copied().max().unwrap_or(0);

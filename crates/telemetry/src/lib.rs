@@ -44,10 +44,10 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct OtlpConfig {
     /// The collector's gRPC endpoint, `http://host:port`.
     pub endpoint: String,
-    /// The share of new traces to keep, 0.0 to 1.0. A trace that came from elsewhere keeps its
-    /// caller's decision.
+    /// The share of new traces to keep, 0.0 to 1.0. For a trace that another process began, that
+    /// process has decided.
     pub sample_ratio: f64,
-    /// What tells this process from its siblings (`service.instance.id`): the member's identity.
+    /// Distinguishes this process from other replicas (`service.instance.id`): the member's identity.
     pub instance: String,
 }
 
@@ -65,7 +65,7 @@ pub enum Error {
         #[source]
         source: ParseError,
     },
-    /// Traces are to be exported, and this program cannot.
+    /// The configuration asks for the export of traces, and this build cannot export them.
     #[cfg(not(feature = "otlp"))]
     #[error("export traces to {0:?}: this program was built without the feature `otlp`")]
     Unsupported(String),
@@ -81,7 +81,7 @@ pub enum Error {
         #[source]
         source: Option<opentelemetry_otlp::ExporterBuildError>,
     },
-    /// The sampling ratio is not one.
+    /// The sampling ratio is not between 0 and 1.
     #[cfg(feature = "otlp")]
     #[error("use OTLP sample ratio {0}: it is a share of traces, from 0.0 to 1.0")]
     SampleRatio(f64),
@@ -136,7 +136,7 @@ pub fn init(log: &LogConfig, otlp: Option<&OtlpConfig>) -> Result<Guard, Error> 
 }
 
 /// Makes the subscriber without installing it. Log lines go to `writer`. For tests, and for programs that
-/// have a subscriber of their own for part of their work.
+/// use their own subscriber for part of their work.
 ///
 /// # Errors
 /// See [`Error`].
@@ -152,7 +152,7 @@ where
     export(logging, otlp)
 }
 
-/// Adds the export of traces, if it is wanted.
+/// Adds the export of traces, if configured.
 #[cfg(feature = "otlp")]
 fn export<S>(logging: S, otlp: Option<&OtlpConfig>) -> Result<(Dispatch, Guard), Error>
 where

@@ -26,7 +26,7 @@ use crate::names;
 /// The rathole that hosts and clients run, unless the defaults name another client image.
 pub const VERSION: &str = "0.5.0";
 /// Where the host listens for its client.
-pub(crate) const CONTROL_PORT: i32 = 2333;
+pub const CONTROL_PORT: i32 = 2333;
 /// Ports that the host needs for itself: SSH, and the client's.
 pub(crate) const RESERVED_PORTS: [i32; 2] = [22, CONTROL_PORT];
 /// The port of Ubuntu's own resolver.

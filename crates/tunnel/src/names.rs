@@ -9,7 +9,7 @@
 pub(crate) const CLASS: &str = "leasehold.dev/tunnel";
 /// The annotation by which a Service opts out, with the value `"false"`.
 pub(crate) const OPT: &str = "leasehold.dev/tunnel";
-/// The annotation that has a Tunnel deleted without its host, with the value `"true"`.
+/// The annotation that lets a Tunnel be deleted without its host, with the value `"true"`.
 pub(crate) const ABANDON: &str = "leasehold.dev/abandon";
 /// The finalizer that keeps a Tunnel until its host is removed.
 pub(crate) const FINALIZER: &str = "leasehold.dev/tunnel-host";

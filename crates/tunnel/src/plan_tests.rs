@@ -205,7 +205,7 @@ fn what_the_status_tells() {
     );
 }
 
-/// What was told is not told again: a status computed anew from the one on record is the same.
+/// What was told is not told again: a status computed from the one on record is the same.
 #[test]
 fn a_status_is_stable() {
     let running = host("7", State::Running, Some("1.2.3.4"));

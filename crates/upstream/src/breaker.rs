@@ -24,7 +24,7 @@ use model::Moment;
 use serde::Serialize;
 
 /// The breaker opens after this many rounds of failures in a row.
-pub const FAILURES: u32 = 5;
+pub(crate) const FAILURES: u32 = 5;
 
 /// A circuit breaker.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use super::limit::Limit;
 use super::outcome::{Outcome, UNANSWERED};
 
 /// If the server asks for a longer pause than this, reconciles are refused instead of waiting.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Decides whether one more request may be sent.
 #[derive(Debug)]

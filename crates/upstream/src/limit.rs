@@ -22,7 +22,7 @@ const AFTER_REFUSAL: f64 = 0.5;
 /// Risen latency multiplies the limit by this.
 const AFTER_SLOWNESS: f64 = 0.9;
 /// Latency that is no sign of overload, however fast the server was before.
-pub const QUICK: Duration = Duration::from_millis(100);
+const QUICK: Duration = Duration::from_millis(100);
 /// How many times its long average the latency may be.
 const TOLERANCE: f64 = 2.0;
 /// Answers over which the short average is taken.
@@ -84,7 +84,7 @@ impl Limit {
         self.lower(AFTER_REFUSAL, sent, now);
     }
 
-    /// Begins anew with one at a time.
+    /// Starts over with one request at a time.
     pub(crate) fn collapse(&mut self, now: Moment) {
         self.limit = 1.0;
         self.lowered = Some(now);

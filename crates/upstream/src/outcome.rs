@@ -24,7 +24,7 @@ use http::{HeaderMap, StatusCode};
 
 /// A request without an answer for this long counts as failed even if its sender gave up, as a write
 /// does when the Lease ends.
-pub const UNANSWERED: Duration = Duration::from_secs(1);
+pub(crate) const UNANSWERED: Duration = Duration::from_secs(1);
 /// The longest `Retry-After` that is honoured in full.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 

@@ -29,7 +29,7 @@ use super::bucket::{Bucket, Rate};
 use super::limits::ExternalLimits;
 
 /// Turns promised at once, of one upstream.
-pub const MAX_PROMISED: usize = 100_000;
+const MAX_PROMISED: usize = 100_000;
 /// A turn that nobody has taken for so long after it came is lost: its key is reconciled elsewhere,
 /// or has nothing to ask any more.
 const LOST_AFTER: Duration = Duration::from_secs(120);

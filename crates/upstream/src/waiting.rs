@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 /// Requests that may wait in one queue of one cluster. Beyond it they are refused.
-pub const MAX_WAITING: usize = 16_384;
+const MAX_WAITING: usize = 16_384;
 
 /// Who sends a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -91,7 +91,7 @@ async fn each_change_rolls_the_deployment_out_once() {
 
 /// As an admission policy refuses with 422, and is changed: nobody hears of that.
 #[tokio::test(start_paused = true)]
-async fn a_refused_restart_is_told_of_and_made_when_the_refusal_is_over() {
+async fn a_refused_restart_is_reported_and_made_when_the_refusal_is_over() {
     let env = example().await;
     let before = generation(&env, DEPLOYMENT).await;
     env.set_faults(|request| match (request.verb, &*request.resource) {

@@ -116,7 +116,7 @@ impl Crash {
 }
 
 /// Runs `scenario` with a crash at its first write, at its second, and so on, until it ends without
-/// one. Gives how many writes it has.
+/// one. Returns how many writes it has.
 ///
 /// `scenario` gets the crash, and runs the controllers with [`Crash::survived`].
 pub(super) async fn at_every_write(scenario: impl AsyncFn(Crash)) -> usize {

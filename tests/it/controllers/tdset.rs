@@ -167,7 +167,7 @@ async fn the_service_comes_and_goes_with_its_port() {
 
 /// As an admission policy refuses, and is changed.
 #[tokio::test(start_paused = true)]
-async fn a_refused_child_is_told_of_and_tried_again_and_the_hours_go_on() {
+async fn a_refused_child_is_reported_and_retried_and_the_hours_go_on() {
     let env = world("2026-11-21T16:58:30Z").await;
     env.set_faults(|request: &Request| match (request.verb, &*request.resource) {
         ("patch", "services") => Fault::Error(ApiError::new(Reason::Invalid, "no such port here")),

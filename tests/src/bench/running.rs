@@ -162,7 +162,7 @@ impl Running {
         self.heard("heap", heap).await
     }
 
-    /// Triggers a reconcile of every object. Gives how many seconds that took, as the peer reports.
+    /// Triggers a reconcile of every object. Returns how many seconds that took, as the peer reports.
     ///
     /// # Errors
     /// If the peer does not finish in time.

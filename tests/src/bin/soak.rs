@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Runs one seed. Gives whether it fails.
+/// Runs one seed. Returns whether it fails.
 fn replay(seed: u64, whole: bool) -> bool {
     let plan = Plan::of(seed);
     print!("{plan}");

@@ -41,7 +41,7 @@ const EVENTS: [[&str; 3]; 5] = [
     ["SIGSTOP (60 s), then SIGCONT", "238 overlaps in 17 clusters", "0 overlaps"],
 ];
 
-/// Runs the events and prints the table. Gives whether there was no overlap.
+/// Runs the events and prints the table. Returns whether there was no overlap.
 ///
 /// # Errors
 /// If the fleet does not settle, or its evidence cannot be read.
@@ -80,7 +80,7 @@ pub async fn run(scene: &Scene, stop_for: Duration, format: Format) -> Result<bo
     Ok(judgement.overlaps.is_empty() && judgement.violations.is_empty())
 }
 
-/// Runs the events, each in a window of its own. Gives the windows, and how many clusters each of
+/// Runs the events, each in a window of its own. Returns the windows, and how many clusters each of
 /// three replicas owned.
 async fn events(fleet: &mut Fleet<'_>, stop_for: Duration) -> Result<(Vec<Window>, Vec<usize>)> {
     let mut windows = Vec::new();

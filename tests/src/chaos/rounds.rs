@@ -63,7 +63,7 @@ struct Notes {
     broken: Option<&'static str>,
 }
 
-/// Runs the faults and prints the table. Gives whether every promise was kept.
+/// Runs the faults and prints the table. Returns whether every promise was kept.
 ///
 /// # Errors
 /// If the fleet cannot be prepared, or its evidence cannot be read.
@@ -139,7 +139,7 @@ async fn disturb(fleet: &mut Fleet<'_>, plan: &Schedule<'_>) -> Notes {
     notes
 }
 
-/// Runs one round. Gives what must come of the changes of its load.
+/// Runs one round. Returns what must come of the changes of its load.
 async fn once(
     fleet: &mut Fleet<'_>,
     plan: &Schedule<'_>,

@@ -20,7 +20,7 @@ pub const ROLE: &str = "sim.leasehold.dev/role";
 pub const SOURCE: &str = "source";
 /// A copy's label.
 pub const COPY: &str = "copy";
-/// On a source: reconcile it every so many seconds.
+/// On a source: reconcile it every this many seconds.
 pub const EVERY: &str = "sim.leasehold.dev/every-seconds";
 /// On a copy: the uid of its source.
 pub const OF: &str = "sim.leasehold.dev/of";

@@ -88,7 +88,7 @@ pub(super) fn updated(
     Ok(warnings)
 }
 
-/// Gives an object the shape in which its kind is stored: without unknown fields, with defaults.
+/// Brings an object into the form in which its kind is stored: without unknown fields, with defaults.
 fn shape(
     resource: &Resource,
     object: &mut Value,

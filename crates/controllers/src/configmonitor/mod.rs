@@ -16,7 +16,7 @@ pub use api::ConfigMonitor;
 use crate::Builtin;
 
 /// The field manager of our changes of Pod templates.
-pub const FIELD_MANAGER: &str = "configmonitor.leasehold.dev";
+const FIELD_MANAGER: &str = "configmonitor.leasehold.dev";
 
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {

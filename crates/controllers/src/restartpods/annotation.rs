@@ -43,7 +43,7 @@ pub struct Record {
 
 /// An annotation that cannot be acted on.
 #[derive(Debug, thiserror::Error)]
-pub enum InvalidRequest {
+pub(crate) enum InvalidRequest {
     /// It is not a selector.
     #[error("annotation {RESTART_PODS} is not a label selector: {0}")]
     NoSelector(SelectorError),
@@ -57,7 +57,7 @@ pub enum InvalidRequest {
 ///
 /// # Errors
 /// [`InvalidRequest`] for an annotation that cannot be acted on.
-pub fn request(config_map: &ConfigMap) -> Option<Result<(Selector, &str), InvalidRequest>> {
+pub(crate) fn request(config_map: &ConfigMap) -> Option<Result<(Selector, &str), InvalidRequest>> {
     let words = config_map.annotations().get(RESTART_PODS)?.trim();
     if words.is_empty() {
         return Some(Err(InvalidRequest::Everything));

@@ -14,7 +14,7 @@ mod reconcile;
 use crate::Builtin;
 
 /// The field manager of our changes.
-pub const FIELD_MANAGER: &str = "restart-pods.leasehold.dev";
+const FIELD_MANAGER: &str = "restart-pods.leasehold.dev";
 
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {

@@ -18,8 +18,8 @@ use super::record::record;
 use super::requests::{Requests, Stop, WAIT};
 use super::status::{Outcome, Recheck};
 
-/// The annotation that, set to `true`, has the object deleted without its queue.
-pub const ABANDON: &str = "leasehold.dev/abandon";
+/// The annotation that, set to `true`, lets the object be deleted without its queue.
+pub(crate) const ABANDON: &str = "leasehold.dev/abandon";
 
 /// Deletes the queue and removes the finalizer, or records what that waits for.
 pub(super) async fn end(

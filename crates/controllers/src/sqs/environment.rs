@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use std::env;
 
 /// An access key's id.
-pub const KEY: &str = "AWS_ACCESS_KEY_ID";
+pub(crate) const KEY: &str = "AWS_ACCESS_KEY_ID";
 /// Its secret.
-pub const SECRET_KEY: &str = "AWS_SECRET_ACCESS_KEY";
+pub(crate) const SECRET_KEY: &str = "AWS_SECRET_ACCESS_KEY";
 /// The token of a session, where the key is a temporary one.
-pub const SESSION_TOKEN: &str = "AWS_SESSION_TOKEN";
+pub(crate) const SESSION_TOKEN: &str = "AWS_SESSION_TOKEN";
 /// The role to assume with the service account's token.
 pub const ROLE: &str = "AWS_ROLE_ARN";
 /// The file of that token.
 pub const TOKEN_FILE: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
 /// Where STS is, if not at AWS's own address for the region.
-pub const STS_ENDPOINT: &str = "AWS_ENDPOINT_URL_STS";
+pub(crate) const STS_ENDPOINT: &str = "AWS_ENDPOINT_URL_STS";
 
 const ALL: [&str; 6] = [KEY, SECRET_KEY, SESSION_TOKEN, ROLE, TOKEN_FILE, STS_ENDPOINT];
 

@@ -26,15 +26,14 @@ mod status;
 
 pub use api::Queue;
 pub use client::LIMITS;
-pub use ending::ABANDON;
 pub use reconcile::controller_over;
 
 use crate::Builtin;
 
 /// The name under which our changes of a Queue are recorded.
-pub const FIELD_MANAGER: &str = "sqs.leasehold.dev";
+const FIELD_MANAGER: &str = "sqs.leasehold.dev";
 /// The finalizer: the object stays until its queue is deleted, kept or left behind.
-pub const FINALIZER: &str = "sqs.leasehold.dev/queue";
+const FINALIZER: &str = "sqs.leasehold.dev/queue";
 
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {

@@ -9,7 +9,7 @@
 //!
 //! For a minute after a change SQS may show what was before it
 //! (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html>),
-//! so until [`SETTLED_AFTER`] what we have just set is neither set again nor taken for drift.
+//! so until [`SETTLED_AFTER`] what we have just set is neither set again nor treated as drift.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(super) struct Change {
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Create it; `anew` if it existed and was deleted outside.
+    /// Create it.
     Create {
         /// Whether it existed before.
         anew: bool,
@@ -107,7 +107,7 @@ pub(super) fn plan(
     if attributes.is_empty() && tags.is_empty() {
         return Step::Keep;
     }
-    // What we set within the last minute is most likely only not shown yet.
+    // SQS most likely does not show yet what we set within the last minute.
     let unsettled = |change: &Change| settles.is_some() && change.drift;
     let pending = |changes: Vec<Change>| -> Vec<_> {
         changes.into_iter().filter(|change| !unsettled(change)).collect()
@@ -161,7 +161,7 @@ impl Observed {
         self.attributes.get("QueueArn")
     }
 
-    /// With the changes made.
+    /// The queue once the changes are made.
     pub(super) fn with(mut self, attributes: &[Change], tags: &[Change]) -> Self {
         for (map, changes) in [(&mut self.attributes, attributes), (&mut self.tags, tags)] {
             for change in changes {
@@ -201,7 +201,7 @@ pub(super) enum Ending {
     },
 }
 
-/// What to do with a queue that is to be deleted.
+/// The next step for the queue of an object that is being deleted.
 pub(super) fn ending(
     owner: &str,
     orphan: bool,

@@ -15,14 +15,14 @@ use super::schedule;
 /// recorded, if two fifths of the interval is not longer: 5,000 queues cost 6 writes a second at
 /// most.
 pub(super) const RECORD_EVERY: Duration = Duration::from_secs(900);
-/// Less than the shortest time between two looks, which is half of the shortest period. So every look
-/// at long intervals is recorded, and a manager that takes over knows of it.
+/// Less than the shortest time between two checks, which is half of the shortest period. So every check
+/// at long intervals is recorded, and a manager that takes over knows about it.
 const FRACTION: f64 = 0.4;
 
 /// When to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recheck {
-    /// When something changes that is watched.
+    /// When a watched object changes.
     OnChange,
     /// At that time.
     At(Timestamp),
@@ -62,7 +62,7 @@ pub(super) fn interval(queue: &Queue) -> Duration {
     Duration::from_secs(queue.spec.drift_check_interval_seconds.max(1).unsigned_abs().into())
 }
 
-/// When the object is to be looked at next; `None` to wait for a change.
+/// When to check the object next; `None` to wait for a change.
 pub(super) fn next_look(queue: &Queue, outcome: &Outcome, now: Timestamp) -> Option<Timestamp> {
     let regular = || schedule::next(&queue.uid().unwrap_or_default(), interval(queue), now);
     match outcome {
@@ -74,8 +74,8 @@ pub(super) fn next_look(queue: &Queue, outcome: &Outcome, now: Timestamp) -> Opt
     }
 }
 
-/// Until when there is nothing to do: the status describes this spec, and the time of the next look
-/// has not come. `redrive` is the ARN of the dead-letter queue now.
+/// Until when there is nothing to do: the status describes this spec, and the next check is not due
+/// yet. `redrive` is the present ARN of the dead-letter queue.
 pub(super) fn rests_until(
     queue: &Queue,
     redrive: Option<&str>,
@@ -172,8 +172,8 @@ fn seen(status: &mut QueueStatus, observed: &Observed, desired: &Desired) {
     });
 }
 
-/// Whether `after` is worth a write. Numbers of messages and times of checks are not by themselves;
-/// they are recorded when the recorded ones have grown old.
+/// Whether `after` is worth a write. Numbers of messages and times of checks alone are not; they are
+/// recorded when the recorded ones have grown old.
 pub(super) fn is_news(
     before: Option<&QueueStatus>,
     after: &QueueStatus,

@@ -19,7 +19,7 @@ pub use api::TDSet;
 use crate::Builtin;
 
 /// The name under which server-side apply records our fields.
-pub const FIELD_MANAGER: &str = "tdset.leasehold.dev";
+const FIELD_MANAGER: &str = "tdset.leasehold.dev";
 
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {

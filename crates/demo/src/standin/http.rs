@@ -26,7 +26,7 @@ struct Standin {
 ///
 /// # Errors
 /// If connections cannot be accepted.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     sqs: Arc<Mutex<Sqs>>,
     clock: Arc<dyn Clock>,
@@ -52,7 +52,7 @@ async fn answer(State(standin): State<Standin>, headers: HeaderMap, body: Bytes)
 }
 
 /// An answer in HTTP.
-pub fn response(answer: &Answer) -> Response {
+fn response(answer: &Answer) -> Response {
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response =
         (status, [(header::CONTENT_TYPE, "application/x-amz-json-1.0")], answer.body.to_string())

@@ -13,17 +13,17 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::cloud::{Cloud, Machines, Serving};
 
-pub mod http;
+mod http;
 pub mod sqs;
 
 /// The token of the account at the cloud.
-pub const TOKEN: &str = "demo";
+pub(crate) const TOKEN: &str = "demo";
 /// How long its hosts take to boot.
 const BOOT: Duration = Duration::from_secs(3);
 
 /// The stand-ins of a demo, running. They end when this is dropped.
 #[derive(Debug)]
-pub struct StandIns {
+pub(crate) struct StandIns {
     sqs: SocketAddr,
     cloud: Serving,
     _tasks: Vec<AbortOnDropHandle<std::io::Result<()>>>,
@@ -34,7 +34,7 @@ impl StandIns {
     ///
     /// # Errors
     /// There is no free port.
-    pub async fn start(clock: &Arc<dyn Clock>) -> std::io::Result<Self> {
+    pub(crate) async fn start(clock: &Arc<dyn Clock>) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let sqs = listener.local_addr()?;
         let state = Arc::new(Mutex::new(sqs::Sqs::default()));
@@ -46,17 +46,17 @@ impl StandIns {
     }
 
     /// The address of the stand-in for SQS.
-    pub fn sqs(&self) -> String {
+    pub(crate) fn sqs(&self) -> String {
         format!("http://{}", self.sqs)
     }
 
     /// The address of the stand-in for a cloud that sells hosts: its API in DigitalOcean's form.
-    pub fn cloud(&self) -> String {
+    pub(crate) fn cloud(&self) -> String {
         format!("http://{}/v2", self.cloud.address())
     }
 
     /// The variables that a replica needs for them.
-    pub fn environment(&self) -> [(&'static str, &'static str); 2] {
+    pub(crate) fn environment(&self) -> [(&'static str, &'static str); 2] {
         // Any values: the stand-in does not check signatures.
         [("AWS_ACCESS_KEY_ID", "demo"), ("AWS_SECRET_ACCESS_KEY", "demo")]
     }

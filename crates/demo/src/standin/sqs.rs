@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 /// How long the name of a deleted queue cannot be used
 /// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_CreateQueue.html>).
-pub const NAME_BLOCKED: Duration = Duration::from_secs(60);
+const NAME_BLOCKED: Duration = Duration::from_secs(60);
 /// The account and region of all queues.
 const ACCOUNT: &str = "000000000000";
 const REGION: &str = "eu-west-1";

@@ -1,7 +1,7 @@
 //! How much of a kind an informer holds, and how much it should: pure.
 //!
 //! ```text
-//!   scopes ─▶ wanted ── more than is settled ──▶ list anew ── complete ──▶ settled
+//!   scopes ─▶ wanted ── more than is settled ──▶ list again ── complete ──▶ settled
 //!                └───── less ──▶ settled shrinks, the store is swept
 //! ```
 //!
@@ -9,10 +9,10 @@
 //! different versions, and versions cannot be compared.
 //!
 //! # Invariants
-//! - A list that is under way is for all that is wanted: what grows while it is being read makes it
-//!   begin anew. So whatever is wanted when a list is complete is in the store, and stays there.
-//! - What is settled is part of what is wanted, and all of it is in the store: a first list or a
-//!   later one told of it completely, and changes have been followed since (L2).
+//! - A list that is under way covers all that is wanted: if more is wanted while it is being read, it
+//!   starts over. So everything that is wanted when a list is complete is in the store, and stays there.
+//! - What is settled is part of what is wanted, and all of it is in the store: a list covered it
+//!   completely, and changes have been followed since (L2).
 //! - A scope is met only when all that is wanted is settled: no shard opens on part of its objects.
 
 use crate::range_filter::RangeFilter;
@@ -32,18 +32,18 @@ pub(super) struct Held {
 /// A list under way.
 #[derive(Clone, Copy, Debug)]
 struct Listing {
-    /// Something of it has come.
+    /// Its first objects have arrived.
     answered: bool,
-    /// The server was asked for no more than was wanted when it began.
+    /// The server was asked only for what was wanted when the list began.
     selected: bool,
 }
 
-/// What follows from other scopes.
+/// What a change of scopes requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shift {
-    /// List anew: something is wanted that neither is settled nor comes with the list under way.
+    /// List again: something is wanted that is not settled and does not come with the list under way.
     pub(super) relist: bool,
-    /// The store may hold what nobody wants any more.
+    /// The store may hold objects that are no longer wanted.
     pub(super) sweep: bool,
 }
 
@@ -57,7 +57,7 @@ impl Held {
         self.latest
     }
 
-    /// Takes in what is wanted from now on.
+    /// Sets what is wanted from now on.
     pub(super) fn want(&mut self, filter: RangeFilter, latest: u64) -> Shift {
         let before = std::mem::replace(&mut self.wanted, filter);
         self.latest = latest;
@@ -70,7 +70,7 @@ impl Held {
         Shift { relist, sweep: !self.wanted.includes(&before) }
     }
 
-    /// A list begins anew; `selected` if the server is asked for the wanted part only.
+    /// A list begins; `selected` if the server is asked only for the wanted part.
     pub(super) fn list_begins(&mut self, selected: bool) {
         self.listing = Some(Listing { answered: false, selected });
     }
@@ -94,7 +94,7 @@ impl Held {
         settled.is_some_and(|settled| settled.includes(&self.wanted)).then_some(self.latest)
     }
 
-    /// Whether changes of an object are live. Else it is part of a first look at something.
+    /// Whether changes of an object are live, and not part of a first list.
     pub(super) fn is_settled(&self, header: &Header) -> bool {
         self.settled.as_ref().is_some_and(|settled| settled.holds(header))
     }
@@ -151,9 +151,9 @@ mod tests {
             // Less: nothing is listed, and the rest is settled still.
             ("want 0/1, begin, answer, end, want 1/2", "relist met 1 sweep met 2"),
             ("want 0/1, begin, answer, end, want 1/2, want 0/1", "relist met 1 sweep met 2 relist"),
-            // More while the list is read: it begins anew.
+            // More while the list is read: it starts over.
             ("want 0/2, begin, answer, want 0/1, begin, answer, end", "relist relist met 2"),
-            // More before anything came: what comes is everything. Unless less was asked for.
+            // More before anything came: the list holds everything, unless less was asked for.
             ("want 0/2, begin, want 0/1, answer, end", "relist met 2"),
             ("want 0/2, begin selected, want 0/1, begin, answer, end", "relist relist met 2"),
             // Less, then the same again, while the list is read: the middle of it is missing.
@@ -169,7 +169,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a store of whole slices: what is settled is there, and what is told as met too.
+        /// Against a store of whole slices: it holds what is settled and what is reported as met.
         #[test]
         fn what_is_settled_has_been_listed(steps in prop::collection::vec((0..6u8, any::<u8>()), 0..60)) {
             let slices = |bits: u8| -> RangeFilter {

@@ -10,29 +10,29 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `task` | the task: what each arrival changes, and who is told |
+//! | `task` | the task: what each answer of the server changes, and who is told |
 //! | `scopes` | the range scopes that are needed, held by guards |
-//! | `held` | what is held, what is wanted, when to list anew: pure |
+//! | `held` | what is held, what is wanted, when to list again: pure |
 //! | `sharded_list` | whether the server sends only what is wanted: pure |
 //! | `state`, `status` | what others may see of an informer |
 //! | `trainer` | the dictionary being trained on another thread |
 //!
 //! # Invariants
-//! - A subscriber is told of every change after its replay, in order, with the object as it was
-//!   before; a slow one slows the informer down rather than losing anything (L2).
+//! - After its replay a subscriber receives every change, in order, with the object as it was before; a
+//!   slow subscriber slows the informer down rather than losing anything (L2).
 //! - The store is changed before subscribers are told, so what they read is at least that new.
-//! - [`Change::Synced`] comes after everything in the scopes up to its number. What is told of an
-//!   object before that is [`Priority::Initial`]. Changes of an object that was in a scope before
-//!   are live, also while a list for other scopes is read (L2).
-//! - [`Change::Absent`] is told whenever the server begins to say that the kind is not there, and
-//!   again when scopes are added meanwhile. What is held stays: a refusal is no list.
-//! - A delete carries the last state known, whether it was seen or found missing by a new list. An
-//!   object that leaves all ranges, because its owner changed, is told as deleted; one that enters,
-//!   as new. An object that is dropped because its scope ended is not gone, so nobody is told.
+//! - [`Change::Synced`] comes after everything in the scopes up to its number. Events of an object
+//!   before that have [`Priority::Initial`]. Changes of an object that was in a scope before are live,
+//!   also while a list for other scopes is read (L2).
+//! - [`Change::Absent`] is sent whenever the server begins to answer that the kind does not exist, and
+//!   again when scopes are added meanwhile. Objects that are held stay: a refusal is no list.
+//! - A delete carries the last known state, whether the deletion was seen or found by a new list. An
+//!   object that leaves all ranges, because its owner changed, is reported as deleted; one that enters,
+//!   as new. An object that is dropped because its scope ended still exists, so nothing is reported.
 //! - What a scope includes stays in the store until the scope's guard is dropped. Assignments hold
 //!   guards, and runs hold assignments, so a draining shard reads everything until its last run has
 //!   ended.
-//! - Of an object in no scope only the partial metadata is read: it is neither stored nor decoded.
+//! - Only the partial metadata is read of an object in no scope: it is neither stored nor decoded.
 
 mod held;
 mod scopes;
@@ -80,14 +80,13 @@ pub(crate) enum Change {
     Delete {
         old: Arc<Entry>,
     },
-    /// Everything that the scopes up to this number cover has been told of.
+    /// Everything that the scopes up to this number cover has been sent.
     Synced(u64),
-    /// The kind is not there; the scopes up to this number wait for it, but for those that were met
-    /// before.
+    /// The kind does not exist; the scopes up to this number wait for it, except those met before.
     Absent(Absence, u64),
 }
 
-/// A change as told to subscribers.
+/// A change as sent to subscribers.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) change: Change,
@@ -116,7 +115,7 @@ pub(crate) struct Subscription {
 // === impl Informer ===
 
 impl Informer {
-    /// Starts one. It holds nothing until a scope is required.
+    /// Starts an informer. It holds nothing until a scope is required.
     pub(crate) fn start(
         target: Target,
         client: ClusterClient,
@@ -144,7 +143,7 @@ impl Informer {
         Arc::new(Self { state, scopes, admissions, _stop: stop.drop_guard() })
     }
 
-    /// Has the objects of a scope be held, from now until the guard is dropped.
+    /// Holds the objects of a scope from now until the guard is dropped.
     pub(crate) fn require(&self, scope: RangeScope) -> ScopeGuard {
         self.scopes.require(scope)
     }

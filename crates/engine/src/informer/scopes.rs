@@ -1,11 +1,11 @@
-//! The range scopes that are needed of an informer, numbered in the order in which they came. Each is
-//! needed until its guard is dropped.
+//! The range scopes that an informer must hold, numbered in the order in which they were required. Each
+//! is needed until its guard is dropped.
 //!
 //! # Invariants
 //! - What a scope includes is cached until its guard is dropped. An assignment holds the guards of its
 //!   shard, and whatever runs under it holds the assignment: no reconcile of a draining shard sees
 //!   an object vanish because the shard is on its way out (S2).
-//! - Numbers rise. So one number tells which scopes are met, whatever was dropped meanwhile.
+//! - Numbers rise. So one number says which scopes are met, whatever was dropped meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +70,7 @@ impl ScopeWatch {
 }
 
 impl ScopeGuard {
-    /// Its number: it is met once [`super::Change::Synced`] has told of this one or a later one.
+    /// Its number: the scope is met once [`super::Change::Synced`] carries this number or a later one.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

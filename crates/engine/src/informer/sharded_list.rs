@@ -1,9 +1,9 @@
-//! Who divides a kind into ranges: the server, where it shows that it can, or this client.
+//! Who selects the objects of a range: the server, if it shows that it can, or this client.
 //!
-//! A server that knows `shardSelector` (KEP-5866) sends only the part that is wanted and says so in
-//! each list, as `metadata.shardInfo`; one that does not ignores the parameter and sends everything.
-//! So the first list of a part is asked for in pages, whose answer tells; watches say nothing. The
-//! client's own filter is in force in either case: the server's saves traffic, no more.
+//! A server that knows `shardSelector` (KEP-5866) sends only the wanted part and says so in each list,
+//! as `metadata.shardInfo`; other servers ignore the parameter and send everything. So the first list
+//! of a part is requested in pages, because only their answers show it; watches do not. The client's
+//! own filter always applies: the server's filter only saves traffic.
 
 use listwatch::{End, Request};
 use serde::Serialize;

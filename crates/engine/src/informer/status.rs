@@ -1,4 +1,4 @@
-//! What an informer tells about itself.
+//! What an informer reports about itself.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The informer's task: what each arrival changes, and who is told.
+//! The informer's task: what each answer of the server changes, and who is told.
 
 mod tell;
 
@@ -22,7 +22,7 @@ use cache::{
     Entry, PartialFields, PartialMetadata, ResourceVersion, StoreWriter, partial_metadata,
 };
 
-/// Entries packed anew before the informer looks up: about a millisecond.
+/// Entries packed again before the informer looks up: about a millisecond.
 const RECODED_AT_ONCE: usize = 32;
 /// Entries looked at, to be dropped if nobody scopes them, before the informer looks up.
 const SWEPT_AT_ONCE: usize = 256;
@@ -375,7 +375,7 @@ impl Task {
         match old {
             // A list after a gap tells of what did not change, too.
             Some(old) if old.header.resource_version == new.header.resource_version => {}
-            // Deleted and created anew in a gap: two objects, two events.
+            // Deleted and created again in a gap: two objects, two events.
             Some(old) if old.header.uid != new.header.uid => {
                 self.tell(Change::Delete { old }, now).await;
                 self.tell(Change::Upsert { old: None, new }, now).await;

@@ -255,7 +255,7 @@ async fn a_large_store_is_packed_while_it_is_watched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_not_there_is_told_of_once_and_followed_when_it_comes() {
+async fn a_missing_kind_is_reported_once_and_followed_when_it_appears() {
     let (informer, mut server) = informer();
     let mut early = informer.subscribe().await;
     server.expect(STREAM).await.refuse(404, "NotFound");

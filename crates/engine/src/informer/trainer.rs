@@ -1,8 +1,7 @@
-//! The dictionary of one informer's store being trained, on another thread, while the list or watch
-//! goes on.
+//! Trains the dictionary of one informer's store on another thread, while the list or watch goes on.
 //!
 //! A training that panics would panic again on the same objects. So it is given up like one that
-//! found nothing better: the next is due when the objects have become others.
+//! found nothing better: the next is due when the objects have changed enough.
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::{JoinError, JoinHandle};

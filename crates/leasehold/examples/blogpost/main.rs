@@ -1,4 +1,4 @@
-//! The controller that the tutorial builds (`crates/leasehold/TUTORIAL.md`): says when a post was
+//! The controller that the tutorial builds (`crates/leasehold/TUTORIAL.md`): it records when a post was
 //! published.
 
 use kube::{CustomResource, CustomResourceExt};

@@ -1,5 +1,6 @@
-//! A Memcached operator: each `Memcached` gets a Deployment of so many Pods, and its status says
-//! which run. `cargo run --release --example memcached`, or with `-- --kubeconfig FILE`.
+//! A Memcached operator: each `Memcached` gets a Deployment with the requested number of Pods, and its
+//! status says which of them run. `cargo run --release --example memcached`, or with
+//! `-- --kubeconfig FILE`.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! `leasehold drain`: asks the coordinator to move everything away from one member and to give it
-//! nothing new, or takes that back.
+//! nothing new, or withdraws that request.
 //!
 //! It selects the Member and writes one field of it, `spec.drain`. The coordinator makes the moves, and
 //! the member keeps the flag as long as its process lives.

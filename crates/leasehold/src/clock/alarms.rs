@@ -7,8 +7,8 @@
 //!      └────────────── wakes those due ── thread ◀──────── readable ───────────────┘
 //! ```
 //!
-//! Most sleeps are deadlines that are never reached. To begin or drop one costs no system call unless
-//! it is the earliest.
+//! Most sleeps are deadlines that are never reached. Beginning or dropping one costs no system call
+//! unless it is the earliest.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! Configuration files, right and wrong, and what is said of them.
+//! Configuration files, valid and invalid, and what is reported about them.
 
 use std::path::Path;
 

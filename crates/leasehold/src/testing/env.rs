@@ -1,4 +1,4 @@
-//! Embedded clusters, one unless said otherwise, and one engine that holds all of them.
+//! Embedded clusters, one by default, and one engine that holds all of their shards.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

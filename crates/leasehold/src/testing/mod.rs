@@ -32,14 +32,14 @@
 //! # }
 //! ```
 //!
-//! [`TestEnv`] is the cluster: an embedded API server, with stand-ins that bring Deployments,
-//! StatefulSets, DaemonSets and Pods to life and collect garbage. Its fault hook
+//! [`TestEnv`] is the cluster: an embedded API server, with stand-ins for the controllers that run
+//! Deployments, StatefulSets, DaemonSets and Pods and collect garbage. Its fault hook
 //! ([`TestEnv::set_faults`]) delays, refuses, drops and loses requests. The engine can be stopped and
-//! started again, as after a crash. Several clusters ([`Builder::clusters`]) are for controllers
-//! that work across them. Several replicas ([`TestEnv::join`]) divide their shards by Lease; one that
-//! leaves hands over, one that is killed is taken over, and faults of [`TestEnv::home`] make one lose its
-//! Lease. A unit test that calls a reconciler itself gets a context from [`TestEnv::context`]. [`Sole`] and [`TokioClock`] are what an engine needs where there
-//! is no fleet.
+//! started again, as after a crash. Several clusters ([`Builder::clusters`]) are for controllers that
+//! work across them. Several replicas ([`TestEnv::join`]) divide their shards by Lease: one that leaves
+//! hands over, others take over from one that is killed, and faults of [`TestEnv::home`] make one lose
+//! its Lease. A unit test that calls a reconciler itself gets a context from [`TestEnv::context`].
+//! [`Sole`] and [`TokioClock`] are what an engine needs without a fleet.
 
 mod clock;
 mod context;

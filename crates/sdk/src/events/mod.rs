@@ -1,11 +1,11 @@
-//! Events (`events.k8s.io/v1`): what controllers tell people about objects.
+//! Events (`events.k8s.io/v1`): what controllers report to people about objects.
 //!
 //! Best effort: an Event that cannot be written is logged and forgotten. Repeats of the same Event
 //! become a series on the first one instead of new objects, a busy series is written at most once per
 //! [`series::SERIES_INTERVAL`], and what one source may write about one object is bounded ([`series::SPAM`]).
 //!
-//! kube-runtime's `Recorder` could not take the place of this: it would bring all of kube-runtime
-//! into the product, and has no bound.
+//! kube-runtime's `Recorder` is no substitute: it would bring all of kube-runtime into the product, and
+//! does not limit the number of Events.
 
 mod series;
 
@@ -27,11 +27,11 @@ use model::{AnyObject, Clock, Kind};
 
 use series::{Occurrence, Plan, Series, shortened};
 
-/// How long writing one Event may hold up its reconcile.
+/// How long writing one Event may delay its reconcile.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(2);
 /// The API server's limit on notes, in bytes.
 const MAX_NOTE_BYTES: usize = 1024;
-/// Its limit on who reports, in bytes.
+/// Its limit on the names of the reporter, in bytes.
 const MAX_REPORTER_BYTES: usize = 128;
 
 /// Something worth telling a person about an object.
@@ -55,8 +55,7 @@ pub struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// Something that went as it should. `reason` and `action` are words in CamelCase, `note` is a
-    /// sentence.
+    /// Something that went well. `reason` and `action` are words in CamelCase, `note` is a sentence.
     pub fn normal<K: AnyObject>(
         regarding: &K,
         reason: &'a str,
@@ -77,7 +76,7 @@ impl<'a> Event<'a> {
         Self { warning: true, ..Self::normal(regarding, reason, action, note) }
     }
 
-    /// Names a second object that it is about, as the child that was made.
+    /// Names a second object that the Event is about, such as the child that was created.
     #[must_use]
     pub fn related<K: AnyObject>(mut self, other: &K) -> Self {
         self.related = Some(reference(other));
@@ -85,11 +84,10 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Publishes Events outside of a reconcile: from a task of the author's own, or about what no
-/// controller reconciles. Clones share what they know of repeats.
+/// Publishes Events outside of a reconcile: from another task of the program, or about objects that no
+/// controller reconciles. Clones share their record of repeats.
 ///
-/// Nothing fences it: it writes with the client that it is given. In a reconcile there is
-/// [`crate::Context::publish`].
+/// It is not fenced: it writes with the given client. In a reconcile, use [`crate::Context::publish`].
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -110,8 +108,8 @@ pub struct EventRecorder {
 }
 
 impl EventRecorder {
-    /// One that writes to the client's cluster, as reporting controller `controller`, such as
-    /// `example.com/backup`, and reporting instance `instance`, such as the Pod's name: at most 128
+    /// A recorder that writes to the client's cluster, as reporting controller `controller`, such as
+    /// `example.com/backup`, and reporting instance `instance`, such as the Pod's name. At most 128
     /// bytes of each are kept.
     pub fn new(
         client: kube::Client,
@@ -140,16 +138,16 @@ impl fmt::Debug for EventRecorder {
     }
 }
 
-/// Who says it.
+/// Who reports an Event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
-    /// Tells apart what one recorder writes to several clusters.
+    /// Distinguishes the clusters to which one recorder writes.
     pub(crate) cluster: &'a str,
     pub(crate) controller: &'a str,
     pub(crate) instance: &'a str,
 }
 
-/// Remembers recent Events, to write repeats as series and not too many.
+/// Remembers recent Events, to write repeats as series and to limit their number.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder(Mutex<Series>);
 
@@ -196,7 +194,7 @@ impl Recorder {
             Ok(Err(error)) => model::error::chain(&error),
             Err(_) => format!("no answer within {}s", PUBLISH_TIMEOUT.as_secs()),
         };
-        // The next occurrence begins anew: the Event may have expired on the server.
+        // The next occurrence begins a new Event: the Event may have expired on the server.
         self.series(|all| all.forget(identity));
         tracing::debug!(reason = event.reason, error, "an event was not published");
     }

@@ -11,14 +11,16 @@ use upstream::{Bucket, Rate};
 pub(super) const SERIES_WINDOW: Duration = Duration::from_secs(6 * 60);
 /// A series is written at most this often.
 pub(super) const SERIES_INTERVAL: Duration = Duration::from_secs(10);
-/// Series remembered at once, and sources about objects; past it the least used are forgotten.
+/// How many series, and how many budgets of sources and objects, are remembered. Beyond it the least
+/// recently used are forgotten.
 pub(super) const MAX_SERIES: usize = 4096;
-/// What one source may write about one object, first and repeated Events alike: so many after a
-/// rest, and another one each `interval`. The figures are those of client-go's
+/// What one source may write about one object, first and repeated Events alike: `burst` after a rest,
+/// and one more each `interval`. The figures are those of client-go's
 /// `EventSourceObjectSpamFilter` (`defaultSpamBurst` and `defaultSpamQPS` in
 /// <https://github.com/kubernetes/client-go/blob/master/tools/record/events_cache.go>).
 pub(super) const SPAM: Rate = Rate { interval: Duration::from_secs(5 * 60), burst: 25 };
-/// What is kept of the object's name in the Event's, so that a suffix fits into 253, in bytes.
+/// How many bytes of the object's name the Event's name keeps, so that the name and a suffix fit into
+/// 253.
 const MAX_NAME_BYTES: usize = 230;
 
 /// One occurrence of an Event.
@@ -42,20 +44,20 @@ pub(super) enum Plan {
         /// Its name.
         name: String,
     },
-    /// So many occurrences, on the Event of this name.
+    /// A new count of occurrences, on the Event of this name.
     Extend {
         /// Its name.
         name: String,
         /// Occurrences so far.
         count: i32,
     },
-    /// Nothing: the series was written a moment ago, and is again with a later repeat.
+    /// Nothing: the series was written a moment ago, and a later repeat writes it again.
     Later,
     /// Nothing: too much was written about the object.
     Spam,
 }
 
-/// The Events of late.
+/// The recent Events.
 #[derive(Debug)]
 pub(super) struct Series {
     seen: Cache<u64, Seen>,
@@ -105,7 +107,7 @@ impl Series {
         plan
     }
 
-    /// Has the next repeat begin a new series.
+    /// Forgets a series: the next repeat begins a new one.
     pub(super) fn forget(&mut self, identity: u64) {
         self.seen.remove(&identity);
     }
@@ -153,7 +155,7 @@ mod tests {
         assert_eq!(series.observe(occurrence(7, 2)), Plan::Later);
         assert_eq!(series.observe(occurrence(7, 12)), extend(4));
         let Plan::Create { name: later } = series.observe(occurrence(7, 12 + 400)) else {
-            panic!("a repeat after the window begins anew")
+            panic!("a repeat after the window begins a new series")
         };
         assert_ne!(name, later);
     }

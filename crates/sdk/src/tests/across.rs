@@ -27,7 +27,7 @@ fn gain(world: &World, cluster: &str) -> Play {
     play
 }
 
-/// What has been reconciled since the journal had so many entries.
+/// What has been reconciled since the journal had this many entries.
 fn ended(world: &World, since: usize) -> BTreeSet<String> {
     let journal = world.journal().split_off(since);
     let ended = journal.iter().filter_map(|entry| entry.strip_prefix("end "));

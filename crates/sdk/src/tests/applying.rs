@@ -1,5 +1,5 @@
-//! Applies against a server that adds to what it is given: what it makes of an object is sent once,
-//! and again when anybody changes it.
+//! Applies against a server that adds to what it receives: an object is sent once, and again when
+//! somebody changes it.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn wanted() -> Pod {
         .unwrap()
 }
 
-/// What the server makes of what it was sent: fills in a default, injects a container.
+/// The server's result for what it was sent: it fills in a default and injects a container.
 fn made(sent: &Value, version: u64, sidecar: &str) -> Value {
     let mut pod = sent.clone();
     pod["metadata"]["uid"] = "uid-pod".into();
@@ -34,7 +34,7 @@ fn made(sent: &Value, version: u64, sidecar: &str) -> Value {
     pod
 }
 
-/// A world in which each change of a ConfigMap or a Pod has one wanted Pod be written.
+/// A world in which each change of a ConfigMap or a Pod makes the controller write one wanted Pod.
 struct Stage {
     world: World,
     server: Server,
@@ -73,7 +73,7 @@ impl Stage {
         Self { world, server, maps: maps.unwrap(), pods: pods.unwrap(), told, version: 5 }
     }
 
-    /// Has the key run again.
+    /// Makes the key run again.
     fn touch(&mut self) {
         self.version += 1;
         self.maps.event("MODIFIED", &config_map("a", self.version));
@@ -94,13 +94,13 @@ impl Stage {
         self.server.quiet(QUIET).await;
     }
 
-    /// What the last of so many runs said.
+    /// What the last of this many runs reported.
     async fn told(&mut self, runs: usize) -> String {
         let all = self.told.wait_for(|all| all.len() >= runs).await.unwrap();
         all[runs - 1].clone()
     }
 
-    /// Takes the next apply; the server makes this of it, and the watch shows it.
+    /// Answers the next apply with the result of `make`, which the watch then shows.
     async fn applied(&mut self, make: impl FnOnce(&Value, u64) -> Value) -> Value {
         let asked = self.asked().await;
         self.version += 1;

@@ -1,4 +1,4 @@
-//! What is dispatched, when, and what follows from how it ends.
+//! What is dispatched, when, and what each outcome leads to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

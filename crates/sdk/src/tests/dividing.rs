@@ -1,4 +1,4 @@
-//! Servers that send only the part of a kind that is wanted, and servers that cannot.
+//! Servers that send only the wanted part of a kind, and servers that cannot.
 
 use model::{Hold, Range, uid_hash};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
-//! A long history: objects come, change and go, connections break, and ranges drift to this member
-//! and away. Whatever the order, in the end everything that it holds was reconciled as it is, and
-//! it caches that and nothing else.
+//! A long history: objects come, change and go, connections break, and this member gains and loses
+//! ranges. Whatever the order, in the end everything that it holds was reconciled in its last state, and
+//! it caches exactly that.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ type Found = Arc<Mutex<BTreeMap<String, Option<(String, u64)>>>>;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Objects are made or changed under so many names; deleted and made anew under another uid.
+    /// Objects are made or changed under this many names; deleted and created again with another uid.
     Put(u8),
     Renew(u8),
     Delete(u8),

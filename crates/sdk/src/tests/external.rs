@@ -69,7 +69,7 @@ fn names(calls: &Calls) -> Vec<String> {
     calls.lock().unwrap().iter().map(|(_, name)| name.clone()).collect()
 }
 
-/// A world in which that many keys are to be reconciled.
+/// A world with this many keys to reconcile.
 async fn world(spec: ControllerSpec, keys: usize) -> (World, Server, Watch) {
     let world = World::start(vec![spec]);
     let mut server = world.engage("east", 1);
@@ -204,7 +204,7 @@ async fn a_reconcile_has_one_turn_for_as_many_requests_as_it_says() {
         let count = Arc::clone(&count);
         async move {
             for _ in 0..3 {
-                // Asked for anew each time, as code does that is spread over functions.
+                // Obtained again for each request, as by code that is spread over functions.
                 let upstream = ctx.external("store", "store of account 1", &LIMITS).expecting(3);
                 upstream.read("Get", ready(Ok::<_, Said>(()))).await?;
                 count.fetch_add(1, Ordering::SeqCst);

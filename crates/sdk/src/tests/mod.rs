@@ -1,6 +1,5 @@
-//! The engine against a server played by the test: every request arrives in the test's hands and is
-//! answered there, so that each order of events can be had at will. Time is paused and advances
-//! only when everything waits.
+//! The engine against a server played by the test: the test receives every request and answers it, so
+//! that it can produce any order of events. Time is paused and advances only when everything waits.
 
 mod across;
 mod applying;

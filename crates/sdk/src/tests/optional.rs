@@ -1,4 +1,4 @@
-//! Kinds that a cluster does not have, or does not let be watched.
+//! Kinds that a cluster does not have, or that it does not allow us to watch.
 
 use std::sync::{Arc, Mutex};
 
@@ -143,7 +143,7 @@ async fn shards_that_come_while_the_kind_is_not_there_open_without_it() {
     settle().await;
     assert_eq!(take(&seen).len(), low.len());
     world.hold_shards(&[(super::ranges::HIGH, Some((2, Hold::Active)))]);
-    // The ConfigMaps are listed anew; the Secrets, which nobody has, hold up nothing.
+    // The ConfigMaps are listed again; the Secrets, which nobody has, hold up nothing.
     let asked = [server.asked().await, server.asked().await];
     let [maps, _secrets] = if asked[0].line == MAPS {
         asked
@@ -175,7 +175,7 @@ async fn an_optional_kind_that_goes_is_said_to_be_gone_and_kept_as_it_was() {
     world.wait_entries(4).await;
     assert_eq!(take(&seen), ["a false 1"], "a refusal deletes nothing");
     assert_eq!(absent(&world), [(true, Absence::NotInstalled)]);
-    // Installed anew, and empty: now it is known to be gone.
+    // Installed again, and empty: now it is known to be gone.
     let _secrets = server.expect(SECRETS).await.list(9, &[]);
     world.wait_entries(6).await;
     assert_eq!(take(&seen), ["a true 0"]);

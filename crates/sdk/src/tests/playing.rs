@@ -1,5 +1,5 @@
-//! A server that plays its own part: it keeps ConfigMaps and answers lists and watches as it should,
-//! until it is told to break.
+//! A simulated server: it keeps ConfigMaps and answers lists and watches correctly, until the test
+//! breaks it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

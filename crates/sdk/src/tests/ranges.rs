@@ -241,7 +241,7 @@ async fn a_lost_range_is_read_until_its_last_run_has_ended() {
     world.wait_acknowledged("east/g/0/1@1").await;
     assert!(found.lock().unwrap().iter().all(|(_, found)| *found), "all were there to be read");
     assert_eq!(held(&world, "ConfigMap"), "0/1 none 20", "until the map says that it is lost");
-    // Split: one half stays, without being listed anew.
+    // Split: one half stays, without being listed again.
     gate.add_permits(100);
     world.hold_shards(&[("east/g/0/1", None), (LOW, Some((2, Hold::Active)))]);
     settle().await;
@@ -271,7 +271,7 @@ async fn children_that_are_left_over_are_found_at_the_first_look() {
     let _live = server.expect(&watch("configmaps", 5)).await.watch();
     secrets.event("ADDED", &secret("kept", 2, Some(ours)));
     secrets.event("ADDED", &secret("left", 2, Some(gone)));
-    // Its owner was made anew under its name, and lies in the other half now.
+    // Its owner was made again under its name, and lies in the other half now.
     let mut old = secret("old", 2, Some(was));
     old["metadata"]["ownerReferences"][0]["name"] = again.into();
     secrets.event("ADDED", &old);

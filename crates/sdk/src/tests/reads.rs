@@ -1,4 +1,4 @@
-//! What a reconciler reads: through indexes, as other types, and only what is kept.
+//! What a reconciler reads: through indexes, as other types, and only what transforms keep.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,5 +1,5 @@
-//! When a key is run again, and how urgent it is then: rate limiter, retry-after, priorities and
-//! periodic resync.
+//! When a key runs again, and at which priority: rate limiter, retry-after, priorities and periodic
+//! resync.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -157,7 +157,7 @@ async fn resynced(shards: &[&'static str]) -> (World, (Server, Stream), Runs) {
 async fn a_resync_reconciles_every_object_about_once_in_an_interval() {
     for shards in [&["east/g/0/1"][..], &["east/g/0/2", "east/g/1/2"]] {
         let (world, (mut server, _list), runs) = resynced(shards).await;
-        // Nothing is listed. Later the watch is opened anew, as it is now and then.
+        // Nothing is listed. Later the watch is opened again, as it is now and then.
         server.quiet(Duration::from_secs(2 * 60)).await;
         tokio::time::sleep(Duration::from_secs(18 * 60)).await;
         let runs = runs.lock().unwrap().clone();

@@ -55,7 +55,7 @@ async fn a_drain_waits_for_what_runs_and_drops_what_waits() {
     tokio::time::sleep(Duration::from_secs(5000)).await;
     assert_eq!(world.journal().len(), 2, "nothing was left to run");
 
-    // Gained again: everything is looked at anew, at the new epoch.
+    // Gained again: everything is reconciled again, at the new epoch.
     world.hold_active("east", 5);
     let _list = server.expect(MAPS).await.list(9, &["a", "b"].map(|name| config_map(name, 1)));
     world.wait_journal("end east/ns/b@5").await;

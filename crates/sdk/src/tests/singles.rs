@@ -1,4 +1,4 @@
-//! Work that is one for the fleet: held as a shard, fenced, drained and handed over.
+//! Work that runs once in the fleet: held as a shard, fenced, drained and handed over.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Patches of a status: what the object has is not sent, by whatever way that is known.
+//! Patches of a status: nothing is sent that the object already has, however that is known.
 
 use std::time::Duration;
 

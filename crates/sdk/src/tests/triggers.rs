@@ -1,4 +1,4 @@
-//! Keys from outside.
+//! Keys from outside of Kubernetes.
 
 use std::time::Duration;
 

@@ -52,7 +52,7 @@ fn is_watch(asked: &Asked) -> bool {
 /// When requests came, and what they were.
 type Log = Arc<Mutex<Vec<(Moment, String)>>>;
 
-/// Has a server answer each request by itself. Watches that are given back stay open.
+/// Makes a server answer every request with `answer`. Watches that it returns stay open.
 fn play(
     mut server: Server,
     clock: &Arc<PausedClock>,
@@ -70,7 +70,7 @@ fn play(
     log
 }
 
-/// A cluster with so many objects, where everything works.
+/// A cluster with this many objects, where everything works.
 fn healthy(server: Server, clock: &Arc<PausedClock>, count: usize) -> Log {
     play(server, clock, move |asked| {
         if is_watch(&asked) {
@@ -81,7 +81,7 @@ fn healthy(server: Server, clock: &Arc<PausedClock>, count: usize) -> Log {
     })
 }
 
-/// One that lists so many objects and answers nothing after that.
+/// A cluster that lists this many objects and answers nothing after that.
 fn dead(server: Server, clock: &Arc<PausedClock>, count: usize) -> Log {
     let mut listed = false;
     play(server, clock, move |asked| {
@@ -123,18 +123,18 @@ async fn of_many_first_lists_some_are_under_way_at_once_and_dead_clusters_hold_u
     };
     let mut first = asked();
     assert_eq!(first.len(), many - 44);
-    // One is done with: the next begins.
+    // One list ends, so the next begins.
     let _done = first.remove(0).1.list(5, &maps(1));
     settle().await;
     let watches = |asked: &[(String, Asked)]| asked.iter().filter(|(_, a)| is_watch(a)).count();
     let second = asked();
     assert_eq!(watches(&second), 1);
-    // The others say nothing.
+    // The others do not answer.
     tokio::time::sleep(LENT_AFTER).await;
     settle().await;
     let third = asked();
     assert_eq!(watches(&third), 43);
-    // What comes late is taken in.
+    // A late answer is still used.
     let (late, answer) = first.remove(0);
     let _late = answer.list(5, &maps(1));
     settle().await;
@@ -145,7 +145,7 @@ async fn of_many_first_lists_some_are_under_way_at_once_and_dead_clusters_hold_u
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_cluster_delays_no_other_and_is_told_of_once() {
+async fn a_dead_cluster_delays_no_other_and_is_reported_once() {
     let warnings = Warnings::default();
     let subscriber = tracing_subscriber::registry().with(warnings.clone());
     let _guard = tracing::subscriber::set_default(subscriber);

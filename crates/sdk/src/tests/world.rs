@@ -150,7 +150,7 @@ impl World {
         Self { owner, status, clock, meter, journal, clusters, registry, stop, engine }
     }
 
-    /// Engages a cluster; anew, if it is engaged already.
+    /// Engages a cluster; again, if it is engaged already.
     pub(super) fn engage(&self, name: &str, incarnation: u64) -> Server {
         let (client, server) = server();
         let name: model::ClusterName = name.parse().unwrap();
@@ -191,7 +191,7 @@ impl World {
         });
     }
 
-    /// Drains a shard, with more patience than any test has. Gives how it is held then.
+    /// Drains a shard, with more patience than any test has. Returns how it is held then.
     pub(super) fn drain_shard(&self, shard: &str, epoch: u64) -> Hold {
         let hold = Hold::Draining { deadline: self.clock.now() + PATIENCE };
         self.hold_shards(&[(shard, Some((epoch, hold)))]);
@@ -212,7 +212,7 @@ impl World {
         *self.owner.valid_until.lock().unwrap() = self.clock.now() + valid_for;
     }
 
-    /// Makes it one of so many members.
+    /// Makes it one of this many members.
     pub(super) fn of_members(&self, count: u32) {
         *self.owner.members.lock().unwrap() = NonZeroU32::new(count).unwrap();
     }

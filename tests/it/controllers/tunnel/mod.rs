@@ -158,7 +158,8 @@ async fn the_example_gets_an_address_at_either_provider_and_gives_it_back() {
         assert_eq!(status.host_id, Some(hosts[0].to_string()));
         assert_eq!(hosts.len(), 1);
         let config = world.client_config().await;
-        assert!(config.contains(&format!("remote_addr = \"{}:2333\"", status.host_ip.unwrap())));
+        let address = format!("remote_addr = \"{}:{CONTROL_PORT}\"", status.host_ip.unwrap());
+        assert!(config.contains(&address), "{config}");
         assert!(config.contains("local_addr = \"nginx-1.default.svc:80\""), "{config}");
         world.rests().await;
 

@@ -127,7 +127,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits until the members together hold so many shards, and none is being handed over.
+    /// Waits until the members together hold this many shards, and none is being handed over.
     async fn shares(&self, shards: usize) -> Result<()> {
         let mut last = Vec::new();
         let what = format!("{shards} shards to be held");

@@ -18,6 +18,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tunnel::exit::CONTROL_PORT;
 
 use super::tunnel_traffic::{Backend, echoed, fetch, is_open};
 use crate::harness::control_plane::ControlPlane;
@@ -64,7 +65,8 @@ pub async fn run(scene: &Scene) -> Result<()> {
         Ok((tunnel.is_none() && exits.processes().is_empty()).then_some(()))
     })
     .await?;
-    ensure!(!is_open(&format!("{address}:2333")).await, "something still listens there");
+    let control = format!("{address}:{CONTROL_PORT}");
+    ensure!(!is_open(&control).await, "something still listens there");
     println!("the exit is gone with the Service");
     manager.leave().await
 }

@@ -1,4 +1,4 @@
-//! Who is told of what: new subscribers of what there is, all of each change.
+//! What subscribers receive: a new one what the store holds, and all of them each change.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use cache::Entry;
 use queue::Priority;
 
 impl Task {
-    /// Tells a new subscriber what there is already.
+    /// Sends a new subscriber what the store holds already.
     pub(super) async fn admit(&mut self, subscriber: mpsc::Sender<Event>) {
         let received = self.clock.now();
         let event =
@@ -35,7 +35,7 @@ impl Task {
         self.state.subscribers.store(self.subscribers.len(), Ordering::Relaxed);
     }
 
-    /// Tells which scopes are met, if it is more than before.
+    /// Reports which scopes are met, if more than before.
     pub(super) async fn synced(&mut self, received: Moment) {
         let Some(met) = self.held.met().filter(|met| *met > self.told) else { return };
         self.told = met;
@@ -43,7 +43,7 @@ impl Task {
         self.send(Event { change: Change::Synced(met), priority, received, span }).await;
     }
 
-    /// Tells that the kind is not there, unless that was told for these scopes already.
+    /// Reports that the kind does not exist, unless that was reported for these scopes already.
     pub(super) async fn absent(&mut self, received: Moment) {
         let Some(absence) = self.state.absence() else { return };
         let absent = (absence, self.held.latest());
@@ -56,11 +56,11 @@ impl Task {
         self.send(Event { change, priority, received, span }).await;
     }
 
-    /// Tells of a change of an object.
+    /// Reports a change of an object.
     pub(super) async fn tell(&mut self, change: Change, received: Moment) {
         let is_settled = |entry: &Arc<Entry>| self.held.is_settled(&entry.header);
         let live = match &change {
-            // Of two owners one may be looked after already.
+            // If the owner changed, the range of either owner may be settled.
             Change::Upsert { old, new } => is_settled(new) || old.as_ref().is_some_and(is_settled),
             Change::Delete { old } => is_settled(old),
             Change::Synced(_) | Change::Absent(..) => false,

@@ -1,4 +1,4 @@
-//! A fleet as its home cluster has it now. Reads, never writes.
+//! The present state of a fleet, read from its home cluster. Never writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The figures, and the forms of the answer.
+//! The figures of a simulation, and the forms of its report.
 
 use super::report::{Counts, Standing};
 use super::scenario::{Load, Shape};

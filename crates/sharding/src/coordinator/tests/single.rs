@@ -1,4 +1,4 @@
-//! Work that is of no cluster: one shard in a map that stands for the fleet.
+//! Work in no cluster: one shard in a map that stands for the fleet.
 
 use super::*;
 

@@ -208,7 +208,7 @@ proptest! {
         prop_assert_eq!(changes, Changes::default());
     }
 
-    /// With any loads, all shards are split and assigned within so many rounds, and stay.
+    /// With any loads, all shards are split and assigned within this many rounds, and stay.
     #[test]
     fn every_fleet_settles(
         members in 1..9usize, before in vec(0..20_000u32, 1..24), after in vec(0..20_000u32, 24),
