@@ -13,6 +13,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use leasehold::testing::TestEnv;
 use serde_json::{Value, json};
 use tunnel::api::HostStatus;
+use tunnel::exit::CONTROL_PORT;
 use tunnel::names::{CLUSTER_TAG, TUNNEL_TAG};
 use tunnel::{Http, Settings, controllers as parts};
 
