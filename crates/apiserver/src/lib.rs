@@ -5,7 +5,7 @@
 //!
 //! In the order of the data: `server` listens, terminates TLS and checks tokens; `http` is the API;
 //! `catalog`, `resource`, `kinds`, `types` and `crd` say what is served; `objects`, `schema` and
-//! `patch` decide what becomes of an object; `store` keeps it. `workloads` and `gc` stand in for
+//! `patch` decide how an object changes; `store` keeps it. `workloads` and `gc` stand in for
 //! the cluster's controllers, and are ordinary clients.
 
 mod api;

@@ -20,7 +20,7 @@ const LARGE_MEAN: usize = 4 << 10;
 const MIN_PAYLOAD: usize = 32;
 /// Samples take this many times the size of the dictionary.
 const SAMPLES: usize = 10;
-/// Of this many sampled objects one is held out, to try the dictionary on.
+/// One of this many sampled objects is held out, to try the dictionary on.
 pub(super) const HOLDOUT: usize = 8;
 /// The most that one object contributes to the samples, in bytes.
 pub(super) const MAX_SAMPLE: usize = 32 << 10;

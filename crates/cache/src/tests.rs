@@ -1,4 +1,4 @@
-//! What a store gives back, path by path; and what becomes of hostile objects.
+//! What a store returns, path by path; and what happens to hostile objects.
 
 use std::sync::Arc;
 

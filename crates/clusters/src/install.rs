@@ -41,7 +41,7 @@ pub enum InstallError {
     /// An object of a manifest is incomplete.
     #[error("an object of the manifest has no {0}")]
     Incomplete(&'static str),
-    /// An object's `apiVersion` is none.
+    /// An object's `apiVersion` is invalid.
     #[error("an object of the manifest has a wrong apiVersion")]
     Version(#[from] ParseGroupVersionError),
 }

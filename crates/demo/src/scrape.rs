@@ -31,7 +31,7 @@ pub(crate) struct Figures {
 /// A replica could not be scraped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ScrapeError {
-    /// The address is none that a URI can hold.
+    /// The address does not form a valid URI.
     #[error("form the address of the metrics of {0}")]
     Address(SocketAddr, #[source] http::uri::InvalidUri),
     /// The replica does not answer.

@@ -38,7 +38,7 @@ use upstream::{Caller, MAX_RETRY_AFTER, Outcome, Service, Ticket, Upstream, Upst
 /// How long a call that changes nothing may take.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the end of a call says of its upstream, apart from what it says to whoever asked.
+/// What the end of a call says about its upstream, apart from its meaning for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is there: it answered, if only with a refusal of this one request.
@@ -168,9 +168,9 @@ pub(crate) struct Turn {
 
 #[derive(Clone, Copy)]
 enum TurnState {
-    /// Not taken yet; for this many requests.
+    /// Not taken yet; it will be for this many requests.
     Ahead(u32),
-    /// Taken; so many of its requests are left.
+    /// Taken; this many of its requests are left.
     Taken(u32),
 }
 

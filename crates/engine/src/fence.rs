@@ -146,7 +146,7 @@ impl Fence {
         let upstream = gate.upstream();
         let ticket =
             turn.map_err(|_| UpstreamError::NoTurn { upstream: upstream.clone(), limit })??;
-        // Counted first: whoever lets no further write begin then waits for those that are counted.
+        // Counted first: code that stops further writes then waits for those that are counted.
         let visited = self.0.visit.as_ref().map(|visit| visit.writes.token());
         let tokens = (self.0.writes.token(), visited);
         let limit = self.permit(dispatch, what)?;

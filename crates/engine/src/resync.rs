@@ -125,13 +125,13 @@ impl Resync {
 }
 
 impl Walk {
-    /// How many of this many objects it should have passed by now.
+    /// How many of `total` objects it should have passed by now.
     fn due(&self, total: usize) -> usize {
         if self.progress < 1.0 { (total as f64 * self.progress) as usize } else { usize::MAX }
     }
 }
 
-/// How long to wait between two steps of a walk over so many objects.
+/// How long to wait between two steps of a walk over this many objects.
 fn step(interval: Duration, total: usize) -> Duration {
     let part = AT_ONCE as f64 / total.max(STEPS * AT_ONCE) as f64;
     interval.mul_f64(part).max(MIN_STEP)

@@ -42,7 +42,7 @@ impl Run {
     }
 
     /// The same reconcile in another cluster: with the controller's caches there, and a client that is
-    /// fenced by the shards of both clusters. See [`crate::visit`].
+    /// fenced by the shards of both clusters.
     ///
     /// # Errors
     /// If the controller is not of scope `Fleet`, or the cluster's shard is not open here.

@@ -43,7 +43,7 @@ pub enum Error {
     /// Two runnables under one name.
     #[error("two runnables are called {0}: give one of them another name")]
     DuplicateRunnable(String),
-    /// A controller's group has a name of those kept for single runnables.
+    /// A controller's group has a name that is reserved for single runnables.
     #[error(
         "controller {controller} is in group {group}: names that begin with single. are those of \
          runnables, give it another group"

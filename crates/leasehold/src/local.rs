@@ -76,7 +76,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// Reads the process's command line. The process ends if it is wrong or asks for help.
+    /// Reads the process's command line. The process ends if it is invalid or asks for help.
     pub fn from_args() -> Self {
         Self::new(LocalArgs::parse())
     }
@@ -88,8 +88,8 @@ impl Local {
         Self { args, clusters, crds, manifests, controllers }
     }
 
-    /// Brings along embedded clusters of these names, instead of one. The first keeps the Leases, too,
-    /// and gets the manifests.
+    /// Starts embedded clusters of these names, instead of one. The first also keeps the Leases, and gets
+    /// the manifests.
     pub fn clusters(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.clusters = names.into_iter().map(Into::into).collect();
         self
@@ -225,7 +225,7 @@ impl Clusters {
             for server in self.servers {
                 server.shutdown().await;
             }
-            // Its tokens and certificates are worth nothing any more.
+            // Its tokens and certificates are of no use any more.
             let _ = std::fs::remove_file(&self.kubeconfig);
         }
     }

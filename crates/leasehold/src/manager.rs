@@ -95,17 +95,17 @@ impl Manager {
         self
     }
 
-    /// Adds work that is no controller: on every replica, or on one of the fleet at a time.
+    /// Adds work that is not a controller: on every replica, or on one of the fleet at a time.
     pub fn runnable(mut self, runnable: Runnable) -> Self {
         self.runnables.push(runnable);
         self
     }
 
-    /// Adds a check of readiness. `/readyz?verbose` and `/healthz?verbose` list it with the manager's own;
-    /// while it fails, so does the probe, with what it says.
+    /// Adds a check of readiness. `/readyz?verbose` and `/healthz?verbose` list it with the manager's own
+    /// checks; while it fails, the probe fails with its error.
     ///
-    /// It is called when a probe comes, one call at a time. One that has no answer within
-    /// [`admin::CHECK_TIMEOUT`] fails the probe, is dropped, and holds up no other.
+    /// It is called for each probe, one call at a time. A check without an answer within
+    /// [`admin::CHECK_TIMEOUT`] fails the probe and is dropped; it delays no other check.
     ///
     /// ```
     /// # use leasehold::{Manager, prelude::{Config, Home}};
@@ -130,7 +130,7 @@ impl Manager {
 
     /// Adds a check of liveness, shown by `/livez?verbose` and `/healthz?verbose`: while it fails, so does
     /// the probe, and Kubernetes restarts the Pod. So it must not depend on anything that a restart does
-    /// not mend, as a cluster that does not answer. Otherwise as [`Self::readiness_check`].
+    /// not repair, such as a cluster that does not answer. Otherwise as [`Self::readiness_check`].
     pub fn liveness_check<F, E>(
         mut self,
         name: &str,
@@ -155,7 +155,7 @@ impl Manager {
     /// Lease has expired.
     ///
     /// # Errors
-    /// When something that the manager needs at the start is wrong, or a part of it ends by itself.
+    /// When the manager cannot start, or a part of it ends unexpectedly.
     /// Unreachable clusters, home included, are not an error: they are retried.
     pub async fn run(self, shutdown: CancellationToken) -> Result<Departure, Error> {
         // The port first: a second instance on one host fails before it joins the fleet.
@@ -198,7 +198,7 @@ impl Manager {
     }
 }
 
-/// A check of the author's as the admin server asks it.
+/// A check by the program's author, in the form that the admin server calls.
 fn probe<F, E>(name: &str, check: impl Fn() -> F + Send + Sync + 'static) -> Probe
 where
     F: Future<Output = Result<(), E>> + Send + 'static,
@@ -296,7 +296,7 @@ impl Running {
     }
 }
 
-/// Runs the runnables of this replica until they have ended, or have been told to for this long.
+/// Runs the runnables of this replica until they have ended, or until this long after they were told to.
 async fn beside(
     runnables: Vec<Runnable>,
     clusters: watch::Receiver<Arc<ClusterSet>>,

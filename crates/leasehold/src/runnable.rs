@@ -43,18 +43,19 @@ use tracing::{Instrument, error, info, info_span, warn};
 
 use crate::clock;
 
-/// How long after a first failure a runnable is run again.
+/// How long after its first failure a runnable runs again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// How long after many. One that ran for longer than this starts again with the first pause.
+/// How long after many failures. A runnable that ran for longer than this starts again with the first
+/// pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How far a pause may be from what was said, in percent: replicas that start together drift apart.
+/// The jitter of pauses, in percent: replicas that start together drift apart.
 const JITTER_PERCENT: u32 = 10;
 
 /// What a runnable may return as its error.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Run = dyn Fn(RunnableContext) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync;
 
-/// Work of a program that is no controller.
+/// Work of a program that is not a controller.
 ///
 /// ```
 /// use std::time::Duration;
@@ -106,13 +107,13 @@ impl Runnable {
     /// each time the work begins; the module says what happens after an error.
     ///
     /// # Panics
-    /// If `name` is no valid name, at most 56 of a-z, 0-9, `-` and `.`: names are written in the program.
+    /// If `name` is not a valid name: at most 56 of a-z, 0-9, `-` and `.`.
     pub fn new<F, E>(name: &str, run: impl Fn(RunnableContext) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<BoxError>,
     {
-        // What it would be called as single work has to fit, too.
+        // Its name as single work is longer, and must fit as well.
         model::single::group(name).unwrap_or_else(|error| panic!("{error}"));
         let name = name.parse().unwrap_or_else(|error| panic!("{error}"));
         let run = Arc::new(move |ctx| {
@@ -129,8 +130,8 @@ impl Runnable {
     }
 
     /// Runs it again and again: at once, then each time this long after its last run has ended, give or
-    /// take a tenth. After a failure the pause is no longer than that of a failure. A single one runs at
-    /// once on the replica that it moves to, too.
+    /// take a tenth. After a failure it runs again sooner, if the pause after a failure is shorter. A single
+    /// one also runs at once when it moves to another replica.
     pub fn every(mut self, pause: Duration) -> Self {
         self.every = Some(pause);
         self
@@ -167,7 +168,7 @@ impl Runnable {
         self.drive(ctx).instrument(span).await;
     }
 
-    /// Runs it as often as it is to run.
+    /// Runs it once or repeatedly, as configured.
     async fn drive(&self, ctx: RunnableContext) {
         let clock = Arc::clone(ctx.clock());
         let mut rng = fastrand::Rng::with_seed(clock::seed());
@@ -200,7 +201,7 @@ impl Runnable {
 
     /// One run. Returns whether it went well.
     async fn once(&self, ctx: &RunnableContext) -> bool {
-        // The call is in there too: it may panic itself.
+        // The call is inside too, because it may panic itself.
         let run = AssertUnwindSafe(async { (self.run)(ctx.clone()).await }).catch_unwind();
         match run.await {
             Ok(Ok(())) => {
@@ -223,8 +224,8 @@ impl Runnable {
 }
 
 impl RunnableContext {
-    /// Cancelled when the work should end: the replica stops, or single work moves to another. What runs
-    /// on is dropped when the drain timeout, or the grace period of the shutdown, has passed.
+    /// Cancelled when the work should end: the replica stops, or single work moves to another. Work that
+    /// goes on is dropped after the drain timeout, or after the grace period of the shutdown.
     pub fn stopping(&self) -> &CancellationToken {
         match &self.0 {
             Means::Replica { stopping, .. } => stopping,
@@ -233,7 +234,7 @@ impl RunnableContext {
     }
 
     /// Whether the work may act now. Single work may as long as this replica holds its shard and its
-    /// Lease is valid; other work always may. To be asked before a step that is no request of a
+    /// Lease is valid; other work always may. Ask it before every step that is not a request of a
     /// [`Self::client`].
     pub fn may_act(&self) -> bool {
         match &self.0 {
@@ -242,7 +243,7 @@ impl RunnableContext {
         }
     }
 
-    /// A token by which systems outside of Kubernetes can refuse a late writer: it rises with each
+    /// A token with which systems outside of Kubernetes can refuse a late writer: it rises with each
     /// replica that runs the work. `None` unless the work is single.
     pub fn token(&self) -> Option<Token> {
         match &self.0 {
@@ -254,7 +255,7 @@ impl RunnableContext {
         }
     }
 
-    /// The clusters that there is a client for, in order of their names.
+    /// The clusters with a client, in order of their names.
     pub fn clusters(&self) -> Vec<ClusterName> {
         match &self.0 {
             Means::Replica { clusters, .. } => {
@@ -267,9 +268,9 @@ impl RunnableContext {
     /// A client of a cluster; `None` if there is none now. Ask again for each piece of work, because a
     /// kubeconfig may change.
     ///
-    /// Single work gets one that passes the cluster's gate and refuses writes when the shard is another
-    /// replica's, as a reconcile's does. Other work gets a bare one: every replica may write at once, and
-    /// nothing but the cluster itself says how much it may ask.
+    /// The client of single work passes the cluster's gate and refuses writes when another replica holds
+    /// the shard, as in a reconcile. Other work gets a plain client: every replica may write at once, and
+    /// only the cluster itself limits its requests.
     pub fn client(&self, cluster: &ClusterName) -> Option<Client> {
         match &self.0 {
             Means::Replica { clusters, .. } => Some(clusters.borrow().get(cluster)?.client.clone()),
@@ -325,7 +326,7 @@ mod tests {
 
     use super::*;
 
-    /// When each run began, in seconds, of a runnable that does what `run` says of each.
+    /// When each run began, in seconds; `run` says what each run does.
     async fn begun(
         every: Option<Duration>,
         run: impl Fn(usize) -> Result<(), &'static str> + Send + Sync + 'static,

@@ -103,7 +103,7 @@ struct ShardInfo {
 /// Reads one line of a watch. What stands around an object is taken off the way API servers write
 /// it, and the object is not looked at; where that cannot be, this is [`strict_line`].
 ///
-/// Whoever finds that the object cannot be read asks [`strict_line`] before it gives up: a server
+/// A caller that cannot read the object asks [`strict_line`] before it gives up: a server
 /// may add members to the line that nobody knows yet.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Which clusters have metric label values of their own: so many and no more, because each value
+//! Which clusters have metric label values of their own: a limited number, because each value
 //! costs series.
 
 use std::collections::BTreeSet;

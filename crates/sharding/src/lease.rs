@@ -70,7 +70,7 @@ pub struct ObservedLease {
     pub record: LeaseRecord,
     /// When this version was first seen. That is later than it was written, which is the safe side.
     pub changed: Moment,
-    /// When the observer last saw a renewal; a change of the holder is none. For metrics only, and not
+    /// When the observer last saw a renewal; a change of the holder does not count. For metrics only, not
     /// part of the hash.
     pub alive: Moment,
 }

@@ -38,7 +38,7 @@ pub fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &resource)
 }
 
-/// Reads an object; `None` if its name is none of this crate's.
+/// Reads an object; `None` if its name is not one that this crate uses.
 ///
 /// # Errors
 /// When this code speaks its version but cannot read it.

@@ -169,7 +169,7 @@ impl World {
         self.listed.len() == 3
     }
 
-    /// Counts changes. The renewal of a Lease is none.
+    /// Counts changes. The renewal of a Lease does not count.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }

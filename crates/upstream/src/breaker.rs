@@ -1,5 +1,5 @@
-//! The circuit breaker of one cluster: after enough failures in a row it is left alone, and asked
-//! again by one request at a time.
+//! The circuit breaker of one cluster: after enough failures in a row it stops requests to the cluster,
+//! and then tries again with one request at a time.
 //!
 //! ```text
 //!            FAILURES rounds in a row          the pause is over: one probe

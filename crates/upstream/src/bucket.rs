@@ -1,4 +1,4 @@
-//! A token bucket: so many requests a second on average, so many at once after a rest.
+//! A token bucket: a number of requests a second on average, and a burst after a rest.
 //!
 //! Kept as one moment, that at which the bucket will be full again (the generic cell rate
 //! algorithm of ATM, ITU-T I.371, which is a token bucket without its rounding): exact, and nothing

@@ -1,6 +1,5 @@
-//! What one upstream may be asked: the API server of a cluster, or a service outside of Kubernetes.
-//! It keeps a cluster from being asked too much, and one that does not answer from costing anything
-//! but its own progress.
+//! How many requests one upstream gets: the API server of a cluster, or a service outside of Kubernetes.
+//! It keeps a cluster from being overloaded, and one that does not answer from delaying others.
 //!
 //! ```text
 //!   informers ──▶ wait queue ─┐ turns           breaker ─┐
@@ -11,19 +10,19 @@
 //! ```
 //!
 //! - `bucket`: requests a second. `limit`: requests at once, adapting. `breaker`: none, while an
-//!   upstream fails. `guard` is all three in one. They are pure, like `waiting` (who is next),
-//!   `outcome` (what an answer says of the upstream) and `pace` (when which key may ask a service).
+//!   upstream fails. `guard` combines all three. They are pure, like `waiting` (who is next), `outcome`
+//!   (what an answer says about the upstream) and `pace` (when which key may ask a service).
 //! - [`Gate`] is the shell around them, one for each upstream. [`Services`] holds the gates and paces
 //!   of services outside of Kubernetes.
 //!
 //! A watch counts until the head of its answer has come. Nothing is retried here: the sender of a
 //! request that was refused or failed repeats it. A reconcile that meets an open breaker fails at
-//! once; its key runs again when the cluster is asked again, and its backoff does not grow. An
-//! informer waits for its turn, and is the probe if it is first. Its own backoff counts only
-//! attempts that were made, and runs beside the breaker's pause, not after it.
+//! once; its key runs again when the breaker closes, and its backoff does not grow. An informer waits
+//! for its turn, and is the probe if it is first. Its own backoff counts only attempts that were made,
+//! and runs concurrently with the breaker's pause, not after it.
 //!
-//! The home cluster's Leases, Members and ShardMaps do not pass here: `sharding` has a client of its
-//! own, so a gate never stands between a member and its Lease.
+//! Requests for the home cluster's Leases, Members and ShardMaps do not pass here: `sharding` has its
+//! own client, so a gate never comes between a member and its Lease.
 
 mod breaker;
 mod bucket;

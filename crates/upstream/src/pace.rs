@@ -149,7 +149,7 @@ mod tests {
             (2, 50, Err(at(100))),
             // One who comes later comes later.
             (4, 150, Err(at(300))),
-            // The turn waits for whoever has it.
+            // The turn waits for the key that has it.
             (3, 250, Ok(())),
             (2, 250, Ok(())),
             (2, 250, Err(at(400))),

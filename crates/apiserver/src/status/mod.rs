@@ -1,7 +1,7 @@
 //! Failures as clients see them: `Status` objects with the reasons, codes, texts and details of a
 //! real API server, because clients match on all four.
 //!
-//! Owns the vocabulary ([`ApiError`], [`Reason`], [`FieldError`]) and its JSON form. Owns no HTTP:
+//! Owns the vocabulary ([`ApiError`], [`Reason`], `FieldError`) and its JSON form. Owns no HTTP:
 //! the `http` module turns an [`ApiError`] into a response.
 
 mod field;

@@ -216,7 +216,7 @@ impl Sessions {
             .region(Region::new(region.to_owned()))
             .retry_config(RetryConfig::disabled())
             .timeout_config(timeouts());
-        // Only whoever runs the manager may set the address of STS: the token is sent there.
+        // Only the operator of the manager may set the address of STS: the token is sent there.
         config.set_endpoint_url(self.environment.get(STS_ENDPOINT).map(str::to_owned));
         let request = aws_sdk_sts::Client::from_conf(config.build())
             .assume_role_with_web_identity()

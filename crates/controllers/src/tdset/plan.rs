@@ -37,9 +37,9 @@ const CONTAINER: &str = "app";
 pub(super) struct Observed<'a> {
     /// The TDSet.
     pub set: &'a TDSet,
-    /// The Deployment of its name, whoever created it.
+    /// The Deployment of its name, even if somebody else created it.
     pub deployment: Option<&'a Deployment>,
-    /// The Service of its name, whoever created it.
+    /// The Service of its name, even if somebody else created it.
     pub service: Option<&'a Service>,
 }
 

@@ -281,7 +281,7 @@ impl Task {
         })
     }
 
-    /// Tells whoever waits for what it wrote that the store has changed, and up to where it shows
+    /// Tells those who wait for their own writes that the store has changed, and up to where it shows
     /// everything.
     fn show(&self) {
         let position = self.machine.position().map(ResourceVersion::new);
@@ -300,7 +300,7 @@ impl Task {
         progress
     }
 
-    /// The object, if it is none of those that are wanted. Only its partial_metadata is read.
+    /// The object, if it is not among those that are wanted. Only its partial metadata is read.
     fn foreign<'r>(&self, raw: &'r str) -> Option<PartialMetadata<'r>> {
         let wanted = self.held.wanted();
         if wanted.is_whole() {

@@ -13,7 +13,7 @@ use crate::kubeconfig_file::{check_place, write_kubeconfig};
 /// Serves until a signal.
 ///
 /// # Errors
-/// When the port or the kubeconfig's place cannot be had.
+/// When the port is taken, or the kubeconfig cannot be written to its place.
 pub(super) fn run(args: &ApiserverArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(args))

@@ -1,5 +1,5 @@
 //! A clock that follows tokio's time: in a paused test both stand still while there is work, and jump
-//! together when there is none.
+//! together when there is no more.
 #![expect(clippy::disallowed_methods, reason = "a clock for tests, made of tokio's")]
 
 use jiff::Timestamp;

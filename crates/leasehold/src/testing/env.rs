@@ -48,8 +48,7 @@ pub struct Builder {
     clusters: Vec<String>,
 }
 
-/// The clusters, and the engine that works on them. What is not said of a cluster by name is meant of
-/// the first.
+/// The clusters, and the engine that works on them. Methods that name no cluster use the first.
 #[derive(Debug)]
 pub struct TestEnv {
     /// In the order in which they were named; at least one.
@@ -107,7 +106,7 @@ impl Builder {
         self
     }
 
-    /// Creates a namespace, beside `default`.
+    /// Creates a namespace, besides `default`.
     pub fn namespace(mut self, name: &str) -> Self {
         self.namespaces.push(name.to_owned());
         self
@@ -137,7 +136,7 @@ impl Builder {
     /// Starts the clusters.
     ///
     /// # Panics
-    /// If a server does not start or refuses a CRD or namespace, or a name is no cluster's.
+    /// If a server does not start or refuses a CRD or namespace, or a name is not a valid cluster name.
     pub async fn start(self) -> TestEnv {
         let Self { wall, deadline, crds, namespaces, clusters } = self;
         assert!(!clusters.is_empty(), "an environment has at least one cluster");
@@ -220,7 +219,7 @@ impl TestCluster {
     /// Applies a manifest of one or more objects, as `kubectl apply --server-side` does.
     ///
     /// # Panics
-    /// If it is no manifest, or the server refuses an object.
+    /// If it is not a manifest, or the server refuses an object.
     pub async fn apply(&self, manifest: &str) {
         install::manifest(&self.client(), manifest).await.unwrap_or_else(|error| fail(&error));
     }
@@ -237,7 +236,7 @@ impl TestEnv {
     /// One of the clusters.
     ///
     /// # Panics
-    /// If there is none of that name.
+    /// If there is no cluster of that name.
     pub fn cluster(&self, name: &str) -> &TestCluster {
         let mut found = self.members.iter().filter(|cluster| cluster.name.as_str() == name);
         found.next().unwrap_or_else(|| panic!("there is no cluster {name}"))
@@ -370,7 +369,7 @@ impl TestEnv {
     /// Waits until `look` finds something.
     ///
     /// # Panics
-    /// If it finds nothing in time; the panic names `what` it waited for.
+    /// If it finds nothing in time; the panic says `what` it waited for.
     pub async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
         let search = async {
             loop {

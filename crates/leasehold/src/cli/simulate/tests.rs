@@ -39,7 +39,7 @@ fn a_hot_cluster_is_divided_into_ranges() {
     assert!(report.after.shards > 20, "{report}");
 }
 
-/// What the laws say, over fleets of all sorts: whoever changes, nobody ends with much more than
+/// What the laws say, over fleets of all sorts: whichever member changes, none ends with much more than
 /// the mean, and shards move for others than leavers and newcomers only where that was needed.
 #[test]
 fn fleets_of_all_sorts_stay_even() {
