@@ -4,6 +4,7 @@
 //! - `controllers`: the built-in controllers through the engine, over embedded API servers
 //! - `copy`: a small controller for the others
 //! - `engine`: the engine against a server that misbehaves
+//! - `kit`: the test kit with replicas, and a context for unit tests
 //! - `manager`: replicas as a library user runs them, over embedded API servers
 //! - `ranges`: engines that own parts of one cluster, and hand them over
 //! - `sharding`: members over an embedded home cluster: share, leave, crash, fence
@@ -19,6 +20,8 @@ mod controllers;
 mod copy;
 #[cfg(test)]
 mod engine;
+#[cfg(test)]
+mod kit;
 #[cfg(test)]
 mod manager;
 #[cfg(test)]

@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::codec::{Decoder, Encoder, UnpackError};
-use super::header::{Header, HeaderError, LocalKey, Owner, Uid};
+use super::header::{Header, HeaderError, LocalKey, Owner};
 use super::intern::ARC_COUNTS;
+use super::owners::OwnedObject;
 use super::pass::Pass;
 use model::{AnyObject, Kind};
 
@@ -56,36 +56,6 @@ enum Problem {
 
 /// What errors call an object whose kind is not known.
 const ANY: &str = "an object";
-
-/// An object as far as [`Entry::owners`] reads it.
-#[derive(Deserialize)]
-pub(super) struct OwnedObject {
-    #[serde(default)]
-    pub(super) metadata: OwnedMetadata,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct OwnedMetadata {
-    #[serde(default)]
-    pub(super) owner_references: Option<Vec<OwnerReference>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct OwnerReference {
-    api_version: String,
-    kind: String,
-    name: Box<str>,
-    pub(super) uid: String,
-}
-
-impl OwnerReference {
-    fn into_owner(self) -> Owner {
-        let Self { api_version, kind, name, uid } = self;
-        Owner { api_version: api_version.into(), kind: kind.into(), name, uid: Uid::new(&uid) }
-    }
-}
 
 impl Entry {
     pub(super) fn new(header: Header, json: &[u8], encoder: Option<&Encoder>) -> Self {
@@ -142,13 +112,8 @@ impl Entry {
     /// # Errors
     /// When the JSON cannot be read.
     pub fn owners(&self) -> Result<Vec<Owner>, DecodeError> {
-        let OwnedObject { metadata } = self.decode_dynamic()?;
-        Ok(metadata
-            .owner_references
-            .into_iter()
-            .flatten()
-            .map(OwnerReference::into_owner)
-            .collect())
+        let object: OwnedObject = self.decode_dynamic()?;
+        Ok(object.into_owners().collect())
     }
 
     fn decode_as<T: DeserializeOwned>(&self, kind: impl Fn() -> String) -> Result<T, DecodeError> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use model::Kind;
 use serde::de::DeserializeOwned;
 
-use super::entry::OwnedObject;
+use super::owners::OwnedObject;
 
 /// Members deeper than this are kept without asking the transform.
 pub(super) const MAX_TRANSFORM_DEPTH: usize = 16;
@@ -88,10 +88,7 @@ impl Index {
     /// An index called [`OWNERS`] over the uids of all owners that an object names: the built-in one
     /// knows only those that control it.
     pub fn owners() -> Self {
-        Self::new(OWNERS, |object: &OwnedObject| {
-            let owners = object.metadata.owner_references.iter().flatten();
-            owners.map(|owner| owner.uid.clone()).collect()
-        })
+        Self::new(OWNERS, |object: &OwnedObject| object.owner_uids().map(str::to_owned).collect())
     }
 
     pub(super) fn values(&self, json: &[u8]) -> Vec<String> {

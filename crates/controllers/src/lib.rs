@@ -1,4 +1,5 @@
-//! The controllers that come with Leasehold: one folder each, and one cargo feature each.
+//! The controllers that come with Leasehold: one cargo feature each, and one folder here or a crate of
+//! its own, as `tunnel`.
 //!
 //! A folder holds `api` (the custom resource), pure decisions (`plan` and its helpers) and
 //! `reconcile` (the shell: cache in, fenced client out). What the rest of the product needs to
@@ -24,21 +25,15 @@ pub mod blogpost;
 #[cfg(feature = "configmonitor")]
 pub mod configmonitor;
 mod delete;
-mod hex;
-mod label;
 mod refusal;
 #[cfg(feature = "restart-pods")]
 pub mod restartpods;
 #[cfg(any(feature = "configmonitor", feature = "restart-pods"))]
 pub mod restarts;
-mod rights;
-mod schema;
 #[cfg(feature = "sqs")]
 pub mod sqs;
 #[cfg(feature = "tdset")]
 pub mod tdset;
-#[cfg(feature = "tunnel")]
-pub mod tunnel;
 
 #[cfg(feature = "blogpost")]
 pub use blogpost::BlogPost;
@@ -83,7 +78,14 @@ pub const BUILTINS: &[Builtin] = &[
     #[cfg(feature = "tdset")]
     tdset::BUILTIN,
     #[cfg(feature = "tunnel")]
-    tunnel::BUILTIN,
+    Builtin {
+        name: tunnel::NAME,
+        by_default: false,
+        crd: Some(<Tunnel as kube::CustomResourceExt>::crd),
+        build: |workers| tunnel::controllers(workers, &tunnel::Settings::from_environment()),
+        rbac: tunnel::rbac,
+        example: tunnel::EXAMPLE,
+    },
 ];
 
 /// The names of all controllers.

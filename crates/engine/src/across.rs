@@ -25,7 +25,7 @@ use tracing::Span;
 
 use crate::assigned::Assigned;
 use crate::assignment::{Assignment, AssignmentQueue};
-use crate::spec::{FleetMapping, Role, Source};
+use crate::source::{FleetMapping, Role, Source};
 use crate::view::FleetView;
 
 /// The mappings across clusters of one controller.

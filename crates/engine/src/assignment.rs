@@ -8,7 +8,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::informer::{Informer, ScopeGuard};
 use crate::meter::ShardMeter;
 use crate::request::ClusterClient;
-use crate::spec::{Role, Source};
+use crate::source::{Role, Source};
 use crate::view::CacheView;
 use cache::{Entry, LocalKey, Store};
 use queue::{HashedKey, WorkQueue};
@@ -40,7 +40,8 @@ impl ClusterContext {
         client: ClusterClient,
     ) -> Self {
         let states = || sources.iter().zip(informers.iter().map(|informer| informer.state()));
-        let view = CacheView::of_sources(states());
+        let view = states().map(|(source, state)| (state, source.optional));
+        let view = CacheView::of_informers(view);
         let primary = states().filter(|(source, _)| matches!(source.role, Role::Primary));
         let primary = primary.map(|(_, state)| state.store.clone()).collect();
         let stop = CancellationToken::new();

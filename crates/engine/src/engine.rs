@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use futures::future;
+use listwatch::Form;
 use model::{Clock, ClusterSet, ControllerName, GroupName, Ownership};
 use prometheus::Registry;
 use tokio::sync::watch;
@@ -24,7 +25,6 @@ use crate::informers::Informers;
 use crate::meter::Meter;
 use crate::metrics::Metrics;
 use crate::runner::{MAX_RUNNING, Runner};
-use crate::scope::Form;
 use crate::single::{SingleSpec, Singles};
 use crate::spec::ControllerSpec;
 use crate::status::{Board, EngineStatus};
@@ -119,8 +119,8 @@ impl Engine {
             })
             .collect();
         let queues = runners.iter().map(|runner| Arc::clone(&runner.queue)).collect();
-        let (gates, sources) = (config.meter.gates().clone(), config.meter.sources().clone());
-        let board = Arc::new(Board::new(Arc::clone(&config.clock), queues, gates, sources));
+        let (gates, presences) = (config.meter.gates().clone(), config.meter.presences().clone());
+        let board = Arc::new(Board::new(Arc::clone(&config.clock), queues, gates, presences));
         let decoded = Arc::new(DecodedCache::new(DECODED_BYTES));
         let (labels, cache) = (Arc::clone(&metrics.labels), Arc::clone(&decoded));
         let gauges = Gauges::new(Arc::clone(&board), labels, cache)?;

@@ -70,7 +70,7 @@ impl Collector for Gauges {
             let lag = informer.lag(self.board.now()).map(|lag| lag.as_secs_f64());
             families.informer(&informer, lag, &self.labels);
         }
-        for (labels, is_there) in self.board.sources().availability(&self.labels) {
+        for (labels, is_there) in self.board.presences().availability(&self.labels) {
             let labels = labels.each_ref().map(String::as_str);
             families.available.with_label_values(&labels).set(i64::from(is_there));
         }

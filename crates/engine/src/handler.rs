@@ -21,7 +21,7 @@ use crate::assigned::Assigned;
 use crate::assignment::AssignmentQueue;
 use crate::informer::{Absence, Change, Event, Informer};
 use crate::meter::Slices;
-use crate::spec::{Mapping, Predicate, Role, Source};
+use crate::source::{Mapping, Predicate, Role, Source};
 use crate::view::CacheView;
 use cache::{Entry, LocalKey, Owner, Store};
 use model::Kind;

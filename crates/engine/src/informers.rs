@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use listwatch::{Form, Intake};
 use model::Clock;
 
 use crate::informer::{Informer, Target};
-use crate::listwatch::intake::Intake;
 use crate::metrics::Metrics;
 use crate::request::ClusterClient;
-use crate::scope::Form;
 use crate::status::Board;
 use cache::{DecodedCache, OptionsByKind, StoreWriter};
 

@@ -28,7 +28,7 @@
 //!
 //! # Why no last change is lost
 //! - An informer sends every subscriber every change and waits for slow ones; a new list after a gap
-//!   shows what was deleted in the gap (L2, `informer`, `listwatch`).
+//!   shows what was deleted in the gap (L2, `informer`, crate `listwatch`).
 //! - A key whose object changes during its run runs again; a failed run is retried; gaining a shard
 //!   queues every object of it (`queue`, `supervisor`).
 //! - A shard opens only when everything it needs has been listed and queued; what was held before
@@ -82,20 +82,19 @@ mod gauges;
 mod handler;
 mod informer;
 mod informers;
-mod listwatch;
 mod meter;
 mod metrics;
 mod path;
+mod presence;
 mod range_filter;
 mod reconcile;
 mod request;
 mod resync;
 mod run;
 mod runner;
-mod scope;
 mod shards;
 mod single;
-mod sources;
+mod source;
 mod spec;
 pub mod stamp;
 mod status;
@@ -115,17 +114,17 @@ pub use error::{ReconcileError, RetryClass};
 pub use external::{External, ExternalError, ExternalFailure, Token, Verdict};
 pub use fence::FencedError;
 pub use informer::{Absence, InformerStatus, ShardMode};
-pub use listwatch::intake::{LENT_AFTER, LISTED_KIB, STREAM_KIB};
+pub use listwatch::{Form, LENT_AFTER, LISTED_KIB, STREAM_KIB, Scope};
 pub use meter::Meter;
 pub use metrics::DEFAULT_CLUSTER_LABELS;
+pub use presence::AbsentSource;
 pub use queue::{Priority, RateLimiter};
 pub use reconcile::{Action, Reconcile};
 pub use request::FencedClient;
 pub use run::Run;
-pub use scope::{Form, Scope};
 pub use single::{SingleRun, SingleSpec};
-pub use sources::AbsentSource;
-pub use spec::{ControllerSpec, FleetMapping, MAX_WORKERS, Mapping, Predicate, Role, Source};
+pub use source::{FleetMapping, Mapping, Predicate, Role, Source};
+pub use spec::{ControllerSpec, MAX_WORKERS};
 pub use status::{EngineStatus, Readiness};
 pub use trigger::{Trigger, TriggerSources};
 pub use view::{CacheView, FleetCaches, FleetView, NotWatched, Wanted};

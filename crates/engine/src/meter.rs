@@ -27,7 +27,7 @@ use model::range::MAX_BITS;
 use model::{Clock, ClusterName, GroupName, Moment, ShardId, Work, Workload};
 
 use crate::informer::Target;
-use crate::sources::Sources;
+use crate::presence::Presences;
 use cache::Store;
 use upstream::Gates;
 
@@ -40,7 +40,7 @@ struct Counters {
     clock: Arc<dyn Clock>,
     slices: RwLock<BTreeMap<(ClusterName, GroupName), Arc<Slices>>>,
     gates: Gates,
-    sources: Sources,
+    presences: Presences,
 }
 
 /// The shards of one group in one cluster that are held here. They share handlers and caches.
@@ -82,7 +82,7 @@ impl Meter {
     /// Counters at zero.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let (slices, gates) = (RwLock::default(), Gates::default());
-        Self(Arc::new(Counters { clock, slices, gates, sources: Sources::default() }))
+        Self(Arc::new(Counters { clock, slices, gates, presences: Presences::default() }))
     }
 
     /// The gates before the clusters, which know the clusters that fail.
@@ -91,8 +91,8 @@ impl Meter {
     }
 
     /// What the controllers watch, where it is seen what clusters lack.
-    pub(crate) fn sources(&self) -> &Sources {
-        &self.0.sources
+    pub(crate) fn presences(&self) -> &Presences {
+        &self.0.presences
     }
 
     /// Begins to count for a shard. What is counted for its group in its cluster is shared with the
@@ -138,7 +138,7 @@ impl Workload for Meter {
     }
 
     fn failing(&self) -> BTreeMap<ClusterName, Arc<str>> {
-        let mut failing = self.0.sources.lacking();
+        let mut failing = self.0.presences.lacking();
         // A cluster that does not answer does not say which kinds it has.
         failing.extend(self.0.gates.left_alone(self.0.clock.now()));
         failing
@@ -218,10 +218,10 @@ impl Drop for Busy<'_> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use listwatch::{Form, Scope};
     use model::ManualClock;
 
     use super::*;
-    use crate::scope::Scope;
     use cache::StoreWriter;
     use model::Kind;
 
@@ -278,7 +278,7 @@ mod tests {
             incarnation: 1,
             kind: Kind::of::<k8s_openapi::api::core::v1::ConfigMap>(),
             scope: Scope::default(),
-            form: crate::scope::Form::Whole,
+            form: Form::Whole,
         };
         let (slices, _) = meter.open(&shard("east/g/0/4"));
         for _controller in 0..2 {

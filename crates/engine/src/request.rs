@@ -110,6 +110,12 @@ impl ClusterClient {
         exchange.instrument(span).boxed()
     }
 
+    /// What sends the requests of informers, each when it is its turn.
+    pub(crate) fn wire(&self) -> Wire {
+        let client = self.clone();
+        Wire::new(move |request| client.read(request, Caller::Informer))
+    }
+
     /// Sends a write of `dispatch`, when it is its turn and while the fence allows it. Reads the
     /// whole answer, so that its end is the end of the exchange.
     async fn write(

@@ -1,28 +1,19 @@
-//! A controller as the engine runs it: what it watches, what the events of each source mean, and
-//! what it runs, with all types erased.
+//! A controller as the engine runs it: what it watches and what it runs, with all types erased.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cache::{Entry, StoreOptions};
+use cache::StoreOptions;
+use listwatch::Form;
 use model::group::GroupInput;
-use model::{ControllerName, GroupName, GroupScope, Kind, ObjectKey, Range};
+use model::{ControllerName, GroupName, GroupScope, Kind};
 use queue::{Priority, RateLimiter};
 
-use crate::range_filter::RangeScope;
 use crate::reconcile::Reconcile;
-use crate::scope::{Form, Scope};
+use crate::source::Source;
 use crate::trigger::{Trigger, TriggerSources};
-use crate::view::{CacheView, FleetView};
-
-/// Says whether a change from one state of an object to another counts.
-pub type Predicate = Arc<dyn Fn(Option<&Entry>, Option<&Entry>) -> bool + Send + Sync>;
-/// Names the primary objects that an object of another kind concerns, by namespace and name.
-pub type Mapping = Arc<dyn Fn(&Entry, &CacheView) -> Vec<(Option<String>, String)> + Send + Sync>;
-/// Names the objects of the primary kind, in any cluster, that an object concerns. They need not exist.
-pub type FleetMapping = Arc<dyn Fn(&Entry, &FleetView<'_>) -> Vec<ObjectKey> + Send + Sync>;
 
 /// A complete controller with its types erased.
 #[derive(Clone)]
@@ -45,7 +36,8 @@ pub struct ControllerSpec {
     pub requeue_priority: Priority,
     /// Reconciles every object again about this often, if set.
     pub resync_every: Option<Duration>,
-    /// What it watches. Sources of the role [`Role::Primary`] come first; there is at least one.
+    /// What it watches. Sources of the role [`Primary`](crate::Role::Primary) come first; there is at
+    /// least one.
     pub sources: Vec<Source>,
     /// What the caches of its kinds keep, if not everything that is watched.
     pub options: BTreeMap<(Kind, Form), StoreOptions>,
@@ -55,61 +47,6 @@ pub struct ControllerSpec {
     pub triggers: Vec<Trigger>,
     /// The futures that drive triggers while it runs.
     pub trigger_sources: TriggerSources,
-}
-
-/// One watched kind of a controller and what its events mean.
-#[derive(Clone)]
-pub struct Source {
-    /// The kind.
-    pub kind: Kind,
-    /// How much of its objects.
-    pub form: Form,
-    /// Which of its objects.
-    pub scope: Scope,
-    /// How its events become keys.
-    pub role: Role,
-    /// Which changes count: those for which all hold.
-    pub predicates: Vec<Predicate>,
-    /// The priority of the keys that its changes add.
-    pub priority: Priority,
-    /// Whether the controller does without the kind in a cluster that does not have it, or does not
-    /// let it be watched.
-    pub optional: bool,
-}
-
-/// How events of a source become keys of the primary kind.
-#[derive(Clone)]
-pub enum Role {
-    /// The object is the key.
-    Primary,
-    /// The controlling owner is the key, if it is of this kind.
-    Owned {
-        /// The primary kind.
-        owner: Kind,
-    },
-    /// Every owner of this kind is a key, whether it controls the object or not.
-    Dependent {
-        /// The primary kind.
-        owner: Kind,
-    },
-    /// A function names the keys.
-    Mapped(Mapping),
-    /// A function names the keys, in any cluster. Only for controllers of scope [`GroupScope::Fleet`].
-    Across(FleetMapping),
-}
-
-impl Role {
-    /// Which objects of its kind a member needs that holds a range. A mapping may lead from any object
-    /// to any key, and reconciles look other objects up, so it needs all. So do objects with several
-    /// owners, which may be in different ranges: before an object is decoded, only its controlling owner
-    /// is known.
-    pub(crate) fn range_scope(&self, range: Range) -> RangeScope {
-        match self {
-            Self::Primary => RangeScope::Own(range),
-            Self::Owned { .. } => RangeScope::Owner(range),
-            Self::Dependent { .. } | Self::Mapped(_) | Self::Across(_) => RangeScope::Whole,
-        }
-    }
 }
 
 impl ControllerSpec {

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::assignment::AssignmentQueue;
 use crate::informer::{Condition, Informer, InformerState, InformerStatus};
-use crate::sources::{AbsentSource, Sources};
+use crate::presence::{AbsentSource, Presences};
 use queue::QueueStatus;
 use upstream::{Gate, Gates, UpstreamStatus};
 
@@ -35,7 +35,7 @@ pub(crate) struct Board {
     queues: Vec<Arc<AssignmentQueue>>,
     informers: Mutex<Vec<Weak<Informer>>>,
     gates: Gates,
-    sources: Sources,
+    presences: Presences,
     /// Whether the first look at shards and clusters has been acted on.
     running: AtomicBool,
 }
@@ -45,10 +45,10 @@ impl Board {
         clock: Arc<dyn Clock>,
         queues: Vec<Arc<AssignmentQueue>>,
         gates: Gates,
-        sources: Sources,
+        presences: Presences,
     ) -> Self {
         let (informers, running) = (Mutex::default(), AtomicBool::new(false));
-        Self { clock, queues, informers, gates, sources, running }
+        Self { clock, queues, informers, gates, presences, running }
     }
 
     pub(crate) fn set_running(&self, running: bool) {
@@ -87,12 +87,12 @@ impl Board {
         self.gates.all()
     }
 
-    pub(crate) fn sources(&self) -> &Sources {
-        &self.sources
+    pub(crate) fn presences(&self) -> &Presences {
+        &self.presences
     }
 
     fn readiness(&self) -> Readiness {
-        let dispensable = self.sources.dispensable();
+        let dispensable = self.presences.dispensable();
         let left_alone: BTreeMap<_, _> = self.gates.left_alone(self.now()).collect();
         let (mut waiting, mut failing) = (Vec::new(), Vec::new());
         for state in self.informers() {
@@ -136,7 +136,7 @@ impl EngineStatus {
 
     /// What controllers watch and clusters do not have, or do not let be watched.
     pub fn absent(&self) -> Vec<AbsentSource> {
-        self.0.sources().absent()
+        self.0.presences().absent()
     }
 
     /// Every running informer, ordered by cluster and kind.

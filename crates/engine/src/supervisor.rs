@@ -360,7 +360,7 @@ impl Supervisor {
             })
             .collect();
         let context = Arc::new(ClusterContext::new(sources, informers, engaged.client.clone()));
-        self.meter.sources().watch(name, cluster, &context.view);
+        self.meter.presences().watch(name, cluster, &context.view);
         self.next_context += 1;
         let met = vec![0; sources.len()];
         let state = ContextState { id: self.next_context, context: Arc::clone(&context), met };

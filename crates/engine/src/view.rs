@@ -5,11 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use cache::{DecodeError, Entry, NoIndex, Store};
+use listwatch::Form;
 use model::{AnyObject, ClusterName, Kind, Object, Selector};
 
 use crate::informer::{Absence, InformerState};
-use crate::scope::Form;
-use crate::spec::Source;
 
 /// The requested kind is not in the cache.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -115,24 +114,25 @@ impl CacheView {
         Self { sources: stores.into_iter().map(cached).collect() }
     }
 
-    /// A view of what these informers hold for these sources.
-    pub(crate) fn of_sources<'a>(
-        sources: impl Iterator<Item = (&'a Source, &'a Arc<InformerState>)>,
+    /// A view of what these informers hold, one for each source; with each, whether the source is
+    /// optional.
+    pub(crate) fn of_informers<'a>(
+        informers: impl Iterator<Item = (&'a Arc<InformerState>, bool)>,
     ) -> Self {
         let mut all: Vec<Cached> = Vec::new();
-        for (source, informer) in sources {
+        for (informer, optional) in informers {
             // Two sources of one kind and scope share an informer, whose store is read once.
             let shares = |other: &&mut Cached| {
                 other.informer.as_ref().is_some_and(|other| Arc::ptr_eq(other, informer))
             };
             if let Some(known) = all.iter_mut().find(shares) {
-                known.optional &= source.optional;
+                known.optional &= optional;
                 continue;
             }
             all.push(Cached {
-                kind: source.kind.clone(),
-                form: source.form,
-                optional: source.optional,
+                kind: informer.target.kind.clone(),
+                form: informer.target.form,
+                optional,
                 store: informer.store.clone(),
                 informer: Some(Arc::clone(informer)),
             });

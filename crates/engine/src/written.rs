@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use cache::{Header, ResourceVersion, Uid};
 use http::Method;
+use listwatch::Scope;
 use model::{Kind, Selector};
 use serde::Deserialize;
 
 use crate::path::ResourcePath;
-use crate::scope::Scope;
 
 /// How long after a write the next reconcile waits for the cache to show it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);

@@ -15,7 +15,7 @@ pub use sdk::{
     Action, AnyObject, ApplyConflict, ApplyOptions, Context, Controller, ControllerSpec, Event,
     EventRecorder, FleetLookup, GroupScope, InClusterError, Index, Kind, Lifecycle, Lookup, Object,
     OwnerError, ReconcileError, Reconciler, RetryClass, Scope, Selector, Token, Transform, Trigger,
-    Watch, condition, mapping, predicate, set_controller,
+    Watch, condition, label_value, mapping, predicate, rbac, schema, set_controller,
 };
 
 // What runs it.

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use engine::{CacheView, FleetMapping, FleetView, Role, Source};
-use model::{AnyObject, ClusterName, ControllerName, GroupScope, Object, ObjectKey};
+use engine::{CacheView, FleetMapping, FleetView, Role};
+use model::{AnyObject, ClusterName, GroupScope, Object, ObjectKey};
 
 use crate::controller::Controller;
 use crate::lookup::Lookup;
@@ -114,16 +114,4 @@ impl<K: AnyObject> Controller<K> {
         self.group_scope = GroupScope::Fleet;
         self
     }
-}
-
-/// Mappings across clusters need all shards on one replica.
-///
-/// # Panics
-/// If the scope was narrowed again, which is a mistake in the program.
-pub(crate) fn check(controller: &ControllerName, scope: GroupScope, sources: &[Source]) {
-    let across = sources.iter().any(|source| matches!(source.role, Role::Across(_)));
-    assert!(
-        !across || scope == GroupScope::Fleet,
-        "controller {controller} maps across clusters, so its scope must be Fleet, not {scope:?}"
-    );
 }

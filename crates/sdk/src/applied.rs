@@ -203,8 +203,10 @@ mod tests {
         object.as_object_mut().unwrap().remove(field);
     }
 
+    type Change = fn(&mut Value);
+
     /// Every way in which somebody else may change what was applied, and more.
-    fn changes() -> Vec<(&'static str, fn(&mut Value))> {
+    fn changes() -> Vec<(&'static str, Change)> {
         vec![
             ("a scalar", |held| held["spec"]["replicas"] = 3.into()),
             ("a scalar that goes", |held| remove(&mut held["spec"], "replicas")),

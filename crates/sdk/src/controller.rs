@@ -14,7 +14,6 @@ use engine::{
 use kube::core::DynamicObject;
 use model::{AnyObject, ControllerName, GroupName, GroupScope, Kind, Object, Selector};
 
-use crate::across;
 use crate::lookup::Lookup;
 use crate::predicate;
 use crate::reconciler::{Erased, Reconciler};
@@ -383,8 +382,11 @@ impl<K: AnyObject> Controller<K> {
     }
 
     /// Completes the controller with what it runs.
+    ///
+    /// # Panics
+    /// If it maps across clusters and its scope was narrowed again: both are written in the program.
     pub fn reconciler<R: Reconciler<Kind = K>>(self, reconciler: R) -> ControllerSpec {
-        across::check(&self.name, self.group_scope, &self.others);
+        self.check_scope();
         let sources = std::iter::once(self.primary).chain(self.others);
         let sources = sources.flat_map(|source| in_namespaces(source, &self.namespaces)).collect();
         ControllerSpec {
@@ -407,6 +409,16 @@ impl<K: AnyObject> Controller<K> {
             triggers: self.triggers,
             trigger_sources: self.trigger_sources,
         }
+    }
+
+    /// Mappings across clusters need all shards on one replica.
+    fn check_scope(&self) {
+        let (name, scope) = (&self.name, self.group_scope);
+        let across = self.others.iter().any(|source| matches!(source.role, Role::Across(_)));
+        assert!(
+            !across || scope == GroupScope::Fleet,
+            "controller {name} maps across clusters, so its scope must be Fleet, not {scope:?}"
+        );
     }
 }
 

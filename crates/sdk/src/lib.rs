@@ -1,5 +1,6 @@
 //! What an author of controllers uses: [`Controller`], [`Reconciler`] and [`Context`], with
-//! predicates, mappings, errors, finalizers, Events and conditions. Built-in controllers and users'
+//! predicates, mappings, errors, finalizers, Events and conditions. [`schema`] and [`rbac`] help with
+//! what is installed beside a controller: its CRD and its rights. Built-in controllers and users'
 //! controllers use only this crate.
 //!
 //! ```text
@@ -22,12 +23,15 @@ mod controller;
 mod dynamic;
 mod events;
 mod finalizers;
+mod label;
 mod lookup;
 pub mod mapping;
 mod owner;
 pub mod predicate;
+pub mod rbac;
 mod reconciler;
 mod remembered;
+pub mod schema;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -46,6 +50,7 @@ pub use engine::{
 };
 pub use events::{Event, EventRecorder};
 pub use finalizers::Lifecycle;
+pub use label::label_value;
 pub use lookup::Lookup;
 pub use model::{
     AnyObject, Clock, ClusterName, ControllerName, Epoch, GroupName, GroupScope, Kind, Object,

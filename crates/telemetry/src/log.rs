@@ -28,7 +28,7 @@ use crate::Error;
 const TRACE_ONLY: &str = "otel.kind";
 
 /// Our crates, by the names of their folders. Targets of log lines are the crates' full names.
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 15] = [
     "admin",
     "apiserver",
     "cache",
@@ -36,15 +36,18 @@ const CRATES: [&str; 13] = [
     "controllers",
     "demo",
     "engine",
+    "listwatch",
     "model",
     "queue",
     "sdk",
     "sharding",
     "telemetry",
+    "tunnel",
     "upstream",
 ];
-/// Crates that were parts of `engine` once: a filter for `engine` covers them too.
-const PARTS_OF_ENGINE: [&str; 4] = ["cache", "queue", "sdk", "upstream"];
+/// Crates that were parts of another once: a filter for that one covers them too.
+const PARTS: [(&str, &[&str]); 2] =
+    [("controllers", &["tunnel"]), ("engine", &["cache", "listwatch", "queue", "sdk", "upstream"])];
 
 /// How a log line looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,8 +125,8 @@ fn full_name(directive: &str) -> Vec<String> {
     if !CRATES.contains(&target) {
         return vec![directive.to_owned()];
     }
-    let parts: &[&str] = if target == "engine" { &PARTS_OF_ENGINE } else { &[] };
-    let targets = std::iter::once(target).chain(parts.iter().copied());
+    let parts = PARTS.iter().filter(|(whole, _)| *whole == target).flat_map(|(_, parts)| *parts);
+    let targets = std::iter::once(target).chain(parts.copied());
     targets.map(|target| format!("leasehold_{target}{rest}")).collect()
 }
 
@@ -323,11 +326,14 @@ mod tests {
             ),
             ("admin", "leasehold_admin"),
             ("clusters::registry=trace", "leasehold_clusters::registry=trace"),
-            ("controllers[reconcile]=warn", "leasehold_controllers[reconcile]=warn"),
+            (
+                "controllers[reconcile]=warn",
+                "leasehold_controllers[reconcile]=warn,leasehold_tunnel[reconcile]=warn",
+            ),
             ("engines=debug,my_engine=debug", "engines=debug,my_engine=debug"),
             (
                 "engine=debug",
-                "leasehold_engine=debug,leasehold_cache=debug,leasehold_queue=debug,leasehold_sdk=debug,leasehold_upstream=debug",
+                "leasehold_engine=debug,leasehold_cache=debug,leasehold_listwatch=debug,leasehold_queue=debug,leasehold_sdk=debug,leasehold_upstream=debug",
             ),
         ] {
             assert_eq!(full_names(filter), expect);

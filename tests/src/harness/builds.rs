@@ -15,7 +15,7 @@ const KUBERNETES: &str = "1.37.1";
 const CONTAINERD: &str = "2.4.2";
 const HELM: &str = "3.22.0";
 /// The version that hosts of Tunnels run.
-const RATHOLE: &str = leasehold::controllers::tunnel::exit::VERSION;
+const RATHOLE: &str = tunnel::exit::VERSION;
 
 /// Leaves symbols out, which no run needs.
 const STRIPPED: &str = "-ldflags=-s -w";

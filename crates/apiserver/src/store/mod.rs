@@ -19,6 +19,7 @@
 //!    window, and it learns that it missed something.
 //! 5. The lock is held for memory work only, never across an await.
 
+mod line;
 mod object;
 mod page;
 mod window;
@@ -29,10 +30,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 use tokio::sync::watch;
 
+pub use line::{EventKind, append_watch_line, watch_line};
 pub use object::Stored;
 pub use page::Continue;
+pub use window::Event;
 use window::Window;
-pub use window::{Event, EventKind, append_watch_line, watch_line};
 
 /// Identity of a table: `plural.group`.
 pub type TableId = Arc<str>;

@@ -10,8 +10,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::EventKind;
-use super::window::{LINE_END, line_start};
+use super::line::{EventKind, LINE_END, line_start};
 
 /// A version of an object. Immutable; shared by readers, events and watchers.
 #[derive(Debug)]

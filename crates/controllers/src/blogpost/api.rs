@@ -44,6 +44,6 @@ pub struct BlogPostStatus {
     pub published_at: Option<String>,
     /// `Ready`: true once the post is published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "crate::schema::conditions")]
+    #[schemars(schema_with = "sdk::schema::conditions")]
     pub conditions: Vec<Condition>,
 }

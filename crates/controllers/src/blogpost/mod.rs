@@ -5,6 +5,7 @@
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
+use sdk::rbac::{events, rule};
 
 pub mod api;
 mod reconcile;
@@ -12,7 +13,6 @@ mod reconcile;
 pub use api::BlogPost;
 
 use crate::Builtin;
-use crate::rights::{events, rule};
 
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {

@@ -85,10 +85,10 @@ pub struct ConfigMonitorStatus {
     pub restarts: i64,
     /// When the last restart was finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::time")]
+    #[schemars(schema_with = "sdk::schema::time")]
     pub last_restart: Option<Time>,
     /// `Ready` and `Invalid`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "crate::schema::conditions")]
+    #[schemars(schema_with = "sdk::schema::conditions")]
     pub conditions: Vec<Condition>,
 }

@@ -5,6 +5,7 @@
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
+use sdk::rbac::{events, rule};
 
 pub mod api;
 mod plan;
@@ -13,7 +14,6 @@ mod reconcile;
 pub use api::ConfigMonitor;
 
 use crate::Builtin;
-use crate::rights::{events, rule};
 
 /// The field manager of our changes of Pod templates.
 const FIELD_MANAGER: &str = "configmonitor.leasehold.dev";

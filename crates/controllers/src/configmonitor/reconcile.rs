@@ -12,13 +12,12 @@ use kube::{Resource, ResourceExt};
 use sdk::ObjectKey;
 use sdk::{
     Action, Context, Controller, ControllerSpec, Event, Lookup, ReconcileError, Reconciler,
-    Selector,
+    Selector, label_value,
 };
 
 use super::FIELD_MANAGER;
 use super::api::ConfigMonitor;
 use super::plan::{Decision, Outcome, config_map_name, decide, selects, status};
-use crate::label::label_value;
 use crate::refusal::refusal;
 use crate::restarts::{MAX_TARGETS, Pending, Restarts, restartable};
 

@@ -6,12 +6,12 @@
 //! and acts.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use sdk::rbac::{events, rule};
 
 pub mod annotation;
 mod reconcile;
 
 use crate::Builtin;
-use crate::rights::{events, rule};
 
 /// The field manager of our changes.
 const FIELD_MANAGER: &str = "restart-pods.leasehold.dev";

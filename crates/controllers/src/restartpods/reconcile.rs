@@ -10,12 +10,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use sdk::ObjectKey;
-use sdk::{Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler};
+use sdk::{
+    Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler, label_value,
+};
 use serde_json::json;
 
 use super::FIELD_MANAGER;
 use super::annotation::{self, RECORD, RESTART_PODS, Record};
-use crate::label::label_value;
 use crate::refusal::{is_gone, refusal};
 use crate::restarts::{Change, MAX_TARGETS, Restarts, change, hash, restartable};
 

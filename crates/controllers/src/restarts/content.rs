@@ -3,10 +3,9 @@
 //! It covers `data` and `binaryData`, keys in order, each part after its length, so that different
 //! contents never hash the same bytes. Metadata is not content: a new label restarts nothing.
 
+use data_encoding::HEXLOWER;
 use k8s_openapi::api::core::v1::ConfigMap;
 use sha2::{Digest, Sha256};
-
-use crate::hex::hex;
 
 /// SHA-256 of the content, in hexadecimal.
 pub fn hash(config_map: &ConfigMap) -> String {
@@ -17,7 +16,7 @@ pub fn hash(config_map: &ConfigMap) -> String {
     for (key, value) in config_map.binary_data.iter().flatten() {
         entry(&mut digest, b'b', key, &value.0);
     }
-    hex(&digest.finalize())
+    HEXLOWER.encode(&digest.finalize())
 }
 
 fn entry(digest: &mut Sha256, field: u8, key: &str, value: &[u8]) {

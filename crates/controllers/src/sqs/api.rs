@@ -290,19 +290,19 @@ pub struct QueueStatus {
     /// When the queue was last compared with the spec. Recorded with other changes, and when the
     /// recorded time is old: a quarter of an hour, or two fifths of an interval if that is longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::time")]
+    #[schemars(schema_with = "sdk::schema::time")]
     pub last_checked: Option<Time>,
     /// When it is compared next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::time")]
+    #[schemars(schema_with = "sdk::schema::time")]
     pub next_check: Option<Time>,
     /// When the controller last changed it. For a minute SQS may still show the state before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::time")]
+    #[schemars(schema_with = "sdk::schema::time")]
     pub last_change: Option<Time>,
     /// `Ready`, `Synced` and `Invalid`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "crate::schema::conditions")]
+    #[schemars(schema_with = "sdk::schema::conditions")]
     pub conditions: Vec<Condition>,
 }
 

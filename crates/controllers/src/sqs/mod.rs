@@ -8,6 +8,7 @@
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
+use sdk::rbac::{events, rule};
 
 pub mod api;
 mod client;
@@ -28,7 +29,6 @@ pub use client::LIMITS;
 pub use reconcile::controller_over;
 
 use crate::Builtin;
-use crate::rights::{events, rule};
 
 /// The name under which our changes of a Queue are recorded.
 const FIELD_MANAGER: &str = "sqs.leasehold.dev";

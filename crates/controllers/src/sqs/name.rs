@@ -1,6 +1,6 @@
 //! The name of a queue, and the tag that says that it is ours. Pure.
 
-use crate::label::label_value;
+use sdk::label_value;
 
 /// The longest name of a queue, `.fifo` included
 /// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html>).

@@ -127,11 +127,11 @@ pub struct TDSetStatus {
     pub active_window: Option<String>,
     /// When another window begins. Absent if that never happens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::time")]
+    #[schemars(schema_with = "sdk::schema::time")]
     pub next_change: Option<Time>,
     /// `Ready` and `Progressing`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "crate::schema::conditions")]
+    #[schemars(schema_with = "sdk::schema::conditions")]
     pub conditions: Vec<Condition>,
 }
 

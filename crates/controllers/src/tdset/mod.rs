@@ -6,6 +6,7 @@
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::CustomResourceExt;
+use sdk::rbac::{events, rule};
 
 pub mod api;
 mod plan;
@@ -16,7 +17,6 @@ mod status;
 pub use api::TDSet;
 
 use crate::Builtin;
-use crate::rights::{events, rule};
 
 /// The name under which server-side apply records our fields.
 const FIELD_MANAGER: &str = "tdset.leasehold.dev";

@@ -19,12 +19,12 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{Resource, ResourceExt};
+use sdk::label_value;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::api::TDSet;
 use super::schedule::{Answer, Schedule, UnknownZone};
-use crate::label::label_value;
 
 /// The label by which a Deployment and a Service find the Pods of a TDSet.
 pub(super) const SET_LABEL: &str = "schedule.rs/tdset";

@@ -1,8 +1,8 @@
 //! Informers: one task each keeps the cache of one (cluster, kind, namespace, selectors) true and
 //! tells its subscribers what changed.
 //!
-//! The protocol is `listwatch`, the objects are in a [`StoreWriter`]. An informer lives as long as
-//! somebody holds its [`Informer`] handle; `informers` shares them.
+//! The protocol is the crate `listwatch`, the objects are in a [`StoreWriter`]. An informer lives as
+//! long as somebody holds its [`Informer`] handle; `informers` shares them.
 //!
 //! It holds the objects that some range scope includes, and no others: see
 //! [`crate::range_filter`]. One store serves all scopes, whatever the roles, ranges and groups
@@ -48,6 +48,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cache::{Entry, StoreWriter};
+use listwatch::Intake;
 use model::{Clock, Moment};
 use queue::Priority;
 use tokio::sync::mpsc;
@@ -60,7 +61,6 @@ pub use self::sharded_list::ShardMode;
 pub(crate) use self::state::{Condition, InformerState, Target};
 pub use self::status::{Absence, InformerStatus};
 use self::task::Task;
-use crate::listwatch::intake::Intake;
 use crate::metrics::InformerMetrics;
 use crate::range_filter::RangeScope;
 use crate::request::ClusterClient;

@@ -5,9 +5,9 @@
 //! of a part is requested in pages, because only their answers show it; watches do not. The client's
 //! own filter always applies: the server's filter only saves traffic.
 
+use listwatch::{End, Request};
 use serde::Serialize;
 
-use crate::listwatch::machine::{End, Request};
 use crate::range_filter::RangeFilter;
 
 /// Who divides a kind into ranges.

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cache::{ResourceVersion, Store};
+use listwatch::{Form, Scope};
 use model::{ClusterName, Kind, Moment};
 use tokio::sync::watch;
 
 use super::sharded_list::ShardMode;
 use super::status::{Absence, InformerStatus};
 use crate::range_filter::RangeFilter;
-use crate::scope::{Form, Scope};
 
 /// What an informer watches.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use listwatch::End;
 use model::ClusterName;
 use serde::Serialize;
 
 use super::sharded_list::ShardMode;
-use crate::listwatch::machine::End;
 
 /// Why a kind cannot be watched in a cluster that answers otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use listwatch::wire::{self, Line};
+use listwatch::{Arrival, Connection, End, Intake, Machine, Progress, Request, Signal};
 use model::{Clock, Moment, uid_hash};
 use tokio::sync::mpsc;
 
@@ -14,10 +16,6 @@ use super::scopes::ScopeWatch;
 use super::sharded_list::ShardedList;
 use super::trainer::{self, Trainer};
 use super::{Absence, Change, Event, InformerState, Target};
-use crate::listwatch::connection::{Arrival, Connection};
-use crate::listwatch::intake::Intake;
-use crate::listwatch::machine::{End, Machine, Progress, Request, Signal};
-use crate::listwatch::wire::{self, Line};
 use crate::metrics::InformerMetrics;
 use crate::request::ClusterClient;
 use cache::{
@@ -70,7 +68,7 @@ impl Task {
             told: 0,
             told_absent: None,
             machine: Machine::new(rng),
-            connection: Connection::new(client, kind, scope, form, intake),
+            connection: Connection::new(client.wire(), kind, scope, form, intake),
             waiting,
             subscribers: Vec::new(),
             clock,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use cache::{DecodedCache, StoreOptions, StoreWriter};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::PartialObjectMeta;
+use listwatch::{Form, IDLE_TIMEOUT, Intake, Scope};
 use model::testing::PausedClock;
 use model::{Clock, Cluster, Kind};
 use prometheus::Registry;
@@ -13,12 +14,9 @@ use queue::Priority;
 use upstream::{Gate, Upstream, UpstreamLimits};
 
 use super::{Absence, Change, Informer, SUBSCRIBER_BUFFER, Subscription, Target};
-use crate::listwatch::connection::IDLE_TIMEOUT;
-use crate::listwatch::intake::Intake;
 use crate::metrics::Metrics;
 use crate::range_filter::RangeScope;
 use crate::request::ClusterClient;
-use crate::scope::{Form, Scope};
 use crate::testing::{PATIENCE, Server, config_map, server};
 
 const STREAM: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use apiserver::Server;
 use apiserver::faults::{Fault, Request};
-use clusters::install::{self, InstallError};
+use clusters::install;
 use engine::{Engine, EngineConfig, Meter, Unobserved};
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
@@ -16,7 +16,8 @@ use kube::api::Api;
 use kube::{Client, Resource};
 use model::group::groups;
 use model::{
-    Clock, Cluster, ClusterName, ClusterSet, ClusterState, Epoch, GroupName, Range, ShardId,
+    Clock, Cluster, ClusterName, ClusterSet, ClusterState, Epoch, GroupName, Ownership, Range,
+    ShardId,
 };
 use prometheus::Registry;
 use sdk::ControllerSpec;
@@ -52,11 +53,15 @@ pub struct Builder {
 pub struct TestEnv {
     /// In the order in which they were named; at least one.
     members: Vec<TestCluster>,
-    clusters: watch::Sender<Arc<ClusterSet>>,
+    pub(super) clusters: watch::Sender<Arc<ClusterSet>>,
     clock: Arc<dyn Clock>,
     deadline: Duration,
-    epoch: Epoch,
-    engine: Option<Running>,
+    /// The last engine's: rises with each.
+    pub(super) epoch: Epoch,
+    /// The engine that holds all shards.
+    pub(super) engine: Option<Running>,
+    /// Where replicas keep their Leases, once one has joined.
+    pub(super) home: Option<TestCluster>,
 }
 
 /// One of the clusters.
@@ -66,10 +71,26 @@ pub struct TestCluster {
     server: Server,
 }
 
+/// An engine at work.
 #[derive(Debug)]
-struct Running {
+pub(super) struct Running {
     shutdown: CancellationToken,
     task: JoinHandle<()>,
+}
+
+impl Running {
+    /// Stops it, and waits until it has stopped.
+    pub(super) async fn stop(mut self) {
+        self.shutdown.cancel();
+        (&mut self.task).await.expect("the engine does not panic");
+    }
+}
+
+/// Without [`Running::stop`] it ends at once.
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 impl Builder {
@@ -121,13 +142,7 @@ impl Builder {
         assert!(!clusters.is_empty(), "an environment has at least one cluster");
         let mut members = Vec::new();
         for name in clusters {
-            let cluster = TestCluster::start(&name).await;
-            let client = cluster.client();
-            install::definitions(&client, &crds).await.unwrap_or_else(|error| fail(&error));
-            for namespace in &namespaces {
-                install::namespace(&client, namespace).await.unwrap_or_else(|error| fail(&error));
-            }
-            members.push(cluster);
+            members.push(TestCluster::start(&name, &crds, &namespaces).await);
         }
         let engaged = members.iter().map(|TestCluster { name, server }| {
             (name.clone(), ClusterState::Engaged(Cluster::new(name.clone(), server.client(), 1)))
@@ -140,12 +155,22 @@ impl Builder {
             deadline,
             epoch: Epoch(0),
             engine: None,
+            home: None,
         }
     }
 }
 
 impl TestCluster {
-    async fn start(name: &str) -> Self {
+    /// Its name in keys and shards.
+    pub fn name(&self) -> &ClusterName {
+        &self.name
+    }
+
+    pub(super) async fn start(
+        name: &str,
+        crds: &[CustomResourceDefinition],
+        namespaces: &[String],
+    ) -> Self {
         let server = Server::builder()
             .name(name)
             .workloads(true)
@@ -154,6 +179,11 @@ impl TestCluster {
             .await
             .expect("an embedded server starts");
         let name = name.parse().unwrap_or_else(|error| panic!("{error}"));
+        let client = server.client();
+        install::definitions(&client, crds).await.unwrap_or_else(|error| fail(&error));
+        for namespace in namespaces {
+            install::namespace(&client, namespace).await.unwrap_or_else(|error| fail(&error));
+        }
         Self { name, server }
     }
 
@@ -212,6 +242,11 @@ impl TestEnv {
         found.next().unwrap_or_else(|| panic!("there is no cluster {name}"))
     }
 
+    /// How long to wait for a condition.
+    pub(super) fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     fn first(&self) -> &TestCluster {
         &self.members[0]
     }
@@ -261,6 +296,14 @@ impl TestEnv {
     /// If one runs already, or two controllers have the same name.
     pub fn run(&mut self, controllers: impl IntoIterator<Item = ControllerSpec>) {
         assert!(self.engine.is_none(), "an engine runs; stop it first");
+        self.engine = Some(self.alone(controllers));
+    }
+
+    /// Starts an engine with these controllers that holds all shards, as a new member.
+    pub(super) fn alone(
+        &mut self,
+        controllers: impl IntoIterator<Item = ControllerSpec>,
+    ) -> Running {
         let controllers: Vec<_> = controllers.into_iter().collect();
         self.epoch = self.epoch.next();
         let inputs: Vec<_> = controllers.iter().map(ControllerSpec::group_input).collect();
@@ -275,10 +318,24 @@ impl TestEnv {
         };
         let shards: BTreeSet<_> = groups.values().flat_map(in_all).collect();
         let member = format!("test-{}", self.epoch).parse().expect("a member's name");
+        let ownership = Arc::new(Sole::of(member, shards, self.epoch));
+        let meter = Meter::new(Arc::clone(&self.clock));
+        self.engine(controllers, ownership, meter)
+    }
+
+    /// Starts an engine for the shards of `ownership`.
+    pub(super) fn engine(
+        &self,
+        controllers: Vec<ControllerSpec>,
+        ownership: Arc<dyn Ownership>,
+        meter: Meter,
+    ) -> Running {
+        let inputs: Vec<_> = controllers.iter().map(ControllerSpec::group_input).collect();
+        let groups = groups(&inputs);
         let config = EngineConfig {
             clock: Arc::clone(&self.clock),
-            meter: Meter::new(Arc::clone(&self.clock)),
-            ownership: Arc::new(Sole::of(member, shards, self.epoch)),
+            meter,
+            ownership,
             clusters: self.clusters.subscribe(),
             groups,
             registry: &Registry::new(),
@@ -291,14 +348,13 @@ impl TestEnv {
         let engine = Engine::new(config, controllers).expect("controllers of different names");
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(engine.run(shutdown.clone()));
-        self.engine = Some(Running { shutdown, task });
+        Running { shutdown, task }
     }
 
     /// Stops the engine, if one runs, and waits until it has stopped. The clusters go on.
     pub async fn stop(&mut self) {
         if let Some(running) = self.engine.take() {
-            running.shutdown.cancel();
-            running.task.await.expect("the engine does not panic");
+            running.stop().await;
         }
     }
 
@@ -401,6 +457,6 @@ impl TestEnv {
 }
 
 /// Ends the test with an error and its causes.
-fn fail<T>(error: &InstallError) -> T {
+pub(super) fn fail<T>(error: &(dyn std::error::Error + 'static)) -> T {
     panic!("{}", model::error::chain(error))
 }

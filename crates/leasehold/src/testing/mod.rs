@@ -36,14 +36,21 @@
 //! Deployments, StatefulSets, DaemonSets and Pods and collect garbage. Its fault hook
 //! ([`TestEnv::set_faults`]) delays, refuses, drops and loses requests. The engine can be stopped and
 //! started again, as after a crash. Several clusters ([`Builder::clusters`]) are for controllers that
-//! work across them. [`Sole`] and [`TokioClock`] are what an engine needs without a fleet.
+//! work across them. Several replicas ([`TestEnv::join`]) divide their shards by Lease: one that leaves
+//! hands over, others take over from one that is killed, and faults of [`TestEnv::home`] make one lose
+//! its Lease. A unit test that calls a reconciler itself gets a context from [`TestEnv::context`].
+//! [`Sole`] and [`TokioClock`] are what an engine needs without a fleet.
 
 mod clock;
+mod context;
 mod env;
 mod ownership;
+mod replica;
 
 pub use apiserver::faults::{Fault, Request};
 pub use apiserver::status::{ApiError, Reason};
 pub use clock::TokioClock;
+pub use context::TestContext;
 pub use env::{Builder, TestCluster, TestEnv};
 pub use ownership::Sole;
+pub use replica::TestReplica;

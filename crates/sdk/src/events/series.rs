@@ -125,7 +125,11 @@ impl Series {
 
 /// The beginning of a text, at most this many bytes of it and whole characters.
 pub(super) fn shortened(text: &str, max_bytes: usize) -> &str {
-    &text[..text.floor_char_boundary(max_bytes)]
+    let mut end = max_bytes.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 #[cfg(test)]

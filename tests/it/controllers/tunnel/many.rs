@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use controllers::tunnel::names::{CLUSTER_TAG, TUNNEL_TAG};
 use demo::cloud::{Machines, Trouble};
 use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
+use tunnel::names::{CLUSTER_TAG, TUNNEL_TAG};
 
 use super::{DIGITALOCEAN, HETZNER, NAMESPACE, World, ingress, lagging, world};
 

@@ -4,10 +4,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use controllers::Tunnel;
-use controllers::tunnel::api::HostStatus;
-use controllers::tunnel::exit::CONTROL_PORT;
-use controllers::tunnel::names::{CLUSTER_TAG, TUNNEL_TAG};
-use controllers::tunnel::{Http, Settings, controllers as parts};
 use demo::cloud::{Cloud, Machines, Trouble};
 use http::{Method, Request};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -16,6 +12,10 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use leasehold::testing::TestEnv;
 use serde_json::{Value, json};
+use tunnel::api::HostStatus;
+use tunnel::exit::CONTROL_PORT;
+use tunnel::names::{CLUSTER_TAG, TUNNEL_TAG};
+use tunnel::{Http, Settings, controllers as parts};
 
 use super::crash::{Crash, Fate, at_every_write};
 use super::reasons;
@@ -437,7 +437,7 @@ async fn the_providers_are_asked_over_http() {
     let cloud = Cloud::new(machines, env.clock());
     let serving = cloud.serve().await.unwrap();
     for (provider, version) in [("digitalocean", "v2"), ("hetzner", "v1")] {
-        let placement = controllers::tunnel::api::Placement {
+        let placement = tunnel::api::Placement {
             provider: provider.to_owned(),
             endpoint: Some(format!("http://{}/{version}", serving.address())),
             region: "here".to_owned(),
@@ -446,20 +446,20 @@ async fn the_providers_are_asked_over_http() {
         let settings = Settings::default();
         let account = |token: &str| {
             let Settings { http, local } = &settings;
-            controllers::tunnel::provider::account(&placement, token, http, local).unwrap()
+            tunnel::provider::account(&placement, token, http, local).unwrap()
         };
-        let tags = controllers::tunnel::names::tags("cluster", provider, "ns", "name");
-        let credentials = controllers::tunnel::credentials::Credentials::draw().unwrap();
-        let wanted = controllers::tunnel::provider::HostRequest {
+        let tags = tunnel::names::tags("cluster", provider, "ns", "name");
+        let credentials = tunnel::credentials::Credentials::draw().unwrap();
+        let wanted = tunnel::provider::HostRequest {
             name: "host".to_owned(),
             tags,
             placement: placement.clone(),
-            exit: controllers::tunnel::exit::Exit { credentials, ports: Vec::new() },
+            exit: tunnel::exit::Exit { credentials, ports: Vec::new() },
             now: env.now(),
         };
         let hosts = account("secret").provider;
         let made = hosts.create(wanted).await.unwrap();
-        let tag = controllers::tunnel::names::tunnel_tag(provider);
+        let tag = tunnel::names::tunnel_tag(provider);
         assert_eq!(hosts.list_by_tag(tag.clone()).await.unwrap(), std::slice::from_ref(&made));
         hosts.delete(made.id.clone()).await.unwrap();
         hosts.delete(made.id.clone()).await.unwrap();

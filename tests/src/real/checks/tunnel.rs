@@ -15,10 +15,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use controllers::tunnel::exit::CONTROL_PORT;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tunnel::exit::CONTROL_PORT;
 
 use super::tunnel_traffic::{Backend, echoed, fetch, is_open};
 use crate::harness::control_plane::ControlPlane;

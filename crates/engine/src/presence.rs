@@ -1,0 +1,140 @@
+//! What each controller watches in each cluster, and which of these kinds the cluster lacks: for
+//! readiness, metrics and status. It keeps nothing alive and decides nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, Weak};
+
+use model::{ClusterLabels, ClusterName, ControllerName};
+use serde::Serialize;
+
+use crate::informer::{Absence, Target};
+use crate::view::{CacheView, Cached};
+
+/// A kind that a controller watches and a cluster lacks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AbsentSource {
+    /// The controller.
+    pub controller: ControllerName,
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// The kind, as `group/Kind`.
+    pub kind: String,
+    /// The namespace that the controller watches it in; all, if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Whether the controller runs without it. If not, it starts nothing in the cluster until the kind
+    /// is available.
+    pub optional: bool,
+    /// Why the cluster lacks it.
+    pub absent: Absence,
+    /// What the server says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The presence of every controller in each of its clusters. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Presences(Arc<Mutex<Vec<Presence>>>);
+
+/// A controller in a cluster, and the sources it has there.
+#[derive(Debug)]
+struct Presence {
+    controller: ControllerName,
+    cluster: ClusterName,
+    view: Weak<CacheView>,
+}
+
+impl Presences {
+    /// Lists what a controller watches in a cluster, as long as the view exists.
+    pub(crate) fn watch(
+        &self,
+        controller: &ControllerName,
+        cluster: &ClusterName,
+        view: &Arc<CacheView>,
+    ) {
+        let (controller, cluster) = (controller.clone(), cluster.clone());
+        let mut all = self.0.lock().expect("no holder of this lock panics");
+        all.retain(|presence| presence.view.strong_count() > 0);
+        all.push(Presence { controller, cluster, view: Arc::downgrade(view) });
+    }
+
+    /// Calls `each` for every source there is.
+    fn for_each(&self, mut each: impl FnMut(&ControllerName, &ClusterName, &Cached)) {
+        for Presence { controller, cluster, view } in
+            self.0.lock().expect("no holder of this lock panics").iter()
+        {
+            if let Some(view) = view.upgrade() {
+                view.sources().iter().for_each(|source| each(controller, cluster, source));
+            }
+        }
+    }
+
+    /// Whether each kind is available, as far as is known: by the cluster's label, the controller, the
+    /// kind, and whether it is optional. Clusters that share a label count as one, which lacks what any
+    /// of them lacks.
+    pub(crate) fn availability(&self, labels: &ClusterLabels) -> BTreeMap<[String; 4], bool> {
+        let mut all = BTreeMap::new();
+        self.for_each(|controller, cluster, source| {
+            let absent = source.absence().is_some();
+            if absent || source.is_available() {
+                let (cluster, controller) = (labels.of(cluster).to_owned(), controller.to_string());
+                let (kind, optional) = (source.kind.to_string(), source.optional.to_string());
+                *all.entry([cluster, controller, kind, optional]).or_insert(true) &= !absent;
+            }
+        });
+        all
+    }
+
+    /// The kinds that clusters lack, ordered by controller and cluster.
+    pub(crate) fn absent(&self) -> Vec<AbsentSource> {
+        let mut all = Vec::new();
+        self.for_each(|controller, cluster, source| {
+            let Some((informer, absent)) = source.informer.as_ref().zip(source.absence()) else {
+                return;
+            };
+            all.push(AbsentSource {
+                controller: controller.clone(),
+                cluster: cluster.clone(),
+                kind: source.kind.to_string(),
+                namespace: informer.target.scope.namespace.clone(),
+                optional: source.optional,
+                absent,
+                error: informer.condition().error,
+            });
+        });
+        all.sort_by(|a, b| (&a.controller, &a.cluster).cmp(&(&b.controller, &b.cluster)));
+        all
+    }
+
+    /// The missing kinds that no controller needs.
+    pub(crate) fn dispensable(&self) -> BTreeSet<Target> {
+        let (mut optional, mut needed) = (BTreeSet::new(), BTreeSet::new());
+        self.for_each(|_, _, source| {
+            let Some(informer) = &source.informer else { return };
+            let of = if source.optional && source.absence().is_some() {
+                &mut optional
+            } else {
+                &mut needed
+            };
+            of.insert(informer.target.clone());
+        });
+        optional.retain(|target| !needed.contains(target));
+        optional
+    }
+
+    /// The clusters that lack what a controller needs, with a text for people.
+    pub(crate) fn lacking(&self) -> BTreeMap<ClusterName, Arc<str>> {
+        let mut texts: BTreeMap<ClusterName, Vec<String>> = BTreeMap::new();
+        for source in self.absent().into_iter().filter(|source| !source.optional) {
+            let AbsentSource { controller, cluster, kind, absent, .. } = source;
+            let text = format!("controller {controller} needs {kind}, which {absent}");
+            let texts = texts.entry(cluster).or_default();
+            // The same of several namespaces is one.
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        texts.into_iter().map(|(cluster, texts)| (cluster, texts.join("; ").into())).collect()
+    }
+}

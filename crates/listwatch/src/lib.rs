@@ -1,0 +1,39 @@
+//! List and watch of one kind in one cluster.
+//!
+//! ```text
+//!              Request                    HTTP                       bytes
+//!   Machine ───────────▶ Connection ───────────────▶ API server ─────────────▶ Connection
+//!      ▲                  after a wait,                                           │ Arrival
+//!      │                  with an Intake share                                    ▼
+//!      └──────────────────────────── Signal, End ◀──── the keeper of the objects ◀ wire
+//! ```
+//!
+//! - `machine`: the protocol, without IO: what to request next, when a list is complete, when to start
+//!   over, how long to wait.
+//! - [`wire`]: what the bytes say: watch lines and list pages.
+//! - `lines`: bytes to lines.
+//! - `connection`: the shell that sends, reads and waits.
+//! - `intake`: how much of all lists may be under way at once.
+//! - `scope`: which objects of a kind are watched, and how much of each.
+//!
+//! A first list is requested as a stream (`sendInitialEvents`), and in pages if the server refuses
+//! that. Afterwards the watch goes on from the last resourceVersion seen, through disconnects. When the
+//! server has forgotten that version (410), everything is listed again, and the informer learns which
+//! objects the new list does not contain.
+//!
+//! # What is not here
+//! The objects: the user of this crate keeps them, and tells the [`Machine`] what arrived. The way
+//! to the cluster: requests go through a [`model::Wire`], whose owner decides when each is sent and
+//! counts it.
+
+mod connection;
+mod intake;
+mod lines;
+mod machine;
+mod scope;
+pub mod wire;
+
+pub use connection::{Arrival, Connection, IDLE_TIMEOUT};
+pub use intake::{Intake, LENT_AFTER, LISTED_KIB, STREAM_KIB};
+pub use machine::{End, Machine, Progress, Request, Signal};
+pub use scope::{Form, Scope};

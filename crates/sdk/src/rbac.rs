@@ -1,0 +1,27 @@
+//! Shorthand for RBAC rules: the rights that a controller needs, beside its code.
+//!
+//! ```
+//! use leasehold_sdk::rbac::{events, rule};
+//!
+//! let rights = [rule("apps", &["deployments"], &["list", "watch", "patch"]), events()];
+//! assert_eq!(rights[0].api_groups.as_deref(), Some(&["apps".to_owned()][..]));
+//! assert_eq!(rights[0].verbs, ["list", "watch", "patch"]);
+//! ```
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+
+/// One rule: `verbs` on `resources` of `group`, which is empty for the core group.
+pub fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
+    let owned = |list: &[&str]| list.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
+    PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(owned(resources)),
+        verbs: owned(verbs),
+        ..PolicyRule::default()
+    }
+}
+
+/// The rights to publish Events: to create one, or to extend a series.
+pub fn events() -> PolicyRule {
+    rule("events.k8s.io", &["events"], &["create", "patch"])
+}

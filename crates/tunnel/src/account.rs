@@ -1,0 +1,144 @@
+//! From a Tunnel to an account at its provider, and the requests to it. Shell.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::api::Api;
+use sdk::{Context, Controller, External, ExternalError, Object, ReconcileError, Scope, Selector};
+
+use crate::api::Placement;
+use crate::choice::{Defaults, TokenRef};
+use crate::exit::Exit;
+use crate::names::{CONFIG_MAP, SYSTEM_NAMESPACES, Tag};
+use crate::provider::{self, Account, Failure, Host};
+use crate::settings::Settings;
+
+/// Something that only a person can fix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Blocked {
+    /// One word, for a condition.
+    pub reason: &'static str,
+    /// Cause, object and remedy.
+    pub message: String,
+}
+
+impl Blocked {
+    /// What a person can do about a provider's failure, if anything.
+    pub(super) fn by(failure: &Failure) -> Option<Self> {
+        let (reason, remedy) = failure.obstacle()?;
+        Some(Self { reason, message: format!("{failure}: {remedy}") })
+    }
+}
+
+/// The scope of the ConfigMaps of defaults.
+pub(super) fn defaults_scope() -> Scope {
+    Scope { fields: format!("metadata.name={CONFIG_MAP}"), ..Scope::default() }
+}
+
+/// Reconciles every object that defaults may apply to when these change.
+pub(super) fn watching_defaults<K: Object>(controller: Controller<K>) -> Controller<K> {
+    controller.watches_with::<ConfigMap>(defaults_scope(), |config_map, lookup| {
+        let namespace = config_map.metadata.namespace.as_deref();
+        let everywhere = namespace.is_some_and(|name| SYSTEM_NAMESPACES.contains(&name));
+        let found = lookup.list::<K>(namespace.filter(|_| !everywhere), &Selector::all());
+        let name = |found: &K| Some((found.meta().namespace.clone(), found.meta().name.clone()?));
+        found.iter().filter_map(|found| name(found)).collect()
+    })
+}
+
+/// The defaults that apply in a namespace.
+pub(super) fn defaults(ctx: &Context, namespace: &str) -> Result<Defaults, ReconcileError> {
+    let config_maps = ctx.list::<ConfigMap>(None, &Selector::all())?;
+    Ok(Defaults::for_namespace(config_maps.iter().map(AsRef::as_ref), namespace))
+}
+
+/// The account at a placement's provider, with the token that a Secret holds.
+///
+/// The Secret is read when it is needed: a watch would cache every Secret of the cluster.
+pub(super) async fn account(
+    ctx: &Context,
+    settings: &Settings,
+    placement: &Placement,
+    token: Option<&TokenRef>,
+) -> Result<Result<Account, Blocked>, ReconcileError> {
+    let mut value = String::new();
+    if let Some(TokenRef { namespace, secret }) = token {
+        let found =
+            Api::<Secret>::namespaced(ctx.client(), namespace).get_opt(&secret.name).await?;
+        let data = found.as_ref().and_then(|found| found.data.as_ref()?.get(&secret.key));
+        let Some(text) = data.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()) else {
+            let missing = format!(
+                "Secret {namespace}/{} has no key {}: put the token of {} there",
+                secret.name, secret.key, placement.provider
+            );
+            return Ok(Err(Blocked { reason: "TokenMissing", message: missing }));
+        };
+        value = text;
+    }
+    let account = provider::account(placement, &value, &settings.http, &settings.local);
+    Ok(account.map_err(|failure| match Blocked::by(&failure) {
+        Some(blocked) => blocked,
+        None => Blocked { reason: "Unequipped", message: failure.to_string() },
+    }))
+}
+
+/// The cluster's identity, whatever its name.
+pub(super) async fn cluster_uid(ctx: &Context) -> Result<String, ReconcileError> {
+    let namespaces = Api::<Namespace>::all(ctx.client());
+    let found = namespaces.get_metadata("kube-system").await?;
+    let nameless = || ReconcileError::transient("namespace kube-system has no uid");
+    found.metadata.uid.ok_or_else(nameless)
+}
+
+/// A client of an account, for one reconcile.
+pub(super) struct ProviderClient {
+    /// The account.
+    pub account: Account,
+    external: External,
+}
+
+impl ProviderClient {
+    /// The client of a reconcile.
+    pub(super) fn new(ctx: &Context, account: Account) -> Self {
+        let external = ctx.external(account.service, &account.upstream, &account.limits);
+        Self { account, external }
+    }
+
+    /// Every host with a tag, and the recorded one, which a list that lags may not show.
+    pub(super) async fn look(
+        &self,
+        tag: Tag,
+        recorded: Option<&str>,
+    ) -> Result<Vec<Host>, ExternalError<Failure>> {
+        let list = self.account.provider.list_by_tag(tag);
+        let mut hosts = self.external.read("ListHosts", list).await?;
+        if let Some(id) = recorded.filter(|id| hosts.iter().all(|host| host.id != **id)) {
+            let get = self.account.provider.get(id.to_owned());
+            hosts.extend(self.external.read("GetHost", get).await?);
+        }
+        Ok(hosts)
+    }
+
+    /// Creates a host.
+    pub(super) async fn create(
+        &self,
+        wanted: provider::HostRequest,
+    ) -> Result<Host, ExternalError<Failure>> {
+        let provider = self.account.provider.clone();
+        self.external.write("CreateHost", move |_| provider.create(wanted)).await
+    }
+
+    /// Reconfigures a host, one step at each call; `None` if its provider cannot.
+    pub(super) async fn reconfigure(
+        &self,
+        id: &str,
+        exit: Exit,
+    ) -> Option<Result<(), ExternalError<Failure>>> {
+        let call = self.account.provider.reconfigure(id.to_owned(), exit)?;
+        Some(self.external.write("ConfigureHost", move |_| call).await)
+    }
+
+    /// Removes a host.
+    pub(super) async fn delete(&self, id: &str) -> Result<(), ExternalError<Failure>> {
+        let (provider, id) = (self.account.provider.clone(), id.to_owned());
+        self.external.write("DeleteHost", move |_| provider.delete(id)).await
+    }
+}

@@ -1,0 +1,262 @@
+//! Which provider creates a Service's host, and where: from the Service's annotations, then from the
+//! ConfigMap of defaults. Pure.
+//!
+//! A token is never sent where its owner did not mean it to go. A token in the Tunnel's own namespace
+//! may be used with any provider. The token of the defaults, which may be in a namespace of the
+//! administrator, is used only with the provider and the endpoint that the same ConfigMap names.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::ResourceExt;
+
+use crate::api::{Placement, Protocol, SecretKey, TunnelPort, TunnelSpec};
+use crate::exit::RESERVED_PORTS;
+use crate::names::{CONFIG_MAP, SYSTEM_NAMESPACES};
+
+const ANNOTATION: &str = "leasehold.dev/tunnel-";
+const PROVIDERS: &[(&str, &str, &str)] = &[
+    // The smallest, as of 2026: enough for a relay.
+    ("digitalocean", "fra1", "s-1vcpu-512mb-10gb"),
+    ("hetzner", "fsn1", "cx22"),
+    ("local", "here", "process"),
+];
+
+/// The defaults of a ConfigMap, for the Services that it applies to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Defaults {
+    /// The namespace of the ConfigMap, where its Secret is too.
+    pub namespace: String,
+    /// Its data.
+    values: BTreeMap<String, String>,
+}
+
+/// Where a token is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TokenRef {
+    /// The Secret's namespace.
+    pub namespace: String,
+    /// The Secret and the key in it.
+    pub secret: SecretKey,
+}
+
+/// A Tunnel that cannot be acted on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum InvalidTunnel {
+    /// No provider is named.
+    #[error(
+        "no provider is named: set annotation leasehold.dev/tunnel-provider on Service \
+         {service}, or provider in ConfigMap leasehold-tunnel of this namespace, leasehold-system or \
+         kube-system, to digitalocean or hetzner"
+    )]
+    NoProvider {
+        /// The Service that asks.
+        service: String,
+    },
+    /// A provider that does not exist.
+    #[error("{name:?} is not a provider: use digitalocean, hetzner or local")]
+    UnknownProvider {
+        /// What was asked for.
+        name: String,
+    },
+    /// A port that the host needs for itself.
+    #[error("port {port} is used by the host itself: give Service {service} another port")]
+    PortReserved {
+        /// The port.
+        port: i32,
+        /// The Service.
+        service: String,
+    },
+    /// No port at all.
+    #[error("Service {service} has no TCP or UDP port, and only these can be forwarded")]
+    NoPorts {
+        /// The Service.
+        service: String,
+    },
+    /// No token for this provider.
+    #[error(
+        "no token for provider {provider} at {endpoint}: name a Secret of this namespace in annotation \
+         leasehold.dev/tunnel-token-secret, or tokenSecret in a ConfigMap leasehold-tunnel that names \
+         the same provider and endpoint"
+    )]
+    NoToken {
+        /// The provider.
+        provider: String,
+        /// Its address.
+        endpoint: String,
+    },
+}
+
+impl InvalidTunnel {
+    /// The reason of the condition that reports it.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::NoProvider { .. } => "NoProvider",
+            Self::UnknownProvider { .. } => "UnknownProvider",
+            Self::PortReserved { .. } => "PortReserved",
+            Self::NoPorts { .. } => "NoPorts",
+            Self::NoToken { .. } => "NoToken",
+        }
+    }
+}
+
+impl Defaults {
+    /// The defaults of a ConfigMap.
+    pub(super) fn of(config_map: &ConfigMap) -> Self {
+        Self {
+            namespace: config_map.namespace().unwrap_or_default(),
+            values: config_map.data.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Of all ConfigMaps of defaults, the one that applies in a namespace.
+    pub(super) fn for_namespace<'a>(
+        config_maps: impl IntoIterator<Item = &'a ConfigMap>,
+        namespace: &str,
+    ) -> Self {
+        let rank = |config_map: &ConfigMap| {
+            let found = config_map.namespace()?;
+            let order = std::iter::once(namespace).chain(SYSTEM_NAMESPACES);
+            order.into_iter().position(|candidate| candidate == found)
+        };
+        let named = config_maps.into_iter().filter(|found| found.name_any() == CONFIG_MAP);
+        let ranked = named.filter_map(|found| Some((rank(found)?, found)));
+        ranked
+            .min_by_key(|(rank, _)| *rank)
+            .map_or_else(Self::default, |(_, found)| Self::of(found))
+    }
+
+    /// Whether Services that name no class are served.
+    pub(super) fn serves_classless(&self) -> bool {
+        self.get("claimServicesWithoutClass").is_none_or(|value| value != "false")
+    }
+
+    fn get(&self, key: &str) -> Option<&str> {
+        self.values.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    fn token(&self) -> Option<TokenRef> {
+        let name = self.get("tokenSecret")?.to_owned();
+        let key = self.get("tokenSecretKey").unwrap_or("token").to_owned();
+        Some(TokenRef { namespace: self.namespace.clone(), secret: SecretKey { name, key } })
+    }
+
+    /// The account that this ConfigMap names, if it names one.
+    pub(super) fn account(&self) -> Option<(Placement, Option<TokenRef>)> {
+        let spec = TunnelSpec {
+            provider: Some(self.get("provider")?.to_owned()),
+            endpoint: self.get("endpoint").map(str::to_owned),
+            ..TunnelSpec::default()
+        };
+        Some((placement(&spec).ok()?, self.token()))
+    }
+}
+
+/// The spec of a Service's Tunnel.
+pub(super) fn spec(service: &Service, defaults: &Defaults) -> TunnelSpec {
+    let annotations = service.annotations();
+    let own = |key: &str| annotations.get(&format!("{ANNOTATION}{key}")).cloned();
+    let provider = own("provider").or_else(|| defaults.get("provider").map(str::to_owned));
+    // Regions and sizes belong to one provider: defaults apply only to the provider beside them.
+    let same = provider.as_deref() == defaults.get("provider");
+    let choose =
+        |key: &str| own(key).or_else(|| defaults.get(key).filter(|_| same).map(Into::into));
+    let secret = own("token-secret").map(|name| SecretKey {
+        name,
+        key: own("token-secret-key").unwrap_or_else(|| "token".to_owned()),
+    });
+    TunnelSpec {
+        service_name: service.name_any(),
+        ports: ports(service),
+        region: choose("region"),
+        size: choose("size"),
+        endpoint: choose("endpoint"),
+        token_secret_ref: secret,
+        client_image: defaults.get("clientImage").map(str::to_owned),
+        provider,
+    }
+}
+
+fn ports(service: &Service) -> Vec<TunnelPort> {
+    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+    let passed = ports.filter_map(|port| {
+        let protocol = match port.protocol.as_deref().unwrap_or("TCP") {
+            "TCP" => Protocol::Tcp,
+            "UDP" => Protocol::Udp,
+            _ => return None,
+        };
+        Some(TunnelPort { port: port.port, protocol })
+    });
+    let mut ports: Vec<_> = passed.collect();
+    ports.sort_by_key(|port| (port.port, port.protocol));
+    ports
+}
+
+/// The placement of a Tunnel's host.
+///
+/// # Errors
+/// If the spec names no provider, or an unknown one.
+pub(super) fn placement(spec: &TunnelSpec) -> Result<Placement, InvalidTunnel> {
+    let service = || spec.service_name.clone();
+    let name =
+        spec.provider.clone().ok_or_else(|| InvalidTunnel::NoProvider { service: service() })?;
+    let known = PROVIDERS.iter().find(|(known, ..)| *known == name);
+    let Some((_, region, size)) = known else {
+        return Err(InvalidTunnel::UnknownProvider { name });
+    };
+    let or = |chosen: &Option<String>, default: &str| {
+        chosen.clone().unwrap_or_else(|| default.to_owned())
+    };
+    Ok(Placement {
+        region: or(&spec.region, region),
+        size: or(&spec.size, size),
+        endpoint: spec.endpoint.clone(),
+        provider: name,
+    })
+}
+
+/// Whether the ports can be opened on a host.
+///
+/// # Errors
+/// If there are none, or the host needs one itself.
+pub(super) fn check_ports(spec: &TunnelSpec) -> Result<(), InvalidTunnel> {
+    let service = || spec.service_name.clone();
+    if spec.ports.is_empty() {
+        return Err(InvalidTunnel::NoPorts { service: service() });
+    }
+    let own =
+        |port: &&TunnelPort| port.protocol == Protocol::Tcp && RESERVED_PORTS.contains(&port.port);
+    match spec.ports.iter().find(own) {
+        Some(port) => Err(InvalidTunnel::PortReserved { port: port.port, service: service() }),
+        None => Ok(()),
+    }
+}
+
+/// Where the token for a host is: `None` for a provider that needs none.
+///
+/// # Errors
+/// If no token is named that may be used with this provider at this address.
+pub(super) fn token(
+    spec: &TunnelSpec,
+    namespace: &str,
+    defaults: &Defaults,
+    placement: &Placement,
+) -> Result<Option<TokenRef>, InvalidTunnel> {
+    if placement.provider == "local" {
+        return Ok(None);
+    }
+    if let Some(secret) = &spec.token_secret_ref {
+        return Ok(Some(TokenRef { namespace: namespace.to_owned(), secret: secret.clone() }));
+    }
+    let meant = defaults.get("provider") == Some(&*placement.provider)
+        && defaults.get("endpoint") == placement.endpoint.as_deref();
+    let token = defaults.token().filter(|_| meant);
+    token.map(Some).ok_or_else(|| InvalidTunnel::NoToken {
+        provider: placement.provider.clone(),
+        endpoint: placement.endpoint.clone().unwrap_or_else(|| "its own address".to_owned()),
+    })
+}
+
+#[cfg(test)]
+#[path = "choice_tests.rs"]
+mod tests;

@@ -1,0 +1,323 @@
+//! From a Tunnel and its observed hosts to the next step, and to the status. Pure.
+//!
+//! ```text
+//!            ┌──────────── not seen within the grace time: ask again ────────────┐
+//!            ▼                                                                   │
+//!   no host ──mark: creatingSince──▶ ask the provider ──seen──▶ hostID ──runs──▶ active
+//!      ▲                                  │ refused: mark off, a condition        │
+//!      └──────────────────────────────────┴────────── lost ◀─────────────────────┘
+//! ```
+//!
+//! The mark is written by resourceVersion before the provider is asked. While it is set, a host may
+//! exist that no list shows yet: then no other is requested, and the Tunnel stays. All hosts of a
+//! Tunnel carry its uid, so a host whose creation was not answered is found in a list. If more than
+//! one is found, one is kept.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::ResourceExt;
+use sdk::condition::{Finding, conditions, whole_seconds};
+use sdk::uid_hash;
+
+use crate::api::{HostStatus, Placement, Tunnel, TunnelStatus};
+use crate::names::client;
+use crate::provider::{Host, State};
+
+/// How long a requested host may stay unseen: the request may be delayed, and lists lag.
+pub(super) const GRACE: Duration = Duration::from_secs(120);
+/// How long a host that was just seen may be missing from lists that lag.
+const SETTLING: Duration = Duration::from_secs(60);
+/// How often a host is checked until it runs, or is gone.
+pub(super) const POLL: Duration = Duration::from_secs(10);
+/// How often a running host is checked.
+pub(super) const CHECK: Duration = Duration::from_secs(600);
+/// How often something that only a person can fix is checked, where a check writes nothing.
+pub(super) const RECHECK: Duration = Duration::from_secs(60);
+/// How long to wait after a provider refused a host, unless the spec changes.
+pub(super) const RETRY: Duration = Duration::from_secs(1_800);
+
+/// The next step for a Tunnel that is not being deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Request a host.
+    Create,
+    /// A host was requested; check again later.
+    Await(Duration),
+    /// The host is on its way.
+    Follow(Host),
+    /// The host runs.
+    Connect {
+        /// The host.
+        host: Host,
+        /// Its address.
+        address: String,
+    },
+    /// The host is gone.
+    Lost(String),
+    /// The host has another configuration than desired: other ports, another key.
+    Outdated(Host),
+    /// Remove these hosts: duplicates, stopped ones, or all of them if the Tunnel asks for another
+    /// placement.
+    Discard(Vec<Host>),
+}
+
+/// The next step for a Tunnel that is being deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Cleanup {
+    /// Delete these.
+    Delete(Vec<Host>),
+    /// Check again later.
+    Await(Duration),
+    /// Nothing is left.
+    Release,
+}
+
+/// The next step, given the digest of the desired configuration and every host with the Tunnel's tag.
+pub(super) fn next(
+    tunnel: &Tunnel,
+    wanted: &Placement,
+    exit: &str,
+    hosts: &[Host],
+    now: Timestamp,
+) -> Step {
+    let status = &tunnel.status.clone().unwrap_or_default();
+    let present: Vec<_> = hosts.iter().filter(|host| host.state != State::Leaving).collect();
+    if status.placement.as_ref().is_some_and(|placement| placement != wanted) && !present.is_empty()
+    {
+        return Step::Discard(present.into_iter().cloned().collect());
+    }
+    let outdated = |host: &Host| host.exit.as_deref() != Some(exit);
+    let Some(kept) = keep(status, &present) else { return absent(tunnel, status, now) };
+    // A host that was stopped to be reconfigured is about to run again.
+    let stopped = |host: &Host| host.state == State::Stopped && !outdated(host);
+    let unwanted = present.iter().filter(|host| host.id != kept.id || stopped(host));
+    let unwanted: Vec<_> = unwanted.map(|host| (*host).clone()).collect();
+    if !unwanted.is_empty() {
+        return Step::Discard(unwanted);
+    }
+    if outdated(kept) {
+        return Step::Outdated(kept.clone());
+    }
+    match &kept.address {
+        Some(address) if kept.state == State::Running => {
+            Step::Connect { host: kept.clone(), address: address.clone() }
+        }
+        _ => Step::Follow(kept.clone()),
+    }
+}
+
+/// Which of several hosts is kept: the recorded one, else the oldest.
+fn keep<'a>(status: &TunnelStatus, hosts: &[&'a Host]) -> Option<&'a Host> {
+    let recorded = hosts.iter().find(|host| status.host_id.as_ref() == Some(&host.id));
+    let first = || hosts.iter().min_by_key(|host| (host.created, host.id.len(), &host.id));
+    recorded.or_else(first).copied()
+}
+
+fn absent(tunnel: &Tunnel, status: &TunnelStatus, now: Timestamp) -> Step {
+    if let Some(wait) = pending(status, now) {
+        return Step::Await(wait);
+    }
+    let Some(id) = &status.host_id else {
+        let same = status.observed_generation == tunnel.metadata.generation;
+        let retry_at = status.retry_at.as_ref().filter(|at| same && at.0 > now);
+        return retry_at
+            .map_or(Step::Create, |at| Step::Await(at.0.duration_since(now).unsigned_abs()));
+    };
+    match status.host_since.as_ref().and_then(|since| left(since.0, SETTLING, now)) {
+        Some(wait) => Step::Await(wait.min(POLL)),
+        None => Step::Lost(id.clone()),
+    }
+}
+
+/// How long to wait until the next check for a host that may exist unseen; `None` if none can.
+fn pending(status: &TunnelStatus, now: Timestamp) -> Option<Duration> {
+    let since = status.creating_since.as_ref()?;
+    left(since.0, GRACE, now).map(|wait| wait.min(POLL))
+}
+
+/// The rest of `length` since `since`. A clock that was set back counts as the beginning.
+fn left(since: Timestamp, length: Duration, now: Timestamp) -> Option<Duration> {
+    let elapsed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    length.checked_sub(elapsed).filter(|left| !left.is_zero())
+}
+
+/// The next step for a Tunnel that is being deleted, given every host with its tag.
+pub(super) fn cleanup(status: &TunnelStatus, hosts: &[Host], now: Timestamp) -> Cleanup {
+    let present = hosts.iter().filter(|host| host.state != State::Leaving);
+    let present: Vec<_> = present.cloned().collect();
+    if !present.is_empty() {
+        return Cleanup::Delete(present);
+    }
+    if !hosts.is_empty() {
+        return Cleanup::Await(POLL);
+    }
+    pending(status, now).map_or(Cleanup::Release, Cleanup::Await)
+}
+
+/// A pause that differs between Tunnels, so that those created together are not all checked together.
+pub(super) fn spread(pause: Duration, tunnel: &Tunnel) -> Duration {
+    let share = uid_hash(&tunnel.uid().unwrap_or_default()) % 256;
+    pause + pause.mul_f64(share as f64 / 1024.0)
+}
+
+/// The outcome of a reconcile, for the status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Something blocks it that only a person can fix.
+    Blocked {
+        /// One word.
+        reason: &'static str,
+        /// A sentence.
+        message: String,
+    },
+    /// A host is about to be requested.
+    Creating(Placement),
+    /// The request failed.
+    NotCreated {
+        /// What a person can do about it, if anything.
+        obstacle: Option<(&'static str, String)>,
+    },
+    /// The host exists and does not run yet.
+    Provisioning(Host),
+    /// The host runs.
+    Active {
+        /// The host.
+        host: Host,
+        /// Its address.
+        address: String,
+    },
+    /// The host is gone, or was discarded.
+    Gone {
+        /// One word.
+        reason: &'static str,
+        /// A sentence.
+        message: String,
+    },
+    /// The Tunnel is being deleted.
+    Deleting {
+        /// What it waits for.
+        message: String,
+    },
+}
+
+/// The status after an outcome.
+pub(super) fn status(
+    tunnel: &Tunnel,
+    outcome: &Outcome,
+    client: Option<&Deployment>,
+    now: Timestamp,
+) -> TunnelStatus {
+    let before = tunnel.status.clone().unwrap_or_default();
+    let mut status = TunnelStatus {
+        observed_generation: tunnel.metadata.generation,
+        ..record(before.clone(), outcome, now)
+    };
+    let finding = finding(tunnel, outcome, client);
+    status.conditions =
+        conditions(vec![finding], &before.conditions, tunnel.metadata.generation, now);
+    if let Outcome::Active { .. } = outcome {
+        status.client_deployment = Some(self::client(&tunnel.name_any()));
+    }
+    status
+}
+
+/// The recorded facts of the host.
+fn record(before: TunnelStatus, outcome: &Outcome, now: Timestamp) -> TunnelStatus {
+    let none = TunnelStatus {
+        host_ip: None,
+        host_id: None,
+        host_since: None,
+        creating_since: None,
+        retry_at: None,
+        ..before.clone()
+    };
+    let seen = |host: &Host, host_status| TunnelStatus {
+        host_status: Some(host_status),
+        host_since: before
+            .host_since
+            .clone()
+            .filter(|_| before.host_id.as_ref() == Some(&host.id))
+            .or_else(|| Some(whole_seconds(now))),
+        host_id: Some(host.id.clone()),
+        host_ip: host.address.clone(),
+        creating_since: None,
+        retry_at: None,
+        ..before.clone()
+    };
+    match outcome {
+        Outcome::Blocked { .. } if before.host_id.is_some() => before,
+        Outcome::Blocked { .. } => TunnelStatus { host_status: Some(HostStatus::Error), ..before },
+        Outcome::Creating(placement) => TunnelStatus {
+            host_status: Some(HostStatus::Provisioning),
+            creating_since: Some(whole_seconds(now)),
+            placement: Some(placement.clone()),
+            ..none
+        },
+        Outcome::NotCreated { obstacle } => TunnelStatus {
+            host_status: Some(match obstacle {
+                Some(_) => HostStatus::Error,
+                None => HostStatus::Provisioning,
+            }),
+            retry_at: obstacle.as_ref().map(|_| whole_seconds(now + RETRY)),
+            ..none
+        },
+        Outcome::Provisioning(host) => {
+            TunnelStatus { host_ip: None, ..seen(host, HostStatus::Provisioning) }
+        }
+        Outcome::Active { host, .. } => seen(host, HostStatus::Active),
+        Outcome::Gone { .. } => {
+            TunnelStatus { host_status: Some(HostStatus::Provisioning), ..none }
+        }
+        Outcome::Deleting { .. } => {
+            TunnelStatus { host_status: Some(HostStatus::Deleting), ..before }
+        }
+    }
+}
+
+fn finding(tunnel: &Tunnel, outcome: &Outcome, client: Option<&Deployment>) -> Finding {
+    let ready = |holds, reason, message| Finding { type_: "Ready", holds, reason, message };
+    match outcome {
+        Outcome::Blocked { reason, message } | Outcome::Gone { reason, message } => {
+            ready(false, reason, message.clone())
+        }
+        Outcome::NotCreated { obstacle: Some((reason, message)) } => {
+            ready(false, reason, message.clone())
+        }
+        Outcome::Creating(Placement { provider, region, size, .. }) => ready(
+            false,
+            "Creating",
+            format!("requesting a host of size {size} in {region} from {provider}"),
+        ),
+        Outcome::NotCreated { obstacle: None } => ready(
+            false,
+            "Creating",
+            "the provider is overloaded: the request is repeated".to_owned(),
+        ),
+        Outcome::Provisioning(host) => {
+            ready(false, "Provisioning", format!("host {} is being created", host.id))
+        }
+        Outcome::Active { address, .. } if serves(client) => {
+            ready(true, "Connected", format!("{} is served at {address}", tunnel.spec.service_name))
+        }
+        Outcome::Active { address, .. } => ready(
+            false,
+            "ClientUnavailable",
+            format!(
+                "the host at {address} runs, and Deployment {} has no Pod available",
+                self::client(&tunnel.name_any())
+            ),
+        ),
+        Outcome::Deleting { message } => ready(false, "Deleting", message.clone()),
+    }
+}
+
+fn serves(client: Option<&Deployment>) -> bool {
+    let status = client.and_then(|client| client.status.as_ref());
+    status.is_some_and(|status| status.available_replicas.unwrap_or(0) > 0)
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,223 @@
+//! The next step as a table, and the statuses as a snapshot.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+
+use super::*;
+use crate::api::TunnelSpec;
+
+fn now() -> Timestamp {
+    "2026-11-22T12:00:00Z".parse().unwrap()
+}
+
+fn ago(seconds: i64) -> Option<Time> {
+    Some(Time(now() - jiff::SignedDuration::from_secs(seconds)))
+}
+
+fn placement(region: &str) -> Placement {
+    Placement {
+        provider: "digitalocean".to_owned(),
+        endpoint: None,
+        region: region.to_owned(),
+        size: "small".to_owned(),
+    }
+}
+
+fn host(id: &str, state: State, address: Option<&str>) -> Host {
+    Host {
+        id: id.to_owned(),
+        state,
+        address: address.map(str::to_owned),
+        created: Some(now()),
+        tunnel: Some("uid".to_owned()),
+        exit: Some("web".to_owned()),
+    }
+}
+
+fn tunnel(status: TunnelStatus) -> Tunnel {
+    let mut tunnel = Tunnel::new(
+        "web-tunnel",
+        TunnelSpec { service_name: "web".to_owned(), ..TunnelSpec::default() },
+    );
+    tunnel.metadata.generation = Some(1);
+    let status =
+        TunnelStatus { placement: Some(placement("fra1")), observed_generation: Some(1), ..status };
+    tunnel.status = Some(status);
+    tunnel
+}
+
+fn marked(seconds: i64) -> TunnelStatus {
+    TunnelStatus { creating_since: ago(seconds), ..TunnelStatus::default() }
+}
+
+fn recorded(id: &str, seconds: i64) -> TunnelStatus {
+    TunnelStatus {
+        host_id: Some(id.to_owned()),
+        host_since: ago(seconds),
+        ..TunnelStatus::default()
+    }
+}
+
+fn word(step: &Step) -> String {
+    match step {
+        Step::Create => "create".to_owned(),
+        Step::Await(wait) => format!("await {}", wait.as_secs()),
+        Step::Follow(host) => format!("follow {}", host.id),
+        Step::Connect { host, address } => format!("connect {} {address}", host.id),
+        Step::Lost(id) => format!("lost {id}"),
+        Step::Outdated(host) => format!("outdated {}", host.id),
+        Step::Discard(hosts) => {
+            let ids: Vec<_> = hosts.iter().map(|host| &*host.id).collect();
+            format!("discard {}", ids.join(" "))
+        }
+    }
+}
+
+#[test]
+fn the_next_step() {
+    use State::{Leaving, Running, Starting, Stopped};
+    let none = TunnelStatus::default;
+    let refused = |seconds: i64| TunnelStatus { retry_at: ago(-seconds), ..none() };
+    let ip = Some("1.2.3.4");
+    for (case, status, hosts, expect) in [
+        ("nothing yet", none(), vec![], "create"),
+        ("refused a while ago", refused(300), vec![], "await 300"),
+        ("refused long ago", refused(-1), vec![], "create"),
+        ("asked, not seen", marked(5), vec![], "await 10"),
+        ("asked, the grace time nearly over", marked(115), vec![], "await 5"),
+        ("asked, never seen", marked(120), vec![], "create"),
+        ("asked, and seen", marked(5), vec![host("1", Starting, None)], "follow 1"),
+        ("made without our hearing", none(), vec![host("1", Running, ip)], "connect 1 1.2.3.4"),
+        ("runs without address", recorded("1", 5), vec![host("1", Running, None)], "follow 1"),
+        ("missing right after", recorded("1", 5), vec![], "await 10"),
+        ("missing", recorded("1", 600), vec![], "lost 1"),
+        ("on its way out", recorded("1", 600), vec![host("1", Leaving, ip)], "lost 1"),
+        ("stopped", recorded("1", 600), vec![host("1", Stopped, ip)], "discard 1"),
+        (
+            "two, of which one is on record",
+            recorded("2", 600),
+            vec![host("1", Running, ip), host("2", Running, ip)],
+            "discard 1",
+        ),
+        (
+            "two, of which none is on record",
+            marked(5),
+            vec![host("10", Starting, None), host("9", Starting, None)],
+            "discard 10",
+        ),
+    ] {
+        let found = next(&tunnel(status), &placement("fra1"), "web", &hosts, now());
+        assert_eq!(word(&found), expect, "{case}");
+    }
+}
+
+#[test]
+fn another_place_discards_the_host_and_then_asks_there() {
+    let there = placement("ams3");
+    let hosts = [host("1", State::Running, Some("1.2.3.4"))];
+    let found = next(&tunnel(recorded("1", 600)), &there, "web", &hosts, now());
+    assert_eq!(word(&found), "discard 1");
+    let unseen = next(&tunnel(marked(5)), &there, "web", &[], now());
+    assert_eq!(word(&unseen), "await 10", "one may still appear in the first place");
+    assert_eq!(word(&next(&tunnel(TunnelStatus::default()), &there, "web", &[], now())), "create");
+}
+
+#[test]
+fn a_host_that_runs_something_else_is_outdated() {
+    use State::{Leaving, Running, Starting, Stopped};
+    let ip = Some("1.2.3.4");
+    let host = |id: &str, state, exit: Option<&str>| Host {
+        exit: exit.map(str::to_owned),
+        ..host(id, state, ip)
+    };
+    for (case, status, hosts, expect) in [
+        ("the same", recorded("1", 9), vec![host("1", Running, Some("web"))], "connect 1 1.2.3.4"),
+        ("other ports", recorded("1", 9), vec![host("1", Running, Some("dns"))], "outdated 1"),
+        ("not known", recorded("1", 9), vec![host("1", Running, None)], "outdated 1"),
+        ("still being made", marked(5), vec![host("1", Starting, Some("dns"))], "outdated 1"),
+        (
+            "stopped meanwhile",
+            recorded("1", 9),
+            vec![host("1", Stopped, Some("dns"))],
+            "outdated 1",
+        ),
+        ("on its way out", recorded("1", 600), vec![host("1", Leaving, Some("dns"))], "lost 1"),
+        (
+            "a double first",
+            recorded("1", 9),
+            vec![host("1", Running, Some("dns")), host("2", Running, Some("web"))],
+            "discard 2",
+        ),
+        (
+            "a double that is outdated",
+            recorded("1", 9),
+            vec![host("1", Running, Some("web")), host("2", Running, Some("dns"))],
+            "discard 2",
+        ),
+    ] {
+        let found = next(&tunnel(status), &placement("fra1"), "web", &hosts, now());
+        assert_eq!(word(&found), expect, "{case}");
+    }
+}
+
+#[test]
+fn a_changed_spec_is_tried_at_once() {
+    let mut tunnel = tunnel(TunnelStatus { retry_at: ago(-600), ..TunnelStatus::default() });
+    tunnel.metadata.generation = Some(2);
+    assert_eq!(word(&next(&tunnel, &placement("fra1"), "web", &[], now())), "create");
+}
+
+#[test]
+fn a_tunnel_goes_when_no_host_can_be_left() {
+    let running = host("1", State::Running, None);
+    let leaving = host("1", State::Leaving, None);
+    for (case, status, hosts, expect) in [
+        ("a host", recorded("1", 9), vec![running.clone()], Cleanup::Delete(vec![running.clone()])),
+        ("on its way out", recorded("1", 9), vec![leaving], Cleanup::Await(POLL)),
+        ("none", recorded("1", 9), vec![], Cleanup::Release),
+        ("asked for, not seen", marked(30), vec![], Cleanup::Await(POLL)),
+        ("asked for, never seen", marked(130), vec![], Cleanup::Release),
+    ] {
+        assert_eq!(cleanup(&status, &hosts, now()), expect, "{case}");
+    }
+}
+
+#[test]
+fn what_the_status_tells() {
+    let running = host("7", State::Running, Some("1.2.3.4"));
+    let client: Deployment =
+        serde_json::from_value(json!({"status": {"availableReplicas": 1}})).unwrap();
+    let active = Outcome::Active { host: running, address: "1.2.3.4".to_owned() };
+    let told = |outcome: &Outcome, client| status(&tunnel(marked(5)), outcome, client, now());
+    insta::assert_yaml_snapshot!(
+        "statuses",
+        [
+            told(&Outcome::Creating(placement("fra1")), None),
+            told(&Outcome::Provisioning(host("7", State::Starting, None)), None),
+            told(&active, None),
+            told(&active, Some(&client)),
+            told(&Outcome::Gone { reason: "HostLost", message: "gone".to_owned() }, None),
+            told(
+                &Outcome::NotCreated { obstacle: Some(("QuotaExceeded", "full".to_owned())) },
+                None
+            ),
+        ]
+    );
+}
+
+/// What was told is not told again: a status computed from the one on record is the same.
+#[test]
+fn a_status_is_stable() {
+    let running = host("7", State::Running, Some("1.2.3.4"));
+    let mut tunnel = tunnel(TunnelStatus::default());
+    for outcome in [
+        Outcome::Blocked { reason: "TokenMissing", message: "put it there".to_owned() },
+        Outcome::Provisioning(host("7", State::Starting, None)),
+        Outcome::Active { host: running, address: "1.2.3.4".to_owned() },
+        Outcome::Deleting { message: "waiting".to_owned() },
+    ] {
+        tunnel.status = Some(status(&tunnel, &outcome, None, now()));
+        let later = now() + jiff::SignedDuration::from_secs(600);
+        assert_eq!(tunnel.status, Some(status(&tunnel, &outcome, None, later)), "{outcome:?}");
+    }
+}

@@ -1,0 +1,265 @@
+//! Hosts that are processes of this machine, for development and tests: rathole, on a loopback address
+//! of its own. Off unless the manager is started with `LEASEHOLD_TUNNEL_LOCAL=1`.
+//!
+//! A host outlives the manager that created it, as one of a cloud does. Its facts are a file in a
+//! folder that is named after the host, so a request that is repeated creates one host. Its process is
+//! the one with that folder's configuration on its command line: a recorded process id would soon
+//! belong to another process, and a crash might prevent the record.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use futures::FutureExt;
+use jiff::Timestamp;
+use rustix::process::{Pid, Signal, kill_process};
+use sdk::uid_hash;
+use serde::{Deserialize, Serialize};
+
+use super::{Call, Failure, Host, HostRequest, Kind, Provider, State};
+use crate::exit::Exit;
+use crate::names::{EXIT_TAG, TUNNEL_TAG, Tag, exit_tag};
+
+const NAME: &str = "local";
+const FACTS: &str = "host.json";
+const CONFIG: &str = "server.toml";
+
+/// Whether hosts may be processes of this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Local {
+    /// They may not.
+    #[default]
+    Forbidden,
+    /// They may.
+    Allowed {
+        /// The folder of their files.
+        folder: PathBuf,
+        /// The rathole to run, if there is one.
+        rathole: Option<PathBuf>,
+    },
+}
+
+impl Local {
+    pub(super) fn provider(&self) -> Result<Processes, Failure> {
+        match self {
+            Self::Forbidden => Err(unequipped(
+                "provider local runs a process on the manager's machine, which this manager does not \
+                 allow: start it with LEASEHOLD_TUNNEL_LOCAL=1, or choose another provider",
+            )),
+            Self::Allowed { folder, rathole } => {
+                Ok(Processes { folder: folder.clone(), rathole: rathole.clone() })
+            }
+        }
+    }
+}
+
+/// The hosts in one folder.
+pub(super) struct Processes {
+    folder: PathBuf,
+    rathole: Option<PathBuf>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Facts {
+    tags: BTreeMap<String, String>,
+    address: String,
+    created: Timestamp,
+}
+
+impl Provider for Processes {
+    fn list_by_tag(&self, tag: Tag) -> Call<Vec<Host>> {
+        let folder = self.folder.clone();
+        blocking(move || {
+            let mut hosts = Vec::new();
+            let entries = match fs::read_dir(&folder) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(hosts),
+                entries => entries.map_err(|error| io("read", &folder, &error))?,
+            };
+            for entry in entries.flatten() {
+                let Some(facts) = read(&entry.path())? else { continue };
+                if facts.tags.get(tag.key) == Some(&tag.value) {
+                    hosts.push(host(&entry.path(), facts));
+                }
+            }
+            Ok(hosts)
+        })
+    }
+
+    fn create(&self, wanted: HostRequest) -> Call<Host> {
+        let (home, rathole) = (self.folder.join(&wanted.name), self.rathole());
+        blocking(move || create(&home, &rathole?, &wanted))
+    }
+
+    fn get(&self, id: String) -> Call<Option<Host>> {
+        let home = self.folder.join(id);
+        blocking(move || Ok(read(&home)?.map(|facts| host(&home, facts))))
+    }
+
+    fn delete(&self, id: String) -> Call<()> {
+        let home = self.folder.join(id);
+        blocking(move || {
+            if read(&home)?.is_none() {
+                return Ok(());
+            }
+            stop(&home);
+            fs::remove_dir_all(&home).map_err(|error| io("remove", &home, &error))
+        })
+    }
+
+    fn reconfigure(&self, id: String, exit: Exit) -> Option<Call<()>> {
+        let (home, rathole) = (self.folder.join(id), self.rathole());
+        Some(blocking(move || reconfigure(&home, &rathole?, &exit)))
+    }
+}
+
+impl Processes {
+    fn rathole(&self) -> Result<PathBuf, Failure> {
+        self.rathole.clone().ok_or_else(|| {
+            unequipped(
+                "provider local needs the program rathole: put it into PATH, or name it in \
+                 LEASEHOLD_RATHOLE",
+            )
+        })
+    }
+}
+
+fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Call<T> {
+    async move {
+        let done = tokio::task::spawn_blocking(work).await;
+        done.map_err(|error| Failure::new(NAME, Kind::Unanswered, error.to_string()))?
+    }
+    .boxed()
+}
+
+/// Creates a host. The facts come before the process, so that no crash leaves one that no list shows.
+fn create(home: &Path, rathole: &Path, wanted: &HostRequest) -> Result<Host, Failure> {
+    if let Some(facts) = read(home)? {
+        return Ok(host(home, facts));
+    }
+    fs::create_dir_all(home).map_err(|error| io("create", home, &error))?;
+    let address = address(&wanted.name);
+    write(&home.join(CONFIG), &wanted.exit.config(&address))?;
+    let tags = wanted.tags.iter().map(|tag| (tag.key.to_owned(), tag.value.clone())).collect();
+    let facts = Facts { tags, address, created: wanted.now };
+    record(home, &facts)?;
+    start(home, rathole)?;
+    // A process that started a moment ago may not show its command line yet.
+    Ok(Host { state: State::Starting, ..host(home, facts) })
+}
+
+/// Stops a running host; starts a stopped one with the new configuration and tags it. The ports of the
+/// old process are free only when it has ended.
+fn reconfigure(home: &Path, rathole: &Path, exit: &Exit) -> Result<(), Failure> {
+    let Some(mut facts) = read(home)? else { return Ok(()) };
+    if stop(home) {
+        return Ok(());
+    }
+    write(&home.join(CONFIG), &exit.config(&facts.address))?;
+    start(home, rathole)?;
+    let tag = exit_tag(exit.digest());
+    facts.tags.insert(tag.key.to_owned(), tag.value);
+    record(home, &facts)
+}
+
+fn record(home: &Path, facts: &Facts) -> Result<(), Failure> {
+    write(&home.join(FACTS), &serde_json::to_string(facts).unwrap_or_default())
+}
+
+/// Starts a host's process. Its output goes to a file beside its configuration.
+fn start(home: &Path, rathole: &Path) -> Result<(), Failure> {
+    let (config, log) = (home.join(CONFIG), home.join("log"));
+    let log = fs::File::create(&log).map_err(|error| io("write", &log, &error))?;
+    let errors = log.try_clone().map_err(|error| io("write", rathole, &error))?;
+    tokio::process::Command::new(rathole)
+        .args(Exit::arguments(&config.to_string_lossy()))
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(errors)
+        // Hosts must not get the signals to the manager's process group.
+        .process_group(0)
+        .spawn()
+        .map_err(|error| io("run", rathole, &error))?;
+    Ok(())
+}
+
+/// An address of 127.0.0.0/8 that follows from the host's name.
+fn address(name: &str) -> String {
+    let [.., a, b, c] = uid_hash(name).to_be_bytes();
+    Ipv4Addr::new(127, 64 | a, b, c.clamp(1, 254)).to_string()
+}
+
+/// The facts of a host. One without a file of facts was not completed, and has no process.
+fn read(home: &Path) -> Result<Option<Facts>, Failure> {
+    let path = home.join(FACTS);
+    match fs::read(&path) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err(io("read", &path, &error)),
+        Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+    }
+}
+
+fn host(home: &Path, facts: Facts) -> Host {
+    Host {
+        id: home.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        state: if processes(home).is_empty() { State::Stopped } else { State::Running },
+        address: Some(facts.address),
+        created: Some(facts.created),
+        tunnel: facts.tags.get(TUNNEL_TAG).cloned(),
+        exit: facts.tags.get(EXIT_TAG).cloned(),
+    }
+}
+
+/// Sends SIGTERM to the host's processes. Returns whether there were any.
+fn stop(home: &Path) -> bool {
+    let found = processes(home);
+    for pid in &found {
+        // It may have ended a moment ago.
+        let _ = kill_process(*pid, Signal::TERM);
+    }
+    !found.is_empty()
+}
+
+/// The processes with the configuration in `home` on their command lines. A process that has ended
+/// has no command line, even before it is reaped.
+fn processes(home: &Path) -> Vec<Pid> {
+    let config = home.join(CONFIG);
+    let has_it = |process: &Path| {
+        let line = fs::read(process.join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|word| word == config.as_os_str().as_encoded_bytes())
+    };
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ours = all.filter(|process| has_it(&process.path()));
+    ours.filter_map(|process| Pid::from_raw(process.file_name().to_str()?.parse().ok()?)).collect()
+}
+
+/// Writes a file beside and renames it, so that it is there whole or not at all, for its owner only.
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    let partial = path.with_extension("partial");
+    let written = || {
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        options.open(&partial)?.write_all(text.as_bytes())?;
+        fs::rename(&partial, path)
+    };
+    written().map_err(|error| io("write", path, &error))
+}
+
+fn io(what: &str, path: &Path, error: &std::io::Error) -> Failure {
+    unequipped(format!("cannot {what} {}: {error}", path.display()))
+}
+
+fn unequipped(message: impl Into<String>) -> Failure {
+    Failure::new(NAME, Kind::Unequipped, message)
+}
+
+#[cfg(test)]
+#[path = "local_tests.rs"]
+mod tests;

@@ -1,0 +1,112 @@
+//! Processes as hosts: a program that does nothing stands in for rathole.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use super::*;
+use crate::api::{Placement, Protocol, TunnelPort};
+use crate::credentials::Credentials;
+use crate::names::{tags, tunnel_tag};
+
+fn wanted() -> HostRequest {
+    let ports = vec![TunnelPort { port: 80, protocol: Protocol::Tcp }];
+    let exit = Exit { credentials: Credentials::draw().unwrap(), ports };
+    let mut tags = tags("cluster", "uid", "ns", "web-tunnel");
+    tags.push(exit_tag(exit.digest()));
+    let placement = Placement {
+        provider: "local".to_owned(),
+        endpoint: None,
+        region: "here".to_owned(),
+        size: "process".to_owned(),
+    };
+    HostRequest {
+        name: "leasehold-uid".to_owned(),
+        tags,
+        placement,
+        exit,
+        now: "2026-11-22T12:00:00Z".parse().unwrap(),
+    }
+}
+
+/// Hosts whose program does nothing for a while.
+fn hosts(folder: &Path) -> Processes {
+    let rathole = folder.join("rathole");
+    fs::write(&rathole, "#!/bin/sh\nsleep 20\n").unwrap();
+    fs::set_permissions(&rathole, fs::Permissions::from_mode(0o755)).unwrap();
+    Processes { folder: folder.join("hosts"), rathole: Some(rathole) }
+}
+
+/// The host once `come` is true of it.
+async fn until(hosts: &Processes, come: impl Fn(&Host) -> bool) -> Host {
+    let looking = async {
+        loop {
+            let found = hosts.get("leasehold-uid".to_owned()).await.unwrap();
+            if let Some(host) = found.filter(&come) {
+                return host;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), looking).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_host_is_made_once_found_by_its_tag_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = hosts(folder.path());
+    assert_eq!(hosts.list_by_tag(tunnel_tag("uid")).await.unwrap(), []);
+
+    let made = hosts.create(wanted()).await.unwrap();
+    assert_eq!((made.state, made.tunnel.as_deref()), (State::Starting, Some("uid")));
+    assert!(made.address.clone().unwrap().starts_with("127."));
+    let made = until(&hosts, |host| host.state == State::Running).await;
+    assert_eq!(hosts.create(wanted()).await.unwrap(), made, "though with another key");
+    let found = hosts.list_by_tag(tunnel_tag("uid")).await.unwrap();
+    assert_eq!(found, std::slice::from_ref(&made));
+    assert_eq!(hosts.list_by_tag(tunnel_tag("other")).await.unwrap(), []);
+
+    for _ in 0..2 {
+        hosts.delete(made.id.clone()).await.unwrap();
+        assert_eq!(hosts.get(made.id.clone()).await.unwrap(), None);
+    }
+}
+
+/// The first step ends the process, and the next one that finds none starts another.
+#[tokio::test]
+async fn a_host_is_stopped_and_then_runs_what_it_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = hosts(folder.path());
+    hosts.create(wanted()).await.unwrap();
+    let made = until(&hosts, |host| host.state == State::Running).await;
+    let home = hosts.folder.join(&made.id);
+    let before = processes(&home);
+    let mut other = wanted().exit;
+    other.ports[0].port = 8080;
+    let reconfigure = async || {
+        hosts.reconfigure(made.id.clone(), other.clone()).unwrap().await.unwrap();
+    };
+    reconfigure().await;
+    let stopped = until(&hosts, |host| host.state == State::Stopped).await;
+    assert_eq!(stopped.exit, made.exit, "not before it runs");
+    reconfigure().await;
+    let told = until(&hosts, |host| host.state == State::Running).await;
+    assert_eq!(told, Host { exit: Some(other.digest()), ..made.clone() });
+    let after = processes(&home);
+    assert!(after.iter().all(|pid| !before.contains(pid)), "{before:?} {after:?}");
+    let config = fs::read_to_string(home.join(CONFIG)).unwrap();
+    assert_eq!(config, other.config(&made.address.unwrap()));
+    hosts.delete(made.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_missing_is_said_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = Processes { folder: folder.path().to_owned(), rathole: None };
+    let failure = hosts.create(wanted()).await.unwrap_err();
+    assert_eq!(
+        failure.to_string(),
+        "local says: provider local needs the program rathole: put it into PATH, or name it in \
+         LEASEHOLD_RATHOLE"
+    );
+    let failure = Local::Forbidden.provider().err().unwrap();
+    assert!(failure.message.contains("LEASEHOLD_TUNNEL_LOCAL=1"), "{failure}");
+}

@@ -1,0 +1,246 @@
+//! Providers of hosts: one trait, one file for each.
+//!
+//! Every call can be repeated: a look for the Tunnel's tag precedes [`Provider::create`], and
+//! [`Provider::delete`] of a host that is gone is not a failure. None of them retries by itself: the
+//! engine does.
+
+mod digitalocean;
+mod hetzner;
+pub mod http;
+pub mod local;
+mod rest;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use data_encoding::HEXLOWER;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use sdk::{ExternalFailure, ExternalLimits, Verdict};
+use sha2::{Digest, Sha256};
+
+use self::http::Http;
+use self::local::Local;
+use self::rest::Rest;
+use crate::api::Placement;
+use crate::exit::Exit;
+use crate::names::Tag;
+
+/// A host as its provider describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// The provider's id.
+    pub id: String,
+    /// Its state.
+    pub state: State,
+    /// Its public IPv4 address, once it has one.
+    pub address: Option<String>,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// The uid of its Tunnel, from its tags.
+    pub tunnel: Option<String>,
+    /// The digest of its configuration, from its tags.
+    pub exit: Option<String>,
+}
+
+/// The state of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is being created.
+    Starting,
+    /// It runs.
+    Running,
+    /// It exists and does not run.
+    Stopped,
+    /// It is being removed.
+    Leaving,
+}
+
+/// A request for a host.
+#[derive(Clone, Debug)]
+pub struct HostRequest {
+    /// Its name.
+    pub name: String,
+    /// Its tags.
+    pub tags: Vec<Tag>,
+    /// Its placement.
+    pub placement: Placement,
+    /// What it runs.
+    pub exit: Exit,
+    /// What time it is.
+    pub now: Timestamp,
+}
+
+/// The result of a call.
+pub type Call<T> = BoxFuture<'static, Result<T, Failure>>;
+
+/// Creates, finds and removes hosts.
+pub trait Provider: Send + Sync + 'static {
+    /// All hosts with a tag. May not show what was created or deleted a moment ago.
+    fn list_by_tag(&self, tag: Tag) -> Call<Vec<Host>>;
+    /// Creates a host.
+    fn create(&self, wanted: HostRequest) -> Call<Host>;
+    /// The host with an id, if there is one.
+    fn get(&self, id: String) -> Call<Option<Host>>;
+    /// Reconfigures the host with an id, one step at each call: it is done once the host has the tag of
+    /// the configuration. `None` where a host cannot be reconfigured.
+    fn reconfigure(&self, _id: String, _exit: Exit) -> Option<Call<()>> {
+        None
+    }
+    /// Removes the host with an id, if there is one.
+    fn delete(&self, id: String) -> Call<()>;
+}
+
+/// An account at a provider, and its limits.
+#[derive(Clone)]
+pub struct Account {
+    /// The provider.
+    pub provider: Arc<dyn Provider>,
+    /// The name of the service in metrics.
+    pub service: &'static str,
+    /// The unit by which the provider counts requests.
+    pub upstream: String,
+    /// How many requests it accepts.
+    pub limits: ExternalLimits,
+}
+
+/// DigitalOcean accepts 5,000 requests an hour and 250 a minute of one token
+/// (<https://docs.digitalocean.com/reference/api/reference/#rate-limit>); a tenth is left to others.
+const DIGITALOCEAN: ExternalLimits = hourly(4_500, 100);
+/// Hetzner accepts 3,600 requests an hour of one project
+/// (<https://docs.hetzner.cloud/reference/cloud#rate-limiting>); a tenth is left to others.
+const HETZNER: ExternalLimits = hourly(3_240, 100);
+/// This machine.
+const LOCAL: ExternalLimits = hourly(360_000, 100);
+
+const fn hourly(requests: u32, burst: u32) -> ExternalLimits {
+    ExternalLimits {
+        requests,
+        per: Duration::from_secs(3_600),
+        burst,
+        max_concurrency: 8,
+        first_pause: Duration::from_secs(1),
+        max_pause: Duration::from_secs(60),
+    }
+}
+
+/// The account at the provider of a placement.
+///
+/// # Errors
+/// If the provider may not be used, or its address is wrong.
+pub fn account(
+    placement: &Placement,
+    token: &str,
+    http: &Http,
+    local: &Local,
+) -> Result<Account, Failure> {
+    let endpoint = |own: &str| placement.endpoint.clone().unwrap_or_else(|| own.to_owned());
+    let of_token = |service: &str, endpoint: &str| {
+        let digest = Sha256::digest(format!("{endpoint} {token}"));
+        format!("{service} {}", HEXLOWER.encode(&digest[..6]))
+    };
+    match &*placement.provider {
+        "digitalocean" => {
+            let endpoint = endpoint(digitalocean::ENDPOINT);
+            let upstream = of_token("digitalocean", &endpoint);
+            let api = http.at(&endpoint, token)?;
+            let provider = Arc::new(Rest::<digitalocean::DigitalOcean>::new(api));
+            Ok(Account { provider, service: "digitalocean", upstream, limits: DIGITALOCEAN })
+        }
+        "hetzner" => {
+            let endpoint = endpoint(hetzner::ENDPOINT);
+            let upstream = of_token("hetzner", &endpoint);
+            let api = http.at(&endpoint, token)?;
+            let provider = Arc::new(Rest::<hetzner::Hetzner>::new(api));
+            Ok(Account { provider, service: "hetzner", upstream, limits: HETZNER })
+        }
+        _ => {
+            let provider = Arc::new(local.provider()?);
+            Ok(Account { provider, service: "local", upstream: "local".to_owned(), limits: LOCAL })
+        }
+    }
+}
+
+/// The kind of a failure: what a controller can do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The token is wrong, or may not do this.
+    Token,
+    /// The account may have no more hosts.
+    Quota,
+    /// A host of that name exists already.
+    Exists,
+    /// There is no such host.
+    Gone,
+    /// The request will be refused again: an unknown region, size, ...
+    Refused,
+    /// Not now: the host is being changed, or the region is full. Nothing was changed.
+    Busy,
+    /// Something on this machine is missing.
+    Unequipped,
+    /// Too many requests.
+    Overloaded,
+    /// It is unreachable, or fails. Whether a change was made is unknown.
+    Unavailable,
+    /// No answer came, or an unreadable one. Whether a change was made is unknown.
+    Unanswered,
+}
+
+/// A call that failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{provider} says: {message}")]
+pub struct Failure {
+    /// The provider.
+    pub provider: &'static str,
+    /// The kind.
+    pub kind: Kind,
+    /// The provider's message.
+    pub message: String,
+    /// When it wants the next request.
+    pub retry_after: Option<Duration>,
+}
+
+impl Failure {
+    pub(super) fn new(provider: &'static str, kind: Kind, message: impl Into<String>) -> Self {
+        Self { provider, kind, message: message.into(), retry_after: None }
+    }
+
+    /// Whether it is certain that nothing changed.
+    pub fn changed_nothing(&self) -> bool {
+        !matches!(self.kind, Kind::Unavailable | Kind::Unanswered)
+    }
+
+    /// The reason of a condition and what a person can do, if only a person can fix it.
+    pub fn obstacle(&self) -> Option<(&'static str, &'static str)> {
+        match self.kind {
+            Kind::Token => Some((
+                "TokenRefused",
+                "put a token that may read and write servers into the Secret that the Tunnel names",
+            )),
+            Kind::Quota => Some((
+                "QuotaExceeded",
+                "remove hosts that are not needed, or ask the provider for a higher limit",
+            )),
+            Kind::Refused | Kind::Gone => Some((
+                "HostRefused",
+                "set region, size or endpoint to what the provider has, by annotations \
+                 leasehold.dev/tunnel-region, -size and -endpoint or in ConfigMap leasehold-tunnel",
+            )),
+            Kind::Unequipped => Some(("Unequipped", "the controller's page says what it needs")),
+            Kind::Busy => Some(("HostUnavailable", "it is retried; or choose another region")),
+            _ => None,
+        }
+    }
+}
+
+impl ExternalFailure for Failure {
+    fn verdict(&self) -> Verdict {
+        let retry_after = self.retry_after;
+        match self.kind {
+            Kind::Overloaded => Verdict::Overloaded { retry_after },
+            Kind::Unavailable => Verdict::Unavailable { retry_after },
+            Kind::Unanswered => Verdict::Unanswered,
+            _ => Verdict::Answered,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What providers with an API of JSON over HTTP have in common: a collection of hosts that is listed
+//! by pages, and one host in it.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use http::{Method, StatusCode};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::http::Api;
+use super::{Call, Failure, Host, HostRequest, Kind, Provider};
+use crate::names::Tag;
+
+/// The differences between these APIs.
+pub(super) trait Dialect: Send + Sync + 'static {
+    /// The provider's name.
+    const NAME: &'static str;
+    /// The API's word for hosts, in paths and lists.
+    const HOSTS: &'static str;
+    /// The API's word for one host, in an answer.
+    const HOST: &'static str;
+    /// Hosts on a page: the most that the API allows.
+    const PAGE: usize;
+    /// Pages of one list, at most: a list that does not end is an error.
+    const MAX_PAGES: usize;
+    /// A host in an answer.
+    type Item: DeserializeOwned + Into<Host>;
+
+    /// The part of a query that selects hosts with a tag.
+    fn tagged(tag: &Tag) -> String;
+    /// The body of a request for a host.
+    fn body(request: &HostRequest) -> Value;
+    /// What a refusal means, and its message.
+    fn judge(status: StatusCode, body: &Value) -> (Kind, String);
+}
+
+/// The hosts of one account.
+pub(super) struct Rest<D> {
+    api: Arc<Api>,
+    dialect: PhantomData<fn() -> D>,
+}
+
+impl<D: Dialect> Rest<D> {
+    pub(super) fn new(api: Api) -> Self {
+        Self { api: Arc::new(api), dialect: PhantomData }
+    }
+
+    fn send(&self, method: Method, path: String, body: Option<Value>) -> Call<Bytes> {
+        let api = Arc::clone(&self.api);
+        async move { api.send(D::NAME, D::judge, method, &path, body).await }.boxed()
+    }
+}
+
+impl<D: Dialect> Provider for Rest<D> {
+    fn list_by_tag(&self, tag: Tag) -> Call<Vec<Host>> {
+        let rest = Self { api: Arc::clone(&self.api), dialect: PhantomData };
+        async move {
+            let mut hosts = Vec::new();
+            for page in 1..=D::MAX_PAGES {
+                let (tagged, size) = (D::tagged(&tag), D::PAGE);
+                let path = format!("/{}?{tagged}&per_page={size}&page={page}", D::HOSTS);
+                let body = rest.send(Method::GET, path, None).await?;
+                let found: Vec<D::Item> = read::<D, _>(&body, D::HOSTS)?;
+                let is_last = found.len() < size;
+                hosts.extend(found.into_iter().map(Into::into));
+                if is_last {
+                    return Ok(hosts);
+                }
+            }
+            let message = format!("more than {} pages of hosts", D::MAX_PAGES);
+            Err(Failure::new(D::NAME, Kind::Refused, message))
+        }
+        .boxed()
+    }
+
+    fn create(&self, request: HostRequest) -> Call<Host> {
+        let sent = self.send(Method::POST, format!("/{}", D::HOSTS), Some(D::body(&request)));
+        async move { read::<D, D::Item>(&sent.await?, D::HOST).map(Into::into) }.boxed()
+    }
+
+    fn get(&self, id: String) -> Call<Option<Host>> {
+        let sent = self.send(Method::GET, format!("/{}/{id}", D::HOSTS), None);
+        async move {
+            match sent.await {
+                Ok(body) => Ok(Some(read::<D, D::Item>(&body, D::HOST)?.into())),
+                Err(failure) if failure.kind == Kind::Gone => Ok(None),
+                Err(failure) => Err(failure),
+            }
+        }
+        .boxed()
+    }
+
+    fn delete(&self, id: String) -> Call<()> {
+        let sent = self.send(Method::DELETE, format!("/{}/{id}", D::HOSTS), None);
+        async move {
+            match sent.await {
+                Err(failure) if failure.kind != Kind::Gone => Err(failure),
+                _ => Ok(()),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// What an answer holds under a name.
+fn read<D: Dialect, T: DeserializeOwned>(body: &[u8], name: &str) -> Result<T, Failure> {
+    let found = serde_json::from_slice(body).and_then(|mut body: Value| {
+        serde_json::from_value(body.get_mut(name).map(Value::take).unwrap_or_default())
+    });
+    found.map_err(|error| {
+        Failure::new(D::NAME, Kind::Unanswered, format!("the answer cannot be read: {error}"))
+    })
+}

@@ -1,0 +1,458 @@
+//! The shell of a Tunnel: its host at the provider, and its client in the cluster.
+//!
+//! A cache may lag, and a host costs money. So the cache only shows that there is something to do: the
+//! Tunnel is then read from the server, and every write of the status carries the resourceVersion of
+//! that read.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use kube::api::{Api, PostParams};
+use sdk::ObjectKey;
+use sdk::{
+    Action, Context, Controller, ControllerSpec, Event, ExternalError, Lifecycle, ReconcileError,
+    Reconciler,
+};
+
+use crate::account::{Blocked, ProviderClient, account, cluster_uid, defaults, watching_defaults};
+use crate::api::{HostStatus, Placement, Tunnel, TunnelStatus};
+use crate::choice::{Defaults, check_ports, placement, token};
+use crate::credentials::Credentials;
+use crate::exit::{self, Exit};
+use crate::inventory::Inventory;
+use crate::names;
+use crate::plan::{CHECK, Cleanup, Outcome, POLL, RECHECK, Step, cleanup, next, spread, status};
+use crate::provider::{Failure, Host, HostRequest, Kind};
+use crate::settings::Settings;
+
+/// The pause before a step that follows from this one.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Reconciles Tunnels.
+#[derive(Debug, Default)]
+pub(super) struct TunnelReconciler {
+    settings: Settings,
+    inventory: Inventory,
+}
+
+/// The controller of Tunnels.
+pub(super) fn controller(workers: usize, settings: Settings) -> ControllerSpec {
+    let controller = Controller::for_kind::<Tunnel>(crate::NAME).owns::<Deployment>();
+    watching_defaults(controller)
+        .group(crate::GROUP)
+        .field_manager(crate::FIELD_MANAGER)
+        .workers(workers)
+        .reconciler(TunnelReconciler { settings, inventory: Inventory::default() })
+}
+
+impl Reconciler for TunnelReconciler {
+    type Kind = Tunnel;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        if ctx.get::<Tunnel>(Some(namespace), &key.name)?.is_none() {
+            return Ok(Action::Done);
+        }
+        let tunnels = Api::<Tunnel>::namespaced(ctx.client(), namespace);
+        let Some(tunnel) = tunnels.get_opt(&key.name).await? else { return Ok(Action::Done) };
+        let defaults = defaults(ctx, namespace)?;
+        let Self { settings, inventory } = self;
+        let run = |tunnel| TunnelRun { ctx, settings, inventory, defaults, tunnel };
+        match ctx.finalizer(&tunnel, names::FINALIZER).await? {
+            Lifecycle::Over => Ok(Action::Done),
+            Lifecycle::Ending => run(tunnel.clone()).end().await,
+            Lifecycle::Live(tunnel) => run(tunnel.into_owned()).live().await,
+        }
+    }
+}
+
+/// One reconcile of one Tunnel.
+struct TunnelRun<'a> {
+    ctx: &'a Context,
+    settings: &'a Settings,
+    inventory: &'a Inventory,
+    defaults: Defaults,
+    tunnel: Tunnel,
+}
+
+impl TunnelRun<'_> {
+    fn status(&self) -> TunnelStatus {
+        self.tunnel.status.clone().unwrap_or_default()
+    }
+
+    fn uid(&self) -> String {
+        self.tunnel.uid().unwrap_or_default()
+    }
+
+    fn namespace(&self) -> String {
+        self.tunnel.namespace().unwrap_or_default()
+    }
+
+    /// The placement of a host that exists or may exist, which may differ from the desired one.
+    fn held(&self) -> Option<Placement> {
+        let status = self.status();
+        let exists = status.host_id.is_some() || status.creating_since.is_some();
+        status.placement.filter(|_| exists)
+    }
+
+    async fn provider(
+        &self,
+        placement: &Placement,
+    ) -> Result<Result<ProviderClient, Blocked>, ReconcileError> {
+        let token = token(&self.tunnel.spec, &self.namespace(), &self.defaults, placement);
+        let token = match token {
+            Ok(token) => token,
+            Err(invalid) => {
+                return Ok(Err(Blocked { reason: invalid.reason(), message: invalid.to_string() }));
+            }
+        };
+        let account = account(self.ctx, self.settings, placement, token.as_ref()).await?;
+        Ok(account.map(|account| ProviderClient::new(self.ctx, account)))
+    }
+
+    async fn look(&self, provider: &ProviderClient) -> Result<Vec<Host>, ExternalError<Failure>> {
+        provider.look(names::tunnel_tag(&self.uid()), self.status().host_id.as_deref()).await
+    }
+
+    async fn live(self) -> Result<Action, ReconcileError> {
+        let wanted = check_ports(&self.tunnel.spec).and_then(|()| placement(&self.tunnel.spec));
+        let wanted = match wanted {
+            Ok(wanted) => wanted,
+            Err(invalid) => {
+                let blocked = Blocked { reason: invalid.reason(), message: invalid.to_string() };
+                return self.blocked(blocked, Action::Done).await;
+            }
+        };
+        let recheck = Action::RequeueAfter(spread(RECHECK, &self.tunnel));
+        // The client is updated even if the provider does not answer.
+        let client = self.connected().await?;
+        let provider = match self.provider(self.held().as_ref().unwrap_or(&wanted)).await? {
+            Ok(provider) => provider,
+            Err(blocked) => return self.blocked(blocked, recheck).await,
+        };
+        let exit =
+            Exit { credentials: self.credentials().await?, ports: self.tunnel.spec.ports.clone() };
+        let (now, told) = (self.ctx.now(), exit.digest());
+        if let Some(hosts) = self.listed(&provider).await?
+            && let Step::Connect { host, address } = next(&self.tunnel, &wanted, &told, &hosts, now)
+        {
+            return self.connect(host, address, client).await;
+        }
+        match self.look(&provider).await {
+            Ok(hosts) => {
+                let step = next(&self.tunnel, &wanted, &told, &hosts, now);
+                self.take(step, &provider, wanted, exit, client).await
+            }
+            Err(error) => match error.failure().and_then(Blocked::by) {
+                Some(blocked) => self.blocked(blocked, recheck).await,
+                None => Err(error.into()),
+            },
+        }
+    }
+
+    /// The Tunnel's hosts in the last list of all hosts, if its host is known to run; an old list is
+    /// replaced. `None` where the Tunnel has to look for itself.
+    async fn listed(&self, provider: &ProviderClient) -> Result<Option<Vec<Host>>, ReconcileError> {
+        if self.status().host_status != Some(HostStatus::Active) {
+            return Ok(None);
+        }
+        let uid = self.uid();
+        if let Some(hosts) = self.inventory.of(self.ctx, provider, &uid) {
+            return Ok(Some(hosts));
+        }
+        let cluster = names::cluster_tag(&cluster_uid(self.ctx).await?);
+        let taken = self.inventory.take(self.ctx, provider, cluster).await;
+        Ok(taken.ok().and_then(|()| self.inventory.of(self.ctx, provider, &uid)))
+    }
+
+    /// Takes a step.
+    async fn take(
+        self,
+        step: Step,
+        provider: &ProviderClient,
+        wanted: Placement,
+        exit: Exit,
+        client: Option<Deployment>,
+    ) -> Result<Action, ReconcileError> {
+        match step {
+            Step::Create if self.held().is_some_and(|held| held != wanted) => {
+                // The request at the earlier placement failed: the next step looks at the desired one.
+                self.record(&Outcome::NotCreated { obstacle: None }, None).await?;
+                Ok(Action::RequeueAfter(SOON))
+            }
+            Step::Create => self.create(provider, wanted, exit).await,
+            Step::Await(wait) => Ok(Action::RequeueAfter(wait)),
+            Step::Follow(host) => {
+                self.record(&Outcome::Provisioning(host), None).await?;
+                Ok(Action::RequeueAfter(POLL))
+            }
+            Step::Connect { host, address } => self.connect(host, address, client).await,
+            Step::Lost(id) => {
+                let message = format!("host {id} is gone from the provider: another is created");
+                self.gone("HostLost", message).await
+            }
+            Step::Outdated(host) => self.outdated(provider, host, exit).await,
+            Step::Discard(hosts) => self.discard(provider, hosts, &wanted).await,
+        }
+    }
+
+    /// Updates the client of a host that is known to run.
+    async fn connected(&self) -> Result<Option<Deployment>, ReconcileError> {
+        let status = self.status();
+        let address = status.host_ip.filter(|_| status.host_status == Some(HostStatus::Active));
+        let Some(address) = address else { return Ok(None) };
+        self.apply_client(&address).await.map(Some)
+    }
+
+    async fn apply_client(&self, address: &str) -> Result<Deployment, ReconcileError> {
+        let config = exit::client_config(&self.tunnel, address, &self.credentials().await?);
+        let secret = exit::client_secret(&self.tunnel, &config);
+        let secrets = Api::<Secret>::namespaced(self.ctx.client(), &self.namespace());
+        let found = secrets.get_opt(&secret.name_any()).await?;
+        if found.is_none_or(|found| found.data != secret.data) {
+            self.ctx.apply_child(&self.tunnel, secret).await?;
+        }
+        // After the Secret: a new Pod must find its configuration.
+        self.ctx.apply_child(&self.tunnel, exit::client(&self.tunnel, &config)).await
+    }
+
+    async fn connect(
+        self,
+        host: Host,
+        address: String,
+        client: Option<Deployment>,
+    ) -> Result<Action, ReconcileError> {
+        let known = self.status().host_ip.as_ref() == Some(&address);
+        let client = match client.filter(|_| known) {
+            Some(client) => client,
+            None => self.apply_client(&address).await?,
+        };
+        let note = format!("host {} runs at {address}", host.id);
+        self.record(&Outcome::Active { host, address }, Some(&client)).await?;
+        if !known {
+            self.ctx.publish(Event::normal(&self.tunnel, "HostActive", "Connect", note)).await;
+        }
+        Ok(Action::RequeueAfter(spread(CHECK, &self.tunnel)))
+    }
+
+    /// Requests a host. The mark of the request is written first. It uses the client of the look, which
+    /// has been admitted already: another would queue behind all that look.
+    async fn create(
+        mut self,
+        provider: &ProviderClient,
+        wanted: Placement,
+        exit: Exit,
+    ) -> Result<Action, ReconcileError> {
+        let (uid, namespace, name) = (self.uid(), self.namespace(), self.tunnel.name_any());
+        let mut tags = names::tags(&cluster_uid(self.ctx).await?, &uid, &namespace, &name);
+        tags.push(names::exit_tag(exit.digest()));
+        let request = HostRequest {
+            name: names::host(&uid),
+            tags,
+            exit,
+            placement: wanted.clone(),
+            now: self.ctx.now(),
+        };
+        let Some(marked) = self.record(&Outcome::Creating(wanted), None).await? else {
+            return Ok(Action::Done);
+        };
+        self.tunnel = marked;
+        match provider.create(request).await {
+            Ok(host) => {
+                self.record(&Outcome::Provisioning(host), None).await?;
+                Ok(Action::RequeueAfter(POLL))
+            }
+            // The next look will find it.
+            Err(error) if error.failure().is_some_and(|found| found.kind == Kind::Exists) => {
+                Ok(Action::RequeueAfter(POLL))
+            }
+            Err(error) => self.not_created(error).await,
+        }
+    }
+
+    async fn not_created(self, error: ExternalError<Failure>) -> Result<Action, ReconcileError> {
+        let unsent = matches!(error, ExternalError::HeldBack { .. });
+        if !unsent && !error.failure().is_some_and(Failure::changed_nothing) {
+            // A host may exist: the mark stays, and the next looks show it.
+            return Err(error.into());
+        }
+        let obstacle = error.failure().and_then(Blocked::by);
+        let told = obstacle.clone().map(|Blocked { reason, message }| (reason, message));
+        self.record(&Outcome::NotCreated { obstacle: told }, None).await?;
+        let Some(Blocked { reason, message }) = obstacle else { return Err(error.into()) };
+        self.ctx.publish(Event::warning(&self.tunnel, reason, "CreateHost", message)).await;
+        Ok(Action::RequeueAfter(spread(crate::plan::RETRY, &self.tunnel)))
+    }
+
+    /// Reconfigures a host; where its provider cannot, removes it.
+    async fn outdated(
+        self,
+        provider: &ProviderClient,
+        host: Host,
+        exit: Exit,
+    ) -> Result<Action, ReconcileError> {
+        if let Some(told) = provider.reconfigure(&host.id, exit).await {
+            told?;
+            return Ok(Action::RequeueAfter(SOON));
+        }
+        provider.delete(&host.id).await?;
+        if self.status().host_id.as_ref() != Some(&host.id) {
+            return Ok(Action::RequeueAfter(POLL));
+        }
+        let message = format!(
+            "host {} has other ports or keys and cannot be reconfigured: another is created, at \
+             another address",
+            host.id
+        );
+        self.gone("ExitChanged", message).await
+    }
+
+    /// Removes hosts.
+    async fn discard(
+        self,
+        provider: &ProviderClient,
+        hosts: Vec<Host>,
+        wanted: &Placement,
+    ) -> Result<Action, ReconcileError> {
+        for host in &hosts {
+            provider.delete(&host.id).await?;
+        }
+        let status = self.status();
+        let Some(id) = status.host_id.filter(|id| hosts.iter().any(|host| host.id == *id)) else {
+            return Ok(Action::RequeueAfter(POLL));
+        };
+        if status.placement.as_ref() == Some(wanted) {
+            let message = format!("host {id} stopped: another is created");
+            return self.gone("HostStopped", message).await;
+        }
+        let message = format!("host {id} is not where the Tunnel asks for one: another is created");
+        self.gone("Replacing", message).await
+    }
+
+    async fn gone(self, reason: &'static str, message: String) -> Result<Action, ReconcileError> {
+        self.record(&Outcome::Gone { reason, message: message.clone() }, None).await?;
+        self.ctx.publish(Event::warning(&self.tunnel, reason, "Replace", message)).await;
+        Ok(Action::RequeueAfter(SOON))
+    }
+
+    /// Records what blocks the Tunnel, with an Event if it is new.
+    async fn blocked(self, blocked: Blocked, then: Action) -> Result<Action, ReconcileError> {
+        let Blocked { reason, message } = blocked;
+        let known = self.status().conditions.iter().any(|condition| condition.reason == reason);
+        self.record(&Outcome::Blocked { reason, message: message.clone() }, None).await?;
+        if !known {
+            self.ctx.publish(Event::warning(&self.tunnel, reason, "Provision", message)).await;
+        }
+        Ok(then)
+    }
+
+    /// Removes the hosts of a Tunnel that is being deleted, then its finalizer.
+    async fn end(mut self) -> Result<Action, ReconcileError> {
+        let status = self.status();
+        if self.tunnel.annotations().get(names::ABANDON).is_some_and(|value| value == "true") {
+            return self.abandon().await;
+        }
+        let Some(placement) = status.placement.clone() else { return self.release().await };
+        let what = status.host_id.clone().unwrap_or_else(|| "any that was requested".to_owned());
+        let waits = format!("host {what} is being removed at {}", placement.provider);
+        let Some(marked) = self.deleting(&waits, None).await? else { return Ok(Action::Done) };
+        self.tunnel = marked;
+        let recheck = Action::RequeueAfter(spread(RECHECK, &self.tunnel));
+        let provider = match self.provider(&placement).await? {
+            Ok(provider) => provider,
+            Err(blocked) => {
+                self.deleting(&waits, Some(&blocked)).await?;
+                return Ok(recheck);
+            }
+        };
+        let hosts = match self.look(&provider).await {
+            Ok(hosts) => hosts,
+            Err(error) => match error.failure().and_then(Blocked::by) {
+                Some(blocked) => {
+                    self.deleting(&waits, Some(&blocked)).await?;
+                    return Ok(recheck);
+                }
+                None => return Err(error.into()),
+            },
+        };
+        match cleanup(&self.status(), &hosts, self.ctx.now()) {
+            Cleanup::Delete(hosts) => {
+                for host in &hosts {
+                    provider.delete(&host.id).await?;
+                }
+                Ok(Action::RequeueAfter(POLL))
+            }
+            Cleanup::Await(wait) => Ok(Action::RequeueAfter(wait)),
+            Cleanup::Release => self.release().await,
+        }
+    }
+
+    /// Records that the Tunnel is being deleted, and what delays that. An earlier cause stays until it
+    /// is known to be over.
+    async fn deleting(
+        &self,
+        waits: &str,
+        blocked: Option<&Blocked>,
+    ) -> Result<Option<Tunnel>, ReconcileError> {
+        let status = self.status();
+        if blocked.is_none() && status.host_status == Some(HostStatus::Deleting) {
+            return Ok(Some(self.tunnel.clone()));
+        }
+        let escape = format!("annotation {}=true deletes the Tunnel without it", names::ABANDON);
+        let message = match blocked {
+            Some(Blocked { message, .. }) => format!("{waits}: {message}; {escape}"),
+            None => format!("{waits}; {escape}"),
+        };
+        self.record(&Outcome::Deleting { message }, None).await
+    }
+
+    async fn abandon(self) -> Result<Action, ReconcileError> {
+        let status = self.status();
+        let held = self.held().map(|placement| placement.provider);
+        self.ctx.remove_finalizer(&self.tunnel, names::FINALIZER).await?;
+        if let Some(provider) = held {
+            let id = status.host_id.unwrap_or_else(|| names::host(&self.uid()));
+            let note = format!("deleted as asked: host {id} at {provider} may be left behind");
+            self.ctx.publish(Event::warning(&self.tunnel, "Abandoned", "Delete", note)).await;
+        }
+        Ok(Action::Done)
+    }
+
+    async fn release(self) -> Result<Action, ReconcileError> {
+        self.ctx.remove_finalizer(&self.tunnel, names::FINALIZER).await?;
+        Ok(Action::Done)
+    }
+
+    /// The Tunnel's credentials: the stored ones, or new ones, which are stored.
+    async fn credentials(&self) -> Result<Credentials, ReconcileError> {
+        let secrets = Api::<Secret>::namespaced(self.ctx.client(), &self.namespace());
+        let name = names::credentials(&self.tunnel.name_any());
+        let found = match secrets.get_opt(&name).await? {
+            Some(found) => found,
+            None => {
+                let drawn = Credentials::draw().map_err(ReconcileError::transient)?;
+                let mut secret = Secret { data: Some(drawn.data()), ..Secret::default() };
+                secret.metadata.name = Some(name);
+                sdk::set_controller(&self.tunnel, &mut secret).map_err(ReconcileError::terminal)?;
+                secrets.create(&PostParams::default(), &secret).await?
+            }
+        };
+        Credentials::of(&found).map_err(ReconcileError::terminal)
+    }
+
+    /// Writes the status if it says something new. Returns the Tunnel as it then is; `None` if it is
+    /// gone.
+    async fn record(
+        &self,
+        outcome: &Outcome,
+        client: Option<&Deployment>,
+    ) -> Result<Option<Tunnel>, ReconcileError> {
+        let status = status(&self.tunnel, outcome, client, self.ctx.now());
+        if self.tunnel.status.as_ref() == Some(&status) {
+            return Ok(Some(self.tunnel.clone()));
+        }
+        self.ctx.update_status(&Tunnel { status: Some(status), ..self.tunnel.clone() }).await
+    }
+}

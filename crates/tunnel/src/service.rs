@@ -1,0 +1,152 @@
+//! From a Service to its Tunnel and its address. Pure.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Service, ServiceStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use sdk::condition::{Finding, conditions};
+
+use crate::api::{HostStatus, Tunnel};
+use crate::choice::{self, Defaults};
+use crate::names::{CLASS, CONDITION, OPT, tunnel};
+
+/// What to do about a Service's Tunnel.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    /// The Service is not ours, and never was.
+    Ignore,
+    /// It is ours: apply this Tunnel.
+    Apply(Box<Tunnel>),
+    /// It is ours, and its Tunnel is being deleted: wait until it is gone.
+    Await,
+    /// It is ours, and another object has the Tunnel's name.
+    Taken,
+    /// It is no longer ours: remove the Tunnel, if there is one, and the address.
+    Withdraw,
+}
+
+/// Whether the Service asks for a Tunnel.
+pub(super) fn asks(service: &Service, defaults: &Defaults) -> bool {
+    let Some(spec) = &service.spec else { return false };
+    if spec.type_.as_deref() != Some("LoadBalancer") {
+        return false;
+    }
+    if service.annotations().get(OPT).is_some_and(|value| value == "false") {
+        return false;
+    }
+    match &spec.load_balancer_class {
+        Some(class) => class == CLASS,
+        None => defaults.serves_classless() && (is_served(service) || !has_address(service)),
+    }
+}
+
+/// Our condition of the Service, if it has one.
+fn told(service: &Service) -> Option<&Condition> {
+    let conditions = service.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == CONDITION)
+}
+
+/// Whether the Service's address is one that we wrote: address and condition are one write.
+fn is_served(service: &Service) -> bool {
+    told(service).is_some_and(|condition| condition.status == "True")
+}
+
+fn has_address(service: &Service) -> bool {
+    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    balancer.is_some_and(|balancer| balancer.ingress.as_ref().is_some_and(|list| !list.is_empty()))
+}
+
+/// The step for a Service, given the object under its Tunnel's name.
+pub(super) fn plan(service: &Service, defaults: &Defaults, found: Option<&Tunnel>) -> Step {
+    let uid = service.uid();
+    let owners = |found: &Tunnel| {
+        let owners = found.owner_references().iter();
+        owners.clone().any(|o| o.controller == Some(true) && Some(&o.uid) == uid.as_ref())
+    };
+    let ours = found.filter(|found| owners(found));
+    if !asks(service, defaults) {
+        let ours = ours.is_some_and(|ours| ours.metadata.deletion_timestamp.is_none());
+        return if ours || told(service).is_some() { Step::Withdraw } else { Step::Ignore };
+    }
+    match (found, ours) {
+        (Some(found), _) if found.metadata.deletion_timestamp.is_some() => Step::Await,
+        (Some(_), None) => Step::Taken,
+        _ => {
+            let mut desired =
+                Tunnel::new(&tunnel(&service.name_any()), choice::spec(service, defaults));
+            desired.metadata.namespace = service.namespace();
+            Step::Apply(Box::new(desired))
+        }
+    }
+}
+
+/// The status of the Service: its address and one condition are ours, the rest is left alone.
+pub(super) fn status(
+    service: &Service,
+    step: &Step,
+    found: Option<&Tunnel>,
+    now: Timestamp,
+) -> ServiceStatus {
+    let before = service.status.clone().unwrap_or_default();
+    let mut kept = before.conditions.clone().unwrap_or_default();
+    kept.retain(|condition| condition.type_ != CONDITION);
+    let address = found.filter(|_| matches!(step, Step::Apply(_))).and_then(address);
+    if let Some(finding) = finding(service, step, address.as_deref()) {
+        let known = before.conditions.clone().unwrap_or_default();
+        kept.extend(conditions(vec![finding], &known, service.metadata.generation, now));
+    }
+    // Only an address of ours is removed, not one that others wrote.
+    let others = || before.load_balancer.and_then(|found| found.ingress);
+    let ingress = match address {
+        Some(ip) => Some(vec![entry(service, ip)]),
+        None if is_served(service) => None,
+        None => others(),
+    };
+    ServiceStatus {
+        conditions: Some(kept).filter(|list| !list.is_empty()),
+        load_balancer: Some(LoadBalancerStatus { ingress }),
+    }
+}
+
+/// An address in the Service's status. The mode is the server's default: it is written, so that the
+/// stored entry compares equal.
+fn entry(service: &Service, ip: String) -> LoadBalancerIngress {
+    let balancer = service.status.iter().filter_map(|status| status.load_balancer.as_ref());
+    let known = balancer.flat_map(|balancer| balancer.ingress.iter().flatten());
+    let known = known.into_iter().find(|entry| entry.ip.as_ref() == Some(&ip)).cloned();
+    known.unwrap_or_else(|| LoadBalancerIngress {
+        ip: Some(ip),
+        ip_mode: Some("VIP".to_owned()),
+        ..LoadBalancerIngress::default()
+    })
+}
+
+/// The address of a Tunnel whose host runs.
+fn address(tunnel: &Tunnel) -> Option<String> {
+    let status = tunnel.status.as_ref()?;
+    let lives = tunnel.metadata.deletion_timestamp.is_none();
+    let active = lives && status.host_status == Some(HostStatus::Active);
+    status.host_ip.clone().filter(|_| active)
+}
+
+fn finding(service: &Service, step: &Step, address: Option<&str>) -> Option<Finding> {
+    let name = tunnel(&service.name_any());
+    let (holds, reason, message) = match (step, address) {
+        (Step::Ignore | Step::Withdraw, _) => return None,
+        (Step::Taken, _) => (
+            false,
+            "NameTaken",
+            format!("Tunnel {name} is not this Service's: delete it, or rename the Service"),
+        ),
+        (Step::Await, _) => (false, "Replacing", format!("Tunnel {name} is being deleted")),
+        (Step::Apply(_), Some(address)) => {
+            (true, "Active", format!("Tunnel {name} serves it at {address}"))
+        }
+        (Step::Apply(_), None) => (false, "Pending", format!("Tunnel {name} has no address yet")),
+    };
+    Some(Finding { type_: CONDITION, holds, reason, message })
+}
+
+#[cfg(test)]
+#[path = "service_tests.rs"]
+mod tests;

@@ -1,0 +1,94 @@
+//! Which Services are ours, and that an address of others is left alone.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::TunnelStatus;
+
+fn service(spec: Value, status: Value) -> Service {
+    let mut service = json!({
+        "metadata": {"name": "web", "namespace": "shop", "uid": "service-uid"},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+        "status": status,
+    });
+    for (key, value) in spec.as_object().unwrap() {
+        service["spec"][key] = value.clone();
+    }
+    serde_json::from_value(service).unwrap()
+}
+
+fn condition(status: &str) -> Value {
+    json!([{
+        "type": CONDITION, "status": status, "reason": "Test", "message": "",
+        "lastTransitionTime": "2026-11-22T12:00:00Z",
+    }])
+}
+
+fn tunnel_of(owner: &str, ip: Option<&str>) -> Tunnel {
+    let mut found = Tunnel::new(
+        "web-tunnel",
+        choice::spec(&service(json!({}), json!({})), &Defaults::default()),
+    );
+    found.metadata = serde_json::from_value(json!({"name": "web-tunnel", "ownerReferences": [{
+        "apiVersion": "v1", "kind": "Service", "name": "web", "uid": owner, "controller": true,
+    }]}))
+    .unwrap();
+    found.status = Some(TunnelStatus {
+        host_status: ip.map(|_| HostStatus::Active),
+        host_ip: ip.map(str::to_owned),
+        ..TunnelStatus::default()
+    });
+    found
+}
+
+/// The step in a word, and the addresses after it.
+fn check(service: &Service, found: Option<&Tunnel>, expect: &str) {
+    let step = plan(service, &Defaults::default(), found);
+    let word = match &step {
+        Step::Ignore => "ignore",
+        Step::Apply(_) => "apply",
+        Step::Await => "await",
+        Step::Taken => "taken",
+        Step::Withdraw => "withdraw",
+    };
+    let now = "2026-11-22T12:00:00Z".parse().unwrap();
+    let ingress = status(service, &step, found, now).load_balancer.and_then(|found| found.ingress);
+    let ips = ingress.into_iter().flatten().filter_map(|entry| entry.ip).collect::<Vec<_>>();
+    assert_eq!(format!("{word} {}", ips.join(",")).trim_end(), expect);
+}
+
+#[test]
+fn who_asks_and_whose_address_it_is() {
+    let theirs = json!({"loadBalancer": {"ingress": [{"ip": "9.9.9.9"}]}});
+    let ours =
+        json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}, "conditions": condition("True")});
+    let late =
+        json!({"loadBalancer": {"ingress": [{"ip": "9.9.9.9"}]}, "conditions": condition("False")});
+    let active = tunnel_of("service-uid", Some("1.2.3.4"));
+    let pending = tunnel_of("service-uid", None);
+    let class = |class: &str| json!({"loadBalancerClass": class});
+
+    check(&service(json!({}), json!({})), None, "apply");
+    check(&service(json!({}), json!({})), Some(&active), "apply 1.2.3.4");
+    check(&service(json!({}), ours.clone()), Some(&active), "apply 1.2.3.4");
+    check(&service(json!({}), ours.clone()), Some(&pending), "apply");
+    check(&service(class(CLASS), theirs.clone()), None, "apply 9.9.9.9");
+    check(&service(class("example.com/other"), theirs.clone()), None, "ignore 9.9.9.9");
+    check(&service(json!({"type": "ClusterIP"}), json!({})), None, "ignore");
+    // Somebody else serves it, before or after we began.
+    check(&service(json!({}), theirs), None, "ignore 9.9.9.9");
+    check(&service(json!({}), late), Some(&pending), "withdraw 9.9.9.9");
+    check(&service(json!({"type": "ClusterIP"}), ours), Some(&active), "withdraw");
+    let another = tunnel_of("another-uid", None);
+    check(&service(json!({}), json!({})), Some(&another), "taken");
+}
+
+#[test]
+fn a_tunnel_that_goes_is_waited_for() {
+    let mut going = tunnel_of("service-uid", Some("1.2.3.4"));
+    going.metadata.deletion_timestamp =
+        Some(serde_json::from_value(json!("2026-11-22T12:00:00Z")).unwrap());
+    let ours =
+        json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}, "conditions": condition("True")});
+    check(&service(json!({}), ours), Some(&going), "await");
+}

@@ -1,0 +1,42 @@
+//! Settings from the manager's environment: the only file of this controller that reads it.
+
+use std::env;
+use std::path::PathBuf;
+
+use crate::provider::http::Http;
+use crate::provider::local::Local;
+
+/// Lets hosts be processes of this machine, with the value `1`.
+const LOCAL: &str = "LEASEHOLD_TUNNEL_LOCAL";
+/// Where such processes keep their files, instead of a folder for temporary files.
+const FOLDER: &str = "LEASEHOLD_TUNNEL_DIR";
+/// The rathole that they run, instead of the one in `PATH`.
+const RATHOLE: &str = "LEASEHOLD_RATHOLE";
+
+/// Settings of the controllers.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The HTTP client for the providers' APIs.
+    pub http: Http,
+    /// Whether hosts may be processes of this machine.
+    pub local: Local,
+}
+
+impl Settings {
+    /// The settings of the process's environment.
+    pub fn from_environment() -> Self {
+        let allowed = env::var_os(LOCAL).is_some_and(|value| value == "1");
+        let local = if allowed { local() } else { Local::Forbidden };
+        Self { http: Http::new(), local }
+    }
+}
+
+fn local() -> Local {
+    let folder = env::var_os(FOLDER).map(PathBuf::from);
+    let folder = folder.unwrap_or_else(|| env::temp_dir().join("leasehold-tunnels"));
+    let in_path = || {
+        let path = env::var_os("PATH")?;
+        env::split_paths(&path).map(|folder| folder.join("rathole")).find(|file| file.is_file())
+    };
+    Local::Allowed { folder, rathole: env::var_os(RATHOLE).map(PathBuf::from).or_else(in_path) }
+}
