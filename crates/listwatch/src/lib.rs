@@ -18,13 +18,12 @@
 //!
 //! A first list is requested as a stream (`sendInitialEvents`), and in pages if the server refuses
 //! that. Afterwards the watch goes on from the last resourceVersion seen, through disconnects. When the
-//! server has forgotten that version (410), everything is listed again, and the informer learns which
+//! server has forgotten that version (410), everything is listed again, and the caller learns which
 //! objects the new list does not contain.
 //!
 //! # What is not here
-//! The objects: the user of this crate keeps them, and tells the [`Machine`] what arrived. The way
-//! to the cluster: requests go through a [`model::Wire`], whose owner decides when each is sent and
-//! counts it.
+//! The objects: the caller keeps them, and tells the [`Machine`] what arrived. The connection to the
+//! cluster: requests go through a [`model::Wire`], whose owner decides when each is sent and counts it.
 
 mod connection;
 mod intake;
