@@ -91,6 +91,8 @@ async fn a_replica_that_cannot_renew_loses_its_shards_and_returns_as_another_mem
     });
     // It stops by itself when its Lease ends, and joins again under a Lease that can be renewed.
     env.until("another member", async || (first.member() != before).then_some(())).await;
+    // Others take its old Lease by an update, too.
+    env.home().end_faults();
     until_clusters(&env, &first, 1).await;
     until_clusters(&env, &second, 1).await;
     assert!(clusters(&first).is_disjoint(&clusters(&second)));

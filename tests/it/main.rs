@@ -6,6 +6,7 @@
 //! - `engine`: the engine against a server that misbehaves
 //! - `kit`: the test kit with replicas, and a context for unit tests
 //! - `manager`: replicas as a library user runs them, over embedded API servers
+//! - `packaging`: what each feature of the library depends on
 //! - `ranges`: engines that own parts of one cluster, and hand them over
 //! - `sharding`: members over an embedded home cluster: share, leave, crash, fence
 //! - `sources`: how a controller watches its kinds
@@ -24,6 +25,8 @@ mod engine;
 mod kit;
 #[cfg(test)]
 mod manager;
+#[cfg(test)]
+mod packaging;
 #[cfg(test)]
 mod ranges;
 #[cfg(test)]

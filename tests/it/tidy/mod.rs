@@ -1,13 +1,16 @@
 //! The rules the tree keeps: who imports whom, how long things are, what is public, what names and
 //! texts say, what is generated, what documents point at.
 //!
+//! - `api`, `facts`: the public API, held to what the last release promised
 //! - `circles`: files that import each other
 //! - `publics`: public items that nobody uses, types of one name
 //! - `sizes`: crates that are long
 //! - `words`: retired names, riddles, the glossary
 //! - `source`, `reader`: what the sources say, read with `syn`
 
+mod api;
 mod circles;
+mod facts;
 mod publics;
 mod reader;
 mod sizes;
@@ -266,6 +269,29 @@ fn what_is_public_is_used_by_others() {
     let rooms = ours.filter(|name| root().join("crates").join(name).is_dir());
     let found = rooms.flat_map(|name| publics::unused(&SOURCES, name, FACES));
     none("another crate names every public item, or one whose signature has it", found);
+}
+
+/// The public API of the last release: `# VERSION`, then a line for each fact.
+const RELEASED: &str = "crates/leasehold/api.txt";
+
+/// What a release promised holds until the next breaking version. With `UPDATE_API=1` the list is
+/// written anew, as each release should do.
+#[test]
+fn the_public_api_keeps_what_the_last_release_promised() {
+    let is_ours = |package: &&Value| package["name"] == "leasehold";
+    let version = packages().iter().find(is_ours).unwrap()["version"].as_str().unwrap();
+    let now = api::listing(&SOURCES, "leasehold");
+    let file = root().join(RELEASED);
+    if std::env::var_os("UPDATE_API").is_some() {
+        let lines: String = now.iter().map(|line| format!("{line}\n")).collect();
+        fs::write(&file, format!("# {version}\n{lines}")).unwrap();
+    }
+    let broken = api::broken(&read(&file), version, &now);
+    none(
+        "a version keeps what it promised, or Cargo.toml has the next breaking version, and \
+         CHANGELOG.md the reason",
+        broken,
+    );
 }
 
 #[test]

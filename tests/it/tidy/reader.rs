@@ -6,6 +6,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Fields, ImplItem, Item as Syntax, Meta, UseTree, Visibility};
 
+use super::facts;
 use super::source::{Import, Item, Module, Path, Reach};
 
 /// Puts into a module what an item of it says.
@@ -15,6 +16,7 @@ pub(super) fn read(module: &mut Module, item: &Syntax) {
     module.mentions.extend(reader.paths);
     module.imports.extend(reader.imports);
     module.names.extend(reader.names);
+    module.facts.extend(facts::facts(item));
     module.items.extend(defined(item).into_iter().chain(made_by_kube(item)));
     if let Syntax::Macro(item) = item {
         module.macros.extend(signature(|reader| reader.visit_macro(&item.mac)));

@@ -38,6 +38,8 @@ pub(super) struct Module {
     pub mentions: BTreeSet<Path>,
     /// For a type, what the public methods of an `impl` and its associated types mention.
     pub methods: Vec<(Path, BTreeSet<Path>)>,
+    /// What users of its items see: the path of an item, and a line.
+    pub facts: Vec<(Path, String)>,
     /// The paths in its macros and in what it gives them.
     pub macros: BTreeSet<Path>,
     /// The types, functions and modules that it declares, methods among them: what and its name.
@@ -259,6 +261,7 @@ impl Module {
             imports: Vec::new(),
             mentions: BTreeSet::new(),
             methods: Vec::new(),
+            facts: Vec::new(),
             macros: BTreeSet::new(),
             names: Vec::new(),
         }

@@ -1,0 +1,57 @@
+//! What depends on what, as a user's build resolves it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+/// The packages that `leasehold` with these features compiles, tests and build scripts aside.
+fn tree(arguments: &[&str]) -> BTreeSet<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--locked", "--package", "leasehold", "--edges", "normal"])
+        .args(["--prefix", "none", "--format", "{p}"])
+        .args(arguments)
+        .current_dir(root)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()
+}
+
+fn has(tree: &BTreeSet<String>, prefix: &str) -> bool {
+    tree.iter().any(|package| package.starts_with(prefix))
+}
+
+#[test]
+fn the_manager_alone_brings_no_controllers_no_server_and_no_cloud() {
+    let tree = tree(&["--no-default-features"]);
+    assert!(tree.contains("leasehold-engine") && tree.contains("leasehold-sharding"));
+    for absent in [
+        "aws-",
+        "opentelemetry",
+        "clap",
+        "leasehold-apiserver",
+        "leasehold-controllers",
+        "leasehold-demo",
+    ] {
+        assert!(!has(&tree, absent), "{absent}: {tree:?}");
+    }
+}
+
+#[test]
+fn the_default_brings_no_cloud() {
+    let tree = tree(&[]);
+    assert!(tree.contains("leasehold-tunnel") && !has(&tree, "aws-"), "{tree:?}");
+}
+
+#[test]
+fn each_controller_is_a_feature_that_brings_what_it_needs_and_nothing_of_others() {
+    for name in controllers::all() {
+        let tree = tree(&["--no-default-features", "--features", name]);
+        assert!(tree.contains("leasehold-controllers"), "{name}");
+        assert_eq!(has(&tree, "aws-"), name == "sqs", "{name}");
+        assert_eq!(tree.contains("leasehold-tunnel"), name == "tunnel", "{name}");
+        assert!(!has(&tree, "leasehold-apiserver") && !has(&tree, "leasehold-demo"), "{name}");
+    }
+}
