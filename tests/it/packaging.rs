@@ -63,7 +63,7 @@ fn no_package_includes_a_file_outside_of_its_folder() {
     let mut found = 0;
     for package in std::fs::read_dir(crates).unwrap() {
         let package = package.unwrap().path();
-        let mut folders = vec![package.clone()];
+        let mut folders: Vec<_> = package.is_dir().then(|| package.clone()).into_iter().collect();
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(&folder).unwrap() {
                 let path = entry.unwrap().path();

@@ -18,7 +18,7 @@
 //! | `cli` | the binary |
 //! | `demo` | the command `demo` |
 //!
-//! All are on by default. A program with controllers of its own should rather depend on
+//! All but `sqs` are on by default. A program with controllers of its own should rather depend on
 //! `leasehold = { default-features = false }`, and add `testing` in its dev-dependencies.
 //!
 //! # Inside
@@ -60,5 +60,8 @@ pub mod migrating {}
 pub use crate::crds::crds;
 pub use crate::error::Error;
 pub use crate::prelude::*;
+/// The built-in controllers. Their Rust types follow the controllers and may change in any version.
 #[cfg(feature = "builtin")]
 pub use controllers;
+/// Everything for authors of controllers; the [`prelude`] has what most of them need.
+pub use sdk;

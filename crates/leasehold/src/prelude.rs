@@ -13,9 +13,10 @@
 pub use model::{ClusterName, ObjectKey};
 pub use sdk::{
     Action, AnyObject, ApplyConflict, ApplyOptions, Context, Controller, ControllerSpec, Event,
-    EventRecorder, FleetLookup, GroupScope, InClusterError, Index, Kind, Lifecycle, Lookup, Object,
-    OwnerError, ReconcileError, Reconciler, RetryClass, Scope, Selector, Token, Transform, Trigger,
-    Watch, condition, label_value, mapping, predicate, rbac, schema, set_controller,
+    EventRecorder, External, ExternalError, ExternalLimits, FencedError, FleetLookup, GroupScope,
+    InClusterError, Index, Kind, Lifecycle, Lookup, Object, OwnerError, Priority, RateLimiter,
+    ReconcileError, Reconciler, RetryClass, Scope, Selector, ShardId, Token, Transform, Trigger,
+    UpstreamError, Watch, condition, label_value, mapping, predicate, rbac, schema, set_controller,
 };
 
 // What runs it.
