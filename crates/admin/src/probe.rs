@@ -63,7 +63,8 @@ impl Probe {
         let outcome = match answer {
             Ok(Ok(outcome)) => outcome.clone().unwrap_or(Ok(())),
             Ok(Err(_)) => Err("the check panicked".to_owned()),
-            Err(_) => Err(format!("no answer within {}ms", timeout.as_millis())),
+            // Its run should have ended, but blocks its thread.
+            Err(_) => late(*timeout),
         };
         Check::new(name, outcome)
     }
@@ -78,14 +79,17 @@ impl Probe {
             tokio::spawn(async move {
                 // The future is made here, so that neither a panic nor a wait of it harms the server.
                 let run = async { (probe.run)().await };
-                if let Ok(outcome) = tokio::time::timeout(probe.timeout, run).await {
-                    sender.send_replace(Some(outcome));
-                }
+                let outcome = tokio::time::timeout(probe.timeout, run).await;
+                sender.send_replace(Some(outcome.unwrap_or_else(|_| late(probe.timeout))));
             });
             *last = outcome;
         }
         last.clone()
     }
+}
+
+fn late(timeout: Duration) -> Outcome {
+    Err(format!("no answer within {}ms", timeout.as_millis()))
 }
 
 /// Asks all of them, side by side. The answers are in their order.
