@@ -154,12 +154,15 @@ fn check(specs: &[ControllerSpec], singles: &[SingleSpec]) -> Result<(), Error> 
     Ok(())
 }
 
-fn groups(specs: &[ControllerSpec]) -> BTreeMap<ControllerName, GroupName> {
+pub(crate) fn groups(specs: &[ControllerSpec]) -> BTreeMap<ControllerName, GroupName> {
     let inputs: Vec<_> = specs.iter().map(ControllerSpec::group_input).collect();
     model::group::groups(&inputs)
 }
 
-fn traits(specs: &[ControllerSpec], singles: &[SingleSpec]) -> BTreeMap<GroupName, GroupTraits> {
+pub(crate) fn traits(
+    specs: &[ControllerSpec],
+    singles: &[SingleSpec],
+) -> BTreeMap<GroupName, GroupTraits> {
     let inputs: Vec<_> = specs.iter().map(ControllerSpec::group_input).collect();
     let mut traits = model::group::traits(&inputs);
     let whole = || GroupTraits { scope: GroupScope::Fleet, ..GroupTraits::default() };

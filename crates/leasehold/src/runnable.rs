@@ -36,7 +36,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::Client;
 use model::{Clock, ClusterName, ClusterSet, ControllerName};
-use sdk::Token;
+use sdk::{RateLimiter, Token};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info, info_span, warn};
@@ -172,6 +172,8 @@ impl Runnable {
     async fn drive(&self, ctx: RunnableContext) {
         let clock = Arc::clone(ctx.clock());
         let mut rng = fastrand::Rng::with_seed(clock::seed());
+        // All pauses get the same jitter below.
+        let backoff = RateLimiter::exponential(FIRST_PAUSE, LONGEST_PAUSE).with_jitter(0.0);
         let mut failures = 0;
         loop {
             let started = clock.now();
@@ -187,7 +189,7 @@ impl Runnable {
                 }
                 (false, every) => {
                     failures += 1;
-                    after_failure(failures).min(every.unwrap_or(LONGEST_PAUSE))
+                    backoff.delay(failures, &mut rng).min(every.unwrap_or(LONGEST_PAUSE))
                 }
             };
             let pause = jittered(pause, &mut rng);
@@ -289,12 +291,6 @@ impl RunnableContext {
             Means::Single(run) => run.clock(),
         }
     }
-}
-
-/// The pause after this many failures in a row, the first being 1.
-fn after_failure(failures: u32) -> Duration {
-    let doublings = failures.saturating_sub(1).min(16);
-    (FIRST_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE)
 }
 
 fn jittered(pause: Duration, rng: &mut fastrand::Rng) -> Duration {

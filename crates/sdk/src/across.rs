@@ -7,6 +7,7 @@ use engine::{CacheView, FleetMapping, FleetView, Role};
 use model::{AnyObject, ClusterName, GroupScope, Object, ObjectKey};
 
 use crate::controller::Controller;
+use crate::dynamic::mapped;
 use crate::lookup::Lookup;
 use crate::watch::Watch;
 
@@ -99,16 +100,8 @@ impl<K: AnyObject> Controller<K> {
     ) -> Self {
         let watch = self.declared(watch.into());
         let (kind, _) = watch.key();
-        let erased: FleetMapping = Arc::new(move |entry, view| match entry.decode::<C>() {
-            Ok(mut object) => {
-                object.set_kind(&kind);
-                map(&object, &FleetLookup::new(view))
-            }
-            Err(error) => {
-                let error = model::error::chain(&error);
-                tracing::warn!(error, "an object that does not fit its type is mapped to nothing");
-                Vec::new()
-            }
+        let erased: FleetMapping = Arc::new(move |entry, view| {
+            mapped(&kind, entry, |object: &C| map(object, &FleetLookup::new(view)))
         });
         self.others.push(watch.source(Role::Across(erased)));
         self.group_scope = GroupScope::Fleet;

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::applied::Applied;
 use crate::context::Context;
+use crate::dynamic::decoded;
 use crate::owner::{control, named};
 use crate::remembered::Part;
 use crate::writes::{json, name, of_kind, requests};
@@ -233,7 +234,7 @@ impl Context {
         if !dry_run
             && let Some(entry) = self.cached::<K>(kind, object.meta().namespace.as_deref(), name)
             && self.shows(applied, &entry)
-            && let Some(found) = decoded(kind, &entry)
+            && let Some(found) = typed(kind, &entry)
         {
             return Ok(found);
         }
@@ -277,13 +278,11 @@ impl Context {
 }
 
 /// An object of the cache, decoded; `None` if it does not fit the type.
-fn decoded<K: AnyObject>(kind: &Kind, entry: &Entry) -> Option<K> {
+fn typed<K: AnyObject>(kind: &Kind, entry: &Entry) -> Option<K> {
     if K::metadata_api() {
         return serde_json::from_value(of_kind::<K>(kind, entry.decode_dynamic().ok()?)).ok();
     }
-    let mut found: K = entry.decode().ok()?;
-    found.set_kind(kind);
-    Some(found)
+    decoded(kind, entry).ok()
 }
 
 /// The error of a reconcile whose apply failed.

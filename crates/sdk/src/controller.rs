@@ -14,6 +14,7 @@ use engine::{
 use kube::core::DynamicObject;
 use model::{AnyObject, ControllerName, GroupName, GroupScope, Kind, Object, Selector};
 
+use crate::dynamic::mapped;
 use crate::lookup::Lookup;
 use crate::predicate;
 use crate::reconciler::{Erased, Reconciler};
@@ -172,16 +173,8 @@ impl<K: AnyObject> Controller<K> {
     ) -> Self {
         let watch = self.declared(watch.into());
         let (kind, _) = watch.key();
-        let erased: Mapping = Arc::new(move |entry, view| match entry.decode::<C>() {
-            Ok(mut object) => {
-                object.set_kind(&kind);
-                map(&object, &Lookup::new(view))
-            }
-            Err(error) => {
-                let error = model::error::chain(&error);
-                tracing::warn!(error, "an object that does not fit its type is mapped to nothing");
-                Vec::new()
-            }
+        let erased: Mapping = Arc::new(move |entry, view| {
+            mapped(&kind, entry, |object: &C| map(object, &Lookup::new(view)))
         });
         self.others.push(watch.source(Role::Mapped(erased)));
         self

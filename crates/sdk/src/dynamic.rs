@@ -136,8 +136,25 @@ impl Lookup<'_> {
     }
 }
 
-fn decoded<T: AnyObject>(kind: &Kind, entry: &Entry) -> Result<T, DecodeError> {
+/// A cached object as its type, which need not know its kind.
+pub(crate) fn decoded<T: AnyObject>(kind: &Kind, entry: &Entry) -> Result<T, DecodeError> {
     let mut object: T = entry.decode()?;
     object.set_kind(kind);
     Ok(object)
+}
+
+/// What a mapping makes of a cached object; nothing if the object does not fit its type.
+pub(crate) fn mapped<C: AnyObject, T>(
+    kind: &Kind,
+    entry: &Entry,
+    map: impl FnOnce(&C) -> Vec<T>,
+) -> Vec<T> {
+    match decoded(kind, entry) {
+        Ok(object) => map(&object),
+        Err(error) => {
+            let error = model::error::chain(&error);
+            tracing::warn!(error, "an object that does not fit its type is mapped to nothing");
+            Vec::new()
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! What users of an item see, one fact a line: its kind and generics, its public fields, variants,
 //! methods and traits.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Group, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::{Fields, ImplItem, Item as Syntax, Meta, TraitItem};
 
@@ -125,16 +125,13 @@ fn text(tokens: TokenStream) -> String {
         (" )", ")"),
         (" ;", ";"),
         ("' ", "'"),
-        ("-> ", "-> "),
         ("->", " ->"),
-        ("= >", "=>"),
     ];
     let text = tight.iter().fold(text, |text, (from, to)| text.replace(from, to));
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace(",)", ")")
 }
 
 fn without_attributes(tokens: TokenStream) -> TokenStream {
-    use proc_macro2::{Delimiter, Group, TokenTree};
     let mut kept = Vec::new();
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
@@ -144,9 +141,7 @@ fn without_attributes(tokens: TokenStream) -> TokenStream {
             }
             TokenTree::Group(group) => {
                 let inner = without_attributes(group.stream());
-                let delimiter = group.delimiter();
-                kept.push(TokenTree::Group(Group::new(delimiter, inner)));
-                debug_assert_ne!(delimiter, Delimiter::None);
+                kept.push(Group::new(group.delimiter(), inner).into());
             }
             other => kept.push(other),
         }

@@ -271,6 +271,30 @@ fn what_is_public_is_used_by_others() {
     none("another crate names every public item, or one whose signature has it", found);
 }
 
+/// A file that a package's sources include must go with the package.
+#[test]
+fn no_package_includes_a_file_outside_of_its_folder() {
+    let mut included = 0;
+    let sources = files(&["rs"]).into_iter().filter(|file| file.starts_with("crates"));
+    let outside = sources.flat_map(|file| {
+        let folder = file.parent().unwrap().to_owned();
+        // Below `crates/<package>`.
+        let depth = folder.components().count() - 2;
+        let text = read(&file);
+        let named =
+            text.split("include_str!(\"").skip(1).map(|part| part.split('"').next().unwrap());
+        included += named.clone().count();
+        let is_outside = |named: &&str| {
+            let up = named.split('/').take_while(|step| *step == "..").count();
+            up > depth || !root().join(&folder).join(named).exists()
+        };
+        let outside = named.filter(is_outside);
+        outside.map(|named| format!("{}: {named}", file.display())).collect::<Vec<_>>()
+    });
+    none("packages include only files of their own", outside.collect::<Vec<_>>());
+    assert!(included > 0, "no file is included");
+}
+
 /// The public API of the last release: `# VERSION`, then a line for each fact.
 const RELEASED: &str = "crates/leasehold/api.txt";
 

@@ -14,7 +14,6 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::Api;
 use kube::{Client, Resource};
-use model::group::groups;
 use model::{
     Clock, Cluster, ClusterName, ClusterSet, ClusterState, Epoch, GroupName, Ownership, Range,
     ShardId,
@@ -27,6 +26,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{Sole, TokioClock};
+use crate::assemble::groups;
 
 /// How long to wait for a condition, in tokio's time, by default.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -306,8 +306,6 @@ impl TestEnv {
     ) -> Running {
         let controllers: Vec<_> = controllers.into_iter().collect();
         self.epoch = self.epoch.next();
-        let inputs: Vec<_> = controllers.iter().map(ControllerSpec::group_input).collect();
-        let groups = groups(&inputs);
         let in_all = |group: &GroupName| {
             let shard = |cluster: &TestCluster| ShardId {
                 cluster: cluster.name.clone(),
@@ -316,7 +314,7 @@ impl TestEnv {
             };
             self.members.iter().map(shard).collect::<Vec<_>>()
         };
-        let shards: BTreeSet<_> = groups.values().flat_map(in_all).collect();
+        let shards: BTreeSet<_> = groups(&controllers).values().flat_map(in_all).collect();
         let member = format!("test-{}", self.epoch).parse().expect("a member's name");
         let ownership = Arc::new(Sole::of(member, shards, self.epoch));
         let meter = Meter::new(Arc::clone(&self.clock));
@@ -330,14 +328,12 @@ impl TestEnv {
         ownership: Arc<dyn Ownership>,
         meter: Meter,
     ) -> Running {
-        let inputs: Vec<_> = controllers.iter().map(ControllerSpec::group_input).collect();
-        let groups = groups(&inputs);
         let config = EngineConfig {
             clock: Arc::clone(&self.clock),
             meter,
             ownership,
             clusters: self.clusters.subscribe(),
-            groups,
+            groups: groups(&controllers),
             registry: &Registry::new(),
             observer: Arc::new(Unobserved),
             seed: 1,

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use engine::Meter;
-use model::group::traits;
 use model::{Hold, MemberId, Ownership, ShardId};
 use prometheus::Registry;
 use sdk::ControllerSpec;
@@ -12,6 +11,7 @@ use sharding::{Departure, Sharding};
 
 use super::TestEnv;
 use super::env::{Running, TestCluster, fail};
+use crate::assemble::traits;
 use crate::crds::home_crds;
 
 /// The name of the home cluster. It is no workload cluster.
@@ -62,8 +62,7 @@ impl TestEnv {
     ) -> TestReplica {
         assert!(self.engine.is_none(), "an engine holds all shards; stop it first");
         let controllers: Vec<_> = controllers.into_iter().collect();
-        let inputs: Vec<_> = controllers.iter().map(ControllerSpec::group_input).collect();
-        let traits = traits(&inputs);
+        let traits = traits(&controllers, &[]);
         self.epoch = self.epoch.next();
         let (identity, groups) = (format!("replica-{}", self.epoch), traits.keys().cloned());
         let config = sharding::Config::new(&identity, groups.collect(), self.epoch.0);
