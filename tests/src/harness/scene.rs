@@ -10,6 +10,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::tools::Tools;
 
+/// How many of the last lines of each log are printed after a failure, and how much of each line.
+const QUOTED_LOG_LINES: usize = 25;
+const QUOTED_LINE_CHARS: usize = 400;
+
 /// The folder and the tools of one run. The folder goes when this is dropped.
 #[derive(Debug)]
 pub struct Scene {
@@ -61,9 +65,29 @@ pub async fn run<T>(
         let kept = tools.failed_dir().join(name);
         let _ = fs::remove_dir_all(&kept);
         copy_files(&scene.logs(), &kept)?;
-        eprintln!("the logs of {name}: {}", kept.display());
+        println!("the logs of {name}: {}", kept.display());
+        quote_logs(&kept)?;
     }
     Ok(outcome)
+}
+
+/// Prints the end of each log of a part that failed: where the folder is lost, that is what is left.
+fn quote_logs(logs: &Path) -> Result<()> {
+    for entry in fs::read_dir(logs)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "log") {
+            continue;
+        }
+        // A process may write anything.
+        let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+        let lines: Vec<&str> = text.lines().collect();
+        let (ends, quoted) = (path.display(), lines.len().saturating_sub(QUOTED_LOG_LINES));
+        println!("  the end of {ends}, {} lines:", lines.len());
+        for line in &lines[quoted..] {
+            println!("    {}", line.chars().take(QUOTED_LINE_CHARS).collect::<String>());
+        }
+    }
+    Ok(())
 }
 
 /// A runtime whose tasks all run on the calling thread: a child dies with the thread that started

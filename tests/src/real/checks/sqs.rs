@@ -38,7 +38,9 @@ pub async fn run(scene: &Scene) -> Result<()> {
     home::install(&plane.kubectl).await?;
     let mut moto = Moto::start(scene).await?;
     let proxy = Proxy::to((Ipv4Addr::LOCALHOST, moto.port).into()).await?;
-    let more = json!({"controllers": {"sqs": {"workers": 4}}});
+    // Its log is what is left of a failure.
+    let log = json!({"filter": "info,engine=debug,sdk=debug,upstream=debug,listwatch=debug"});
+    let more = json!({"controllers": {"sqs": {"workers": 4}}, "telemetry": {"log": log}});
     let (token, sts) = (scene.dir().join("token"), format!("http://127.0.0.1:{}", moto.port));
     fs::write(&token, "a service account's")?;
     let environment =
@@ -49,7 +51,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
 
     immutable_by_schema(&plane, proxy.address().port()).await?;
     plane.kubectl.apply(&manifests(proxy.address().port())).await?;
-    synced(&plane).await?;
+    synced(&plane, &mut manager).await?;
     ensure!(moto.attribute("VisibilityTimeout")? == "45", "the queue is not as its spec says");
     let redrive = moto.attribute("RedrivePolicy")?;
     ensure!(redrive.contains("default-dead"), "the queue has no dead-letter queue: {redrive}");
@@ -76,7 +78,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
     println!("a queue that was deleted outside exists again after {watch}");
 
     for (name, trouble) in [("throttled", THROTTLED), ("cut off", Passage::Cut)] {
-        in_trouble(&plane, &proxy, &moto, trouble)
+        in_trouble(&plane, &mut manager, &proxy, &moto, trouble)
             .await
             .with_context(|| format!("while {name}"))?;
         println!("{name} for {} s, and synced after {watch}", TROUBLE.as_secs());
@@ -95,11 +97,12 @@ pub async fn run(scene: &Scene) -> Result<()> {
 /// then it repairs what was changed meanwhile.
 async fn in_trouble(
     plane: &ControlPlane,
+    manager: &mut Manager,
     proxy: &Proxy,
     moto: &Moto,
     trouble: Passage,
 ) -> Result<()> {
-    synced(plane).await?;
+    synced(plane, manager).await?;
     proxy.set(trouble);
     moto.edit("s.set_queue_attributes(QueueUrl=u, Attributes={'VisibilityTimeout': '9'})")?;
     let (version, asked) = (version(plane).await?, proxy.connections());
@@ -152,12 +155,16 @@ fn manifests(port: u16) -> String {
     [&[secret.to_string()], &queues[..]].concat().join("\n---\n")
 }
 
-async fn synced(plane: &ControlPlane) -> Result<()> {
-    wait::until(DEADLINE, "the Queue to be synced", async || {
+async fn synced(plane: &ControlPlane, manager: &mut Manager) -> Result<()> {
+    let mut last = Value::Null;
+    let outcome = wait::until(DEADLINE, "the Queue to be synced", async || {
+        manager.check_alive()?;
         let queue = kubectl::get(&plane.client, OBJECT).await?.unwrap_or_default();
+        last = queue["status"].clone();
         Ok(holds(&queue, "Synced").then_some(()))
     })
-    .await
+    .await;
+    outcome.with_context(|| format!("its status: {last}"))
 }
 
 async fn version(plane: &ControlPlane) -> Result<String> {
