@@ -44,7 +44,8 @@ done
 
 helm install leasehold "$root/deploy/charts/leasehold" --kubeconfig "$work/home.yaml" \
   --namespace leasehold-system --set image.repository=leasehold --set image.tag=kind \
-  --set "clusters.secrets={$(IFS=,; echo "${secrets[*]}")}" --wait
+  --set controllers.tdset.enabled=true \
+  --set "clusters.kubeconfigSecrets={$(IFS=,; echo "${secrets[*]}")}" --wait
 
 manifest() { # the TDSets of one cluster
   for i in $(seq $((objects / clusters))); do

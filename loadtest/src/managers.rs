@@ -96,10 +96,14 @@ impl Manager {
         let admin = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
         let admin = admin.context("find a free port for the admin server")?;
         let config = json!({
-            "home": { "kubeconfig": fleet.home_kubeconfig, "context": "home" },
+            "home": {
+                "kubeconfig": fleet.home_kubeconfig, "context": "home", "allow": ["loopback"],
+            },
             "namespace": HOME_NAMESPACE,
             "identity": name,
-            "clusters": { "directory": fleet.kubeconfigs },
+            "clusters": {
+                "directories": [{"path": fleet.kubeconfigs, "allow": ["loopback"]}],
+            },
             "controllers": { "tdset": { "workers": scenario.fleet.workers } },
             "admin": { "bind": admin.to_string() },
             "telemetry": { "log": { "format": "json", "filter": "info" } },

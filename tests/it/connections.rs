@@ -18,8 +18,8 @@ async fn connections(server: &Server, role: Role, watches: usize) -> usize {
     let mut kubeconfig = serde_saphyr::from_str(&server.kubeconfig()).unwrap();
     let proxy = Proxy::of_kubeconfig(&mut kubeconfig).await.unwrap();
     let kubeconfig: Kubeconfig = serde_json::from_value(kubeconfig).unwrap();
-    let context = kubeconfig.current_context.clone().unwrap().into();
-    let access = Access::Kubeconfig { kubeconfig: Arc::new(kubeconfig), context };
+    let context = kubeconfig.current_context.clone().unwrap();
+    let access = Access::own(Arc::new(kubeconfig), &context);
     let client =
         Connector::new(role, Arc::new(SystemClock)).client("a test", &access).await.unwrap();
     let api: Api<ConfigMap> = Api::all(client);

@@ -17,7 +17,7 @@ use fleet::{self, Fleet};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use leasehold::config::{ClusterSources, Config, Home, KubeconfigSource};
+use leasehold::config::{ClusterSources, Config, DirectorySource, Home, KubeconfigSource, Risk};
 use leasehold::{Departure, Manager};
 use sdk::{Controller, ControllerSpec};
 use serde_json::json;
@@ -48,7 +48,8 @@ async fn server(name: &str) -> Server {
 fn sources(dir: &Path, servers: &[&Server]) -> ClusterSources {
     let path = dir.join("kubeconfig");
     fs::write(&path, apiserver::merge_kubeconfigs(servers)).unwrap();
-    let kubeconfigs = vec![KubeconfigSource { path, contexts: None }];
+    let kubeconfigs =
+        vec![KubeconfigSource { path, contexts: None, allow: [Risk::Loopback].into() }];
     ClusterSources { kubeconfigs, ..Default::default() }
 }
 
@@ -59,7 +60,7 @@ async fn home(dir: &Path) -> (Server, Home) {
     install::namespace(&server.client(), NAMESPACE).await;
     let path = dir.join("home.kubeconfig");
     fs::write(&path, server.kubeconfig()).unwrap();
-    (server, Home::Kubeconfig { path, context: None })
+    (server, Home::Kubeconfig { path, context: None, allow: [Risk::Loopback].into() })
 }
 
 /// A running manager.
@@ -174,7 +175,9 @@ async fn kubeconfigs_are_added_broken_and_removed_while_the_manager_runs() {
     let (east, west) = (server("east").await, server("west").await);
     let folder = dir.path().join("clusters");
     fs::create_dir(&folder).unwrap();
-    let sources = ClusterSources { directory: Some(folder.clone()), ..Default::default() };
+    let mut source = DirectorySource::new(&folder);
+    source.allow.insert(Risk::Loopback);
+    let sources = ClusterSources { directories: vec![source], ..Default::default() };
     let replica = Replica::start("only", &home, &sources);
     let home_client = home_server.client();
 
@@ -207,5 +210,58 @@ async fn kubeconfigs_are_added_broken_and_removed_while_the_manager_runs() {
         shards.iter().all(|shard| shard.shard.cluster.as_str() == "east")
     })
     .await;
+    assert_eq!(replica.leave().await, Departure::HandedOver);
+}
+
+/// What the configuration of a stranger's folder does not allow, a manager does not do; and it says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_takes_no_name_and_reaches_no_server_that_it_may_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home_server, home) = home(dir.path()).await;
+    let (east, impostor) = (server("east").await, server("east").await);
+    let mut sources = sources(dir.path(), &[&east]);
+    for (folder, allow) in [("a", vec![Risk::Loopback]), ("b", vec![Risk::Loopback]), ("c", vec![])]
+    {
+        let path = dir.path().join(folder);
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("east"), impostor.kubeconfig()).unwrap();
+        let prefix = (folder != "a").then(|| folder.parse().unwrap());
+        let allow = allow.into_iter().collect();
+        let source = DirectorySource { prefix, allow, ..DirectorySource::new(path) };
+        sources.directories.push(source);
+    }
+    let replica = Replica::start("only", &home, &sources);
+    let home_client = home_server.client();
+    want(&east.client(), "one").await;
+    want(&impostor.client(), "one").await;
+    until("east", async || converged(&east.client(), "one").await).await;
+    until("b.east", async || converged(&impostor.client(), "one").await).await;
+    let fleet = fleet(&home_client).await;
+    let shards = fleet.shards.iter().map(|shard| shard.shard.cluster.to_string());
+    assert_eq!(shards.collect::<Vec<_>>(), ["b.east", "east"], "each under its own name");
+    let down = fleet.members.iter().flat_map(|member| &member.down_clusters);
+    let down: Vec<_> = down.map(|down| (down.cluster.to_string(), down.reason.clone())).collect();
+    let [(name, reason)] = &down[..] else { panic!("{down:?}") };
+    assert_eq!(name, "c.east");
+    assert!(reason.contains("which is not allowed; fix: change the kubeconfig"), "{reason}");
+    assert!(reason.contains("write allow: [loopback]"), "{reason}");
+    assert_eq!(replica.leave().await, Departure::HandedOver);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_manager_without_controllers_joins_and_leaves_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home_server, home) = home(dir.path()).await;
+    let stop = CancellationToken::new();
+    let mut config = Config::new(home, "idle", ClusterSources::default());
+    assert!(matches!(
+        Manager::new(config.clone()).run(stop.clone()).await,
+        Err(leasehold::Error::NoControllers)
+    ));
+    config.controllers = Some(BTreeMap::new());
+    let run = tokio::spawn(Manager::new(config).builtin_controllers().run(stop.clone()));
+    let replica = Replica { stop, run };
+    let client = home_server.client();
+    until("it joins", async || owners(&client).await.contains_key("idle")).await;
     assert_eq!(replica.leave().await, Departure::HandedOver);
 }

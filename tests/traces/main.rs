@@ -13,7 +13,7 @@ use apiserver::Server;
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use leasehold::Manager;
-use leasehold::config::{ClusterSources, Config, Home};
+use leasehold::config::{ClusterSources, Config, DirectorySource, Home, Risk};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use telemetry::{LogConfig, OtlpConfig};
 use tests::collector::Collector;
@@ -66,8 +66,10 @@ fn config(folder: &Path, home: &Server, east: &Server) -> Config {
     let path = folder.join("home.yaml");
     std::fs::write(&path, home.kubeconfig()).expect("the folder is ours");
     std::fs::write(clusters.join("east.yaml"), east.kubeconfig()).expect("the folder is ours");
-    let home = Home::Kubeconfig { path, context: None };
-    let sources = ClusterSources { directory: Some(clusters), ..ClusterSources::default() };
+    let home = Home::Kubeconfig { path, context: None, allow: [Risk::Loopback].into() };
+    let mut folder = DirectorySource::new(clusters);
+    folder.allow.insert(Risk::Loopback);
+    let sources = ClusterSources { directories: vec![folder], ..ClusterSources::default() };
     Config::new(home, "replica-0", sources)
 }
 

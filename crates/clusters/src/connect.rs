@@ -17,12 +17,14 @@ use tokio::sync::Semaphore;
 use tower::{ServiceBuilder, ServiceExt};
 use tower_http::decompression::DecompressionLayer;
 
+use crate::address::Reach;
 use crate::credentials::{Authenticated, CredentialSource, Keeper};
 use crate::error::Unusable;
 use crate::file::{read_bounded, unreadable};
 use crate::http::{Connections, Protocol};
-use crate::kubeconfig::{self, Contexts, Plugins};
+use crate::kubeconfig::{self, Contexts, Origin};
 use crate::provider::Access;
+use crate::trust::{Granted, Trust};
 
 /// How long opening a connection may take, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -80,46 +82,51 @@ impl Connector {
     /// # Errors
     /// As [`Self::client`].
     pub(crate) async fn link(&self, origin: &str, access: &Access) -> Result<Link, Arc<Unusable>> {
-        let mut config = match access {
-            Access::InCluster => kube::Config::incluster().map_err(Unusable::InCluster)?,
-            Access::Kubeconfig { kubeconfig, context } => {
+        let (mut config, granted) = match access {
+            Access::InCluster => {
+                let config = kube::Config::incluster().map_err(Unusable::InCluster)?;
+                // The kubelet has written it.
+                (config, Granted::everything())
+            }
+            Access::Kubeconfig { kubeconfig, context, granted } => {
                 let options =
                     KubeConfigOptions { context: Some(context.to_string()), ..Default::default() };
                 let config =
                     kube::Config::from_custom_kubeconfig(Kubeconfig::clone(kubeconfig), &options);
-                config.await.map_err(|e| refused(origin, e))?
+                (config.await.map_err(|e| refused(origin, e))?, granted.clone())
             }
         };
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.read_timeout = None;
         config.write_timeout = Some(WRITE_TIMEOUT);
         config.default_retry = false;
-        let source = CredentialSource::of(origin, &mut config.auth_info)?;
+        let source = CredentialSource::of(origin, &mut config.auth_info, &granted)?;
         let (renewals, clock) = (Arc::clone(&self.renewals), Arc::clone(&self.clock));
         let keeper = Keeper::start(origin, source, renewals, clock).await?;
         let protocol = match self.role {
             Role::Home => Protocol::Http1,
             Role::Workload => Protocol::Any,
         };
-        Ok(link(config, keeper, protocol).map_err(|e| refused(origin, e))?)
+        Ok(link(config, keeper, protocol, granted.reach).map_err(|e| refused(origin, e))?)
     }
 }
 
 /// A client for one context of a kubeconfig file, or for its current one: for the home cluster and for
-/// tools. `plugins` are the credential programs that may run.
+/// tools. It may do what `trust` allows.
 ///
 /// # Errors
 /// [`Unusable`], which names file, cause and fix.
 pub async fn client_from_kubeconfig(
     path: &Path,
     context: Option<&str>,
-    plugins: &Plugins,
+    trust: Trust,
     clock: Arc<dyn Clock>,
 ) -> Result<kube::Client, Arc<Unusable>> {
     let bytes = read_bounded(path).map_err(|source| unreadable(path, source))?;
     let config = kubeconfig::parse(path, &bytes)?;
     let wanted = context.map_or(Contexts::Current, |name| Contexts::Chosen(vec![name.to_owned()]));
-    let draft = kubeconfig::drafts(path, &config, &wanted, plugins)
+    let origin = Origin { path: path.to_owned(), prefix: None, trust };
+    let draft = kubeconfig::drafts(&origin, &config, &wanted)
         .into_iter()
         .next()
         .expect("one context asked for gives one draft");
@@ -136,7 +143,12 @@ pub async fn client_in_cluster(clock: Arc<dyn Clock>) -> Result<kube::Client, Ar
 }
 
 /// A client and a wire whose requests carry the credential of `keeper`.
-fn link(config: kube::Config, keeper: Keeper, protocol: Protocol) -> Result<Link, kube::Error> {
+fn link(
+    config: kube::Config,
+    keeper: Keeper,
+    protocol: Protocol,
+    reach: Reach,
+) -> Result<Link, kube::Error> {
     let base = config.base_uri_layer();
     let gzip =
         DecompressionLayer::new().no_br().no_deflate().no_zstd().gzip(!config.disable_compression);
@@ -146,7 +158,7 @@ fn link(config: kube::Config, keeper: Keeper, protocol: Protocol) -> Result<Link
         .layer(base)
         .layer(gzip)
         .layer(headers)
-        .service(Authenticated::new(keeper, Connections::new(config, protocol)?));
+        .service(Authenticated::new(keeper, Connections::new(config, protocol, reach)?));
     let client = ClientBuilder::new(service.clone(), namespace).build();
     let wire = Wire::new(move |request| {
         let answer = service.clone().oneshot(request);
@@ -176,7 +188,7 @@ mod tests {
         );
         fs::write(&path, text).unwrap();
         let clock = Arc::new(model::ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
-        match client_from_kubeconfig(&path, None, &Plugins::Any, clock).await {
+        match client_from_kubeconfig(&path, None, Trust::own(), clock).await {
             Ok(_) => "ok".to_owned(),
             Err(error) => error.reason().replace(&dir.path().display().to_string(), "DIR"),
         }

@@ -1,5 +1,8 @@
 //! A folder of kubeconfigs: each file's contexts are clusters, which come and go with the file.
 //!
+//! Its authors are not those of the configuration, so it gets the trust of [`Trust::stranger`], a quota,
+//! and, if the configuration says so, a prefix that keeps its clusters' names apart from all others.
+//!
 //! It works for a mounted Secret as well as for people: it follows symlinks (Kubernetes swaps a Secret by
 //! repointing `..data`) and ignores names that begin with a dot.
 
@@ -10,10 +13,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::Prefix;
 use crate::file::WatchedFile;
-use crate::kubeconfig::Contexts;
+use crate::kubeconfig::{Contexts, Origin};
 use crate::polled::{Look, Polled};
-use crate::provider::{ClusterProvider, Snapshot};
+use crate::provider::{ClusterProvider, Snapshot, Source};
+use crate::trust::{Risk, Trust};
 
 /// The most files of one folder.
 const MAX_FILES: usize = 4096;
@@ -21,28 +26,56 @@ const MAX_FILES: usize = 4096;
 /// The most entries of a folder that are read, including folders and hidden ones.
 const MAX_ENTRIES: usize = 16 * MAX_FILES;
 
+/// The most clusters of one folder, unless it is told otherwise.
+pub const DEFAULT_QUOTA: usize = 1000;
+
 /// Every kubeconfig of a folder.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Directory {
     path: PathBuf,
+    prefix: Option<Prefix>,
+    quota: usize,
+    trust: Trust,
 }
 
 impl Directory {
-    /// The folder at `path`.
+    /// The folder at `path`, with no prefix, the quota [`DEFAULT_QUOTA`] and no risk allowed.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        let (path, trust) = (path.into(), Trust::stranger());
+        Self { path, prefix: None, quota: DEFAULT_QUOTA, trust }
+    }
+
+    /// The same folder, whose clusters' names begin with `prefix` and a dot.
+    #[must_use]
+    pub fn prefix(mut self, prefix: Option<Prefix>) -> Self {
+        self.prefix = prefix;
+        self
+    }
+
+    /// The same folder, of whose clusters, in order of their files, at most this many count.
+    #[must_use]
+    pub fn quota(mut self, quota: usize) -> Self {
+        self.quota = quota;
+        self
+    }
+
+    /// The same folder, for which these risks are taken as well.
+    #[must_use]
+    pub fn allow(mut self, risks: impl IntoIterator<Item = Risk>) -> Self {
+        self.trust = self.trust.allow(risks);
+        self
     }
 
     /// As a provider that follows the folder's changes.
     pub fn provider(self) -> Box<dyn ClusterProvider> {
-        Box::new(Polled::new(Folder { path: self.path, files: BTreeMap::new(), looked: false }))
+        Box::new(Polled::new(Folder::new(self)))
     }
 }
 
 /// The folder and the files that count.
 #[derive(Debug)]
 struct Folder {
-    path: PathBuf,
+    of: Directory,
     files: BTreeMap<OsString, Entry>,
     /// Whether the folder was read before: files in its first read are accepted at once.
     looked: bool,
@@ -57,28 +90,38 @@ struct Entry {
 
 impl Look for Folder {
     fn label(&self) -> String {
-        format!("directory {}", self.path.display())
+        format!("directory {}", self.of.path.display())
     }
 
     fn look(&mut self) -> Snapshot {
         let mut problems: Vec<Arc<str>> = Vec::new();
-        match names(&self.path) {
+        let Directory { path, quota, .. } = self.of.clone();
+        match names(&path) {
             Ok(mut names) => {
                 if names.len() > MAX_FILES {
-                    problems.push(too_many(&self.path, names.len()));
+                    problems.push(too_many(&path, names.len()));
                     names.truncate(MAX_FILES);
                 }
                 self.update(&names);
             }
             // The known clusters stay: a folder that cannot be listed says nothing about them.
-            Err(error) => problems.push(unlisted(&self.path, &error)),
+            Err(error) => problems.push(unlisted(&path, &error)),
         }
-        let sources = self.files.values_mut().flat_map(|entry| entry.file.sources()).collect();
+        let all = self.files.values_mut().flat_map(|entry| entry.file.sources());
+        let mut sources: Vec<Source> = all.take(quota.saturating_add(1)).collect();
+        if sources.len() > quota {
+            sources.truncate(quota);
+            problems.push(beyond_quota(&path, quota));
+        }
         Snapshot { sources, problems }
     }
 }
 
 impl Folder {
+    fn new(of: Directory) -> Self {
+        Self { of, files: BTreeMap::new(), looked: false }
+    }
+
     fn update(&mut self, names: &[OsString]) {
         self.files.retain(|name, entry| {
             let there = names.binary_search(name).is_ok();
@@ -88,11 +131,12 @@ impl Folder {
         });
         for name in names {
             if !self.files.contains_key(name) {
-                let path = self.path.join(name);
+                let Directory { path, prefix, trust, .. } = self.of.clone();
+                let origin = Origin { path: path.join(name), prefix, trust };
                 let file = if self.looked {
-                    WatchedFile::cautious(path, Contexts::All)
+                    WatchedFile::cautious(origin, Contexts::All)
                 } else {
-                    WatchedFile::new(path, Contexts::All)
+                    WatchedFile::new(origin, Contexts::All)
                 };
                 self.files.insert(name.clone(), Entry { file, missing: false });
             }
@@ -125,6 +169,15 @@ fn too_many(path: &Path, found: usize) -> Arc<str> {
     .into()
 }
 
+fn beyond_quota(path: &Path, quota: usize) -> Arc<str> {
+    format!(
+        "directory {} has more than {quota} clusters, those of its first files count; fix: remove \
+         contexts, or raise maxClusters of that directory in the configuration",
+        path.display()
+    )
+    .into()
+}
+
 fn unlisted(path: &Path, error: &io::Error) -> Arc<str> {
     format!(
         "directory {} cannot be listed: {error}; fix: create it, or let this process read it",
@@ -147,7 +200,7 @@ mod tests {
     }
 
     fn folder(path: &Path) -> Folder {
-        Folder { path: path.to_owned(), files: BTreeMap::new(), looked: false }
+        Folder::new(Directory::new(path))
     }
 
     /// Reads as often as a change needs to count, and lists the clusters.
@@ -208,6 +261,67 @@ mod tests {
         symlink("..data/west", at("west")).unwrap();
         assert_eq!(settle(&mut folder), "east west");
         assert_ne!(folder.look().sources[0], first.sources[0]);
+    }
+
+    #[test]
+    fn a_folder_has_no_more_clusters_than_its_quota() {
+        let dir = tempfile::tempdir().unwrap();
+        for (file, context) in [("a", "east"), ("b", "west"), ("c", "north")] {
+            fs::write(dir.path().join(file), config(context, file)).unwrap();
+        }
+        let look = |quota| {
+            let prefix = Some("team-a".parse().unwrap());
+            let mut folder = Folder::new(Directory::new(dir.path()).prefix(prefix).quota(quota));
+            (settle(&mut folder), folder.look().problems.len())
+        };
+        assert_eq!(look(3), ("team-a.east team-a.west team-a.north".to_owned(), 0));
+        assert_eq!(look(2), ("team-a.east team-a.west".to_owned(), 1));
+        assert_eq!(look(0), (String::new(), 1));
+    }
+
+    /// Every field that names a file, with links that lead outside of the folder.
+    #[test]
+    fn a_file_that_a_folder_s_kubeconfig_names_lies_in_the_folder() {
+        let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let secret = elsewhere.path().join("secret");
+        fs::write(&secret, "of another").unwrap();
+        symlink(&secret, dir.path().join("link")).unwrap();
+        symlink(elsewhere.path(), dir.path().join("folder")).unwrap();
+        fs::write(dir.path().join("own"), "its own").unwrap();
+        symlink("own", dir.path().join("own-link")).unwrap();
+        let reason = |cluster: &str, user: &str| {
+            let text = format!(
+                "clusters: [{{name: c, cluster: {{server: 'https://h:1'{cluster}}}}}]\n\
+                 users: [{{name: u, user: {{{user}}}}}]\n\
+                 contexts: [{{name: east, context: {{cluster: c, user: u}}}}]\n"
+            );
+            fs::write(dir.path().join(".text"), &text).unwrap();
+            fs::rename(dir.path().join(".text"), dir.path().join("kubeconfig")).unwrap();
+            let snapshot = folder(dir.path()).look();
+            let east = |source: &&Source| source.name.as_str() == "east";
+            let source = snapshot.sources.iter().find(east).unwrap();
+            source.access.as_ref().err().map(|error| error.reason()).unwrap_or_default()
+        };
+        let outside = secret.display().to_string();
+        for file in [outside.as_str(), "../secret", "link", "folder/secret"] {
+            for (cluster, user) in [
+                (format!(", certificate-authority: '{file}'"), String::new()),
+                (String::new(), format!("client-certificate: '{file}'")),
+                (String::new(), format!("client-key: '{file}'")),
+                (
+                    String::new(),
+                    format!(
+                        "auth-provider: {{name: oidc, config: {{idp-certificate-authority: '{file}'}}}}"
+                    ),
+                ),
+            ] {
+                let reason = reason(&cluster, &user);
+                assert!(reason.contains("outside of"), "{cluster}{user}: {reason:?}");
+            }
+        }
+        for file in ["own", "./own", "own-link"] {
+            assert_eq!(reason(&format!(", certificate-authority: {file}"), ""), "", "{file}");
+        }
     }
 
     #[test]

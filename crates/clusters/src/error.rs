@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::trust::Risk;
+
 /// A kubeconfig, or a context of one, that gives no client.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
@@ -116,19 +118,27 @@ pub enum Unusable {
         /// Whether the configuration could allow programs for this kubeconfig.
         ever: bool,
     },
-    /// A context would send a server a file that the author of the context may not be able to read.
-    #[error(
-        "kubeconfig {}: context {context:?} would send the file {} to its server as a token, but the file \
-         lies outside of the kubeconfig's folder",
-        path.display(), file.display()
-    )]
-    TokenFileOutside {
+    /// A context names a file that its author may not be able to read.
+    #[error("{origin}: its {field} {} lies outside of the kubeconfig's folder", file.display())]
+    Outside {
+        /// Where the cluster comes from.
+        origin: String,
+        /// The kubeconfig field with the reference.
+        field: &'static str,
+        /// The file.
+        file: PathBuf,
+    },
+    /// A context asks for something that the configuration does not allow its source.
+    #[error("kubeconfig {}: context {context:?} {what}, which is not allowed", path.display())]
+    Refused {
         /// The kubeconfig.
         path: PathBuf,
         /// The context.
         context: String,
-        /// Its `tokenFile`.
-        file: PathBuf,
+        /// What it does.
+        what: String,
+        /// What would have to be allowed.
+        risk: Risk,
     },
     /// The credential plugin is not on this machine.
     #[error("{origin}: credential plugin {command:?} not found")]
@@ -228,20 +238,25 @@ impl Unusable {
                 format!("put the file there, or embed it as {field}-data")
             }
             Self::PluginNotAllowed { command, ever: true, .. } => format!(
-                "add {command:?} to clusters.credentialPlugins in the configuration, or use a token, \
-                 a tokenFile or a client certificate"
+                "list {{command: {command:?}, args: [...], env: {{...}}}} with all its arguments and \
+                 variables under clusters.credentialPlugins in the configuration, or use a token, a \
+                 tokenFile or a client certificate"
             ),
             Self::PluginNotAllowed { ever: false, .. } => {
                 "use a token, a tokenFile or a client certificate, or name the file under \
                  clusters.kubeconfigs: people who may write into a folder must not run programs here"
                     .into()
             }
-            Self::TokenFileOutside { .. } => {
-                "put the token beside the kubeconfig, or name the kubeconfig under \
+            Self::Outside { .. } => {
+                "put the file beside the kubeconfig, or name the kubeconfig under \
                  clusters.kubeconfigs: people who may write into a folder must not be able to send \
                  this process's own files anywhere"
                     .into()
             }
+            Self::Refused { risk, .. } => format!(
+                "change the kubeconfig, or, if its author may do that, write allow: [{risk}] where \
+                 the configuration names the kubeconfig or its folder"
+            ),
             Self::NoPlugin { hint: Some(hint), .. } => hint.trim().to_owned(),
             Self::NoPlugin { .. } => "install it on the PATH of this process".into(),
             Self::PluginFailed { .. } => "run it by hand and do what it asks for".into(),

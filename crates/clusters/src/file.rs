@@ -8,9 +8,11 @@ use std::sync::Arc;
 use model::ClusterName;
 
 use crate::error::Unusable;
-use crate::kubeconfig::{self, Contexts, Draft, Plugins};
+use crate::kubeconfig::{self, Contexts, Draft, Origin};
 use crate::polled::{Look, Polled, Settled};
-use crate::provider::{ClusterProvider, Fingerprint, Snapshot, Source};
+use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
+use crate::reference::{self, Reference};
+use crate::trust::Trust;
 
 /// The largest kubeconfig, and the largest file that a kubeconfig may refer to.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -20,55 +22,54 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 pub struct KubeconfigFile {
     path: PathBuf,
     contexts: Contexts,
-    plugins: Plugins,
+    trust: Trust,
 }
 
 impl KubeconfigFile {
-    /// The given contexts of the file at `path`, or every context. It may run no credential program.
+    /// The given contexts of the file at `path`, or every context, with the trust of [`Trust::default`].
     pub fn new(path: impl Into<PathBuf>, contexts: Option<Vec<String>>) -> Self {
         let contexts = contexts.map_or(Contexts::All, Contexts::Chosen);
-        Self { path: path.into(), contexts, plugins: Plugins::default() }
+        Self { path: path.into(), contexts, trust: Trust::default() }
     }
 
-    /// The same file, which may run these credential programs.
+    /// The same file, which may do this.
     #[must_use]
-    pub fn plugins(mut self, plugins: Plugins) -> Self {
-        self.plugins = plugins;
+    pub fn trusted(mut self, trust: Trust) -> Self {
+        self.trust = trust;
         self
     }
 
     /// As a provider that follows the file's changes.
     pub fn provider(self) -> Box<dyn ClusterProvider> {
-        let file = WatchedFile::new(self.path, self.contexts);
-        Box::new(Polled::new(WatchedFile { plugins: self.plugins, ..file }))
+        let Self { path, contexts, trust } = self;
+        let origin = Origin { path, prefix: None, trust };
+        Box::new(Polled::new(WatchedFile::new(origin, contexts)))
     }
 }
 
 /// A kubeconfig file and its last accepted content.
 #[derive(Debug)]
 pub(crate) struct WatchedFile {
-    path: PathBuf,
+    origin: Origin,
     contexts: Contexts,
-    plugins: Plugins,
     content: Settled<Fingerprint>,
     drafts: Vec<Draft>,
 }
 
 impl WatchedFile {
-    /// Accepts the first content at once, and runs no credential program.
-    pub(crate) fn new(path: PathBuf, contexts: Contexts) -> Self {
-        let (plugins, content) = (Plugins::Never, Settled::trusting());
-        Self { path, contexts, plugins, content, drafts: Vec::new() }
+    /// Accepts the first content at once.
+    pub(crate) fn new(origin: Origin, contexts: Contexts) -> Self {
+        Self { origin, contexts, content: Settled::trusting(), drafts: Vec::new() }
     }
 
     /// Accepts nothing until two reads agree: for a file that may still be half written.
-    pub(crate) fn cautious(path: PathBuf, contexts: Contexts) -> Self {
-        Self { content: Settled::at(Fingerprint::of([])), ..Self::new(path, contexts) }
+    pub(crate) fn cautious(origin: Origin, contexts: Contexts) -> Self {
+        Self { content: Settled::at(Fingerprint::of([])), ..Self::new(origin, contexts) }
     }
 
     /// Its present clusters.
     pub(crate) fn sources(&mut self) -> Vec<Source> {
-        let read = read_bounded(&self.path);
+        let read = read_bounded(&self.origin.path);
         let seen = match &read {
             Ok(bytes) => Fingerprint::of([b"content".as_slice(), bytes]),
             Err(error) => Fingerprint::of([b"error".as_slice(), error.to_string().as_bytes()]),
@@ -81,10 +82,10 @@ impl WatchedFile {
 
     fn interpret(&self, read: io::Result<Vec<u8>>) -> Vec<Draft> {
         let parsed = read
-            .map_err(|source| unreadable(&self.path, source))
-            .and_then(|bytes| kubeconfig::parse(&self.path, &bytes));
+            .map_err(|source| unreadable(&self.origin.path, source))
+            .and_then(|bytes| kubeconfig::parse(&self.origin.path, &bytes));
         match parsed {
-            Ok(config) => kubeconfig::drafts(&self.path, &config, &self.contexts, &self.plugins),
+            Ok(config) => kubeconfig::drafts(&self.origin, &config, &self.contexts),
             Err(error) => self.down(Arc::new(error)),
         }
     }
@@ -94,13 +95,10 @@ impl WatchedFile {
         let mut names: Vec<(ClusterName, Arc<str>)> =
             self.drafts.iter().map(|d| (d.name.clone(), Arc::clone(&d.origin))).collect();
         if let (true, Contexts::Chosen(contexts)) = (names.is_empty(), &self.contexts) {
-            names.extend(contexts.iter().map(|context| {
-                (ClusterName::from_context(context), kubeconfig::origin(&self.path, context))
-            }));
+            names.extend(contexts.iter().map(|context| self.origin.named(context)));
         }
         if names.is_empty() {
-            let nameless = kubeconfig::nameless(&self.path);
-            names.push(nameless);
+            names.push(self.origin.nameless());
         }
         let draft = |(name, origin)| Draft {
             name,
@@ -114,7 +112,7 @@ impl WatchedFile {
 
 impl Look for WatchedFile {
     fn label(&self) -> String {
-        format!("kubeconfig {}", self.path.display())
+        format!("kubeconfig {}", self.origin.path.display())
     }
 
     fn look(&mut self) -> Snapshot {
@@ -124,16 +122,21 @@ impl Look for WatchedFile {
 
 /// The source of a draft. Reads the files that the draft refers to.
 pub(crate) fn source(draft: &Draft) -> Source {
-    let access = draft.access.clone().and_then(|(access, own)| {
+    let access = draft.access.clone().and_then(|(mut access, own)| {
         let mut fingerprint = own;
-        for (field, file) in &draft.references {
-            let bytes = read_bounded(file).map_err(|source| Unusable::Reference {
+        let Access::Kubeconfig { kubeconfig, granted, .. } = &mut access else {
+            return Ok((access, fingerprint));
+        };
+        for Reference { field, file } in &draft.references {
+            let bytes = reference::read(file, granted.within.as_deref());
+            let bytes = bytes.map_err(|source| Unusable::Reference {
                 origin: draft.origin.to_string(),
                 field,
                 file: file.clone(),
                 source,
             })?;
             fingerprint = Fingerprint::of([fingerprint.as_ref(), &bytes]);
+            reference::embed(Arc::make_mut(kubeconfig), field, &bytes);
         }
         Ok((access, fingerprint))
     });
@@ -181,6 +184,10 @@ mod tests {
         )
     }
 
+    fn at(path: PathBuf, contexts: Contexts) -> WatchedFile {
+        WatchedFile::new(Origin { path, prefix: None, trust: Trust::stranger() }, contexts)
+    }
+
     /// Reads twice, so that a change counts, and lists the clusters.
     fn look(file: &mut WatchedFile) -> String {
         file.sources();
@@ -196,7 +203,7 @@ mod tests {
     fn a_file_that_breaks_takes_down_the_clusters_it_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("k.yaml");
-        let mut file = WatchedFile::new(path.clone(), Contexts::All);
+        let mut file = at(path.clone(), Contexts::All);
         assert!(look(&mut file).starts_with("k=cannot read"));
         fs::write(&path, config("east", "")).unwrap();
         assert_eq!(look(&mut file), "east=ok");
@@ -214,7 +221,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("k.yaml");
         fs::write(&path, config("east", "")).unwrap();
-        let mut file = WatchedFile::new(path.clone(), Contexts::All);
+        let mut file = at(path.clone(), Contexts::All);
         let before = file.sources();
         fs::write(&path, &config("west", "")[..20]).unwrap();
         assert_eq!(file.sources(), before);
@@ -228,7 +235,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("k.yaml");
         fs::write(&path, config("east", ", certificate-authority: ca.crt")).unwrap();
-        let mut file = WatchedFile::new(path, Contexts::All);
+        let mut file = at(path, Contexts::All);
         let missing = look(&mut file);
         assert!(missing.contains("cannot read its certificate-authority"), "{missing}");
         fs::write(dir.path().join("ca.crt"), "one").unwrap();
@@ -243,14 +250,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("big");
         fs::write(&path, vec![b'#'; MAX_FILE_BYTES as usize + 1]).unwrap();
-        let mut file = WatchedFile::new(path, Contexts::All);
+        let mut file = at(path, Contexts::All);
         assert!(look(&mut file).contains("is larger than 1048576 bytes"));
     }
 
     #[test]
     fn chosen_contexts_are_down_while_the_file_is_missing() {
         let chosen = Contexts::Chosen(vec!["a".into(), "b".into()]);
-        let mut file = WatchedFile::new("/nowhere/k.yaml".into(), chosen);
+        let mut file = at("/nowhere/k.yaml".into(), chosen);
         let names: Vec<_> = file.sources().iter().map(|s| s.name.to_string()).collect();
         assert_eq!(names, ["a", "b"]);
     }

@@ -33,10 +33,11 @@ use hyper::body::{Bytes, Incoming};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ConfigExt};
 use tower::BoxError;
+
+use crate::address::{Connector, Reach};
 
 /// Streams on one connection before the next opens.
 const STREAMS_PER_CONNECTION: usize = 64;
@@ -69,9 +70,10 @@ pub(crate) struct Identity {
 }
 
 /// Opens connections to a server.
-pub(crate) type RawConnector = TimeoutConnector<HttpsConnector<HttpConnector>>;
+pub(crate) type RawConnector = TimeoutConnector<HttpsConnector<Connector>>;
 
-/// Opens connections as `config` says, with `identity` in place of its own client certificate.
+/// Opens connections as `config` says, to addresses within `reach`, with `identity` in place of its own
+/// client certificate.
 ///
 /// # Errors
 /// When certificates cannot be used.
@@ -79,6 +81,7 @@ pub(crate) fn raw_connector(
     config: &kube::Config,
     identity: Option<&Identity>,
     protocol: Protocol,
+    reach: Reach,
 ) -> Result<RawConnector, kube::Error> {
     if config.proxy_url.is_some() {
         // The library's own error says which proxies its features support.
@@ -93,9 +96,7 @@ pub(crate) fn raw_connector(
             config.rustls_client_config()?
         }
     };
-    let mut http = HttpConnector::new();
-    http.enforce_http(false);
-    http.set_nodelay(true);
+    let http = Connector::new(reach);
     let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     if let Some(name) = &config.tls_server_name {
         let name =
@@ -123,6 +124,7 @@ pub(crate) struct Connections(Arc<Inner>);
 struct Inner {
     config: kube::Config,
     protocol: Protocol,
+    reach: Reach,
     open: Mutex<Open>,
 }
 
@@ -142,10 +144,14 @@ struct Connection {
 }
 
 impl Connections {
-    pub(crate) fn new(config: kube::Config, protocol: Protocol) -> Result<Self, kube::Error> {
-        let connector = raw_connector(&config, None, protocol)?;
+    pub(crate) fn new(
+        config: kube::Config,
+        protocol: Protocol,
+        reach: Reach,
+    ) -> Result<Self, kube::Error> {
+        let connector = raw_connector(&config, None, protocol, reach)?;
         let open = Mutex::new(Open { connector, identity: None, connections: Vec::new() });
-        Ok(Self(Arc::new(Inner { config, protocol, open })))
+        Ok(Self(Arc::new(Inner { config, protocol, reach, open })))
     }
 
     /// Sends a request over a connection with that client certificate.
@@ -166,8 +172,8 @@ impl Connections {
     ) -> Result<(Connection, Stream), kube::Error> {
         let mut open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.identity.as_ref() != identity {
-            open.connector =
-                raw_connector(&self.0.config, identity.map(Arc::as_ref), self.0.protocol)?;
+            let Inner { config, protocol, reach, .. } = &*self.0;
+            open.connector = raw_connector(config, identity.map(Arc::as_ref), *protocol, *reach)?;
             open.identity = identity.cloned();
             open.connections.clear();
         }

@@ -8,8 +8,12 @@ use std::sync::Arc;
 use kube::config::{AuthInfo, Cluster, Context, Kubeconfig};
 use model::ClusterName;
 
+use crate::Prefix;
 use crate::error::Unusable;
+use crate::prefix;
 use crate::provider::{Access, Fingerprint};
+use crate::reference::{self, Reference};
+use crate::trust::{Granted, Plugins, Refused, Trust};
 
 /// The most contexts of one file.
 const MAX_CONTEXTS: usize = 1024;
@@ -23,8 +27,18 @@ pub(crate) struct Draft {
     pub(crate) origin: Arc<str>,
     /// How to reach it, or why it cannot be reached.
     pub(crate) access: Result<(Access, Fingerprint), Arc<Unusable>>,
-    /// The files that it refers to: field and absolute path.
-    pub(crate) references: Vec<(&'static str, PathBuf)>,
+    /// The files that it refers to.
+    pub(crate) references: Vec<Reference>,
+}
+
+/// Where a kubeconfig lies, and what its author may do.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    /// The kubeconfig.
+    pub(crate) path: PathBuf,
+    /// What its clusters' names begin with.
+    pub(crate) prefix: Option<Prefix>,
+    pub(crate) trust: Trust,
 }
 
 /// Which contexts of a file to use.
@@ -36,35 +50,6 @@ pub(crate) enum Contexts {
     Chosen(Vec<String>),
     /// Its `current-context`.
     Current,
-}
-
-/// Which credential programs a kubeconfig may run in its `exec` sections.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plugins {
-    /// None. For files that others may write, such as a mounted Secret: they must not run programs here,
-    /// and a `tokenFile` must lie in the kubeconfig's own folder, so that no other file is sent to their
-    /// server.
-    Never,
-    /// Those listed, by the name or path that the kubeconfig uses.
-    Listed(Vec<String>),
-    /// All: for a person's own kubeconfig.
-    Any,
-}
-
-impl Default for Plugins {
-    fn default() -> Self {
-        Self::Listed(Vec::new())
-    }
-}
-
-impl Plugins {
-    fn allow(&self, command: &str) -> bool {
-        match self {
-            Self::Never => false,
-            Self::Listed(commands) => commands.iter().any(|listed| listed == command),
-            Self::Any => true,
-        }
-    }
 }
 
 /// Parses a kubeconfig, and makes relative references absolute against `path`'s folder.
@@ -87,188 +72,181 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Kubeconfig, Unusable> {
 }
 
 /// One draft for each wanted context, usable or not.
-pub(crate) fn drafts(
-    path: &Path,
-    config: &Kubeconfig,
-    wanted: &Contexts,
-    plugins: &Plugins,
-) -> Vec<Draft> {
+pub(crate) fn drafts(origin: &Origin, config: &Kubeconfig, wanted: &Contexts) -> Vec<Draft> {
+    let path = || origin.path.clone();
     let known: Vec<String> = config.contexts.iter().map(|c| c.name.clone()).collect();
-    let whole = |error| vec![whole_file(path, error)];
+    let whole = |error| vec![origin.down_as_a_whole(error)];
     if known.is_empty() {
-        return whole(Unusable::NoContexts { path: path.to_owned() });
+        return whole(Unusable::NoContexts { path: path() });
     }
     if known.len() > MAX_CONTEXTS {
-        return whole(Unusable::TooManyContexts { path: path.to_owned(), limit: MAX_CONTEXTS });
+        return whole(Unusable::TooManyContexts { path: path(), limit: MAX_CONTEXTS });
     }
     let names = match wanted {
         Contexts::All => known,
         Contexts::Chosen(names) => names.clone(),
         Contexts::Current => match &config.current_context {
             Some(name) => vec![name.clone()],
-            None => return whole(Unusable::NoCurrentContext { path: path.to_owned(), known }),
+            None => return whole(Unusable::NoCurrentContext { path: path(), known }),
         },
     };
-    names.iter().map(|name| draft(path, config, name, plugins)).collect()
+    names.iter().map(|name| origin.draft(config, name)).collect()
 }
 
-/// Name and origin of a file without usable contexts: those of the file itself.
-pub(crate) fn nameless(path: &Path) -> (ClusterName, Arc<str>) {
-    let stem = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
-    (ClusterName::from_context(&stem), format!("kubeconfig {}", path.display()).into())
-}
-
-fn whole_file(path: &Path, error: Unusable) -> Draft {
-    let (name, origin) = nameless(path);
-    Draft { name, origin, access: Err(Arc::new(error)), references: Vec::new() }
-}
-
-/// Where a context of a file comes from, for people.
-pub(crate) fn origin(path: &Path, context: &str) -> Arc<str> {
-    format!("kubeconfig {}, context {context:?}", path.display()).into()
-}
-
-fn draft(path: &Path, config: &Kubeconfig, context: &str, plugins: &Plugins) -> Draft {
-    let resolved = resolve(path, config, context, plugins);
-    let references = resolved.as_ref().map(references).unwrap_or_default();
-    Draft {
-        name: ClusterName::from_context(context),
-        origin: origin(path, context),
-        access: resolved.map_err(Arc::new).map(|reduced| {
-            // As a `Value`, whose maps are sorted, so that the same text has the same hash.
-            let text =
-                serde_json::to_value(&reduced).expect("a kubeconfig is plain data").to_string();
-            let fingerprint = Fingerprint::of([text.as_bytes()]);
-            (
-                Access::Kubeconfig { kubeconfig: Arc::new(reduced), context: context.into() },
-                fingerprint,
-            )
-        }),
-        references,
+impl Origin {
+    /// Name and origin of a file without usable contexts: those of the file itself.
+    pub(crate) fn nameless(&self) -> (ClusterName, Arc<str>) {
+        let stem = self.path.file_stem().unwrap_or(self.path.as_os_str()).to_string_lossy();
+        let origin = format!("kubeconfig {}", self.path.display());
+        (prefix::cluster_name(self.prefix.as_ref(), &stem), origin.into())
     }
-}
 
-/// The kubeconfig reduced to one context and the entries it names.
-fn resolve(
-    path: &Path,
-    config: &Kubeconfig,
-    context: &str,
-    plugins: &Plugins,
-) -> Result<Kubeconfig, Unusable> {
-    let entry =
-        config.contexts.iter().find(|c| c.name == context).ok_or_else(|| Unusable::NoContext {
-            path: path.to_owned(),
+    /// Name and origin of one of its contexts.
+    pub(crate) fn named(&self, context: &str) -> (ClusterName, Arc<str>) {
+        let origin = format!("kubeconfig {}, context {context:?}", self.path.display());
+        (prefix::cluster_name(self.prefix.as_ref(), context), origin.into())
+    }
+
+    fn down_as_a_whole(&self, error: Unusable) -> Draft {
+        let (name, origin) = self.nameless();
+        Draft { name, origin, access: Err(Arc::new(error)), references: Vec::new() }
+    }
+
+    fn draft(&self, config: &Kubeconfig, context: &str) -> Draft {
+        let (name, origin) = self.named(context);
+        match self.resolve(config, context) {
+            Ok((access, fingerprint, references)) => {
+                Draft { name, origin, access: Ok((access, fingerprint)), references }
+            }
+            Err(error) => {
+                Draft { name, origin, access: Err(Arc::new(error)), references: Vec::new() }
+            }
+        }
+    }
+
+    /// How to reach the cluster of a context, and the files that it refers to.
+    fn resolve(
+        &self,
+        config: &Kubeconfig,
+        context: &str,
+    ) -> Result<(Access, Fingerprint, Vec<Reference>), Unusable> {
+        let path = || self.path.clone();
+        let entry = config.contexts.iter().find(|c| c.name == context);
+        let entry = entry.ok_or_else(|| Unusable::NoContext {
+            path: path(),
             context: context.to_owned(),
             known: config.contexts.iter().map(|c| c.name.clone()).collect(),
         })?;
-    let dangling = |what, name: &str| Unusable::Dangling {
-        path: path.to_owned(),
-        context: context.to_owned(),
-        what,
-        name: name.to_owned(),
-    };
-    let Context { cluster, user, .. } = entry.context.clone().unwrap_or_default();
-    let found = config.clusters.iter().find(|c| c.name == cluster);
-    let cluster_entry = found.ok_or_else(|| dangling("cluster", &cluster))?;
-    check_server(path, context, &cluster, cluster_entry.cluster.as_ref())?;
-    let user_entry = match user.as_deref().filter(|name| !name.is_empty()) {
-        None => None,
-        Some(user) => Some(
-            config
-                .auth_infos
-                .iter()
-                .find(|u| u.name == user)
-                .ok_or_else(|| dangling("user", user))?,
-        ),
-    };
-    if let Some(info) = user_entry.and_then(|user| user.auth_info.as_ref()) {
-        check_user(path, context, info, plugins)?;
+        let dangling = |what, name: &str| Unusable::Dangling {
+            path: path(),
+            context: context.to_owned(),
+            what,
+            name: name.to_owned(),
+        };
+        let Context { cluster, user, .. } = entry.context.clone().unwrap_or_default();
+        let found = config.clusters.iter().find(|c| c.name == cluster);
+        let cluster_entry = found.ok_or_else(|| dangling("cluster", &cluster))?;
+        let server = cluster_entry.cluster.clone().unwrap_or_default();
+        self.check_server(context, &cluster, &server)?;
+        let user_entry = match user.as_deref().filter(|name| !name.is_empty()) {
+            None => None,
+            Some(user) => {
+                let found = config.auth_infos.iter().find(|u| u.name == user);
+                Some(found.ok_or_else(|| dangling("user", user))?)
+            }
+        };
+        let granted =
+            self.grant(context, &server, user_entry.and_then(|u| u.auth_info.as_ref()))?;
+        // The contexts and entries that the context does not need are left out.
+        let reduced = Kubeconfig {
+            clusters: vec![cluster_entry.clone()],
+            auth_infos: user_entry.cloned().into_iter().collect(),
+            contexts: vec![entry.clone()],
+            current_context: Some(context.to_owned()),
+            ..Kubeconfig::default()
+        };
+        let references = reference::of(&reduced);
+        for Reference { field, file } in &references {
+            self.check_file(context, field, file)?;
+        }
+        // As a `Value`, whose maps are sorted, so that the same text has the same hash.
+        let text = serde_json::to_value(&reduced).expect("a kubeconfig is plain data").to_string();
+        let fingerprint = Fingerprint::of([text.as_bytes()]);
+        let (kubeconfig, context) = (Arc::new(reduced), context.into());
+        Ok((Access::Kubeconfig { kubeconfig, context, granted }, fingerprint, references))
     }
-    Ok(Kubeconfig {
-        clusters: vec![cluster_entry.clone()],
-        auth_infos: user_entry.cloned().into_iter().collect(),
-        contexts: vec![entry.clone()],
-        current_context: Some(context.to_owned()),
-        ..Kubeconfig::default()
-    })
-}
 
-fn check_server(
-    path: &Path,
-    context: &str,
-    name: &str,
-    cluster: Option<&Cluster>,
-) -> Result<(), Unusable> {
-    let problem = match cluster.and_then(|c| c.server.as_deref()) {
-        None | Some("") => "no server".to_owned(),
-        Some(server) => match server.parse::<http::Uri>() {
-            Ok(uri) if matches!(uri.scheme_str(), Some("https" | "http")) => return Ok(()),
-            _ => format!("server {server:?}, which is not an https:// URL"),
-        },
-    };
-    Err(Unusable::Server {
-        path: path.to_owned(),
-        context: context.to_owned(),
-        cluster: name.to_owned(),
-        problem,
-    })
-}
+    fn check_server(&self, context: &str, name: &str, cluster: &Cluster) -> Result<(), Unusable> {
+        let problem = match cluster.server.as_deref() {
+            None | Some("") => "no server".to_owned(),
+            Some(server) => match server.parse::<http::Uri>() {
+                Ok(uri) if matches!(uri.scheme_str(), Some("https" | "http")) => return Ok(()),
+                _ => format!("server {server:?}, which is not an https:// URL"),
+            },
+        };
+        Err(Unusable::Server {
+            path: self.path.clone(),
+            context: context.to_owned(),
+            cluster: name.to_owned(),
+            problem,
+        })
+    }
 
-fn check_user(
-    path: &Path,
-    context: &str,
-    info: &AuthInfo,
-    plugins: &Plugins,
-) -> Result<(), Unusable> {
-    if let Some(exec) = &info.exec {
-        let command = exec.command.as_deref().unwrap_or_default();
-        if command.is_empty() {
-            return Err(Unusable::Parse {
-                path: path.to_owned(),
-                problem: format!("context {context:?}: the user's exec section has no command"),
-            });
+    /// What the source of the kubeconfig grants its clusters, if these entries ask for no more.
+    fn grant(
+        &self,
+        context: &str,
+        cluster: &Cluster,
+        user: Option<&AuthInfo>,
+    ) -> Result<Granted, Unusable> {
+        if let Some(Refused { risk, what }) = self.trust.refused(cluster, user) {
+            let (path, context) = (self.path.clone(), context.to_owned());
+            return Err(Unusable::Refused { path, context, what, risk });
         }
-        if !plugins.allow(command) {
-            return Err(Unusable::PluginNotAllowed {
-                path: path.to_owned(),
-                context: context.to_owned(),
-                command: command.to_owned(),
-                ever: *plugins != Plugins::Never,
-            });
+        let environment = match user.and_then(|user| user.exec.as_ref()) {
+            None => None,
+            Some(exec) => {
+                let command = exec.command.clone().unwrap_or_default();
+                if command.is_empty() {
+                    return Err(Unusable::Parse {
+                        path: self.path.clone(),
+                        problem: format!(
+                            "context {context:?}: the user's exec section has no command"
+                        ),
+                    });
+                }
+                Some(self.trust.plugins.allow(exec).ok_or_else(|| Unusable::PluginNotAllowed {
+                    path: self.path.clone(),
+                    context: context.to_owned(),
+                    command,
+                    ever: self.trust.plugins != Plugins::Never,
+                })?)
+            }
+        };
+        if let Some(file) = user.and_then(|user| user.token_file.as_deref()) {
+            self.check_file(context, "tokenFile", Path::new(file))?;
         }
+        let within = self.trust.contained.then(|| self.path.clone());
+        Ok(Granted { reach: self.trust.reach(), environment, within })
     }
-    if let (Plugins::Never, Some(file)) = (plugins, info.token_file.as_deref().map(Path::new)) {
-        let within = path.parent().is_some_and(|folder| file.starts_with(folder));
-        if !within || file.components().any(|part| part == Component::ParentDir) {
-            return Err(Unusable::TokenFileOutside {
-                path: path.to_owned(),
-                context: context.to_owned(),
-                file: file.to_owned(),
-            });
-        }
-    }
-    Ok(())
-}
 
-/// The files that a reduced kubeconfig refers to. Embedded data takes precedence over a file, as in
-/// client-go. A `tokenFile` is not among them, because the client reads it again every minute.
-fn references(reduced: &Kubeconfig) -> Vec<(&'static str, PathBuf)> {
-    let mut found = Vec::new();
-    let mut add = |field, file: &Option<String>, embedded: bool| {
-        if let (Some(file), false) = (file, embedded) {
-            found.push((field, PathBuf::from(file)));
+    /// Whether a file may be read for this kubeconfig, as far as its path shows: links are followed when it
+    /// is read.
+    fn check_file(&self, context: &str, field: &'static str, file: &Path) -> Result<(), Unusable> {
+        let within = self.path.parent().is_some_and(|folder| {
+            let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+            file.starts_with(folder)
+        });
+        let climbs = file.components().any(|part| part == Component::ParentDir);
+        if !self.trust.contained || within && !climbs {
+            return Ok(());
         }
-    };
-    for cluster in reduced.clusters.iter().filter_map(|c| c.cluster.as_ref()) {
-        let embedded = cluster.certificate_authority_data.is_some();
-        add("certificate-authority", &cluster.certificate_authority, embedded);
+        Err(Unusable::Outside {
+            origin: self.named(context).1.to_string(),
+            field,
+            file: file.to_owned(),
+        })
     }
-    for info in reduced.auth_infos.iter().filter_map(|u| u.auth_info.as_ref()) {
-        let embedded = info.client_certificate_data.is_some();
-        add("client-certificate", &info.client_certificate, embedded);
-        add("client-key", &info.client_key, info.client_key_data.is_some());
-    }
-    found
 }
 
 /// Makes relative references absolute against `dir`, including commands that are paths.
@@ -286,6 +264,13 @@ fn absolute(mut config: Kubeconfig, dir: &Path) -> Kubeconfig {
         fix(&mut info.client_certificate);
         fix(&mut info.client_key);
         fix(&mut info.token_file);
+        if let Some(provider) = &mut info.auth_provider
+            && let Some(file) = provider.config.remove(reference::IDP_AUTHORITY)
+        {
+            let mut file = Some(file);
+            fix(&mut file);
+            provider.config.extend(file.map(|file| (reference::IDP_AUTHORITY.to_owned(), file)));
+        }
         if let Some(exec) = &mut info.exec
             && exec.command.as_deref().is_some_and(|c| c.contains(std::path::MAIN_SEPARATOR))
         {
@@ -314,6 +299,7 @@ fn redacted(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trust::{Plugin, Risk};
 
     const GOOD: &str = "
 clusters:
@@ -335,11 +321,26 @@ contexts:
 ";
 
     fn read(text: &str, wanted: Contexts) -> Vec<Draft> {
-        let path = Path::new("/k/config.yaml");
-        match parse(path, text.as_bytes()) {
-            Ok(config) => drafts(path, &config, &wanted, &Plugins::Any),
-            Err(error) => vec![whole_file(path, error)],
+        read_with(text, &wanted, Trust::own())
+    }
+
+    fn read_with(text: &str, wanted: &Contexts, trust: Trust) -> Vec<Draft> {
+        let origin = Origin { path: "/k/config.yaml".into(), prefix: None, trust };
+        match parse(&origin.path, text.as_bytes()) {
+            Ok(config) => drafts(&origin, &config, wanted),
+            Err(error) => vec![origin.down_as_a_whole(error)],
         }
+    }
+
+    /// The only context of a kubeconfig with this user, and why it cannot be used, if so.
+    fn reason(user: &str, trust: Trust) -> String {
+        let text = format!(
+            "clusters: [{{name: c, cluster: {{server: 'https://c'}}}}]\n\
+             users: [{{name: u, user: {user}}}]\n\
+             contexts: [{{name: east, context: {{cluster: c, user: u}}}}]\n"
+        );
+        let found = read_with(&text, &Contexts::All, trust);
+        found[0].access.as_ref().err().map(|error| error.reason()).unwrap_or_default()
     }
 
     fn check(text: &str, wanted: Contexts, expect: &[(&str, &str)]) {
@@ -379,65 +380,58 @@ contexts:
 
     #[test]
     fn a_token_file_of_a_folder_s_kubeconfig_lies_in_the_folder() {
-        let check = |file: &str, plugins: &Plugins, expect: &str| {
-            let text = format!(
-                "clusters: [{{name: c, cluster: {{server: 'https://c'}}}}]\n\
-                 users: [{{name: u, user: {{tokenFile: {file}}}}}]\n\
-                 contexts: [{{name: east, context: {{cluster: c, user: u}}}}]\n"
-            );
-            let path = Path::new("/k/config.yaml");
-            let config = parse(path, text.as_bytes()).unwrap();
-            let found = drafts(path, &config, &Contexts::All, plugins);
-            let reason = found[0].access.as_ref().err().map(|error| error.reason());
-            assert!(reason.clone().unwrap_or_default().starts_with(expect), "{reason:?}");
-            assert_eq!(reason.is_some(), !expect.is_empty(), "{reason:?}");
+        let check = |file: &str, trust: Trust, expect: &str| {
+            let reason = reason(&format!("{{tokenFile: {file}}}"), trust);
+            assert!(reason.starts_with(expect), "{reason:?}");
+            assert_eq!(reason.is_empty(), expect.is_empty(), "{reason:?}");
         };
         for inside in ["token", "./token", "tokens/east", "/k/token"] {
-            check(inside, &Plugins::Never, "");
+            check(inside, Trust::stranger(), "");
         }
         for outside in ["/run/secrets/token", "../token", "/k/../token", "/kk/token"] {
-            check(
-                outside,
-                &Plugins::Never,
-                "kubeconfig /k/config.yaml: context \"east\" would send the file /",
-            );
-            check(outside, &Plugins::default(), "");
+            let expect = "kubeconfig /k/config.yaml, context \"east\": its tokenFile /";
+            check(outside, Trust::stranger(), expect);
+            check(outside, Trust::default(), "");
         }
     }
 
     #[test]
     fn programs_run_only_where_they_are_allowed() {
-        let text = |user: &str| {
-            format!(
-                "clusters: [{{name: c, cluster: {{server: 'https://c'}}}}]\n\
-                 users: [{{name: u, user: {user}}}]\n\
-                 contexts: [{{name: east, context: {{cluster: c, user: u}}}}]\n"
-            )
+        let exec = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws}}";
+        let relative = "{exec: {command: ./login}}";
+        let listed = |commands: &[&str]| {
+            let plugin = |name: &&str| Plugin { command: (*name).into(), ..Plugin::default() };
+            Plugins::Listed(commands.iter().map(plugin).collect())
         };
-        let exec = text("{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws}}");
-        let relative = text("{exec: {command: ./login}}");
-        let listed = |names: &[&str]| Plugins::Listed(names.iter().map(|n| (*n).into()).collect());
-        for (text, plugins, expect) in [
-            (&exec, listed(&["gke-gcloud-auth-plugin", "aws"]), ""),
-            (&exec, Plugins::Any, ""),
+        for (user, plugins, expect) in [
+            (exec, listed(&["gke-gcloud-auth-plugin", "aws"]), ""),
+            (exec, Plugins::Any, ""),
             (
-                &exec,
+                exec,
                 Plugins::default(),
                 "kubeconfig /k/config.yaml: context \"east\" would run \"aws\" for credentials, which \
-                 is not allowed; fix: add \"aws\" to clusters.credentialPlugins",
+                 is not allowed; fix: list {command: \"aws\", args: [...], env: {...}}",
             ),
-            (&exec, listed(&["aw", "awss", "/bin/aws"]), "not allowed; fix: add \"aws\""),
-            (&exec, Plugins::Never, "or name the file under clusters.kubeconfigs"),
-            (&relative, listed(&["./login"]), "would run \"/k/./login\""),
-            (&relative, listed(&["/k/./login"]), ""),
+            (exec, listed(&["aw", "awss", "/bin/aws"]), "not allowed; fix: list {command: \"aws\""),
+            (exec, Plugins::Never, "or name the file under clusters.kubeconfigs"),
+            (relative, listed(&["./login"]), "would run \"/k/./login\""),
+            (relative, listed(&["/k/./login"]), ""),
         ] {
-            let path = Path::new("/k/config.yaml");
-            let config = parse(path, text.as_bytes()).unwrap();
-            let [draft] = &drafts(path, &config, &Contexts::All, &plugins)[..] else { panic!() };
-            let reason = draft.access.as_ref().err().map_or(String::new(), |error| error.reason());
+            let reason = reason(user, Trust { plugins, ..Trust::default() });
             assert_eq!(reason.is_empty(), expect.is_empty(), "{reason}");
             assert!(reason.contains(expect), "{reason}");
         }
+    }
+
+    #[test]
+    fn what_is_refused_says_how_to_allow_it() {
+        assert_eq!(
+            reason("{as: admin}", Trust::stranger()),
+            "kubeconfig /k/config.yaml: context \"east\" sets as, which is not allowed; fix: change the \
+             kubeconfig, or, if its author may do that, write allow: [impersonation] where the \
+             configuration names the kubeconfig or its folder"
+        );
+        assert_eq!(reason("{as: admin}", Trust::stranger().allow([Risk::Impersonation])), "");
     }
 
     #[test]
@@ -476,7 +470,8 @@ contexts:
     #[test]
     fn references_are_absolute_and_embedded_data_wins() {
         let drafts = read(GOOD, Contexts::Chosen(vec!["a".into()]));
-        assert_eq!(drafts[0].references, [("certificate-authority", "/k/ca.crt".into())]);
+        let ca = Reference { field: "certificate-authority", file: "/k/ca.crt".into() };
+        assert_eq!(drafts[0].references, [ca]);
         let embedded = GOOD.replace("ca.crt}", "ca.crt, certificate-authority-data: eA==}");
         assert_eq!(read(&embedded, Contexts::Chosen(vec!["a".into()]))[0].references, []);
     }

@@ -16,13 +16,15 @@
 //! - Trouble with one cluster never delays another: each client is made in a task of its own, a credential
 //!   plugin that hangs occupies only its own place, and a file that changes all the time delays nobody.
 //! - An engaged cluster's incarnation is higher than that of every cluster engaged before it.
-//! - A kubeconfig may run only programs that the configuration lists, and a kubeconfig in a folder may
-//!   run none. Nor may its token file lie outside of the folder. People who may write a mounted Secret
-//!   must not run programs here or send this process's own token to their server.
+//! - A kubeconfig may do only what the configuration allows its source ([`trust`]): programs, files outside
+//!   of its folder, impersonation, servers without TLS or on this host. People who may write a mounted
+//!   Secret must not run programs here, send this process's files to their server, or reach servers that
+//!   only this process reaches.
 //! - A credential is renewed without a restart, by one renewal at a time. Requests wait for it only when
 //!   there is no valid credential.
 //! - Contents of kubeconfigs never reach a log: errors name file, position and cause, not values.
 
+mod address;
 pub mod connect;
 mod credentials;
 mod directory;
@@ -36,20 +38,24 @@ pub mod install;
 mod kubeconfig;
 mod merge;
 mod polled;
+mod prefix;
 mod probe;
 mod provider;
+mod reference;
 pub mod registry;
 mod status;
+pub mod trust;
 
 pub use connect::{client_from_kubeconfig, client_in_cluster};
-pub use directory::Directory;
+pub use directory::{DEFAULT_QUOTA, Directory};
 pub use error::Unusable;
 pub use file::KubeconfigFile;
 pub use in_cluster::InCluster;
-pub use kubeconfig::Plugins;
+pub use prefix::Prefix;
 pub use provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
 pub use registry::{Clusters, Probing, Registry};
 pub use status::{ClusterStatus, State, Status};
+pub use trust::{Plugin, Plugins, Risk, Trust};
 
 /// The most clusters that one registry engages. Further ones are reported as problems.
 const MAX_CLUSTERS: usize = 4096;

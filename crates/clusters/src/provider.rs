@@ -9,6 +9,7 @@ use model::ClusterName;
 use sha2::{Digest, Sha256};
 
 use crate::error::Unusable;
+use crate::trust::Granted;
 
 /// Knows some clusters and reports when they change.
 pub trait ClusterProvider: Send + 'static {
@@ -45,12 +46,14 @@ pub struct Source {
 /// How to reach a cluster.
 #[derive(Clone)]
 pub enum Access {
-    /// With this context of this kubeconfig, whose file references are absolute.
+    /// With this context of this kubeconfig, which holds what its files held, but for a `tokenFile`.
     Kubeconfig {
         /// The kubeconfig, reduced to what the context needs.
         kubeconfig: Arc<Kubeconfig>,
         /// The context to use.
         context: Arc<str>,
+        /// What it may do.
+        granted: Granted,
     },
     /// With the ServiceAccount of the Pod in which this process runs.
     InCluster,
@@ -61,6 +64,11 @@ pub enum Access {
 pub struct Fingerprint([u8; 32]);
 
 impl Access {
+    /// With a context of a person's own kubeconfig, which may do everything.
+    pub fn own(kubeconfig: Arc<Kubeconfig>, context: &str) -> Self {
+        Self::Kubeconfig { kubeconfig, context: context.into(), granted: Granted::everything() }
+    }
+
     /// Whether the server's certificate is not checked.
     pub(crate) fn is_insecure(&self) -> bool {
         let Self::Kubeconfig { kubeconfig, .. } = self else { return false };

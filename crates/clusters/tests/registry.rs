@@ -11,8 +11,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use leasehold_clusters::registry::RETRY_MIN;
 use leasehold_clusters::{
-    ClusterProvider, Clusters, Directory, KubeconfigFile, Plugins, Probing, Registry, Snapshot,
-    State,
+    ClusterProvider, Clusters, Directory, KubeconfigFile, Probing, Registry, Snapshot, State, Trust,
 };
 use model::{ClusterSet, ManualClock};
 use tokio::sync::watch;
@@ -89,7 +88,7 @@ async fn a_broken_cluster_is_down_with_its_reason_everywhere_and_alone() {
     write(&bad, &config("west", "w", "{exec: {command: no-such-plugin}}"));
     let (mut clusters, metrics) = spawn(vec![
         KubeconfigFile::new(&good, Some(vec!["east".into(), "typo".into()])).provider(),
-        KubeconfigFile::new(&bad, None).plugins(Plugins::Any).provider(),
+        KubeconfigFile::new(&bad, None).trusted(Trust::own()).provider(),
     ]);
     clusters.ready().await;
     let mut set = clusters.watch();
@@ -120,7 +119,7 @@ async fn a_plugin_that_comes_later_is_found_without_a_change_of_the_kubeconfig()
     let (path, plugin) = (dir.path().join("k"), dir.path().join("plugin"));
     write(&path, &config("east", "e", "{exec: {command: ./plugin}}"));
     let (mut clusters, _) =
-        spawn(vec![KubeconfigFile::new(&path, None).plugins(Plugins::Any).provider()]);
+        spawn(vec![KubeconfigFile::new(&path, None).trusted(Trust::own()).provider()]);
     clusters.ready().await;
     let mut set = clusters.watch();
     becomes(&mut set, "east(down)").await;

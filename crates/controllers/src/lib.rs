@@ -51,9 +51,6 @@ pub use tunnel::Tunnel;
 pub struct Builtin {
     /// Its name in the configuration, in metrics and in shards.
     pub name: &'static str,
-    /// Whether it runs where the configuration lists no controllers: not one that acts on
-    /// objects of others, costs a watch of a common kind, or needs something set up.
-    pub by_default: bool,
     /// Makes it, with this many workers in each cluster: one controller, or several that are one
     /// to whoever names it. The first has its name; the others say that they are part of it.
     pub build: fn(usize) -> Vec<ControllerSpec>,
@@ -80,7 +77,6 @@ pub const BUILTINS: &[Builtin] = &[
     #[cfg(feature = "tunnel")]
     Builtin {
         name: tunnel::NAME,
-        by_default: false,
         crd: Some(<Tunnel as kube::CustomResourceExt>::crd),
         build: |workers| tunnel::controllers(workers, &tunnel::Settings::from_environment()),
         rbac: tunnel::rbac,
@@ -91,11 +87,6 @@ pub const BUILTINS: &[Builtin] = &[
 /// The names of all controllers.
 pub fn all() -> impl Iterator<Item = &'static str> {
     BUILTINS.iter().map(|builtin| builtin.name)
-}
-
-/// The names of those that run where the configuration lists none.
-pub fn by_default() -> impl Iterator<Item = &'static str> {
-    BUILTINS.iter().filter(|builtin| builtin.by_default).map(|builtin| builtin.name)
 }
 
 /// The controller of that name.

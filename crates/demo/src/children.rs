@@ -18,6 +18,9 @@ use tokio::process::{Child, ChildStdin, Command};
 use crate::layout::{self, Layout, write_private};
 use crate::overlap;
 
+/// The controllers of every demo.
+const SHOWN: [&str; 2] = ["configmonitor", "tdset"];
+
 /// How long replicas may take to hand over and exit before they are killed.
 const STOP_GRACE: Duration = Duration::from_secs(15);
 
@@ -104,7 +107,7 @@ struct JournalFile {
 
 impl Children {
     /// The replicas, none of which runs yet, with probes and metrics at these addresses. They run the
-    /// default controllers and these `further` ones, with this `environment` beside ours.
+    /// controllers in [`SHOWN`] and these `further` ones, with this `environment` beside ours.
     pub(crate) fn new(
         executable: PathBuf,
         layout: &Layout,
@@ -113,7 +116,7 @@ impl Children {
         environment: &[(&'static str, &'static str)],
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let controllers: Vec<_> = controllers::by_default().chain(further).collect();
+        let controllers: Vec<_> = SHOWN.into_iter().chain(further).collect();
         let replica = |(index, admin): (usize, &SocketAddr)| {
             let name = format!("replica-{index}");
             Replica {
@@ -289,9 +292,9 @@ impl Replica {
             self.controllers.iter().map(|name| ((*name).to_owned(), json!({}))).collect();
         let config = json!({
             "controllers": controllers,
-            "home": {"kubeconfig": self.home, "context": "home"},
+            "home": {"kubeconfig": self.home, "context": "home", "allow": ["loopback"]},
             "identity": self.name,
-            "clusters": {"directory": self.clusters},
+            "clusters": {"directories": [{"path": self.clusters, "allow": ["loopback"]}]},
             "drainTimeout": DRAIN_TIMEOUT,
             "shutdownGracePeriod": SHUTDOWN_GRACE_PERIOD,
             "admin": {"bind": self.admin.to_string()},

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusters::{
-    ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Probing, Registry,
+    ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Probing, Registry, Trust,
 };
 use engine::DEFAULT_CLUSTER_LABELS;
 use engine::{DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, SingleSpec, Unobserved};
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::clock;
-use crate::config::{ClusterSources, Config, Home, OwnerObject};
+use crate::config::{ClusterSources, Config, DirectorySource, Home, KubeconfigSource, OwnerObject};
 use crate::error::Error;
 use crate::journal::Journal;
 use crate::liveness::Liveness;
@@ -57,6 +57,10 @@ pub(crate) async fn assemble(
     stop: &CancellationToken,
 ) -> Result<Parts, Error> {
     let specs = chosen(specs, config)?;
+    let is_idle = config.controllers.as_ref().is_some_and(BTreeMap::is_empty);
+    if specs.is_empty() && singles.is_empty() && !is_idle {
+        return Err(Error::NoControllers);
+    }
     check(&specs, &singles)?;
     let observer = observer(config, &clock)?;
     let liveness = Liveness::start().map_err(Error::Runtime)?;
@@ -136,11 +140,8 @@ fn chosen(specs: Vec<ControllerSpec>, config: &Config) -> Result<Vec<ControllerS
     Ok(chosen)
 }
 
-/// Whether there is anything to run, and nothing twice or under a name that is not its own.
+/// Whether nothing runs twice or under a name that is not its own.
 fn check(specs: &[ControllerSpec], singles: &[SingleSpec]) -> Result<(), Error> {
-    if specs.is_empty() && singles.is_empty() {
-        return Err(Error::NoControllers);
-    }
     let mut groups = BTreeSet::new();
     if let Some(twice) = singles.iter().find(|single| !groups.insert(single.group())) {
         return Err(Error::DuplicateRunnable(twice.name().as_str().to_owned()));
@@ -189,8 +190,9 @@ async fn home(
     let making = liveness.handle().spawn(async move {
         match home {
             Home::InCluster => clusters::client_in_cluster(clock).await,
-            Home::Kubeconfig { path, context } => {
-                clusters::client_from_kubeconfig(&path, context.as_deref(), &plugins, clock).await
+            Home::Kubeconfig { path, context, allow } => {
+                let trust = Trust { plugins, allowed: allow, contained: false };
+                clusters::client_from_kubeconfig(&path, context.as_deref(), trust, clock).await
             }
         }
     });
@@ -199,14 +201,20 @@ async fn home(
 }
 
 fn providers(sources: &ClusterSources) -> Vec<Box<dyn ClusterProvider>> {
-    let ClusterSources { kubeconfigs, directory, in_cluster, credential_plugins } = sources;
-    let files = kubeconfigs.iter().map(|file| {
-        let file = KubeconfigFile::new(&file.path, file.contexts.clone());
-        file.plugins(credential_plugins.clone()).provider()
+    let ClusterSources { in_cluster, kubeconfigs, directories, credential_plugins } =
+        sources.clone();
+    // Those whose authors are the configuration's come first: nobody else takes a name from them.
+    let in_cluster = in_cluster.into_iter().map(|name| InCluster::new(name).provider());
+    let files = kubeconfigs.into_iter().map(|KubeconfigSource { path, contexts, allow }| {
+        let plugins = credential_plugins.clone();
+        let trust = Trust { plugins, allowed: allow, contained: false };
+        KubeconfigFile::new(path, contexts).trusted(trust).provider()
     });
-    let directory = directory.iter().map(|path| Directory::new(path).provider());
-    let in_cluster = in_cluster.iter().map(|name| InCluster::new(name.clone()).provider());
-    files.chain(directory).chain(in_cluster).collect()
+    let folders = directories.into_iter().map(|source| {
+        let DirectorySource { path, prefix, max_clusters, allow } = source;
+        Directory::new(path).prefix(prefix).quota(max_clusters).allow(allow).provider()
+    });
+    in_cluster.chain(files).chain(folders).collect()
 }
 
 fn sharding_config(

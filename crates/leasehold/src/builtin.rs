@@ -8,11 +8,11 @@ pub(crate) fn names() -> Vec<&'static str> {
     controllers::all().collect()
 }
 
-/// Makes those that run by default or, with `listed`, all of them to choose from.
+/// Makes all of them, to choose from.
 #[cfg(feature = "builtin")]
-pub(crate) fn specs(listed: bool) -> Vec<ControllerSpec> {
-    let offered = controllers::BUILTINS.iter().filter(|builtin| listed || builtin.by_default);
-    offered.flat_map(|builtin| (builtin.build)(sdk::DEFAULT_WORKERS)).collect()
+pub(crate) fn specs() -> Vec<ControllerSpec> {
+    let all = controllers::BUILTINS.iter();
+    all.flat_map(|builtin| (builtin.build)(sdk::DEFAULT_WORKERS)).collect()
 }
 
 /// There are none.
@@ -23,6 +23,6 @@ pub(crate) fn names() -> Vec<&'static str> {
 
 /// There are none.
 #[cfg(not(feature = "builtin"))]
-pub(crate) fn specs(_listed: bool) -> Vec<ControllerSpec> {
+pub(crate) fn specs() -> Vec<ControllerSpec> {
     Vec::new()
 }

@@ -4,13 +4,14 @@
 //! For development: everything that the controllers need is installed first, and one replica runs.
 //! A program for production builds a [`Config`] and runs a [`Manager`].
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser;
-use clusters::{Plugins, install};
+use clusters::{Plugins, Risk, Trust, install};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use sdk::ControllerSpec;
 use telemetry::LogConfig;
@@ -126,9 +127,9 @@ impl Local {
         };
         let config = clusters.config(self.args.admin);
         for (index, context) in clusters.contexts.iter().enumerate() {
-            let (plugins, clock) = (Plugins::Any, Arc::new(SystemClock));
+            let (trust, clock) = (Trust::own(), Arc::new(SystemClock));
             let path = &clusters.kubeconfig;
-            let client = clusters::client_from_kubeconfig(path, Some(context), &plugins, clock);
+            let client = clusters::client_from_kubeconfig(path, Some(context), trust, clock);
             let client = client.await.with_context(|| format!("connect to cluster {context}"))?;
             install::definitions(&client, &self.crds).await?;
             if index == 0 {
@@ -209,11 +210,12 @@ impl Clusters {
 
     fn config(&self, admin: Option<std::net::SocketAddr>) -> Config {
         let context = Some(self.contexts[0].clone());
-        let home = Home::Kubeconfig { path: self.kubeconfig.clone(), context };
-        let contexts = Some(self.contexts.clone());
-        let kubeconfigs = vec![KubeconfigSource { path: self.kubeconfig.clone(), contexts }];
         // The person who runs this chose the kubeconfig.
-        let credential_plugins = Plugins::Any;
+        let (allow, credential_plugins) = (BTreeSet::from(Risk::ALL), Plugins::Any);
+        let path = self.kubeconfig.clone();
+        let home = Home::Kubeconfig { path: path.clone(), context, allow: allow.clone() };
+        let contexts = Some(self.contexts.clone());
+        let kubeconfigs = vec![KubeconfigSource { path, contexts, allow }];
         let sources =
             ClusterSources { kubeconfigs, credential_plugins, ..ClusterSources::default() };
         Config { admin, ..Config::new(home, "local", sources) }

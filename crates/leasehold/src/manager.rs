@@ -48,8 +48,11 @@ use crate::runnable::Runnable;
 /// }
 ///
 /// # async fn start() -> Result<(), leasehold::Error> {
-/// let home = Home::Kubeconfig { path: "home.kubeconfig".into(), context: None };
-/// let clusters = ClusterSources { directory: Some("clusters".into()), ..Default::default() };
+/// let home = Home::InCluster;
+/// let clusters = ClusterSources {
+///     directories: vec![DirectorySource::new("clusters")],
+///     ..Default::default()
+/// };
 /// Manager::new(Config::new(home, "replica-0", clusters))
 ///     .controller(Controller::for_kind::<ConfigMap>("hello").reconciler(Hello))
 ///     .run(CancellationToken::new())
@@ -87,11 +90,11 @@ impl Manager {
         self
     }
 
-    /// Adds the built-in controllers: those that run by default or, if the configuration lists
-    /// controllers, all of them to choose from.
+    /// Adds the built-in controllers that the configuration lists.
     pub fn builtin_controllers(mut self) -> Self {
-        let listed = self.config.controllers.is_some();
-        self.controllers.extend(builtin::specs(listed));
+        if self.config.controllers.is_some() {
+            self.controllers.extend(builtin::specs());
+        }
         self
     }
 

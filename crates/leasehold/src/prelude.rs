@@ -20,7 +20,7 @@ pub use sdk::{
 };
 
 // What runs it.
-pub use crate::config::{ClusterSources, Config, Home, KubeconfigSource};
+pub use crate::config::{ClusterSources, Config, DirectorySource, Home, KubeconfigSource, Risk};
 #[cfg(feature = "local")]
 pub use crate::local::Local;
 pub use crate::manager::Manager;

@@ -35,8 +35,8 @@ fn a_wrong_file_gives_every_problem_and_exit_code_2() {
         stderr(&output),
         "leasehold: l.yaml has 4 problems:\n  \
          home: names no cluster; allowed: a kubeconfig, or inCluster: true\n  \
-         home.inClustr: unknown key; did you mean inCluster? Known here: inCluster, kubeconfig, context\n  \
-         clusters: names no cluster; allowed: at least one of kubeconfigs, directory, inCluster\n  \
+         home.inClustr: unknown key; did you mean inCluster? Known here: inCluster, kubeconfig, context, allow\n  \
+         clusters: names no cluster; allowed: at least one of inCluster, kubeconfigs, directories, directory\n  \
          lease.duration: found \"1s\"; allowed: a duration from 3s to 10m, as in 500ms, 8s or 2m\n"
     );
     assert!(output.stdout.is_empty());
@@ -81,7 +81,7 @@ fn sigterm_ends_a_replica_whose_home_does_not_answer() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("home"), HOME).unwrap();
     fs::create_dir(dir.path().join("clusters")).unwrap();
-    let file = "home: {kubeconfig: home}\nidentity: r\nclusters: {directory: clusters}\n\
+    let file = "home: {kubeconfig: home, allow: [loopback]}\nidentity: r\nclusters: {directory: clusters}\n\
                 admin: {bind: '127.0.0.1:0'}\n";
     fs::write(dir.path().join("l.yaml"), file).unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_leasehold"))

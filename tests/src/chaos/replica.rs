@@ -79,11 +79,12 @@ impl Replica {
             kubeconfigs.push(path);
             proxies.insert(server.name.clone(), proxy);
         }
-        let workload: Vec<Value> = kubeconfigs[1..].iter().map(|p| json!({"path": p})).collect();
+        let workload: Vec<Value> =
+            kubeconfigs[1..].iter().map(|p| json!({"path": p, "allow": ["loopback"]})).collect();
         let bind = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let journal = dir.join("journal.jsonl");
         let config = json!({
-            "home": {"kubeconfig": kubeconfigs[0]},
+            "home": {"kubeconfig": kubeconfigs[0], "allow": ["loopback"]},
             "clusters": {"kubeconfigs": workload},
             "controllers": controllers,
             "admin": {"bind": bind},

@@ -54,10 +54,12 @@ impl Manager {
         more: &Value,
         environment: &[(&str, &Path)],
     ) -> Result<Self> {
-        let kubeconfigs: Vec<Value> =
-            clusters.iter().map(|cluster| json!({"path": cluster.kubeconfig})).collect();
+        let kubeconfigs: Vec<Value> = clusters
+            .iter()
+            .map(|cluster| json!({"path": cluster.kubeconfig, "allow": ["loopback"]}))
+            .collect();
         let mut config = json!({
-            "home": {"kubeconfig": home.kubeconfig, "context": home.name()},
+            "home": {"kubeconfig": home.kubeconfig, "context": home.name(), "allow": ["loopback"]},
             "clusters": {"kubeconfigs": kubeconfigs},
             "controllers": {"tdset": {"workers": 4}, "configmonitor": {"workers": 2}},
             "admin": {"bind": format!("127.0.0.1:{}", free_port()?)},

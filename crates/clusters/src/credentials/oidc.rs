@@ -30,8 +30,10 @@ use serde::de::DeserializeOwned;
 
 use super::MAX_ANSWER_BYTES;
 use super::header::basic_text;
+use crate::address::Reach;
 use crate::error::Unusable;
 use crate::http::{Protocol, RawConnector, raw_connector};
+use crate::reference::IDP_AUTHORITY_DATA;
 
 /// How long before its end a token of the kubeconfig counts as ended.
 const EARLY_SECONDS: i64 = 10;
@@ -83,7 +85,7 @@ struct Claims {
 impl Issuer {
     /// # Errors
     /// [`Unusable`] if the entry is wrong.
-    pub fn new(origin: &str, provider: AuthProviderConfig) -> Result<Self, Unusable> {
+    pub fn new(origin: &str, provider: AuthProviderConfig, reach: Reach) -> Result<Self, Unusable> {
         let AuthProviderConfig { name, mut config, .. } = provider;
         if name != NAME {
             return Err(Unusable::Provider { origin: origin.to_owned(), name });
@@ -98,7 +100,7 @@ impl Issuer {
         check(&server).map_err(problem)?;
         let mut trust = kube::Config::new(server);
         trust.root_cert = authorities(&mut config).map_err(problem)?;
-        let connector = raw_connector(&trust, None, Protocol::Http1)
+        let connector = raw_connector(&trust, None, Protocol::Http1, reach)
             .map_err(|error| problem(model::error::chain(&error)))?;
         Ok(Self {
             client_id: config.remove("client-id").unwrap_or_default(),
@@ -247,18 +249,10 @@ fn check(url: &Uri) -> Result<(), String> {
 
 /// The certificates that the entry trusts, if it names any.
 fn authorities(config: &mut HashMap<String, String>) -> Result<Option<Vec<Vec<u8>>>, String> {
-    let pem = match (
-        config.remove("idp-certificate-authority-data"),
-        config.remove("idp-certificate-authority"),
-    ) {
-        (Some(data), _) => {
-            STANDARD.decode(data).map_err(|_| "its idp-certificate-authority-data is no base64")?
-        }
-        (None, Some(path)) => crate::file::read_bounded(path.as_ref()).map_err(|error| {
-            format!("cannot read its idp-certificate-authority {path}: {error}")
-        })?,
-        (None, None) => return Ok(None),
-    };
+    // A file that it named has been read into this.
+    let Some(data) = config.remove(IDP_AUTHORITY_DATA) else { return Ok(None) };
+    let pem =
+        STANDARD.decode(data).map_err(|_| format!("its {IDP_AUTHORITY_DATA} is no base64"))?;
     let parsed = pem::parse_many(pem).map_err(|_| "its certificate authority is not in PEM")?;
     let certificates = parsed.into_iter().filter(|block| block.tag() == "CERTIFICATE");
     Ok(Some(certificates.map(pem::Pem::into_contents).collect()))

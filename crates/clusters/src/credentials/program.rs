@@ -20,6 +20,7 @@ use super::header::bearer;
 use super::{Credential, MAX_ANSWER_BYTES};
 use crate::error::Unusable;
 use crate::http::Identity;
+use crate::trust::Environment;
 
 /// The longest line of a program's output in an error, in characters.
 const MAX_SAID_CHARS: usize = 300;
@@ -28,6 +29,8 @@ const MAX_SAID_CHARS: usize = 300;
 pub(crate) struct Program {
     exec: ExecConfig,
     command: String,
+    /// What it gets of this process's environment.
+    environment: Environment,
     /// `KUBERNETES_EXEC_INFO`.
     info: String,
 }
@@ -43,7 +46,12 @@ pub(crate) struct Answer {
 impl Program {
     /// # Errors
     /// [`Unusable`] if it needs something that is missing here.
-    pub fn new(origin: &str, exec: ExecConfig) -> Result<Self, Unusable> {
+    pub fn new(
+        origin: &str,
+        exec: ExecConfig,
+        environment: Option<Environment>,
+    ) -> Result<Self, Unusable> {
+        let environment = environment.unwrap_or_default();
         let command = exec.command.clone().unwrap_or_default();
         if exec.interactive_mode == Some(ExecInteractiveMode::Always) {
             let problem = "its interactiveMode is Always, but there is no terminal here";
@@ -60,13 +68,17 @@ impl Program {
         }
         let version = exec.api_version.as_deref().unwrap_or_default();
         let info = json!({"apiVersion": version, "kind": "ExecCredential", "spec": spec});
-        Ok(Self { exec, command, info: info.to_string() })
+        Ok(Self { exec, command, environment, info: info.to_string() })
     }
 
     /// Runs it once. Ends it when the future is dropped.
     pub async fn run(&self, origin: &str) -> Result<Answer, Unusable> {
         let Some(path) = find(&self.command) else { return Err(self.missing(origin)) };
         let mut command = Command::new(path);
+        if let Environment::Named(names) = &self.environment {
+            let passed = names.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+            command.env_clear().envs(passed);
+        }
         command
             .args(self.exec.args.iter().flatten())
             .envs(

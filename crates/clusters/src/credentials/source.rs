@@ -14,8 +14,9 @@ use super::lifecycle::Term;
 use super::oidc::Issuer;
 use super::program::Program;
 use crate::error::Unusable;
-use crate::file::read_bounded;
 use crate::http::Identity;
+use crate::reference;
+use crate::trust::Granted;
 
 /// How often a token file is read. A kubelet writes a new token long before the old one ends.
 pub(super) const TOKEN_FILE_PERIOD: Duration = Duration::from_secs(60);
@@ -24,8 +25,9 @@ pub(super) const TOKEN_FILE_PERIOD: Duration = Duration::from_secs(60);
 pub(crate) enum CredentialSource {
     /// The kubeconfig itself. TLS handles a client certificate in it.
     Fixed(Credential),
-    /// A file that is replaced in time, and a token to use while there is no file.
-    File { path: PathBuf, fallback: Option<HeaderValue> },
+    /// A file that is replaced in time, in the folder of the kubeconfig `within` if that is given, and a
+    /// token to use while there is no file.
+    File { path: PathBuf, within: Option<PathBuf>, fallback: Option<HeaderValue> },
     /// The output of a program.
     Program(Box<Program>),
     /// An OpenID Connect issuer, which gives tokens for a refresh token.
@@ -41,7 +43,7 @@ impl CredentialSource {
     ///
     /// # Errors
     /// [`Unusable`] when the entry is wrong.
-    pub fn of(origin: &str, info: &mut AuthInfo) -> Result<Self, Unusable> {
+    pub fn of(origin: &str, info: &mut AuthInfo, granted: &Granted) -> Result<Self, Unusable> {
         let exec = info.exec.take();
         let provider = info.auth_provider.take();
         let token = info.token.take().map(|token| bearer(origin, token.expose_secret()));
@@ -49,11 +51,12 @@ impl CredentialSource {
         let file = info.token_file.take();
         let password = info.username.take().zip(info.password.take());
         Ok(if let Some(exec) = exec {
-            Self::Program(Box::new(Program::new(origin, exec)?))
+            let environment = granted.environment.clone();
+            Self::Program(Box::new(Program::new(origin, exec, environment)?))
         } else if let Some(provider) = provider {
-            Self::Issuer(Box::new(Issuer::new(origin, provider)?))
+            Self::Issuer(Box::new(Issuer::new(origin, provider, granted.reach)?))
         } else if let Some(path) = file {
-            Self::File { path: path.into(), fallback: token }
+            Self::File { path: path.into(), within: granted.within.clone(), fallback: token }
         } else if let Some((user, password)) = password.filter(|_| token.is_none()) {
             Self::Fixed(basic(origin, &user, password.expose_secret())?.into())
         } else {
@@ -69,8 +72,8 @@ impl CredentialSource {
     ) -> Result<(Credential, Term), Unusable> {
         match self {
             Self::Fixed(credential) => Ok((credential.clone(), Term::Unknown)),
-            Self::File { path, fallback } => {
-                let read = read_bounded(path).and_then(|bytes| {
+            Self::File { path, within, fallback } => {
+                let read = reference::read(path, within.as_deref()).and_then(|bytes| {
                     String::from_utf8(bytes)
                         .map_err(|_| std::io::Error::other("it is not a token but binary data"))
                 });

@@ -25,6 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 use crate::connect::{Connector, Role};
 use crate::provider::Access;
+use crate::trust::{Environment, Granted};
 
 const START: i64 = 1_800_000_000;
 
@@ -45,7 +46,7 @@ async fn keeper(clock: &Arc<ManualClock>, user: &str) -> Result<Keeper, String> 
     let mut info: AuthInfo = serde_saphyr::from_str(user).unwrap();
     let places = Arc::new(Semaphore::new(1));
     let keeper = async {
-        let source = CredentialSource::of("k", &mut info)?;
+        let source = CredentialSource::of("k", &mut info, &Granted::everything())?;
         Keeper::start("k", source, places, Arc::clone(clock) as Arc<dyn Clock>).await
     };
     keeper.await.map_err(|error| error.reason())
@@ -222,7 +223,7 @@ async fn a_program_that_nobody_waits_for_is_ended() {
         command: Some(script.path("run").display().to_string()),
         ..Default::default()
     };
-    let program = program::Program::new("k", exec).unwrap();
+    let program = program::Program::new("k", exec, Some(Environment::Whole)).unwrap();
     let (opened, is_open) = tokio::sync::oneshot::channel();
     let alive = script.path("alive");
     let reader = std::thread::spawn(move || {
@@ -303,7 +304,7 @@ impl Server {
              contexts: [{{name: east, context: {{cluster: c, user: u}}}}]\n"
         );
         let kubeconfig = Arc::new(serde_saphyr::from_str::<Kubeconfig>(&text).unwrap());
-        let access = Access::Kubeconfig { kubeconfig, context: "east".into() };
+        let access = Access::own(kubeconfig, "east");
         let connector = Connector::new(Role::Workload, Arc::clone(clock) as Arc<dyn Clock>);
         connector.client("k", &access).await.unwrap()
     }
@@ -514,8 +515,8 @@ async fn issuers_that_cannot_be() {
     )
     .await;
     check(
-        "idp-issuer-url: 'https://issuer.test', idp-certificate-authority: /nowhere/ca.pem",
-        "cannot read its idp-certificate-authority /nowhere/ca.pem",
+        "idp-issuer-url: 'https://issuer.test', idp-certificate-authority-data: '?'",
+        "its idp-certificate-authority-data is no base64",
     )
     .await;
     let error = keeper(&clock(), "{auth-provider: {name: azure}}").await.err().unwrap();

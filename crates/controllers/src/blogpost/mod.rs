@@ -17,7 +17,6 @@ use crate::Builtin;
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "blogpost",
-    by_default: false,
     crd: Some(BlogPost::crd),
     build: |workers| vec![reconcile::controller(workers)],
     rbac,

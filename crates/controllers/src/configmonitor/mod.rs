@@ -21,7 +21,6 @@ const FIELD_MANAGER: &str = "configmonitor.leasehold.dev";
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "configmonitor",
-    by_default: true,
     crd: Some(ConfigMonitor::crd),
     build: |workers| vec![reconcile::controller(workers)],
     rbac,

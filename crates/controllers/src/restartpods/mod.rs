@@ -19,7 +19,6 @@ const FIELD_MANAGER: &str = "restart-pods.leasehold.dev";
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "restart-pods",
-    by_default: false,
     crd: None,
     build: |workers| vec![reconcile::controller(workers)],
     rbac,

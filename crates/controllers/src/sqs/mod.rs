@@ -38,7 +38,6 @@ const FINALIZER: &str = "sqs.leasehold.dev/queue";
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "sqs",
-    by_default: false,
     crd: Some(Queue::crd),
     build: |workers| vec![reconcile::controller(workers)],
     rbac,

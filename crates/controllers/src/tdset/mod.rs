@@ -24,7 +24,6 @@ const FIELD_MANAGER: &str = "tdset.leasehold.dev";
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "tdset",
-    by_default: true,
     crd: Some(TDSet::crd),
     build: |workers| vec![reconcile::controller(workers)],
     rbac,

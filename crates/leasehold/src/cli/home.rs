@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clusters::Plugins;
+use clusters::{Plugins, Risk, Trust};
 use kube::Client;
 
 use crate::builtin;
@@ -87,7 +87,8 @@ fn target(args: &HomeArgs) -> anyhow::Result<(Home, Option<String>)> {
         Some(path) => path.clone(),
         None => default_kubeconfig().context("no kubeconfig: give --config or --kubeconfig")?,
     };
-    Ok((Home::Kubeconfig { path, context: args.context.clone() }, None))
+    let allow = Risk::ALL.into();
+    Ok((Home::Kubeconfig { path, context: args.context.clone(), allow }, None))
 }
 
 fn default_kubeconfig() -> Option<PathBuf> {
@@ -102,8 +103,10 @@ async fn connect(home: &Home) -> anyhow::Result<Client> {
     let clock = Arc::new(SystemClock);
     let client = match home {
         Home::InCluster => clusters::client_in_cluster(clock).await,
-        Home::Kubeconfig { path, context } => {
-            clusters::client_from_kubeconfig(path, context.as_deref(), &Plugins::Any, clock).await
+        Home::Kubeconfig { path, context, allow } => {
+            let (plugins, allowed) = (Plugins::Any, allow.clone());
+            let trust = Trust { plugins, allowed, contained: false };
+            clusters::client_from_kubeconfig(path, context.as_deref(), trust, clock).await
         }
     };
     client.map_err(|unusable| anyhow::anyhow!("{}", unusable.reason()))

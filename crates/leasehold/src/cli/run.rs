@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use sharding::Departure;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::args::RunArgs;
 use crate::builtin;
@@ -52,10 +52,15 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     code
 }
 
-async fn serve(args: &RunArgs, config: Config) -> anyhow::Result<ExitCode> {
+async fn serve(args: &RunArgs, mut config: Config) -> anyhow::Result<ExitCode> {
     let version = env!("CARGO_PKG_VERSION");
     let file = args.config.display();
     info!(version, identity = config.identity, namespace = config.namespace, config = %file, "leasehold starts");
+    if config.controllers.get_or_insert_default().is_empty() {
+        warn!(
+            "no controller runs: name those that should under `controllers` in the configuration"
+        );
+    }
     let shutdown = CancellationToken::new();
     stop_on_signal(shutdown.clone())?;
     Ok(match Manager::new(config).builtin_controllers().run(shutdown).await {

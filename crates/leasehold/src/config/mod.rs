@@ -13,12 +13,12 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use clusters::Plugins;
+pub use clusters::{Plugin, Plugins, Prefix, Risk};
 use model::{ClusterName, ControllerName};
 use sharding::LeaseTimings;
 use telemetry::{LogConfig, OtlpConfig};
@@ -76,32 +76,59 @@ pub enum Home {
         path: PathBuf,
         /// The context; `None` for the file's current one.
         context: Option<String>,
+        /// The risks that are taken for it.
+        allow: BTreeSet<Risk>,
     },
     /// As the Pod's ServiceAccount.
     InCluster,
 }
 
-/// Where the workload clusters come from.
+/// Where the workload clusters come from. Of two clusters with one name, that of the first source counts,
+/// in the order of these fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterSources {
-    /// Kubeconfig files.
-    pub kubeconfigs: Vec<KubeconfigSource>,
-    /// A watched folder of kubeconfigs.
-    pub directory: Option<PathBuf>,
     /// The name of the cluster we run in, if it is one of them.
     pub in_cluster: Option<ClusterName>,
+    /// Kubeconfig files.
+    pub kubeconfigs: Vec<KubeconfigSource>,
+    /// Watched folders of kubeconfigs.
+    pub directories: Vec<DirectorySource>,
     /// The programs that kubeconfigs named by file, the home cluster's included, may run to get
     /// credentials, such as `aws`. Kubeconfigs of a folder may run none.
     pub credential_plugins: Plugins,
 }
 
 /// One kubeconfig file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeconfigSource {
     /// The file.
     pub path: PathBuf,
     /// The contexts; `None` for every one.
     pub contexts: Option<Vec<String>>,
+    /// The risks that are taken for it.
+    pub allow: BTreeSet<Risk>,
+}
+
+/// One folder of kubeconfigs. They may run no credential programs, and the files that they name must lie
+/// in the folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectorySource {
+    /// The folder.
+    pub path: PathBuf,
+    /// What its clusters' names begin with.
+    pub prefix: Option<Prefix>,
+    /// The most clusters of it.
+    pub max_clusters: usize,
+    /// The risks that are taken for them.
+    pub allow: BTreeSet<Risk>,
+}
+
+impl DirectorySource {
+    /// The folder at `path`, with no prefix and no risk taken.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        let (path, allow) = (path.into(), BTreeSet::new());
+        Self { path, prefix: None, max_clusters: clusters::DEFAULT_QUOTA, allow }
+    }
 }
 
 /// The settings of one controller.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use clusters::Plugins;
+use clusters::{DEFAULT_QUOTA, Plugin, Plugins, Risk};
 use model::ControllerName;
 use serde_json::Value;
 use sharding::LeaseTimings;
@@ -13,12 +13,14 @@ use upstream::UpstreamLimits;
 use super::problem::Problem;
 use super::reader::{Notes, Section, unknown};
 use super::{
-    ClusterSources, Config, ControllerSettings, Environment, Home, KubeconfigSource, OwnerObject,
-    values,
+    ClusterSources, Config, ControllerSettings, DirectorySource, Environment, Home,
+    KubeconfigSource, OwnerObject, values,
 };
 
 /// The longest identity: the id of a member adds a suffix to it, and is at most 63.
 pub const MAX_IDENTITY_CHARS: usize = 57;
+/// The most clusters of one folder.
+const MAX_QUOTA: u64 = 4096;
 /// The most reconciles at once of one controller.
 const MAX_WORKERS: u64 = 256;
 /// Shorter Leases would fail on an ordinary hiccup of an API server.
@@ -91,7 +93,7 @@ fn home(root: &Section<'_>, env: &Environment) -> Option<Home> {
     if !root.has("home") {
         root.problem(
             "home",
-            "missing; allowed: {kubeconfig: FILE, context: NAME} or {inCluster: true}",
+            "missing; allowed: {kubeconfig: FILE, context: NAME, allow: [...]} or {inCluster: true}",
         );
         return None;
     }
@@ -99,9 +101,10 @@ fn home(root: &Section<'_>, env: &Environment) -> Option<Home> {
     let in_cluster = section.value("inCluster", values::flag).unwrap_or(false);
     let kubeconfig = section.value("kubeconfig", values::text);
     let context = section.value("context", values::text);
+    let allow = allow(&section);
     let home = match (in_cluster, kubeconfig) {
         (true, None) if context.is_none() => Some(Home::InCluster),
-        (false, Some(path)) => Some(Home::Kubeconfig { path: env.dir.join(path), context }),
+        (false, Some(path)) => Some(Home::Kubeconfig { path: env.dir.join(path), context, allow }),
         (true, _) => {
             root.problem("home", "inCluster and a kubeconfig are given; allowed: one of them");
             None
@@ -148,13 +151,7 @@ fn owner(root: &Section<'_>) -> Option<OwnerObject> {
         return None;
     }
     let section = root.section("owner");
-    let need = |key: &'static str| {
-        let value = section.value(key, values::text);
-        if !section.has(key) {
-            section.problem(key, "missing; allowed: a text");
-        }
-        value
-    };
+    let need = |key: &'static str| required(&section, key, "a text");
     let (api_version, kind, name) = (need("apiVersion"), need("kind"), need("name"));
     section.finish();
     Some(OwnerObject { api_version: api_version?, kind: kind?, name: name? })
@@ -180,26 +177,72 @@ fn clusters(root: &Section<'_>, env: &Environment) -> ClusterSources {
             source
         })
         .collect();
-    let directory = section.value("directory", values::text).map(|path| env.dir.join(path));
+    let directories = directories(&section, env);
     let in_cluster = section.value("inCluster", values::name);
-    let told = ["kubeconfigs", "directory", "inCluster"].into_iter().any(|key| section.has(key));
-    if !told {
+    let known = ["inCluster", "kubeconfigs", "directories", "directory"];
+    if !known.into_iter().any(|key| section.has(key)) {
         root.problem(
             "clusters",
-            "names no cluster; allowed: at least one of kubeconfigs, directory, inCluster",
+            "names no cluster; allowed: at least one of inCluster, kubeconfigs, directories, directory",
         );
     }
-    let plugins = section.list("credentialPlugins", values::text).unwrap_or_default();
+    let plugins = section.sections("credentialPlugins").into_iter().filter_map(plugin).collect();
     let credential_plugins = Plugins::Listed(plugins);
     section.finish();
-    ClusterSources { kubeconfigs, directory, in_cluster, credential_plugins }
+    ClusterSources { in_cluster, kubeconfigs, directories, credential_plugins }
+}
+
+/// `directory: PATH` is one without anything else.
+fn directories(section: &Section<'_>, env: &Environment) -> Vec<DirectorySource> {
+    let mut prefixes = BTreeSet::new();
+    let listed = section.sections("directories").into_iter().filter_map(|entry| {
+        let path = required(&entry, "path", "the path of a folder of kubeconfigs");
+        let prefix = entry.value("prefix", values::prefix);
+        if let Some(prefix) = &prefix
+            && !prefixes.insert(prefix.clone())
+        {
+            entry.problem(
+                "prefix",
+                "the same prefix twice; allowed: one of its own for each folder",
+            );
+        }
+        let quota = entry.value("maxClusters", values::whole(1..=MAX_QUOTA));
+        let max_clusters = quota.map_or(DEFAULT_QUOTA, |quota| quota as usize);
+        let allow = allow(&entry);
+        entry.finish();
+        Some(DirectorySource { path: env.dir.join(path?), prefix, max_clusters, allow })
+    });
+    let listed: Vec<_> = listed.collect();
+    let single = section.value("directory", values::text);
+    let single = single.map(|path| DirectorySource::new(env.dir.join(path)));
+    single.into_iter().chain(listed).collect()
+}
+
+/// A text that must be there.
+fn required(section: &Section<'_>, key: &'static str, what: &str) -> Option<String> {
+    let found = section.value(key, values::text);
+    if !section.has(key) {
+        section.problem(key, format!("missing; allowed: {what}"));
+    }
+    found
+}
+
+/// The risks that are taken for a source of kubeconfigs.
+fn allow(section: &Section<'_>) -> BTreeSet<Risk> {
+    section.list("allow", values::risk).unwrap_or_default().into_iter().collect()
+}
+
+fn plugin(entry: Section<'_>) -> Option<Plugin> {
+    let command = required(&entry, "command", "the program, as the kubeconfig names it");
+    let args = entry.list("args", values::string).unwrap_or_default();
+    let env = entry.strings("env");
+    let pass_env = entry.list("passEnv", values::text).unwrap_or_default().into_iter().collect();
+    entry.finish();
+    Some(Plugin { command: command?, args, env, pass_env })
 }
 
 fn kubeconfig(entry: &Section<'_>, env: &Environment) -> Option<KubeconfigSource> {
-    let path = entry.value("path", values::text).map(|path| env.dir.join(path));
-    if !entry.has("path") {
-        entry.problem("path", "missing; allowed: the path of a kubeconfig");
-    }
+    let path = required(entry, "path", "the path of a kubeconfig").map(|path| env.dir.join(path));
     let contexts = entry.list("contexts", values::text);
     if contexts.as_ref().is_some_and(Vec::is_empty) && entry.has("contexts") {
         entry.problem(
@@ -207,7 +250,7 @@ fn kubeconfig(entry: &Section<'_>, env: &Environment) -> Option<KubeconfigSource
             "an empty list; allowed: names of contexts, or no list for every context",
         );
     }
-    Some(KubeconfigSource { path: path?, contexts })
+    Some(KubeconfigSource { path: path?, contexts, allow: allow(entry) })
 }
 
 fn controllers(

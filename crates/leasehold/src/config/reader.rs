@@ -4,6 +4,7 @@
 //! unknown keys and suggest a similar known one.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
@@ -90,6 +91,17 @@ impl<'a> Section<'a> {
     pub(super) fn list<T>(&self, key: &'static str, read: impl Read<T>) -> Option<Vec<T>> {
         let items = self.items(key)?;
         Some(items.into_iter().filter_map(|(path, item)| self.read(&path, item, &read)).collect())
+    }
+
+    /// The section under `key`, whose values are all texts under any names.
+    pub(super) fn strings(&self, key: &'static str) -> BTreeMap<String, String> {
+        let section = self.section(key);
+        let entries = section.map.into_iter().flatten();
+        let pair = |(name, value): (&String, &Value)| {
+            let path = section.path(name);
+            Some((name.clone(), self.read(&path, value, super::values::string)?))
+        };
+        entries.filter_map(pair).collect()
     }
 
     /// The section under `key`; an empty one if the file has none.

@@ -32,6 +32,9 @@ fn the_example_holds_every_key_and_is_right() {
     assert_eq!(config.lease, sharding::LeaseTimings::default());
     assert_eq!(config.upstream, UpstreamLimits::default());
     assert_eq!(config.clusters.kubeconfigs.len(), 2);
+    assert_eq!(config.clusters.directories.len(), 2);
+    let Plugins::Listed(plugins) = &config.clusters.credential_plugins else { panic!() };
+    assert_eq!(plugins[0].args.len(), 6);
     assert!(config.stamp_epochs);
     assert!(config.clusters.kubeconfigs[0].path.is_absolute());
     assert_eq!(config.controllers.unwrap().len(), 3);
@@ -43,7 +46,7 @@ fn the_least_file_gets_defaults() {
     let config = load(LEAST).unwrap();
     assert_eq!(config.home, Home::InCluster);
     assert_eq!(config.identity, "host-1");
-    assert_eq!(config.clusters.directory.as_deref(), Some(Path::new("/etc/l/c")));
+    assert_eq!(config.clusters.directories, [DirectorySource::new("/etc/l/c")]);
     assert_eq!(config.controllers, None);
     assert!(!config.stamp_epochs);
     assert_eq!(config.admin.unwrap().to_string(), "127.0.0.1:8080");
@@ -58,6 +61,8 @@ namespace: Leasehold
 clusters:
   kubeconfigs: [{contexts: []}, {path: a, contexts: [x]}, {path: a}]
   directory: 3
+  directories: [{prefix: a.b}, {path: b, prefix: b}, {path: c, prefix: b, allow: [all], maxClusters: 0}]
+  credentialPlugins: [aws, {args: [1]}, {command: gke, env: [A], passEnv: x}]
 controlers: {}
 controllers: {tdset: {workers: four}, tdsett: {}, configmonitor: {worker: 2}}
 lease: {duration: 8s, renewInterval: 8s}
@@ -69,12 +74,23 @@ telemetry: {log: {format: yaml, filter: 'engine=loud'}, otlp: {sampleRatio: 2}}
     insta::assert_snapshot!(load(text).unwrap_err(), @r#"
     home.context: found 7; allowed: text
     home: names no cluster; allowed: a kubeconfig, or inCluster: true
-    home.kubeconfg: unknown key; did you mean kubeconfig? Known here: inCluster, kubeconfig, context
+    home.kubeconfg: unknown key; did you mean kubeconfig? Known here: inCluster, kubeconfig, context, allow
     namespace: found "Leasehold"; allowed: 1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit
     clusters.kubeconfigs[0].path: missing; allowed: the path of a kubeconfig
     clusters.kubeconfigs[0].contexts: an empty list; allowed: names of contexts, or no list for every context
     clusters.kubeconfigs[2].path: the same file twice; allowed: one entry with all its contexts
+    clusters.directories[0].path: missing; allowed: the path of a folder of kubeconfigs
+    clusters.directories[0].prefix: found "a.b"; allowed: 1 to 31 of a-z, 0-9 and '-', beginning and ending with a letter or digit
+    clusters.directories[2].prefix: the same prefix twice; allowed: one of its own for each folder
+    clusters.directories[2].maxClusters: found 0; allowed: a whole number from 1 to 4096
+    clusters.directories[2].allow[0]: found "all"; allowed: impersonation, plainHttp, insecureTls, loopback, linkLocal
     clusters.directory: found 3; allowed: text
+    clusters.credentialPlugins[0]: found "aws"; allowed: a section with keys of its own
+    clusters.credentialPlugins[0].command: missing; allowed: the program, as the kubeconfig names it
+    clusters.credentialPlugins[1].command: missing; allowed: the program, as the kubeconfig names it
+    clusters.credentialPlugins[1].args[0]: found 1; allowed: text
+    clusters.credentialPlugins[2].env: found a list of 1; allowed: a section with keys of its own
+    clusters.credentialPlugins[2].passEnv: found "x"; allowed: a list
     controllers.configmonitor.worker: unknown key; did you mean workers? Known here: workers
     controllers.tdset.workers: found "four"; allowed: a whole number from 1 to 256
     controllers.tdsett: unknown controller; did you mean tdset? Known here: tdset, configmonitor
@@ -159,8 +175,9 @@ fn home_and_clusters_are_required() {
     let found = load("{}").unwrap_err();
     assert_eq!(
         found,
-        "home: missing; allowed: {kubeconfig: FILE, context: NAME} or {inCluster: true}\n\
-         clusters: names no cluster; allowed: at least one of kubeconfigs, directory, inCluster"
+        "home: missing; allowed: {kubeconfig: FILE, context: NAME, allow: [...]} or {inCluster: true}\n\
+         clusters: names no cluster; allowed: at least one of inCluster, kubeconfigs, directories, \
+         directory"
     );
     assert_eq!(load("").unwrap_err(), found);
     let both =

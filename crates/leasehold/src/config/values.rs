@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clusters::{Prefix, Risk};
 use serde_json::Value;
 use telemetry::LogFormat;
 
@@ -14,6 +15,24 @@ use super::reader::Read;
 pub(super) fn text(value: &Value) -> Result<String, String> {
     let text = value.as_str().filter(|text| !text.is_empty());
     text.map(str::to_owned).ok_or_else(|| "text".to_owned())
+}
+
+/// Any text.
+pub(super) fn string(value: &Value) -> Result<String, String> {
+    value.as_str().map(str::to_owned).ok_or_else(|| "text".to_owned())
+}
+
+/// What the names of a folder's clusters begin with.
+pub(super) fn prefix(value: &Value) -> Result<Prefix, String> {
+    value.as_str().and_then(|text| text.parse().ok()).ok_or_else(|| {
+        "1 to 31 of a-z, 0-9 and '-', beginning and ending with a letter or digit".to_owned()
+    })
+}
+
+/// A risk that is taken.
+pub(super) fn risk(value: &Value) -> Result<Risk, String> {
+    let known = || Risk::ALL.map(Risk::as_str).join(", ");
+    value.as_str().and_then(|text| text.parse().ok()).ok_or_else(known)
 }
 
 /// `true` or `false`.

@@ -49,6 +49,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- toJson $enabled -}}
 {{- end -}}
 
+{{/* The Secrets with kubeconfigs, as a JSON list: each with its volume, its folder, and what is said of it. */}}
+{{- define "leasehold.kubeconfigSecrets" -}}
+{{- $secrets := list -}}
+{{- range $index, $given := .Values.clusters.kubeconfigSecrets -}}
+{{- $secret := ternary (dict "name" $given) $given (kindIs "string" $given) -}}
+{{- $prefix := $secret.name | replace "." "-" | trunc 31 | trimSuffix "-" -}}
+{{- $prefix = ternary $secret.prefix $prefix (hasKey $secret "prefix") -}}
+{{- $volume := printf "clusters-%d" $index -}}
+{{- $folder := printf "/etc/leasehold/clusters/%d" $index -}}
+{{- $own := dict "volume" $volume "folder" $folder "prefix" $prefix -}}
+{{- $secrets = append $secrets (merge $own (omit $secret "prefix")) -}}
+{{- end -}}
+{{- toJson $secrets -}}
+{{- end -}}
+
 {{/* The configuration of `leasehold run`. */}}
 {{- define "leasehold.config" -}}
 home:
@@ -56,6 +71,9 @@ home:
   kubeconfig: /etc/leasehold/home/{{ .Values.home.key }}
   {{- with .Values.home.context }}
   context: {{ . | quote }}
+  {{- end }}
+  {{- with .Values.home.allow }}
+  allow: {{ toJson . }}
   {{- end }}
 {{- else }}
   inCluster: true
@@ -68,15 +86,27 @@ owner: {apiVersion: v1, kind: ServiceAccount, name: {{ include "leasehold.servic
 {{- end }}
 {{- end }}
 clusters:
-  directory: /etc/leasehold/clusters
   {{- with .Values.clusters.inCluster }}
-  inCluster: {{ . }}
+  inCluster: {{ . | quote }}
+  {{- end }}
+  directories:
+  {{- range include "leasehold.kubeconfigSecrets" . | fromJsonArray }}
+  - path: {{ .folder }}
+    {{- with .prefix }}
+    prefix: {{ . | quote }}
+    {{- end }}
+    {{- with .maxClusters }}
+    maxClusters: {{ . }}
+    {{- end }}
+    {{- with .allow }}
+    allow: {{ toJson . }}
+    {{- end }}
+  {{- else }} []
   {{- end }}
 controllers:
-{{- range $name, $settings := .Values.controllers }}
-{{- if $settings.enabled }}
-  {{ $name }}:{{ with $settings.workers }} {workers: {{ . }}}{{ else }} {}{{ end }}
-{{- end }}
+{{- range $name := include "leasehold.controllers" . | fromJsonArray }}
+  {{ $name }}:{{ with (get $.Values.controllers $name).workers }} {workers: {{ . }}}{{ else }} {}{{ end }}
+{{- else }} {}
 {{- end }}
 lease:
   duration: {{ .Values.lease.durationSeconds }}s
@@ -105,14 +135,21 @@ telemetry:
 
 {{/* Refuses what the schema cannot see. */}}
 {{- define "leasehold.check" -}}
-{{- if eq (include "leasehold.controllers" .) "[]" -}}
-{{- fail "controllers: enable at least one" -}}
+{{- if not .Values.image.repository -}}
+{{- fail "image.repository: missing; build the image with deploy/Dockerfile, push it, and name it here" -}}
 {{- end -}}
 {{- if lt (int .Values.shutdownGracePeriodSeconds) (add (int .Values.drainTimeoutSeconds) 5 | int) -}}
 {{- fail "shutdownGracePeriodSeconds: must be at least drainTimeoutSeconds + 5" -}}
 {{- end -}}
 {{- if le (int .Values.lease.durationSeconds) (mul 2 (int .Values.lease.renewIntervalSeconds) | int) -}}
 {{- fail "lease.durationSeconds: must be more than twice renewIntervalSeconds, so that one renewal may fail" -}}
+{{- end -}}
+{{- $prefixes := dict -}}
+{{- range include "leasehold.kubeconfigSecrets" . | fromJsonArray -}}
+{{- if and .prefix (hasKey $prefixes .prefix) -}}
+{{- fail (printf "clusters.kubeconfigSecrets: %s and %s have the prefix %s: give one of them another" (get $prefixes .prefix) .name .prefix) -}}
+{{- end -}}
+{{- $_ := set $prefixes .prefix .name -}}
 {{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service) -}}
 {{- fail "metrics.serviceMonitor: needs metrics.service" -}}

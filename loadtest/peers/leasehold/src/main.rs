@@ -11,7 +11,7 @@ use clusters::connect::{Connector, Role};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::config::Kubeconfig;
 use leasehold::clock::SystemClock;
-use leasehold::config::{ClusterSources, Config, Home, KubeconfigSource};
+use leasehold::config::{ClusterSources, Config, Home, KubeconfigSource, Risk};
 use leasehold::{Departure, Manager};
 use model::ObjectKey;
 use peer::bare;
@@ -95,8 +95,10 @@ async fn main() -> Result<()> {
     let home = Home::Kubeconfig {
         path: args.home.clone().unwrap_or_else(|| args.kubeconfig.clone()),
         context: None,
+        allow: [Risk::Loopback].into(),
     };
-    let source = KubeconfigSource { path: args.kubeconfig.clone(), contexts: None };
+    let (path, allow) = (args.kubeconfig.clone(), [Risk::Loopback].into());
+    let source = KubeconfigSource { path, contexts: None, allow };
     let clusters = ClusterSources { kubeconfigs: vec![source], ..ClusterSources::default() };
     let config = Config::new(home, NAME, clusters);
     let _telemetry = telemetry::init(&config.log, config.otlp.as_ref())?;
@@ -128,7 +130,7 @@ async fn bare(args: &Args) -> Result<()> {
     let mut requests = Requests::listen();
     let kubeconfig = Arc::new(Kubeconfig::read_from(&args.kubeconfig)?);
     let context = kubeconfig.current_context.clone().context("no current context")?;
-    let access = Access::Kubeconfig { kubeconfig, context: context.into() };
+    let access = Access::own(kubeconfig, &context);
     let connector = Connector::new(Role::Workload, Arc::new(SystemClock));
     let client = connector.client(NAME, &access).await?;
     while let Some(request) = requests.next().await? {

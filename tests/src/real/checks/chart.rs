@@ -14,8 +14,11 @@ use crate::harness::helm::{Helm, chart};
 use crate::harness::home::NAMESPACE;
 use crate::harness::process::run as run_command;
 
+/// The one value without a default.
+const IMAGE: &str = "image.repository=registry.example.com/leasehold";
+
 /// Values that must be refused, each with a word of the reason.
-const REFUSED: [(&str, &str); 8] = [
+const REFUSED: [(&str, &str); 11] = [
     ("replicas=-1", "replicas"),
     ("replica=3", "replica"),
     ("controllers.tdst.enabled=true", "tdst"),
@@ -23,7 +26,10 @@ const REFUSED: [(&str, &str); 8] = [
     ("image.digest=sha256:12", "digest"),
     ("drainTimeoutSeconds=56", "shutdownGracePeriodSeconds"),
     ("lease.renewIntervalSeconds=4", "lease.durationSeconds"),
-    ("controllers.tdset.enabled=false,controllers.configmonitor.enabled=false", "controllers"),
+    ("clusters.kubeconfigSecrets={a.b,a-b}", "have the prefix a-b"),
+    ("clusters.kubeconfigSecrets[0].name=a,clusters.kubeconfigSecrets[0].allow={all}", "allow"),
+    ("clusters.kubeconfigSecrets[0].name=a,clusters.kubeconfigSecrets[0].prefix=a.b", "prefix"),
+    ("image.repository=", "image.repository: missing; build the image with deploy/Dockerfile"),
 ];
 
 /// As much of the Prometheus operator's kind as a dry run needs.
@@ -54,7 +60,8 @@ pub async fn run(scene: &Scene) -> Result<()> {
 
     for values in value_files()? {
         let values = values.to_str().context("a path that is not UTF-8")?;
-        helm.run(&["lint", "--strict", "--values", values, &chart_path()]).await?;
+        let lint = ["lint", "--strict", "--values", values, "--set", IMAGE, &chart_path()];
+        helm.run(&lint).await?;
         let rendered = template(&helm, &["--values", values]).await?;
         let arguments = ["apply", "--dry-run=server", "--filename", "-"];
         let accepted = kubectl.run_with_input(&arguments, &rendered).await?;
@@ -83,27 +90,27 @@ fn check_config(scene: &Scene, rendered: &str) -> Result<()> {
 
 /// A controller that is not enabled gets no rights at all.
 async fn rights_follow_controllers(helm: &Helm) -> Result<()> {
-    for (off, kept, gone) in
-        [("tdset", "magalix.com", "schedule.rs"), ("configmonitor", "schedule.rs", "magalix.com")]
+    for (on, its, other) in
+        [("tdset", "schedule.rs", "magalix.com"), ("configmonitor", "magalix.com", "schedule.rs")]
     {
-        let values = format!("controllers.{off}.enabled=false");
+        let values = format!("clusters.inCluster=local,controllers.{on}.enabled=true");
         let rendered = template(helm, &["--set", &values]).await?;
-        ensure!(rendered.contains(kept), "without {off}, {kept} should still be there");
-        ensure!(!rendered.contains(gone), "without {off}, {gone} should not be mentioned");
+        ensure!(rendered.contains(its), "with {on}, {its} should be there");
+        ensure!(!rendered.contains(other), "with {on} alone, {other} should not be mentioned");
     }
-    let unmanaged = template(helm, &["--set", "clusters.inCluster="]).await?;
-    ensure!(
-        !unmanaged.contains("ClusterRole"),
-        "a cluster that is not managed needs no ClusterRole"
-    );
-    let rendered = template(helm, &[]).await?;
+    let all = "controllers.tdset.enabled=true,controllers.configmonitor.enabled=true";
+    for nothing in ["replicas=3", "clusters.inCluster=local", all] {
+        let rendered = template(helm, &["--set", nothing]).await?;
+        ensure!(!rendered.contains("ClusterRole"), "{nothing} gives rights in the whole cluster");
+    }
+    let rendered = template(helm, &["--set", &format!("clusters.inCluster=local,{all}")]).await?;
     ensure!(!rendered.contains("\"*\"") && !rendered.contains("'*'"), "a rule with a wildcard");
     Ok(())
 }
 
 /// `helm template` of our chart, with `more` arguments.
 fn template_arguments(more: &[&str]) -> Vec<String> {
-    let common = ["--namespace", NAMESPACE, "--kube-version", "1.37.1"];
+    let common = ["--namespace", NAMESPACE, "--kube-version", "1.37.1", "--set", IMAGE];
     let chart = chart_path();
     let arguments = ["template", "leasehold", &chart].into_iter().chain(common);
     arguments.chain(more.iter().copied()).map(str::to_owned).collect()

@@ -33,7 +33,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
     let path = plane.write_kubeconfig("manager", USER)?;
     let more = json!({
         "controllers": CONTROLLERS.map(|name| (name, json!({}))).into_iter().collect::<BTreeMap<_, _>>(),
-        "clusters": {"kubeconfigs": [{"path": path}]},
+        "clusters": {"kubeconfigs": [{"path": path, "allow": ["loopback"]}]},
     });
     let mut managers = vec![Manager::start(scene, "replica-0", &plane, &[&plane], &more)?];
     manager::settled(&plane.client, 2, &mut managers).await?;

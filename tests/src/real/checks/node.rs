@@ -309,7 +309,12 @@ fn values(tag: &str) -> Vec<String> {
         format!("image.tag={tag}"),
         "image.pullPolicy=Never".to_owned(),
         format!("replicas={REPLICAS}"),
-        "clusters.kubeconfigSecrets={fleet}".to_owned(),
+        "clusters.inCluster=local".to_owned(),
+        "controllers.tdset.enabled=true".to_owned(),
+        "controllers.configmonitor.enabled=true".to_owned(),
+        "clusters.kubeconfigSecrets[0].name=fleet".to_owned(),
+        // The tests know the remote cluster by the name of its context.
+        "clusters.kubeconfigSecrets[0].prefix=".to_owned(),
         "resources.requests.cpu=10m".to_owned(),
     ]
 }

@@ -1,0 +1,245 @@
+//! Which addresses a server may have, and a connector that opens no other.
+//!
+//! A name in a kubeconfig says nothing about the address behind it, and its owner may change it at any
+//! time. So every address is checked right before it is connected to, as well as those that the
+//! kubeconfig writes out.
+
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use tower::{BoxError, Service};
+
+use crate::trust::Risk;
+
+/// Addresses at which clouds serve the credentials of their machines, or worse, beside those that are
+/// link-local: Azure's wire server, Alibaba's, Oracle's and AWS's metadata services.
+const METADATA: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+];
+
+/// Which addresses beside ordinary ones may be connected to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reach {
+    pub(crate) loopback: bool,
+    pub(crate) link_local: bool,
+}
+
+impl Reach {
+    /// The risk of a host that is an address, if it is not taken. A name is checked when it is resolved.
+    pub(crate) fn refuses_host(self, host: &str) -> Option<Risk> {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if host.trim_end_matches('.').eq_ignore_ascii_case("localhost") {
+            return (!self.loopback).then_some(Risk::Loopback);
+        }
+        self.refuses(host.parse().ok()?)
+    }
+
+    /// The risk of an address, if it is not taken.
+    pub(crate) fn refuses(self, address: IpAddr) -> Option<Risk> {
+        let risk = risk(address)?;
+        let taken = match risk {
+            Risk::Loopback => self.loopback,
+            _ => self.link_local,
+        };
+        (!taken).then_some(risk)
+    }
+}
+
+/// The risk of connecting to an address.
+fn risk(address: IpAddr) -> Option<Risk> {
+    let address = plain(address);
+    let (loopback, link_local) = match address {
+        // 0.0.0.0 and :: are this host, for those who connect.
+        IpAddr::V4(v4) => (v4.is_loopback() || v4.octets()[0] == 0, v4.is_link_local()),
+        IpAddr::V6(v6) => (v6.is_loopback() || v6.is_unspecified(), v6.is_unicast_link_local()),
+    };
+    if loopback {
+        Some(Risk::Loopback)
+    } else if link_local || METADATA.contains(&address) {
+        Some(Risk::LinkLocal)
+    } else {
+        None
+    }
+}
+
+/// The address that is meant by one that carries another: an IPv4 address in an IPv6 one, as written by
+/// RFC 4291 (mapped, compatible), RFC 6052 (NAT64) or RFC 3056 (6to4).
+fn plain(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(v6) = address else { return address };
+    let [a, b, c, d, e, f, g, h] = v6.segments();
+    let v4 = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+    };
+    match (a, b, c, d, e, f) {
+        (0, 0, 0, 0, 0, 0xffff) | (0x64, 0xff9b, 0, 0, 0, 0) => v4(g, h),
+        (0, 0, 0, 0, 0, 0) if g != 0 || h > 1 => v4(g, h),
+        (0x2002, high, low, ..) => v4(high, low),
+        _ => address,
+    }
+}
+
+/// An address that may not be connected to.
+#[derive(Debug, thiserror::Error)]
+#[error("{host} is {address}, which is a {risk} address, and that is not allowed")]
+struct Refused {
+    host: String,
+    address: IpAddr,
+    risk: Risk,
+}
+
+/// Resolves names, and leaves out addresses that may not be connected to.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolver {
+    inner: GaiResolver,
+    reach: Reach,
+}
+
+/// Opens connections to what is within reach.
+#[derive(Clone, Debug)]
+pub(crate) struct Connector {
+    inner: HttpConnector<Resolver>,
+    reach: Reach,
+}
+
+type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
+
+impl Connector {
+    /// Connections over TCP, without delay of small packets, below TLS if there is any.
+    pub(crate) fn new(reach: Reach) -> Self {
+        let resolver = Resolver { inner: GaiResolver::new(), reach };
+        let mut inner = HttpConnector::new_with_resolver(resolver);
+        inner.enforce_http(false);
+        inner.set_nodelay(true);
+        Self { inner, reach }
+    }
+}
+
+impl Service<Name> for Resolver {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = BoxError;
+    type Future = Answer<Self::Response>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let (reach, host) = (self.reach, name.as_str().to_owned());
+        let found = self.inner.call(name);
+        Box::pin(async move {
+            let (mut within, mut refused) = (Vec::new(), None);
+            for address in found.await? {
+                match reach.refuses(address.ip()) {
+                    None => within.push(address),
+                    Some(risk) => refused = Some((address.ip(), risk)),
+                }
+            }
+            match refused {
+                Some((address, risk)) if within.is_empty() => {
+                    Err(Refused { host, address, risk }.into())
+                }
+                _ => Ok(within.into_iter()),
+            }
+        })
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = <HttpConnector<Resolver> as Service<Uri>>::Response;
+    type Error = BoxError;
+    type Future = Answer<Self::Response>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        // An address in the place of a name never comes to the resolver.
+        let host = to.host().unwrap_or_default().trim_matches(['[', ']']);
+        if let Ok(address) = host.parse::<IpAddr>()
+            && let Some(risk) = self.reach.refuses(address)
+        {
+            let host = host.to_owned();
+            return Box::pin(async move { Err(Refused { host, address, risk }.into()) });
+        }
+        let connecting = self.inner.call(to);
+        Box::pin(async move { Ok(connecting.await?) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_this_host_and_of_metadata_services_are_refused_however_they_are_written() {
+        for (address, expect) in [
+            ("10.0.0.1", None),
+            ("192.168.1.1", None),
+            ("2001:db8::1", None),
+            ("fd00::1", None),
+            ("127.0.0.1", Some(Risk::Loopback)),
+            ("127.9.9.9", Some(Risk::Loopback)),
+            ("0.0.0.0", Some(Risk::Loopback)),
+            ("0.1.2.3", Some(Risk::Loopback)),
+            ("::", Some(Risk::Loopback)),
+            ("::1", Some(Risk::Loopback)),
+            ("::ffff:127.0.0.1", Some(Risk::Loopback)),
+            ("::127.0.0.1", Some(Risk::Loopback)),
+            ("64:ff9b::127.0.0.1", Some(Risk::Loopback)),
+            ("2002:7f00:1::", Some(Risk::Loopback)),
+            ("169.254.169.254", Some(Risk::LinkLocal)),
+            ("::ffff:169.254.169.254", Some(Risk::LinkLocal)),
+            ("64:ff9b::a9fe:a9fe", Some(Risk::LinkLocal)),
+            ("fe80::1", Some(Risk::LinkLocal)),
+            ("168.63.129.16", Some(Risk::LinkLocal)),
+            ("fd00:ec2::254", Some(Risk::LinkLocal)),
+        ] {
+            let reach = Reach::default();
+            assert_eq!(reach.refuses(address.parse().unwrap()), expect, "{address}");
+            assert_eq!(reach.refuses_host(address), expect, "{address} as a host");
+        }
+    }
+
+    #[test]
+    fn a_risk_that_is_taken_is_no_other() {
+        let [loopback, metadata] = ["127.0.0.1", "169.254.169.254"].map(|a| a.parse().unwrap());
+        let reach = Reach { loopback: true, link_local: false };
+        assert_eq!(
+            (reach.refuses(loopback), reach.refuses(metadata)),
+            (None, Some(Risk::LinkLocal))
+        );
+        assert_eq!(reach.refuses_host("LOCALHOST."), None);
+        assert_eq!(Reach::default().refuses_host("[::1]"), Some(Risk::Loopback));
+        assert_eq!(Reach::default().refuses_host("host.test"), None);
+    }
+
+    /// Names that the system's resolver turns into addresses of this host.
+    #[tokio::test]
+    async fn an_address_behind_a_name_is_refused_before_it_is_connected_to() {
+        for host in ["localhost", "127.1", "2130706433", "0x7f.1"] {
+            let to: Uri = format!("https://{host}:1").parse().unwrap();
+            let error = Connector::new(Reach::default()).call(to).await.map(drop).unwrap_err();
+            let text = model::error::chain(&*error);
+            assert!(text.contains("is a loopback address"), "{host}: {text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_in_a_url_is_refused_before_it_is_connected_to() {
+        for host in ["127.0.0.1", "[::1]", "169.254.169.254", "[::ffff:127.0.0.1]"] {
+            let to: Uri = format!("https://{host}:1").parse().unwrap();
+            let error = Connector::new(Reach::default()).call(to).await.map(drop).unwrap_err();
+            assert!(error.to_string().contains("that is not allowed"), "{host}: {error}");
+        }
+    }
+}

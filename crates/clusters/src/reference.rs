@@ -1,0 +1,105 @@
+//! The files that a kubeconfig refers to: they are read here, once for each look at the kubeconfig, and
+//! what they hold takes the place of their names. So a client is made from what was looked at, and nobody
+//! else opens a file that a kubeconfig names. A `tokenFile` is none of them: it is read again every minute.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use kube::config::{AuthInfo, Cluster, Kubeconfig};
+
+use crate::file::read_bounded;
+
+const AUTHORITY: &str = "certificate-authority";
+const CERTIFICATE: &str = "client-certificate";
+const KEY: &str = "client-key";
+/// A field of the `auth-provider` section.
+pub(crate) const IDP_AUTHORITY: &str = "idp-certificate-authority";
+pub(crate) const IDP_AUTHORITY_DATA: &str = "idp-certificate-authority-data";
+
+/// A file that a kubeconfig names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reference {
+    /// The field that names it.
+    pub(crate) field: &'static str,
+    /// Its absolute path.
+    pub(crate) file: PathBuf,
+}
+
+/// The files that a reduced kubeconfig refers to. Embedded data takes precedence over a file, as in
+/// client-go.
+pub(crate) fn of(reduced: &Kubeconfig) -> Vec<Reference> {
+    let mut found = Vec::new();
+    let mut add = |field, file: Option<&String>, embedded: bool| {
+        if let (Some(file), false) = (file, embedded) {
+            found.push(Reference { field, file: file.into() });
+        }
+    };
+    if let Some(cluster) = clusters(reduced).next() {
+        let embedded = cluster.certificate_authority_data.is_some();
+        add(AUTHORITY, cluster.certificate_authority.as_ref(), embedded);
+    }
+    if let Some(user) = users(reduced).next() {
+        let embedded = user.client_certificate_data.is_some();
+        add(CERTIFICATE, user.client_certificate.as_ref(), embedded);
+        add(KEY, user.client_key.as_ref(), user.client_key_data.is_some());
+        if let Some(provider) = &user.auth_provider {
+            let embedded = provider.config.contains_key(IDP_AUTHORITY_DATA);
+            add(IDP_AUTHORITY, provider.config.get(IDP_AUTHORITY), embedded);
+        }
+    }
+    found
+}
+
+/// Puts what a file holds into the kubeconfig.
+pub(crate) fn embed(reduced: &mut Kubeconfig, field: &str, content: &[u8]) {
+    let data = STANDARD.encode(content);
+    if let Some(cluster) = reduced.clusters.iter_mut().find_map(|named| named.cluster.as_mut())
+        && field == AUTHORITY
+    {
+        cluster.certificate_authority = None;
+        cluster.certificate_authority_data = Some(data);
+        return;
+    }
+    let user = reduced.auth_infos.iter_mut().find_map(|named| named.auth_info.as_mut());
+    let Some(user) = user else { return };
+    match field {
+        CERTIFICATE => {
+            user.client_certificate = None;
+            user.client_certificate_data = Some(data);
+        }
+        KEY => {
+            user.client_key = None;
+            user.client_key_data = Some(data.into());
+        }
+        _ => {
+            if let Some(provider) = &mut user.auth_provider {
+                provider.config.remove(IDP_AUTHORITY);
+                provider.config.insert(IDP_AUTHORITY_DATA.to_owned(), data);
+            }
+        }
+    }
+}
+
+/// The content of a file, if it lies in the folder of `kubeconfig` once links are followed, where that is
+/// given.
+pub(crate) fn read(file: &Path, within: Option<&Path>) -> io::Result<Vec<u8>> {
+    let Some(kubeconfig) = within else { return read_bounded(file) };
+    let folder = kubeconfig.parent().unwrap_or(Path::new(".")).canonicalize()?;
+    let file = file.canonicalize()?;
+    if !file.starts_with(&folder) {
+        let (file, folder) = (file.display(), folder.display());
+        let outside = format!("it leads to {file}, which is outside of {folder}");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, outside));
+    }
+    read_bounded(&file)
+}
+
+fn clusters(reduced: &Kubeconfig) -> impl Iterator<Item = &Cluster> {
+    reduced.clusters.iter().filter_map(|named| named.cluster.as_ref())
+}
+
+fn users(reduced: &Kubeconfig) -> impl Iterator<Item = &AuthInfo> {
+    reduced.auth_infos.iter().filter_map(|named| named.auth_info.as_ref())
+}
