@@ -13,7 +13,7 @@ use apiserver::Server;
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use leasehold::Manager;
-use leasehold::config::{ClusterSources, Config, DirectorySource, Home, Risk};
+use leasehold::config::{ClusterSources, Config, ControllerSettings, DirectorySource, Home, Risk};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use telemetry::{LogConfig, OtlpConfig};
 use tests::collector::Collector;
@@ -70,7 +70,8 @@ fn config(folder: &Path, home: &Server, east: &Server) -> Config {
     let mut folder = DirectorySource::new(clusters);
     folder.allow.insert(Risk::Loopback);
     let sources = ClusterSources { directories: vec![folder], ..ClusterSources::default() };
-    Config::new(home, "replica-0", sources)
+    let tdset = ("tdset".parse().expect("a name"), ControllerSettings::default());
+    Config { controllers: Some([tdset].into()), ..Config::new(home, "replica-0", sources) }
 }
 
 /// Runs a manager whose spans go to `endpoint`, until `shutdown`.

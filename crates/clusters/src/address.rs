@@ -14,7 +14,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tower::{BoxError, Service};
 
-use crate::trust::Risk;
+use crate::risk::Risk;
 
 /// Addresses at which clouds serve the credentials of their machines, or worse, beside those that are
 /// link-local: Azure's wire server, Alibaba's, Oracle's and AWS's metadata services.
@@ -105,14 +105,14 @@ pub(crate) struct Resolver {
 
 /// Opens connections to what is within reach.
 #[derive(Clone, Debug)]
-pub(crate) struct Connector {
+pub(crate) struct Dialer {
     inner: HttpConnector<Resolver>,
     reach: Reach,
 }
 
 type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
 
-impl Connector {
+impl Dialer {
     /// Connections over TCP, without delay of small packets, below TLS if there is any.
     pub(crate) fn new(reach: Reach) -> Self {
         let resolver = Resolver { inner: GaiResolver::new(), reach };
@@ -153,7 +153,7 @@ impl Service<Name> for Resolver {
     }
 }
 
-impl Service<Uri> for Connector {
+impl Service<Uri> for Dialer {
     type Response = <HttpConnector<Resolver> as Service<Uri>>::Response;
     type Error = BoxError;
     type Future = Answer<Self::Response>;
@@ -228,7 +228,7 @@ mod tests {
     async fn an_address_behind_a_name_is_refused_before_it_is_connected_to() {
         for host in ["localhost", "127.1", "2130706433", "0x7f.1"] {
             let to: Uri = format!("https://{host}:1").parse().unwrap();
-            let error = Connector::new(Reach::default()).call(to).await.map(drop).unwrap_err();
+            let error = Dialer::new(Reach::default()).call(to).await.map(drop).unwrap_err();
             let text = model::error::chain(&*error);
             assert!(text.contains("is a loopback address"), "{host}: {text}");
         }
@@ -238,7 +238,7 @@ mod tests {
     async fn an_address_in_a_url_is_refused_before_it_is_connected_to() {
         for host in ["127.0.0.1", "[::1]", "169.254.169.254", "[::ffff:127.0.0.1]"] {
             let to: Uri = format!("https://{host}:1").parse().unwrap();
-            let error = Connector::new(Reach::default()).call(to).await.map(drop).unwrap_err();
+            let error = Dialer::new(Reach::default()).call(to).await.map(drop).unwrap_err();
             assert!(error.to_string().contains("that is not allowed"), "{host}: {error}");
         }
     }

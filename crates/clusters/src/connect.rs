@@ -20,10 +20,11 @@ use tower_http::decompression::DecompressionLayer;
 use crate::address::Reach;
 use crate::credentials::{Authenticated, CredentialSource, Keeper};
 use crate::error::Unusable;
-use crate::file::{read_bounded, unreadable};
+use crate::file::unreadable;
 use crate::http::{Connections, Protocol};
 use crate::kubeconfig::{self, Contexts, Origin};
 use crate::provider::Access;
+use crate::reference::read_bounded;
 use crate::trust::{Granted, Trust};
 
 /// How long opening a connection may take, TLS included.
@@ -86,14 +87,14 @@ impl Connector {
             Access::InCluster => {
                 let config = kube::Config::incluster().map_err(Unusable::InCluster)?;
                 // The kubelet has written it.
-                (config, Granted::everything())
+                (config, Granted::everything().into())
             }
             Access::Kubeconfig { kubeconfig, context, granted } => {
                 let options =
                     KubeConfigOptions { context: Some(context.to_string()), ..Default::default() };
                 let config =
                     kube::Config::from_custom_kubeconfig(Kubeconfig::clone(kubeconfig), &options);
-                (config.await.map_err(|e| refused(origin, e))?, granted.clone())
+                (config.await.map_err(|e| refused(origin, e))?, Arc::clone(granted))
             }
         };
         config.connect_timeout = Some(CONNECT_TIMEOUT);

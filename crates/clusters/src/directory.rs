@@ -18,7 +18,8 @@ use crate::file::WatchedFile;
 use crate::kubeconfig::{Contexts, Origin};
 use crate::polled::{Look, Polled};
 use crate::provider::{ClusterProvider, Snapshot, Source};
-use crate::trust::{Risk, Trust};
+use crate::risk::Risk;
+use crate::trust::Trust;
 
 /// The most files of one folder.
 const MAX_FILES: usize = 4096;

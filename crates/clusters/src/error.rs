@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::trust::Risk;
+use crate::risk::Risk;
 
 /// A kubeconfig, or a context of one, that gives no client.
 #[derive(Debug, thiserror::Error)]

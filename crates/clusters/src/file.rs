@@ -1,7 +1,6 @@
 //! One kubeconfig file: reads it within bounds, and notices changes of it or of a file it refers to.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,11 +10,8 @@ use crate::error::Unusable;
 use crate::kubeconfig::{self, Contexts, Draft, Origin};
 use crate::polled::{Look, Polled, Settled};
 use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
-use crate::reference::{self, Reference};
+use crate::reference::{self, MAX_FILE_BYTES, Reference, read_bounded};
 use crate::trust::Trust;
-
-/// The largest kubeconfig, and the largest file that a kubeconfig may refer to.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The contexts of one kubeconfig file.
 #[derive(Debug)]
@@ -150,20 +146,6 @@ pub(crate) fn source(draft: &Draft) -> Source {
     Source { name: draft.name.clone(), origin: Arc::clone(&draft.origin), fingerprint, access }
 }
 
-/// The file's bytes, if they are no more than [`MAX_FILE_BYTES`].
-pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    // Checked before opening, because a FIFO would block and a device might never end.
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(io::Error::from(io::ErrorKind::FileTooLarge));
-    }
-    Ok(bytes)
-}
-
 /// Why a kubeconfig cannot be read.
 pub(crate) fn unreadable(path: &Path, source: io::Error) -> Unusable {
     let path = path.to_owned();
@@ -175,6 +157,8 @@ pub(crate) fn unreadable(path: &Path, source: io::Error) -> Unusable {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn config(context: &str, extra: &str) -> String {

@@ -37,7 +37,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ConfigExt};
 use tower::BoxError;
 
-use crate::address::{Connector, Reach};
+use crate::address::{Dialer, Reach};
 
 /// Streams on one connection before the next opens.
 const STREAMS_PER_CONNECTION: usize = 64;
@@ -70,7 +70,7 @@ pub(crate) struct Identity {
 }
 
 /// Opens connections to a server.
-pub(crate) type RawConnector = TimeoutConnector<HttpsConnector<Connector>>;
+pub(crate) type RawConnector = TimeoutConnector<HttpsConnector<Dialer>>;
 
 /// Opens connections as `config` says, to addresses within `reach`, with `identity` in place of its own
 /// client certificate.
@@ -96,7 +96,7 @@ pub(crate) fn raw_connector(
             config.rustls_client_config()?
         }
     };
-    let http = Connector::new(reach);
+    let http = Dialer::new(reach);
     let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     if let Some(name) = &config.tls_server_name {
         let name =

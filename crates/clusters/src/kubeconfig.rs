@@ -173,6 +173,7 @@ impl Origin {
         let text = serde_json::to_value(&reduced).expect("a kubeconfig is plain data").to_string();
         let fingerprint = Fingerprint::of([text.as_bytes()]);
         let (kubeconfig, context) = (Arc::new(reduced), context.into());
+        let granted = Arc::new(granted);
         Ok((Access::Kubeconfig { kubeconfig, context, granted }, fingerprint, references))
     }
 
@@ -299,7 +300,8 @@ fn redacted(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trust::{Plugin, Risk};
+    use crate::risk::Risk;
+    use crate::trust::Plugin;
 
     const GOOD: &str = "
 clusters:

@@ -43,6 +43,7 @@ mod probe;
 mod provider;
 mod reference;
 pub mod registry;
+mod risk;
 mod status;
 pub mod trust;
 
@@ -54,8 +55,9 @@ pub use in_cluster::InCluster;
 pub use prefix::Prefix;
 pub use provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
 pub use registry::{Clusters, Probing, Registry};
+pub use risk::Risk;
 pub use status::{ClusterStatus, State, Status};
-pub use trust::{Plugin, Plugins, Risk, Trust};
+pub use trust::{Plugin, Plugins, Trust};
 
 /// The most clusters that one registry engages. Further ones are reported as problems.
 const MAX_CLUSTERS: usize = 4096;

@@ -53,7 +53,7 @@ pub enum Access {
         /// The context to use.
         context: Arc<str>,
         /// What it may do.
-        granted: Granted,
+        granted: Arc<Granted>,
     },
     /// With the ServiceAccount of the Pod in which this process runs.
     InCluster,
@@ -66,7 +66,11 @@ pub struct Fingerprint([u8; 32]);
 impl Access {
     /// With a context of a person's own kubeconfig, which may do everything.
     pub fn own(kubeconfig: Arc<Kubeconfig>, context: &str) -> Self {
-        Self::Kubeconfig { kubeconfig, context: context.into(), granted: Granted::everything() }
+        Self::Kubeconfig {
+            kubeconfig,
+            context: context.into(),
+            granted: Granted::everything().into(),
+        }
     }
 
     /// Whether the server's certificate is not checked.

@@ -2,14 +2,16 @@
 //! what they hold takes the place of their names. So a client is made from what was looked at, and nobody
 //! else opens a file that a kubeconfig names. A `tokenFile` is none of them: it is read again every minute.
 
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 
-use crate::file::read_bounded;
+/// The largest kubeconfig, and the largest file that a kubeconfig may refer to.
+pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;
 
 const AUTHORITY: &str = "certificate-authority";
 const CERTIFICATE: &str = "client-certificate";
@@ -94,6 +96,20 @@ pub(crate) fn read(file: &Path, within: Option<&Path>) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, outside));
     }
     read_bounded(&file)
+}
+
+/// The file's bytes, if they are no more than [`MAX_FILE_BYTES`].
+pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    // Checked before opening, because a FIFO would block and a device might never end.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+    }
+    Ok(bytes)
 }
 
 fn clusters(reduced: &Kubeconfig) -> impl Iterator<Item = &Cluster> {

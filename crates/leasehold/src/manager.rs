@@ -31,7 +31,7 @@ use crate::runnable::Runnable;
 /// use sdk::{Action, Context, Controller, ReconcileError, Reconciler};
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use leasehold::Manager;
-/// use leasehold::config::{ClusterSources, Config, Home};
+/// use leasehold::config::{ClusterSources, Config, DirectorySource, Home};
 /// use model::ObjectKey;
 /// use tokio_util::sync::CancellationToken;
 ///

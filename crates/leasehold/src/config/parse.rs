@@ -235,7 +235,7 @@ fn allow(section: &Section<'_>) -> BTreeSet<Risk> {
 fn plugin(entry: Section<'_>) -> Option<Plugin> {
     let command = required(&entry, "command", "the program, as the kubeconfig names it");
     let args = entry.list("args", values::string).unwrap_or_default();
-    let env = entry.strings("env");
+    let env = entry.values("env", values::string);
     let pass_env = entry.list("passEnv", values::text).unwrap_or_default().into_iter().collect();
     entry.finish();
     Some(Plugin { command: command?, args, env, pass_env })

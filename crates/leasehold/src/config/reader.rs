@@ -93,13 +93,13 @@ impl<'a> Section<'a> {
         Some(items.into_iter().filter_map(|(path, item)| self.read(&path, item, &read)).collect())
     }
 
-    /// The section under `key`, whose values are all texts under any names.
-    pub(super) fn strings(&self, key: &'static str) -> BTreeMap<String, String> {
+    /// The values of the section under `key`, under any names, those that are allowed.
+    pub(super) fn values<T>(&self, key: &'static str, read: impl Read<T>) -> BTreeMap<String, T> {
         let section = self.section(key);
         let entries = section.map.into_iter().flatten();
         let pair = |(name, value): (&String, &Value)| {
             let path = section.path(name);
-            Some((name.clone(), self.read(&path, value, super::values::string)?))
+            Some((name.clone(), self.read(&path, value, &read)?))
         };
         entries.filter_map(pair).collect()
     }
