@@ -7,6 +7,10 @@ use tokio::process::Command;
 
 use super::Scene;
 use super::control_plane::ControlPlane;
+use super::home::NAMESPACE;
+
+/// The one value of our chart without a default.
+pub const IMAGE: &str = "image.repository=registry.example.com/leasehold";
 
 /// helm for one cluster.
 #[derive(Debug)]
@@ -19,6 +23,14 @@ pub struct Helm {
 /// The folder of our chart.
 pub fn chart() -> PathBuf {
     xtask::root().join("deploy/charts/leasehold")
+}
+
+/// The arguments of `helm template` for our chart, with `more`.
+pub fn template(more: &[&str]) -> Vec<String> {
+    let chart = chart().display().to_string();
+    let common = ["--namespace", NAMESPACE, "--kube-version", "1.37.1", "--set", IMAGE];
+    let arguments = ["template", "leasehold", &chart].into_iter().chain(common);
+    arguments.chain(more.iter().copied()).map(str::to_owned).collect()
 }
 
 impl Helm {

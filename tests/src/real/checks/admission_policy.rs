@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::harness::control_plane::{ControlPlane, Spec};
-use crate::harness::helm::{Helm, chart};
+use crate::harness::helm::{Helm, template};
 use crate::harness::kubectl::Kubectl;
 use crate::harness::manager::{self, Manager};
 use crate::harness::wait::{self, Stopwatch};
@@ -98,20 +98,12 @@ async fn start(scene: &Scene) -> Result<ControlPlane> {
     let plane = ControlPlane::start(scene, &spec).await?;
     home::install(&plane.kubectl).await?;
     plane.kubectl.run(&["create", "namespace", "temp"]).await?;
-    let chart = chart().display().to_string();
-    let template = [
-        "template",
-        "leasehold",
-        &chart,
-        "--namespace",
-        home::NAMESPACE,
-        "--kube-version",
-        "1.37.1",
+    let template = template(&[
         "--show-only",
         "templates/admission-policy.yaml",
         "--set",
         "admissionPolicy.enabled=true,admissionPolicy.users={admin}",
-    ];
+    ]);
     let policy = Helm::new(scene, &plane).run(&template).await?;
     plane.kubectl.apply(&policy).await?;
     in_force(&plane).await?;

@@ -10,12 +10,9 @@ use serde_json::Value;
 
 use crate::harness::Scene;
 use crate::harness::control_plane::ControlPlane;
-use crate::harness::helm::{Helm, chart};
+use crate::harness::helm::{Helm, IMAGE, chart, template};
 use crate::harness::home::NAMESPACE;
 use crate::harness::process::run as run_command;
-
-/// The one value without a default.
-const IMAGE: &str = "image.repository=registry.example.com/leasehold";
 
 /// Values that must be refused, each with a word of the reason.
 const REFUSED: [(&str, &str); 11] = [
@@ -62,14 +59,14 @@ pub async fn run(scene: &Scene) -> Result<()> {
         let values = values.to_str().context("a path that is not UTF-8")?;
         let lint = ["lint", "--strict", "--values", values, "--set", IMAGE, &chart_path()];
         helm.run(&lint).await?;
-        let rendered = template(&helm, &["--values", values]).await?;
+        let rendered = helm.run(&template(&["--values", values])).await?;
         let arguments = ["apply", "--dry-run=server", "--filename", "-"];
         let accepted = kubectl.run_with_input(&arguments, &rendered).await?;
         check_config(scene, &rendered)?;
         println!("{}: {} objects accepted", file_name(values), accepted.lines().count());
     }
     for (values, reason) in REFUSED {
-        let said = helm.refused(&template_arguments(&["--set", values])).await?;
+        let said = helm.refused(&template(&["--set", values])).await?;
         ensure!(said.contains(reason), "{values} was refused, but not for {reason}: {said}");
     }
     println!("{} wrong sets of values refused with their reason", REFUSED.len());
@@ -94,30 +91,19 @@ async fn rights_follow_controllers(helm: &Helm) -> Result<()> {
         [("tdset", "schedule.rs", "magalix.com"), ("configmonitor", "magalix.com", "schedule.rs")]
     {
         let values = format!("clusters.inCluster=local,controllers.{on}.enabled=true");
-        let rendered = template(helm, &["--set", &values]).await?;
+        let rendered = helm.run(&template(&["--set", &values])).await?;
         ensure!(rendered.contains(its), "with {on}, {its} should be there");
         ensure!(!rendered.contains(other), "with {on} alone, {other} should not be mentioned");
     }
     let all = "controllers.tdset.enabled=true,controllers.configmonitor.enabled=true";
     for nothing in ["replicas=3", "clusters.inCluster=local", all] {
-        let rendered = template(helm, &["--set", nothing]).await?;
+        let rendered = helm.run(&template(&["--set", nothing])).await?;
         ensure!(!rendered.contains("ClusterRole"), "{nothing} gives rights in the whole cluster");
     }
-    let rendered = template(helm, &["--set", &format!("clusters.inCluster=local,{all}")]).await?;
+    let rendered =
+        helm.run(&template(&["--set", &format!("clusters.inCluster=local,{all}")])).await?;
     ensure!(!rendered.contains("\"*\"") && !rendered.contains("'*'"), "a rule with a wildcard");
     Ok(())
-}
-
-/// `helm template` of our chart, with `more` arguments.
-fn template_arguments(more: &[&str]) -> Vec<String> {
-    let common = ["--namespace", NAMESPACE, "--kube-version", "1.37.1", "--set", IMAGE];
-    let chart = chart_path();
-    let arguments = ["template", "leasehold", &chart].into_iter().chain(common);
-    arguments.chain(more.iter().copied()).map(str::to_owned).collect()
-}
-
-async fn template(helm: &Helm, more: &[&str]) -> Result<String> {
-    helm.run(&template_arguments(more)).await
 }
 
 fn chart_path() -> String {
