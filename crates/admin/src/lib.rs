@@ -14,27 +14,41 @@
 //!
 //! The first three list what fails, and with `?verbose` everything.
 //!
+//! Probes may have a port of their own, because a kubelet shows no token. With a [`Guard`] all else is
+//! for those whom the cluster allows to `get` its path, and probes keep their reasons to themselves.
+//!
 //! # Invariants
-//! - Nothing here waits for a cluster: a handler reads a snapshot and answers. A program's own checks
-//!   are waited for, within a bound ([`Probe`]).
+//! - Nothing here waits for a cluster but the guard, within a bound: a handler reads a snapshot and
+//!   answers. A program's own checks are waited for, within a bound ([`Probe`]).
 //! - Nothing here changes anything: every route is a `GET`.
+//! - Connections are bounded in number, for each client too, and in time: see [`MAX_CONNECTIONS`].
 
+mod certificate;
+mod guard;
+mod listen;
+mod places;
 mod probe;
 mod readiness;
 mod routes;
+mod settings;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use crate::certificate::Certificate;
+pub use crate::certificate::CertificateError;
+pub use crate::guard::{Guard, KEEP_ALLOWED, KEEP_REFUSED, ReviewFn, Verdict};
+pub use crate::places::{MAX_CONNECTIONS, MAX_FROM_ONE_ADDRESS};
 pub use crate::probe::{CHECK_TIMEOUT, Probe};
 pub use crate::readiness::{Check, Readiness};
-use crate::routes::router;
+use crate::routes::{everything, probes};
+pub use crate::settings::{Settings, Tls};
 
 /// Returns whether the manager is ready now. Called at each probe, so it must only read.
 pub type ReadyFn = Arc<dyn Fn() -> Readiness + Send + Sync>;
@@ -55,6 +69,8 @@ pub struct Admin {
     pub liveness: Vec<Probe>,
     /// The views behind `/debug/{name}`.
     pub debug: BTreeMap<&'static str, ViewFn>,
+    /// Who may read metrics and debug views; without one, everybody.
+    pub guard: Option<Guard>,
 }
 
 impl fmt::Debug for Admin {
@@ -69,8 +85,10 @@ impl fmt::Debug for Admin {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The port cannot be used.
-    #[error("listen on {address} for probes and metrics: {hint}")]
+    #[error("listen on {address}, {key} of the configuration: {hint}")]
     Bind {
+        /// Where the configuration names it.
+        key: &'static str,
         /// The requested address.
         address: SocketAddr,
         /// What to do about it.
@@ -79,61 +97,80 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// Serving ended before the shutdown.
-    #[error("serve probes and metrics")]
-    Serve(#[source] std::io::Error),
+    /// The certificate cannot be used.
+    #[error("serve TLS with admin.tls of the configuration")]
+    Certificate(#[from] CertificateError),
 }
 
-/// Takes the port. Separate from [`serve`], so that a port in use is reported before anything starts.
+/// The server with its ports taken.
+#[derive(Debug)]
+pub struct Bound {
+    main: TcpListener,
+    probes: Option<TcpListener>,
+    tls: Option<Certificate>,
+}
+
+/// Takes the ports and reads the certificate. Separate from [`Bound::serve`], so that a port in use is
+/// reported before anything starts.
 ///
 /// # Errors
-/// [`Error::Bind`], which names the address and what to do.
-pub async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
-    TcpListener::bind(address).await.map_err(|source| Error::Bind {
-        address,
-        hint: bind_hint(source.kind()),
-        source,
-    })
-}
-
-fn bind_hint(kind: std::io::ErrorKind) -> &'static str {
-    use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
-    match kind {
-        AddrInUse => {
-            "another process has this port; stop it, or give admin.bind another port (port 0 takes a free one)"
-        }
-        AddrNotAvailable => {
-            "this host has no such address; give admin.bind one of its own, or 0.0.0.0 for all of them"
-        }
-        PermissionDenied => "ports below 1024 need a privilege; give admin.bind a higher one",
-        _ => "give admin.bind another address",
-    }
-}
-
-/// How long answers under way may take after the shutdown.
-const LINGER: Duration = Duration::from_secs(2);
-
-/// Serves until `shutdown`, then finishes the requests under way, for at most two seconds.
-///
-/// # Errors
-/// [`Error::Serve`] if the listener fails.
-pub async fn serve(
-    listener: TcpListener,
-    admin: Admin,
-    shutdown: CancellationToken,
-) -> Result<(), Error> {
-    if let Ok(address) = listener.local_addr() {
-        tracing::info!(%address, "probes and metrics are served");
-    }
-    let server = axum::serve(listener, router(admin))
-        .with_graceful_shutdown(shutdown.clone().cancelled_owned())
-        .into_future();
-    let linger = async {
-        shutdown.cancelled().await;
-        tokio::time::sleep(LINGER).await;
+/// [`Error`], which names what to do.
+pub async fn bind(settings: &Settings) -> Result<Bound, Error> {
+    let main = listen::take("admin.bind", settings.bind).await?;
+    let probes = match settings.probes {
+        Some(address) => Some(listen::take("probes.bind", address).await?),
+        None => None,
     };
-    tokio::select! {
-        ended = server => ended.map_err(Error::Serve),
-        () = linger => Ok(()),
+    let tls = settings.tls.as_ref().map(Certificate::load).transpose()?;
+    Ok(Bound { main, probes, tls })
+}
+
+impl Bound {
+    /// Where metrics and debug views are served.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.main.local_addr()
+    }
+
+    /// Where probes are served, if by themselves.
+    pub fn probes_address(&self) -> Option<SocketAddr> {
+        self.probes.as_ref()?.local_addr().ok()
+    }
+
+    /// Serves until `shutdown`, then finishes the requests under way, for at most two seconds.
+    ///
+    /// # Errors
+    /// [`Error::Certificate`] if TLS cannot be configured.
+    pub async fn serve(self, admin: Admin, shutdown: CancellationToken) -> Result<(), Error> {
+        let probes_address = self.probes_address().map(tracing::field::display);
+        if let Ok(address) = self.address() {
+            let (tls, guarded) = (self.tls.is_some(), admin.guard.is_some());
+            tracing::info!(
+                %address, probes = probes_address, tls, guarded, "probes and metrics are served"
+            );
+        }
+        let Self { main, probes: own, tls } = self;
+        let acceptor: Option<TlsAcceptor> =
+            tls.as_ref().map(Certificate::acceptor).transpose()?;
+        let router = everything(&admin, own.is_some());
+        let main = listen::answer(main, acceptor, router, shutdown.clone());
+        let own = async {
+            if let Some(listener) = own {
+                listen::answer(listener, None, probes(&admin), shutdown.clone()).await;
+            }
+        };
+        let follow = async {
+            match tls {
+                Some(certificate) => certificate.follow().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = async { tokio::join!(main, own) } => {}
+            () = follow => {}
+        }
+        Ok(())
     }
 }

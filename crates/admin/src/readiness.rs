@@ -31,6 +31,15 @@ impl Readiness {
         self.checks.iter().all(|check| check.outcome.is_ok())
     }
 
+    /// Puts "reason withheld" in place of every reason, as a Kubernetes API server does.
+    pub(crate) fn withhold(&mut self) {
+        for check in &mut self.checks {
+            if let Err(reason) = &mut check.outcome {
+                "reason withheld".clone_into(reason);
+            }
+        }
+    }
+
     /// The answer of a probe at `path`, in the format of a Kubernetes API server. Always lists failing
     /// checks, and passing ones only if `verbose`.
     pub fn text(&self, path: &str, verbose: bool) -> String {

@@ -4,26 +4,55 @@ use axum::Router;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
+use crate::guard::guarded;
 use crate::readiness::Readiness;
 use crate::{Admin, probe};
 
 /// The media type of Prometheus' text format.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The routes over `admin`, without a listener.
-pub(crate) fn router(admin: Admin) -> Router {
-    Router::new()
+/// Every route. Where probes are served elsewhere too, those here are guarded like the rest.
+pub(crate) fn everything(admin: &Admin, probes_elsewhere: bool) -> Router {
+    let pages = Router::new()
         .route("/", get(index))
-        .route("/livez", get(livez))
-        .route("/readyz", get(readyz))
-        .route("/healthz", get(healthz))
         .route("/metrics", get(metrics))
         .route("/debug/{view}", get(debug))
         .fallback(unknown)
-        .with_state(admin)
+        .with_state(admin.clone());
+    let guard = |routes: Router| match admin.guard.clone() {
+        Some(guard) => routes.layer(from_fn_with_state(guard, guarded)),
+        None => routes,
+    };
+    if probes_elsewhere {
+        guard(pages.merge(checks(admin, false)))
+    } else {
+        guard(pages).merge(probes(admin))
+    }
+}
+
+/// The probes alone, for whoever asks. A guard withholds their reasons, which may say more than a
+/// stranger should know.
+pub(crate) fn probes(admin: &Admin) -> Router {
+    checks(admin, admin.guard.is_some())
+}
+
+fn checks(admin: &Admin, withheld: bool) -> Router {
+    Router::new()
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/healthz", get(healthz))
+        .with_state(Probes { admin: admin.clone(), withheld })
+}
+
+/// What the probes answer with.
+#[derive(Clone)]
+struct Probes {
+    admin: Admin,
+    withheld: bool,
 }
 
 async fn index(State(admin): State<Admin>) -> String {
@@ -42,19 +71,21 @@ async fn index(State(admin): State<Admin>) -> String {
     text
 }
 
-async fn livez(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
-    let checks = probe::check_all(&admin.liveness).await;
-    answer("livez", query, &Readiness { checks })
+async fn livez(State(probes): State<Probes>, RawQuery(query): RawQuery) -> Response {
+    let checks = probe::check_all(&probes.admin.liveness).await;
+    probes.answer("livez", query, Readiness { checks })
 }
 
-async fn readyz(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
-    answer("readyz", query, &ready(&admin).await)
+async fn readyz(State(probes): State<Probes>, RawQuery(query): RawQuery) -> Response {
+    let ready = ready(&probes.admin).await;
+    probes.answer("readyz", query, ready)
 }
 
-async fn healthz(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
-    let (mut all, live) = tokio::join!(ready(&admin), probe::check_all(&admin.liveness));
+async fn healthz(State(probes): State<Probes>, RawQuery(query): RawQuery) -> Response {
+    let admin = &probes.admin;
+    let (mut all, live) = tokio::join!(ready(admin), probe::check_all(&admin.liveness));
     all.checks.extend(live);
-    answer("healthz", query, &all)
+    probes.answer("healthz", query, all)
 }
 
 async fn ready(admin: &Admin) -> Readiness {
@@ -63,15 +94,20 @@ async fn ready(admin: &Admin) -> Readiness {
     ready
 }
 
-fn answer(path: &str, query: Option<String>, readiness: &Readiness) -> Response {
-    let verbose = query
-        .as_deref()
-        .into_iter()
-        .flat_map(|query| query.split('&'))
-        .any(|pair| pair == "verbose" || pair.starts_with("verbose="));
-    let status =
-        if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, readiness.text(path, verbose)).into_response()
+impl Probes {
+    fn answer(&self, path: &str, query: Option<String>, mut readiness: Readiness) -> Response {
+        let verbose = query
+            .as_deref()
+            .into_iter()
+            .flat_map(|query| query.split('&'))
+            .any(|pair| pair == "verbose" || pair.starts_with("verbose="));
+        if self.withheld {
+            readiness.withhold();
+        }
+        let status =
+            if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        (status, readiness.text(path, verbose)).into_response()
+    }
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {
@@ -102,7 +138,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::{CHECK_TIMEOUT, Check, Probe, ViewFn};
+    use crate::{CHECK_TIMEOUT, Check, Guard, Probe, ReviewFn, Verdict, ViewFn};
 
     fn admin(ready: bool) -> Admin {
         let registry = prometheus::Registry::new();
@@ -118,6 +154,7 @@ mod tests {
             readiness: Vec::new(),
             liveness: Vec::new(),
             debug: [("shards", shards)].into(),
+            guard: None,
         }
     }
 
@@ -127,7 +164,10 @@ mod tests {
 
     async fn ask(admin: Admin, path: &str) -> (u16, String, String) {
         let request = Request::get(path).body(Body::empty()).unwrap();
-        let response = router(admin).oneshot(request).await.unwrap();
+        answered(everything(&admin, false).oneshot(request).await.unwrap()).await
+    }
+
+    async fn answered(response: Response) -> (u16, String, String) {
         let kind = response.headers()[CONTENT_TYPE].to_str().unwrap().to_owned();
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -135,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn probes() {
+    async fn each_probe_says_what_fails() {
         for (ready, path, status, body) in [
             (true, "/livez", 200, "ok"),
             (false, "/livez", 200, "ok"),
@@ -206,5 +246,43 @@ mod tests {
             assert_eq!(get(true, path).await.0, 200, "{path}");
         }
         assert_eq!(get(true, "/nothing").await.0, 404);
+    }
+
+    /// With a guard that knows one token: what of each path a stranger sees, and what its owner.
+    #[tokio::test]
+    async fn a_guard_keeps_all_but_bare_probes_from_strangers() {
+        let review: ReviewFn = Arc::new(|token, _| {
+            let verdict = if token == "good" { Verdict::Allowed } else { Verdict::Unknown };
+            Box::pin(async move { Ok(verdict) })
+        });
+        let clock = Arc::new(model::ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
+        let admin = Admin { guard: Some(Guard::new(review, clock)), ..admin(false) };
+        let ask = async |routes: Router, path: &str, token: &str| {
+            let request = Request::get(path).header("authorization", format!("Bearer {token}"));
+            answered(routes.oneshot(request.body(Body::empty()).unwrap()).await.unwrap()).await
+        };
+        let withheld = "[-]home failed: reason withheld\nreadyz check failed\n";
+        let told = "[-]home failed: no answer yet\nreadyz check failed\n";
+        for path in ["/", "/metrics", "/debug/shards", "/debug/nothing", "/nothing"] {
+            for elsewhere in [false, true] {
+                let (status, _, text) = ask(everything(&admin, elsewhere), path, "bad").await;
+                assert_eq!(status, 401, "{path}: {text}");
+                let (status, ..) = ask(everything(&admin, elsewhere), path, "good").await;
+                assert_eq!(status, if path.ends_with("nothing") { 404 } else { 200 }, "{path}");
+            }
+        }
+        for (routes, token, expect) in [
+            (everything(&admin, false), "good", (503, withheld)),
+            (everything(&admin, false), "bad", (503, withheld)),
+            (probes(&admin), "good", (503, withheld)),
+            (everything(&admin, true), "good", (503, told)),
+        ] {
+            let (status, _, text) = ask(routes, "/readyz", token).await;
+            assert_eq!((status, text.as_str()), expect, "{token}");
+        }
+        let (status, ..) = ask(everything(&admin, true), "/readyz", "bad").await;
+        assert_eq!(status, 401);
+        let (status, _, text) = ask(probes(&admin), "/metrics", "good").await;
+        assert_eq!((status, text.as_str()), (404, ""), "probes have nothing else");
     }
 }

@@ -25,7 +25,8 @@ pub(crate) async fn probe(cluster: Cluster, places: Arc<Semaphore>, delay: Durat
         Ok(Ok(_)) => Ok(()),
         Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403) => Err(format!(
             "its API server answers {} to GET /version: {}; fix: renew the credentials in the kubeconfig",
-            status.code, status.message
+            status.code,
+            model::error::foreign(&status.message)
         )
         .into()),
         Ok(Err(error)) => Err(format!(

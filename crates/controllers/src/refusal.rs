@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sdk::error::foreign;
+
 /// When a controller that has said that it was refused, and goes on with its work, asks again. What
 /// refuses may change without a word: an admission policy, or a definition that a server has not
 /// read yet.
@@ -14,7 +16,7 @@ pub(crate) fn refusal(error: &kube::Error) -> Option<String> {
         kube::Error::Api(status)
             if matches!(status.code, 400 | 403 | 422) && !met_a_namesake(error) =>
         {
-            Some(status.message.clone())
+            Some(foreign(&status.message))
         }
         _ => None,
     }

@@ -80,12 +80,36 @@ impl ControllerSpec {
         }
     }
 
+    /// Restricts what it watches to these namespaces, each watched by itself; to none if there are none.
+    /// Kinds without namespaces are watched as before, and a source whose scope names a namespace stays in
+    /// it.
+    #[must_use]
+    pub fn with_namespaces(mut self, namespaces: &BTreeSet<String>) -> Self {
+        let within = |source| in_namespaces(source, namespaces);
+        self.sources = self.sources.into_iter().flat_map(within).collect();
+        self
+    }
+
     /// Sets how many objects of one cluster are reconciled at once, as configuration may.
     #[must_use]
     pub fn with_workers(mut self, workers: usize) -> Self {
         self.workers = workers.clamp(1, MAX_WORKERS);
         self
     }
+}
+
+/// A source, once for each namespace that it is restricted to.
+fn in_namespaces(source: Source, namespaces: &BTreeSet<String>) -> Vec<Source> {
+    let named = source.scope.namespace.is_some();
+    if namespaces.is_empty() || named || !source.kind.namespaced {
+        return vec![source];
+    }
+    let within = |namespace: &String| {
+        let mut source = source.clone();
+        source.scope.namespace = Some(namespace.clone());
+        source
+    };
+    namespaces.iter().map(within).collect()
 }
 
 /// The most objects of one cluster that a controller reconciles at once.

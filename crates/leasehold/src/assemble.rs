@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clusters::{
     ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Probing, Registry, Trust,
+    Unusable,
 };
 use engine::DEFAULT_CLUSTER_LABELS;
 use engine::{DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, SingleSpec, Unobserved};
@@ -26,7 +27,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::clock;
-use crate::config::{ClusterSources, Config, DirectorySource, Home, KubeconfigSource, OwnerObject};
+use crate::config::{
+    ClusterSources, Config, ControllerSettings, DirectorySource, Home, KubeconfigSource, OwnerObject,
+};
 use crate::error::Error;
 use crate::journal::Journal;
 use crate::liveness::Liveness;
@@ -132,12 +135,20 @@ fn chosen(specs: Vec<ControllerSpec>, config: &Config) -> Result<Vec<ControllerS
         if parts.is_empty() {
             return Err(Error::UnknownController(name.clone()));
         }
-        chosen.extend(parts.into_values().map(|spec| match settings.workers {
-            Some(workers) => spec.with_workers(workers),
-            None => spec,
-        }));
+        chosen.extend(parts.into_values().map(|spec| set(spec, settings)));
     }
     Ok(chosen)
+}
+
+/// `spec`, with what the configuration says of it.
+fn set(mut spec: ControllerSpec, settings: &ControllerSettings) -> ControllerSpec {
+    if let Some(workers) = settings.workers {
+        spec = spec.with_workers(workers);
+    }
+    match &settings.namespaces {
+        Some(namespaces) => spec.with_namespaces(namespaces),
+        None => spec,
+    }
 }
 
 /// Whether nothing runs twice or under a name that is not its own.
@@ -184,10 +195,19 @@ async fn home(
     liveness: &Liveness,
     clock: &Arc<dyn Clock>,
 ) -> Result<Client, Error> {
-    let clock = Arc::clone(clock);
+    let making = liveness.handle().spawn(home_client(config, Arc::clone(clock)));
+    let made = making.await.map_err(|_| Error::Ended("the creation of the home client"))?;
+    made.map_err(|source| Error::Home { source })
+}
+
+/// A client for the home cluster, whose connections run on the runtime that polls this.
+pub(crate) fn home_client(
+    config: &Config,
+    clock: Arc<dyn Clock>,
+) -> impl Future<Output = Result<Client, Arc<Unusable>>> + Send + use<> {
     let home = config.home.clone();
     let plugins = config.clusters.credential_plugins.clone();
-    let making = liveness.handle().spawn(async move {
+    async move {
         match home {
             Home::InCluster => clusters::client_in_cluster(clock).await,
             Home::Kubeconfig { path, context, allow } => {
@@ -195,9 +215,7 @@ async fn home(
                 clusters::client_from_kubeconfig(&path, context.as_deref(), trust, clock).await
             }
         }
-    });
-    let made = making.await.map_err(|_| Error::Ended("the creation of the home client"))?;
-    made.map_err(|source| Error::Home { source })
+    }
 }
 
 fn providers(sources: &ClusterSources) -> Vec<Box<dyn ClusterProvider>> {

@@ -14,6 +14,16 @@ pub enum Error {
         #[source]
         source: Arc<Unusable>,
     },
+    /// No client for the cluster that reviews tokens for the admin server can be created.
+    #[error(
+        "reach the cluster that says who may read metrics (admin.authorization): {}",
+        source.fix()
+    )]
+    Reviewer {
+        /// Why not.
+        #[source]
+        source: Arc<Unusable>,
+    },
     /// The configured owner of our objects in the home cluster cannot be read.
     #[error(
         "find the owner {kind} {name} in namespace {namespace} of the home cluster: correct owner in the configuration, or create it"

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use admin::{Admin, Check, Probe, Readiness, ViewFn};
+use admin::{Admin, Check, Guard, Probe, Readiness, ViewFn};
 use clusters::Clusters;
 use engine::EngineStatus;
 use serde_json::{Value, json};
@@ -39,7 +39,12 @@ impl Inside {
     }
 
     /// The views for the admin server.
-    pub(crate) fn admin(&self, registry: prometheus::Registry, checks: Checks) -> Admin {
+    pub(crate) fn admin(
+        &self,
+        registry: prometheus::Registry,
+        checks: Checks,
+        guard: Option<Guard>,
+    ) -> Admin {
         let inside = self.clone();
         let ready = Arc::new(move || inside.readiness());
         let debug = BTreeMap::from([
@@ -48,7 +53,7 @@ impl Inside {
             ("clusters", self.view(Handles::clusters)),
         ]);
         let Checks { readiness, liveness } = checks;
-        Admin { registry, ready, readiness, liveness, debug }
+        Admin { registry, ready, readiness, liveness, debug, guard }
     }
 
     fn view(&self, of: impl Fn(&Handles) -> Value + Send + Sync + 'static) -> ViewFn {
@@ -106,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_manager_that_is_not_assembled_is_not_ready_and_says_why() {
-        let admin = Inside::default().admin(prometheus::Registry::new(), Checks::default());
+        let admin = Inside::default().admin(prometheus::Registry::new(), Checks::default(), None);
         let readiness = (admin.ready)();
         assert!(!readiness.is_ready());
         assert_eq!(

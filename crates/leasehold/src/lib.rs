@@ -48,6 +48,7 @@ mod liveness;
 pub mod local;
 mod manager;
 pub mod prelude;
+mod review;
 mod runnable;
 #[cfg(feature = "local")]
 mod signals;

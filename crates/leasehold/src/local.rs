@@ -218,7 +218,7 @@ impl Clusters {
         let kubeconfigs = vec![KubeconfigSource { path, contexts, allow }];
         let sources =
             ClusterSources { kubeconfigs, credential_plugins, ..ClusterSources::default() };
-        Config { admin, ..Config::new(home, "local", sources) }
+        Config { admin: admin.map(Into::into), ..Config::new(home, "local", sources) }
     }
 
     async fn end(self) {

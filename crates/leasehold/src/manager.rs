@@ -5,11 +5,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admin::{Admin, CHECK_TIMEOUT, Probe};
+use admin::{Admin, Bound, CHECK_TIMEOUT, Probe};
 use model::{Clock, ClusterSet};
 use sdk::ControllerSpec;
 use sharding::{Departure, Sharding};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
@@ -23,6 +22,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::inside::{Checks, Handles, Inside};
 use crate::liveness::Liveness;
+use crate::review;
 use crate::runnable::Runnable;
 
 /// One replica of the manager.
@@ -162,15 +162,16 @@ impl Manager {
     /// Unreachable clusters, home included, are not an error: they are retried.
     pub async fn run(self, shutdown: CancellationToken) -> Result<Departure, Error> {
         // The port first: a second instance on one host fails before it joins the fleet.
-        let listener = match self.config.admin {
-            Some(address) => Some(admin::bind(address).await?),
+        let server = match &self.config.admin {
+            Some(server) => Some(admin::bind(&server.settings).await?),
             None => None,
         };
+        let guard = review::guard(&self.config, &self.clock).await?;
         let stop = CancellationToken::new();
         let _stop_on_return = stop.clone().drop_guard();
         let inside = Inside::default();
-        let admin = inside.admin(self.metrics.clone(), self.checks);
-        let admin = tokio::spawn(serve(listener, admin, stop.clone()));
+        let admin = inside.admin(self.metrics.clone(), self.checks, guard);
+        let admin = tokio::spawn(serve(server, admin, stop.clone()));
         let grace = self.config.shutdown_grace_period;
         let (singles, others): (Vec<_>, Vec<_>) =
             self.runnables.into_iter().partition(Runnable::is_single);
@@ -213,14 +214,14 @@ where
     })
 }
 
-/// Serves probes and metrics until `stop`, if there is a listener.
+/// Serves probes and metrics until `stop`, if there is a server.
 async fn serve(
-    listener: Option<TcpListener>,
+    server: Option<Bound>,
     admin: Admin,
     stop: CancellationToken,
 ) -> Result<(), admin::Error> {
-    match listener {
-        Some(listener) => admin::serve(listener, admin, stop).await,
+    match server {
+        Some(server) => server.serve(admin, stop).await,
         None => {
             stop.cancelled().await;
             Ok(())

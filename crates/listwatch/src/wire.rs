@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use model::error::foreign;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -51,6 +52,14 @@ pub(crate) struct Refusal {
     pub(crate) code: u16,
     pub(crate) reason: String,
     pub(crate) message: String,
+}
+
+impl Refusal {
+    /// With texts that can be shown.
+    fn shortened(self) -> Self {
+        let Self { code, reason, message } = self;
+        Self { code, reason: foreign(&reason), message: foreign(&message) }
+    }
 }
 
 #[derive(Deserialize)]
@@ -133,7 +142,8 @@ pub fn strict_line(bytes: &[u8]) -> Result<Line<'_>, serde_json::Error> {
         Ok(raw) => raw,
         // Some proxies put a bare Status into the stream.
         Err(error) => {
-            let Refusal { code, reason, message } = serde_json::from_slice(bytes)?;
+            let refusal: Refusal = serde_json::from_slice(bytes)?;
+            let Refusal { code, reason, message } = refusal.shortened();
             return if code == 0 { Err(error) } else { Ok(Line::Error { code, reason, message }) };
         }
     };
@@ -151,10 +161,11 @@ pub fn strict_line(bytes: &[u8]) -> Result<Line<'_>, serde_json::Error> {
             })
         }
         "ERROR" => {
-            let Refusal { code, reason, message } = serde_json::from_str(raw.object.get())?;
+            let refusal: Refusal = serde_json::from_str(raw.object.get())?;
+            let Refusal { code, reason, message } = refusal.shortened();
             Ok(Line::Error { code, reason, message })
         }
-        other => Err(serde::de::Error::custom(format!("an event of unknown type {other:?}"))),
+        other => Err(serde::de::Error::custom(format!("an event of unknown type {:?}", foreign(other)))),
     }
 }
 
@@ -177,11 +188,11 @@ pub(crate) fn refusal(code: u16, body: &[u8]) -> Refusal {
     const SHOWN: usize = 200;
     let parsed: Refusal = serde_json::from_slice(body).unwrap_or_default();
     let message = if parsed.message.is_empty() {
-        String::from_utf8_lossy(&body[..body.len().min(SHOWN)]).trim().to_owned()
+        String::from_utf8_lossy(&body[..body.len().min(SHOWN)]).into_owned()
     } else {
         parsed.message
     };
-    Refusal { code, reason: parsed.reason, message }
+    Refusal { code, reason: parsed.reason, message }.shortened()
 }
 
 #[cfg(test)]

@@ -1,8 +1,39 @@
 //! Prints an error with its causes. Errors of this workspace never print their source in `Display`, so
 //! that a log shows each cause once.
+//!
+//! What a server says may be anything: it is one line here, and short.
 
 use std::error::Error;
 use std::fmt::Write;
+
+/// The most characters of what a server says that are repeated.
+pub const MAX_FOREIGN_CHARS: usize = 500;
+
+/// Text of somebody else's, fit for a log, an Event or a condition: one line without control characters or
+/// marks that reorder it, of at most [`MAX_FOREIGN_CHARS`]. Whoever shows it says whose it is.
+pub fn foreign(text: &str) -> String {
+    let mut line = String::new();
+    let mut left = MAX_FOREIGN_CHARS;
+    for c in text.trim().chars() {
+        if left == 0 {
+            line.push('…');
+            break;
+        }
+        // An escape sequence loses what makes it one.
+        let c = if c.is_control() || c.is_whitespace() || reorders(c) { ' ' } else { c };
+        if c == ' ' && line.ends_with(' ') {
+            continue;
+        }
+        line.push(c);
+        left -= 1;
+    }
+    line
+}
+
+/// Whether a character is invisible or changes the order in which others are shown (Unicode TR 36).
+fn reorders(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
 
 /// The error and every cause below it, joined by `": "`.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
@@ -33,8 +64,8 @@ fn unwrapped<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) 
 /// the whole structure.
 fn one(error: &(dyn Error + 'static)) -> String {
     match answer(error) {
-        Some(status) => format!("the API server answers {}: {}", status.code, status.message),
-        None => error.to_string(),
+        Some(status) => format!("the API server answers {}: {}", status.code, foreign(&status.message)),
+        None => foreign(&error.to_string()),
     }
 }
 
@@ -64,6 +95,23 @@ mod tests {
             kube::core::Status::failure("members is forbidden", "Forbidden").with_code(403);
         let error = Refused(kube::Error::Api(Box::new(status)));
         assert_eq!(chain(&error), "list members: the API server answers 403: members is forbidden");
+    }
+
+    #[test]
+    fn what_a_server_says_is_one_short_line() {
+        for (text, expect) in [
+            ("no\n", "no".to_owned()),
+            ("a\r\n\t b\u{1b}[31mred", "a b [31mred".to_owned()),
+            ("abc\u{202e}cba", "abc cba".to_owned()),
+            (&"x".repeat(MAX_FOREIGN_CHARS), "x".repeat(MAX_FOREIGN_CHARS)),
+            (&"é".repeat(100_000), "é".repeat(MAX_FOREIGN_CHARS) + "…"),
+        ] {
+            assert_eq!(foreign(text), expect);
+        }
+        let status = kube::core::Status::failure(&"no\n".repeat(10_000), "Forbidden").with_code(403);
+        let text = chain(&Refused(kube::Error::Api(Box::new(status))));
+        assert!(text.starts_with("list members: the API server answers 403: no no no"), "{text}");
+        assert!(text.chars().count() < MAX_FOREIGN_CHARS + 50 && !text.contains('\n'), "{text}");
     }
 
     #[test]

@@ -380,9 +380,7 @@ impl<K: AnyObject> Controller<K> {
     /// If it maps across clusters and its scope was narrowed again: both are written in the program.
     pub fn reconciler<R: Reconciler<Kind = K>>(self, reconciler: R) -> ControllerSpec {
         self.check_scope();
-        let sources = std::iter::once(self.primary).chain(self.others);
-        let sources = sources.flat_map(|source| in_namespaces(source, &self.namespaces)).collect();
-        ControllerSpec {
+        let spec = ControllerSpec {
             name: self.name,
             part_of: self.part_of,
             group: self.group,
@@ -392,7 +390,7 @@ impl<K: AnyObject> Controller<K> {
             rate_limiter: self.rate_limiter,
             requeue_priority: self.requeue_priority,
             resync_every: self.resync_every,
-            sources,
+            sources: std::iter::once(self.primary).chain(self.others).collect(),
             options: self.options,
             reconcile: Arc::new(Erased {
                 reconciler,
@@ -401,7 +399,8 @@ impl<K: AnyObject> Controller<K> {
             }),
             triggers: self.triggers,
             trigger_sources: self.trigger_sources,
-        }
+        };
+        spec.with_namespaces(&self.namespaces)
     }
 
     /// Mappings across clusters need all shards on one replica.
@@ -413,18 +412,4 @@ impl<K: AnyObject> Controller<K> {
             "controller {name} maps across clusters, so its scope must be Fleet, not {scope:?}"
         );
     }
-}
-
-/// A source, once for each namespace that it is restricted to.
-fn in_namespaces(source: Source, namespaces: &BTreeSet<String>) -> Vec<Source> {
-    let named = source.scope.namespace.is_some();
-    if namespaces.is_empty() || named || !source.kind.namespaced {
-        return vec![source];
-    }
-    let within = |namespace: &String| {
-        let mut source = source.clone();
-        source.scope.namespace = Some(namespace.clone());
-        source
-    };
-    namespaces.iter().map(within).collect()
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kube::Error;
+use model::error::foreign;
 
 use crate::floor::{ANNOTATION, Floor};
 use crate::lease::COORDINATOR;
@@ -28,7 +29,7 @@ pub(crate) fn explain(operation: &Operation, error: &Error) -> String {
     let Error::Api(status) = error else {
         return format!("{what}: {cause}; check that the home cluster can be reached");
     };
-    let cause = &status.message;
+    let cause = foreign(&status.message);
     match status.code {
         401 => format!("{what}: {cause}; renew the credentials of the home kubeconfig"),
         403 => format!(

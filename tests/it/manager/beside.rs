@@ -158,7 +158,7 @@ async fn checks_of_the_program_are_asked_by_probes() {
     let is_open = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&is_open);
     let mut config = Config::new(home, "only", ClusterSources::default());
-    config.admin = Some(address);
+    config.admin = Some(address.into());
     let manager = Manager::new(config)
         .controller(copy())
         .readiness_check("database", move || {

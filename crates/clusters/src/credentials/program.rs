@@ -11,6 +11,7 @@ use std::process::{ExitStatus, Stdio};
 
 use jiff::Timestamp;
 use kube::config::{ExecConfig, ExecInteractiveMode};
+use model::error::foreign;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -22,8 +23,6 @@ use crate::error::Unusable;
 use crate::http::Identity;
 use crate::trust::Environment;
 
-/// The longest line of a program's output in an error, in characters.
-const MAX_SAID_CHARS: usize = 300;
 
 /// A credential program.
 pub(crate) struct Program {
@@ -121,7 +120,7 @@ impl Program {
             origin: origin.to_owned(),
             command: self.command.clone(),
             status,
-            said: said.chars().take(MAX_SAID_CHARS).collect(),
+            said: foreign(said),
         }
     }
 }

@@ -137,7 +137,7 @@ where
         SdkError::ServiceError(said) => {
             let (status, wait) = answered(said.raw());
             let code = said.err().code().unwrap_or_default();
-            let words = said.err().message().unwrap_or("no reason given");
+            let words = sdk::error::foreign(said.err().message().unwrap_or("no reason given"));
             (refusal(code, status), format!("{code}: {words} (HTTP {status})"), wait)
         }
         SdkError::ResponseError(said) => {

@@ -18,6 +18,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use admin::{Settings as AdminSettings, Tls as AdminTls};
 pub use clusters::{Plugin, Plugins, Prefix, Risk};
 use model::{ClusterName, ControllerName};
 use sharding::LeaseTimings;
@@ -58,7 +59,7 @@ pub struct Config {
     /// How long an orderly exit may take.
     pub shutdown_grace_period: Duration,
     /// Where probes and metrics are served; `None` for nowhere.
-    pub admin: Option<SocketAddr>,
+    pub admin: Option<AdminServer>,
     /// How log lines look.
     pub log: LogConfig,
     /// Where traces go.
@@ -132,10 +133,40 @@ impl DirectorySource {
 }
 
 /// The settings of one controller.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControllerSettings {
+    /// The namespaces it works in, in every cluster; `None` for all, or for those that the program names.
+    pub namespaces: Option<BTreeSet<String>>,
     /// How many reconciles at once; `None` for the controller's own default.
     pub workers: Option<usize>,
+}
+
+/// Where probes, metrics and debug views are served, and to whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminServer {
+    /// The addresses and the certificate.
+    pub settings: AdminSettings,
+    /// Which cluster says who may read metrics and debug views.
+    pub authorization: Authorization,
+}
+
+/// The cluster that reviews the tokens and rights of whoever asks for metrics and debug views.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Authorization {
+    /// None: whoever reaches the port may read them.
+    #[default]
+    Nobody,
+    /// The home cluster.
+    Home,
+    /// The cluster that this process runs in.
+    InCluster,
+}
+
+impl From<SocketAddr> for AdminServer {
+    /// Everything on this address, over plain HTTP, for whoever reaches it.
+    fn from(bind: SocketAddr) -> Self {
+        Self { settings: bind.into(), authorization: Authorization::Nobody }
+    }
 }
 
 /// An object in our namespace of the home cluster.

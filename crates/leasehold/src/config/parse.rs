@@ -13,8 +13,8 @@ use upstream::UpstreamLimits;
 use super::problem::Problem;
 use super::reader::{Notes, Section, unknown};
 use super::{
-    ClusterSources, Config, ControllerSettings, DirectorySource, Environment, Home,
-    KubeconfigSource, OwnerObject, values,
+    AdminServer, AdminSettings, AdminTls, Authorization, ClusterSources, Config,
+    ControllerSettings, DirectorySource, Environment, Home, KubeconfigSource, OwnerObject, values,
 };
 
 /// The longest identity: the id of a member adds a suffix to it, and is at most 63.
@@ -23,6 +23,8 @@ pub const MAX_IDENTITY_CHARS: usize = 57;
 const MAX_QUOTA: u64 = 4096;
 /// The most reconciles at once of one controller.
 const MAX_WORKERS: u64 = 256;
+/// The most namespaces of one controller: each is watched by itself, in every cluster.
+const MAX_NAMESPACES: usize = 100;
 /// Shorter Leases would fail on an ordinary hiccup of an API server.
 const MIN_LEASE: Duration = Duration::from_secs(3);
 const MAX_LEASE: Duration = Duration::from_secs(600);
@@ -66,7 +68,7 @@ fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> 
     let upstream = upstream(&root);
     let stamp_epochs = fence(&root);
     let waits = waits(&root);
-    let admin = admin(&root);
+    let admin = admin(&root, env);
     let (log, otlp) = telemetry_section(&root, identity.as_deref().unwrap_or_default());
     let journal = root.value("journal", values::text).map(|path| env.dir.join(path));
     root.finish();
@@ -269,12 +271,27 @@ fn controllers(
             continue;
         }
         let workers = entry.value("workers", values::whole(1..=MAX_WORKERS));
+        let namespaces = namespaces(&entry);
         entry.finish();
         if let Ok(name) = name.parse() {
-            settings.insert(name, ControllerSettings { workers: workers.map(|n| n as usize) });
+            let workers = workers.map(|n| n as usize);
+            settings.insert(name, ControllerSettings { namespaces, workers });
         }
     }
     Some(settings)
+}
+
+/// The namespaces of a controller.
+fn namespaces(entry: &Section<'_>) -> Option<BTreeSet<String>> {
+    let namespaces = entry.list("namespaces", values::namespace)?;
+    if !(1..=MAX_NAMESPACES).contains(&namespaces.len()) {
+        let allowed = format!(
+            "found {} names; allowed: 1 to {MAX_NAMESPACES}, or no such key for all namespaces",
+            namespaces.len()
+        );
+        entry.problem("namespaces", allowed);
+    }
+    Some(namespaces.into_iter().collect())
 }
 
 fn lease(root: &Section<'_>) -> LeaseTimings {
@@ -378,11 +395,57 @@ fn waits(root: &Section<'_>) -> (Duration, Duration) {
     (drain.unwrap_or_default(), grace.unwrap_or_default())
 }
 
-fn admin(root: &Section<'_>) -> std::net::SocketAddr {
+/// The admin server. What others can reach says who may read it, and no token travels in the clear.
+fn admin(root: &Section<'_>, env: &Environment) -> AdminServer {
     let section = root.section("admin");
-    let bind = section.value("bind", values::address);
+    let bind = section.value_or("bind", values::address, ([127, 0, 0, 1], 8080).into());
+    let bind = bind.unwrap_or_else(|| ([127, 0, 0, 1], 0).into());
+    let tls = section.has("tls").then(|| tls(&section.section("tls"), env)).flatten();
+    let authorization = section.value("authorization", values::authorization);
+    let reachable = !bind.ip().is_loopback();
+    if reachable && !section.has("authorization") {
+        section.problem(
+            "authorization",
+            format!(
+                "missing, and others can reach {bind}; allowed: home or inCluster, the cluster that says \
+                 who may read metrics and debug views, or none for whoever reaches them"
+            ),
+        );
+    }
+    let authorization = authorization.unwrap_or_default();
+    if reachable && authorization != Authorization::Nobody && !section.has("tls") {
+        section.problem(
+            "tls",
+            format!(
+                "missing, and others can read the tokens sent to {bind}; allowed: {TLS_ALLOWED}"
+            ),
+        );
+    }
     section.finish();
-    bind.unwrap_or_else(|| ([127, 0, 0, 1], 8080).into())
+    let section = root.section("probes");
+    let probes = section.value("bind", values::address);
+    if probes.is_some_and(|probes| probes == bind && probes.port() != 0) {
+        section.problem("bind", "the address of admin.bind; allowed: one of its own");
+    }
+    section.finish();
+    AdminServer { settings: AdminSettings { bind, probes, tls }, authorization }
+}
+
+const TLS_ALLOWED: &str = "{certificate: FILE, key: FILE} or {selfSigned: true}";
+
+/// `None` only with a problem noted.
+fn tls(section: &Section<'_>, env: &Environment) -> Option<AdminTls> {
+    let file = |key| section.value(key, values::text).map(|path| env.dir.join(path));
+    let self_signed = section.value("selfSigned", values::flag).unwrap_or(false);
+    let tls = match (self_signed, file("certificate"), file("key")) {
+        (true, None, None) => Some(AdminTls::SelfSigned),
+        (false, Some(certificate), Some(key)) => Some(AdminTls::Files { certificate, key }),
+        _ => None,
+    };
+    if tls.is_none() {
+        section.problem("certificate", format!("not complete; allowed: {TLS_ALLOWED}"));
+    }
+    tls
 }
 
 fn telemetry_section(root: &Section<'_>, instance: &str) -> (LogConfig, Option<OtlpConfig>) {

@@ -49,7 +49,7 @@ fn the_least_file_gets_defaults() {
     assert_eq!(config.clusters.directories, [DirectorySource::new("/etc/l/c")]);
     assert_eq!(config.controllers, None);
     assert!(!config.stamp_epochs);
-    assert_eq!(config.admin.unwrap().to_string(), "127.0.0.1:8080");
+    assert_eq!(config.admin, Some(SocketAddr::from(([127, 0, 0, 1], 8080)).into()));
     assert_eq!(config.shutdown_grace_period, Duration::from_secs(60));
 }
 
@@ -91,7 +91,7 @@ telemetry: {log: {format: yaml, filter: 'engine=loud'}, otlp: {sampleRatio: 2}}
     clusters.credentialPlugins[1].args[0]: found 1; allowed: text
     clusters.credentialPlugins[2].env: found a list of 1; allowed: a section with keys of its own
     clusters.credentialPlugins[2].passEnv: found "x"; allowed: a list
-    controllers.configmonitor.worker: unknown key; did you mean workers? Known here: workers
+    controllers.configmonitor.worker: unknown key; did you mean workers? Known here: workers, namespaces
     controllers.tdset.workers: found "four"; allowed: a whole number from 1 to 256
     controllers.tdsett: unknown controller; did you mean tdset? Known here: tdset, configmonitor
     lease.renewInterval: found 8s with a duration of 8s; allowed: less than 3750ms, so that one renewal may fail (twice the interval and a margin of 500ms must fit into the duration)
@@ -101,7 +101,7 @@ telemetry: {log: {format: yaml, filter: 'engine=loud'}, otlp: {sampleRatio: 2}}
     telemetry.log.filter: found "engine=loud"; allowed: a level (error, warn, info, debug, trace) or directives like info,leasehold_engine=debug
     telemetry.otlp.endpoint: missing; allowed: a URL, as in http://127.0.0.1:4317
     telemetry.otlp.sampleRatio: found 2; allowed: a share from 0.0 to 1.0
-    controlers: unknown key; did you mean controllers? Known here: home, namespace, identity, capacity, owner, clusters, controllers, lease, upstream, fence, drainTimeout, shutdownGracePeriod, admin, telemetry, journal
+    controlers: unknown key; did you mean controllers? Known here: home, namespace, identity, capacity, owner, clusters, controllers, lease, upstream, fence, drainTimeout, shutdownGracePeriod, admin, probes, telemetry, journal
     "#);
 }
 
@@ -111,6 +111,17 @@ fn values_are_held_to_their_bounds() {
     check(
         "controllers: {tdset: {workers: 0}}",
         "controllers.tdset.workers: found 0; allowed: a whole number from 1 to 256",
+    );
+    check("controllers: {tdset: {namespaces: [a, b, a]}}", "ok");
+    check(
+        "controllers: {tdset: {namespaces: []}}",
+        "controllers.tdset.namespaces: found 0 names; allowed: 1 to 100, or no such key for all namespaces",
+    );
+    check(
+        "controllers: {tdset: {namespaces: ['*']}}",
+        "controllers.tdset.namespaces[0]: found \"*\"; allowed: 1 to 63 of a-z, 0-9 and '-', beginning and \
+         ending with a letter or digit\ncontrollers.tdset.namespaces: found 0 names; allowed: 1 to 100, or \
+         no such key for all namespaces",
     );
     check(
         "controllers: [tdset]",
@@ -132,6 +143,24 @@ fn values_are_held_to_their_bounds() {
          renewal may fail (twice the interval and a margin of 500ms must fit into the duration)",
     );
     check("drainTimeout: 5m", "ok");
+    check(
+        "admin: {bind: '0.0.0.0:8443'}",
+        "admin.authorization: missing, and others can reach 0.0.0.0:8443; allowed: home or inCluster, the \
+         cluster that says who may read metrics and debug views, or none for whoever reaches them",
+    );
+    check("admin: {bind: '0.0.0.0:8443', authorization: none}", "ok");
+    check(
+        "admin: {bind: '0.0.0.0:8443', authorization: home}",
+        "admin.tls: missing, and others can read the tokens sent to 0.0.0.0:8443; allowed: {certificate: \
+         FILE, key: FILE} or {selfSigned: true}",
+    );
+    check("admin: {bind: '[::]:8443', authorization: inCluster, tls: {selfSigned: true}}", "ok");
+    check(
+        "admin: {tls: {certificate: a.crt}, authorization: all}\nprobes: {bind: '127.0.0.1:8080'}",
+        "admin.tls.certificate: not complete; allowed: {certificate: FILE, key: FILE} or {selfSigned: true}\n\
+         admin.authorization: found \"all\"; allowed: home, inCluster or none\n\
+         probes.bind: the address of admin.bind; allowed: one of its own",
+    );
     check(
         "shutdownGracePeriod: 10s",
         "shutdownGracePeriod: found 10s with a drainTimeout of 30s; allowed: at least 35s, so that a \

@@ -9,6 +9,7 @@ use clusters::{Prefix, Risk};
 use serde_json::Value;
 use telemetry::LogFormat;
 
+use super::Authorization;
 use super::reader::Read;
 
 /// Any text but an empty one.
@@ -85,6 +86,16 @@ pub(super) fn duration(bounds: RangeInclusive<Duration>) -> impl Read<Duration> 
 pub(super) fn address(value: &Value) -> Result<SocketAddr, String> {
     let text = value.as_str().unwrap_or_default();
     text.parse().map_err(|_| "an IP address and a port, as in 127.0.0.1:8080".to_owned())
+}
+
+/// The cluster that says who may read metrics.
+pub(super) fn authorization(value: &Value) -> Result<Authorization, String> {
+    match value.as_str() {
+        Some("home") => Ok(Authorization::Home),
+        Some("inCluster") => Ok(Authorization::InCluster),
+        Some("none") => Ok(Authorization::Nobody),
+        _ => Err("home, inCluster or none".to_owned()),
+    }
 }
 
 /// The URL of a gRPC server.

@@ -256,7 +256,7 @@ fn io(what: &str, path: &Path, error: &std::io::Error) -> Failure {
     unequipped(format!("cannot {what} {}: {error}", path.display()))
 }
 
-fn unequipped(message: impl Into<String>) -> Failure {
+fn unequipped(message: impl AsRef<str>) -> Failure {
     Failure::new(NAME, Kind::Unequipped, message)
 }
 

@@ -201,8 +201,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    pub(super) fn new(provider: &'static str, kind: Kind, message: impl Into<String>) -> Self {
-        Self { provider, kind, message: message.into(), retry_after: None }
+    pub(super) fn new(provider: &'static str, kind: Kind, message: impl AsRef<str>) -> Self {
+        Self { provider, kind, message: sdk::error::foreign(message.as_ref()), retry_after: None }
     }
 
     /// Whether it is certain that nothing changed.
