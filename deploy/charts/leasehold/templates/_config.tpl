@@ -1,5 +1,6 @@
-{{/* The configuration of `leasehold run`. */}}
+{{/* The configuration of `leasehold run`. Values that do not fit together are refused first. */}}
 {{- define "leasehold.config" -}}
+{{- include "leasehold.check" . -}}
 home:
 {{- if .Values.home.kubeconfigSecret }}
   kubeconfig: {{ printf "/etc/leasehold/home/%s" .Values.home.key | quote }}
