@@ -21,15 +21,15 @@
 {{- end -}}
 
 {{- define "leasehold.selectorLabels" -}}
-app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "leasehold.labels" -}}
 {{ include "leasehold.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end -}}
 
 {{- define "leasehold.image" -}}
@@ -64,94 +64,42 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- toJson $secrets -}}
 {{- end -}}
 
-{{/* The configuration of `leasehold run`. */}}
-{{- define "leasehold.config" -}}
-home:
-{{- if .Values.home.kubeconfigSecret }}
-  kubeconfig: /etc/leasehold/home/{{ .Values.home.key }}
-  {{- with .Values.home.context }}
-  context: {{ . | quote }}
-  {{- end }}
-  {{- with .Values.home.allow }}
-  allow: {{ toJson . }}
-  {{- end }}
-{{- else }}
-  inCluster: true
-{{- end }}
-namespace: {{ include "leasehold.homeNamespace" . }}
-{{- if not .Values.home.kubeconfigSecret }}
-{{- if eq (include "leasehold.homeNamespace" .) .Release.Namespace }}
-# What the replicas make in the home cluster goes when this goes.
-owner: {apiVersion: v1, kind: ServiceAccount, name: {{ include "leasehold.serviceAccount" . }}}
-{{- end }}
-{{- end }}
-clusters:
-  {{- with .Values.clusters.inCluster }}
-  inCluster: {{ . | quote }}
-  {{- end }}
-  directories:
-  {{- range include "leasehold.kubeconfigSecrets" . | fromJsonArray }}
-  - path: {{ .folder }}
-    {{- with .prefix }}
-    prefix: {{ . | quote }}
-    {{- end }}
-    {{- with .maxClusters }}
-    maxClusters: {{ . }}
-    {{- end }}
-    {{- with .allow }}
-    allow: {{ toJson . }}
-    {{- end }}
-  {{- else }} []
-  {{- end }}
-controllers:
-{{- range $name := include "leasehold.controllers" . | fromJsonArray }}
-  {{ $name }}:{{ with (get $.Values.controllers $name).workers }} {workers: {{ . }}}{{ else }} {}{{ end }}
-{{- else }} {}
-{{- end }}
-lease:
-  duration: {{ .Values.lease.durationSeconds }}s
-  renewInterval: {{ .Values.lease.renewIntervalSeconds }}s
-{{- with .Values.upstream }}
-upstream: {{ toJson . }}
-{{- end }}
-{{- if .Values.admissionPolicy.enabled }}
-fence:
-  stampEpochs: true
-{{- end }}
-drainTimeout: {{ .Values.drainTimeoutSeconds }}s
-shutdownGracePeriod: {{ .Values.shutdownGracePeriodSeconds }}s
-admin:
-  bind: 0.0.0.0:{{ .Values.admin.port }}
-telemetry:
-  log:
-    format: {{ .Values.log.format }}
-    filter: {{ .Values.log.filter | quote }}
-  {{- if .Values.otlp.endpoint }}
-  otlp:
-    endpoint: {{ .Values.otlp.endpoint | quote }}
-    sampleRatio: {{ .Values.otlp.sampleRatio }}
-  {{- end }}
+{{/* The address to listen on: IPv4, or both families if the Service asks for IPv6. */}}
+{{- define "leasehold.bindAddress" -}}
+{{- $service := .Values.metrics.service -}}
+{{- $address := .Values.bindAddress -}}
+{{- if not $address -}}
+{{- $dual := has $service.ipFamilyPolicy (list "PreferDualStack" "RequireDualStack") -}}
+{{- $address = ternary "::" "0.0.0.0" (or $dual (has "IPv6" $service.ipFamilies)) -}}
+{{- end -}}
+{{- if contains ":" $address -}}
+{{- printf "[%s]" ($address | trimPrefix "[" | trimSuffix "]") -}}
+{{- else -}}
+{{- $address -}}
+{{- end -}}
 {{- end -}}
 
-{{/* Refuses what the schema cannot see. */}}
-{{- define "leasehold.check" -}}
-{{- if not .Values.image.repository -}}
-{{- fail "image.repository: missing; build the image with deploy/Dockerfile, push it, and name it here" -}}
+{{/* Which cluster the admin server asks about its clients: that of the release. */}}
+{{- define "leasehold.authorization" -}}
+{{- if not .Values.admin.authorization -}}none
+{{- else if .Values.home.kubeconfigSecret -}}inCluster
+{{- else -}}home
 {{- end -}}
-{{- if lt (int .Values.shutdownGracePeriodSeconds) (add (int .Values.drainTimeoutSeconds) 5 | int) -}}
-{{- fail "shutdownGracePeriodSeconds: must be at least drainTimeoutSeconds + 5" -}}
 {{- end -}}
-{{- if le (int .Values.lease.durationSeconds) (mul 2 (int .Values.lease.renewIntervalSeconds) | int) -}}
-{{- fail "lease.durationSeconds: must be more than twice renewIntervalSeconds, so that one renewal may fail" -}}
+
+{{/* Mounts and volumes of the configuration and of the home cluster's kubeconfig. */}}
+{{- define "leasehold.configMounts" -}}
+- {name: config, mountPath: /etc/leasehold/config, readOnly: true}
+{{- if .Values.home.kubeconfigSecret }}
+- {name: home, mountPath: /etc/leasehold/home, readOnly: true}
+{{- end }}
 {{- end -}}
-{{- $prefixes := dict -}}
-{{- range include "leasehold.kubeconfigSecrets" . | fromJsonArray -}}
-{{- if and .prefix (hasKey $prefixes .prefix) -}}
-{{- fail (printf "clusters.kubeconfigSecrets: %s and %s have the prefix %s: give one of them another" (get $prefixes .prefix) .name .prefix) -}}
-{{- end -}}
-{{- $_ := set $prefixes .prefix .name -}}
-{{- end -}}
-{{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service) -}}
-{{- fail "metrics.serviceMonitor: needs metrics.service" -}}
-{{- end -}}
+
+{{- define "leasehold.configVolumes" -}}
+- name: config
+  configMap: {name: {{ include "leasehold.fullname" . | quote }}}
+{{- if .Values.home.kubeconfigSecret }}
+- name: home
+  secret: {secretName: {{ .Values.home.kubeconfigSecret | quote }}}
+{{- end }}
 {{- end -}}
