@@ -264,7 +264,9 @@ mod tests {
         let guard = guard(&clock, &asked);
         let strangers = (0..2 * MAX_KEPT).map(|n| {
             let guard = guard.clone();
-            tokio::spawn(async move { guard.check(Some(&format!("stranger-{n}")), "/metrics").await })
+            tokio::spawn(
+                async move { guard.check(Some(&format!("stranger-{n}")), "/metrics").await },
+            )
         });
         for refused in futures::future::join_all(strangers).await {
             refused.unwrap().unwrap_err();

@@ -152,8 +152,7 @@ impl Bound {
             );
         }
         let Self { main, probes: own, tls } = self;
-        let acceptor: Option<TlsAcceptor> =
-            tls.as_ref().map(Certificate::acceptor).transpose()?;
+        let acceptor: Option<TlsAcceptor> = tls.as_ref().map(Certificate::acceptor).transpose()?;
         let router = everything(&admin, own.is_some());
         let main = listen::answer(main, acceptor, router, shutdown.clone());
         let own = async {

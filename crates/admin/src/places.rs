@@ -63,9 +63,11 @@ mod tests {
         assert!(places.take("::ffff:10.0.0.1".parse().unwrap()).is_none());
 
         let others = 2..=MAX_CONNECTIONS / MAX_FROM_ONE_ADDRESS;
-        held.extend(others.flat_map(|n| (0..MAX_FROM_ONE_ADDRESS).map(move |_| n)).map(|n| {
-            places.take(peer(n))
-        }));
+        held.extend(
+            others
+                .flat_map(|n| (0..MAX_FROM_ONE_ADDRESS).map(move |_| n))
+                .map(|n| places.take(peer(n))),
+        );
         assert!(held.iter().all(Option::is_some));
         assert_eq!(held.len(), MAX_CONNECTIONS);
         assert!(places.take(peer(200)).is_none());

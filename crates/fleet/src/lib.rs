@@ -34,6 +34,23 @@ pub struct Fleet {
     pub refused: Vec<Refused>,
 }
 
+impl Fleet {
+    /// Whether the fleet is as it should be: a member is alive, each shard is owned by one that is, and
+    /// nobody is refused. A member that has just died counts as alive until its Lease is taken.
+    pub fn is_settled(&self) -> bool {
+        let alive = |id: &MemberId| {
+            let mut members = self.members.iter();
+            members.any(|member| member.member == *id && member.lease == LeaseStanding::Held)
+        };
+        let owned = |shard: &FleetShard| {
+            shard.phase == Phase::Owned && shard.owner.as_ref().is_some_and(alive)
+        };
+        self.members.iter().any(|member| member.lease == LeaseStanding::Held)
+            && self.shards.iter().all(owned)
+            && self.refused.is_empty()
+    }
+}
+
 /// A live member that cannot take part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -28,7 +28,8 @@ use tracing::{info, warn};
 
 use crate::clock;
 use crate::config::{
-    ClusterSources, Config, ControllerSettings, DirectorySource, Home, KubeconfigSource, OwnerObject,
+    ClusterSources, Config, ControllerSettings, DirectorySource, Home, KubeconfigSource,
+    OwnerObject,
 };
 use crate::error::Error;
 use crate::journal::Journal;

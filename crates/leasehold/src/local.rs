@@ -242,7 +242,7 @@ fn current_context(path: &Path) -> anyhow::Result<String> {
 }
 
 /// Reads `40s`, `2m`, `1m30s`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let parsed: jiff::SignedDuration =
         text.parse().map_err(|_| "write it like 40s, 2m or 1m30s".to_owned())?;
     Duration::try_from(parsed).map_err(|_| "it must not be negative".to_owned())

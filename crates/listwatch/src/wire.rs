@@ -165,7 +165,9 @@ pub fn strict_line(bytes: &[u8]) -> Result<Line<'_>, serde_json::Error> {
             let Refusal { code, reason, message } = refusal.shortened();
             Ok(Line::Error { code, reason, message })
         }
-        other => Err(serde::de::Error::custom(format!("an event of unknown type {:?}", foreign(other)))),
+        other => {
+            Err(serde::de::Error::custom(format!("an event of unknown type {:?}", foreign(other))))
+        }
     }
 }
 

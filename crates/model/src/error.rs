@@ -64,7 +64,9 @@ fn unwrapped<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) 
 /// the whole structure.
 fn one(error: &(dyn Error + 'static)) -> String {
     match answer(error) {
-        Some(status) => format!("the API server answers {}: {}", status.code, foreign(&status.message)),
+        Some(status) => {
+            format!("the API server answers {}: {}", status.code, foreign(&status.message))
+        }
         None => foreign(&error.to_string()),
     }
 }
@@ -108,7 +110,8 @@ mod tests {
         ] {
             assert_eq!(foreign(text), expect);
         }
-        let status = kube::core::Status::failure(&"no\n".repeat(10_000), "Forbidden").with_code(403);
+        let status =
+            kube::core::Status::failure(&"no\n".repeat(10_000), "Forbidden").with_code(403);
         let text = chain(&Refused(kube::Error::Api(Box::new(status))));
         assert!(text.starts_with("list members: the API server answers 403: no no no"), "{text}");
         assert!(text.chars().count() < MAX_FOREIGN_CHARS + 50 && !text.contains('\n'), "{text}");

@@ -86,16 +86,18 @@ impl Reconciler for SweepReconciler {
             }
             hosts => hosts?,
         };
-        let tunnels =
-            match Api::<Tunnel>::all(ctx.client()).list_metadata(&ListParams::default()).await {
-                Err(kube::Error::Api(refused)) if refused.is_forbidden() => {
-                    let note = "hosts whose Tunnel is gone are not removed: to know them takes the right \
+        let tunnels = match Api::<Tunnel>::all(ctx.client())
+            .list_metadata(&ListParams::default())
+            .await
+        {
+            Err(kube::Error::Api(refused)) if refused.is_forbidden() => {
+                let note = "hosts whose Tunnel is gone are not removed: to know them takes the right \
                                 to list Tunnels of all namespaces";
-                    ctx.publish(Event::normal(&*config_map, "NotSwept", "Sweep", note)).await;
-                    return Ok(again);
-                }
-                tunnels => tunnels?,
-            };
+                ctx.publish(Event::normal(&*config_map, "NotSwept", "Sweep", note)).await;
+                return Ok(again);
+            }
+            tunnels => tunnels?,
+        };
         let tunnels = tunnels.items.into_iter().filter_map(|tunnel| tunnel.metadata.uid).collect();
         for host in orphans(&hosts, &tunnels, ctx.now()) {
             provider.delete(&host.id).await?;

@@ -1,6 +1,7 @@
-//! Generates the chart's CRDs and the rights of each controller from Rust types.
+//! Generates the chart's CRDs and the rights of each controller from Rust types; copies rules and dashboards
+//! into the chart; and makes the table of its values.
 //!
-//! `files` is pure; [`drift`] compares it with the tree; [`run`] writes. A file of an earlier run
+//! `files` only reads; [`drift`] compares it with the tree; [`run`] writes. A file of an earlier run
 //! that is no longer generated is drift too. Files written by hand may be in the same folders.
 
 use std::collections::BTreeMap;
@@ -11,10 +12,26 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The folder of the chart from which Helm installs CRDs.
-const CRDS: &str = "deploy/charts/leasehold/crds";
+use crate::values;
+
+/// The folders of the chart whose CRDs its templates install: those of the home cluster, one file for each
+/// plural, and those of the controllers, one for each controller that has one.
+const HOME_CRDS: &str = "deploy/charts/leasehold/files/crds/home";
+const CONTROLLER_CRDS: &str = "deploy/charts/leasehold/files/crds/controllers";
 /// The folder of the chart that its RBAC template reads, one file per controller.
 const RBAC: &str = "deploy/charts/leasehold/files/rbac";
+/// Files that Helm can read only inside of the chart, each with its original.
+const COPIES: [(&str, &str); 2] = [
+    ("deploy/charts/leasehold/files/prometheus/leasehold.yaml", "dashboards/rules/leasehold.yaml"),
+    (
+        "deploy/charts/leasehold/files/grafana/leasehold-fleet.json",
+        "dashboards/leasehold-fleet.json",
+    ),
+];
+/// The chart's page, with a table of its values between two marks.
+const PAGE: &str = "deploy/charts/leasehold/README.md";
+const VALUES: &str = "deploy/charts/leasehold/values.yaml";
+const MARKS: [&str; 2] = ["<!-- values -->\n\n", "\n<!-- /values -->"];
 const HEADER: &str = "# Made by `cargo xtask codegen` from the Rust types: change those instead.\n";
 
 /// Writes the CRDs and RBAC rules into the chart.
@@ -49,7 +66,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
         bail!("generated files are stale, run `cargo xtask codegen`: {drift:?}");
     }
-    let files = files()?;
+    let files = files(&root)?;
     for change in drift {
         match change {
             Drift::Missing(path) | Drift::Changed(path) => {
@@ -74,7 +91,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// # Errors
 /// If a folder or file that exists cannot be read.
 pub fn drift(root: &Path) -> Result<Vec<Drift>> {
-    let files = files()?;
+    let files = files(root)?;
     let mut drift = Vec::new();
     for (path, content) in &files {
         match fs::read_to_string(root.join(path)) {
@@ -86,7 +103,7 @@ pub fn drift(root: &Path) -> Result<Vec<Drift>> {
             Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
         }
     }
-    for folder in [CRDS, RBAC] {
+    for folder in [HOME_CRDS, CONTROLLER_CRDS, RBAC] {
         let Ok(entries) = fs::read_dir(root.join(folder)) else { continue };
         for entry in entries {
             let path = Path::new(folder).join(entry?.file_name());
@@ -102,18 +119,39 @@ pub fn drift(root: &Path) -> Result<Vec<Drift>> {
 /// Every generated file: its path below the root, and its content.
 ///
 /// # Errors
-/// If an object cannot be written as YAML that reads back as the same object.
-fn files() -> Result<BTreeMap<PathBuf, String>> {
+/// If an original cannot be read, or an object cannot be written as YAML that reads back as the same
+/// object.
+fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     let mut files = BTreeMap::new();
-    for crd in leasehold::crds() {
-        let name = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
-        files.insert(Path::new(CRDS).join(name), yaml(&crd)?);
+    for crd in leasehold::crds::home_crds() {
+        let name = format!("{}.yaml", crd.spec.names.plural);
+        files.insert(Path::new(HOME_CRDS).join(name), yaml(&crd)?);
     }
     for builtin in leasehold::controllers::BUILTINS {
         let name = format!("{}.yaml", builtin.name);
-        files.insert(Path::new(RBAC).join(name), yaml(&(builtin.rbac)())?);
+        files.insert(Path::new(RBAC).join(&name), yaml(&(builtin.rbac)())?);
+        if let Some(crd) = builtin.crd {
+            files.insert(Path::new(CONTROLLER_CRDS).join(&name), yaml(&crd())?);
+        }
     }
+    let read =
+        |path: &str| fs::read_to_string(root.join(path)).with_context(|| format!("read {path}"));
+    for (copy, original) in COPIES {
+        files.insert(copy.into(), read(original)?);
+    }
+    let table = values::table(&read(VALUES)?)?;
+    files.insert(PAGE.into(), with_table(&read(PAGE)?, &table)?);
     Ok(files)
+}
+
+/// `page`, with `table` between its marks.
+fn with_table(page: &str, table: &str) -> Result<String> {
+    let [begin, end] = MARKS;
+    let parts = page.split_once(begin).and_then(|(before, rest)| {
+        let (_, after) = rest.split_once(end)?;
+        Some(format!("{before}{begin}{table}{end}{after}"))
+    });
+    parts.with_context(|| format!("{PAGE} has no {} and {}", begin.trim(), end.trim()))
 }
 
 fn yaml<T: Serialize>(value: &T) -> Result<String> {
@@ -133,14 +171,19 @@ mod tests {
     #[test]
     fn drift_names_what_is_missing_changed_and_left_over() {
         let root = tempfile::tempdir().unwrap();
-        let files = files().unwrap();
+        for original in COPIES.map(|(_, original)| original).into_iter().chain([VALUES, PAGE]) {
+            let copy = root.path().join(original);
+            fs::create_dir_all(copy.parent().unwrap()).unwrap();
+            fs::copy(crate::root().join(original), copy).unwrap();
+        }
+        let files = files(root.path()).unwrap();
         for (path, content) in &files {
             fs::create_dir_all(root.path().join(path).parent().unwrap()).unwrap();
             fs::write(root.path().join(path), content).unwrap();
         }
         assert_eq!(drift(root.path()).unwrap(), []);
 
-        let mut paths = files.keys().cloned();
+        let mut paths = files.keys().filter(|path| path.starts_with(CONTROLLER_CRDS)).cloned();
         let (missing, changed) = (paths.next().unwrap(), paths.next().unwrap());
         let leftover = Path::new(RBAC).join("gone.yaml");
         fs::remove_file(root.path().join(&missing)).unwrap();

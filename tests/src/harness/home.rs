@@ -36,9 +36,10 @@ pub struct Owners {
     pub unsettled: usize,
 }
 
-/// The folder of our CRDs.
-pub fn crds() -> PathBuf {
-    xtask::root().join("deploy/charts/leasehold/crds")
+/// The folders of our CRDs.
+fn crds() -> [PathBuf; 2] {
+    let folder = xtask::root().join("deploy/charts/leasehold/files/crds");
+    ["home", "controllers"].map(|part| folder.join(part))
 }
 
 /// Installs our CRDs and waits until they are served.
@@ -46,7 +47,9 @@ pub fn crds() -> PathBuf {
 /// # Errors
 /// If the cluster refuses them.
 pub async fn install_crds(kubectl: &Kubectl) -> Result<()> {
-    kubectl.apply_path(&crds()).await?;
+    for folder in crds() {
+        kubectl.apply_path(&folder).await?;
+    }
     kubectl.established().await
 }
 

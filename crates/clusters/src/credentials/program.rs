@@ -23,7 +23,6 @@ use crate::error::Unusable;
 use crate::http::Identity;
 use crate::trust::Environment;
 
-
 /// A credential program.
 pub(crate) struct Program {
     exec: ExecConfig,

@@ -1,6 +1,7 @@
 //! The command line as typed. Nothing here is checked beyond its syntax.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -61,6 +62,10 @@ pub(super) struct StatusArgs {
     /// The form of the answer.
     #[arg(long, short, value_enum, default_value_t = Output::Table)]
     pub output: Output,
+    /// Wait until the fleet has settled: a member is alive, each shard is owned by such a one, and nobody is
+    /// refused. After this long (40s, 2m), show what there is and exit with 1.
+    #[arg(long, value_name = "DURATION", value_parser = crate::local::duration)]
+    pub wait: Option<Duration>,
 }
 
 /// Arguments of `leasehold drain`.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use model::Clock;
@@ -12,18 +13,40 @@ use super::home::HomeCluster;
 use crate::clock::SystemClock;
 use fleet::{Fleet, FleetMember, FleetShard, Refused};
 
-/// Prints the fleet.
+/// How often a fleet is read that has not settled yet.
+const POLL: Duration = Duration::from_millis(500);
+
+/// Prints the fleet; after a wait in vain, with exit code 1.
 ///
 /// # Errors
 /// When the home cluster cannot be named, reached or read.
 pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let fleet = runtime.block_on(read(args))?;
+    let fleet = runtime.block_on(async {
+        match args.wait {
+            Some(wait) => settled(args, wait).await,
+            None => read(args).await,
+        }
+    })?;
+    let in_vain = args.wait.is_some() && !fleet.is_settled();
     match args.output {
         Output::Table => print!("{}", table(&fleet, SystemClock.wall())),
         Output::Json => println!("{}", serde_json::to_string_pretty(&fleet)?),
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if in_vain { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Reads the fleet until it has settled, or for this long.
+async fn settled(args: &StatusArgs, wait: Duration) -> anyhow::Result<Fleet> {
+    let mut last = read(args).await;
+    let settle = async {
+        while !last.as_ref().is_ok_and(Fleet::is_settled) {
+            tokio::time::sleep(POLL).await;
+            last = read(args).await;
+        }
+    };
+    let _ = tokio::time::timeout(wait, settle).await;
+    last
 }
 
 async fn read(args: &StatusArgs) -> anyhow::Result<Fleet> {

@@ -9,13 +9,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::harness::Scene;
-use crate::harness::control_plane::ControlPlane;
+use crate::harness::control_plane::{ControlPlane, Spec};
 use crate::harness::helm::{Helm, IMAGE, chart, template};
 use crate::harness::home::NAMESPACE;
 use crate::harness::process::run as run_command;
 
 /// Values that must be refused, each with a word of the reason.
-const REFUSED: [(&str, &str); 11] = [
+const REFUSED: [(&str, &str); 16] = [
     ("replicas=-1", "replicas"),
     ("replica=3", "replica"),
     ("controllers.tdst.enabled=true", "tdst"),
@@ -26,31 +26,43 @@ const REFUSED: [(&str, &str); 11] = [
     ("clusters.kubeconfigSecrets={a.b,a-b}", "have the prefix a-b"),
     ("clusters.kubeconfigSecrets[0].name=a,clusters.kubeconfigSecrets[0].allow={all}", "allow"),
     ("clusters.kubeconfigSecrets[0].name=a,clusters.kubeconfigSecrets[0].prefix=a.b", "prefix"),
+    ("clusters.inCluster=x,controllers.tdset.enabled=true", "name the namespaces it works in"),
+    ("controllers.tdset.secrets={a}", "secrets"),
+    ("metrics.podMonitor.enabled=true", "metrics.podMonitor.authorization"),
+    ("admin.tls.enabled=false", "needs admin.tls.enabled"),
+    ("probes.port=8443", "must differ"),
     ("image.repository=", "image.repository: missing; build the image with deploy/Dockerfile"),
 ];
 
-/// As much of the Prometheus operator's kind as a dry run needs.
-const SERVICE_MONITORS: &str = r"
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: servicemonitors.monitoring.coreos.com}
-spec:
-  group: monitoring.coreos.com
-  scope: Namespaced
-  names: {kind: ServiceMonitor, plural: servicemonitors}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-";
+/// Kinds of others that the chart makes objects of: group, version, kind, plural.
+const KINDS: [[&str; 4]; 4] = [
+    ["monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"],
+    ["monitoring.coreos.com", "v1", "PodMonitor", "podmonitors"],
+    ["monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"],
+    ["keda.sh", "v1alpha1", "ScaledObject", "scaledobjects"],
+];
+
+/// As much of such a kind as a dry run needs.
+fn definition([group, version, kind, plural]: [&str; 4]) -> String {
+    format!(
+        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+         metadata: {{name: {plural}.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  \
+         names: {{kind: {kind}, plural: {plural}}}\n  versions:\n  - name: {version}\n    \
+         served: true\n    storage: true\n    schema: {{openAPIV3Schema: {{type: object, \
+         x-kubernetes-preserve-unknown-fields: true}}}}\n"
+    )
+}
 
 /// Runs the check.
 pub async fn run(scene: &Scene) -> Result<()> {
-    let plane = ControlPlane::local(scene, "local").await?;
+    // The Pod of `helm test` names a ServiceAccount that a dry run does not make.
+    let flags = &["--disable-admission-plugins=ServiceAccount"];
+    let plane = ControlPlane::start(scene, &Spec { flags, ..Spec::local("local") }).await?;
     let helm = Helm::new(scene, &plane);
     let kubectl = &plane.kubectl;
-    kubectl.apply(SERVICE_MONITORS).await?;
+    for kind in KINDS {
+        kubectl.apply(&definition(kind)).await?;
+    }
     kubectl.established().await?;
     kubectl.run(&["create", "namespace", NAMESPACE]).await?;
     kubectl.run(&["create", "namespace", "elsewhere"]).await?;
@@ -76,7 +88,8 @@ pub async fn run(scene: &Scene) -> Result<()> {
 /// The binary accepts the rendered configuration.
 fn check_config(scene: &Scene, rendered: &str) -> Result<()> {
     let documents = rendered.split("\n---\n");
-    let map = documents.filter(|text| text.contains("kind: ConfigMap")).collect::<String>();
+    let source = "# Source: leasehold/templates/configmap.yaml";
+    let map = documents.filter(|text| text.contains(source)).collect::<String>();
     let map: Value = serde_saphyr::from_str(&map).context("the ConfigMap")?;
     let config = map["data"]["config.yaml"].as_str().context("no config.yaml in the ConfigMap")?;
     let file = scene.dir().join("config.yaml");
@@ -85,20 +98,28 @@ fn check_config(scene: &Scene, rendered: &str) -> Result<()> {
     run_command(command.args(["run", "--check", "--config"]).arg(&file)).map(drop)
 }
 
-/// A controller that is not enabled gets no rights at all.
+/// A controller that is not enabled gets no rights at all, and one that is gets them where it works.
 async fn rights_follow_controllers(helm: &Helm) -> Result<()> {
-    for (on, its, other) in
+    let on = |name: &str, namespaces: &str| {
+        format!("controllers.{name}.enabled=true,controllers.{name}.namespaces={{{namespaces}}}")
+    };
+    for (name, its, other) in
         [("tdset", "schedule.rs", "magalix.com"), ("configmonitor", "magalix.com", "schedule.rs")]
     {
-        let values = format!("clusters.inCluster=local,controllers.{on}.enabled=true");
+        let values = format!("clusters.inCluster=local,{}", on(name, "*"));
         let rendered = helm.run(&template(&["--set", &values])).await?;
-        ensure!(rendered.contains(its), "with {on}, {its} should be there");
-        ensure!(!rendered.contains(other), "with {on} alone, {other} should not be mentioned");
+        ensure!(rendered.contains(its), "with {name}, {its} should be there");
+        ensure!(!rendered.contains(other), "with {name} alone, {other} should not be mentioned");
     }
-    let all = "controllers.tdset.enabled=true,controllers.configmonitor.enabled=true";
-    for nothing in ["replicas=3", "clusters.inCluster=local", all] {
-        let rendered = helm.run(&template(&["--set", nothing])).await?;
-        ensure!(!rendered.contains("ClusterRole"), "{nothing} gives rights in the whole cluster");
+    let all = format!("{},{}", on("tdset", "*"), on("configmonitor", "*"));
+    let quiet = "admin.authorization=false,rbac.aggregate=false";
+    let here = format!("clusters.inCluster=local,{quiet}");
+    let nothing = ["replicas=3", "clusters.inCluster=local", &all];
+    let namespaced = format!("{here},{},{}", on("tdset", "a"), on("configmonitor", "a,b"));
+    for values in nothing.map(|values| format!("{quiet},{values}")).into_iter().chain([namespaced])
+    {
+        let rendered = helm.run(&template(&["--set", &values])).await?;
+        ensure!(!rendered.contains("ClusterRole"), "{values} gives rights in the whole cluster");
     }
     let rendered =
         helm.run(&template(&["--set", &format!("clusters.inCluster=local,{all}")])).await?;

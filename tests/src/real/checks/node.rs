@@ -104,7 +104,9 @@ impl Stage {
         let kubeconfig = self.remote.write_kubeconfig("fleet", "fleet")?;
         let file = format!("--from-file=remote={}", kubeconfig.display());
         let local = &self.node.control.kubectl;
-        local.run(&["create", "namespace", NAMESPACE]).await?;
+        for namespace in [NAMESPACE, load::NAMESPACE] {
+            local.run(&["create", "namespace", namespace]).await?;
+        }
         local.run(&["create", "secret", "generic", "fleet", "-n", NAMESPACE, &file]).await?;
         Ok(())
     }
@@ -259,7 +261,11 @@ impl Stage {
         let answer =
             kubectl.run(&["get", "crd", "-o", "jsonpath={.items[*].metadata.name}"]).await?;
         let present: BTreeSet<_> = answer.split_whitespace().map(str::to_owned).collect();
-        let expected = leasehold::crds().iter().map(ResourceExt::name_any).collect();
+        // Those of the controllers that were switched on.
+        let on = ["configmonitor", "tdset"].map(|name| leasehold::controllers::get(name));
+        let on = on.into_iter().flatten().filter_map(|builtin| Some((builtin.crd?)()));
+        let expected =
+            leasehold::crds::home_crds().into_iter().chain(on).map(|crd| crd.name_any()).collect();
         ensure!(present == expected, "CRDs should outlive the release: {present:?}");
         println!("helm uninstall: nothing left but CRDs and what users made after {watch}");
         Ok(())
@@ -311,7 +317,9 @@ fn values(tag: &str) -> Vec<String> {
         format!("replicas={REPLICAS}"),
         "clusters.inCluster=local".to_owned(),
         "controllers.tdset.enabled=true".to_owned(),
+        format!("controllers.tdset.namespaces={{{}}}", load::NAMESPACE),
         "controllers.configmonitor.enabled=true".to_owned(),
+        format!("controllers.configmonitor.namespaces={{{}}}", load::NAMESPACE),
         "clusters.kubeconfigSecrets[0].name=fleet".to_owned(),
         // The tests know the remote cluster by the name of its context.
         "clusters.kubeconfigSecrets[0].prefix=".to_owned(),
