@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  KubeconfigFile ─┐ snapshots            ┌─▶ ClusterSet  (watch)
-//!  Directory      ─┼──────────▶ Registry ─┼─▶ Status      (watch)
+//!  Directory      ─┤
+//!  Secrets        ─┼──────────▶ Registry ─┼─▶ Status      (watch)
 //!  InCluster      ─┘  of sources   task   └─▶ leasehold_cluster_up{cluster}
 //!                                  ▲  │ makes clients, asks servers whether they answer
 //!                                  └──┘ (bounded, off the registry's own task)
@@ -44,6 +45,8 @@ mod provider;
 mod reference;
 pub mod registry;
 mod risk;
+mod secret;
+mod secrets;
 mod status;
 pub mod trust;
 
@@ -56,6 +59,8 @@ pub use prefix::Prefix;
 pub use provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
 pub use registry::{Clusters, Probing, Registry};
 pub use risk::Risk;
+pub use secret::LABEL;
+pub use secrets::Secrets;
 pub use status::{ClusterStatus, State, Status};
 pub use trust::{Plugin, Plugins, Trust};
 

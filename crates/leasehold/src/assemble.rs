@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusters::{
-    ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Probing, Registry, Trust,
-    Unusable,
+    ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Probing, Registry, Secrets,
+    Trust, Unusable,
 };
 use engine::DEFAULT_CLUSTER_LABELS;
 use engine::{DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, SingleSpec, Unobserved};
@@ -29,7 +29,7 @@ use tracing::{info, warn};
 use crate::clock;
 use crate::config::{
     ClusterSources, Config, ControllerSettings, DirectorySource, Home, KubeconfigSource,
-    OwnerObject,
+    OwnerObject, SecretSource,
 };
 use crate::error::Error;
 use crate::journal::Journal;
@@ -70,7 +70,7 @@ pub(crate) async fn assemble(
     let liveness = Liveness::start().map_err(Error::Runtime)?;
     let home = home(config, &liveness, &clock).await?;
     let mut clusters = Registry::spawn(
-        providers(&config.clusters),
+        providers(config, &home),
         Probing::On,
         stop.clone(),
         metrics,
@@ -219,9 +219,9 @@ pub(crate) fn home_client(
     }
 }
 
-fn providers(sources: &ClusterSources) -> Vec<Box<dyn ClusterProvider>> {
-    let ClusterSources { in_cluster, kubeconfigs, directories, credential_plugins } =
-        sources.clone();
+fn providers(config: &Config, home: &Client) -> Vec<Box<dyn ClusterProvider>> {
+    let ClusterSources { in_cluster, kubeconfigs, directories, secrets, credential_plugins } =
+        config.clusters.clone();
     // Those whose authors are the configuration's come first: nobody else takes a name from them.
     let in_cluster = in_cluster.into_iter().map(|name| InCluster::new(name).provider());
     let files = kubeconfigs.into_iter().map(|KubeconfigSource { path, contexts, allow }| {
@@ -233,7 +233,13 @@ fn providers(sources: &ClusterSources) -> Vec<Box<dyn ClusterProvider>> {
         let DirectorySource { path, prefix, max_clusters, allow } = source;
         Directory::new(path).prefix(prefix).quota(max_clusters).allow(allow).provider()
     });
-    in_cluster.chain(files).chain(folders).collect()
+    let secrets = secrets.into_iter().map(|source| {
+        let SecretSource { selector, namespace, prefix, max_clusters, allow } = source;
+        let namespace = namespace.unwrap_or_else(|| config.namespace.clone());
+        let secrets = Secrets::new(home.clone(), &namespace, &selector);
+        secrets.prefix(prefix).quota(max_clusters).allow(allow).provider()
+    });
+    in_cluster.chain(files).chain(folders).chain(secrets).collect()
 }
 
 fn sharding_config(

@@ -94,6 +94,8 @@ pub struct ClusterSources {
     pub kubeconfigs: Vec<KubeconfigSource>,
     /// Watched folders of kubeconfigs.
     pub directories: Vec<DirectorySource>,
+    /// Watched Secrets of the home cluster.
+    pub secrets: Vec<SecretSource>,
     /// The programs that kubeconfigs named by file, the home cluster's included, may run to get
     /// credentials, such as `aws`. Kubeconfigs of a folder may run none.
     pub credential_plugins: Plugins,
@@ -129,6 +131,32 @@ impl DirectorySource {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let (path, allow) = (path.into(), BTreeSet::new());
         Self { path, prefix: None, max_clusters: clusters::DEFAULT_QUOTA, allow }
+    }
+}
+
+/// Secrets of a namespace of the home cluster, each with a kubeconfig or of a form of Cluster API's or Argo
+/// CD's. They may run no credential programs and name no files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretSource {
+    /// Which Secrets, as in `kubectl get --selector`.
+    pub selector: String,
+    /// Their namespace; `None` for that of Leases and ShardMaps.
+    pub namespace: Option<String>,
+    /// What their clusters' names begin with.
+    pub prefix: Option<Prefix>,
+    /// The most clusters of them.
+    pub max_clusters: usize,
+    /// The risks that are taken for them.
+    pub allow: BTreeSet<Risk>,
+}
+
+impl SecretSource {
+    /// The Secrets that `selector` selects in the namespace of Leases and ShardMaps, with no prefix and no
+    /// risk taken.
+    pub fn new(selector: impl Into<String>) -> Self {
+        let (selector, allow) = (selector.into(), BTreeSet::new());
+        let max_clusters = clusters::DEFAULT_QUOTA;
+        Self { selector, namespace: None, prefix: None, max_clusters, allow }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use clusters::{DEFAULT_QUOTA, Plugin, Plugins, Risk};
+use clusters::{DEFAULT_QUOTA, Plugin, Plugins, Prefix, Risk};
 use model::ControllerName;
 use serde_json::Value;
 use sharding::LeaseTimings;
@@ -14,7 +14,8 @@ use super::problem::Problem;
 use super::reader::{Notes, Section, unknown};
 use super::{
     AdminServer, AdminSettings, AdminTls, Authorization, ClusterSources, Config,
-    ControllerSettings, DirectorySource, Environment, Home, KubeconfigSource, OwnerObject, values,
+    ControllerSettings, DirectorySource, Environment, Home, KubeconfigSource, OwnerObject,
+    SecretSource, values,
 };
 
 /// The longest identity: the id of a member adds a suffix to it, and is at most 63.
@@ -179,37 +180,32 @@ fn clusters(root: &Section<'_>, env: &Environment) -> ClusterSources {
             source
         })
         .collect();
-    let directories = directories(&section, env);
+    let mut prefixes = BTreeSet::new();
+    let directories = directories(&section, env, &mut prefixes);
+    let secrets = secrets(&section, &mut prefixes);
     let in_cluster = section.value("inCluster", values::name);
-    let known = ["inCluster", "kubeconfigs", "directories", "directory"];
+    let known = ["inCluster", "kubeconfigs", "directories", "directory", "secrets"];
     if !known.into_iter().any(|key| section.has(key)) {
         root.problem(
             "clusters",
-            "names no cluster; allowed: at least one of inCluster, kubeconfigs, directories, directory",
+            "names no cluster; allowed: at least one of inCluster, kubeconfigs, directories, directory, secrets",
         );
     }
     let plugins = section.sections("credentialPlugins").into_iter().filter_map(plugin).collect();
     let credential_plugins = Plugins::Listed(plugins);
     section.finish();
-    ClusterSources { in_cluster, kubeconfigs, directories, credential_plugins }
+    ClusterSources { in_cluster, kubeconfigs, directories, secrets, credential_plugins }
 }
 
 /// `directory: PATH` is one without anything else.
-fn directories(section: &Section<'_>, env: &Environment) -> Vec<DirectorySource> {
-    let mut prefixes = BTreeSet::new();
+fn directories(
+    section: &Section<'_>,
+    env: &Environment,
+    prefixes: &mut BTreeSet<Prefix>,
+) -> Vec<DirectorySource> {
     let listed = section.sections("directories").into_iter().filter_map(|entry| {
         let path = required(&entry, "path", "the path of a folder of kubeconfigs");
-        let prefix = entry.value("prefix", values::prefix);
-        if let Some(prefix) = &prefix
-            && !prefixes.insert(prefix.clone())
-        {
-            entry.problem(
-                "prefix",
-                "the same prefix twice; allowed: one of its own for each folder",
-            );
-        }
-        let quota = entry.value("maxClusters", values::whole(1..=MAX_QUOTA));
-        let max_clusters = quota.map_or(DEFAULT_QUOTA, |quota| quota as usize);
+        let (prefix, max_clusters) = strangers(&entry, prefixes);
         let allow = allow(&entry);
         entry.finish();
         Some(DirectorySource { path: env.dir.join(path?), prefix, max_clusters, allow })
@@ -218,6 +214,31 @@ fn directories(section: &Section<'_>, env: &Environment) -> Vec<DirectorySource>
     let single = section.value("directory", values::text);
     let single = single.map(|path| DirectorySource::new(env.dir.join(path)));
     single.into_iter().chain(listed).collect()
+}
+
+fn secrets(section: &Section<'_>, prefixes: &mut BTreeSet<Prefix>) -> Vec<SecretSource> {
+    let listed = section.sections("secrets").into_iter().filter_map(|entry| {
+        let selector =
+            required(&entry, "selector", "a label selector, as in leasehold.dev/cluster");
+        let namespace = entry.value("namespace", values::namespace);
+        let (prefix, max_clusters) = strangers(&entry, prefixes);
+        let allow = allow(&entry);
+        entry.finish();
+        Some(SecretSource { selector: selector?, namespace, prefix, max_clusters, allow })
+    });
+    listed.collect()
+}
+
+/// The prefix and quota of a source whose authors are not those of this file.
+fn strangers(entry: &Section<'_>, prefixes: &mut BTreeSet<Prefix>) -> (Option<Prefix>, usize) {
+    let prefix = entry.value("prefix", values::prefix);
+    if let Some(prefix) = &prefix
+        && !prefixes.insert(prefix.clone())
+    {
+        entry.problem("prefix", "the same prefix twice; allowed: one of its own for each source");
+    }
+    let quota = entry.value("maxClusters", values::whole(1..=MAX_QUOTA));
+    (prefix, quota.map_or(DEFAULT_QUOTA, |quota| quota as usize))
 }
 
 /// A text that must be there.

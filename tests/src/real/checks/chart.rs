@@ -55,9 +55,14 @@ fn definition([group, version, kind, plural]: [&str; 4]) -> String {
 
 /// Runs the check.
 pub async fn run(scene: &Scene) -> Result<()> {
-    // The Pod of `helm test` names a ServiceAccount that a dry run does not make.
-    let flags = &["--disable-admission-plugins=ServiceAccount"];
-    let plane = ControlPlane::start(scene, &Spec { flags, ..Spec::local("local") }).await?;
+    let spec = Spec {
+        // The Pod of `helm test` names a ServiceAccount that a dry run does not make.
+        flags: &["--disable-admission-plugins=ServiceAccount"],
+        // For Services of two families.
+        service_cidr: "10.0.0.0/24,fd00:10::/112",
+        ..Spec::local("local")
+    };
+    let plane = ControlPlane::start(scene, &spec).await?;
     let helm = Helm::new(scene, &plane);
     let kubectl = &plane.kubectl;
     for kind in KINDS {

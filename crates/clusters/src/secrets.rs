@@ -1,0 +1,243 @@
+//! Secrets of one namespace as clusters, listed and watched: they come, change and go with the Secrets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, ListParams, WatchEvent, WatchParams};
+use kube::{Client, ResourceExt};
+use tokio::time::timeout;
+
+use crate::Prefix;
+use crate::directory::DEFAULT_QUOTA;
+use crate::provider::{ClusterProvider, Snapshot, Source};
+use crate::risk::Risk;
+use crate::secret::source;
+use crate::trust::Trust;
+
+/// Secrets of one page of a list.
+const PAGE: u32 = 100;
+/// How long the server may take for a page.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a watch lasts, in seconds, and how long it may be silent beyond that. Under the limit of kube.
+const WATCH_SECONDS: u32 = 240;
+const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 30);
+/// Changes that come within this time are one.
+const GATHER: Duration = Duration::from_millis(300);
+/// The pause after a failure, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+/// The Secrets of a namespace that a label selector selects.
+pub struct Secrets {
+    client: Client,
+    namespace: String,
+    selector: String,
+    prefix: Option<Prefix>,
+    quota: usize,
+    trust: Trust,
+}
+
+impl Secrets {
+    /// Those of `namespace` in the client's cluster, with no prefix, the quota [`DEFAULT_QUOTA`] and no
+    /// risk allowed.
+    pub fn new(client: Client, namespace: &str, selector: &str) -> Self {
+        Self {
+            client,
+            namespace: namespace.to_owned(),
+            selector: selector.to_owned(),
+            prefix: None,
+            quota: DEFAULT_QUOTA,
+            trust: Trust::stranger(),
+        }
+    }
+
+    /// The same Secrets, whose clusters' names begin with `prefix` and a dot.
+    #[must_use]
+    pub fn prefix(mut self, prefix: Option<Prefix>) -> Self {
+        self.prefix = prefix;
+        self
+    }
+
+    /// The same Secrets, of whose clusters, in order of their names, at most this many count.
+    #[must_use]
+    pub fn quota(mut self, quota: usize) -> Self {
+        self.quota = quota;
+        self
+    }
+
+    /// The same Secrets, for which these risks are taken as well.
+    #[must_use]
+    pub fn allow(mut self, risks: impl IntoIterator<Item = Risk>) -> Self {
+        self.trust = self.trust.allow(risks);
+        self
+    }
+
+    /// As a provider that follows the Secrets' changes.
+    ///
+    /// Its first snapshot waits until they could be listed, so that clusters which have not been read are
+    /// never mistaken for removed ones.
+    pub fn provider(self) -> Box<dyn ClusterProvider> {
+        Box::new(Following { of: self, known: BTreeMap::new(), watch: None, told: None })
+    }
+}
+
+/// The events of a watch.
+type Events = BoxStream<'static, kube::Result<WatchEvent<Secret>>>;
+
+/// The Secrets and their present clusters.
+struct Following {
+    of: Secrets,
+    /// By name of the Secret.
+    known: BTreeMap<String, Source>,
+    watch: Option<Events>,
+    /// The last snapshot.
+    told: Option<Snapshot>,
+}
+
+impl ClusterProvider for Following {
+    fn label(&self) -> String {
+        format!("Secrets {} of namespace {}", self.of.selector, self.of.namespace)
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Snapshot> {
+        async {
+            loop {
+                self.change().await;
+                let snapshot = self.snapshot();
+                if self.told.as_ref() != Some(&snapshot) {
+                    self.told = Some(snapshot.clone());
+                    return snapshot;
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Following {
+    /// Waits for changes, and takes them over.
+    async fn change(&mut self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let Some(watch) = &mut self.watch else {
+                match self.list().await {
+                    Ok(()) => return,
+                    Err(error) => self.complain(&error, pause),
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(MAX_PAUSE);
+                continue;
+            };
+            let Ok(Some(Ok(first))) = timeout(SILENCE, watch.next()).await else {
+                // A watch that has ended, or whose version the server has forgotten: what it missed is in
+                // the next list.
+                self.watch = None;
+                tokio::time::sleep(FIRST_PAUSE).await;
+                continue;
+            };
+            let mut more = true;
+            self.take(first);
+            let gather = tokio::time::sleep(GATHER);
+            let mut gather = std::pin::pin!(gather);
+            while let (true, Some(watch)) = (more, &mut self.watch) {
+                tokio::select! {
+                    event = watch.next() => match event {
+                        Some(Ok(event)) => self.take(event),
+                        _ => self.watch = None,
+                    },
+                    () = &mut gather => more = false,
+                }
+            }
+            return;
+        }
+    }
+
+    /// Reads all Secrets, and watches from there.
+    async fn list(&mut self) -> Result<(), String> {
+        let api: Api<Secret> = Api::namespaced(self.of.client.clone(), &self.of.namespace);
+        let mut known = BTreeMap::new();
+        let mut params = ListParams::default().labels(&self.of.selector).limit(PAGE);
+        let version = loop {
+            let page = match timeout(LIST_TIMEOUT, api.list(&params)).await {
+                Ok(Ok(page)) => page,
+                Ok(Err(error)) => return Err(model::error::chain(&error)),
+                Err(_) => return Err(format!("no answer within {}s", LIST_TIMEOUT.as_secs())),
+            };
+            for secret in &page.items {
+                known.extend(self.of.source(secret));
+            }
+            let next = page.metadata.continue_.filter(|token| !token.is_empty());
+            match next {
+                // What is beyond the quota does not count, and need not be read.
+                Some(token) if known.len() <= self.of.quota => params.continue_token = Some(token),
+                _ => break page.metadata.resource_version.unwrap_or_default(),
+            }
+        };
+        self.known = known;
+        let params = WatchParams::default().labels(&self.of.selector).timeout(WATCH_SECONDS);
+        let watch = timeout(LIST_TIMEOUT, api.watch(&params, &version)).await;
+        self.watch = match watch {
+            Ok(Ok(events)) => Some(events.boxed()),
+            // What is listed counts; the next turn lists again.
+            _ => None,
+        };
+        Ok(())
+    }
+
+    fn take(&mut self, event: WatchEvent<Secret>) {
+        match event {
+            WatchEvent::Added(secret) | WatchEvent::Modified(secret) => {
+                self.known.remove(&secret.name_any());
+                // One more than the quota shows that there are too many.
+                if self.known.len() <= self.of.quota {
+                    self.known.extend(self.of.source(&secret));
+                }
+            }
+            WatchEvent::Deleted(secret) => {
+                let full = self.known.len() > self.of.quota;
+                self.known.remove(&secret.name_any());
+                if full {
+                    // One of those that were left out may count now.
+                    self.watch = None;
+                }
+            }
+            WatchEvent::Bookmark(_) => {}
+            WatchEvent::Error(_) => self.watch = None,
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let quota = self.of.quota;
+        let sources: Vec<_> = self.known.values().take(quota).cloned().collect();
+        let problem = (self.known.len() > quota).then(|| -> Arc<str> {
+            format!(
+                "{} have more than {quota} clusters, the first by name count; fix: remove Secrets, or \
+                 raise maxClusters of these Secrets in the configuration",
+                self.label()
+            )
+            .into()
+        });
+        Snapshot { sources, problems: problem.into_iter().collect() }
+    }
+
+    fn complain(&self, error: &str, pause: Duration) {
+        tracing::warn!(
+            "{} cannot be listed: {error}; fix: let this user get, list and watch Secrets there; the next \
+             try is in {}s",
+            self.label(),
+            pause.as_secs()
+        );
+    }
+}
+
+impl Secrets {
+    /// The name of a Secret and its cluster.
+    fn source(&self, secret: &Secret) -> Option<(String, Source)> {
+        Some((secret.name_any(), source(secret, self.prefix.as_ref(), &self.trust)?))
+    }
+}
