@@ -33,7 +33,7 @@ home create namespace leasehold-system
 secrets=()
 for n in $(seq "$clusters"); do
   kind create cluster --name "leasehold-$n" --kubeconfig "$work/cluster-$n.yaml"
-  workload "$n" apply --server-side -f "$root/deploy/charts/leasehold/crds"
+  workload "$n" apply --server-side -f "$root/deploy/charts/leasehold/files/crds/controllers"
   # The address that other kind nodes can reach, under the name that the fleet shows.
   kind get kubeconfig --internal --name "leasehold-$n" |
     sed "s/kind-leasehold-$n/cluster-$n/g" >"$work/cluster-$n.internal.yaml"
@@ -44,7 +44,7 @@ done
 
 helm install leasehold "$root/deploy/charts/leasehold" --kubeconfig "$work/home.yaml" \
   --namespace leasehold-system --set image.repository=leasehold --set image.tag=kind \
-  --set controllers.tdset.enabled=true \
+  --set controllers.tdset.enabled=true --set 'controllers.tdset.namespaces={load}' \
   --set "clusters.kubeconfigSecrets={$(IFS=,; echo "${secrets[*]}")}" --wait
 
 manifest() { # the TDSets of one cluster

@@ -14,10 +14,14 @@ use std::time::Duration;
 
 use apiserver::Server;
 use fleet::{self, Fleet};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use leasehold::config::{ClusterSources, Config, DirectorySource, Home, KubeconfigSource, Risk};
+use leasehold::config::{
+    ClusterSources, Config, DirectorySource, Home, KubeconfigSource, Risk, SecretSource,
+};
 use leasehold::{Departure, Manager};
 use sdk::{Controller, ControllerSpec};
 use serde_json::json;
@@ -245,6 +249,48 @@ async fn a_folder_takes_no_name_and_reaches_no_server_that_it_may_not() {
     assert_eq!(name, "c.east");
     assert!(reason.contains("which is not allowed; fix: change the kubeconfig"), "{reason}");
     assert!(reason.contains("write allow: [loopback]"), "{reason}");
+    assert_eq!(replica.leave().await, Departure::HandedOver);
+}
+
+/// A Secret of the namespace of Leases, with a kubeconfig.
+fn cluster_secret(name: &str, server: &Server) -> Secret {
+    let labels = [(clusters::LABEL.to_owned(), String::new())].into();
+    let metadata =
+        ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
+    let data = [("kubeconfig".to_owned(), ByteString(server.kubeconfig().into_bytes()))].into();
+    Secret { metadata, data: Some(data), ..Secret::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clusters_come_and_go_with_labelled_secrets() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home_server, home) = home(dir.path()).await;
+    let home_client = home_server.client();
+    let secrets: Api<Secret> = Api::namespaced(home_client.clone(), NAMESPACE);
+    let (east, west) = (server("east").await, server("west").await);
+    let new = PostParams::default();
+    secrets.create(&new, &cluster_secret("east", &east)).await.unwrap();
+    let mut unlabelled = cluster_secret("other", &west);
+    unlabelled.metadata.labels = None;
+    secrets.create(&new, &unlabelled).await.unwrap();
+
+    let allow = [Risk::Loopback].into();
+    let source = SecretSource { allow, ..SecretSource::new(clusters::LABEL) };
+    let sources = ClusterSources { secrets: vec![source], ..Default::default() };
+    let replica = Replica::start("only", &home, &sources);
+    want(&east.client(), "one").await;
+    until("east", async || converged(&east.client(), "one").await).await;
+
+    secrets.create(&new, &cluster_secret("west", &west)).await.unwrap();
+    want(&west.client(), "one").await;
+    until("west", async || converged(&west.client(), "one").await).await;
+
+    secrets.delete("east", &Default::default()).await.unwrap();
+    let names = async || {
+        let fleet = fleet(&home_client).await;
+        fleet.shards.iter().map(|shard| shard.shard.cluster.to_string()).collect::<Vec<_>>()
+    };
+    until("east to be gone", async || names().await == ["west"]).await;
     assert_eq!(replica.leave().await, Departure::HandedOver);
 }
 

@@ -30,6 +30,9 @@ pub(super) enum Command {
     Simulate(super::simulate::SimulateArgs),
     /// Hand over everything a member has and give it nothing new, for maintenance.
     Drain(DrainArgs),
+    /// Give the fleet clusters, and take them away.
+    #[command(subcommand)]
+    Clusters(super::clusters::ClustersCommand),
     #[cfg(feature = "embedded")]
     /// Run the embedded API server by itself.
     Apiserver(ApiserverArgs),

@@ -91,7 +91,7 @@ fn target(args: &HomeArgs) -> anyhow::Result<(Home, Option<String>)> {
     Ok((Home::Kubeconfig { path, context: args.context.clone(), allow }, None))
 }
 
-fn default_kubeconfig() -> Option<PathBuf> {
+pub(super) fn default_kubeconfig() -> Option<PathBuf> {
     let named = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
     match named {
         Some(value) => std::env::split_paths(&value).next(),

@@ -1,12 +1,14 @@
 //! The `leasehold` program: its command line and its subcommands, one file each.
 //!
 //! [`main`] reads the command line (`args`) and hands over. `run` is one replica; `status`, `drain`
-//! and `simulate --from-live` look at a fleet through its home cluster (`home`); `crds` prints
-//! definitions; `apiserver` serves an embedded API server by itself.
+//! and `simulate --from-live` look at a fleet through its home cluster (`home`); `clusters` adds
+//! clusters to it and removes them; `crds` prints definitions; `apiserver` serves an embedded API server
+//! by itself.
 
 #[cfg(feature = "embedded")]
 mod apiserver;
 mod args;
+mod clusters;
 mod crds;
 mod drain;
 mod home;
@@ -39,6 +41,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Status(args) => status::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Drain(args) => drain::run(&args),
+        Command::Clusters(command) => clusters::run(&command),
         #[cfg(feature = "embedded")]
         Command::Apiserver(args) => apiserver::run(&args),
         Command::Crds(args) => {

@@ -159,7 +159,10 @@ fn ago(then: Timestamp, now: Timestamp) -> String {
 }
 
 /// Rows under a heading, with columns as wide as needed.
-fn columns<const N: usize>(heading: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+pub(super) fn columns<const N: usize>(
+    heading: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> String {
     let rows: Vec<[String; N]> = std::iter::once(heading.map(str::to_owned)).chain(rows).collect();
     let width = |n: usize| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);

@@ -38,6 +38,9 @@ clusters:
     {{- end }}
   {{- else }} []
   {{- end }}
+  {{- with .Values.clusters.secrets }}
+  secrets: {{ toJson . }}
+  {{- end }}
 controllers:
 {{- range $name := include "leasehold.controllers" . | fromJsonArray }}
 {{- $given := get $.Values.controllers $name }}

@@ -1,0 +1,100 @@
+//! The Secrets of the home cluster that `leasehold clusters` writes: one for each cluster.
+
+use anyhow::{Context as _, bail, ensure};
+use clusters::LABEL;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::config::Kubeconfig;
+use kube::{Client, ResourceExt};
+use model::ClusterName;
+use serde_json::json;
+
+use super::super::home::HomeCluster;
+
+/// The field manager of what is written, and the value of the label by which it is known.
+const MANAGER: &str = "leasehold-clusters";
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The key of the kubeconfig.
+const KEY: &str = "kubeconfig";
+
+/// The Secret of a cluster.
+pub(super) fn secret_name(cluster: &ClusterName) -> String {
+    format!("cluster-{cluster}")
+}
+
+/// The Secrets of one fleet.
+pub(super) struct Entries(Api<Secret>);
+
+impl Entries {
+    /// Those of the fleet at `home`.
+    pub(super) fn of(home: &HomeCluster) -> Self {
+        let client: Client = home.client.clone();
+        Self(Api::namespaced(client, &home.namespace))
+    }
+
+    /// Whether the name may be written: nobody else has a Secret there.
+    pub(super) async fn free(&self, cluster: &ClusterName) -> anyhow::Result<()> {
+        let name = secret_name(cluster);
+        let found = self.0.get_opt(&name).await;
+        let found = found.with_context(|| format!("read Secret {name} of the home cluster"))?;
+        let foreign =
+            |secret: &Secret| secret.labels().get(MANAGED_BY).map(String::as_str) != Some(MANAGER);
+        ensure!(
+            !found.as_ref().is_some_and(foreign),
+            "Secret {name} is there already and was not made by this command: give the cluster another \
+             --name"
+        );
+        Ok(())
+    }
+
+    /// Writes the Secret of a cluster.
+    pub(super) async fn put(&self, cluster: &ClusterName, kubeconfig: &str) -> anyhow::Result<()> {
+        let name = secret_name(cluster);
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+            "metadata": {"name": name, "labels": {LABEL: cluster, MANAGED_BY: MANAGER}},
+            "data": {KEY: ByteString(kubeconfig.into())},
+        });
+        let params = PatchParams::apply(MANAGER).force();
+        let written = self.0.patch(&name, &params, &Patch::Apply(secret)).await;
+        written.map(drop).with_context(|| format!("write Secret {name} of the home cluster"))
+    }
+
+    /// Removes the Secret of a cluster.
+    pub(super) async fn delete(&self, cluster: &ClusterName) -> anyhow::Result<()> {
+        self.server(cluster).await?;
+        let name = secret_name(cluster);
+        let deleted = self.0.delete(&name, &DeleteParams::default()).await;
+        deleted.map(drop).with_context(|| format!("delete Secret {name} of the home cluster"))
+    }
+
+    /// The server of a cluster that was added.
+    pub(super) async fn server(&self, cluster: &ClusterName) -> anyhow::Result<String> {
+        let known = self.all().await?;
+        let found = known.iter().find(|(name, _)| name == cluster.as_str());
+        if let Some((_, server)) = found {
+            return Ok(server.clone());
+        }
+        let known: Vec<_> = known.into_iter().map(|(name, _)| name).collect();
+        bail!("no cluster {cluster} was added; there are: {}", known.join(", "))
+    }
+
+    /// The clusters that were added, each with its server.
+    pub(super) async fn all(&self) -> anyhow::Result<Vec<(String, String)>> {
+        let params = ListParams::default().labels(&format!("{LABEL},{MANAGED_BY}={MANAGER}"));
+        let found = self.0.list(&params).await.context("list Secrets of the home cluster")?;
+        let entry = |secret: Secret| {
+            let name = secret.labels().get(LABEL).cloned().unwrap_or_default();
+            let data = secret.data.unwrap_or_default();
+            let kubeconfig = data.get(KEY).map(|bytes| String::from_utf8_lossy(&bytes.0));
+            let kubeconfig = kubeconfig.and_then(|text| Kubeconfig::from_yaml(&text).ok());
+            let clusters = kubeconfig.into_iter().flat_map(|kubeconfig| kubeconfig.clusters);
+            let mut servers = clusters.filter_map(|named| named.cluster?.server);
+            (name, servers.next().unwrap_or_default())
+        };
+        let mut all: Vec<_> = found.items.into_iter().map(entry).collect();
+        all.sort();
+        Ok(all)
+    }
+}

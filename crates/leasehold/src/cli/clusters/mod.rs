@@ -1,0 +1,264 @@
+//! `leasehold clusters`: gives a fleet a user in a cluster, and the cluster to the fleet.
+//!
+//! ```text
+//!  add     target: ServiceAccount, rights, token (`target`, `rights`)  ─▶  home: a labelled Secret (`entry`)
+//!  rotate  target: a new token                                         ─▶  home: the Secret, then the old token goes
+//!  remove  home: the Secret goes, the replicas let go of the cluster   ─▶  target: ServiceAccount, rights and token go
+//! ```
+//!
+//! Each step may be done again: what is there already is left as it is.
+
+mod entry;
+mod rights;
+mod target;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use clap::Subcommand;
+use model::ClusterName;
+
+use self::entry::Entries;
+use self::target::Target;
+use super::home::{HomeArgs, HomeCluster};
+use super::status::columns;
+
+/// How often the fleet is read while a removed cluster is awaited.
+const POLL: Duration = Duration::from_millis(500);
+/// How long the replicas may take to let go of a cluster.
+const LET_GO: Duration = Duration::from_secs(60);
+
+/// The subcommands of `leasehold clusters`.
+#[derive(Debug, Subcommand)]
+pub(super) enum ClustersCommand {
+    /// Give the fleet a cluster: a ServiceAccount with rights and a token there, and a Secret with its
+    /// kubeconfig in the home cluster, which replicas with clusters.secrets in their configuration pick up.
+    Add(AddArgs),
+    /// List the clusters that were added, with what the fleet says of them.
+    List(ListArgs),
+    /// Take a cluster away from the fleet; with --context, remove the fleet's user there too. Custom
+    /// resources and their definitions stay.
+    Remove(RemoveArgs),
+    /// Give the fleet's user a new token, and end the old ones.
+    Rotate(RotateArgs),
+}
+
+/// The home cluster.
+#[derive(Debug, clap::Args)]
+struct FleetArgs {
+    /// Take home cluster and namespace from a manager's configuration file.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["home_kubeconfig", "home_context"])]
+    config: Option<PathBuf>,
+    /// The home cluster's kubeconfig. Default: $KUBECONFIG, else ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    home_kubeconfig: Option<PathBuf>,
+    /// The home cluster's context. Default: the kubeconfig's current one.
+    #[arg(long, value_name = "NAME")]
+    home_context: Option<String>,
+    /// The namespace of Leases, Members, ShardMaps and these Secrets. Default: the configuration file's,
+    /// else leasehold-system.
+    #[arg(long, short, value_name = "NAME")]
+    namespace: Option<String>,
+}
+
+/// A cluster to work in, reached as an administrator.
+#[derive(Debug, clap::Args)]
+struct TargetArgs {
+    /// The cluster's context.
+    #[arg(long, value_name = "NAME")]
+    context: String,
+    /// Its kubeconfig. Default: $KUBECONFIG, else ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The cluster's name in the fleet. Default: made from the context's.
+    #[arg(long, value_name = "NAME")]
+    name: Option<ClusterName>,
+}
+
+/// Arguments of `leasehold clusters add`.
+#[derive(Debug, clap::Args)]
+pub(super) struct AddArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// The controllers that may work there. Default: none, and add can be run again.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    controllers: Vec<String>,
+    /// The namespaces they may work in, which must exist. Default: all.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    namespaces: Vec<String>,
+    /// The server's URL as the replicas reach it. Default: the kubeconfig's.
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
+    #[command(flatten)]
+    token: TokenArgs,
+    #[command(flatten)]
+    fleet: FleetArgs,
+}
+
+/// The kind of a token.
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct TokenArgs {
+    /// Ask for a token that ends after this long (8760h), for which the server may have a limit: then run
+    /// rotate in time. Default: one that is valid until it is rotated.
+    #[arg(long, value_name = "DURATION", value_parser = crate::local::duration)]
+    expires: Option<Duration>,
+}
+
+/// Arguments of `leasehold clusters list`.
+#[derive(Debug, clap::Args)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    fleet: FleetArgs,
+}
+
+/// Arguments of `leasehold clusters remove`.
+#[derive(Debug, clap::Args)]
+pub(super) struct RemoveArgs {
+    /// The cluster's name in the fleet.
+    #[arg(value_name = "NAME")]
+    name: ClusterName,
+    /// The cluster's context, to remove the fleet's user there too.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Its kubeconfig. Default: $KUBECONFIG, else ~/.kube/config.
+    #[arg(long, value_name = "FILE", requires = "context")]
+    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    fleet: FleetArgs,
+}
+
+/// Arguments of `leasehold clusters rotate`.
+#[derive(Debug, clap::Args)]
+pub(super) struct RotateArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    token: TokenArgs,
+    #[command(flatten)]
+    fleet: FleetArgs,
+}
+
+/// Does what a subcommand says.
+///
+/// # Errors
+/// When a cluster cannot be reached or refuses a step; what was done before stays, and may be done again.
+pub(super) fn run(command: &ClustersCommand) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match command {
+            ClustersCommand::Add(args) => add(args).await,
+            ClustersCommand::List(args) => list(args).await,
+            ClustersCommand::Remove(args) => remove(args).await,
+            ClustersCommand::Rotate(args) => rotate(args).await,
+        }
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn add(args: &AddArgs) -> anyhow::Result<()> {
+    let name = args.target.name();
+    let target = args.target.connect(args.server.as_deref()).await?;
+    let home = args.fleet.connect().await?;
+    let entries = Entries::of(&home);
+    entries.free(&name).await?;
+    target.authorize(&args.controllers, &args.namespaces).await?;
+    let token = target.token(args.token.expires).await?;
+    entries.put(&name, &target.kubeconfig(&name, &token.text)).await?;
+    target.end_others(&token).await?;
+    println!("{name}: added, as Secret {}/{}", home.namespace, entry::secret_name(&name));
+    if args.controllers.is_empty() {
+        println!(
+            "{name}: no controller may work there yet: add it again with --controllers, such as \
+             --controllers tdset --namespaces default"
+        );
+    }
+    Ok(())
+}
+
+async fn rotate(args: &RotateArgs) -> anyhow::Result<()> {
+    let name = args.target.name();
+    let home = args.fleet.connect().await?;
+    let entries = Entries::of(&home);
+    let server = entries.server(&name).await?;
+    let target = args.target.connect(Some(&server)).await?;
+    let token = target.token(args.token.expires).await?;
+    entries.put(&name, &target.kubeconfig(&name, &token.text)).await?;
+    target.end_others(&token).await?;
+    println!("{name}: rotated; its older tokens have ended");
+    Ok(())
+}
+
+async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
+    let RemoveArgs { name, context, kubeconfig, fleet } = args;
+    let home = fleet.connect().await?;
+    let target = match context {
+        Some(context) => Some(Target::connect(kubeconfig.as_deref(), context, None).await?),
+        None => None,
+    };
+    Entries::of(&home).delete(name).await?;
+    println!("{name}: removed from the fleet");
+    let gone = async {
+        while home.fleet().await?.shards.iter().any(|shard| shard.shard.cluster == *name) {
+            tokio::time::sleep(POLL).await;
+        }
+        anyhow::Ok(())
+    };
+    match tokio::time::timeout(LET_GO, gone).await {
+        Ok(gone) => gone?,
+        Err(_) => anyhow::bail!(
+            "the replicas still hold shards of {name} after {}s: see `leasehold status`",
+            LET_GO.as_secs()
+        ),
+    }
+    if let Some(target) = target {
+        target.clear().await?;
+        println!("{name}: the fleet's user there is gone");
+    }
+    Ok(())
+}
+
+async fn list(args: &ListArgs) -> anyhow::Result<()> {
+    let home = args.fleet.connect().await?;
+    let (entries, fleet) = (Entries::of(&home).all().await?, home.fleet().await?);
+    let row = |(name, server): (String, String)| {
+        let shards = fleet.shards.iter().filter(|shard| shard.shard.cluster.as_str() == name);
+        let mut members = fleet.members.iter().flat_map(|member| &member.down_clusters);
+        let down = members.find(|down| down.cluster.as_str() == name);
+        let state = down.map_or_else(String::new, |down| down.reason.clone());
+        [name.clone(), server, shards.count().to_string(), state]
+    };
+    let rows: Vec<_> = entries.into_iter().map(row).collect();
+    print!("{}", columns(["CLUSTER", "SERVER", "SHARDS", "DOWN BECAUSE"], rows.into_iter()));
+    Ok(())
+}
+
+impl FleetArgs {
+    async fn connect(&self) -> anyhow::Result<HomeCluster> {
+        let args = HomeArgs {
+            config: self.config.clone(),
+            kubeconfig: self.home_kubeconfig.clone(),
+            context: self.home_context.clone(),
+            namespace: self.namespace.clone(),
+        };
+        HomeCluster::named_by(&args).await
+    }
+}
+
+impl TargetArgs {
+    fn name(&self) -> ClusterName {
+        self.name.clone().unwrap_or_else(|| ClusterName::from_context(&self.context))
+    }
+
+    async fn connect(&self, server: Option<&str>) -> anyhow::Result<Target> {
+        let target = Target::connect(self.kubeconfig.as_deref(), &self.context, server).await;
+        let target = target.with_context(|| format!("context {}", self.context))?;
+        ensure!(
+            !target.is_local(),
+            "the server {} is one of this machine, which no replica reaches: give its URL with --server",
+            target.server()
+        );
+        Ok(target)
+    }
+}

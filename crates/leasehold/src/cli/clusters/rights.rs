@@ -1,0 +1,96 @@
+//! What the fleet's user in a cluster is and may do, as manifests: pure.
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use serde_json::{Value, json};
+
+/// The namespace of the user in a workload cluster.
+pub(super) const NAMESPACE: &str = "leasehold-system";
+/// The user: a ServiceAccount.
+pub(super) const USER: &str = "leasehold";
+/// The label of everything that is made in a workload cluster, and its value.
+pub(super) const MADE: [&str; 2] = ["app.kubernetes.io/managed-by", "leasehold-clusters"];
+
+/// The namespace and the user.
+pub(super) fn user() -> Vec<Value> {
+    let [key, value] = MADE;
+    vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "automountServiceAccountToken": false,
+            "metadata": {"name": USER, "namespace": NAMESPACE, "labels": {key: value}}}),
+    ]
+}
+
+/// The rights of one controller: in these namespaces, or in all if there are none. Rules for what has no
+/// namespace are for the whole cluster in any case.
+pub(super) fn rights(
+    controller: &str,
+    rules: Vec<PolicyRule>,
+    namespaces: &[String],
+) -> Vec<Value> {
+    let (wide, narrow): (Vec<_>, Vec<_>) =
+        rules.into_iter().partition(|rule| namespaces.is_empty() || is_cluster_wide(rule));
+    let name = format!("leasehold-{controller}");
+    let mut all = Vec::new();
+    if !wide.is_empty() {
+        all.extend(role(&name, None, &wide));
+    }
+    if !narrow.is_empty() {
+        all.extend(namespaces.iter().flat_map(|namespace| role(&name, Some(namespace), &narrow)));
+    }
+    all
+}
+
+/// Whether a rule is for a kind without namespaces: of those that controllers ask for, Namespaces.
+fn is_cluster_wide(rule: &PolicyRule) -> bool {
+    rule.resources.iter().flatten().any(|resource| resource == "namespaces")
+}
+
+/// A role and its binding to the user.
+fn role(name: &str, namespace: Option<&str>, rules: &[PolicyRule]) -> [Value; 2] {
+    let (group, [key, value]) = ("rbac.authorization.k8s.io", MADE);
+    let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
+    let metadata = json!({"name": name, "namespace": namespace, "labels": {key: value}});
+    let version = format!("{group}/v1");
+    [
+        json!({"apiVersion": version, "kind": kind, "metadata": metadata, "rules": rules}),
+        json!({"apiVersion": version, "kind": format!("{kind}Binding"), "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": kind, "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": USER, "namespace": NAMESPACE}]}),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use sdk::rbac::rule;
+
+    use super::*;
+
+    #[test]
+    fn rights_reach_no_further_than_the_namespaces() {
+        let rules =
+            || vec![rule("apps", &["deployments"], &["list"]), rule("", &["namespaces"], &["get"])];
+        let named = |namespaces: &[&str]| {
+            let namespaces: Vec<_> = namespaces.iter().map(|&name| name.to_owned()).collect();
+            let of = |object: &Value| {
+                let rules = object["rules"].as_array().map_or(0, Vec::len);
+                let namespace = object["metadata"]["namespace"].as_str().unwrap_or("-").to_owned();
+                (object["kind"].as_str().unwrap().to_owned(), namespace, rules)
+            };
+            rights("tdset", rules(), &namespaces).iter().map(of).collect::<Vec<_>>()
+        };
+        let row =
+            |kind: &str, namespace: &str, rules| (kind.to_owned(), namespace.to_owned(), rules);
+        assert_eq!(named(&[]), [row("ClusterRole", "-", 2), row("ClusterRoleBinding", "-", 0)]);
+        assert_eq!(
+            named(&["a", "b"]),
+            [
+                row("ClusterRole", "-", 1),
+                row("ClusterRoleBinding", "-", 0),
+                row("Role", "a", 1),
+                row("RoleBinding", "a", 0),
+                row("Role", "b", 1),
+                row("RoleBinding", "b", 0),
+            ]
+        );
+    }
+}

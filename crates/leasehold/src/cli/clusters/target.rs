@@ -1,0 +1,255 @@
+//! A workload cluster, reached as an administrator: the fleet's user in it, its rights and its tokens.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use clusters::{Plugins, Risk, Trust, install};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::config::{Cluster, Kubeconfig};
+use kube::core::{ApiResource, Resource};
+use kube::{Client, ResourceExt};
+use model::ClusterName;
+use serde_json::{Value, json};
+
+use super::super::home::default_kubeconfig;
+use super::rights::{self, MADE, NAMESPACE, USER};
+use crate::clock::SystemClock;
+
+/// How long a cluster may take to fill a Secret with its token, and how often it is looked at.
+const FILLED_WITHIN: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(100);
+/// What Kubernetes fills with a token of the ServiceAccount in the annotation.
+const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
+const TOKEN_OF: &str = "kubernetes.io/service-account.name";
+
+/// A workload cluster.
+pub(super) struct Target {
+    client: Client,
+    cluster: Cluster,
+}
+
+/// A token of the fleet's user.
+pub(super) struct Token {
+    pub(super) text: String,
+    /// The Secret that holds it; none if it ends by itself.
+    secret: Option<String>,
+}
+
+impl Target {
+    /// The cluster of a context, whose server the replicas reach at `server`, if that is another URL.
+    pub(super) async fn connect(
+        kubeconfig: Option<&Path>,
+        context: &str,
+        server: Option<&str>,
+    ) -> anyhow::Result<Self> {
+        let path = match kubeconfig {
+            Some(path) => path.to_owned(),
+            None => default_kubeconfig().context("no kubeconfig: give --kubeconfig")?,
+        };
+        // A person's own kubeconfig.
+        let trust = Trust { plugins: Plugins::Any, allowed: Risk::ALL.into(), contained: false };
+        let clock = Arc::new(SystemClock);
+        let client = clusters::client_from_kubeconfig(&path, Some(context), trust, clock).await;
+        let client = client.map_err(|unusable| anyhow::anyhow!("{}", unusable.reason()))?;
+        let read = Kubeconfig::read_from(&path)?;
+        let mut contexts = read.contexts.into_iter().filter(|found| found.name == context);
+        let named = contexts.next().and_then(|found| found.context).map(|found| found.cluster);
+        let mut clusters =
+            read.clusters.into_iter().filter(|found| Some(&found.name) == named.as_ref());
+        let cluster = clusters.next().and_then(|found| found.cluster);
+        let mut cluster =
+            cluster.with_context(|| format!("{} has no such cluster", path.display()))?;
+        if let Some(file) = cluster.certificate_authority.take() {
+            let file = path.parent().unwrap_or(Path::new("")).join(file);
+            let pem = std::fs::read(&file).with_context(|| format!("read {}", file.display()))?;
+            let data = serde_json::to_value(k8s_openapi::ByteString(pem))?;
+            cluster.certificate_authority_data = data.as_str().map(str::to_owned);
+        }
+        if let Some(server) = server {
+            cluster.server = Some(server.to_owned());
+        }
+        Ok(Self { client, cluster })
+    }
+
+    /// The server, as the replicas reach it.
+    pub(super) fn server(&self) -> &str {
+        self.cluster.server.as_deref().unwrap_or_default()
+    }
+
+    /// Whether that is a server of the machine on which it is asked for.
+    pub(super) fn is_local(&self) -> bool {
+        let uri: Option<http::Uri> = self.server().parse().ok();
+        let host = uri.as_ref().and_then(|uri| uri.host()).unwrap_or_default();
+        let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    }
+
+    /// Makes the user, and gives it the rights of these controllers in these namespaces.
+    pub(super) async fn authorize(
+        &self,
+        controllers: &[String],
+        namespaces: &[String],
+    ) -> anyhow::Result<()> {
+        let mut manifests = rights::user();
+        let mut definitions = Vec::new();
+        for name in controllers {
+            let (rules, definition) = builtin(name)?;
+            manifests.extend(rights::rights(name, rules, namespaces));
+            definitions.extend(definition);
+        }
+        install::definitions(&self.client, &definitions).await?;
+        for manifest in manifests {
+            install::manifest(&self.client, &manifest.to_string()).await?;
+        }
+        Ok(())
+    }
+
+    /// A new token of the user.
+    pub(super) async fn token(&self, expires: Option<Duration>) -> anyhow::Result<Token> {
+        match expires {
+            Some(expires) => self.requested(expires).await,
+            None => self.kept().await,
+        }
+    }
+
+    /// A token that ends by itself.
+    async fn requested(&self, expires: Duration) -> anyhow::Result<Token> {
+        let users: Api<ServiceAccount> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let seconds = i64::try_from(expires.as_secs()).unwrap_or(i64::MAX);
+        let spec =
+            TokenRequestSpec { expiration_seconds: Some(seconds), ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+        let answer = users.create_token_request(USER, &PostParams::default(), &request).await;
+        let answer = answer.context("request a token of the fleet's user")?;
+        let status = answer.status.unwrap_or_default();
+        if let Some(end) = status.expiration_timestamp {
+            println!("the token ends at {}", end.0);
+        }
+        Ok(Token { text: status.token.context("the server gave no token")?, secret: None })
+    }
+
+    /// A token that lasts as long as its Secret.
+    async fn kept(&self) -> anyhow::Result<Token> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let [key, value] = MADE;
+        let secret: Secret = serde_json::from_value(json!({
+            "metadata": {
+                "generateName": format!("{USER}-token-"), "labels": {key: value},
+                "annotations": {TOKEN_OF: USER},
+            },
+            "type": TOKEN_TYPE,
+        }))?;
+        let made = secrets.create(&PostParams::default(), &secret).await;
+        let name = made.context("make a Secret for a token of the fleet's user")?.name_any();
+        let filled = async {
+            loop {
+                let data = secrets.get(&name).await?.data.unwrap_or_default();
+                if let Some(token) = data.get("token") {
+                    return anyhow::Ok(String::from_utf8_lossy(&token.0).into_owned());
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        match tokio::time::timeout(FILLED_WITHIN, filled).await {
+            Ok(token) => Ok(Token { text: token?, secret: Some(name) }),
+            Err(_) => {
+                let _ = secrets.delete(&name, &DeleteParams::default()).await;
+                bail!(
+                    "the cluster put no token into Secret {NAMESPACE}/{name} within {}s; fix: ask for one \
+                     that ends, with --expires",
+                    FILLED_WITHIN.as_secs()
+                )
+            }
+        }
+    }
+
+    /// Ends all tokens that Secrets hold, but this one.
+    pub(super) async fn end_others(&self, token: &Token) -> anyhow::Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
+        for secret in secrets.list(&made()).await.context("list the fleet's tokens")? {
+            let name = secret.name_any();
+            if secret.type_.as_deref() == Some(TOKEN_TYPE) && token.secret.as_ref() != Some(&name) {
+                let ended = secrets.delete(&name, &DeleteParams::default()).await;
+                ended.with_context(|| format!("delete Secret {NAMESPACE}/{name}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the user, its rights and its tokens.
+    pub(super) async fn clear(&self) -> anyhow::Result<()> {
+        self.sweep::<RoleBinding>().await?;
+        self.sweep::<ClusterRoleBinding>().await?;
+        self.sweep::<Role>().await?;
+        self.sweep::<ClusterRole>().await?;
+        self.sweep::<Secret>().await?;
+        self.sweep::<ServiceAccount>().await
+    }
+
+    /// Removes all objects of a kind that were made here.
+    async fn sweep<K: Resource<DynamicType = ()>>(&self) -> anyhow::Result<()> {
+        let resource = ApiResource::erase::<K>(&());
+        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let found = all.list(&made()).await;
+        for object in found.with_context(|| format!("list {}", resource.plural))? {
+            let (name, namespace) = (object.name_any(), object.namespace());
+            let api: Api<DynamicObject> = match &namespace {
+                Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+                None => all.clone(),
+            };
+            let deleted = api.delete(&name, &DeleteParams::default()).await;
+            deleted.with_context(|| format!("delete {} {name}", resource.kind))?;
+        }
+        Ok(())
+    }
+
+    /// A kubeconfig for the replicas.
+    pub(super) fn kubeconfig(&self, name: &ClusterName, token: &str) -> String {
+        let mut cluster = serde_json::to_value(&self.cluster).unwrap_or_default();
+        if let Value::Object(fields) = &mut cluster {
+            fields.retain(|_, value| !value.is_null());
+        }
+        // JSON is YAML.
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": name,
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": USER, "user": {"token": token}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": USER}}],
+        })
+        .to_string()
+    }
+}
+
+/// What was made in a cluster.
+fn made() -> ListParams {
+    let [key, value] = MADE;
+    ListParams::default().labels(&format!("{key}={value}"))
+}
+
+type Builtin = (
+    Vec<k8s_openapi::api::rbac::v1::PolicyRule>,
+    Option<
+        k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    >,
+);
+
+/// The rights of a built-in controller, and its definition.
+#[cfg(feature = "builtin")]
+fn builtin(name: &str) -> anyhow::Result<Builtin> {
+    let known: Vec<_> = controllers::all().collect();
+    let found = controllers::get(name);
+    ensure!(found.is_some(), "there is no controller {name}; known here: {}", known.join(", "));
+    let found = found.map(|builtin| ((builtin.rbac)(), builtin.crd.map(|crd| crd())));
+    Ok(found.unwrap_or_default())
+}
+
+/// There is none.
+#[cfg(not(feature = "builtin"))]
+fn builtin(name: &str) -> anyhow::Result<Builtin> {
+    bail!("there is no controller {name}: this build has none")
+}
