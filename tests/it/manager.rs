@@ -3,9 +3,11 @@
 //!
 //! - `across`: controllers that work in several clusters
 //! - `beside`: what a program runs beside its controllers: runnables and checks
+//! - `guarded`: who may read metrics and debug views
 
 mod across;
 mod beside;
+mod guarded;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -60,11 +62,17 @@ fn sources(dir: &Path, servers: &[&Server]) -> ClusterSources {
 /// A home cluster with our CRDs and namespace.
 async fn home(dir: &Path) -> (Server, Home) {
     let server = server("home").await;
+    let home = home_at(dir, &server).await;
+    (server, home)
+}
+
+/// Makes a home cluster of a server.
+async fn home_at(dir: &Path, server: &Server) -> Home {
     install::crds(&server.client(), leasehold::crds::home_crds()).await;
     install::namespace(&server.client(), NAMESPACE).await;
     let path = dir.join("home.kubeconfig");
     fs::write(&path, server.kubeconfig()).unwrap();
-    (server, Home::Kubeconfig { path, context: None, allow: [Risk::Loopback].into() })
+    Home::Kubeconfig { path, context: None, allow: [Risk::Loopback].into() }
 }
 
 /// A running manager.

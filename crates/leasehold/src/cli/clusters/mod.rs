@@ -41,7 +41,7 @@ pub(super) enum ClustersCommand {
     /// Take a cluster away from the fleet; with --context, remove the fleet's user there too. Custom
     /// resources and their definitions stay.
     Remove(RemoveArgs),
-    /// Give the fleet's user a new token, and end the old ones.
+    /// Give the fleet's user a new token, and end the old ones that do not end by themselves.
     Rotate(RotateArgs),
 }
 
@@ -185,8 +185,8 @@ async fn rotate(args: &RotateArgs) -> anyhow::Result<()> {
     let target = args.target.connect(Some(&server)).await?;
     let token = target.token(args.token.expires).await?;
     entries.put(&name, &target.kubeconfig(&name, &token.text)).await?;
-    target.end_others(&token).await?;
-    println!("{name}: rotated; its older tokens have ended");
+    let ended = target.end_others(&token).await?;
+    println!("{name}: rotated; {ended} older tokens were ended, those asked for with --expires end by themselves");
     Ok(())
 }
 

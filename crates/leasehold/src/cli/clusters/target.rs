@@ -168,17 +168,19 @@ impl Target {
         }
     }
 
-    /// Ends all tokens that Secrets hold, but this one.
-    pub(super) async fn end_others(&self, token: &Token) -> anyhow::Result<()> {
+    /// Ends all tokens that Secrets hold, but this one. How many there were.
+    pub(super) async fn end_others(&self, token: &Token) -> anyhow::Result<usize> {
+        let mut count = 0;
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
         for secret in secrets.list(&made()).await.context("list the fleet's tokens")? {
             let name = secret.name_any();
             if secret.type_.as_deref() == Some(TOKEN_TYPE) && token.secret.as_ref() != Some(&name) {
                 let ended = secrets.delete(&name, &DeleteParams::default()).await;
                 ended.with_context(|| format!("delete Secret {NAMESPACE}/{name}"))?;
+                count += 1;
             }
         }
-        Ok(())
+        Ok(count)
     }
 
     /// Removes the user, its rights and its tokens.
