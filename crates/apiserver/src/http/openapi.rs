@@ -215,6 +215,7 @@ fn shape_schema(shape: &Shape, schemas: &mut Map<String, Value>) -> Value {
                 json!({"allOf": [{"$ref": format!("#/components/schemas/{}", type_name(name))}]})
             }
         },
+        Shape::Texts => json!({"type": "array", "items": {"type": "string"}}),
         Shape::List(item) => json!({"type": "array", "items": shape_schema(item, schemas)}),
         Shape::Map(value) => {
             json!({"type": "object", "additionalProperties": shape_schema(value, schemas)})
