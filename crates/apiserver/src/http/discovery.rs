@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::answer::{self, Body};
 use super::negotiate;
 use crate::catalog::{Catalog, Group};
-use crate::kinds::KindInfo;
+use crate::kinds::{AUTHENTICATION, KindInfo};
 use crate::resource::Resource;
 
 /// Verbs of an ordinary resource.
@@ -80,6 +80,9 @@ fn group_value(group: &Group) -> Value {
 
 /// Verbs of a kind.
 fn verbs(info: &KindInfo) -> Vec<&'static str> {
+    if !info.stored {
+        return vec!["create"];
+    }
     if info.custom {
         return CUSTOM_VERBS.to_vec();
     }
@@ -99,6 +102,9 @@ fn subresources(info: &KindInfo) -> Vec<(&'static str, [&str; 3], &'static [&'st
     }
     if info.status {
         list.push(("status", own, SUBRESOURCE_VERBS));
+    }
+    if info.is("", "serviceaccounts") {
+        list.push(("token", [AUTHENTICATION, "v1", "TokenRequest"], &["create"]));
     }
     list
 }

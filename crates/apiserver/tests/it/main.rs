@@ -5,11 +5,13 @@
 //! - `lists`, `watches`: reads
 //! - `custom`: custom resources
 //! - `companions`: the stand-ins for controllers and the garbage collector
+//! - `access`, `reviews`: users, their tokens and rights, and questions about them
 //! - `fuzz`: invalid requests of every kind
 //! - `wire`: TLS, tokens, content types, discovery
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod access;
 mod companions;
 mod crud;
 mod custom;
@@ -17,6 +19,7 @@ mod deletion;
 mod fuzz;
 mod lists;
 mod patch;
+mod reviews;
 mod watches;
 mod wire;
 mod world;
