@@ -53,6 +53,8 @@ pub struct Api {
     pub(crate) divides: bool,
     /// Who presents which token.
     pub(crate) authenticator: Authenticator,
+    /// Decides one eviction at a time, so that two do not use the same disruption.
+    pub(crate) evictions: Mutex<()>,
     /// The rights, if requests need any.
     authorizer: Option<Authorizer>,
     catalog: RwLock<Arc<Catalog>>,
@@ -84,6 +86,7 @@ impl Api {
             faults: settings.faults,
             divides: settings.divides,
             authenticator: settings.authenticator,
+            evictions: Mutex::new(()),
             authorizer,
             catalog: RwLock::new(Arc::new(Catalog::build(std::iter::empty()))),
             clock: settings.clock,

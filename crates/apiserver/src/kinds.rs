@@ -209,6 +209,11 @@ pub fn token_request() -> KindInfo {
     Row::new(AUTHENTICATION, "v1", "TokenRequest", "tokenrequests").question().0
 }
 
+/// The kind that the `eviction` subresource of Pods speaks.
+pub fn eviction() -> KindInfo {
+    Row::new("policy", "v1", "Eviction", "evictions").question().0
+}
+
 fn autoscaling_and_batch() -> Vec<KindInfo> {
     vec![
         Row::new("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")

@@ -97,6 +97,9 @@ fn subresources(info: &KindInfo) -> Vec<(&'static str, [&str; 3], &'static [&'st
     if info.is("", "namespaces") {
         list.push(("finalize", own, &["update"][..]));
     }
+    if info.is("", "pods") {
+        list.push(("eviction", ["policy", "v1", "Eviction"], &["create"]));
+    }
     if info.scale.is_some() {
         list.push(("scale", ["autoscaling", "v1", "Scale"], SUBRESOURCE_VERBS));
     }

@@ -2,8 +2,8 @@
 //!
 //! In data order: [`ApiService`] reads the body and asks for faults; `route` says what the path
 //! names; `access` asks whether the user may do it; `options` and `negotiate` read query and
-//! headers; `read`, `watch`, `write`, `delete` and `scale` serve resources; `review` and `token`
-//! answer questions, which `question` reads; `discovery`, `openapi` and `health` serve the
+//! headers; `read`, `watch`, `write`, `delete` and `scale` serve resources; `review`, `token` and
+//! `eviction` answer questions, which `question` reads; `discovery`, `openapi` and `health` serve the
 //! rest; `encode` and `answer` write the answer.
 
 mod access;
@@ -12,6 +12,7 @@ mod answer;
 mod delete;
 mod discovery;
 mod encode;
+mod eviction;
 mod health;
 mod negotiate;
 mod openapi;
@@ -219,6 +220,9 @@ impl ApiService {
             Some("scale") => return scale::scale(api, &call, verb),
             Some("token") if call.resource.info.is("", "serviceaccounts") => {
                 return token::answer(api, &call, verb);
+            }
+            Some("eviction") if call.resource.info.is("", "pods") => {
+                return eviction::answer(api, &call, verb);
             }
             Some(sub) if !has_subresource(&call.resource, sub) => {
                 return Err(ApiError::no_such_resource());

@@ -21,13 +21,21 @@ pub(super) fn read(
 ) -> Result<(Value, Vec<String>), ApiError> {
     let info = &kind.info;
     let mut object = decode::parse(&info.kind, call.media_type(), &call.body)?;
+    accept_older_version(kind, &mut object);
     decode::check_types(info, &mut object)?;
     decode::check_namespace(&mut object, call.place.namespace.as_deref())?;
     let warnings = admit::shape(kind, &mut object, options.field_validation)?;
-    if !object["spec"].is_object() {
+    if !object["spec"].is_object() && !info.is("policy", "evictions") {
         object["spec"] = json!({});
     }
     Ok((object, warnings))
+}
+
+/// Evictions may be written in `policy/v1beta1` too, which is the same.
+fn accept_older_version(kind: &Resource, object: &mut Value) {
+    if kind.info.is("policy", "evictions") && object["apiVersion"] == "policy/v1beta1" {
+        object["apiVersion"] = json!("policy/v1");
+    }
 }
 
 /// Records which fields the client has given.

@@ -6,6 +6,7 @@
 //! - `custom`: custom resources
 //! - `companions`: the stand-ins for controllers and the garbage collector
 //! - `access`, `reviews`: users, their tokens and rights, and questions about them
+//! - `eviction`: evictions and disruption budgets
 //! - `fuzz`: invalid requests of every kind
 //! - `wire`: TLS, tokens, content types, discovery
 
@@ -16,6 +17,7 @@ mod companions;
 mod crud;
 mod custom;
 mod deletion;
+mod eviction;
 mod fuzz;
 mod lists;
 mod patch;

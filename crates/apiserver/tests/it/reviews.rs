@@ -301,6 +301,7 @@ async fn discovery_lists_what_can_be_asked() {
             "verbs": ["create"],
         })
     );
+    assert_eq!(find("pods/eviction")["group"], "policy");
     let document = world.get("/openapi/v3/apis/authentication.k8s.io/v1").await.expect(200);
     let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
     assert_eq!(
