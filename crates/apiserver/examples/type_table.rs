@@ -16,6 +16,8 @@ use regex::Regex;
 
 const PACKAGES: &[&str] = &[
     "apps/v1",
+    "authentication/v1",
+    "authorization/v1",
     "autoscaling/v1",
     "autoscaling/v2",
     "batch/v1",
@@ -37,6 +39,13 @@ const ROOTS: &[&str] = &[
     "apps.v1.Deployment",
     "apps.v1.ReplicaSet",
     "apps.v1.StatefulSet",
+    "authentication.v1.SelfSubjectReview",
+    "authentication.v1.TokenRequest",
+    "authentication.v1.TokenReview",
+    "authorization.v1.LocalSubjectAccessReview",
+    "authorization.v1.SelfSubjectAccessReview",
+    "authorization.v1.SelfSubjectRulesReview",
+    "authorization.v1.SubjectAccessReview",
     "autoscaling.v1.Scale",
     "autoscaling.v2.HorizontalPodAutoscaler",
     "batch.v1.CronJob",
@@ -61,6 +70,7 @@ const ROOTS: &[&str] = &[
     "meta.v1.DeleteOptions",
     "networking.v1.Ingress",
     "networking.v1.NetworkPolicy",
+    "policy.v1.Eviction",
     "policy.v1.PodDisruptionBudget",
     "rbac.v1.ClusterRole",
     "rbac.v1.ClusterRoleBinding",
@@ -72,6 +82,9 @@ const ROOTS: &[&str] = &[
 
 /// Types with a special wire form.
 const SPECIAL: &[(&str, &str)] = &[
+    ("authentication.v1.AttestationValue", "texts"),
+    ("authentication.v1.ExtraValue", "texts"),
+    ("authorization.v1.ExtraValue", "texts"),
     ("intstr.IntOrString", "intstr"),
     ("meta.v1.Duration", "duration"),
     ("meta.v1.FieldsV1", "fields"),
@@ -97,6 +110,7 @@ const SCALARS: &[&str] = &[
     "fields",
     "raw",
     "bytes",
+    "texts",
 ];
 
 #[derive(Default)]

@@ -8,6 +8,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::access::attributes::Attributes;
+use crate::access::authenticator::Authenticator;
+use crate::access::authorizer::Authorizer;
+use crate::access::bootstrap;
+use crate::access::policy::{Decision, Policy};
+use crate::access::user::{MASTERS, User};
 use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::crd;
@@ -21,6 +27,20 @@ use crate::store::{Change, Key, Store, Stored, TableId, WindowLimits};
 /// The namespaces that every cluster has.
 const SYSTEM_NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
 
+/// What a new [`Api`] is made of.
+pub(crate) struct Settings {
+    pub(crate) window: WindowLimits,
+    pub(crate) clock: Clock,
+    pub(crate) rng: fastrand::Rng,
+    pub(crate) faults: Faults,
+    /// Whether it divides lists and watches by hash on request.
+    pub(crate) divides: bool,
+    /// Whether requests need rights; otherwise everybody may do everything.
+    pub(crate) rbac: bool,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) shutdown: CancellationToken,
+}
+
 /// The state behind the requests.
 pub struct Api {
     /// Objects.
@@ -31,6 +51,12 @@ pub struct Api {
     pub(crate) faults: Faults,
     /// Whether it divides lists and watches by hash on request.
     pub(crate) divides: bool,
+    /// Who presents which token.
+    pub(crate) authenticator: Authenticator,
+    /// Decides one eviction at a time, so that two do not use the same disruption.
+    pub(crate) evictions: Mutex<()>,
+    /// The rights, if requests need any.
+    authorizer: Option<Authorizer>,
     catalog: RwLock<Arc<Catalog>>,
     clock: Clock,
     rng: Mutex<fastrand::Rng>,
@@ -50,45 +76,74 @@ impl std::fmt::Debug for Api {
 // === impl Api ===
 
 impl Api {
-    /// A server with its system namespaces and nothing else.
-    pub(crate) fn new(
-        limits: WindowLimits,
-        clock: Clock,
-        rng: fastrand::Rng,
-        faults: Faults,
-        divides: bool,
-        shutdown: CancellationToken,
-    ) -> Self {
+    /// A server with its system namespaces, its first roles if it has rights, and nothing else.
+    pub(crate) fn new(settings: Settings) -> Self {
+        let store = Store::new(settings.window);
+        let authorizer = settings.rbac.then(|| Authorizer::new(&store));
         let api = Self {
-            store: Store::new(limits),
+            store,
             history: History::default(),
-            faults,
-            divides,
+            faults: settings.faults,
+            divides: settings.divides,
+            authenticator: settings.authenticator,
+            evictions: Mutex::new(()),
+            authorizer,
             catalog: RwLock::new(Arc::new(Catalog::build(std::iter::empty()))),
-            clock,
-            rng: Mutex::new(rng),
+            clock: settings.clock,
+            rng: Mutex::new(settings.rng),
             addresses: AtomicU32::new(0),
-            watches: RwLock::new(shutdown.child_token()),
-            shutdown,
+            watches: RwLock::new(settings.shutdown.child_token()),
+            shutdown: settings.shutdown,
         };
         api.seed();
         api
     }
 
     fn seed(&self) {
-        let catalog = self.catalog();
-        let Some(namespaces) = catalog.find("", "v1", "namespaces") else { return };
-        for name in SYSTEM_NAMESPACES {
-            let mut object = json!({
+        let namespace = |name: &&str| {
+            json!({
                 "kind": "Namespace", "apiVersion": "v1",
                 "metadata": {"name": name}, "spec": {"finalizers": ["kubernetes"]},
-            });
-            prepare::for_create(&namespaces.info, &mut object, self.uid(), self.now());
-            defaults::apply(&namespaces.info, &mut object);
-            defaults::initial_status(&namespaces.info, &mut object);
-            let key = Key { namespace: String::new(), name: (*name).to_owned() };
-            let seeded = self.store.commit(&namespaces.table, &key, None, Change::Put(object));
+            })
+        };
+        self.seed_objects("", "namespaces", SYSTEM_NAMESPACES.iter().map(namespace).collect());
+        if self.authorizer.is_some() {
+            let group = "rbac.authorization.k8s.io";
+            self.seed_objects(group, "clusterroles", bootstrap::roles());
+            self.seed_objects(group, "clusterrolebindings", bootstrap::bindings());
+        }
+    }
+
+    fn seed_objects(&self, group: &str, plural: &str, objects: Vec<Value>) {
+        let catalog = self.catalog();
+        let Some(resource) = catalog.find(group, "v1", plural) else { return };
+        for mut object in objects {
+            prepare::for_create(&resource.info, &mut object, self.uid(), self.now());
+            defaults::apply(&resource.info, &mut object);
+            defaults::initial_status(&resource.info, &mut object);
+            let key = key_of(&object);
+            let seeded = self.store.commit(&resource.table, &key, None, Change::Put(object));
             debug_assert!(seeded.is_ok(), "an empty store takes every name");
+        }
+    }
+
+    /// Whether requests need rights.
+    pub(crate) fn has_rights(&self) -> bool {
+        self.authorizer.is_some()
+    }
+
+    /// The policy by which requests are decided; `None` if everything is allowed.
+    pub(crate) fn policy(&self) -> Option<Arc<Policy>> {
+        self.authorizer.as_ref().map(|authorizer| authorizer.policy(&self.store))
+    }
+
+    /// Whether a user may do something.
+    pub(crate) fn authorize(&self, user: &User, attributes: &Attributes) -> Decision {
+        match &self.authorizer {
+            Some(authorizer) if !user.is_in(MASTERS) => {
+                authorizer.policy(&self.store).authorize(user, attributes)
+            }
+            _ => Decision { allowed: true, reason: String::new() },
         }
     }
 

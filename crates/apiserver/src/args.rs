@@ -23,6 +23,9 @@ pub struct Args {
     /// Bearer token that clients must present; generated if absent
     #[arg(long)]
     pub token: Option<String>,
+    /// Who may do what: AlwaysAllow lets every valid token do everything, RBAC needs Roles
+    #[arg(long, value_enum, default_value_t)]
+    pub authorization_mode: AuthorizationMode,
     /// Run stand-ins for Deployments, ReplicaSets, StatefulSets and Pods
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub workloads: bool,
@@ -31,12 +34,25 @@ pub struct Args {
     pub garbage_collector: bool,
 }
 
+/// How requests are authorized.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum AuthorizationMode {
+    /// Every valid token may do everything.
+    #[default]
+    #[value(name = "AlwaysAllow")]
+    AlwaysAllow,
+    /// By Roles, ClusterRoles and their bindings.
+    #[value(name = "RBAC")]
+    Rbac,
+}
+
 impl Args {
     /// A server with these arguments.
     pub fn builder(&self) -> Builder {
         let builder = Server::builder()
             .name(&self.name)
             .bind((self.bind, self.port))
+            .rbac(self.authorization_mode == AuthorizationMode::Rbac)
             .workloads(self.workloads)
             .garbage_collector(self.garbage_collector);
         match &self.token {

@@ -198,6 +198,7 @@ fn kind(definition: &Value, version: &Value) -> KindInfo {
         unconditional_update: false,
         create_on_update: false,
         generation: true,
+        stored: true,
         custom: true,
         storage_group: text(spec, "group").into(),
         columns: version["additionalPrinterColumns"]

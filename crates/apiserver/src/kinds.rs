@@ -63,6 +63,9 @@ pub struct KindInfo {
     pub create_on_update: bool,
     /// Whether the server counts changes in `metadata.generation`.
     pub generation: bool,
+    /// Whether its objects are kept. Those of other kinds are questions, which can only be created
+    /// and are answered at once.
+    pub stored: bool,
     /// Whether the kind comes from a CustomResourceDefinition.
     pub custom: bool,
     /// Group under which objects are stored; differs from `group` only for kinds served by two
@@ -101,7 +104,9 @@ impl KindInfo {
 pub fn builtin() -> Vec<KindInfo> {
     let mut kinds = Vec::new();
     kinds.extend(core());
-    kinds.extend(apps_and_batch());
+    kinds.extend(apps());
+    kinds.extend(reviews());
+    kinds.extend(autoscaling_and_batch());
     kinds.extend(policy_and_access());
     kinds.extend(network_and_storage());
     kinds
@@ -164,7 +169,7 @@ fn core() -> Vec<KindInfo> {
     ]
 }
 
-fn apps_and_batch() -> Vec<KindInfo> {
+fn apps() -> Vec<KindInfo> {
     let workload = |kind, plural, short| {
         Row::new("apps", "v1", kind, plural)
             .short(short)
@@ -179,6 +184,38 @@ fn apps_and_batch() -> Vec<KindInfo> {
         workload("Deployment", "deployments", "deploy").scale().0,
         workload("ReplicaSet", "replicasets", "rs").scale().0,
         workload("StatefulSet", "statefulsets", "sts").scale().0,
+    ]
+}
+
+/// The group of reviews of users and tokens.
+pub const AUTHENTICATION: &str = "authentication.k8s.io";
+/// The group of reviews of rights.
+pub const AUTHORIZATION: &str = "authorization.k8s.io";
+
+fn reviews() -> Vec<KindInfo> {
+    let review = |group, kind, plural| Row::new(group, "v1", kind, plural).question();
+    vec![
+        review(AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews").cluster().0,
+        review(AUTHENTICATION, "TokenReview", "tokenreviews").cluster().0,
+        review(AUTHORIZATION, "LocalSubjectAccessReview", "localsubjectaccessreviews").0,
+        review(AUTHORIZATION, "SelfSubjectAccessReview", "selfsubjectaccessreviews").cluster().0,
+        review(AUTHORIZATION, "SelfSubjectRulesReview", "selfsubjectrulesreviews").cluster().0,
+        review(AUTHORIZATION, "SubjectAccessReview", "subjectaccessreviews").cluster().0,
+    ]
+}
+
+/// The kind that the `token` subresource of ServiceAccounts speaks.
+pub fn token_request() -> KindInfo {
+    Row::new(AUTHENTICATION, "v1", "TokenRequest", "tokenrequests").question().0
+}
+
+/// The kind that the `eviction` subresource of Pods speaks.
+pub fn eviction() -> KindInfo {
+    Row::new("policy", "v1", "Eviction", "evictions").question().0
+}
+
+fn autoscaling_and_batch() -> Vec<KindInfo> {
+    vec![
         Row::new("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
             .short("hpa")
             .category("all")
@@ -287,6 +324,7 @@ impl Row {
             unconditional_update: false,
             create_on_update: false,
             generation: false,
+            stored: true,
             custom: false,
             storage_group: group.into(),
             columns: Vec::new(),
@@ -329,6 +367,11 @@ impl Row {
 
     fn create_on_update(mut self) -> Self {
         self.0.create_on_update = true;
+        self
+    }
+
+    fn question(mut self) -> Self {
+        self.0.stored = false;
         self
     }
 

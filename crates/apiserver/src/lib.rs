@@ -4,10 +4,12 @@
 //! clients use it like any other server, over HTTP or through the same tower service in process.
 //!
 //! In the order of the data: `server` listens, terminates TLS and checks tokens; `http` is the API;
+//! `access` knows users and their rights;
 //! `catalog`, `resource`, `kinds`, `types` and `crd` say what is served; `objects`, `schema` and
 //! `patch` decide how an object changes; `store` keeps it. `workloads` and `gc` stand in for
 //! the cluster's controllers, and are ordinary clients.
 
+mod access;
 mod api;
 mod args;
 mod catalog;
@@ -34,7 +36,7 @@ mod tls;
 mod types;
 mod workloads;
 
-pub use args::Args;
+pub use args::{Args, AuthorizationMode};
 pub use clock::Clock;
 pub use history::Write;
 pub use in_process::InProcess;

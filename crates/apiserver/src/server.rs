@@ -1,7 +1,8 @@
 //! The server: listens, terminates TLS, checks tokens, and runs the stand-ins.
 //!
 //! # Invariants
-//! 1. A request with a wrong token, or none, never reaches the API; probes need none.
+//! 1. A request with an unknown or expired token, or none, never reaches the API; probes need none,
+//!    and are then anonymous.
 //! 2. At most [`MAX_CONNECTIONS`] connections are open; more wait in the listener.
 //! 3. After [`Server::shutdown`] no part of the server runs any more: watches have ended,
 //!    connections are closed, tasks are joined.
@@ -23,11 +24,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use crate::api::Api;
+use crate::access::authenticator::Authenticator;
+use crate::access::token::Signer;
+use crate::access::user::User;
+use crate::api::{Api, Settings};
 use crate::clock::{self, Clock};
 use crate::faults::{Faults, Hook};
 use crate::history::Write;
-use crate::http::{ApiService, Body, BoxError};
+use crate::http::{ApiService, Body, BoxError, Identity};
 use crate::in_process::InProcess;
 use crate::kubeconfig::{self, KubeconfigParts};
 use crate::store::WindowLimits;
@@ -67,6 +71,7 @@ pub struct Builder {
     workloads: bool,
     garbage_collector: bool,
     divides: bool,
+    rbac: bool,
     faults: Option<Hook>,
     window: WindowLimits,
     clock: Clock,
@@ -96,6 +101,7 @@ impl Default for Builder {
             workloads: false,
             garbage_collector: false,
             divides: false,
+            rbac: false,
             faults: None,
             window: WindowLimits::default(),
             clock: clock::system(),
@@ -143,6 +149,17 @@ impl Builder {
         self
     }
 
+    /// Whether requests need the rights that Roles and bindings give (`--authorization-mode=RBAC`);
+    /// otherwise every valid token may do everything (`AlwaysAllow`).
+    ///
+    /// The server's own token is that of an administrator (`system:admin` in the group
+    /// `system:masters`), who may do everything in either mode, as may callers in process. The token
+    /// subresource of a ServiceAccount issues tokens for it.
+    pub fn rbac(mut self, on: bool) -> Self {
+        self.rbac = on;
+        self
+    }
+
     /// Faults from the start.
     pub fn faults(mut self, hook: Hook) -> Self {
         self.faults = Some(hook);
@@ -172,7 +189,7 @@ impl Builder {
     /// # Errors
     /// The server cannot listen on the address, or certificates cannot be made.
     pub async fn start(self) -> Result<Server, Error> {
-        let address = self.address.map_err(|address| {
+        let address = self.address.clone().map_err(|address| {
             let source = std::io::Error::from(std::io::ErrorKind::InvalidInput);
             Error::Listen { address, source }
         })?;
@@ -181,8 +198,9 @@ impl Builder {
         let address = listener.local_addr().map_err(listen)?;
         let tls = tls::generate(address.ip())?;
         let mut rng = self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
-        let token = self.token.unwrap_or_else(|| format!("{:032x}", rng.u128(..)));
-        let inner = in_process(self.window, self.clock, rng, self.faults, self.divides);
+        let token = self.token.clone().unwrap_or_else(|| format!("{:032x}", rng.u128(..)));
+        let (name, runs) = (self.name.clone(), (self.workloads, self.garbage_collector));
+        let inner = self.api(rng, Some(token.clone()));
         let acceptor = Acceptor {
             tls: TlsAcceptor::from(tls.config),
             service: inner.service(),
@@ -192,7 +210,7 @@ impl Builder {
         };
         let listener = tokio::spawn(acceptor.run(listener));
         let mut server = Server {
-            name: self.name,
+            name,
             address,
             token,
             authority: tls.authority,
@@ -200,11 +218,12 @@ impl Builder {
             stand_ins: Vec::new(),
             listener,
         };
-        if self.workloads {
+        let (workloads, garbage_collector) = runs;
+        if workloads {
             let handle = workloads::spawn(server.client(), server.inner.shutdown().child_token());
             server.stand_ins.push(handle);
         }
-        if self.garbage_collector {
+        if garbage_collector {
             let handle = gc::spawn(server.client(), server.inner.shutdown().child_token());
             server.stand_ins.push(handle);
         }
@@ -214,20 +233,23 @@ impl Builder {
     /// Only the API, for calls in process: it does not listen, and no stand-ins run.
     pub fn in_process(self) -> InProcess {
         let rng = self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
-        in_process(self.window, self.clock, rng, self.faults, self.divides)
+        self.api(rng, None)
     }
-}
 
-fn in_process(
-    window: WindowLimits,
-    clock: Clock,
-    rng: fastrand::Rng,
-    faults: Option<Hook>,
-    divides: bool,
-) -> InProcess {
-    let shutdown = CancellationToken::new();
-    let api = Api::new(window, clock, rng, Faults::new(faults), divides, shutdown.clone());
-    InProcess::new(Arc::new(api), shutdown)
+    fn api(self, rng: fastrand::Rng, token: Option<String>) -> InProcess {
+        let shutdown = CancellationToken::new();
+        let api = Api::new(Settings {
+            window: self.window,
+            clock: self.clock,
+            rng,
+            faults: Faults::new(self.faults),
+            divides: self.divides,
+            rbac: self.rbac,
+            authenticator: Authenticator::new(Signer::new(self.seed), token),
+            shutdown: shutdown.clone(),
+        });
+        InProcess::new(Arc::new(api), shutdown)
+    }
 }
 
 impl std::fmt::Debug for Builder {
@@ -405,7 +427,7 @@ impl Acceptor {
     }
 }
 
-/// Passes on requests with the right token.
+/// Passes on requests with a valid token, and says whose it is.
 #[derive(Clone)]
 struct Gate {
     service: ApiService,
@@ -413,15 +435,27 @@ struct Gate {
 }
 
 impl Gate {
-    async fn handle(self, request: Request<Incoming>) -> Result<Response<Body>, BoxError> {
+    async fn handle(self, mut request: Request<Incoming>) -> Result<Response<Body>, BoxError> {
         let path = request.uri().path();
         let probe =
             ["/livez", "/readyz", "/healthz", "/version"].iter().any(|p| path.starts_with(p));
         let given = request.headers().get(header::AUTHORIZATION);
-        let known = given.is_some_and(|v| v.as_bytes() == self.authorization.as_bytes());
-        if !known && !probe {
-            return Ok(crate::http::unauthorized());
+        // The service takes a request without a user for the administrator's.
+        if given.is_none_or(|v| v.as_bytes() != self.authorization.as_bytes()) {
+            let token = given.and_then(|value| bearer(value.to_str().ok()?));
+            let user = match token.and_then(|token| self.service.user_of(token)) {
+                Some(user) => user,
+                None if probe => User::anonymous(),
+                None => return Ok(crate::http::unauthorized()),
+            };
+            request.extensions_mut().insert(Identity(Arc::new(user)));
         }
         self.service.oneshot(request).await
     }
+}
+
+/// The token of an `Authorization` header.
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.trim().split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }

@@ -89,7 +89,10 @@ pub(super) fn updated(
 }
 
 /// Brings an object into the form in which its kind is stored: without unknown fields, with defaults.
-fn shape(
+///
+/// # Errors
+/// 400 for unknown fields under `Strict`, and for values of the wrong shape.
+pub(super) fn shape(
     resource: &Resource,
     object: &mut Value,
     validation: FieldValidation,

@@ -20,7 +20,7 @@ use crate::store::{Change, Stored};
 const MAX_ATTEMPTS: usize = 64;
 
 /// The result of a delete.
-enum Deletion {
+pub(super) enum Deletion {
     /// The object is gone, or would be without dry run.
     Removed(Arc<Stored>),
     /// It stays for now, in this form.
@@ -86,7 +86,8 @@ pub(super) async fn delete_collection(api: &Api, call: &Call) -> Result<Response
     Ok(answer::large_json(&call.headers, body).await)
 }
 
-fn writer<'a>(
+/// A writer that deletes an object.
+pub(super) fn writer<'a>(
     api: &'a Api,
     call: &'a Call,
     options: &Options,
@@ -101,7 +102,11 @@ fn writer<'a>(
     Writer { key, ..Writer::of(api, call, "delete", options) }
 }
 
-fn remove(writer: &Writer<'_>, options: &Options) -> Result<Deletion, ApiError> {
+/// Deletes an object, at once or in stages.
+///
+/// # Errors
+/// 404 if it is absent, 409 for failed preconditions.
+pub(super) fn remove(writer: &Writer<'_>, options: &Options) -> Result<Deletion, ApiError> {
     let (api, resource) = (writer.api, writer.resource);
     let info = &resource.info;
     for _ in 0..MAX_ATTEMPTS {
@@ -140,12 +145,7 @@ fn options(call: &Call) -> Result<Options, ApiError> {
     let mut options = if call.body.iter().all(u8::is_ascii_whitespace) {
         Options::default()
     } else {
-        let body: Value = decode::parse("DeleteOptions", call.media_type(), &call.body)?;
-        serde_json::from_value(body).map_err(|e| {
-            ApiError::bad_request(format!(
-                "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: {e}"
-            ))
-        })?
+        read_options(decode::parse("DeleteOptions", call.media_type(), &call.body)?)?
     };
     let query = &call.query;
     if options.propagation_policy.is_none() {
@@ -160,12 +160,32 @@ fn options(call: &Call) -> Result<Options, ApiError> {
     if options.dry_run.is_empty() {
         options.dry_run = query.all("dryRun").into_iter().map(Into::into).collect();
     }
+    check_options(&options)?;
+    Ok(options)
+}
+
+/// Reads `DeleteOptions`.
+///
+/// # Errors
+/// 400 for other things.
+pub(super) fn read_options(value: Value) -> Result<Options, ApiError> {
+    serde_json::from_value(value).map_err(|e| {
+        ApiError::bad_request(format!(
+            "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: {e}"
+        ))
+    })
+}
+
+/// Checks `DeleteOptions` by their own rules.
+///
+/// # Errors
+/// 422 for options that mean nothing.
+pub(super) fn check_options(options: &Options) -> Result<(), ApiError> {
     let mut errors = Vec::new();
     let given: Vec<&str> = options.dry_run.iter().map(String::as_str).collect();
     dry_run(&given, &mut errors);
     if !errors.is_empty() {
         return Err(ApiError::invalid_kind("meta.k8s.io", "DeleteOptions", "", &errors));
     }
-    options.propagation()?;
-    Ok(options)
+    options.propagation().map(drop)
 }

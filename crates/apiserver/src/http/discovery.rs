@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::answer::{self, Body};
 use super::negotiate;
 use crate::catalog::{Catalog, Group};
-use crate::kinds::KindInfo;
+use crate::kinds::{AUTHENTICATION, KindInfo};
 use crate::resource::Resource;
 
 /// Verbs of an ordinary resource.
@@ -80,6 +80,9 @@ fn group_value(group: &Group) -> Value {
 
 /// Verbs of a kind.
 fn verbs(info: &KindInfo) -> Vec<&'static str> {
+    if !info.stored {
+        return vec!["create"];
+    }
     if info.custom {
         return CUSTOM_VERBS.to_vec();
     }
@@ -94,11 +97,17 @@ fn subresources(info: &KindInfo) -> Vec<(&'static str, [&str; 3], &'static [&'st
     if info.is("", "namespaces") {
         list.push(("finalize", own, &["update"][..]));
     }
+    if info.is("", "pods") {
+        list.push(("eviction", ["policy", "v1", "Eviction"], &["create"]));
+    }
     if info.scale.is_some() {
         list.push(("scale", ["autoscaling", "v1", "Scale"], SUBRESOURCE_VERBS));
     }
     if info.status {
         list.push(("status", own, SUBRESOURCE_VERBS));
+    }
+    if info.is("", "serviceaccounts") {
+        list.push(("token", [AUTHENTICATION, "v1", "TokenRequest"], &["create"]));
     }
     list
 }

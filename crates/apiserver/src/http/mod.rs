@@ -1,22 +1,28 @@
 //! The Kubernetes API as a tower service over `http::Request`, with no network in it.
 //!
 //! In data order: [`ApiService`] reads the body and asks for faults; `route` says what the path
-//! names; `options` and `negotiate` read query and headers; `read`, `watch`, `write`, `delete` and
-//! `scale` serve resources; `discovery`, `openapi` and `health` the rest; `encode` and `answer`
-//! write the answer.
+//! names; `access` asks whether the user may do it; `options` and `negotiate` read query and
+//! headers; `read`, `watch`, `write`, `delete` and `scale` serve resources; `review`, `token` and
+//! `eviction` answer questions, which `question` reads; `discovery`, `openapi` and `health` serve the
+//! rest; `encode` and `answer` write the answer.
 
+mod access;
 mod admit;
 mod answer;
 mod delete;
 mod discovery;
 mod encode;
+mod eviction;
 mod health;
 mod negotiate;
 mod openapi;
 mod options;
+mod question;
 mod read;
+mod review;
 mod route;
 mod scale;
+mod token;
 mod watch;
 mod write;
 
@@ -30,10 +36,13 @@ use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
+pub(crate) use access::Identity;
 pub use answer::Body;
 use options::Query;
 use route::{Place, Route, Verb};
 
+use crate::access::token::ISSUER;
+use crate::access::user::User;
 use crate::api::Api;
 use crate::faults::{self, Fault};
 use crate::resource::Resource;
@@ -57,6 +66,15 @@ pub struct ApiService {
     api: Arc<Api>,
 }
 
+/// A request on any path, read.
+struct Asked {
+    route: Route,
+    query: Query,
+    body: Bytes,
+    user: Option<Arc<User>>,
+    expire: bool,
+}
+
 /// A request on a resource, with everything about it read.
 pub(crate) struct Call {
     pub(crate) resource: Arc<Resource>,
@@ -64,6 +82,8 @@ pub(crate) struct Call {
     pub(crate) query: Query,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// Who calls; `None` is the administrator.
+    pub(crate) user: Option<Arc<User>>,
     /// A fault: the server acts as if it had forgotten the requested revision.
     pub(crate) expire: bool,
 }
@@ -84,6 +104,11 @@ impl Call {
         value.split(';').next().map(str::trim)
     }
 
+    /// The user who calls.
+    fn caller(&self) -> User {
+        self.user.as_deref().cloned().unwrap_or_else(User::administrator)
+    }
+
     fn user_agent(&self) -> &str {
         header(&self.headers, USER_AGENT)
     }
@@ -98,6 +123,13 @@ fn header(headers: &HeaderMap, name: http::HeaderName) -> &str {
 impl ApiService {
     pub(crate) fn new(api: Arc<Api>) -> Self {
         Self { api }
+    }
+
+    /// The user who presents a token to the server itself.
+    pub(crate) fn user_of(&self, token: &str) -> Option<User> {
+        let (api, wanted) = (&self.api, [ISSUER.to_owned()]);
+        let found = api.authenticator.authenticate(&api.store, token, &wanted, api.now());
+        found.ok().map(|found| found.user)
     }
 
     async fn serve<B>(self, request: Request<B>) -> Result<Response<Body>, BoxError>
@@ -115,13 +147,18 @@ impl ApiService {
             Fault::Delay(time) => tokio::time::sleep(*time).await,
             Fault::None | Fault::DropAnswer | Fault::Expire => {}
         }
+        let user = match access::user(&self.api, &parts, &route, &query) {
+            Ok(user) => user,
+            Err(error) => return Ok(answer::error(&error)),
+        };
         let body = match Limited::new(body, MAX_BODY).collect().await {
             Ok(body) => body.to_bytes(),
             Err(e) if e.is::<LengthLimitError>() => return Ok(answer::error(&too_large())),
             Err(e) => return Err(e),
         };
         let expire = matches!(fault, Fault::Expire);
-        let answer = self.dispatch(&parts, route, query, body, expire).await;
+        let asked = Asked { route, query, body, user, expire };
+        let answer = self.dispatch(&parts, asked).await;
         if matches!(fault, Fault::DropAnswer) {
             return Err(Dropped.into());
         }
@@ -131,11 +168,9 @@ impl ApiService {
     async fn dispatch(
         &self,
         parts: &http::request::Parts,
-        route: Route,
-        query: Query,
-        body: Bytes,
-        expire: bool,
+        asked: Asked,
     ) -> Result<Response<Body>, ApiError> {
+        let Asked { route, query, body, user, expire } = asked;
         if let Route::Resource(place) = route {
             let catalog = self.api.catalog();
             let Some(resources) = catalog.version(&place.group, &place.version) else {
@@ -144,7 +179,7 @@ impl ApiService {
             let resource = resources.iter().find(|r| r.info.plural == place.plural);
             let resource = resource.ok_or_else(ApiError::no_such_resource)?.clone();
             let headers = parts.headers.clone();
-            let call = Call { resource, place, query, headers, body, expire };
+            let call = Call { resource, place, query, headers, body, user, expire };
             return self.call(&parts.method, call).await;
         }
         if !matches!(parts.method, Method::GET | Method::HEAD) {
@@ -168,10 +203,13 @@ impl ApiService {
     }
 
     async fn call(&self, method: &Method, call: Call) -> Result<Response<Body>, ApiError> {
-        check_scope(&call)?;
         let api = &self.api;
-        let verb = Verb::of(method, &call.place, call.query.is_watch())
-            .ok_or_else(ApiError::method_not_allowed)?;
+        let verb = Verb::of(method, &call.place, call.query.is_watch());
+        if !call.resource.info.stored {
+            return review::answer(api, &call, verb);
+        }
+        check_scope(&call)?;
+        let verb = verb.ok_or_else(ApiError::method_not_allowed)?;
         if call.resource.info.namespaced
             && call.place.namespace.is_none()
             && matches!(verb, Verb::Create | Verb::DeleteCollection)
@@ -180,6 +218,12 @@ impl ApiService {
         }
         match call.place.subresource.as_deref() {
             Some("scale") => return scale::scale(api, &call, verb),
+            Some("token") if call.resource.info.is("", "serviceaccounts") => {
+                return token::answer(api, &call, verb);
+            }
+            Some("eviction") if call.resource.info.is("", "pods") => {
+                return eviction::answer(api, &call, verb);
+            }
             Some(sub) if !has_subresource(&call.resource, sub) => {
                 return Err(ApiError::no_such_resource());
             }

@@ -31,10 +31,10 @@ pub(super) fn v2(catalog: &Catalog, headers: &HeaderMap) -> Result<Response<Body
                     "responses": {"200": {"description": "OK"}},
                 })
             };
-            paths.insert(
-                object_path(resource),
-                json!({"patch": operation("patch"), "put": operation("put")}),
-            );
+            if resource.info.stored {
+                let operations = json!({"patch": operation("patch"), "put": operation("put")});
+                paths.insert(object_path(resource), operations);
+            }
             definitions.insert(schema_name(resource), open_schema(resource));
         }
     }
@@ -93,10 +93,10 @@ fn document(resources: &[std::sync::Arc<Resource>]) -> Value {
         };
         let all = collection_path(resource);
         paths.insert(all, json!({"post": operation("post")}));
-        paths.insert(
-            object_path(resource),
-            json!({"put": operation("put"), "patch": operation("patch")}),
-        );
+        if resource.info.stored {
+            let operations = json!({"put": operation("put"), "patch": operation("patch")});
+            paths.insert(object_path(resource), operations);
+        }
         match types::of(&resource.info) {
             Some(message) => {
                 described(message, &mut schemas);
@@ -215,6 +215,7 @@ fn shape_schema(shape: &Shape, schemas: &mut Map<String, Value>) -> Value {
                 json!({"allOf": [{"$ref": format!("#/components/schemas/{}", type_name(name))}]})
             }
         },
+        Shape::Texts => json!({"type": "array", "items": {"type": "string"}}),
         Shape::List(item) => json!({"type": "array", "items": shape_schema(item, schemas)}),
         Shape::Map(value) => {
             json!({"type": "object", "additionalProperties": shape_schema(value, schemas)})

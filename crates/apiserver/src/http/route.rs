@@ -125,6 +125,7 @@ impl Verb {
             (&Method::GET | &Method::HEAD, true) => Self::Get,
             (&Method::GET | &Method::HEAD, false) => Self::List,
             (&Method::POST, false) => Self::Create,
+            (&Method::POST, true) if place.subresource.is_some() => Self::Create,
             (&Method::PUT, true) => Self::Update,
             (&Method::PATCH, true) => Self::Patch,
             (&Method::DELETE, true) => Self::Delete,
@@ -195,5 +196,7 @@ mod tests {
         assert_eq!(Verb::of(&Method::DELETE, &all, false), Some(Verb::DeleteCollection));
         assert_eq!(Verb::of(&Method::PUT, &all, false), None);
         assert_eq!(Verb::of(&Method::POST, &one, false), None);
+        let token = place("/api/v1/namespaces/ns/serviceaccounts/a/token");
+        assert_eq!(Verb::of(&Method::POST, &token, false), Some(Verb::Create));
     }
 }

@@ -394,7 +394,8 @@ impl<'a> Writer<'a> {
         Ok(Proposal { object, applied: true })
     }
 
-    fn track(&self, current: Option<&Value>, object: &mut Value) {
+    /// Records which fields the writer owns.
+    pub(super) fn track(&self, current: Option<&Value>, object: &mut Value) {
         let input = TrackInput {
             current,
             custom: self.resource.info.custom,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{meta, set_meta};
 use crate::kinds::KindInfo;
 use crate::status::{ApiError, FieldError};
-use crate::types::protobuf;
+use crate::types::{self, protobuf};
 
 /// Media types of objects.
 const OBJECT_TYPES: &[&str] = &["application/json", "application/yaml", protobuf::MEDIA_TYPE];
@@ -83,6 +83,9 @@ pub fn check_types(kind: &KindInfo, object: &mut Value) -> Result<(), ApiError> 
         let missing = if found_kind.is_empty() { "Kind" } else { "apiVersion" };
         return Err(unrecognized(kind, &format!("Object '{missing}' is missing")));
     }
+    if !kind.custom && found != expected && is_other_type(kind, found, found_kind) {
+        return Err(other_type(kind, found, found_kind));
+    }
     if !found.is_empty() && found != expected {
         return Err(ApiError::bad_request(if kind.custom {
             format!(
@@ -103,17 +106,29 @@ pub fn check_types(kind: &KindInfo, object: &mut Value) -> Result<(), ApiError> 
         return Err(ApiError::invalid_kind(&kind.group, found_kind, name, &[wrong]));
     }
     if !found_kind.is_empty() && found_kind != kind.kind {
-        let KindInfo { group, version, kind: name, .. } = kind;
-        // Go's names of the two types: the outer by version, the inner by the package of its group.
-        let package = group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
-        return Err(ApiError::bad_request(format!(
-            "{found_kind} in version \"{version}\" cannot be handled as a {name}: converting \
-             ({version}.{found_kind}) to ({package}.{name}): unknown conversion"
-        )));
+        return Err(other_type(kind, &expected, found_kind));
     }
     fields.insert("apiVersion".into(), json!(expected));
     fields.insert("kind".into(), json!(kind.kind));
     check_metadata(kind, object)
+}
+
+/// Whether the body is of another built-in type.
+fn is_other_type(kind: &KindInfo, api_version: &str, found_kind: &str) -> bool {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    found_kind != kind.kind && types::of_kind(group, version, found_kind).is_some()
+}
+
+/// 400 for a body of another built-in type.
+fn other_type(kind: &KindInfo, api_version: &str, found_kind: &str) -> ApiError {
+    let KindInfo { group, kind: name, .. } = kind;
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    // Go's names of the two types: the outer by version, the inner by the package of its group.
+    let package = group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+    ApiError::bad_request(format!(
+        "{found_kind} in version \"{version}\" cannot be handled as a {name}: converting \
+         ({version}.{found_kind}) to ({package}.{name}): unknown conversion"
+    ))
 }
 
 /// Checks that an applied configuration has its kind and version, which other bodies of built-in

@@ -190,7 +190,11 @@ fn set_propagation(object: &mut Value, propagation: Option<Propagation>) {
     set_meta(object, "finalizers", (!kept.is_empty()).then_some(Value::Array(kept)));
 }
 
-fn check_preconditions(
+/// Checks that an object is the one that a delete is about.
+///
+/// # Errors
+/// 409 if it is not.
+pub fn check_preconditions(
     kind: &KindInfo,
     current: &Value,
     preconditions: Option<&Preconditions>,

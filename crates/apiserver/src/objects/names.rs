@@ -34,6 +34,16 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("the constant patterns above compile")
 }
 
+/// Whether a text can be the name of a namespace.
+pub fn is_label(text: &str) -> bool {
+    text.len() <= MAX_LABEL && LABEL.is_match(text)
+}
+
+/// Whether a text can be the name of most objects.
+pub fn is_subdomain(text: &str) -> bool {
+    text.len() <= MAX_NAME && SUBDOMAIN.is_match(text)
+}
+
 /// Whether a text can be the name part of a label key.
 pub fn is_qualified_part(text: &str) -> bool {
     text.len() <= MAX_LABEL && QUALIFIED.is_match(text)

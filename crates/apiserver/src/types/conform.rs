@@ -84,6 +84,9 @@ impl Walk {
                 let Some(message) = find(name) else { return Ok(()) };
                 return self.message(message, place.path, value, false);
             }
+            (Shape::Texts, Value::Array(_)) => {
+                return self.value(&Shape::List(Box::new(Shape::Text)), place, value);
+            }
             (Shape::List(item), Value::Array(items)) => {
                 for (at, value) in items.iter_mut().enumerate() {
                     let path = format!("{}[{at}]", place.path);
@@ -162,6 +165,7 @@ fn go_type(shape: &Shape) -> String {
                 (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
             format!("{version}.{kind}")
         }
+        Shape::Texts => "[]string".into(),
         Shape::List(item) => format!("[]{}", go_type(item)),
         Shape::Map(value) => format!("map[string]{}", go_type(value)),
     }

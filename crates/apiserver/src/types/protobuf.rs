@@ -242,12 +242,24 @@ fn decode_value(shape: &Shape, wire: Wire<'_>, depth: usize) -> Result<Value, De
             _ => json!(text(bytes, 3)?),
         },
         (Shape::Json, Wire::Bytes(bytes)) => json_in(bytes)?,
+        (Shape::Texts, Wire::Bytes(bytes)) => texts_in(bytes)?,
         (Shape::Message(name), Wire::Bytes(bytes)) => {
             let message = find(name).ok_or(Malformed)?;
             Value::Object(decode_message(message, bytes, depth + 1)?)
         }
         _ => return Err(Malformed),
     })
+}
+
+/// The texts of a message that has nothing else.
+fn texts_in(bytes: &[u8]) -> Result<Value, DecodeError> {
+    let mut texts = Vec::new();
+    for field in Reader(bytes) {
+        if let (1, Wire::Bytes(text)) = field? {
+            texts.push(json!(utf8(text)?));
+        }
+    }
+    Ok(Value::Array(texts))
 }
 
 fn utf8(bytes: &[u8]) -> Result<String, DecodeError> {
@@ -349,6 +361,11 @@ mod tests {
         let entry = [field(1, b"a"), field(2, b"\xff\x00")].concat();
         let secret = decode(&enveloped("v1", "Secret", &field(2, &entry))).unwrap();
         assert_eq!(secret["data"]["a"], "/wA=");
+        // A SubjectAccessReview: spec { extra { a: { items: "b", items: "c" } } }
+        let entry = [field(1, b"a"), field(2, &[field(1, b"b"), field(1, b"c")].concat())].concat();
+        let review = field(2, &field(5, &entry));
+        let review = enveloped("authorization.k8s.io/v1", "SubjectAccessReview", &review);
+        assert_eq!(decode(&review).unwrap()["spec"]["extra"], json!({"a": ["b", "c"]}));
     }
 
     #[test]

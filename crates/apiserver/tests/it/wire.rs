@@ -21,7 +21,7 @@ async fn client(server: &Server) -> Client {
     client_of(&server.kubeconfig(), server.name()).await
 }
 
-async fn client_of(kubeconfig: &str, context: &str) -> Client {
+pub async fn client_of(kubeconfig: &str, context: &str) -> Client {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
     let options = KubeConfigOptions { context: Some(context.into()), ..Default::default() };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();

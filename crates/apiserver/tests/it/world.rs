@@ -70,6 +70,14 @@ impl World {
         self.send(Request::get(path).body(Full::default()).unwrap()).await
     }
 
+    /// A request in another user's name.
+    pub async fn acting(&self, user: &str, method: Method, path: &str, body: Value) -> Answer {
+        let request = Request::builder().method(method).uri(path).header("impersonate-user", user);
+        let request = request.header("content-type", "application/json");
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        self.send(request.body(Full::from(body)).unwrap()).await
+    }
+
     pub async fn get_as(&self, path: &str, accept: &str) -> Answer {
         self.send(Request::get(path).header("accept", accept).body(Full::default()).unwrap()).await
     }
