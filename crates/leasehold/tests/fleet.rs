@@ -186,8 +186,8 @@ async fn a_cluster_is_added_rotated_listed_and_removed() {
     let unknown = clusters("remove", &["west"]).await;
     let text = String::from_utf8_lossy(&unknown.stderr).into_owned();
     assert!(text.contains("no cluster west was added; there are: east"), "{text}");
-    let removed = clusters("remove", &["east", "--context", "east", "--kubeconfig", kubeconfig]);
-    let removed = stdout(&removed.await);
+    let there = ["east", "--context", "east", "--kubeconfig", kubeconfig];
+    let removed = stdout(&clusters("remove", &there).await);
     assert!(removed.contains("east: the fleet's user there is gone"), "{removed}");
     assert!(secret(&fleet, "east").await.is_none());
     assert!(!may_list_tdsets(&target, &second, Some("shop")).await);

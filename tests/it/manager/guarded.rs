@@ -9,7 +9,9 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::PostParams;
 use kube::client::Body;
 use kube::{Api, Client};
-use leasehold::config::{AdminServer, AdminSettings, AdminTls, Authorization, ClusterSources, Config};
+use leasehold::config::{
+    AdminServer, AdminSettings, AdminTls, Authorization, ClusterSources, Config,
+};
 use leasehold::{Departure, Manager};
 use tokio_util::sync::CancellationToken;
 

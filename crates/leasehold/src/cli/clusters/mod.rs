@@ -186,7 +186,9 @@ async fn rotate(args: &RotateArgs) -> anyhow::Result<()> {
     let token = target.token(args.token.expires).await?;
     entries.put(&name, &target.kubeconfig(&name, &token.text)).await?;
     let ended = target.end_others(&token).await?;
-    println!("{name}: rotated; {ended} older tokens were ended, those asked for with --expires end by themselves");
+    println!(
+        "{name}: rotated; {ended} older tokens were ended, those asked for with --expires end by themselves"
+    );
     Ok(())
 }
 
