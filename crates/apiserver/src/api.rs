@@ -12,7 +12,7 @@ use crate::access::attributes::Attributes;
 use crate::access::authenticator::Authenticator;
 use crate::access::authorizer::Authorizer;
 use crate::access::bootstrap;
-use crate::access::policy::{Decision, Policy};
+use crate::access::policy::{Policy, Verdict};
 use crate::access::user::{MASTERS, User};
 use crate::catalog::Catalog;
 use crate::clock::Clock;
@@ -138,12 +138,12 @@ impl Api {
     }
 
     /// Whether a user may do something.
-    pub(crate) fn authorize(&self, user: &User, attributes: &Attributes) -> Decision {
+    pub(crate) fn authorize(&self, user: &User, attributes: &Attributes) -> Verdict {
         match &self.authorizer {
             Some(authorizer) if !user.is_in(MASTERS) => {
                 authorizer.policy(&self.store).authorize(user, attributes)
             }
-            _ => Decision { allowed: true, reason: String::new() },
+            _ => Verdict { allowed: true, reason: String::new() },
         }
     }
 

@@ -8,6 +8,20 @@
 //! `catalog`, `resource`, `kinds`, `types` and `crd` say what is served; `objects`, `schema` and
 //! `patch` decide how an object changes; `store` keeps it. `workloads` and `gc` stand in for
 //! the cluster's controllers, and are ordinary clients.
+//!
+//! # Users and rights
+//! The server's own token is that of an administrator. The token subresource of a ServiceAccount
+//! issues tokens for it, which TokenReview knows. Every valid token may do everything, unless
+//! [`Builder::rbac`] turns on authorization by Roles and bindings. Access reviews answer by the same
+//! rules, and headers for impersonation work.
+//!
+//! # Known limits
+//! Tokens cannot be verified without asking the server. There is no Node authorizer, no check that
+//! who grants rights holds them, and no aggregation of ClusterRoles; `admin`, `edit` and `view` are
+//! not there. Impersonation needs the verb `impersonate`, without its constrained forms. No
+//! controller writes the status of a PodDisruptionBudget, so evictions count the Pods themselves
+//! unless somebody writes it. A token has at most 32 audiences of 256 bytes, and a reviewed user
+//! at most 1024 groups.
 
 mod access;
 mod api;

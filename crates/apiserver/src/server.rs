@@ -446,7 +446,7 @@ impl Gate {
             let user = match token.and_then(|token| self.service.user_of(token)) {
                 Some(user) => user,
                 None if probe => User::anonymous(),
-                None => return Ok(crate::http::unauthorized()),
+                None => return Ok(crate::http::unauthorized(request.into_body()).await),
             };
             request.extensions_mut().insert(Identity(Arc::new(user)));
         }

@@ -138,7 +138,7 @@ fn user_of(claims: &Claims) -> User {
 mod tests {
     use serde_json::json;
 
-    use super::super::token::Bound;
+    use super::super::token::BoundObjects;
     use super::*;
     use crate::store::{Change, WindowLimits};
 
@@ -154,8 +154,9 @@ mod tests {
         Reference { name: name.into(), uid: uid.into() }
     }
 
-    fn claims(bound: Bound) -> Claims {
-        let bound = Bound { namespace: "a".into(), serviceaccount: reference("b", "u"), ..bound };
+    fn claims(bound: BoundObjects) -> Claims {
+        let bound =
+            BoundObjects { namespace: "a".into(), serviceaccount: reference("b", "u"), ..bound };
         Claims {
             aud: vec![ISSUER.into()],
             exp: 3600,
@@ -172,9 +173,10 @@ mod tests {
     fn a_token_lives_as_long_as_its_objects() {
         let store = Store::new(WindowLimits::default());
         let authenticator = Authenticator::new(Signer::new(Some(1)), Some("secret".into()));
-        let token = authenticator
-            .signer
-            .sign(&claims(Bound { pod: Some(reference("p", "v")), ..Bound::default() }));
+        let token = authenticator.signer.sign(&claims(BoundObjects {
+            pod: Some(reference("p", "v")),
+            ..BoundObjects::default()
+        }));
         let ask = |token: &str| {
             authenticator
                 .authenticate(&store, token, &[ISSUER.into()], Timestamp::UNIX_EPOCH)

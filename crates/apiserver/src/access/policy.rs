@@ -50,7 +50,7 @@ struct Subject {
 
 /// Whether a request is allowed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Decision {
+pub struct Verdict {
     /// Whether it is.
     pub allowed: bool,
     /// Why, in words; may be empty.
@@ -84,20 +84,20 @@ impl Policy {
     }
 
     /// Decides a request.
-    pub fn authorize(&self, user: &User, attributes: &Attributes) -> Decision {
+    pub fn authorize(&self, user: &User, attributes: &Attributes) -> Verdict {
         let mut failures = Vec::new();
         for grant in self.grants(user, &attributes.namespace) {
             match &grant.rules {
                 Ok(rules) if rules.iter().any(|rule| rule.allows(attributes)) => {
                     let reason = format!("RBAC: allowed by {}", grant.describe());
-                    return Decision { allowed: true, reason };
+                    return Verdict { allowed: true, reason };
                 }
                 Ok(_) => {}
                 Err(failure) => failures.push(failure.clone()),
             }
         }
         let reason = aggregated(failures).map(|all| format!("rbac: RBAC: {all}"));
-        Decision { allowed: false, reason: reason.unwrap_or_default() }
+        Verdict { allowed: false, reason: reason.unwrap_or_default() }
     }
 
     /// The rules of a user in a namespace, and what went wrong in finding them.

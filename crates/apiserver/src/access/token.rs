@@ -36,7 +36,7 @@ pub struct Claims {
     pub jti: String,
     /// What it stands for.
     #[serde(rename = "kubernetes.io")]
-    pub bound: Bound,
+    pub bound: BoundObjects,
     /// From when on it is valid.
     pub nbf: i64,
     /// The user name.
@@ -45,7 +45,7 @@ pub struct Claims {
 
 /// The objects that must exist for a token to be valid.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bound {
+pub struct BoundObjects {
     /// Namespace of the ServiceAccount, and of Pod and Secret.
     pub namespace: String,
     /// The node, or that of the Pod.
@@ -212,7 +212,7 @@ mod tests {
             iat: 600,
             iss: ISSUER.into(),
             jti: "id".into(),
-            bound: Bound::default(),
+            bound: BoundObjects::default(),
             nbf: 600,
             sub: "system:serviceaccount:a:b".into(),
         }

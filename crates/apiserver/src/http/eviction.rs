@@ -23,6 +23,9 @@ use crate::store::Key;
 /// How often a Pod that changes meanwhile is looked at again.
 const MAX_ATTEMPTS: usize = 20;
 
+/// Who changes the status of budgets.
+const MANAGER: &str = "kube-apiserver";
+
 const MANY_BUDGETS: &str = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
 
 /// Answers a request on `/eviction`, of which only creates are allowed.
@@ -153,14 +156,16 @@ fn count(api: &Api, call: &Call, budget: &Value, pod: &str) -> Result<(), ApiErr
     let catalog = api.catalog();
     let resource = catalog.find("policy", "v1", "poddisruptionbudgets");
     let resource = resource.ok_or_else(ApiError::no_such_resource)?;
-    let writer =
-        Writer { resource, key: key_of(budget), subresource: Some("status"), ..writer(api, call) };
+    let own = writer(api, call);
+    let options = WriteOptions { field_manager: Some(MANAGER.into()), ..own.options };
+    let subresource = Some("status");
+    let writer = Writer { resource, key: key_of(budget), subresource, options, ..own };
     let now = clock::seconds(api.now());
     writer
         .write(false, |current| {
             let current = current.ok_or_else(ApiError::no_such_resource)?;
             disruption::check(current, &disruption::written(current))?;
-            Ok(Proposal { object: disruption::disrupted(current, pod, &now), applied: true })
+            Ok(Proposal { object: disruption::disrupted(current, pod, &now), applied: false })
         })
         .map(drop)
 }

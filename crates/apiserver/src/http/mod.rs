@@ -149,7 +149,10 @@ impl ApiService {
         }
         let user = match access::user(&self.api, &parts, &route, &query) {
             Ok(user) => user,
-            Err(error) => return Ok(answer::error(&error)),
+            Err(error) => {
+                discard(body).await;
+                return Ok(answer::error(&error));
+            }
         };
         let body = match Limited::new(body, MAX_BODY).collect().await {
             Ok(body) => body.to_bytes(),
@@ -289,8 +292,24 @@ fn seen(parts: &http::request::Parts, route: &Route, query: &Query) -> faults::R
 }
 
 /// The answer to a request without a usable token.
-pub(crate) fn unauthorized() -> Response<Body> {
+pub(crate) async fn unauthorized<B>(body: B) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    discard(body).await;
     answer::error(&ApiError::unauthorized())
+}
+
+/// Reads the body of a refused request, within the limit. Over HTTP/2, an answer before the end of
+/// the body resets the stream, and some clients then do not see the answer.
+async fn discard<B>(body: B)
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let mut body = std::pin::pin!(Limited::new(body, MAX_BODY));
+    while let Some(Ok(_)) = body.frame().await {}
 }
 
 /// The answer for a path that is not served, without a Status.

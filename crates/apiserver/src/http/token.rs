@@ -7,7 +7,7 @@ use super::answer::{self, Body};
 use super::options::WriteOptions;
 use super::route::Verb;
 use super::{Call, admit, question, read};
-use crate::access::token::{Bound, Claims, ISSUER, MAX_AUDIENCE, MAX_AUDIENCES, Reference};
+use crate::access::token::{BoundObjects, Claims, ISSUER, MAX_AUDIENCE, MAX_AUDIENCES, Reference};
 use crate::access::user::service_account_name;
 use crate::api::Api;
 use crate::clock;
@@ -154,12 +154,12 @@ fn issue(api: &Api, account: &Value, request: &mut Value) -> Result<(), ApiError
 }
 
 /// The objects that a token is bound to: the ServiceAccount, and the one that `wanted` names.
-fn bound(api: &Api, account: &Value, wanted: &Value) -> Result<Bound, ApiError> {
+fn bound(api: &Api, account: &Value, wanted: &Value) -> Result<BoundObjects, ApiError> {
     let namespace = meta(account, "namespace");
-    let mut bound = Bound {
+    let mut bound = BoundObjects {
         namespace: namespace.into(),
         serviceaccount: reference(account),
-        ..Bound::default()
+        ..BoundObjects::default()
     };
     if wanted.is_null() {
         return Ok(bound);

@@ -257,7 +257,7 @@ pub fn marked(pod: &Value, now: &str) -> Value {
     let mut next = pod.clone();
     let target = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
-        "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": now,
+        "message": "Eviction API: evicting", "lastTransitionTime": now,
     });
     set_condition(&mut next["status"], target);
     next

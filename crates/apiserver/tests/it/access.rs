@@ -1,10 +1,16 @@
 //! Users and their rights, over the network and by impersonation.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use futures::StreamExt;
 use http::Method;
 use http_body_util::BodyExt;
 use kube::Client;
 use leasehold_apiserver::{Builder, Server};
 use serde_json::{Value, json};
+use tower::ServiceExt;
 
 use crate::wire::client_of;
 use crate::world::{CONFIGMAPS, World, configmap};
@@ -205,4 +211,20 @@ async fn names_and_subresources_are_part_of_a_right() {
         let answer = world.acting("jane", Method::GET, &path, Value::Null).await;
         assert_eq!(answer.code, code, "{path}: {}", answer.text());
     }
+}
+
+/// Otherwise HTTP/2 resets the stream, and some clients do not see the answer.
+#[tokio::test]
+async fn a_refused_request_is_read_to_its_end() {
+    let world = World::with(server()).await;
+    let read = Arc::new(AtomicUsize::new(0));
+    let count = read.clone();
+    let parts = futures::stream::iter(0..3).map(move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+        Ok::<_, std::convert::Infallible>(http_body::Frame::data(Bytes::from_static(b"x")))
+    });
+    let request = http::Request::post(CONFIGMAPS).header("impersonate-user", "jane");
+    let request = request.body(http_body_util::StreamBody::new(parts)).unwrap();
+    let response = world.server.service().oneshot(request).await.unwrap();
+    assert_eq!((response.status().as_u16(), read.load(Ordering::SeqCst)), (403, 3));
 }

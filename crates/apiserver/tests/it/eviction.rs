@@ -151,6 +151,8 @@ async fn a_status_that_somebody_writes_decides() {
     assert_eq!(after["status"]["disruptionsAllowed"], 0);
     assert!(after["status"]["disruptedPods"]["a"].is_string());
     assert_eq!(after["status"]["conditions"][0]["reason"], "InsufficientPods");
+    let managers = after["metadata"]["managedFields"].as_array().unwrap();
+    assert!(managers.iter().any(|entry| entry["manager"] == "kube-apiserver"), "{managers:?}");
 }
 
 #[tokio::test]
