@@ -115,7 +115,7 @@ impl Certificate {
 
 impl Present {
     /// Takes over what the files hold now. Whether it is something new.
-    fn refresh(&self, certificate: &PathBuf, key: &PathBuf) -> Result<bool, CertificateError> {
+    fn refresh(&self, certificate: &Path, key: &Path) -> Result<bool, CertificateError> {
         let pem = [read(certificate)?, read(key)?];
         if self.0.read().expect("no holder of this lock panics").pem == pem {
             return Ok(false);

@@ -5,7 +5,7 @@
 //! cost is bounded: reviews at once, reviews a second, answers that are kept.
 //!
 //! # Invariants
-//! - Nothing is shown without a review that allowed it, at most [`KEEP_ALLOWED`] ago.
+//! - Nothing is shown without a review that allowed it, at most a minute ago.
 //! - A token is kept as its digest only.
 
 use std::collections::HashMap;
@@ -25,9 +25,9 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// How long an allowed path stays allowed: a right or token that is withdrawn ends after this time.
-pub const KEEP_ALLOWED: Duration = Duration::from_secs(60);
+const KEEP_ALLOWED: Duration = Duration::from_secs(60);
 /// How long a refusal is kept.
-pub const KEEP_REFUSED: Duration = Duration::from_secs(10);
+const KEEP_REFUSED: Duration = Duration::from_secs(10);
 /// The most answers that are kept.
 const MAX_KEPT: usize = 512;
 /// The most reviews at once.

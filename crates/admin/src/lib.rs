@@ -21,7 +21,7 @@
 //! - Nothing here waits for a cluster but the guard, within a bound: a handler reads a snapshot and
 //!   answers. A program's own checks are waited for, within a bound ([`Probe`]).
 //! - Nothing here changes anything: every route is a `GET`.
-//! - Connections are bounded in number, for each client too, and in time: see [`MAX_CONNECTIONS`].
+//! - Connections are bounded in number, for each client too, and in time.
 
 mod certificate;
 mod guard;
@@ -43,8 +43,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::certificate::Certificate;
 pub use crate::certificate::CertificateError;
-pub use crate::guard::{Guard, KEEP_ALLOWED, KEEP_REFUSED, ReviewFn, Verdict};
-pub use crate::places::{MAX_CONNECTIONS, MAX_FROM_ONE_ADDRESS};
+pub use crate::guard::{Guard, ReviewFn, Verdict};
+pub use crate::places::MAX_FROM_ONE_ADDRESS;
 pub use crate::probe::{CHECK_TIMEOUT, Probe};
 pub use crate::readiness::{Check, Readiness};
 use crate::routes::{everything, probes};

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 /// The most open connections of one listener.
-pub const MAX_CONNECTIONS: usize = 64;
+pub(crate) const MAX_CONNECTIONS: usize = 64;
 /// The most open connections from one address.
 pub const MAX_FROM_ONE_ADDRESS: usize = 8;
 

@@ -20,7 +20,10 @@ pub use sdk::{
 };
 
 // What runs it.
-pub use crate::config::{ClusterSources, Config, DirectorySource, Home, KubeconfigSource, Risk};
+pub use crate::config::{
+    AdminServer, ClusterSources, Config, DirectorySource, Home, KubeconfigSource, Risk,
+    SecretSource,
+};
 #[cfg(feature = "local")]
 pub use crate::local::Local;
 pub use crate::manager::Manager;

@@ -36,7 +36,7 @@ fn a_wrong_file_gives_every_problem_and_exit_code_2() {
         "leasehold: l.yaml has 4 problems:\n  \
          home: names no cluster; allowed: a kubeconfig, or inCluster: true\n  \
          home.inClustr: unknown key; did you mean inCluster? Known here: inCluster, kubeconfig, context, allow\n  \
-         clusters: names no cluster; allowed: at least one of inCluster, kubeconfigs, directories, directory\n  \
+         clusters: names no cluster; allowed: at least one of inCluster, kubeconfigs, directories, directory, secrets\n  \
          lease.duration: found \"1s\"; allowed: a duration from 3s to 10m, as in 500ms, 8s or 2m\n"
     );
     assert!(output.stdout.is_empty());

@@ -9,6 +9,7 @@
 mod apiserver;
 mod args;
 mod clusters;
+mod columns;
 mod crds;
 mod drain;
 mod home;

@@ -9,6 +9,7 @@ use model::Clock;
 use sharding::api::{MemberState, Phase};
 
 use super::args::{Output, StatusArgs};
+use super::columns::columns;
 use super::home::HomeCluster;
 use crate::clock::SystemClock;
 use fleet::{Fleet, FleetMember, FleetShard, Refused};
@@ -156,21 +157,6 @@ fn ago(then: Timestamp, now: Timestamp) -> String {
         s if s < 6000.0 => format!("{:.0}m ago", s / 60.0),
         s => format!("{:.0}h ago", s / 3600.0),
     }
-}
-
-/// Rows under a heading, with columns as wide as needed.
-pub(super) fn columns<const N: usize>(
-    heading: [&str; N],
-    rows: impl Iterator<Item = [String; N]>,
-) -> String {
-    let rows: Vec<[String; N]> = std::iter::once(heading.map(str::to_owned)).chain(rows).collect();
-    let width = |n: usize| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}  "));
-        cells.collect::<String>().trim_end().to_owned() + "\n"
-    };
-    rows.iter().map(line).collect()
 }
 
 #[cfg(test)]

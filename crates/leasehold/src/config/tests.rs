@@ -206,7 +206,7 @@ fn home_and_clusters_are_required() {
         found,
         "home: missing; allowed: {kubeconfig: FILE, context: NAME, allow: [...]} or {inCluster: true}\n\
          clusters: names no cluster; allowed: at least one of inCluster, kubeconfigs, directories, \
-         directory"
+         directory, secrets"
     );
     assert_eq!(load("").unwrap_err(), found);
     let both =

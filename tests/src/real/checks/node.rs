@@ -262,7 +262,7 @@ impl Stage {
             kubectl.run(&["get", "crd", "-o", "jsonpath={.items[*].metadata.name}"]).await?;
         let present: BTreeSet<_> = answer.split_whitespace().map(str::to_owned).collect();
         // Those of the controllers that were switched on.
-        let on = ["configmonitor", "tdset"].map(|name| leasehold::controllers::get(name));
+        let on = ["configmonitor", "tdset"].map(leasehold::controllers::get);
         let on = on.into_iter().flatten().filter_map(|builtin| Some((builtin.crd?)()));
         let expected =
             leasehold::crds::home_crds().into_iter().chain(on).map(|crd| crd.name_any()).collect();

@@ -22,8 +22,8 @@ use model::ClusterName;
 
 use self::entry::Entries;
 use self::target::Target;
+use super::columns::columns;
 use super::home::{HomeArgs, HomeCluster};
-use super::status::columns;
 
 /// How often the fleet is read while a removed cluster is awaited.
 const POLL: Duration = Duration::from_millis(500);
