@@ -1,7 +1,7 @@
 //! The certificate of the listener: read from files, and read again while it is served, or made here.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use sha2::{Digest, Sha256};
 use tokio_rustls::TlsAcceptor;
 
 use crate::settings::Tls;
@@ -61,8 +62,8 @@ struct Present(RwLock<Loaded>);
 
 #[derive(Clone, Debug)]
 struct Loaded {
-    /// What the files held.
-    pem: [Vec<u8>; 2],
+    /// SHA-256 of what the files held.
+    digest: [u8; 32],
     key: Arc<CertifiedKey>,
 }
 
@@ -73,7 +74,7 @@ impl Certificate {
             Tls::SelfSigned => made()?,
             Tls::Files { certificate, key } => {
                 let pem = [read(certificate)?, read(key)?];
-                Loaded { key: parse(certificate, key, &pem)?, pem }
+                Loaded { key: parse(certificate, key, &pem)?, digest: digest(&pem) }
             }
         };
         Ok(Self { source: source.clone(), present: Arc::new(Present(RwLock::new(loaded))) })
@@ -117,10 +118,10 @@ impl Present {
     /// Takes over what the files hold now. Whether it is something new.
     fn refresh(&self, certificate: &Path, key: &Path) -> Result<bool, CertificateError> {
         let pem = [read(certificate)?, read(key)?];
-        if self.0.read().expect("no holder of this lock panics").pem == pem {
+        if self.0.read().expect("no holder of this lock panics").digest == digest(&pem) {
             return Ok(false);
         }
-        let loaded = Loaded { key: parse(certificate, key, &pem)?, pem };
+        let loaded = Loaded { key: parse(certificate, key, &pem)?, digest: digest(&pem) };
         *self.0.write().expect("no holder of this lock panics") = loaded;
         Ok(true)
     }
@@ -145,6 +146,11 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
         return Err(fail(std::io::Error::other(format!("it is larger than {MAX_BYTES} bytes"))));
     }
     Ok(bytes)
+}
+
+fn digest([chain, private]: &[Vec<u8>; 2]) -> [u8; 32] {
+    let length = (chain.len() as u64).to_le_bytes();
+    Sha256::new().chain_update(length).chain_update(chain).chain_update(private).finalize().into()
 }
 
 fn parse(
@@ -175,7 +181,7 @@ fn made() -> Result<Loaded, CertificateError> {
     let private = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     let chain = vec![made.cert.der().clone()];
     let key = CertifiedKey::from_der(chain, private.into(), &provider())?;
-    Ok(Loaded { pem: Default::default(), key: Arc::new(key) })
+    Ok(Loaded { digest: Default::default(), key: Arc::new(key) })
 }
 
 #[cfg(test)]

@@ -84,8 +84,9 @@ pub(crate) fn raw_connector(
     reach: Reach,
 ) -> Result<RawConnector, kube::Error> {
     if config.proxy_url.is_some() {
-        // The library's own error says which proxies its features support.
-        return Err(kube::Client::try_from(config.clone()).err().unwrap_or_else(no_proxy));
+        // The library's own error would repeat the URL, which may hold a password.
+        let what = "proxies (the cluster's proxy-url, $HTTPS_PROXY) are not supported";
+        return Err(kube::Error::Service(what.into()));
     }
     let tls = match identity {
         None => config.rustls_client_config()?,
@@ -111,10 +112,6 @@ pub(crate) fn raw_connector(
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     Ok(connector)
-}
-
-fn no_proxy() -> kube::Error {
-    kube::Error::Service("proxies are not supported".into())
 }
 
 /// The connections to one server.

@@ -181,8 +181,15 @@ impl Origin {
         let problem = match cluster.server.as_deref() {
             None | Some("") => "no server".to_owned(),
             Some(server) => match server.parse::<http::Uri>() {
+                Ok(uri) if uri.authority().is_some_and(|host| host.as_str().contains('@')) => {
+                    "a server with a user in its URL, who belongs under users".to_owned()
+                }
                 Ok(uri) if matches!(uri.scheme_str(), Some("https" | "http")) => return Ok(()),
-                _ => format!("server {server:?}, which is not an https:// URL"),
+                _ => {
+                    // What precedes the host may be a password.
+                    let host = server.rsplit('@').next().unwrap_or_default();
+                    format!("server {host:?}, which is not an https:// URL")
+                }
             },
         };
         Err(Unusable::Server {

@@ -214,3 +214,158 @@ async fn may_list_tdsets(target: &Server, kubeconfig: &Value, namespace: Option<
     let request = http::Request::get(path).body(Vec::new()).expect("a request");
     client.request_text(request).await.is_ok()
 }
+
+/// Kubeconfigs for a folder, by the name of their context, each with its secrets in another place, none of
+/// them usable.
+fn planted_kubeconfigs() -> Vec<(&'static str, String)> {
+    let nowhere = "https://127.0.0.1:1";
+    let with = |name, server: &str, user: &str| {
+        let text = format!(
+            "clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n\
+             users: [{{name: u, user: {{{user}}}}}]\n\
+             contexts: [{{name: {name}, context: {{cluster: c, user: u}}}}]\n"
+        );
+        (name, text)
+    };
+    let program = "exec: {command: sh, args: [PLANTED], env: [{name: A, value: PLANTED}], \
+                   apiVersion: client.authentication.k8s.io/v1}";
+    let oidc = "auth-provider: {name: oidc, config: {idp-issuer-url: 'https://127.0.0.1:1', client-id: x, \
+                client-secret: PLANTED, id-token: PLANTED.e30.PLANTED, refresh-token: PLANTED}}";
+    let (base64, pem) = ("'PLANTED!'", "UExBTlRFRA==");
+    let certificate = |data| format!("client-certificate-data: {data}, client-key-data: {data}");
+    vec![
+        with("token", nowhere, "token: PLANTED"),
+        with("line", nowhere, "token: \"PLANTED\\nPLANTED\""),
+        with("password", nowhere, "username: me, password: PLANTED"),
+        with("base64", nowhere, &certificate(base64)),
+        with("pem", nowhere, &certificate(pem)),
+        with("token-file", nowhere, "tokenFile: token.txt"),
+        with("program", nowhere, program),
+        with("oidc", nowhere, oidc),
+        with("url", "https://me:PLANTED@127.0.0.1:1", "token: PLANTED"),
+        with("no-url", "me:PLANTED@127.0.0.1:x", "token: PLANTED"),
+        with("proxy", "https://127.0.0.1:1', proxy-url: 'http://me:PLANTED@127.0.0.1:1", ""),
+        with("no-proxy", "https://127.0.0.1:1', proxy-url: 'ftp://me:PLANTED@:x", ""),
+        ("broken", "users: [{name: u, user: {token: PLANTED\n".to_owned()),
+        ("mistaken", "users: PLANTED\ncontexts: [PLANTED]\n".to_owned()),
+    ]
+}
+
+/// Secrets in every input of a replica that logs all it can: they are nowhere in what it shows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn secrets_of_the_inputs_are_shown_nowhere() {
+    let fleet = Fleet::start(0, 0).await;
+    let dir = fleet.dir.path();
+    let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).expect("written");
+    std::fs::create_dir(dir.join("clusters")).expect("made");
+    for (name, text) in planted_kubeconfigs() {
+        write(&format!("clusters/{name}"), &text);
+    }
+    write("clusters/token.txt", "PLANTED\nPLANTED");
+    // A program that says what it should not.
+    write("helper", "echo 'PLANTED {'; echo PLANTED >&2; echo 'not logged in' >&2; exit 1\n");
+    let helper = dir.join("helper");
+    write(
+        "named",
+        &format!(
+            "clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n\
+         users: [{{name: u, user: {{exec: {{command: sh, args: [{}], interactiveMode: Never, \
+         apiVersion: client.authentication.k8s.io/v1}}}}}}]\n\
+         contexts: [{{name: named, context: {{cluster: c, user: u}}}}]\n",
+            helper.display()
+        ),
+    );
+    for (name, data) in [
+        ("labelled", json!({"kubeconfig": "users: [{name: u, user: {token: PLANTED"})),
+        ("argo", json!({"server": "https://127.0.0.1:1", "config": "{\"bearerToken\": PLANTED}"})),
+    ] {
+        let labels = match name {
+            "argo" => json!({"argocd.argoproj.io/secret-type": "cluster", "found": "yes"}),
+            _ => json!({"found": "yes"}),
+        };
+        let secret = json!({"metadata": {"name": name, "labels": labels}, "stringData": data});
+        let request = http::Request::post(format!("/api/v1/namespaces/{NAMESPACE}/secrets"));
+        let request = request.header("content-type", "application/json");
+        let request = request.body(secret.to_string().into_bytes()).expect("a request");
+        fleet.server.client().request_text(request).await.expect("created");
+    }
+    write(
+        "l.yaml",
+        &format!(
+            "home: {{kubeconfig: home, allow: [loopback]}}\nidentity: r\nadmin: {{bind: '127.0.0.1:0'}}\n\
+         clusters:\n  directories: [{{path: clusters, allow: [loopback, insecureTls]}}]\n  \
+         kubeconfigs: [{{path: named, allow: [loopback]}}]\n  \
+         secrets: [{{selector: found, allow: [loopback]}}]\n  \
+         credentialPlugins: [{{command: sh, args: ['{}']}}]\n\
+         telemetry: {{log: {{filter: 'debug,leasehold_clusters=trace,leasehold=trace'}}}}\n",
+            helper.display()
+        ),
+    );
+
+    let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_leasehold"))
+        .args(["run", "--config"])
+        .arg(dir.join("l.yaml"))
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it starts");
+    let mut log = child.stderr.take().expect("a pipe");
+    let mut shown = until_logged(&mut log, "probes and metrics are served").await;
+    let address = shown.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let address = address.expect("the log names the address").to_owned();
+    let get = async |path: &str| {
+        let config = kube::Config::new(format!("http://{address}").parse().expect("a URL"));
+        let client = kube::Client::try_from(config).expect("a client");
+        let request = http::Request::get(path).body(Vec::new()).expect("a request");
+        client.request_text(request).await.unwrap_or_default()
+    };
+    // Each cluster has failed in its own way.
+    let expected = planted_kubeconfigs().len() + 3;
+    let tried = async {
+        loop {
+            let view: Value =
+                serde_json::from_str(&get("/debug/clusters").await).unwrap_or_default();
+            let clusters = view["clusters"].as_array().cloned().unwrap_or_default();
+            let failed = clusters.iter().filter(|cluster| cluster["reason"].is_string());
+            if clusters.len() >= expected && failed.count() == clusters.len() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    timeout(PATIENCE, tried).await.expect("every cluster fails in time");
+    for path in ["/metrics", "/debug/clusters", "/debug/shards", "/debug/queues", "/readyz?verbose"]
+    {
+        shown += &get(path).await;
+    }
+    shown += &stdout(&fleet.leasehold(&["status", "--kubeconfig"]).await);
+    let pid =
+        child.id().and_then(|id| rustix::process::Pid::from_raw(id as i32)).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it lives");
+    tokio::io::AsyncReadExt::read_to_string(&mut log, &mut shown).await.expect("text");
+    let output = child.wait_with_output().await.expect("it ends");
+    shown += &String::from_utf8_lossy(&output.stdout);
+    for write in fleet.server.history() {
+        if write.resource != "secrets" {
+            shown += &format!("{write:?}");
+        }
+    }
+    assert!(shown.contains("not logged in"), "the program's last line is for people");
+    let leaks: Vec<_> = shown.lines().filter(|line| line.contains("PLANTED")).collect();
+    assert!(leaks.is_empty(), "{}", leaks.join("\n"));
+    let encoded = shown.lines().find(|line| line.contains("UExBTlRFRA"));
+    assert_eq!(encoded, None);
+}
+
+/// Reads a log until it has this text.
+async fn until_logged(log: &mut (impl tokio::io::AsyncRead + Unpin), text: &str) -> String {
+    let mut found = String::new();
+    while !found.contains(text) || !found.ends_with('\n') {
+        let mut bytes = [0; 1024];
+        let read = tokio::io::AsyncReadExt::read(log, &mut bytes).await.expect("a log");
+        assert!(read > 0, "it ended early: {found}");
+        found.push_str(&String::from_utf8_lossy(&bytes[..read]));
+    }
+    found
+}

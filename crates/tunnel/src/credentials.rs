@@ -6,6 +6,7 @@
 //! the client have the same.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -23,7 +24,7 @@ const PUBLIC_KEY: &str = "public-key";
 const TOKEN: &str = "token";
 
 /// The contents of a Tunnel's Secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The host's private key: the 32 bytes of X25519 (RFC 7748), in base64.
     pub private_key: String,
@@ -31,6 +32,13 @@ pub struct Credentials {
     pub public_key: String,
     /// The token that the client shows.
     pub token: String,
+}
+
+/// Prints what is public.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("public_key", &self.public_key).finish_non_exhaustive()
+    }
 }
 
 /// Why there are no credentials.

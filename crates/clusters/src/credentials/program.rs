@@ -5,6 +5,7 @@
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins>.
 //! It has no terminal, because nobody could answer it there.
 
+use std::fmt;
 use std::io;
 use std::path::{MAIN_SEPARATOR, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -34,7 +35,7 @@ pub(crate) struct Program {
 }
 
 /// The answer of a program.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(crate) struct Answer {
     pub token: Option<String>,
     pub identity: Option<(String, String)>,
@@ -121,6 +122,13 @@ impl Program {
             status,
             said: foreign(said),
         }
+    }
+}
+
+/// Never prints the credential.
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer").field("expires", &self.expires).finish_non_exhaustive()
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::env;
+use std::fmt;
 
 /// An access key's id.
 pub(crate) const KEY: &str = "AWS_ACCESS_KEY_ID";
@@ -20,8 +21,15 @@ pub(crate) const STS_ENDPOINT: &str = "AWS_ENDPOINT_URL_STS";
 const ALL: [&str; 6] = [KEY, SECRET_KEY, SESSION_TOKEN, ROLE, TOKEN_FILE, STS_ENDPOINT];
 
 /// Variables and their values. An empty one counts as absent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct AwsEnvironment(BTreeMap<String, String>);
+
+/// Prints the names alone.
+impl fmt::Debug for AwsEnvironment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
 
 impl AwsEnvironment {
     /// The environment of this process.
