@@ -186,6 +186,8 @@ fn made() -> Result<Loaded, CertificateError> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     fn write(folder: &Path, names: [&str; 2]) -> (PathBuf, PathBuf) {

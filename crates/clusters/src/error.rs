@@ -255,7 +255,7 @@ impl Unusable {
             }
             Self::Refused { risk, .. } => format!(
                 "change the kubeconfig, or, if its author may do that, write allow: [{risk}] where \
-                 the configuration names the kubeconfig or its folder"
+                 the configuration names the kubeconfig, its folder or its Secrets"
             ),
             Self::NoPlugin { hint: Some(hint), .. } => hint.trim().to_owned(),
             Self::NoPlugin { .. } => "install it on the PATH of this process".into(),

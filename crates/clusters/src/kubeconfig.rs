@@ -438,7 +438,7 @@ contexts:
             reason("{as: admin}", Trust::stranger()),
             "kubeconfig /k/config.yaml: context \"east\" sets as, which is not allowed; fix: change the \
              kubeconfig, or, if its author may do that, write allow: [impersonation] where the \
-             configuration names the kubeconfig or its folder"
+             configuration names the kubeconfig, its folder or its Secrets"
         );
         assert_eq!(reason("{as: admin}", Trust::stranger().allow([Risk::Impersonation])), "");
     }

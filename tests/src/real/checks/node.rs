@@ -3,6 +3,7 @@
 //! upgraded, and no change is lost. Then it is uninstalled, and nothing is left but CRDs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -21,9 +22,9 @@ use crate::harness::{Scene, audit, kubectl, ownership};
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Two controller groups in each of two clusters. There may be more shards than that: on a busy
-/// machine reconciles take long, and a shard may be split.
-const GROUPS: usize = 4;
+/// Two controller groups in each of two clusters, and in those of [`HOSTILE`]. There may be more shards
+/// than that: on a busy machine reconciles take long, and a shard may be split.
+const GROUPS: usize = 2 * (2 + HOSTILE.len());
 const REPLICAS: usize = 3;
 
 /// TDSets in the cluster whose Pods are real, and in the other.
@@ -32,6 +33,21 @@ const PAUSE_BETWEEN_CHANGES: Duration = Duration::from_millis(250);
 
 const REPOSITORY: &str = "leasehold.test/leasehold";
 const RELEASE: &str = "leasehold";
+
+/// Labelled Secrets of somebody who means it ill: the name of the cluster, what its kubeconfig says of server
+/// and user, and why it is refused.
+const HOSTILE: [[&str; 4]; 2] = [
+    ["metadata", "https://169.254.169.254", "{}", "linkLocal"],
+    [
+        "token",
+        "https://192.0.2.1",
+        "{tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token}",
+        "tokenFile",
+    ],
+];
+
+/// What the ServiceAccount may do, as the API server lists it.
+const GRANTED: &str = "tests/real/rights.txt";
 
 /// The replicas' user in their own cluster, and in the other.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:leasehold-system:leasehold";
@@ -55,6 +71,9 @@ pub async fn run(scene: &Scene) -> Result<()> {
     stage.settled().await?;
     println!("helm install --wait, and {REPLICAS} Pods share {GROUPS} shards after {watch}");
     stage.limited_rights().await?;
+    stage.granted_rights().await?;
+    stage.hostile_secrets().await?;
+    stage.stranger().await?;
 
     let [real, bare] = SETS;
     let local = &stage.node.control;
@@ -108,6 +127,12 @@ impl Stage {
             local.run(&["create", "namespace", namespace]).await?;
         }
         local.run(&["create", "secret", "generic", "fleet", "-n", NAMESPACE, &file]).await?;
+        // One claims the name of the other cluster.
+        let [_, server, ..] = HOSTILE[1];
+        local.apply(&hostile("remote", server, "{token: none}")).await?;
+        for [name, server, user, _] in HOSTILE {
+            local.apply(&hostile(name, server, user)).await?;
+        }
         Ok(())
     }
 
@@ -168,6 +193,75 @@ impl Stage {
             let said = kubectl.refused(&arguments, "").await?;
             ensure!(!said.contains("error"), "kubectl auth can-i {question}: {said}");
         }
+        Ok(())
+    }
+
+    /// What the ServiceAccount may do is what a list in the repository says, line by line.
+    async fn granted_rights(&self) -> Result<()> {
+        let kubectl = &self.node.control.kubectl;
+        let mut granted = String::new();
+        for namespace in [NAMESPACE, load::NAMESPACE, "default", "kube-system"] {
+            let arguments = ["auth", "can-i", "--list", "--no-headers", "--as", SERVICE_ACCOUNT];
+            let said = kubectl.run(&[&arguments[..], &["-n", namespace]].concat()).await?;
+            // What every ServiceAccount may do: ask about itself, and what the server offers.
+            let own = |line: &String| {
+                !["self", "[/", "clustertrustbundles."].iter().any(|start| line.starts_with(start))
+            };
+            let lines: BTreeSet<_> = said.lines().map(right).filter(own).collect();
+            granted += &format!("in {namespace}:\n");
+            lines.iter().for_each(|line| granted += &format!("  {line}\n"));
+        }
+        let file = xtask::root().join(GRANTED);
+        let kept = fs::read_to_string(&file).unwrap_or_default();
+        let kept: String =
+            kept.lines().filter(|l| !l.starts_with('#')).map(|l| format!("{l}\n")).collect();
+        ensure!(
+            granted == kept,
+            "{GRANTED} says otherwise; if the rights are right, write:\n{granted}"
+        );
+        println!(
+            "the ServiceAccount may do the {} things of {GRANTED}",
+            granted.matches("\n  ").count()
+        );
+        Ok(())
+    }
+
+    /// A hostile kubeconfig's cluster is down with its reason, and no other takes its name.
+    async fn hostile_secrets(&self) -> Result<()> {
+        let client = &self.node.control.client;
+        for [cluster, _, _, reason] in HOSTILE {
+            let what = format!("{cluster} to be refused for {reason}");
+            wait::until(DEADLINE, &what, async || {
+                let members = kubectl::list(client, &home::path("members")).await?;
+                let down =
+                    members.iter().flat_map(|m| m["spec"]["downClusters"].as_array()).flatten();
+                let mut down = down.filter(|down| down["cluster"] == cluster);
+                let refused = down.any(|down| down["reason"].to_string().contains(reason));
+                Ok(refused.then_some(()))
+            })
+            .await?;
+        }
+        println!("{} hostile Secrets are refused with their reasons", HOSTILE.len() + 1);
+        Ok(())
+    }
+
+    /// Whoever has no token gets no metrics, and no reasons.
+    async fn stranger(&self) -> Result<()> {
+        let kubectl = &self.node.control.kubectl;
+        let pods = self.pods().await?;
+        let pod = pods.keys().next().context("there is no Pod")?;
+        // The API server passes no credentials on to a Pod.
+        let at = |port: &str| format!("/api/v1/namespaces/{NAMESPACE}/pods/{port}/proxy");
+        let main = at(&format!("https:{pod}:8443"));
+        for path in ["/metrics", "/debug/clusters", "/readyz"] {
+            let said = kubectl.refused(&["get", "--raw", &format!("{main}{path}")], "").await?;
+            // So kubectl calls an answer of 401.
+            ensure!(said.contains("You must be logged in"), "{path}: {said}");
+        }
+        let ready = format!("{}/readyz?verbose", at(&format!("http:{pod}:8081")));
+        let said = kubectl.run(&["get", "--raw", &ready]).await?;
+        ensure!(said.contains("readyz check passed"), "{said}");
+        println!("a stranger's scrape of {pod} is refused");
         Ok(())
     }
 
@@ -275,7 +369,7 @@ impl Stage {
     async fn left_behind(&self) -> Result<Vec<String>> {
         let client = &self.node.control.client;
         let namespaced = format!("namespaces/{NAMESPACE}");
-        // What Kubernetes puts into every namespace, and the Secret that we made.
+        // What Kubernetes puts into every namespace, and the Secrets that we made.
         let expected = ["kube-root-ca.crt", "default", "fleet"];
         let mut left = Vec::new();
         for (group, kinds) in [
@@ -290,7 +384,8 @@ impl Stage {
             for kind in kinds.split(' ') {
                 let found = kubectl::list(client, &format!("{group}/{namespaced}/{kind}")).await?;
                 let names = found.iter().map(kubectl::name);
-                let unexpected = names.filter(|name| !expected.contains(name));
+                let ours = |name: &&str| expected.contains(name) || name.starts_with("hostile-");
+                let unexpected = names.filter(|name| !ours(name));
                 left.extend(unexpected.map(|name| format!("{kind}/{name}")));
             }
         }
@@ -309,6 +404,26 @@ fn container_id(pod: &Value) -> Option<&str> {
     pod["status"]["containerStatuses"][0]["containerID"].as_str()?.split("//").nth(1)
 }
 
+/// A line of `kubectl auth can-i --list`, with its verbs in order: several rules may give them.
+fn right(line: &str) -> String {
+    let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let Some((what, verbs)) = line.rsplit_once('[') else { return line };
+    let mut verbs: Vec<_> = verbs.trim_end_matches(']').split(' ').collect();
+    verbs.sort_unstable();
+    format!("{what}[{}]", verbs.join(" "))
+}
+
+/// A labelled Secret with a kubeconfig.
+fn hostile(cluster: &str, server: &str, user: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Secret\nmetadata: {{name: hostile-{cluster}, namespace: {NAMESPACE}, \
+         labels: {{leasehold.dev/cluster: {cluster}}}}}\nstringData:\n  kubeconfig: |\n    \
+         clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n    \
+         users: [{{name: u, user: {user}}}]\n    \
+         contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
+    )
+}
+
 fn values(tag: &str) -> Vec<String> {
     vec![
         format!("image.repository={REPOSITORY}"),
@@ -323,6 +438,7 @@ fn values(tag: &str) -> Vec<String> {
         "clusters.kubeconfigSecrets[0].name=fleet".to_owned(),
         // The tests know the remote cluster by the name of its context.
         "clusters.kubeconfigSecrets[0].prefix=".to_owned(),
+        "clusters.secrets[0].selector=leasehold.dev/cluster".to_owned(),
         "resources.requests.cpu=10m".to_owned(),
     ]
 }
