@@ -289,11 +289,15 @@ async fn clusters_come_and_go_with_labelled_secrets() {
     want(&east.client(), "one").await;
     until("east", async || converged(&east.client(), "one").await).await;
 
+    // A watch that has ended is resumed, one whose version is forgotten is begun anew.
+    home_server.close_watches();
     secrets.create(&new, &cluster_secret("west", &west)).await.unwrap();
     want(&west.client(), "one").await;
     until("west", async || converged(&west.client(), "one").await).await;
 
+    home_server.close_watches();
     secrets.delete("east", &Default::default()).await.unwrap();
+    home_server.compact();
     let names = async || {
         let fleet = fleet(&home_client).await;
         fleet.shards.iter().map(|shard| shard.shard.cluster.to_string()).collect::<Vec<_>>()

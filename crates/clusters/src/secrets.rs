@@ -82,7 +82,14 @@ impl Secrets {
     /// Its first snapshot waits until they could be listed, so that clusters which have not been read are
     /// never mistaken for removed ones.
     pub fn provider(self) -> Box<dyn ClusterProvider> {
-        Box::new(Following { of: self, known: BTreeMap::new(), watch: None, told: None })
+        Box::new(Following {
+            of: self,
+            known: BTreeMap::new(),
+            version: None,
+            watch: None,
+            pause: FIRST_PAUSE,
+            told: None,
+        })
     }
 }
 
@@ -94,7 +101,11 @@ struct Following {
     of: Secrets,
     /// By name of the Secret.
     known: BTreeMap<String, Source>,
+    /// What is known is as of this version; without one, everything is listed.
+    version: Option<String>,
     watch: Option<Events>,
+    /// The next pause after a failure.
+    pause: Duration,
     /// The last snapshot.
     told: Option<Snapshot>,
 }
@@ -120,50 +131,64 @@ impl ClusterProvider for Following {
 }
 
 impl Following {
-    /// Waits for changes, and takes them over.
+    /// Waits until something may have changed, and takes it over.
     async fn change(&mut self) {
-        let mut pause = FIRST_PAUSE;
         loop {
-            let Some(watch) = &mut self.watch else {
+            if self.version.is_none() {
                 match self.list().await {
                     Ok(()) => return,
-                    Err(error) => self.complain(&error, pause),
+                    Err(error) => self.complain(&error),
                 }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(MAX_PAUSE);
-                continue;
-            };
-            let Ok(Some(Ok(first))) = timeout(SILENCE, watch.next()).await else {
-                // A watch that has ended, or whose version the server has forgotten: what it missed is in
-                // the next list.
-                self.watch = None;
-                tokio::time::sleep(FIRST_PAUSE).await;
-                continue;
-            };
-            let mut more = true;
-            self.take(first);
-            let gather = tokio::time::sleep(GATHER);
-            let mut gather = std::pin::pin!(gather);
-            while let (true, Some(watch)) = (more, &mut self.watch) {
-                tokio::select! {
-                    event = watch.next() => match event {
-                        Some(Ok(event)) => self.take(event),
-                        _ => self.watch = None,
-                    },
-                    () = &mut gather => more = false,
-                }
+            } else if self.watch.is_none() {
+                self.open().await;
             }
-            return;
+            match self.event().await {
+                Some(event) => {
+                    self.pause = FIRST_PAUSE;
+                    self.take(event);
+                    return self.gather().await;
+                }
+                // After the end of a watch, or a failure, nothing is requested at once.
+                None => tokio::time::sleep(self.pause).await,
+            }
+            self.pause = (self.pause * 2).min(MAX_PAUSE);
         }
     }
 
-    /// Reads all Secrets, and watches from there.
+    /// The next event of the watch; nothing if there is none or it has ended.
+    async fn event(&mut self) -> Option<WatchEvent<Secret>> {
+        let event = timeout(SILENCE, self.watch.as_mut()?.next()).await;
+        match event {
+            // Its version may be forgotten.
+            Ok(Some(Ok(WatchEvent::Error(_)) | Err(_))) | Err(_) => self.version = None,
+            Ok(Some(Ok(event))) => return Some(event),
+            // It lasted as long as it should.
+            Ok(None) => {}
+        }
+        self.watch = None;
+        None
+    }
+
+    /// Takes over what comes within a moment: changes often come together.
+    async fn gather(&mut self) {
+        let mut end = std::pin::pin!(tokio::time::sleep(GATHER));
+        while self.watch.is_some() {
+            tokio::select! {
+                event = self.event() => match event {
+                    Some(event) => self.take(event),
+                    None => return,
+                },
+                () = &mut end => return,
+            }
+        }
+    }
+
+    /// Reads all Secrets.
     async fn list(&mut self) -> Result<(), String> {
-        let api: Api<Secret> = Api::namespaced(self.of.client.clone(), &self.of.namespace);
         let mut known = BTreeMap::new();
         let mut params = ListParams::default().labels(&self.of.selector).limit(PAGE);
         let version = loop {
-            let page = match timeout(LIST_TIMEOUT, api.list(&params)).await {
+            let page = match timeout(LIST_TIMEOUT, self.of.api().list(&params)).await {
                 Ok(Ok(page)) => page,
                 Ok(Err(error)) => return Err(model::error::chain(&error)),
                 Err(_) => return Err(format!("no answer within {}s", LIST_TIMEOUT.as_secs())),
@@ -175,23 +200,29 @@ impl Following {
             match next {
                 // What is beyond the quota does not count, and need not be read.
                 Some(token) if known.len() <= self.of.quota => params.continue_token = Some(token),
-                _ => break page.metadata.resource_version.unwrap_or_default(),
+                _ => break page.metadata.resource_version,
             }
         };
-        self.known = known;
-        let params = WatchParams::default().labels(&self.of.selector).timeout(WATCH_SECONDS);
-        let watch = timeout(LIST_TIMEOUT, api.watch(&params, &version)).await;
-        self.watch = match watch {
-            Ok(Ok(events)) => Some(events.boxed()),
-            // What is listed counts; the next turn lists again.
-            _ => None,
-        };
+        let version = version.ok_or("the list has no resourceVersion")?;
+        (self.known, self.version, self.watch) = (known, Some(version), None);
         Ok(())
     }
 
+    /// Watches from the present version. A server that refuses that is asked for everything.
+    async fn open(&mut self) {
+        let params = WatchParams::default().labels(&self.of.selector).timeout(WATCH_SECONDS);
+        let (api, version) = (self.of.api(), self.version.clone().unwrap_or_default());
+        match timeout(LIST_TIMEOUT, api.watch(&params, &version)).await {
+            Ok(Ok(events)) => self.watch = Some(events.boxed()),
+            _ => self.version = None,
+        }
+    }
+
     fn take(&mut self, event: WatchEvent<Secret>) {
+        let full = self.known.len() > self.of.quota;
         match event {
             WatchEvent::Added(secret) | WatchEvent::Modified(secret) => {
+                self.version = secret.resource_version();
                 self.known.remove(&secret.name_any());
                 // One more than the quota shows that there are too many.
                 if self.known.len() <= self.of.quota {
@@ -199,15 +230,17 @@ impl Following {
                 }
             }
             WatchEvent::Deleted(secret) => {
-                let full = self.known.len() > self.of.quota;
+                // One of those that were left out may count now.
+                self.version = secret.resource_version().filter(|_| !full);
                 self.known.remove(&secret.name_any());
-                if full {
-                    // One of those that were left out may count now.
-                    self.watch = None;
-                }
             }
-            WatchEvent::Bookmark(_) => {}
-            WatchEvent::Error(_) => self.watch = None,
+            WatchEvent::Bookmark(bookmark) => {
+                self.version = Some(bookmark.metadata.resource_version);
+            }
+            WatchEvent::Error(_) => {}
+        }
+        if self.version.is_none() {
+            self.watch = None;
         }
     }
 
@@ -225,17 +258,21 @@ impl Following {
         Snapshot { sources, problems: problem.into_iter().collect() }
     }
 
-    fn complain(&self, error: &str, pause: Duration) {
+    fn complain(&self, error: &str) {
         tracing::warn!(
             "{} cannot be listed: {error}; fix: let this user get, list and watch Secrets there; the next \
              try is in {}s",
             self.label(),
-            pause.as_secs()
+            self.pause.as_secs()
         );
     }
 }
 
 impl Secrets {
+    fn api(&self) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
     /// The name of a Secret and its cluster.
     fn source(&self, secret: &Secret) -> Option<(String, Source)> {
         Some((secret.name_any(), source(secret, self.prefix.as_ref(), &self.trust)?))

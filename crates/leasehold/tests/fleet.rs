@@ -177,6 +177,13 @@ async fn a_cluster_is_added_rotated_listed_and_removed() {
         assert_eq!(allowed, expect, "{namespace:?}");
     }
 
+    // Rights are those of the last add.
+    let fewer = ["--controllers", "blogpost", "--namespaces", "shop", "--server", &server];
+    stdout(&clusters("add", &[&at[..], &fewer].concat()).await);
+    assert!(!may_list_tdsets(&target, &first, Some("shop")).await);
+    stdout(&clusters("add", &[&at[..], &rights].concat()).await);
+    assert!(may_list_tdsets(&target, &first, Some("shop")).await);
+
     let rotated = stdout(&clusters("rotate", &at).await);
     assert!(rotated.contains("east: rotated"), "{rotated}");
     let second = secret(&fleet, "east").await.expect("a Secret");

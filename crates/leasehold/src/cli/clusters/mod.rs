@@ -82,7 +82,7 @@ struct TargetArgs {
 pub(super) struct AddArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// The controllers that may work there. Default: none, and add can be run again.
+    /// The controllers that may work there: those of the last add, and no others. Default: none.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     controllers: Vec<String>,
     /// The namespaces they may work in, which must exist. Default: all.

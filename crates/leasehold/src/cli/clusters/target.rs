@@ -103,10 +103,18 @@ impl Target {
             definitions.extend(definition);
         }
         install::definitions(&self.client, &definitions).await?;
-        for manifest in manifests {
+        for manifest in &manifests {
             install::manifest(&self.client, &manifest.to_string()).await?;
         }
-        Ok(())
+        self.sweep_rights(&manifests).await
+    }
+
+    /// Removes the rights that were given before and are not among these.
+    async fn sweep_rights(&self, wanted: &[Value]) -> anyhow::Result<()> {
+        self.sweep::<RoleBinding>(wanted).await?;
+        self.sweep::<ClusterRoleBinding>(wanted).await?;
+        self.sweep::<Role>(wanted).await?;
+        self.sweep::<ClusterRole>(wanted).await
     }
 
     /// A new token of the user.
@@ -185,21 +193,27 @@ impl Target {
 
     /// Removes the user, its rights and its tokens.
     pub(super) async fn clear(&self) -> anyhow::Result<()> {
-        self.sweep::<RoleBinding>().await?;
-        self.sweep::<ClusterRoleBinding>().await?;
-        self.sweep::<Role>().await?;
-        self.sweep::<ClusterRole>().await?;
-        self.sweep::<Secret>().await?;
-        self.sweep::<ServiceAccount>().await
+        self.sweep_rights(&[]).await?;
+        self.sweep::<Secret>(&[]).await?;
+        self.sweep::<ServiceAccount>(&[]).await
     }
 
-    /// Removes all objects of a kind that were made here.
-    async fn sweep<K: Resource<DynamicType = ()>>(&self) -> anyhow::Result<()> {
+    /// Removes all objects of a kind that were made here and are not among these.
+    async fn sweep<K: Resource<DynamicType = ()>>(&self, wanted: &[Value]) -> anyhow::Result<()> {
         let resource = ApiResource::erase::<K>(&());
         let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let found = all.list(&made()).await;
         for object in found.with_context(|| format!("list {}", resource.plural))? {
             let (name, namespace) = (object.name_any(), object.namespace());
+            let same = |manifest: &Value| {
+                let metadata = &manifest["metadata"];
+                manifest["kind"] == *resource.kind
+                    && metadata["name"] == *name
+                    && metadata["namespace"].as_str() == namespace.as_deref()
+            };
+            if wanted.iter().any(same) {
+                continue;
+            }
             let api: Api<DynamicObject> = match &namespace {
                 Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
                 None => all.clone(),
