@@ -70,6 +70,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
     stage.install().await?;
     stage.settled().await?;
     println!("helm install --wait, and {REPLICAS} Pods share {GROUPS} shards after {watch}");
+    stage.helm_test().await?;
     stage.limited_rights().await?;
     stage.granted_rights().await?;
     stage.hostile_secrets().await?;
@@ -170,6 +171,16 @@ impl Stage {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?{selector}");
         let pods = kubectl::list(&self.node.control.client, &path).await?;
         Ok(pods.into_iter().map(|pod| (kubectl::name(&pod).to_owned(), pod)).collect())
+    }
+
+    /// The release's own test passes. Helm leaves its Pod for people to look at.
+    async fn helm_test(&self) -> Result<()> {
+        let watch = Stopwatch::start();
+        self.helm.run(&["test", RELEASE, "--namespace", NAMESPACE, "--timeout", "2m"]).await?;
+        let pod = format!("{RELEASE}-test");
+        self.node.control.kubectl.run(&["delete", "pod", &pod, "-n", NAMESPACE]).await?;
+        println!("helm test passed after {watch}");
+        Ok(())
     }
 
     /// The ServiceAccount may do what its controllers do, and nothing else.
