@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -18,7 +20,7 @@ use crate::harness::load::{self, Load, LoadTarget};
 use crate::harness::manager::{self, is_incarnation};
 use crate::harness::node::Node;
 use crate::harness::wait::{self, Stopwatch};
-use crate::harness::{Scene, audit, kubectl, ownership};
+use crate::harness::{Scene, audit, kubectl, ownership, process};
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
@@ -75,6 +77,8 @@ pub async fn run(scene: &Scene) -> Result<()> {
     stage.granted_rights().await?;
     stage.hostile_secrets().await?;
     stage.stranger().await?;
+    stage.cluster_by_command(&scene.tools().leasehold()).await?;
+    stage.settled().await?;
 
     let [real, bare] = SETS;
     let local = &stage.node.control;
@@ -273,6 +277,36 @@ impl Stage {
         let said = kubectl.run(&["get", "--raw", &ready]).await?;
         ensure!(said.contains("readyz check passed"), "{said}");
         println!("a stranger's scrape of {pod} is refused");
+        Ok(())
+    }
+
+    /// `leasehold clusters` gives the fleet a cluster, renews its token and takes it away.
+    async fn cluster_by_command(&self, leasehold: &Path) -> Result<()> {
+        let watch = Stopwatch::start();
+        // The cluster itself, under a second name: the other has nobody who fills a Secret with a token.
+        let home = &self.node.control.kubeconfig;
+        let clusters = |words: &str| {
+            let mut command = Command::new(leasehold);
+            command.arg("clusters").args(words.split(' ')).arg("--home-kubeconfig").arg(home);
+            process::run(&mut command)
+        };
+        let target = format!("--context local --kubeconfig {}", home.display());
+        let served = async || {
+            wait::until(DEADLINE, "the added cluster to be served", async || {
+                let list = clusters("list")?;
+                let row = list.lines().find(|line| line.starts_with("added "));
+                // Its name, its server and its shards, and no reason why it is down.
+                let row: Vec<_> = row.unwrap_or_default().split_whitespace().collect();
+                Ok(matches!(row[..], [_, _, shards] if shards != "0").then_some(()))
+            })
+            .await
+        };
+        clusters(&format!("add {target} --name added --controllers tdset --namespaces default"))?;
+        served().await?;
+        clusters(&format!("rotate {target} --name added"))?;
+        served().await?;
+        clusters(&format!("remove added {target}"))?;
+        println!("a cluster was added, its token rotated, and removed by commands after {watch}");
         Ok(())
     }
 

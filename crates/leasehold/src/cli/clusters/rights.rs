@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 /// The namespace of the user in a workload cluster.
 pub(super) const NAMESPACE: &str = "leasehold-system";
-/// The user: a ServiceAccount.
-pub(super) const USER: &str = "leasehold";
+/// The user: a ServiceAccount. Its name and those of its roles are not the chart's, whose release may be in
+/// the same cluster.
+pub(super) const USER: &str = "leasehold-fleet";
 /// The label of everything that is made in a workload cluster, and its value.
 pub(super) const MADE: [&str; 2] = ["app.kubernetes.io/managed-by", "leasehold-clusters"];
 
@@ -29,7 +30,7 @@ pub(super) fn rights(
 ) -> Vec<Value> {
     let (wide, narrow): (Vec<_>, Vec<_>) =
         rules.into_iter().partition(|rule| namespaces.is_empty() || is_cluster_wide(rule));
-    let name = format!("leasehold-{controller}");
+    let name = format!("{USER}-{controller}");
     let mut all = Vec::new();
     if !wide.is_empty() {
         all.extend(role(&name, None, &wide));
