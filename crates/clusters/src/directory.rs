@@ -13,13 +13,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::Prefix;
 use crate::file::WatchedFile;
 use crate::kubeconfig::{Contexts, Origin};
 use crate::polled::{Look, Polled};
 use crate::provider::{ClusterProvider, Snapshot, Source};
-use crate::risk::Risk;
-use crate::trust::Trust;
+use crate::terms::Terms;
 
 /// The most files of one folder.
 const MAX_FILES: usize = 4096;
@@ -27,43 +25,23 @@ const MAX_FILES: usize = 4096;
 /// The most entries of a folder that are read, including folders and hidden ones.
 const MAX_ENTRIES: usize = 16 * MAX_FILES;
 
-/// The most clusters of one folder, unless it is told otherwise.
-pub const DEFAULT_QUOTA: usize = 1000;
-
 /// Every kubeconfig of a folder.
 #[derive(Clone, Debug)]
 pub struct Directory {
     path: PathBuf,
-    prefix: Option<Prefix>,
-    quota: usize,
-    trust: Trust,
+    terms: Terms,
 }
 
 impl Directory {
-    /// The folder at `path`, with no prefix, the quota [`DEFAULT_QUOTA`] and no risk allowed.
+    /// The folder at `path`, on the default terms.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        let (path, trust) = (path.into(), Trust::stranger());
-        Self { path, prefix: None, quota: DEFAULT_QUOTA, trust }
+        Self { path: path.into(), terms: Terms::default() }
     }
 
-    /// The same folder, whose clusters' names begin with `prefix` and a dot.
+    /// The same folder on these terms. Of its clusters, those of its first files count.
     #[must_use]
-    pub fn prefix(mut self, prefix: Option<Prefix>) -> Self {
-        self.prefix = prefix;
-        self
-    }
-
-    /// The same folder, of whose clusters, in order of their files, at most this many count.
-    #[must_use]
-    pub fn quota(mut self, quota: usize) -> Self {
-        self.quota = quota;
-        self
-    }
-
-    /// The same folder, for which these risks are taken as well.
-    #[must_use]
-    pub fn allow(mut self, risks: impl IntoIterator<Item = Risk>) -> Self {
-        self.trust = self.trust.allow(risks);
+    pub fn terms(mut self, terms: Terms) -> Self {
+        self.terms = terms;
         self
     }
 
@@ -96,7 +74,7 @@ impl Look for Folder {
 
     fn look(&mut self) -> Snapshot {
         let mut problems: Vec<Arc<str>> = Vec::new();
-        let Directory { path, quota, .. } = self.of.clone();
+        let (path, quota) = (self.of.path.clone(), self.of.terms.quota);
         match names(&path) {
             Ok(mut names) => {
                 if names.len() > MAX_FILES {
@@ -132,7 +110,8 @@ impl Folder {
         });
         for name in names {
             if !self.files.contains_key(name) {
-                let Directory { path, prefix, trust, .. } = self.of.clone();
+                let Directory { path, terms } = &self.of;
+                let (prefix, trust) = (terms.prefix.clone(), terms.trust());
                 let origin = Origin { path: path.join(name), prefix, trust };
                 let file = if self.looked {
                     WatchedFile::cautious(origin, Contexts::All)
@@ -272,7 +251,11 @@ mod tests {
         }
         let look = |quota| {
             let prefix = Some("team-a".parse().unwrap());
-            let mut folder = Folder::new(Directory::new(dir.path()).prefix(prefix).quota(quota));
+            let mut folder = Folder::new(Directory::new(dir.path()).terms(Terms {
+                prefix,
+                quota,
+                ..Terms::default()
+            }));
             (settle(&mut folder), folder.look().problems.len())
         };
         assert_eq!(look(3), ("team-a.east team-a.west team-a.north".to_owned(), 0));

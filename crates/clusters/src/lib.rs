@@ -48,10 +48,11 @@ mod risk;
 mod secret;
 mod secrets;
 mod status;
+mod terms;
 pub mod trust;
 
 pub use connect::{client_from_kubeconfig, client_in_cluster};
-pub use directory::{DEFAULT_QUOTA, Directory};
+pub use directory::Directory;
 pub use error::Unusable;
 pub use file::KubeconfigFile;
 pub use in_cluster::InCluster;
@@ -62,6 +63,7 @@ pub use risk::Risk;
 pub use secret::LABEL;
 pub use secrets::Secrets;
 pub use status::{ClusterStatus, State, Status};
+pub use terms::{DEFAULT_QUOTA, Terms};
 pub use trust::{Plugin, Plugins, Trust};
 
 /// The most clusters that one registry engages. Further ones are reported as problems.

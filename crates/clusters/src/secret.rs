@@ -20,13 +20,12 @@ use model::ClusterName;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::Prefix;
 use crate::error::Unusable;
 use crate::file;
 use crate::kubeconfig::{self, Contexts, Draft, Origin};
 use crate::prefix::cluster_name;
 use crate::provider::{Fingerprint, Source};
-use crate::trust::Trust;
+use crate::terms::Terms;
 
 /// The label of our own Secrets. Its value is the cluster's name; empty for the Secret's.
 pub const LABEL: &str = "leasehold.dev/cluster";
@@ -36,7 +35,7 @@ const ARGO_CD: &str = "argocd.argoproj.io/secret-type";
 
 /// The cluster that a Secret names; `None` if it is a Secret of another use, such as Cluster API's for a
 /// cluster's certificate authority.
-pub(crate) fn source(secret: &Secret, prefix: Option<&Prefix>, trust: &Trust) -> Option<Source> {
+pub(crate) fn source(secret: &Secret, terms: &Terms) -> Option<Source> {
     let (namespace, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
     let data = Data { secret, path: PathBuf::from(format!("Secret {namespace}/{name}")) };
     let label = |key: &str| secret.labels().get(key).map(String::as_str).filter(|v| !v.is_empty());
@@ -48,10 +47,10 @@ pub(crate) fn source(secret: &Secret, prefix: Option<&Prefix>, trust: &Trust) ->
     } else {
         (label(LABEL), data.kubeconfig("kubeconfig"))
     };
-    let cluster = cluster_name(prefix, called.unwrap_or(&name));
+    let cluster = cluster_name(terms.prefix.as_ref(), called.unwrap_or(&name));
     let described: Arc<str> = data.path.display().to_string().into();
-    let path = data.path.clone();
-    let origin = Origin { path, prefix: prefix.cloned(), trust: trust.clone() };
+    let (path, prefix) = (data.path.clone(), terms.prefix.clone());
+    let origin = Origin { path, prefix, trust: terms.trust() };
     let source = match read.and_then(|config| data.draft(&origin, config)) {
         Ok(draft) => file::source(&draft),
         Err(error) => down(&cluster, &described, error),
@@ -224,7 +223,7 @@ mod tests {
 
     #[track_caller]
     fn check(secret: &Secret, expect: Option<(&str, &str)>) {
-        let source = source(secret, None, &Trust::stranger());
+        let source = source(secret, &Terms::default());
         let found = source.map(|source| {
             let reason = source.access.map_or_else(|error| error.to_string(), |_| "ok".to_owned());
             assert!(!reason.contains("sesame"), "{reason}");
@@ -257,7 +256,7 @@ mod tests {
     #[test]
     fn what_cannot_be_used_is_a_cluster_that_is_down() {
         fn of(labels: Value, data: &[(&str, &str)], expect: &str) {
-            let source = source(&secret("Opaque", labels, data), None, &Trust::stranger());
+            let source = source(&secret("Opaque", labels, data), &Terms::default());
             let error = source.unwrap().access.unwrap_err().to_string();
             assert!(error.contains(expect) && !error.contains("sesame"), "{error}");
             assert!(error.contains("Secret fleet/east-kubeconfig"), "{error}");
@@ -292,9 +291,8 @@ mod tests {
     fn a_risk_is_taken_where_it_is_allowed_and_names_begin_with_the_prefix() {
         let plain = KUBECONFIG.replace("https", "http");
         let secret = secret("Opaque", json!({LABEL: "east"}), &[("kubeconfig", &plain)]);
-        let trust = Trust::stranger().allow([Risk::PlainHttp]);
-        let prefix: Prefix = "team-a".parse().unwrap();
-        let source = source(&secret, Some(&prefix), &trust).unwrap();
+        let (prefix, allow) = ("team-a".parse().ok(), [Risk::PlainHttp].into());
+        let source = source(&secret, &Terms { prefix, allow, ..Terms::default() }).unwrap();
         assert_eq!(source.name.as_str(), "team-a.east");
         assert!(source.access.is_ok());
     }

@@ -12,12 +12,9 @@ use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt};
 use tokio::time::timeout;
 
-use crate::Prefix;
-use crate::directory::DEFAULT_QUOTA;
 use crate::provider::{ClusterProvider, Snapshot, Source};
-use crate::risk::Risk;
 use crate::secret::source;
-use crate::trust::Trust;
+use crate::terms::Terms;
 
 /// Secrets of one page of a list.
 const PAGE: u32 = 100;
@@ -37,43 +34,20 @@ pub struct Secrets {
     client: Client,
     namespace: String,
     selector: String,
-    prefix: Option<Prefix>,
-    quota: usize,
-    trust: Trust,
+    terms: Terms,
 }
 
 impl Secrets {
-    /// Those of `namespace` in the client's cluster, with no prefix, the quota [`DEFAULT_QUOTA`] and no
-    /// risk allowed.
+    /// Those of `namespace` in the client's cluster, on the default terms.
     pub fn new(client: Client, namespace: &str, selector: &str) -> Self {
-        Self {
-            client,
-            namespace: namespace.to_owned(),
-            selector: selector.to_owned(),
-            prefix: None,
-            quota: DEFAULT_QUOTA,
-            trust: Trust::stranger(),
-        }
+        let (namespace, selector) = (namespace.to_owned(), selector.to_owned());
+        Self { client, namespace, selector, terms: Terms::default() }
     }
 
-    /// The same Secrets, whose clusters' names begin with `prefix` and a dot.
+    /// The same Secrets on these terms. Of their clusters, those of the first Secrets by name count.
     #[must_use]
-    pub fn prefix(mut self, prefix: Option<Prefix>) -> Self {
-        self.prefix = prefix;
-        self
-    }
-
-    /// The same Secrets, of whose clusters, in order of their names, at most this many count.
-    #[must_use]
-    pub fn quota(mut self, quota: usize) -> Self {
-        self.quota = quota;
-        self
-    }
-
-    /// The same Secrets, for which these risks are taken as well.
-    #[must_use]
-    pub fn allow(mut self, risks: impl IntoIterator<Item = Risk>) -> Self {
-        self.trust = self.trust.allow(risks);
+    pub fn terms(mut self, terms: Terms) -> Self {
+        self.terms = terms;
         self
     }
 
@@ -199,7 +173,9 @@ impl Following {
             let next = page.metadata.continue_.filter(|token| !token.is_empty());
             match next {
                 // What is beyond the quota does not count, and need not be read.
-                Some(token) if known.len() <= self.of.quota => params.continue_token = Some(token),
+                Some(token) if known.len() <= self.of.terms.quota => {
+                    params.continue_token = Some(token)
+                }
                 _ => break page.metadata.resource_version,
             }
         };
@@ -219,13 +195,13 @@ impl Following {
     }
 
     fn take(&mut self, event: WatchEvent<Secret>) {
-        let full = self.known.len() > self.of.quota;
+        let full = self.known.len() > self.of.terms.quota;
         match event {
             WatchEvent::Added(secret) | WatchEvent::Modified(secret) => {
                 self.version = secret.resource_version();
                 self.known.remove(&secret.name_any());
                 // One more than the quota shows that there are too many.
-                if self.known.len() <= self.of.quota {
+                if self.known.len() <= self.of.terms.quota {
                     self.known.extend(self.of.source(&secret));
                 }
             }
@@ -245,7 +221,7 @@ impl Following {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let quota = self.of.quota;
+        let quota = self.of.terms.quota;
         let sources: Vec<_> = self.known.values().take(quota).cloned().collect();
         let problem = (self.known.len() > quota).then(|| -> Arc<str> {
             format!(
@@ -275,6 +251,6 @@ impl Secrets {
 
     /// The name of a Secret and its cluster.
     fn source(&self, secret: &Secret) -> Option<(String, Source)> {
-        Some((secret.name_any(), source(secret, self.prefix.as_ref(), &self.trust)?))
+        Some((secret.name_any(), source(secret, &self.terms)?))
     }
 }

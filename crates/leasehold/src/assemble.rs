@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clusters::{
     ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Probing, Registry, Secrets,
-    Trust, Unusable,
+    Terms, Trust, Unusable,
 };
 use engine::DEFAULT_CLUSTER_LABELS;
 use engine::{DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, SingleSpec, Unobserved};
@@ -231,13 +231,13 @@ fn providers(config: &Config, home: &Client) -> Vec<Box<dyn ClusterProvider>> {
     });
     let folders = directories.into_iter().map(|source| {
         let DirectorySource { path, prefix, max_clusters, allow } = source;
-        Directory::new(path).prefix(prefix).quota(max_clusters).allow(allow).provider()
+        Directory::new(path).terms(Terms { prefix, quota: max_clusters, allow }).provider()
     });
     let secrets = secrets.into_iter().map(|source| {
         let SecretSource { selector, namespace, prefix, max_clusters, allow } = source;
         let namespace = namespace.unwrap_or_else(|| config.namespace.clone());
         let secrets = Secrets::new(home.clone(), &namespace, &selector);
-        secrets.prefix(prefix).quota(max_clusters).allow(allow).provider()
+        secrets.terms(Terms { prefix, quota: max_clusters, allow }).provider()
     });
     in_cluster.chain(files).chain(folders).chain(secrets).collect()
 }

@@ -255,11 +255,13 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-fn text(value: &Value) -> String {
+/// A text; an empty one if there is none.
+pub fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn texts(value: &Value) -> Vec<String> {
+/// The texts of a list.
+pub fn texts(value: &Value) -> Vec<String> {
     items(value).map(text).collect()
 }
 

@@ -8,7 +8,7 @@ use super::options::WriteOptions;
 use super::route::Verb;
 use super::{Call, question, read};
 use crate::access::attributes::Attributes;
-use crate::access::policy::Rule;
+use crate::access::policy::{Rule, text, texts};
 use crate::access::token::{ISSUER, MAX_AUDIENCES, TokenError};
 use crate::access::user::User;
 use crate::api::Api;
@@ -179,12 +179,4 @@ fn attributes(spec: &Value) -> Attributes {
         name: text(&asked["name"]),
         path: None,
     }
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
-
-fn texts(value: &Value) -> Vec<String> {
-    value.as_array().into_iter().flatten().map(text).collect()
 }

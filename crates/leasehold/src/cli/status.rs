@@ -24,9 +24,10 @@ const POLL: Duration = Duration::from_millis(500);
 pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let fleet = runtime.block_on(async {
+        let home = HomeCluster::named_by(&args.home).await?;
         match args.wait {
-            Some(wait) => settled(args, wait).await,
-            None => read(args).await,
+            Some(wait) => settled(&home, wait).await,
+            None => home.fleet().await,
         }
     })?;
     let in_vain = args.wait.is_some() && !fleet.is_settled();
@@ -38,20 +39,16 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the fleet until it has settled, or for this long.
-async fn settled(args: &StatusArgs, wait: Duration) -> anyhow::Result<Fleet> {
-    let mut last = read(args).await;
+async fn settled(home: &HomeCluster, wait: Duration) -> anyhow::Result<Fleet> {
+    let mut last = home.fleet().await;
     let settle = async {
         while !last.as_ref().is_ok_and(Fleet::is_settled) {
             tokio::time::sleep(POLL).await;
-            last = read(args).await;
+            last = home.fleet().await;
         }
     };
     let _ = tokio::time::timeout(wait, settle).await;
     last
-}
-
-async fn read(args: &StatusArgs) -> anyhow::Result<Fleet> {
-    HomeCluster::named_by(&args.home).await?.fleet().await
 }
 
 /// The fleet as text, as of `now` on the reader's clock.

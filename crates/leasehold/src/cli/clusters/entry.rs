@@ -11,10 +11,11 @@ use model::ClusterName;
 use serde_json::json;
 
 use super::super::home::HomeCluster;
+use super::rights::MADE;
 
-/// The field manager of what is written, and the value of the label by which it is known.
-const MANAGER: &str = "leasehold-clusters";
-const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The label of what is written, as in the workload clusters. Its value is the field manager too.
+const MANAGED_BY: &str = MADE[0];
+const MANAGER: &str = MADE[1];
 /// The key of the kubeconfig.
 const KEY: &str = "kubeconfig";
 

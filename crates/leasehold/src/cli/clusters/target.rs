@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use clusters::{Plugins, Risk, Trust, install};
+use clusters::{Trust, install};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -51,9 +51,7 @@ impl Target {
             Some(path) => path.to_owned(),
             None => default_kubeconfig().context("no kubeconfig: give --kubeconfig")?,
         };
-        // A person's own kubeconfig.
-        let trust = Trust { plugins: Plugins::Any, allowed: Risk::ALL.into(), contained: false };
-        let clock = Arc::new(SystemClock);
+        let (trust, clock) = (Trust::own(), Arc::new(SystemClock));
         let client = clusters::client_from_kubeconfig(&path, Some(context), trust, clock).await;
         let client = client.map_err(|unusable| anyhow::anyhow!("{}", unusable.reason()))?;
         let read = Kubeconfig::read_from(&path)?;
