@@ -136,8 +136,8 @@ impl Following {
             // Its version may be forgotten.
             Ok(Some(Ok(WatchEvent::Error(_)) | Err(_))) | Err(_) => self.version = None,
             Ok(Some(Ok(event))) => return Some(event),
-            // It lasted as long as it should.
-            Ok(None) => {}
+            // It lasted as long as it should, which is no failure.
+            Ok(None) => self.pause = FIRST_PAUSE,
         }
         self.watch = None;
         None
