@@ -1,15 +1,19 @@
-// Command kube is a Kubernetes of its own: every component of a cluster in one static binary,
-// chosen by the first argument. It adds nothing to the components; what runs is what upstream ships.
+// Command kube is a Kubernetes of its own: every component of a cluster in one static binary, chosen
+// by the name that it is called by or, called `kube`, by the first argument. It adds nothing to the
+// components; what runs is what upstream ships. Only kindnetd is ours.
 package main
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
@@ -17,57 +21,46 @@ import (
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app"
+	kubeadmutil "k8s.io/kubernetes/cmd/kubeadm/app/util/errors"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 	kubemark "k8s.io/kubernetes/cmd/kubemark/app"
 )
 
-// component returns the exit code of one component run with args.
-type component func(args []string) int
-
-func components() map[string]component {
-	return map[string]component{
-		"etcd":                    runEtcd,
-		"kubectl":                 runKubectl,
-		"kube-apiserver":          cobraCommand(apiserver.NewAPIServerCommand),
-		"kube-controller-manager": cobraCommand(controllermanager.NewControllerManagerCommand),
-		"kube-scheduler":          cobraCommand(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
-		"kubelet":                 cobraCommand(func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) }),
-		"kube-proxy":              cobraCommand(proxy.NewProxyCommand),
-		// A real kubelet over a runtime that only pretends: Pods become Ready, no process runs.
-		"hollow-node": cobraCommand(kubemark.NewHollowNodeCommand),
-	}
+// Each reads its arguments from os.Args, and returns or exits.
+var components = map[string]func(){
+	"etcd":    func() { etcdmain.Main(os.Args) },
+	"kubeadm": func() { kubeadmutil.HandleError(kubeadm.Run()) },
+	"kubectl": func() {
+		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
+			kubectlutil.CheckErr(err)
+		}
+	},
+	"kube-apiserver":          cobraCommand(apiserver.NewAPIServerCommand),
+	"kube-controller-manager": cobraCommand(controllermanager.NewControllerManagerCommand),
+	"kube-scheduler":          cobraCommand(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
+	"kubelet":                 cobraCommand(func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) }),
+	"kube-proxy":              cobraCommand(proxy.NewProxyCommand),
+	// A real kubelet over a runtime that only pretends: Pods become Ready, no process runs.
+	"hollow-node": cobraCommand(kubemark.NewHollowNodeCommand),
+	"kindnetd":    kindnetd,
 }
 
 func main() {
-	known := components()
-	if len(os.Args) > 1 {
-		if run, ok := known[os.Args[1]]; ok {
-			os.Exit(run(os.Args[2:]))
-		}
+	name := filepath.Base(os.Args[0])
+	if name == "kube" && len(os.Args) > 1 {
+		name, os.Args = os.Args[1], os.Args[1:]
 	}
-	var names []string
-	for name := range known {
-		names = append(names, name)
+	run, known := components[name]
+	if !known {
+		names := strings.Join(slices.Sorted(maps.Keys(components)), ", ")
+		fmt.Fprintf(os.Stderr, "usage: kube COMPONENT [flags]; components: %s\n", names)
+		os.Exit(2)
 	}
-	slices.Sort(names)
-	fmt.Fprintf(os.Stderr, "usage: kube COMPONENT [flags]; components: %s\n", strings.Join(names, ", "))
-	os.Exit(2)
+	run()
 }
 
 // Commands are built only when asked for: several of them set process-wide state when built.
-func cobraCommand(build func() *cobra.Command) component {
-	return func(args []string) int {
-		command := build()
-		command.SetArgs(args)
-		return cli.Run(command)
-	}
-}
-
-// kubectl reads its own name and arguments from os.Args (for plugins), so they must look as usual.
-func runKubectl(args []string) int {
-	os.Args = append([]string{"kubectl"}, args...)
-	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
-		kubectlutil.CheckErr(err)
-	}
-	return 0
+func cobraCommand(build func() *cobra.Command) func() {
+	return func() { os.Exit(cli.Run(build())) }
 }

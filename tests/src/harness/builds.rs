@@ -14,6 +14,7 @@ use super::wait::Stopwatch;
 const KUBERNETES: &str = "1.37.1";
 const CONTAINERD: &str = "2.4.2";
 const HELM: &str = "3.22.0";
+const KIND: &str = "0.33.0";
 /// The version that hosts of Tunnels run.
 const RATHOLE: &str = tunnel::exit::VERSION;
 
@@ -25,6 +26,7 @@ const STRIPPED: &str = "-ldflags=-s -w";
 enum Builder {
     Go,
     Cargo,
+    Bash,
 }
 
 /// One build.
@@ -36,7 +38,8 @@ pub struct Build {
     pub folder: String,
     /// Where the builder runs.
     module: PathBuf,
-    /// The arguments of each run of the builder; `{out}` is the folder to build into.
+    /// The arguments of each run of the builder; `{out}` is the folder to build into, `{bin}` that of all
+    /// builds.
     commands: Vec<Vec<String>>,
 }
 
@@ -61,6 +64,51 @@ pub fn kube() -> Build {
         go_build(STRIPPED, "pause", "./pause"),
     ];
     module(&title, &format!("kube-{KUBERNETES}"), real_dir().join("kube"), commands)
+}
+
+/// kind.
+pub fn kind() -> Build {
+    let package = format!("sigs.k8s.io/kind@v{KIND}");
+    let install = words(&["install", "-trimpath", STRIPPED, &package]);
+    published(Builder::Go, "kind", KIND, "1 minute", install)
+}
+
+/// CoreDNS, as kubeadm configures it.
+pub fn coredns() -> Build {
+    let commands = vec![go_build(STRIPPED, "coredns", ".")];
+    let title = "CoreDNS (about 1 minute)";
+    module(title, "coredns", real_dir().join("kind/coredns"), commands)
+}
+
+/// The images that clusters of kind and `deploy/Dockerfile` start from, in a store of podman.
+pub fn kind_images() -> Build {
+    let folder = real_dir().join("kind");
+    let [kube, containerd, coredns] =
+        [kube(), containerd(), coredns()].map(|build| format!("{{bin}}/{}", build.folder));
+    let coredns = format!("{coredns}/coredns");
+    let command = words(&["images.sh", "{out}", &kube, &containerd, &coredns, KIND]);
+    let mut hash = Sha256::new();
+    ["images.sh", "podman.sh", "pretend.sh"]
+        .iter()
+        .for_each(|file| hash.update(fs::read(folder.join(file)).unwrap_or_default()));
+    command.iter().for_each(|word| hash.update(word));
+    Build {
+        builder: Builder::Bash,
+        title: "a node image for kind, and one with a C compiler (about 3 minutes)".to_owned(),
+        folder: format!("kind-images-{}", short(hash)),
+        module: folder,
+        commands: vec![command],
+    }
+}
+
+/// The name of the image that `deploy/Dockerfile` compiles in.
+pub fn dockerfile_base() -> String {
+    let text = fs::read_to_string(xtask::root().join("deploy/Dockerfile")).unwrap_or_default();
+    let default = |name: &str| {
+        let start = format!("ARG {name}=");
+        text.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default().to_owned()
+    };
+    default("BASE").replace("${RUST}", &default("RUST"))
 }
 
 /// An OpenTelemetry collector.
@@ -131,14 +179,17 @@ impl Build {
         let partial = bin.join(format!("{}.partial", self.folder));
         let _ = fs::remove_dir_all(&partial);
         fs::create_dir_all(&partial)?;
-        let out = partial.to_str().context("a path that is not UTF-8")?;
+        let [out, all] = [&partial, bin].map(|path| path.to_str().context("a path that is not UTF-8"));
+        let (out, all) = (out?, all?);
         for arguments in &self.commands {
             let mut command = match self.builder {
                 Builder::Go => Command::new("go"),
                 Builder::Cargo => xtask::cargo(),
+                Builder::Bash => Command::new("bash"),
             };
+            let fill = |word: &String| word.replace("{out}", out).replace("{bin}", all);
             let status = command
-                .args(arguments.iter().map(|word| word.replace("{out}", out)))
+                .args(arguments.iter().map(fill))
                 .current_dir(&self.module)
                 .env("CGO_ENABLED", "0")
                 .env("GOBIN", out)
@@ -212,5 +263,10 @@ fn digest(module: &Path) -> String {
         hash.update(path.strip_prefix(module).unwrap_or(&path).as_os_str().as_encoded_bytes());
         hash.update(fs::read(&path).unwrap_or_default());
     }
+    short(hash)
+}
+
+/// The start of a digest, enough to tell builds apart.
+fn short(hash: Sha256) -> String {
     hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }

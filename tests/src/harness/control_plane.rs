@@ -113,14 +113,7 @@ impl ControlPlane {
         let api_server = api_server_flags(&parts.dir, spec, &etcd, port);
         let processes = vec![
             parts.spawn("kube-apiserver", &api_server)?,
-            parts.spawn(
-                "etcd",
-                &[
-                    format!("--data-dir={}", parts.dir.join("etcd").display()),
-                    format!("--listen-client-url={etcd}"),
-                    format!("--listen-peer-url=http://127.0.0.1:{}", free_port()?),
-                ],
-            )?,
+            parts.spawn("etcd", &etcd_flags(&parts.dir, &etcd, free_port()?))?,
         ];
         let mut this = Self {
             name: spec.name.to_owned(),
@@ -328,6 +321,22 @@ impl Parts {
         command.arg(component).args(flags).env("TMPDIR", self.dir.join("tmp"));
         ChildProcess::spawn(component, &command, &self.logs)
     }
+}
+
+/// One member, which never syncs to disk: a test's data dies with the test.
+fn etcd_flags(dir: &Path, client: &str, peer_port: u16) -> Vec<String> {
+    let peer = format!("http://127.0.0.1:{peer_port}");
+    vec![
+        format!("--data-dir={}", dir.join("etcd").display()),
+        format!("--listen-client-urls={client}"),
+        format!("--advertise-client-urls={client}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster=default={peer}"),
+        "--quota-backend-bytes=2147483648".to_owned(),
+        "--log-level=error".to_owned(),
+        "--unsafe-no-fsync".to_owned(),
+    ]
 }
 
 fn api_server_flags(dir: &Path, spec: &Spec<'_>, etcd: &str, port: u16) -> Vec<String> {

@@ -12,7 +12,9 @@
 //! | `scene` | the folder of one run, and what happens to it at the end |
 //! | `process`, `wait` | child processes; deadlines and the clock |
 //! | `control_plane`, `pki`, `kubectl`, `helm`, `embedded` | API servers and their clients |
+//! | `realm` | namespaces whose processes all end with the first |
 //! | `node`, `image` | a node that runs real containers |
+//! | `kind` | a machine with podman and kind, whose network ends at itself |
 //! | `manager`, `load` | replicas of the product, and changes for them to work on |
 //! | `audit`, `ownership`, `home` | what audit logs and ShardMaps show |
 //! | `table` | pure: tables as text and Markdown |
@@ -30,6 +32,7 @@ pub mod embedded;
 pub mod helm;
 pub mod home;
 pub mod image;
+pub mod kind;
 pub mod kubectl;
 pub mod load;
 pub mod manager;
@@ -38,6 +41,7 @@ pub mod ownership;
 pub mod packages;
 mod pki;
 pub mod process;
+mod realm;
 pub mod scene;
 pub mod table;
 pub mod tools;

@@ -24,6 +24,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::control_plane::{ControlPlane, Spec};
 use super::image::Image;
 use super::process::{ChildProcess, Launcher, run};
+use super::realm::Realm;
 use super::{Scene, real_dir, wait};
 
 const START_DEADLINE: Duration = Duration::from_secs(60);
@@ -41,13 +42,7 @@ pub struct Node {
     pub control: ControlPlane,
     launcher: Launcher,
     // ... then everything inside, and what is left outside.
-    realm: Realm,
-}
-
-/// The namespaces and cgroups of a node.
-#[derive(Debug)]
-struct Realm {
-    init: ChildProcess,
+    _realm: Realm,
     outside: Outside,
     /// The node's files; it has the same path inside.
     folder: PathBuf,
@@ -67,15 +62,23 @@ impl Node {
     /// # Errors
     /// If a component ends or is not ready in time.
     pub async fn start(scene: &Scene, name: &str, images: &[&Image]) -> Result<Self> {
-        let realm = Realm::enter(scene, name).await?;
-        let outside = &realm.outside;
-        let launcher = Launcher::inside(realm.first_process()?);
-        let node_name = outside.name();
+        let outside = Outside::reserve()?;
+        outside.create()?;
+        let folder = scene.dir().join(name).join("node");
+        fs::create_dir_all(&folder)?;
+        let (pods, address) = (scene.logs().join(name).join("pods"), outside.inner_address());
+        let (node_name, pause) = (outside.name(), scene.tools().pause());
+        let (address, service_cidr) = (address.to_string(), outside.service_cidr());
+        let arguments =
+            [&folder, &pods, Path::new(&node_name), Path::new(&address), Path::new(&service_cidr), &pause];
+        let script = real_dir().join("node/init.sh");
+        let logs = scene.logs().join(name);
+        let realm = Realm::enter(Some(&node_name), &script, &arguments, &folder, &logs).await?;
+        let launcher = realm.launcher()?;
         let tokens = [
             format!("node,system:node:{node_name},node,system:nodes"),
             "proxy,system:kube-proxy,proxy,system:node-proxier".to_owned(),
         ];
-        let service_cidr = outside.service_cidr();
         let spec = Spec {
             name,
             address: outside.inner_address(),
@@ -85,7 +88,7 @@ impl Node {
             launcher: launcher.clone(),
         };
         let control = ControlPlane::start(scene, &spec).await?;
-        let mut this = Self { daemons: Vec::new(), control, launcher, realm };
+        let mut this = Self { daemons: Vec::new(), control, launcher, _realm: realm, outside, folder };
         this.control.add_controllers()?;
         this.start_containerd(scene, images).await?;
         this.start_kubelet(scene)?;
@@ -96,7 +99,7 @@ impl Node {
 
     /// The machine's address as seen from inside the node and its Pods.
     pub fn machine_address(&self) -> Ipv4Addr {
-        self.realm.outside.outer_address()
+        self.outside.outer_address()
     }
 
     /// Imports an image while the node runs.
@@ -115,7 +118,7 @@ impl Node {
     /// # Errors
     /// If there is no such process, or several.
     pub fn kill_container(&self, container: &str) -> Result<()> {
-        let node = format!("/{}/", self.realm.outside.name());
+        let node = format!("/{}/", self.outside.name());
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc")?.flatten() {
             let id = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
@@ -130,7 +133,7 @@ impl Node {
     }
 
     async fn start_containerd(&mut self, scene: &Scene, images: &[&Image]) -> Result<()> {
-        let folder = &self.realm.folder;
+        let folder = &self.folder;
         fs::create_dir_all(folder.join("cni"))?;
         self.fill("pods.conflist", &folder.join("cni/pods.conflist"))?;
         let config = folder.join("containerd.toml");
@@ -151,13 +154,13 @@ impl Node {
     }
 
     fn start_kubelet(&mut self, scene: &Scene) -> Result<()> {
-        let outside = &self.realm.outside;
+        let outside = &self.outside;
         let (name, address) = (outside.name(), outside.inner_address().to_string());
         let user = format!("system:node:{name}");
         let pair =
             self.control.authority().server(&user, Some("system:nodes"), &[&address, &name])?;
         self.control.write_pair("kubelet", &pair)?;
-        let config = self.realm.folder.join("kubelet.yaml");
+        let config = self.folder.join("kubelet.yaml");
         self.fill("kubelet.yaml", &config)?;
         let kubeconfig = self.control.write_kubeconfig("kubelet", "node")?;
         let mut command = self.launcher.command(&scene.tools().kube());
@@ -173,7 +176,7 @@ impl Node {
     }
 
     fn start_proxy(&mut self, scene: &Scene) -> Result<()> {
-        let outside = &self.realm.outside;
+        let outside = &self.outside;
         let kubeconfig = self.control.write_kubeconfig("kube-proxy", "proxy")?;
         let mut command = self.launcher.command(&scene.tools().kube());
         command
@@ -204,9 +207,9 @@ impl Node {
     /// Fills in this node's names and addresses in `tests/real/node/TEMPLATE`, and writes it to
     /// `target`.
     fn fill(&self, template: &str, target: &Path) -> Result<()> {
-        let outside = &self.realm.outside;
+        let outside = &self.outside;
         let text = fs::read_to_string(real_dir().join("node").join(template))?
-            .replace("@FOLDER@", &self.realm.folder.display().to_string())
+            .replace("@FOLDER@", &self.folder.display().to_string())
             .replace("@PKI@", self.control.pki("").trim_end_matches('/'))
             .replace("@CGROUP@", &outside.name())
             .replace("@POD_CIDR@", &outside.pod_cidr())
@@ -215,56 +218,9 @@ impl Node {
     }
 }
 
-impl Realm {
-    async fn enter(scene: &Scene, name: &str) -> Result<Self> {
-        let outside = Outside::reserve()?;
-        outside.create()?;
-        let folder = scene.dir().join(name).join("node");
-        fs::create_dir_all(&folder)?;
-        // Not `ip netns exec`, which mounts a /sys without cgroups.
-        let mut command = Command::new("nsenter");
-        let namespaces = ["--mount", "--pid", "--uts", "--ipc", "--fork", "--mount-proc"];
-        command
-            .arg(format!("--net=/run/netns/{}", outside.name()))
-            .arg("unshare")
-            .args(namespaces)
-            .args(["--kill-child=KILL", "--propagation", "private", "bash"])
-            .arg(real_dir().join("node/init.sh"))
-            .arg(&folder)
-            .arg(scene.logs().join(name).join("pods"))
-            .args([outside.name(), outside.inner_address().to_string(), outside.service_cidr()])
-            .arg(scene.tools().pause());
-        let init = ChildProcess::spawn("init", &command, &scene.logs().join(name))?;
-        let mut this = Self { init, outside, folder };
-        let ready = this.folder.join("ready");
-        wait::until(START_DEADLINE, "the node's namespaces", async || {
-            this.init.check_alive()?;
-            Ok(ready.exists().then_some(()))
-        })
-        .await?;
-        Ok(this)
-    }
-
-    /// The id that the first process inside has outside.
-    fn first_process(&self) -> Result<u32> {
-        let outer = self.init.id();
-        let children = fs::read_to_string(format!("/proc/{outer}/task/{outer}/children"))?;
-        let first = children.split_whitespace().next().context("the node has no process")?;
-        Ok(first.parse()?)
-    }
-}
-
-impl Drop for Realm {
+impl Drop for Outside {
     fn drop(&mut self) {
-        // The kernel reaps the first process of a pid namespace only after all the others.
-        if let Ok(first) = self.first_process()
-            && let Some(pid) = i32::try_from(first).ok().and_then(Pid::from_raw)
-        {
-            let _ = kill_process(pid, Signal::KILL);
-            self.init.wait();
-        }
-        self.init.kill();
-        self.outside.remove();
+        self.remove();
     }
 }
 
@@ -322,7 +278,7 @@ impl Outside {
         ] {
             run(Command::new("ip").args(line.split(' ')))?;
         }
-        for cgroup in self.cgroups() {
+        for cgroup in cgroups(&self.name()) {
             fs::create_dir_all(&cgroup).with_context(|| format!("create {}", cgroup.display()))?;
             // Nothing can run in a new cpuset, which is empty.
             for file in ["cpuset.cpus", "cpuset.mems"] {
@@ -335,17 +291,6 @@ impl Outside {
         Ok(())
     }
 
-    /// One folder in the unified hierarchy, or one per controller in the old hierarchies.
-    fn cgroups(&self) -> Vec<PathBuf> {
-        let root = Path::new(CGROUPS);
-        if root.join("cgroup.controllers").exists() {
-            return vec![root.join(self.name())];
-        }
-        let old = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
-        let controllers = old.filter(|path| path.is_dir() && !path.is_symlink());
-        controllers.map(|path| path.join(self.name())).collect()
-    }
-
     /// Removes whatever of it exists.
     fn remove(&self) {
         // The route goes with the cable. The cable would go with the namespace, but only later, and
@@ -356,7 +301,7 @@ impl Outside {
         if Path::new("/run/netns").join(self.name()).exists() {
             let _ = run(Command::new("ip").args(["netns", "delete", &self.name()]));
         }
-        for cgroup in self.cgroups() {
+        for cgroup in cgroups(&self.name()) {
             for _ in 0..CGROUP_REMOVALS {
                 remove_cgroup(&cgroup);
                 if !cgroup.exists() {
@@ -368,8 +313,19 @@ impl Outside {
     }
 }
 
+/// The cgroup of a name: one folder in the unified hierarchy, or one per controller in the old ones.
+pub(super) fn cgroups(name: &str) -> Vec<PathBuf> {
+    let root = Path::new(CGROUPS);
+    if root.join("cgroup.controllers").exists() {
+        return vec![root.join(name)];
+    }
+    let old = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+    let controllers = old.filter(|path| path.is_dir() && !path.is_symlink());
+    controllers.map(|path| path.join(name)).collect()
+}
+
 /// Removes a cgroup and those in it, the innermost first. Their files go with them.
-fn remove_cgroup(folder: &Path) {
+pub(super) fn remove_cgroup(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             remove_cgroup(&entry.path());

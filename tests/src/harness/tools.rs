@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::builds;
+pub use super::builds::dockerfile_base;
 use super::packages::{self, Package};
 use super::wait::Stopwatch;
 
@@ -22,6 +23,15 @@ const NODE_PACKAGES: &[Package] = &[
     ("iptables", "/usr/sbin/iptables"),
     ("iproute2", "/usr/sbin/ip"),
     ("util-linux", "/usr/bin/nsenter"),
+];
+
+/// The Debian packages that kind and its images need beside those of a node.
+const KIND_PACKAGES: &[Package] = &[
+    ("podman", "/usr/bin/podman"),
+    ("netavark", "/usr/lib/podman/netavark"),
+    ("aardvark-dns", "/usr/lib/podman/aardvark-dns"),
+    ("mmdebstrap", "/usr/bin/mmdebstrap"),
+    ("jq", "/usr/bin/jq"),
 ];
 
 /// The arguments of cargo that build the peers in Rust, all at once, so that it builds once what
@@ -48,6 +58,8 @@ pub enum Need {
     Moto,
     /// Root, namespaces, containerd and Debian packages: a node that runs containers.
     Node,
+    /// kind, podman and the images that they start from.
+    Kind,
     /// Our own release binary, static.
     Leasehold,
     /// The example controller with slow reconciles, static.
@@ -108,6 +120,16 @@ impl Tools {
         self.bin.join(builds::rathole().folder).join("bin/rathole")
     }
 
+    /// kind.
+    pub fn kind(&self) -> PathBuf {
+        self.bin.join(builds::kind().folder).join("kind")
+    }
+
+    /// podman's store of the images that kind and `deploy/Dockerfile` start from.
+    pub fn kind_images(&self) -> PathBuf {
+        self.bin.join(builds::kind_images().folder).join("storage")
+    }
+
     /// The folder of containerd, its shim and ctr.
     pub fn containerd(&self) -> PathBuf {
         self.bin.join(builds::containerd().folder)
@@ -153,9 +175,12 @@ impl Tools {
     /// # Errors
     /// If something cannot be built or installed here; the error says how to get it.
     pub fn prepare(&self, needs: &[Need]) -> Result<()> {
-        if needs.contains(&Need::Node) {
+        if needs.contains(&Need::Node) || needs.contains(&Need::Kind) {
             require_namespaces()?;
             packages::install("a real node", NODE_PACKAGES)?;
+        }
+        if needs.contains(&Need::Kind) {
+            packages::install("kind", KIND_PACKAGES)?;
         }
         fs::create_dir_all(&self.bin)?;
         // Two runs side by side must not build the same thing twice.
@@ -168,6 +193,11 @@ impl Tools {
                 Need::Collector => builds::collector().run(&self.bin)?,
                 Need::Moto => self.install_moto()?,
                 Need::Node => builds::containerd().run(&self.bin)?,
+                Need::Kind => {
+                    let needed = [builds::containerd(), builds::coredns(), builds::kind()];
+                    needed.iter().try_for_each(|build| build.run(&self.bin))?;
+                    builds::kind_images().run(&self.bin)?;
+                }
                 Need::Leasehold if self.given.is_some() => {}
                 Need::Leasehold => build_release(&[
                     "--package=leasehold",
@@ -249,7 +279,8 @@ fn target_triple() -> String {
         .unwrap_or_else(|_| format!("{}-unknown-linux-gnu", std::env::consts::ARCH))
 }
 
-fn target_dir() -> PathBuf {
+/// Where cargo puts what it builds.
+pub fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| xtask::root().join("target"), |dir| xtask::root().join(dir))
 }

@@ -7,6 +7,7 @@ mod control_plane;
 mod embedded_kubectl;
 mod examples;
 mod home_cost;
+mod kind;
 mod node;
 mod otlp;
 mod sharded_list;
@@ -70,6 +71,12 @@ pub const CHECKS: &[Check] = &[
         about: "installed by helm on a node that runs real containers, it survives kills and upgrades",
         needs: &[Need::Kube, Need::Helm, Need::Node, Need::Leasehold],
         run: |scene| Box::pin(node::run(scene)),
+    },
+    Check {
+        name: "kind",
+        about: "README's commands on three clusters of kind: install, add clusters, upgrade, uninstall",
+        needs: &[Need::Kube, Need::Helm, Need::Node, Need::Kind, Need::Leasehold],
+        run: |scene| Box::pin(kind::run(scene)),
     },
     Check {
         name: "otlp",
