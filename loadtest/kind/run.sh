@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# A load on kind clusters, for machines that can pull images.
+# A load on kind clusters.
 #
 #   loadtest/kind/run.sh [CLUSTERS] [OBJECTS]
 #
-# Makes CLUSTERS kind clusters (default 2) and one for home, builds the manager's image from
-# deploy/Dockerfile, installs the chart with three replicas into home, applies OBJECTS TDSets
-# (default 3000), waits until all are Ready, prints how long that took, and removes what it made.
-# Needs docker, kind, kubectl and helm.
+# Makes CLUSTERS kind clusters (default 2) and one for home, builds the image with deploy/Dockerfile,
+# installs the chart with three replicas into home, adds the clusters with `leasehold clusters add`,
+# applies OBJECTS TDSets (default 3000), waits until all are Ready, prints how long that took, and removes
+# what it made. The first 40 TDSets of a cluster run a Pod each, the others none: a node takes 110.
+# Needs docker, kind, kubectl and helm. `cargo xtask real --only kind` runs it in short.
 set -euo pipefail
 clusters=${1:-2}
 objects=${2:-3000}
+pods=40
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
+export KUBECONFIG=$work/kubeconfig
 
 for tool in docker kind kubectl helm; do
   command -v "$tool" >/dev/null || { echo "missing: $tool (install it, then run this again)" >&2; exit 1; }
@@ -21,31 +24,37 @@ remove() {
   for n in home $(seq "$clusters"); do kind delete cluster --name "leasehold-$n" >/dev/null 2>&1 || true; done
   rm -rf "$work"
 }
+for n in home $(seq "$clusters"); do
+  if kind get clusters 2>/dev/null | grep -qx "leasehold-$n"; then
+    echo "there is a kind cluster leasehold-$n: is this script running? If not: kind delete cluster --name leasehold-$n" >&2
+    exit 1
+  fi
+done
 trap remove EXIT
 
-home() { kubectl --kubeconfig "$work/home.yaml" "$@"; }
-workload() { local n=$1; shift; kubectl --kubeconfig "$work/cluster-$n.yaml" "$@"; }
+home() { kubectl --context kind-leasehold-home "$@"; }
+workload() { local n=$1; shift; kubectl --context "kind-leasehold-$n" "$@"; }
+# The program out of the image, so that nothing else must be built.
+leasehold() {
+  docker run --rm --network host --user "$(id -u)" --volume "$work:$work" --env KUBECONFIG leasehold:kind "$@"
+}
 
 docker build -t leasehold:kind -f "$root/deploy/Dockerfile" "$root"
-kind create cluster --name leasehold-home --kubeconfig "$work/home.yaml"
+for n in home $(seq "$clusters"); do kind create cluster --name "leasehold-$n"; done
 kind load docker-image leasehold:kind --name leasehold-home
 home create namespace leasehold-system
-secrets=()
 for n in $(seq "$clusters"); do
-  kind create cluster --name "leasehold-$n" --kubeconfig "$work/cluster-$n.yaml"
-  workload "$n" apply --server-side -f "$root/deploy/charts/leasehold/files/crds/controllers"
-  # The address that other kind nodes can reach, under the name that the fleet shows.
-  kind get kubeconfig --internal --name "leasehold-$n" |
-    sed "s/kind-leasehold-$n/cluster-$n/g" >"$work/cluster-$n.internal.yaml"
-  home -n leasehold-system create secret generic "cluster-$n" \
-    --from-file="cluster-$n.yaml=$work/cluster-$n.internal.yaml"
-  secrets+=("cluster-$n")
+  workload "$n" create namespace load
+  # The address is the one that Pods of other kind clusters reach.
+  leasehold clusters add --home-context kind-leasehold-home --context "kind-leasehold-$n" \
+    --name "cluster-$n" --server "https://leasehold-$n-control-plane:6443" \
+    --controllers tdset --namespaces load
 done
-
-helm install leasehold "$root/deploy/charts/leasehold" --kubeconfig "$work/home.yaml" \
+home create namespace load
+helm install leasehold "$root/deploy/charts/leasehold" --kube-context kind-leasehold-home \
   --namespace leasehold-system --set image.repository=leasehold --set image.tag=kind \
   --set controllers.tdset.enabled=true --set 'controllers.tdset.namespaces={load}' \
-  --set "clusters.kubeconfigSecrets={$(IFS=,; echo "${secrets[*]}")}" --wait
+  --set 'clusters.secrets[0].selector=leasehold.dev/cluster' --wait
 
 manifest() { # the TDSets of one cluster
   for i in $(seq $((objects / clusters))); do
@@ -56,19 +65,17 @@ kind: TDSet
 metadata: {name: tdset-$i, namespace: load}
 spec:
   container: {image: "registry.k8s.io/pause:3.10", port: 8000}
-  schedulingConfig: [{startTime: 0, endTime: 0, replica: 0}]
-  defaultReplica: 1
+  defaultReplica: $((i <= pods))
 YAML
   done
 }
 
 began=$(date +%s)
 for n in $(seq "$clusters"); do
-  workload "$n" create namespace load
   manifest | workload "$n" apply --server-side -f - >/dev/null
 done
 for n in $(seq "$clusters"); do
   workload "$n" wait --for=condition=Ready --timeout=30m -n load tdset --all >/dev/null
 done
-echo "$objects TDSets on $clusters clusters Ready after $(($(date +%s) - began)) s"
+echo "$((objects / clusters * clusters)) TDSets on $clusters clusters Ready after $(($(date +%s) - began)) s"
 home get shardmaps,members -n leasehold-system

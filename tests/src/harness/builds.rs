@@ -179,7 +179,8 @@ impl Build {
         let partial = bin.join(format!("{}.partial", self.folder));
         let _ = fs::remove_dir_all(&partial);
         fs::create_dir_all(&partial)?;
-        let [out, all] = [&partial, bin].map(|path| path.to_str().context("a path that is not UTF-8"));
+        let [out, all] =
+            [&partial, bin].map(|path| path.to_str().context("a path that is not UTF-8"));
         let (out, all) = (out?, all?);
         for arguments in &self.commands {
             let mut command = match self.builder {

@@ -57,7 +57,8 @@ impl Kind {
         let (images, pause) = (tools.kind_images(), tools.pause());
         let arguments = [&folder, &images, &pause].map(PathBuf::as_path);
         let logs = scene.logs().join("kind");
-        let realm = Realm::enter(None, &scripts.join("init.sh"), &arguments, &folder, &logs).await?;
+        let realm =
+            Realm::enter(None, &scripts.join("init.sh"), &arguments, &folder, &logs).await?;
         let path = |path: &Path| path.display().to_string();
         let environment = vec![
             ("PATH", format!("{}:{}", path(&bin), std::env::var("PATH").unwrap_or_default())),
@@ -74,7 +75,7 @@ impl Kind {
         let launcher = realm.launcher()?;
         let log = logs.join("commands.log");
         let this = Self { launcher, environment, log, _realm: realm, _cgroups: Cgroups };
-        this.prepare_base()?;
+        this.prepare_base().await?;
         Ok(this)
     }
 
@@ -83,11 +84,15 @@ impl Kind {
     ///
     /// # Errors
     /// If one fails; the error quotes what it said.
-    pub fn shell(&self, lines: &str) -> Result<String> {
+    pub async fn shell(&self, lines: &str) -> Result<String> {
         let mut command = self.launcher.command(Path::new("bash"));
-        command.args(["-euo", "pipefail", "-c", lines]).current_dir(xtask::root());
+        // Who enters a mount namespace stands in its root.
+        let script = format!("cd \"$0\"; {lines}");
+        command.args(["-euo", "pipefail", "-c", &script]).arg(xtask::root());
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        let output = command.stdin(Stdio::null()).output().context("run bash")?;
+        let mut command = tokio::process::Command::from(command);
+        let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await;
+        let output = output.context("run bash")?;
         let [said, complaint] =
             [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
         let record = format!("$ {lines}\n{said}{complaint}");
@@ -100,7 +105,7 @@ impl Kind {
     }
 
     /// The base image of `deploy/Dockerfile` with this machine's toolchain, which is mounted.
-    fn prepare_base(&self) -> Result<()> {
+    async fn prepare_base(&self) -> Result<()> {
         let [cargo, rustup] = toolchain()?;
         let target = tools::target_dir();
         let file = format!(
@@ -112,7 +117,8 @@ impl Kind {
             target.display(),
         );
         let base = tools::dockerfile_base();
-        self.shell(&format!("podman build --quiet --tag {base} --file - /run <<'E'\n{file}E")).map(drop)
+        let build = format!("podman build --quiet --tag {base} --file - /run <<'E'\n{file}E");
+        self.shell(&build).await.map(drop)
     }
 }
 

@@ -69,8 +69,14 @@ impl Node {
         let (pods, address) = (scene.logs().join(name).join("pods"), outside.inner_address());
         let (node_name, pause) = (outside.name(), scene.tools().pause());
         let (address, service_cidr) = (address.to_string(), outside.service_cidr());
-        let arguments =
-            [&folder, &pods, Path::new(&node_name), Path::new(&address), Path::new(&service_cidr), &pause];
+        let arguments = [
+            &folder,
+            &pods,
+            Path::new(&node_name),
+            Path::new(&address),
+            Path::new(&service_cidr),
+            &pause,
+        ];
         let script = real_dir().join("node/init.sh");
         let logs = scene.logs().join(name);
         let realm = Realm::enter(Some(&node_name), &script, &arguments, &folder, &logs).await?;
@@ -88,7 +94,8 @@ impl Node {
             launcher: launcher.clone(),
         };
         let control = ControlPlane::start(scene, &spec).await?;
-        let mut this = Self { daemons: Vec::new(), control, launcher, _realm: realm, outside, folder };
+        let mut this =
+            Self { daemons: Vec::new(), control, launcher, _realm: realm, outside, folder };
         this.control.add_controllers()?;
         this.start_containerd(scene, images).await?;
         this.start_kubelet(scene)?;
