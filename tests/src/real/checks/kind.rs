@@ -212,7 +212,9 @@ async fn uninstall(kind: &Kind) -> Result<()> {
         Ok(left.lines().all(|line| expected.contains(&line)).then_some(()))
     });
     outcome.await.with_context(|| format!("left behind:\n{left}"))?;
-    let stay = kind.shell("kubectl get tdsets,crd/members.leasehold.dev --output name").await?;
+    let stay =
+        "kubectl get tdsets --output name; kubectl get crd members.leasehold.dev --output name";
+    let stay = kind.shell(stay).await?;
     ensure!(stay.lines().count() == SETS + 1, "should outlive the release:\n{stay}");
     Ok(())
 }
