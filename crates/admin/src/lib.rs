@@ -37,6 +37,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -143,7 +145,17 @@ impl Bound {
     ///
     /// # Errors
     /// [`Error::Certificate`] if TLS cannot be configured.
-    pub async fn serve(self, admin: Admin, shutdown: CancellationToken) -> Result<(), Error> {
+    ///
+    /// It is in a box so that the server is compiled here, and not in each crate that awaits it.
+    pub fn serve(
+        self,
+        admin: Admin,
+        shutdown: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), Error>> {
+        self.until(admin, shutdown).boxed()
+    }
+
+    async fn until(self, admin: Admin, shutdown: CancellationToken) -> Result<(), Error> {
         let probes_address = self.probes_address().map(tracing::field::display);
         if let Ok(address) = self.address() {
             let (tls, guarded) = (self.tls.is_some(), admin.guard.is_some());

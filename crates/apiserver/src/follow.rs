@@ -7,14 +7,15 @@
 //! - Messages are in the order of the server. The channel is bounded, so a slow receiver slows the
 //!   watch instead of filling memory.
 
-use std::future::Future;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt, TryStreamExt};
-use kube::api::{ListParams, PartialObjectMeta, WatchEvent, WatchParams};
-use kube::core::ObjectList;
-use kube::{Api, ResourceExt};
+use futures::{AsyncBufReadExt, StreamExt};
+use kube::api::{ListParams, WatchParams};
+use kube::core::{Request, Status};
+use kube::{Client, ResourceExt};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -40,70 +41,53 @@ pub(crate) enum FollowEvent<K> {
     Bookmark(u64),
 }
 
-/// Something that can be listed and watched.
-pub(crate) trait Source: Send {
-    /// Its objects.
-    type Object: ResourceExt + Clone + DeserializeOwned + Send + 'static;
-
-    /// One page.
-    fn list(
-        &self,
-        params: &ListParams,
-    ) -> impl Future<Output = kube::Result<ObjectList<Self::Object>>> + Send;
-
-    /// Events after a resource version.
-    fn watch(
-        &self,
-        params: &WatchParams,
-        version: &str,
-    ) -> impl Future<
-        Output = kube::Result<impl Stream<Item = kube::Result<WatchEvent<Self::Object>>> + Send>,
-    > + Send;
+/// What can be listed and watched: a kind.
+pub(crate) struct Source {
+    pub(crate) client: Client,
+    /// The path of all its objects.
+    pub(crate) path: String,
+    /// Whether only their metadata is wanted.
+    pub(crate) metadata: bool,
 }
 
-/// Whole objects.
-pub(crate) struct Objects<K>(pub(crate) Api<K>);
-
-/// Only their metadata.
-pub(crate) struct Metadata<K>(pub(crate) Api<K>);
-
-// === impl Objects ===
-
-impl<K> Source for Objects<K>
-where
-    K: ResourceExt + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
-{
-    type Object = K;
-
-    async fn list(&self, params: &ListParams) -> kube::Result<ObjectList<K>> {
-        self.0.list(params).await
-    }
-
-    async fn watch(
-        &self,
-        params: &WatchParams,
-        version: &str,
-    ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<K>>> + Send> {
-        self.0.watch(params, version).await
-    }
+/// A page of a list. Its objects are read later, as their type: so this is compiled once for all.
+#[derive(Deserialize)]
+struct Page {
+    metadata: Version,
+    items: Vec<Box<RawValue>>,
 }
 
-// === impl Metadata ===
+/// A line of a watch.
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
 
-impl Source for Metadata<kube::core::DynamicObject> {
-    type Object = PartialObjectMeta;
+/// A bookmark.
+#[derive(Deserialize)]
+struct Bookmark {
+    metadata: Version,
+}
 
-    async fn list(&self, params: &ListParams) -> kube::Result<ObjectList<PartialObjectMeta>> {
-        self.0.list_metadata(params).await
-    }
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default, rename = "continue")]
+    next: String,
+}
 
-    async fn watch(
-        &self,
-        params: &WatchParams,
-        version: &str,
-    ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<PartialObjectMeta>>> + Send> {
-        self.0.watch_metadata(params, version).await
-    }
+/// Reads what is sent, and wraps it into a message.
+type Wrap<'a, M> = dyn Fn(FollowEvent<&str>) -> serde_json::Result<Wrapped<M>> + Send + Sync + 'a;
+
+/// A message about an object, and the object's resource version.
+struct Wrapped<M> {
+    message: M,
+    version: Option<String>,
 }
 
 /// The number inside a resource version; 0 if there is none.
@@ -112,30 +96,79 @@ pub(crate) fn version_number(version: Option<&str>) -> u64 {
 }
 
 /// Follows `source` until `shutdown` or until nobody listens, wrapping each change into a message.
-pub(crate) async fn follow<S: Source, M: Send>(
-    source: S,
-    wrap: impl Fn(FollowEvent<S::Object>) -> M + Send,
+pub(crate) async fn follow<K: ResourceExt + DeserializeOwned, M: Send>(
+    source: Source,
+    wrap: impl Fn(FollowEvent<K>) -> M + Send + Sync,
     messages: mpsc::Sender<M>,
     shutdown: CancellationToken,
 ) {
-    let mut backoff = MIN_BACKOFF;
-    let work = async {
-        loop {
-            let progress = match list_and_watch(&source, &wrap, &messages).await {
-                Ok(()) => true,
-                Err(Interruption::Closed) => return,
-                Err(Interruption::Failed { error, progress }) => {
-                    tracing::debug!(error = &error as &dyn std::error::Error, "follow: start over");
-                    progress
-                }
-            };
-            backoff = if progress { MIN_BACKOFF } else { (backoff * 2).min(MAX_BACKOFF) };
-            tokio::time::sleep(backoff).await;
-        }
+    let wrap = |event: FollowEvent<&str>| {
+        let event: FollowEvent<K> = event.read()?;
+        let version = match &event {
+            FollowEvent::Applied(object) | FollowEvent::Deleted(object) => {
+                object.resource_version()
+            }
+            FollowEvent::Reset(..) | FollowEvent::Bookmark(_) => None,
+        };
+        Ok(Wrapped { message: wrap(event), version })
     };
     tokio::select! {
-        () = work => {}
+        () = keep_up(&source, &wrap, &messages) => {}
         () = shutdown.cancelled() => {}
+    }
+}
+
+impl FollowEvent<&str> {
+    /// The same with its objects read.
+    fn read<K: DeserializeOwned>(self) -> serde_json::Result<FollowEvent<K>> {
+        Ok(match self {
+            Self::Reset(objects, version) => {
+                let objects = objects.into_iter().map(serde_json::from_str);
+                FollowEvent::Reset(objects.collect::<Result<_, _>>()?, version)
+            }
+            Self::Applied(object) => FollowEvent::Applied(serde_json::from_str(object)?),
+            Self::Deleted(object) => FollowEvent::Deleted(serde_json::from_str(object)?),
+            Self::Bookmark(version) => FollowEvent::Bookmark(version),
+        })
+    }
+}
+
+impl Source {
+    fn request(&self) -> Request {
+        Request::new(&self.path)
+    }
+
+    /// Every object, and the version of the list.
+    async fn list(&self) -> kube::Result<(Vec<Box<RawValue>>, String)> {
+        let mut params = ListParams::default().limit(PAGE);
+        let mut objects = Vec::new();
+        loop {
+            let request = match self.metadata {
+                true => self.request().list_metadata(&params),
+                false => self.request().list(&params),
+            };
+            let request = request.map_err(kube::Error::BuildRequest)?;
+            let Page { metadata, items } = self.client.request(request).await?;
+            objects.extend(items);
+            if metadata.next.is_empty() {
+                return Ok((objects, metadata.resource_version));
+            }
+            params.continue_token = Some(metadata.next);
+        }
+    }
+
+    /// A watch from `version` on, in lines.
+    async fn watch(
+        &self,
+        version: &str,
+    ) -> kube::Result<impl futures::Stream<Item = std::io::Result<String>> + use<>> {
+        let params = WatchParams { timeout: Some(WATCH_TIMEOUT_SECONDS), ..WatchParams::default() };
+        let request = match self.metadata {
+            true => self.request().watch_metadata(&params, version),
+            false => self.request().watch(&params, version),
+        };
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        Ok(self.client.request_stream(request).await?.lines())
     }
 }
 
@@ -147,58 +180,65 @@ enum Interruption {
     Failed { error: kube::Error, progress: bool },
 }
 
-async fn list_and_watch<S: Source, M>(
-    source: &S,
-    wrap: &impl Fn(FollowEvent<S::Object>) -> M,
-    messages: &mpsc::Sender<M>,
-) -> Result<(), Interruption> {
-    let failed = |progress: bool| move |error| Interruption::Failed { error, progress };
-    let send = async |change| messages.send(wrap(change)).await.map_err(|_| Interruption::Closed);
-    let (objects, mut version) = list_all(source).await.map_err(failed(false))?;
-    send(FollowEvent::Reset(objects, version_number(Some(&version)))).await?;
-
-    let params = WatchParams { timeout: Some(WATCH_TIMEOUT_SECONDS), ..WatchParams::default() };
+/// Lists and watches until nobody listens any more.
+async fn keep_up<M: Send>(source: &Source, wrap: &Wrap<'_, M>, messages: &mpsc::Sender<M>) {
+    let mut backoff = MIN_BACKOFF;
     loop {
-        let from = version.clone();
-        let events = source.watch(&params, &from).await.map_err(failed(true))?;
-        let mut events = std::pin::pin!(events.into_stream());
-        while let Some(event) = events.next().await {
-            let change = match event.map_err(failed(true))? {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    FollowEvent::Applied(object)
-                }
-                WatchEvent::Deleted(object) => FollowEvent::Deleted(object),
-                WatchEvent::Bookmark(mark) => {
-                    version = mark.metadata.resource_version;
-                    send(FollowEvent::Bookmark(version_number(Some(&version)))).await?;
-                    continue;
-                }
-                // Probably expired: only a new list helps.
-                WatchEvent::Error(status) => {
-                    return Err(failed(true)(kube::Error::Api(status)));
-                }
-            };
-            if let FollowEvent::Applied(object) | FollowEvent::Deleted(object) = &change
-                && let Some(next) = object.resource_version()
-            {
-                version = next;
+        let progress = match list_and_watch(source, wrap, messages).await {
+            Ok(()) => true,
+            Err(Interruption::Closed) => return,
+            Err(Interruption::Failed { error, progress }) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "follow: start over");
+                progress
             }
-            send(change).await?;
-        }
-        // A pause, so as not to flood a server that closes every watch at once.
-        tokio::time::sleep(MIN_BACKOFF).await;
+        };
+        backoff = if progress { MIN_BACKOFF } else { (backoff * 2).min(MAX_BACKOFF) };
+        tokio::time::sleep(backoff).await;
     }
 }
 
-async fn list_all<S: Source>(source: &S) -> kube::Result<(Vec<S::Object>, String)> {
-    let mut params = ListParams::default().limit(PAGE);
-    let mut objects = Vec::new();
+async fn list_and_watch<M>(
+    source: &Source,
+    wrap: &Wrap<'_, M>,
+    messages: &mpsc::Sender<M>,
+) -> Result<(), Interruption> {
+    let failed = |progress: bool| move |error| Interruption::Failed { error, progress };
+    let unread = |error| failed(true)(kube::Error::SerdeError(error));
+    let send = async |event: FollowEvent<&str>| {
+        let Wrapped { message, version } = wrap(event).map_err(unread)?;
+        messages.send(message).await.map_err(|_| Interruption::Closed)?;
+        Ok(version)
+    };
+    let (objects, mut version) = source.list().await.map_err(failed(false))?;
+    let all = objects.iter().map(|object| object.get()).collect();
+    send(FollowEvent::Reset(all, version_number(Some(&version)))).await?;
+    drop(objects);
     loop {
-        let page = source.list(&params).await?;
-        objects.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params.continue_token = Some(token),
-            None => return Ok((objects, page.metadata.resource_version.unwrap_or_default())),
+        let mut lines = source.watch(&version).await.map_err(failed(true))?;
+        // A connection that breaks ends the watch, and so does a line that it cuts off.
+        while let Some(Ok(line)) = lines.next().await {
+            let Line { kind, object } = match serde_json::from_str(&line) {
+                Err(error) if error.is_eof() => break,
+                line => line.map_err(unread)?,
+            };
+            let next = match kind {
+                "ADDED" | "MODIFIED" => send(FollowEvent::Applied(object.get())).await?,
+                "DELETED" => send(FollowEvent::Deleted(object.get())).await?,
+                "BOOKMARK" => {
+                    let mark: Bookmark = serde_json::from_str(object.get()).map_err(unread)?;
+                    let version = mark.metadata.resource_version;
+                    send(FollowEvent::Bookmark(version_number(Some(&version)))).await?;
+                    Some(version)
+                }
+                // Probably expired: only a new list helps.
+                _ => {
+                    let status: Status = serde_json::from_str(object.get()).map_err(unread)?;
+                    return Err(failed(true)(kube::Error::Api(status.boxed())));
+                }
+            };
+            version = next.unwrap_or(version);
         }
+        // A pause, so as not to flood a server that closes every watch at once.
+        tokio::time::sleep(MIN_BACKOFF).await;
     }
 }

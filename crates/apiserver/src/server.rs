@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{Request, Response, header};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -188,7 +190,13 @@ impl Builder {
     ///
     /// # Errors
     /// The server cannot listen on the address, or certificates cannot be made.
-    pub async fn start(self) -> Result<Server, Error> {
+    ///
+    /// It is in a box so that the server is compiled here, and not in each crate that awaits it.
+    pub fn start(self) -> BoxFuture<'static, Result<Server, Error>> {
+        self.started().boxed()
+    }
+
+    async fn started(self) -> Result<Server, Error> {
         let address = self.address.clone().map_err(|address| {
             let source = std::io::Error::from(std::io::ErrorKind::InvalidInput);
             Error::Listen { address, source }

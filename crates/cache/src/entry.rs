@@ -42,8 +42,9 @@ pub struct DecodeError {
     source: Problem,
 }
 
+/// Why JSON is not the object that it is asked for as.
 #[derive(Debug, thiserror::Error)]
-enum Problem {
+pub(super) enum Problem {
     #[error(transparent)]
     Shape(#[from] serde_json::Error),
     #[error(transparent)]
@@ -117,16 +118,8 @@ impl Entry {
     }
 
     fn decode_as<T: DeserializeOwned>(&self, kind: impl Fn() -> String) -> Result<T, DecodeError> {
-        // Checked as a whole, it need not be checked string by string.
-        let read = |json: &[u8]| match std::str::from_utf8(json) {
-            Ok(text) => serde_json::from_str(text),
-            Err(_) => serde_json::from_slice(json),
-        };
-        match self.read(read) {
-            Ok(Ok(object)) => Ok(object),
-            Ok(Err(error)) => Err(self.error(kind(), error)),
-            Err(error) => Err(self.error(kind(), error)),
-        }
+        let found = self.read(decoded).map_err(Problem::from).flatten();
+        found.map_err(|problem| self.error(kind(), problem))
     }
 
     /// Decodes one field of the object, and steps over the others unread; `None` if it has none of
@@ -173,5 +166,25 @@ impl Entry {
     /// Bytes this object takes, without shared parts and what the store's tables take for it.
     pub(super) fn bytes(&self) -> usize {
         ARC_COUNTS + size_of::<Self>() + self.header.heap_bytes() + self.body.bytes.len()
+    }
+}
+
+/// The object in JSON. Its text is checked as a whole, not string by string; and all of the program
+/// reads objects as text, so that the code which does is there once for a type.
+pub(super) fn decoded<T: DeserializeOwned>(json: &[u8]) -> Result<T, Problem> {
+    Ok(serde_json::from_str(std::str::from_utf8(json)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_no_text_are_no_object() {
+        let read =
+            |json: &[u8]| decoded::<serde_json::Value>(json).map_err(|found| found.to_string());
+        assert_eq!(read(br#"{"a": "b"}"#), Ok(serde_json::json!({"a": "b"})));
+        let error = read(b"{\"a\": \"\xff\"}").unwrap_err();
+        assert!(error.starts_with("invalid utf-8 sequence"), "{error}");
     }
 }

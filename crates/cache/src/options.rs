@@ -9,6 +9,7 @@ use std::sync::Arc;
 use model::Kind;
 use serde::de::DeserializeOwned;
 
+use super::entry::{Problem, decoded};
 use super::owners::OwnedObject;
 
 /// Members deeper than this are kept without asking the transform.
@@ -62,7 +63,7 @@ impl fmt::Debug for Transform {
 /// The name of [`Index::owners`].
 pub const OWNERS: &str = "leasehold.dev/owners";
 
-type Values = dyn Fn(&[u8]) -> Result<Vec<String>, serde_json::Error> + Send + Sync;
+type Values = dyn Fn(&[u8]) -> Result<Vec<String>, Problem> + Send + Sync;
 
 /// An index of a kind: a name, and a function that gives an object's values in it.
 ///
@@ -81,7 +82,7 @@ impl Index {
         name: &str,
         values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
-        let values = move |json: &[u8]| serde_json::from_slice(json).map(|object| values(&object));
+        let values = move |json: &[u8]| decoded(json).map(|object| values(&object));
         Self { name: name.into(), values: Arc::new(values) }
     }
 

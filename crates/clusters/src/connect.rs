@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use http_body_util::BodyExt;
 use kube::client::{ClientBuilder, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -43,6 +44,10 @@ pub(crate) struct Link {
     pub(crate) wire: Wire,
 }
 
+/// A client to come. It is in a box so that connections are compiled here, and not in each crate that
+/// awaits one.
+pub(crate) type Connecting<'a> = BoxFuture<'a, Result<kube::Client, Arc<Unusable>>>;
+
 /// Makes clients.
 #[derive(Clone, Debug)]
 pub struct Connector {
@@ -70,12 +75,8 @@ impl Connector {
     ///
     /// # Errors
     /// [`Unusable`] when a certificate, key or credential is wrong.
-    pub async fn client(
-        &self,
-        origin: &str,
-        access: &Access,
-    ) -> Result<kube::Client, Arc<Unusable>> {
-        Ok(self.link(origin, access).await?.client)
+    pub fn client<'a>(&'a self, origin: &'a str, access: &'a Access) -> Connecting<'a> {
+        async move { Ok(self.link(origin, access).await?.client) }.boxed()
     }
 
     /// A client and the wire below it.
@@ -117,7 +118,16 @@ impl Connector {
 ///
 /// # Errors
 /// [`Unusable`], which names file, cause and fix.
-pub async fn client_from_kubeconfig(
+pub fn client_from_kubeconfig<'a>(
+    path: &'a Path,
+    context: Option<&'a str>,
+    trust: Trust,
+    clock: Arc<dyn Clock>,
+) -> Connecting<'a> {
+    from_kubeconfig(path, context, trust, clock).boxed()
+}
+
+async fn from_kubeconfig(
     path: &Path,
     context: Option<&str>,
     trust: Trust,
@@ -139,8 +149,9 @@ pub async fn client_from_kubeconfig(
 ///
 /// # Errors
 /// [`Unusable::InCluster`] outside a Pod.
-pub async fn client_in_cluster(clock: Arc<dyn Clock>) -> Result<kube::Client, Arc<Unusable>> {
-    Connector::new(Role::Home, clock).client("in-cluster", &Access::InCluster).await
+pub fn client_in_cluster(clock: Arc<dyn Clock>) -> Connecting<'static> {
+    async { Connector::new(Role::Home, clock).client("in-cluster", &Access::InCluster).await }
+        .boxed()
 }
 
 /// A client and a wire whose requests carry the credential of `keeper`.

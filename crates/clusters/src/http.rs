@@ -70,14 +70,14 @@ pub(crate) struct Identity {
 }
 
 /// Opens connections to a server.
-pub(crate) type RawConnector = TimeoutConnector<HttpsConnector<Dialer>>;
+type RawConnector = TimeoutConnector<HttpsConnector<Dialer>>;
 
 /// Opens connections as `config` says, to addresses within `reach`, with `identity` in place of its own
 /// client certificate.
 ///
 /// # Errors
 /// When certificates cannot be used.
-pub(crate) fn raw_connector(
+fn raw_connector(
     config: &kube::Config,
     identity: Option<&Identity>,
     protocol: Protocol,

@@ -1,15 +1,19 @@
 //! What a cluster needs before a manager can use it, put there: definitions, namespaces, and
 //! manifests of examples. By server-side apply, so that doing it again does nothing.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
-use kube::core::GroupVersionKind;
 use kube::core::gvk::ParseGroupVersionError;
+use kube::core::{ApiResource, GroupVersionKind};
 use kube::discovery::{Scope, pinned_kind};
-use kube::{Client, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
+use serde::Serialize;
 
 /// The field manager of what is installed.
 const MANAGER: &str = "leasehold";
@@ -46,15 +50,20 @@ pub enum InstallError {
     Version(#[from] ParseGroupVersionError),
 }
 
+/// Something that is being installed. It is in a box so that it is compiled here, and not in each crate
+/// that awaits it.
+pub type Installing<'a> = BoxFuture<'a, Result<(), InstallError>>;
+
 /// Installs definitions and waits until their kinds are served.
 ///
 /// # Errors
 /// If one is refused or not served in time.
-pub async fn definitions(
-    client: &Client,
-    crds: &[CustomResourceDefinition],
-) -> Result<(), InstallError> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+pub fn definitions<'a>(client: &'a Client, crds: &'a [CustomResourceDefinition]) -> Installing<'a> {
+    all(client, crds).boxed()
+}
+
+async fn all(client: &Client, crds: &[CustomResourceDefinition]) -> Result<(), InstallError> {
+    let api = answered_dynamically::<CustomResourceDefinition>(client);
     for crd in crds {
         apply(&api, &crd.name_any(), crd).await?;
     }
@@ -77,10 +86,11 @@ pub async fn definitions(
 ///
 /// # Errors
 /// If it is refused.
-pub async fn namespace(client: &Client, name: &str) -> Result<(), InstallError> {
+pub fn namespace<'a>(client: &'a Client, name: &'a str) -> Installing<'a> {
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some(name.to_owned());
-    apply(&Api::all(client.clone()), name, &namespace).await
+    let api = answered_dynamically::<Namespace>(client);
+    async move { apply(&api, name, &namespace).await }.boxed()
 }
 
 /// Applies a manifest of one or more objects, in their order. Those without a namespace of a kind
@@ -88,7 +98,11 @@ pub async fn namespace(client: &Client, name: &str) -> Result<(), InstallError> 
 ///
 /// # Errors
 /// If it is no manifest, or an object is refused; what came before it stays.
-pub async fn manifest(client: &Client, text: &str) -> Result<(), InstallError> {
+pub fn manifest<'a>(client: &'a Client, text: &'a str) -> Installing<'a> {
+    objects(client, text).boxed()
+}
+
+async fn objects(client: &Client, text: &str) -> Result<(), InstallError> {
     let objects: Vec<DynamicObject> = serde_saphyr::from_multiple(text).map_err(Box::new)?;
     for object in objects {
         let types = object.types.as_ref().ok_or(InstallError::Incomplete("apiVersion and kind"))?;
@@ -111,10 +125,17 @@ pub async fn manifest(client: &Client, text: &str) -> Result<(), InstallError> {
     Ok(())
 }
 
-async fn apply<K>(api: &Api<K>, name: &str, object: &K) -> Result<(), InstallError>
-where
-    K: Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
-{
+/// The API of a kind whose answers are not read as its type: little of them is needed, and reading
+/// definitions is much code.
+fn answered_dynamically<K: Resource<DynamicType = ()>>(client: &Client) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &ApiResource::erase::<K>(&()))
+}
+
+async fn apply(
+    api: &Api<DynamicObject>,
+    name: &str,
+    object: &(impl Serialize + Debug),
+) -> Result<(), InstallError> {
     let params = PatchParams::apply(MANAGER).force();
     api.patch(name, &params, &Patch::Apply(object)).await.map(drop).map_err(refused(name))
 }
@@ -123,10 +144,10 @@ fn refused(what: &str) -> impl Fn(kube::Error) -> InstallError {
     move |source| InstallError::Apply { what: what.to_owned(), source: Box::new(source) }
 }
 
-fn is_established(crd: &CustomResourceDefinition) -> bool {
-    let conditions = crd.status.as_ref().and_then(|status| status.conditions.as_ref());
+fn is_established(crd: &DynamicObject) -> bool {
+    let conditions = crd.data["status"]["conditions"].as_array();
     conditions
         .into_iter()
         .flatten()
-        .any(|condition| condition.type_ == "Established" && condition.status == "True")
+        .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
 }

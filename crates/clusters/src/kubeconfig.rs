@@ -5,7 +5,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use kube::config::{AuthInfo, Cluster, Context, Kubeconfig};
+use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, KubeconfigError};
 use model::ClusterName;
 
 use crate::Prefix;
@@ -60,14 +60,13 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Kubeconfig, Unusable> {
     let broken = |problem: String| Unusable::Parse { path: path.to_owned(), problem };
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|e| broken(format!("not UTF-8: {e}")))?;
-    // Snippets would copy lines of the file, with tokens, into logs.
-    let options = serde_saphyr::options! { with_snippet: false };
-    let documents: Vec<Kubeconfig> = serde_saphyr::from_multiple_with_options(text, options)
-        .map_err(|e| broken(redacted(&e.to_string())))?;
-    let merged = documents
-        .into_iter()
-        .try_fold(Kubeconfig::default(), Kubeconfig::merge)
-        .map_err(|e| broken(e.to_string()))?;
+    let merged = Kubeconfig::from_yaml(text).map_err(|error| {
+        broken(match error {
+            // Snippets would copy lines of the file, with tokens, into logs.
+            KubeconfigError::Parse(error) => redacted(&error.without_snippet().to_string()),
+            error => error.to_string(),
+        })
+    })?;
     Ok(absolute(merged, path.parent().unwrap_or(Path::new("."))))
 }
 

@@ -6,10 +6,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use http::Request;
+use http::header::HOST;
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 
 /// A replica that does not answer within this time shows no figures this time.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -31,12 +33,12 @@ pub(crate) struct Figures {
 /// A replica could not be scraped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ScrapeError {
-    /// The address does not form a valid URI.
-    #[error("form the address of the metrics of {0}")]
-    Address(SocketAddr, #[source] http::uri::InvalidUri),
+    /// The replica does not listen.
+    #[error("connect to the metrics of {0}")]
+    Connect(SocketAddr, #[source] std::io::Error),
     /// The replica does not answer.
     #[error("request the metrics of {0}")]
-    Request(SocketAddr, #[source] hyper_util::client::legacy::Error),
+    Request(SocketAddr, #[source] Box<dyn std::error::Error + Send + Sync>),
     /// The answer broke off or is too long.
     #[error("read the metrics of {0}")]
     Body(SocketAddr, #[source] Box<dyn std::error::Error + Send + Sync>),
@@ -45,37 +47,33 @@ pub(crate) enum ScrapeError {
     Timeout(SocketAddr, #[source] tokio::time::error::Elapsed),
 }
 
-/// A client that keeps its connections.
-#[derive(Clone, Debug)]
-pub(crate) struct Scraper(Client<HttpConnector, Empty<bytes::Bytes>>);
+/// The figures of the replica whose metrics are served at `address`.
+///
+/// # Errors
+/// The replica does not answer in time.
+pub(crate) async fn scrape(address: SocketAddr) -> Result<Figures, ScrapeError> {
+    let text = tokio::time::timeout(TIMEOUT, text(address))
+        .await
+        .map_err(|elapsed| ScrapeError::Timeout(address, elapsed))??;
+    Ok(figures(&text))
+}
 
-impl Scraper {
-    /// A client without connections yet.
-    pub(crate) fn new() -> Self {
-        Self(Client::builder(TokioExecutor::new()).build_http())
-    }
-
-    /// The figures of the replica whose metrics are served at `address`.
-    ///
-    /// # Errors
-    /// The replica does not answer in time.
-    pub(crate) async fn figures(&self, address: SocketAddr) -> Result<Figures, ScrapeError> {
-        let text = tokio::time::timeout(TIMEOUT, self.text(address))
-            .await
-            .map_err(|elapsed| ScrapeError::Timeout(address, elapsed))??;
-        Ok(figures(&text))
-    }
-
-    async fn text(&self, address: SocketAddr) -> Result<String, ScrapeError> {
-        let uri = format!("http://{address}/metrics")
-            .parse()
-            .map_err(|source| ScrapeError::Address(address, source))?;
-        let response =
-            self.0.get(uri).await.map_err(|source| ScrapeError::Request(address, source))?;
-        let body = Limited::new(response.into_body(), MAX_BYTES).collect().await;
-        let bytes = body.map_err(|source| ScrapeError::Body(address, source))?.to_bytes();
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
+async fn text(address: SocketAddr) -> Result<String, ScrapeError> {
+    let stream = TcpStream::connect(address)
+        .await
+        .map_err(|source| ScrapeError::Connect(address, source))?;
+    let request = |source| ScrapeError::Request(address, source);
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| request(error.into()))?;
+    // It ends with the answer, whose errors the request has.
+    tokio::spawn(connection);
+    let question = Request::get("/metrics").header(HOST, address.to_string());
+    let question =
+        question.body(Empty::<bytes::Bytes>::new()).map_err(|error| request(error.into()))?;
+    let answer = sender.send_request(question).await.map_err(|error| request(error.into()))?;
+    let body = Limited::new(answer.into_body(), MAX_BYTES).collect().await;
+    let bytes = body.map_err(|source| ScrapeError::Body(address, source))?.to_bytes();
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn figures(text: &str) -> Figures {

@@ -20,7 +20,7 @@ use crate::generate;
 use crate::handover::{Holdings, is_of};
 use crate::layout::Layout;
 use crate::ports::Ports;
-use crate::scrape::{Figures, Scraper};
+use crate::scrape::{Figures, scrape};
 use crate::sources::{Event, apply, watch};
 use crate::standin::StandIns;
 use crate::summary::Summary;
@@ -77,7 +77,6 @@ pub(super) struct Session {
     rng: Rng,
     pub(super) coordinator: Option<MemberId>,
     pub(super) figures: Vec<Scraped>,
-    scraper: Scraper,
     pub(super) applied: usize,
     pub(super) examples: Progress,
     pub(super) failed_requests: u64,
@@ -156,7 +155,6 @@ pub(crate) async fn run(
         tracker: Tracker::new(&planned),
         timeline: fleet.timeline,
         holdings: Holdings::default(),
-        scraper: Scraper::new(),
         coordinator: None,
         applied: 0,
         examples: Progress::of(&further),
@@ -362,10 +360,10 @@ impl Session {
                 self.figures[index] = Scraped::default();
                 continue;
             }
-            let (scraper, events) = (self.scraper.clone(), self.events.clone());
+            let events = self.events.clone();
             let address = replica.admin();
             self.requests.spawn(async move {
-                let figures = scraper.figures(address).await.ok();
+                let figures = scrape(address).await.ok();
                 let _ = events.send(Event::Figures(index, figures)).await;
             });
         }

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use futures::future;
+use futures::FutureExt;
+use futures::future::{self, BoxFuture};
 use listwatch::Form;
 use model::{Clock, ClusterSet, ControllerName, GroupName, Ownership};
 use prometheus::Registry;
@@ -180,7 +180,9 @@ impl Engine {
     ///
     /// To leave in an orderly way, drain the shards first: the implementation of [`Ownership`] does
     /// that.
-    pub fn run(self, shutdown: CancellationToken) -> impl Future<Output = ()> + Send {
+    ///
+    /// It is in a box so that the engine is compiled here, and not in the crate that awaits it.
+    pub fn run(self, shutdown: CancellationToken) -> BoxFuture<'static, ()> {
         let Self { runners, supervisor, decoded, .. } = self;
         let triggered: Vec<_> = runners.iter().flat_map(triggered).collect();
         async move {
@@ -202,6 +204,7 @@ impl Engine {
             };
             future::select(pin!(all), pin!(ages)).await;
         }
+        .boxed()
     }
 }
 

@@ -196,6 +196,23 @@ impl FencedClient {
         &self,
         request: Request<Vec<u8>>,
     ) -> Result<T, kube::Error> {
+        let answer = self.request_text(request).await?;
+        serde_json::from_str(&answer).map_err(kube::Error::SerdeError)
+    }
+
+    /// Sends one request and returns its answer as it came. It is in a box so that all of this is
+    /// compiled here, once, and not with each type that an answer is read as.
+    ///
+    /// # Errors
+    /// What the server says, or why the request was not sent or not answered.
+    pub fn request_text(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> BoxFuture<'_, Result<String, kube::Error>> {
+        self.exchange(request).boxed()
+    }
+
+    async fn exchange(&self, request: Request<Vec<u8>>) -> Result<String, kube::Error> {
         let answer = self.send(request.map(Body::from)).await;
         let unanswered = |error: BoxError| match error.downcast::<kube::Error>() {
             Ok(error) => *error,
@@ -204,7 +221,7 @@ impl FencedClient {
         let (parts, body) = answer.map_err(unanswered)?.into_parts();
         let bytes = body.collect().await.map_err(kube::Error::Service)?.to_bytes();
         if parts.status.is_success() {
-            return serde_json::from_slice(&bytes).map_err(kube::Error::SerdeError);
+            return String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8);
         }
         let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_else(|_| {
             // Not an answer of the API server, but perhaps of a proxy.

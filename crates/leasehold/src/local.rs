@@ -12,6 +12,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser;
 use clusters::{Plugins, Risk, Trust, install};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use sdk::ControllerSpec;
 use telemetry::LogConfig;
@@ -119,7 +121,13 @@ impl Local {
     /// # Errors
     /// If the cluster cannot be started or reached, something cannot be installed, or the manager
     /// fails.
-    pub async fn run(self) -> anyhow::Result<()> {
+    ///
+    /// It is in a box so that all of it is compiled here, and not in each program that awaits it.
+    pub fn run(self) -> BoxFuture<'static, anyhow::Result<()>> {
+        self.until_told().boxed()
+    }
+
+    async fn until_told(self) -> anyhow::Result<()> {
         let _telemetry = telemetry::init(&LogConfig::default(), None)?;
         let clusters = match &self.args.kubeconfig {
             Some(path) => Clusters::given(path.clone(), self.args.contexts.clone())?,

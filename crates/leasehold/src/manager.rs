@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admin::{Admin, Bound, CHECK_TIMEOUT, Probe};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use model::{Clock, ClusterSet};
 use sdk::ControllerSpec;
 use sharding::{Departure, Sharding};
@@ -160,7 +162,13 @@ impl Manager {
     /// # Errors
     /// When the manager cannot start, or a part of it ends unexpectedly.
     /// Unreachable clusters, home included, are not an error: they are retried.
-    pub async fn run(self, shutdown: CancellationToken) -> Result<Departure, Error> {
+    ///
+    /// It is in a box so that all of it is compiled here, and not in each program that awaits it.
+    pub fn run(self, shutdown: CancellationToken) -> BoxFuture<'static, Result<Departure, Error>> {
+        self.until(shutdown).boxed()
+    }
+
+    async fn until(self, shutdown: CancellationToken) -> Result<Departure, Error> {
         // The port first: a second instance on one host fails before it joins the fleet.
         let server = match &self.config.admin {
             Some(server) => Some(admin::bind(&server.settings).await?),

@@ -1,8 +1,10 @@
 //! Server-side apply, of objects and of their status. An apply that would change nothing is not sent.
 
 use cache::{Entry, Uid};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use kube::api::{Patch, PatchParams};
-use kube::core::Status;
+use kube::core::{Request, Status};
 use model::{AnyObject, Kind};
 use serde_json::Value;
 
@@ -230,27 +232,44 @@ impl Context {
         applied: &Applied,
         options: ApplyOptions,
     ) -> Result<K, kube::Error> {
-        let ApplyOptions { force, dry_run } = options;
-        if !dry_run
+        if !options.dry_run
             && let Some(entry) = self.cached::<K>(kind, object.meta().namespace.as_deref(), name)
             && self.shows(applied, &entry)
             && let Some(found) = typed(kind, &entry)
         {
             return Ok(found);
         }
+        let answer = self.sent(requests(kind, object), name, applied, options).await?;
+        serde_json::from_str(&answer).map_err(kube::Error::SerdeError)
+    }
+
+    /// Sends an apply, and remembers the answer. In a box, so that it is compiled once and not with
+    /// each type.
+    fn sent<'a>(
+        &'a self,
+        requests: Request,
+        name: &'a str,
+        applied: &'a Applied,
+        options: ApplyOptions,
+    ) -> BoxFuture<'a, Result<String, kube::Error>> {
+        let ApplyOptions { force, dry_run } = options;
         let field_manager = Some(self.field_manager().to_owned());
         let params = PatchParams { field_manager, force, dry_run, ..PatchParams::default() };
-        let (requests, patch) = (requests(kind, object), Patch::Apply(applied.body()));
-        let answer: Value = self
-            .send(match applied.part() {
-                Part::Status => requests.patch_subresource("status", name, &params, &patch),
-                _ => requests.patch(name, &params, &patch),
-            })
-            .await?;
-        if !dry_run {
-            self.remember(applied, &answer);
+        let patch = Patch::Apply(applied.body());
+        let request = match applied.part() {
+            Part::Status => requests.patch_subresource("status", name, &params, &patch),
+            _ => requests.patch(name, &params, &patch),
+        };
+        async move {
+            let answer = self.fenced().request_text(request.map_err(kube::Error::BuildRequest)?);
+            let answer = answer.await?;
+            if !dry_run {
+                let read = serde_json::from_str(&answer).map_err(kube::Error::SerdeError)?;
+                self.remember(applied, &read);
+            }
+            Ok(answer)
         }
-        serde_json::from_value(answer).map_err(kube::Error::SerdeError)
+        .boxed()
     }
 
     /// Whether the object in the cache shows that applying would change nothing.
@@ -280,7 +299,8 @@ impl Context {
 /// An object of the cache, decoded; `None` if it does not fit the type.
 fn typed<K: AnyObject>(kind: &Kind, entry: &Entry) -> Option<K> {
     if K::metadata_api() {
-        return serde_json::from_value(of_kind::<K>(kind, entry.decode_dynamic().ok()?)).ok();
+        let object = of_kind::<K>(kind, entry.decode_dynamic().ok()?);
+        return serde_json::from_str(&object.to_string()).ok();
     }
     decoded(kind, entry).ok()
 }

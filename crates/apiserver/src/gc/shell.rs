@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::expiry::Expiry;
 use super::graph::{Decision, Graph, KindName, Node};
 use super::kinds::{Kinds, KnownKind};
-use crate::follow::{FollowEvent, Metadata, follow};
+use crate::follow::{FollowEvent, Source, follow};
 
 /// How many changes may wait.
 const MESSAGES: usize = 1024;
@@ -166,7 +166,8 @@ impl Collector {
 
     fn start(&self, name: &str, kind: &KnownKind) -> CancellationToken {
         let stop = self.shutdown.child_token();
-        let source = Metadata(kind.api(&self.client, ""));
+        let path = kind.api(&self.client, "").resource_url().to_owned();
+        let source = Source { client: self.client.clone(), path, metadata: true };
         let name = name.to_owned();
         let wrap = move |change| Message(name.clone(), change);
         tokio::spawn(follow(source, wrap, self.sender.clone(), stop.clone()));

@@ -37,6 +37,9 @@ pub(crate) enum Action {
 // === impl Kind ===
 
 impl Kind {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Pod, Self::ReplicaSet, Self::StatefulSet, Self::DaemonSet, Self::Deployment];
+
     /// Its name in owner references and objects.
     pub(crate) fn as_str(self) -> &'static str {
         match self {

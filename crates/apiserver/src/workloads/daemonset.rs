@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};
-use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::action::{Action, Kind, ObjectRef};
+use super::object::Object;
 use super::statefulset::REVISION_LABEL;
 use super::{replicaset, status, template};
 
@@ -16,15 +15,15 @@ use super::{replicaset, status, template};
 pub(crate) const VIRTUAL_NODE: &str = "embedded";
 
 /// The next writes for a DaemonSet, given its Pods and the names of all Nodes.
-pub(crate) fn plan(set: &DaemonSet, pods: &[Arc<Pod>], nodes: &BTreeSet<String>) -> Vec<Action> {
+pub(crate) fn plan(set: &Object, pods: &[Arc<Object>], nodes: &BTreeSet<String>) -> Vec<Action> {
     let spec = &set.spec;
     let virtual_node = BTreeSet::from([VIRTUAL_NODE.to_owned()]);
     let nodes = if nodes.is_empty() { &virtual_node } else { nodes };
-    let revision = template::hash(&spec.template);
-    let mut placed: BTreeMap<String, &Pod> = BTreeMap::new();
+    let revision = template::hash(&spec["template"]);
+    let mut placed: BTreeMap<String, &Object> = BTreeMap::new();
     let mut surplus = Vec::new();
     for pod in pods.iter().map(|pod| &**pod).filter(|pod| template::is_active(pod)) {
-        let node = pod.spec.as_ref().and_then(|s| s.node_name.clone()).unwrap_or_default();
+        let node = pod.spec["nodeName"].as_str().unwrap_or_default().to_owned();
         if !nodes.contains(&node) || placed.contains_key(&node) {
             surplus.push(pod);
         } else {
@@ -38,7 +37,7 @@ pub(crate) fn plan(set: &DaemonSet, pods: &[Arc<Pod>], nodes: &BTreeSet<String>)
         let missing = nodes.iter().filter(|node| !placed.contains_key(*node));
         let missing = missing.take(replicaset::MAX_BURST);
         actions.extend(missing.map(|node| create(set, spec, &revision, node)));
-        let rolling = spec.update_strategy.as_ref().and_then(|u| u.type_.as_deref());
+        let rolling = spec["updateStrategy"]["type"].as_str();
         let all_ready =
             placed.len() == nodes.len() && placed.values().all(|p| template::is_ready(p));
         if rolling != Some("OnDelete") && all_ready {
@@ -64,16 +63,16 @@ pub(crate) fn plan(set: &DaemonSet, pods: &[Arc<Pod>], nodes: &BTreeSet<String>)
     actions
 }
 
-fn create(set: &DaemonSet, spec: &DaemonSetSpec, revision: &str, node: &str) -> Action {
+fn create(set: &Object, spec: &Value, revision: &str, node: &str) -> Action {
     let metadata = json!({
         "generateName": format!("{}-", set.name_any()),
         "labels": {REVISION_LABEL: revision},
     });
-    let mut body = template::pod(Kind::DaemonSet, set, &spec.template, metadata);
+    let mut body = template::pod(Kind::DaemonSet, set, &spec["template"], metadata);
     body["spec"]["nodeName"] = json!(node);
     Action::Create { kind: Kind::Pod, namespace: set.namespace().unwrap_or_default(), body }
 }
 
-fn is_at(pod: &Pod, revision: &str) -> bool {
+fn is_at(pod: &Object, revision: &str) -> bool {
     pod.labels().get(REVISION_LABEL).is_some_and(|r| r == revision)
 }

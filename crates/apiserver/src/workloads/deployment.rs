@@ -6,12 +6,11 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use super::action::{Action, Kind, ObjectRef};
+use super::object::{Object, count};
 use super::status::{self, Condition};
 use super::template::{self, HASH_LABEL};
 
@@ -23,18 +22,14 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const DEFAULT_HISTORY: i32 = 10;
 
 /// The next writes for a Deployment, given its ReplicaSets.
-pub(crate) fn plan(
-    deployment: &Deployment,
-    sets: &[Arc<ReplicaSet>],
-    now: Timestamp,
-) -> Vec<Action> {
+pub(crate) fn plan(deployment: &Object, sets: &[Arc<Object>], now: Timestamp) -> Vec<Action> {
     let spec = &deployment.spec;
     if deployment.meta().deletion_timestamp.is_some() {
         return Vec::new();
     }
     let rollout = Rollout::new(deployment, spec, sets);
     let mut actions = Vec::new();
-    if !spec.paused.unwrap_or(false) {
+    if spec["paused"] != true {
         rollout.roll(&mut actions);
         rollout.clean_up(&mut actions);
     } else if let Some(new) = rollout.new.filter(|new| replicas(new) != rollout.desired) {
@@ -47,28 +42,24 @@ pub(crate) fn plan(
 
 /// A Deployment with its ReplicaSets sorted into the one of the present template and the others.
 struct Rollout<'a> {
-    deployment: &'a Deployment,
-    spec: &'a DeploymentSpec,
+    deployment: &'a Object,
+    spec: &'a Value,
     hash: String,
     desired: i32,
-    new: Option<&'a ReplicaSet>,
+    new: Option<&'a Object>,
     /// Oldest first.
-    old: Vec<&'a ReplicaSet>,
+    old: Vec<&'a Object>,
 }
 
 impl<'a> Rollout<'a> {
-    fn new(
-        deployment: &'a Deployment,
-        spec: &'a DeploymentSpec,
-        sets: &'a [Arc<ReplicaSet>],
-    ) -> Self {
-        let hash = template::hash(&spec.template);
-        let is_new = |set: &&ReplicaSet| set.labels().get(HASH_LABEL) == Some(&hash);
+    fn new(deployment: &'a Object, spec: &'a Value, sets: &'a [Arc<Object>]) -> Self {
+        let hash = template::hash(&spec["template"]);
+        let is_new = |set: &&Object| set.labels().get(HASH_LABEL) == Some(&hash);
         let new = sets.iter().map(|set| &**set).find(is_new);
-        let mut old: Vec<&ReplicaSet> =
+        let mut old: Vec<&Object> =
             sets.iter().map(|set| &**set).filter(|set| !is_new(set)).collect();
         old.sort_by_key(|set| (revision(*set), set.name_any()));
-        Self { deployment, spec, hash, desired: spec.replicas.unwrap_or(1), new, old }
+        Self { deployment, spec, hash, desired: count(&spec["replicas"]).unwrap_or(1), new, old }
     }
 
     fn name(&self) -> String {
@@ -77,17 +68,14 @@ impl<'a> Rollout<'a> {
 
     /// Pods above the desired count, and below it, that a rollout may have.
     fn slack(&self) -> (i32, i32) {
-        let rolling = self.spec.strategy.as_ref().and_then(|s| s.rolling_update.as_ref());
-        let surge = rolling.and_then(|r| r.max_surge.as_ref());
-        let unavailable = rolling.and_then(|r| r.max_unavailable.as_ref());
-        let surge = resolve(surge, self.desired, true);
-        let unavailable = resolve(unavailable, self.desired, false);
+        let rolling = &self.spec["strategy"]["rollingUpdate"];
+        let surge = resolve(&rolling["maxSurge"], self.desired, true);
+        let unavailable = resolve(&rolling["maxUnavailable"], self.desired, false);
         if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
     }
 
     fn recreates(&self) -> bool {
-        let kind = self.spec.strategy.as_ref().and_then(|s| s.type_.as_deref());
-        kind == Some("Recreate")
+        self.spec["strategy"]["type"] == "Recreate"
     }
 
     fn roll(&self, actions: &mut Vec<Action>) {
@@ -118,7 +106,7 @@ impl<'a> Rollout<'a> {
         current + room.clamp(0, self.desired - current)
     }
 
-    fn shrink_old(&self, new: &ReplicaSet, actions: &mut Vec<Action>) {
+    fn shrink_old(&self, new: &Object, actions: &mut Vec<Action>) {
         let total: i32 = replicas(new) + self.old.iter().map(|set| replicas(set)).sum::<i32>();
         let available: i32 =
             observed(new).2 + self.old.iter().map(|set| observed(set).2).sum::<i32>();
@@ -145,7 +133,8 @@ impl<'a> Rollout<'a> {
         if self.new.is_none() {
             return;
         }
-        let limit = self.spec.revision_history_limit.unwrap_or(DEFAULT_HISTORY).max(0) as usize;
+        let limit = count(&self.spec["revisionHistoryLimit"]).unwrap_or(DEFAULT_HISTORY);
+        let limit = limit.max(0) as usize;
         let idle: Vec<_> = self
             .old
             .iter()
@@ -183,13 +172,12 @@ impl<'a> Rollout<'a> {
         let mut annotations = self.deployment.annotations().clone();
         annotations.remove(LAST_APPLIED);
         annotations.insert(REVISION.into(), self.revision().to_string());
-        let mut template = self.spec.template.clone();
-        let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
-        labels.insert(HASH_LABEL.into(), self.hash.clone());
+        let mut template = self.spec["template"].clone();
+        let labels = &mut template["metadata"]["labels"];
+        labels[HASH_LABEL] = json!(self.hash);
         let labels = labels.clone();
-        let mut selector = self.spec.selector.clone();
-        let match_labels = selector.match_labels.get_or_insert_default();
-        match_labels.insert(HASH_LABEL.into(), self.hash.clone());
+        let mut selector = self.spec["selector"].clone();
+        selector["matchLabels"][HASH_LABEL] = json!(self.hash);
         let namespace = self.deployment.namespace().unwrap_or_default();
         let body = json!({
             "apiVersion": "apps/v1",
@@ -208,7 +196,7 @@ impl<'a> Rollout<'a> {
 
     fn status(&self, now: Timestamp) -> Option<Action> {
         let sets = || self.old.iter().copied().chain(self.new);
-        let sum = |count: fn(&ReplicaSet) -> i32| sets().map(count).sum::<i32>();
+        let sum = |count: fn(&Object) -> i32| sets().map(count).sum::<i32>();
         let total = sum(|set| observed(set).0);
         let available = sum(|set| observed(set).2);
         let updated = self.new.map_or(0, |new| observed(new).0);
@@ -234,9 +222,9 @@ impl<'a> Rollout<'a> {
     }
 
     fn conditions(&self, total: i32, updated: i32, available: i32, now: Timestamp) -> Vec<Value> {
-        let current = serde_json::to_value(&self.deployment.status).unwrap_or_default();
         let current = |kind: &str| {
-            current["conditions"].as_array()?.iter().find(|c| c["type"] == kind).cloned()
+            let conditions = self.deployment.status["conditions"].as_array()?;
+            conditions.iter().find(|c| c["type"] == kind)
         };
         let enough = available >= self.desired - self.slack().1;
         let availability = Condition {
@@ -250,7 +238,7 @@ impl<'a> Rollout<'a> {
             },
         };
         let before = current("Progressing");
-        let was_complete = before.as_ref().is_some_and(|c| c["reason"] == "NewReplicaSetAvailable");
+        let was_complete = before.is_some_and(|c| c["reason"] == "NewReplicaSetAvailable");
         let complete =
             updated == self.desired && total == self.desired && available == self.desired;
         let name = self.name();
@@ -265,28 +253,27 @@ impl<'a> Rollout<'a> {
         };
         let progress = Condition { kind: "Progressing", status: true, reason, message };
         vec![
-            status::condition(current("Available").as_ref(), &availability, now),
-            status::condition(before.as_ref(), &progress, now),
+            status::condition(current("Available"), &availability, now),
+            status::condition(before, &progress, now),
         ]
     }
 }
 
-fn replicas(set: &ReplicaSet) -> i32 {
-    set.spec.replicas.unwrap_or(1)
+fn replicas(set: &Object) -> i32 {
+    count(&set.spec["replicas"]).unwrap_or(1)
 }
 
 /// Pods observed: all, ready, available.
-fn observed(set: &ReplicaSet) -> (i32, i32, i32) {
-    set.status.as_ref().map_or((0, 0, 0), |s| {
-        (s.replicas, s.ready_replicas.unwrap_or(0), s.available_replicas.unwrap_or(0))
-    })
+fn observed(set: &Object) -> (i32, i32, i32) {
+    let pods = |which: &str| count(&set.status[which]).unwrap_or(0);
+    (pods("replicas"), pods("readyReplicas"), pods("availableReplicas"))
 }
 
 fn revision(object: &impl ResourceExt) -> i64 {
     object.annotations().get(REVISION).and_then(|r| r.parse().ok()).unwrap_or(0)
 }
 
-fn scale(set: &ReplicaSet, replicas: i32) -> Action {
+fn scale(set: &Object, replicas: i32) -> Action {
     Action::Patch {
         key: ObjectRef::new(Kind::ReplicaSet, set),
         body: json!({"spec": {"replicas": replicas}}),
@@ -294,13 +281,13 @@ fn scale(set: &ReplicaSet, replicas: i32) -> Action {
 }
 
 /// A count or a percentage of `desired`; a quarter by default.
-fn resolve(value: Option<&IntOrString>, desired: i32, round_up: bool) -> i32 {
+fn resolve(value: &Value, desired: i32, round_up: bool) -> i32 {
     let percent = match value {
-        Some(IntOrString::Int(count)) => return (*count).max(0),
-        Some(IntOrString::String(text)) => {
+        Value::Number(_) => return count(value).unwrap_or(0).max(0),
+        Value::String(text) => {
             text.strip_suffix('%').and_then(|p| p.parse::<i64>().ok()).unwrap_or(0)
         }
-        None => 25,
+        _ => 25,
     };
     let scaled = i64::from(desired) * percent.max(0);
     let whole = if round_up { (scaled + 99) / 100 } else { scaled / 100 };

@@ -18,6 +18,7 @@
 mod action;
 mod daemonset;
 mod deployment;
+mod object;
 mod pod;
 mod replicaset;
 mod shell;

@@ -1,15 +1,15 @@
 //! Pods without a Node: they run at once, are Ready at once, and are gone when deleted.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use super::action::{Action, Kind, ObjectRef};
+use super::object::Object;
 use super::{replicaset, template};
 
 /// The next writes for a Pod.
-pub(crate) fn plan(pod: &Pod, now: Timestamp) -> Vec<Action> {
+pub(crate) fn plan(pod: &Object, now: Timestamp) -> Vec<Action> {
     if pod.meta().deletion_timestamp.is_some() {
         // Nothing has to be stopped: confirm the deletion, unless a finalizer remains.
         let held = !pod.finalizers().is_empty();
@@ -22,7 +22,7 @@ pub(crate) fn plan(pod: &Pod, now: Timestamp) -> Vec<Action> {
     vec![Action::PatchStatus { key, body: json!({ "status": running(pod, now) }) }]
 }
 
-fn running(pod: &Pod, now: Timestamp) -> Value {
+fn running(pod: &Object, now: Timestamp) -> Value {
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let address = address(&pod.uid().unwrap_or_default());
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": now});
@@ -30,13 +30,12 @@ fn running(pod: &Pod, now: Timestamp) -> Value {
         ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]
             .map(condition)
             .into();
-    let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let containers = pod.spec["containers"].as_array().into_iter().flatten();
     let statuses: Vec<Value> = containers
-        .iter()
         .map(|container| {
             json!({
-                "name": container.name,
-                "image": container.image.clone().unwrap_or_default(),
+                "name": container["name"],
+                "image": container["image"].as_str().unwrap_or_default(),
                 "imageID": "",
                 "containerID": format!("embedded://{}", pod.uid().unwrap_or_default()),
                 "ready": true,

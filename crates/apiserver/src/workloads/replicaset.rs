@@ -2,24 +2,23 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 
 use super::action::{Action, Kind, ObjectRef};
+use super::object::{Object, count};
 use super::{status, template};
 
 /// How many Pods a plan creates or deletes at most; the next plan continues.
 pub(crate) const MAX_BURST: usize = 500;
 
 /// The next writes for a ReplicaSet, given its Pods.
-pub(crate) fn plan(set: &ReplicaSet, pods: &[Arc<Pod>]) -> Vec<Action> {
-    let mut active: Vec<&Pod> =
+pub(crate) fn plan(set: &Object, pods: &[Arc<Object>]) -> Vec<Action> {
+    let mut active: Vec<&Object> =
         pods.iter().map(|pod| &**pod).filter(|pod| template::is_active(pod)).collect();
     let mut actions = Vec::new();
     if set.meta().deletion_timestamp.is_none() {
-        let desired = usize::try_from(set.spec.replicas.unwrap_or(1)).unwrap_or(0);
+        let desired = usize::try_from(count(&set.spec["replicas"]).unwrap_or(1)).unwrap_or(0);
         if active.len() < desired {
             let missing = (desired - active.len()).min(MAX_BURST);
             actions.extend(std::iter::repeat_with(|| create(set)).take(missing));
@@ -47,17 +46,16 @@ pub(crate) fn plan(set: &ReplicaSet, pods: &[Arc<Pod>]) -> Vec<Action> {
     actions
 }
 
-fn create(set: &ReplicaSet) -> Action {
-    let template = set.spec.template.clone().unwrap_or_default();
+fn create(set: &Object) -> Action {
     let name = json!({"generateName": format!("{}-", set.name_any())});
     Action::Create {
         kind: Kind::Pod,
         namespace: set.namespace().unwrap_or_default(),
-        body: template::pod(Kind::ReplicaSet, set, &template, name),
+        body: template::pod(Kind::ReplicaSet, set, &set.spec["template"], name),
     }
 }
 
 /// Deletes a Pod.
-pub(crate) fn delete(pod: &Pod) -> Action {
+pub(crate) fn delete(pod: &Object) -> Action {
     Action::Delete { key: ObjectRef::new(Kind::Pod, pod), uid: pod.uid().unwrap_or_default() }
 }

@@ -11,19 +11,18 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::{ApiResource, DynamicObject};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::core::Request;
+use kube::{Client, Resource, ResourceExt};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::action::{Action, Kind, ObjectRef};
+use super::object::Object;
 use super::world::{News, World};
-use crate::follow::{FollowEvent, Objects, follow, version_number};
+use crate::follow::{Source, follow, version_number};
 
 /// Field manager of every write.
 const MANAGER: &str = "embedded-workloads";
@@ -46,12 +45,14 @@ pub fn spawn(client: Client, shutdown: CancellationToken) -> JoinHandle<()> {
 async fn run(client: Client, shutdown: CancellationToken) {
     let (sender, mut messages) = mpsc::channel(MESSAGES);
     let mut followers = JoinSet::new();
-    start(&mut followers, &client, &sender, &shutdown, News::Deployment);
-    start(&mut followers, &client, &sender, &shutdown, News::ReplicaSet);
-    start(&mut followers, &client, &sender, &shutdown, News::StatefulSet);
-    start(&mut followers, &client, &sender, &shutdown, News::DaemonSet);
-    start(&mut followers, &client, &sender, &shutdown, News::Pod);
-    let nodes = Objects(Api::<Node>::all(client.clone()));
+    for kind in Kind::ALL {
+        let path = Object::url_path(&kind, None);
+        let source = Source { client: client.clone(), path, metadata: false };
+        let wrap = move |change| News::Object(kind, change);
+        followers.spawn(follow(source, wrap, sender.clone(), shutdown.clone()));
+    }
+    let path = Node::url_path(&(), None);
+    let nodes = Source { client: client.clone(), path, metadata: true };
     followers.spawn(follow(nodes, News::Node, sender, shutdown.clone()));
 
     let mut shell = Shell::new(client);
@@ -73,25 +74,6 @@ async fn run(client: Client, shutdown: CancellationToken) {
         shell.dispatch();
     }
     shell.writing.shutdown().await;
-}
-
-fn start<K>(
-    followers: &mut JoinSet<()>,
-    client: &Client,
-    sender: &mpsc::Sender<News>,
-    shutdown: &CancellationToken,
-    wrap: fn(FollowEvent<K>) -> News,
-) where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + serde::de::DeserializeOwned
-        + std::fmt::Debug
-        + Send
-        + Sync
-        + 'static,
-{
-    let source = Objects(Api::<K>::all(client.clone()));
-    followers.spawn(follow(source, wrap, sender.clone(), shutdown.clone()));
 }
 
 /// The task that owns the world.
@@ -208,49 +190,44 @@ async fn carry_out(client: Arc<Client>, key: ObjectRef, actions: Vec<Action>) ->
 
 async fn write(client: &Client, action: Action) -> kube::Result<Outcome> {
     let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
-    match action {
+    let (kind, request) = match action {
         Action::Create { kind, namespace, body } => {
-            let object = serde_json::from_value(body).map_err(kube::Error::SerdeError)?;
             let params =
                 PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
-            let created = api(client, kind, &namespace).create(&params, &object).await?;
-            Ok(Outcome::Wrote(kind, version_number(created.resource_version().as_deref())))
+            let body = serde_json::to_vec(&body).map_err(kube::Error::SerdeError)?;
+            (kind, requests(kind, &namespace).create(&params, body))
         }
         Action::Patch { key, body } => {
-            let api = api(client, key.kind, &key.namespace);
-            let patched = api.patch(&key.name, &params, &Patch::Merge(body)).await?;
-            Ok(Outcome::Wrote(key.kind, version_number(patched.resource_version().as_deref())))
+            let request = requests(key.kind, &key.namespace);
+            (key.kind, request.patch(&key.name, &params, &Patch::Merge(body)))
         }
         Action::PatchStatus { key, body } => {
-            let api = api(client, key.kind, &key.namespace);
-            let patched = api.patch_status(&key.name, &params, &Patch::Merge(body)).await?;
-            Ok(Outcome::Wrote(key.kind, version_number(patched.resource_version().as_deref())))
+            let (request, patch) = (requests(key.kind, &key.namespace), Patch::Merge(body));
+            (key.kind, request.patch_subresource("status", &key.name, &params, &patch))
         }
-        Action::Delete { key, uid } => {
-            let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: None };
-            let params = DeleteParams {
-                grace_period_seconds: Some(0),
-                preconditions: Some(preconditions),
-                ..DeleteParams::background()
-            };
-            match api(client, key.kind, &key.namespace).delete(&key.name, &params).await {
-                Ok(_) => Ok(Outcome::Gone(key, uid)),
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
-                    Ok(Outcome::Gone(key, uid))
-                }
-                Err(error) => Err(error),
-            }
+        Action::Delete { key, uid } => return delete(client, key, uid).await,
+    };
+    let written: Object = client.request(request.map_err(kube::Error::BuildRequest)?).await?;
+    Ok(Outcome::Wrote(kind, version_number(written.resource_version().as_deref())))
+}
+
+async fn delete(client: &Client, key: ObjectRef, uid: String) -> kube::Result<Outcome> {
+    let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: None };
+    let params = DeleteParams {
+        grace_period_seconds: Some(0),
+        preconditions: Some(preconditions),
+        ..DeleteParams::background()
+    };
+    let request = requests(key.kind, &key.namespace).delete(&key.name, &params);
+    match client.request_text(request.map_err(kube::Error::BuildRequest)?).await {
+        Ok(_) => Ok(Outcome::Gone(key, uid)),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+            Ok(Outcome::Gone(key, uid))
         }
+        Err(error) => Err(error),
     }
 }
 
-fn api(client: &Client, kind: Kind, namespace: &str) -> Api<DynamicObject> {
-    let resource = match kind {
-        Kind::Deployment => ApiResource::erase::<Deployment>(&()),
-        Kind::ReplicaSet => ApiResource::erase::<ReplicaSet>(&()),
-        Kind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
-        Kind::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
-        Kind::Pod => ApiResource::erase::<Pod>(&()),
-    };
-    Api::namespaced_with(client.clone(), namespace, &resource)
+fn requests(kind: Kind, namespace: &str) -> Request {
+    Request::new(Object::url_path(&kind, Some(namespace)))
 }

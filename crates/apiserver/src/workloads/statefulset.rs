@@ -3,22 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
-use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::action::{Action, Kind, ObjectRef};
+use super::object::{Object, count};
 use super::{replicaset, status, template};
 
 /// The label with the template of a Pod.
 pub(crate) const REVISION_LABEL: &str = "controller-revision-hash";
 
 /// The next writes for a StatefulSet, given its Pods.
-pub(crate) fn plan(set: &StatefulSet, pods: &[Arc<Pod>]) -> Vec<Action> {
+pub(crate) fn plan(set: &Object, pods: &[Arc<Object>]) -> Vec<Action> {
     let spec = &set.spec;
-    let revision = format!("{}-{}", set.name_any(), template::hash(&spec.template));
-    let by_ordinal: BTreeMap<i32, &Pod> =
+    let revision = format!("{}-{}", set.name_any(), template::hash(&spec["template"]));
+    let by_ordinal: BTreeMap<i32, &Object> =
         pods.iter().filter_map(|pod| Some((ordinal(set, pod)?, &**pod))).collect();
     let mut actions = Vec::new();
     if set.meta().deletion_timestamp.is_none() {
@@ -28,7 +27,7 @@ pub(crate) fn plan(set: &StatefulSet, pods: &[Arc<Pod>]) -> Vec<Action> {
     let active = || by_ordinal.values().filter(|pod| template::is_active(pod));
     let ready = active().filter(|pod| template::is_ready(pod)).count();
     let updated = active().filter(|pod| is_at(pod, &revision)).count();
-    let before = set.status.as_ref().and_then(|s| s.current_revision.clone());
+    let before = set.status["currentRevision"].as_str().map(str::to_owned);
     let settled = updated == active().count();
     let current_revision =
         if settled { revision.clone() } else { before.unwrap_or_else(|| revision.clone()) };
@@ -49,15 +48,10 @@ pub(crate) fn plan(set: &StatefulSet, pods: &[Arc<Pod>]) -> Vec<Action> {
 }
 
 /// The next Pods to create, or the next one to delete.
-fn step(
-    set: &StatefulSet,
-    spec: &StatefulSetSpec,
-    revision: &str,
-    pods: &BTreeMap<i32, &Pod>,
-) -> Vec<Action> {
-    let first = spec.ordinals.as_ref().and_then(|o| o.start).unwrap_or(0);
-    let wanted = first..first + spec.replicas.unwrap_or(1).max(0);
-    let parallel = spec.pod_management_policy.as_deref() == Some("Parallel");
+fn step(set: &Object, spec: &Value, revision: &str, pods: &BTreeMap<i32, &Object>) -> Vec<Action> {
+    let first = count(&spec["ordinals"]["start"]).unwrap_or(0);
+    let wanted = first..first + count(&spec["replicas"]).unwrap_or(1).max(0);
+    let parallel = spec["podManagementPolicy"] == "Parallel";
     let mut actions = Vec::new();
     for ordinal in wanted.clone() {
         match pods.get(&ordinal) {
@@ -81,13 +75,12 @@ fn step(
     if let Some((_, pod)) = surplus.next() {
         return vec![replicaset::delete(pod)];
     }
-    let update = spec.update_strategy.as_ref();
-    if update.and_then(|u| u.type_.as_deref()) == Some("OnDelete") {
+    let update = &spec["updateStrategy"];
+    if update["type"] == "OnDelete" {
         return actions;
     }
-    let partition =
-        update.and_then(|u| u.rolling_update.as_ref()).and_then(|r| r.partition).unwrap_or(0);
-    let outdated = |(o, pod): &(&i32, &&Pod)| **o >= partition && !is_at(pod, revision);
+    let partition = count(&update["rollingUpdate"]["partition"]).unwrap_or(0);
+    let outdated = |(o, pod): &(&i32, &&Object)| **o >= partition && !is_at(pod, revision);
     let settled = wanted.clone().all(|o| pods.get(&o).is_some_and(|pod| template::is_ready(pod)));
     match pods.iter().rev().find(outdated) {
         Some((_, pod)) if settled => vec![replicaset::delete(pod)],
@@ -95,7 +88,7 @@ fn step(
     }
 }
 
-fn create(set: &StatefulSet, spec: &StatefulSetSpec, revision: &str, ordinal: i32) -> Action {
+fn create(set: &Object, spec: &Value, revision: &str, ordinal: i32) -> Action {
     let name = format!("{}-{ordinal}", set.name_any());
     let labels = json!({
         "name": name,
@@ -105,18 +98,18 @@ fn create(set: &StatefulSet, spec: &StatefulSetSpec, revision: &str, ordinal: i3
             "apps.kubernetes.io/pod-index": ordinal.to_string(),
         },
     });
-    let mut body = template::pod(Kind::StatefulSet, set, &spec.template, labels);
+    let mut body = template::pod(Kind::StatefulSet, set, &spec["template"], labels);
     body["spec"]["hostname"] = json!(name);
-    if let Some(service) = spec.service_name.as_ref().filter(|s| !s.is_empty()) {
+    if let Some(service) = spec["serviceName"].as_str().filter(|s| !s.is_empty()) {
         body["spec"]["subdomain"] = json!(service);
     }
     Action::Create { kind: Kind::Pod, namespace: set.namespace().unwrap_or_default(), body }
 }
 
-fn ordinal(set: &StatefulSet, pod: &Pod) -> Option<i32> {
+fn ordinal(set: &Object, pod: &Object) -> Option<i32> {
     pod.name_any().strip_prefix(&format!("{}-", set.name_any()))?.parse().ok()
 }
 
-fn is_at(pod: &Pod, revision: &str) -> bool {
+fn is_at(pod: &Object, revision: &str) -> bool {
     pod.labels().get(REVISION_LABEL).is_some_and(|r| r == revision)
 }

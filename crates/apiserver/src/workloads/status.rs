@@ -1,23 +1,16 @@
 //! Writes a status only if it changes, and keeps the times of unchanged conditions.
 
 use jiff::Timestamp;
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::action::{Action, ObjectRef};
 
 /// The write that turns `current` into `desired`, if they differ. Zero counts are left out, as real
 /// controllers leave them out.
-pub(crate) fn patch(key: ObjectRef, current: &impl Serialize, desired: Value) -> Option<Action> {
-    let current = match serde_json::to_value(current) {
-        Ok(Value::Object(current)) => current,
-        _ => Map::new(),
-    };
+pub(crate) fn patch(key: ObjectRef, current: &Value, desired: Value) -> Option<Action> {
     let Value::Object(mut desired) = desired else { return None };
-    for gone in
-        current.keys().filter(|name| !desired.contains_key(*name)).cloned().collect::<Vec<_>>()
-    {
-        desired.insert(gone, Value::Null);
+    for name in current.as_object().into_iter().flat_map(|current| current.keys()) {
+        desired.entry(name.as_str()).or_insert(Value::Null);
     }
     let changed = desired.iter().any(|(name, value)| {
         let now = current.get(name).unwrap_or(&Value::Null);

@@ -1,10 +1,10 @@
 //! Pod templates: their hash, and the Pods made from them.
 
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use super::action::Kind;
+use super::object::Object;
 
 /// The label that distinguishes the ReplicaSets of a Deployment and their Pods.
 pub(crate) const HASH_LABEL: &str = "pod-template-hash";
@@ -13,14 +13,26 @@ pub(crate) const HASH_LABEL: &str = "pod-template-hash";
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// A short word for a template; equal templates get equal words.
-pub(crate) fn hash(template: &PodTemplateSpec) -> String {
+pub(crate) fn hash(template: &Value) -> String {
     let mut template = template.clone();
-    if let Some(labels) = template.metadata.as_mut().and_then(|m| m.labels.as_mut()) {
+    if let Some(Value::Object(labels)) = template.pointer_mut("/metadata/labels") {
         labels.remove(HASH_LABEL);
     }
-    let text = serde_json::to_string(&template).expect("a template is plain data");
-    let digest = fnv1a(text.as_bytes());
+    drop_nulls(&mut template);
+    let digest = fnv1a(template.to_string().as_bytes());
     digest.to_string().bytes().map(|b| ALPHABET[usize::from(b) % ALPHABET.len()] as char).collect()
+}
+
+/// Some clients write `null` for a field that is absent.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
 }
 
 /// FNV-1a, 32 bits.
@@ -44,10 +56,9 @@ pub(crate) fn owner_reference(kind: Kind, owner: &impl ResourceExt) -> Value {
 pub(crate) fn pod(
     kind: Kind,
     owner: &impl ResourceExt,
-    template: &PodTemplateSpec,
+    template: &Value,
     metadata: Value,
 ) -> Value {
-    let template = serde_json::to_value(template).expect("a template is plain data");
     let mut pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -60,16 +71,13 @@ pub(crate) fn pod(
 }
 
 /// Whether a Pod counts for its controller: neither finished nor being deleted.
-pub(crate) fn is_active(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+pub(crate) fn is_active(pod: &Object) -> bool {
+    let phase = pod.status["phase"].as_str();
     pod.meta().deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Whether a Pod is Ready.
-pub(crate) fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
-    is_active(pod)
-        && serde_json::to_value(conditions).ok().as_ref().and_then(Value::as_array).is_some_and(
-            |conditions| conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"),
-        )
+pub(crate) fn is_ready(pod: &Object) -> bool {
+    let mut conditions = pod.status["conditions"].as_array().into_iter().flatten();
+    is_active(pod) && conditions.any(|c| c["type"] == "Ready" && c["status"] == "True")
 }

@@ -30,16 +30,10 @@ impl Sim {
             held: None,
         };
         sim.nodes(&[]);
-        for message in [
-            News::Deployment(FollowEvent::Reset(vec![], 1)),
-            News::ReplicaSet(FollowEvent::Reset(vec![], 1)),
-            News::StatefulSet(FollowEvent::Reset(vec![], 1)),
-            News::DaemonSet(FollowEvent::Reset(vec![], 1)),
-        ] {
-            sim.world.enter(message, &mut sim.dirty);
+        for kind in Kind::ALL {
+            assert!(!sim.world.is_complete());
+            sim.world.enter(News::Object(kind, FollowEvent::Reset(vec![], 1)), &mut sim.dirty);
         }
-        assert!(!sim.world.is_complete());
-        sim.world.enter(News::Pod(FollowEvent::Reset(vec![], 1)), &mut sim.dirty);
         assert!(sim.world.is_complete());
         sim
     }
@@ -70,18 +64,9 @@ impl Sim {
     }
 
     fn news(&mut self, key: &ObjectRef, body: &Value, gone: bool) {
-        fn change<K: serde::de::DeserializeOwned>(body: &Value, gone: bool) -> FollowEvent<K> {
-            let object = serde_json::from_value(body.clone()).unwrap();
-            if gone { FollowEvent::Deleted(object) } else { FollowEvent::Applied(object) }
-        }
-        let message = match key.kind {
-            Kind::Deployment => News::Deployment(change(body, gone)),
-            Kind::ReplicaSet => News::ReplicaSet(change(body, gone)),
-            Kind::StatefulSet => News::StatefulSet(change(body, gone)),
-            Kind::DaemonSet => News::DaemonSet(change(body, gone)),
-            Kind::Pod => News::Pod(change(body, gone)),
-        };
-        self.world.enter(message, &mut self.dirty);
+        let object = serde_json::from_value(body.clone()).unwrap();
+        let change = if gone { FollowEvent::Deleted(object) } else { FollowEvent::Applied(object) };
+        self.world.enter(News::Object(key.kind, change), &mut self.dirty);
     }
 
     fn carry_out(&mut self, action: Action) {

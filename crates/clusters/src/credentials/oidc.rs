@@ -18,11 +18,10 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{Method, Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Bytes;
-use hyper_util::client::legacy;
-use hyper_util::rt::TokioExecutor;
 use jiff::{Timestamp, ToSpan};
+use kube::client::Body;
 use kube::config::AuthProviderConfig;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -32,7 +31,7 @@ use super::MAX_ANSWER_BYTES;
 use super::header::basic_text;
 use crate::address::Reach;
 use crate::error::Unusable;
-use crate::http::{Protocol, RawConnector, raw_connector};
+use crate::http::{Connections, Protocol};
 use crate::reference::IDP_AUTHORITY_DATA;
 
 /// How long before its end a token of the kubeconfig counts as ended.
@@ -51,7 +50,7 @@ pub(crate) struct Issuer {
     client_secret: Option<String>,
     id_token: Option<String>,
     refresh_token: Option<String>,
-    client: legacy::Client<RawConnector, Full<Bytes>>,
+    connections: Connections,
     /// The token endpoint, once the issuer has named it.
     endpoint: Option<Uri>,
     /// How this client identifies itself, once the issuer has accepted one way.
@@ -100,14 +99,14 @@ impl Issuer {
         check(&server).map_err(problem)?;
         let mut trust = kube::Config::new(server);
         trust.root_cert = authorities(&mut config).map_err(problem)?;
-        let connector = raw_connector(&trust, None, Protocol::Http1, reach)
+        let connections = Connections::new(trust, Protocol::Http1, reach)
             .map_err(|error| problem(model::error::chain(&error)))?;
         Ok(Self {
             client_id: config.remove("client-id").unwrap_or_default(),
             client_secret: config.remove("client-secret"),
             id_token: config.remove("id-token"),
             refresh_token: config.remove("refresh-token"),
-            client: legacy::Client::builder(TokioExecutor::new()).build(connector),
+            connections,
             endpoint: None,
             style: None,
             url,
@@ -175,7 +174,7 @@ impl Issuer {
     async fn discover(&self) -> Result<Uri, String> {
         let place = format!("{}/.well-known/openid-configuration", self.url.trim_end_matches('/'));
         let request = Request::get(&place).header(ACCEPT, "application/json");
-        let request = request.body(Full::default()).map_err(|error| error.to_string())?;
+        let request = request.body(Body::empty()).map_err(|error| error.to_string())?;
         let (status, body) = self.send(request).await?;
         if !status.is_success() {
             return Err(format!("it answers {status} to GET {place}"));
@@ -217,7 +216,7 @@ impl Issuer {
                 fields.extend(secret.map(|secret| ("client_secret", secret)));
             }
         }
-        let request = request.body(form(&fields).into()).map_err(|error| error.to_string())?;
+        let request = request.body(form(&fields).into_bytes().into()).map_err(|error| error.to_string())?;
         let (status, body) = self.send(request).await?;
         match status {
             status if status.is_success() => Ok(Ok(json(&body, "its answer")?)),
@@ -226,9 +225,9 @@ impl Issuer {
         }
     }
 
-    async fn send(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), String> {
-        let response =
-            self.client.request(request).await.map_err(|error| model::error::chain(&error))?;
+    async fn send(&self, request: Request<Body>) -> Result<(StatusCode, Bytes), String> {
+        let response = self.connections.send(request, None).await;
+        let response = response.map_err(|error| model::error::chain(&*error))?;
         let status = response.status();
         let limit = usize::try_from(MAX_ANSWER_BYTES).unwrap_or(usize::MAX);
         let body = Limited::new(response.into_body(), limit).collect().await;

@@ -15,6 +15,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event as ApiEvent;
@@ -152,8 +154,19 @@ pub(crate) struct Source<'a> {
 pub(crate) struct Recorder(Mutex<Series>);
 
 impl Recorder {
-    /// Writes an Event or extends its series.
-    pub(crate) async fn publish(
+    /// Writes an Event or extends its series. In a box, so that it is compiled here and not in every
+    /// crate that publishes.
+    pub(crate) fn publish<'a>(
+        &'a self,
+        client: &'a kube::Client,
+        source: Source<'a>,
+        event: Event<'a>,
+        clock: &'a dyn Clock,
+    ) -> BoxFuture<'a, ()> {
+        self.written(client, source, event, clock).boxed()
+    }
+
+    async fn written(
         &self,
         client: &kube::Client,
         source: Source<'_>,

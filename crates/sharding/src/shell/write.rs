@@ -1,22 +1,20 @@
 //! Carries out one write to the home cluster, bound to the version from which it was decided, and reports
 //! how it ended.
 
-use std::fmt::Debug;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
-use kube::api::{DeleteParams, PostParams, Preconditions};
-use kube::{Api, Client};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::Client;
+use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
+use kube::core::Request;
 
 use crate::api::{MANAGED_BY, Member, ObjectVersion, ShardMap};
 use crate::lease::LeaseRecord;
 use crate::problem::{self, Operation};
 use crate::read::{self, Unreadable};
-use crate::record::{Kind, MapRecord, MemberRecord, Object, Target, Write, WriteOutcome};
+use crate::record::{MapRecord, MemberRecord, Object, Target, Write, WriteOutcome};
 
 /// How to reach the home cluster.
 #[derive(Clone)]
@@ -67,22 +65,12 @@ impl Writer {
 
     async fn dispatch(&self, write: Write, wall: Timestamp) -> Result<WriteOutcome, Failure> {
         let target = write.target();
-        let sent = match target.kind {
-            Kind::Lease => {
-                let read = |lease: &Lease| LeaseRecord::read(lease).map(Object::Lease);
-                self.send(write, |object| self.lease(object, wall), read).await
+        match self.send(&target, write, wall).await {
+            Ok(answer) => {
+                let read = answer.map(|object| read::object(target.kind, object));
+                let read = read.transpose().map_err(Failure::Unreadable)?;
+                Ok(WriteOutcome::Done(read.flatten()))
             }
-            Kind::Member => {
-                let read = |member: &Member| MemberRecord::read(member).map(Object::Member);
-                self.send(write, |object| self.member(object), read).await
-            }
-            Kind::Map => {
-                let read = |map: &ShardMap| MapRecord::read(map).map(Object::Map);
-                self.send(write, |object| self.map(object), read).await
-            }
-        };
-        match sent {
-            Ok(outcome) => Ok(outcome),
             Err(error) if is_conflict(&error, &target.name) => {
                 Ok(WriteOutcome::Conflict(self.find(&target).await?))
             }
@@ -98,34 +86,38 @@ impl Writer {
         read.transpose().map(Option::flatten).map_err(Failure::Unreadable)
     }
 
-    async fn send<K>(
+    /// Sends a write; returns the object as it is then, which is not read as its type: the code which
+    /// does that is there once, in [`read`].
+    async fn send(
         &self,
+        target: &Target,
         write: Write,
-        make: impl Fn(Object) -> Option<K>,
-        read: impl Fn(&K) -> Option<Object>,
-    ) -> Result<WriteOutcome, kube::Error>
-    where
-        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + Debug
-            + Serialize
-            + DeserializeOwned,
-    {
-        let api = Api::<K>::namespaced(self.client.clone(), &self.namespace);
-        let name = write.target().name;
-        let params = PostParams::default();
-        let written = match write {
-            Write::Create(object) => match make(object) {
-                Some(object) => api.create(&params, &object).await.map(Some),
-                None => return Ok(WriteOutcome::Failed),
-            },
-            Write::Replace(object) => match make(object) {
-                Some(object) => api.replace(&name, &params, &object).await.map(Some),
-                None => return Ok(WriteOutcome::Failed),
-            },
-            Write::Delete(_, version) => api.delete(&name, &exactly(version)).await.map(|_| None),
+        wall: Timestamp,
+    ) -> Result<Option<DynamicObject>, kube::Error> {
+        let path = read::api(&self.client, &self.namespace, target.kind).resource_url().to_owned();
+        let (requests, params) = (Request::new(path), PostParams::default());
+        let request = match write {
+            Write::Create(object) => requests.create(&params, self.body(object, wall)?),
+            Write::Replace(object) => {
+                requests.replace(&target.name, &params, self.body(object, wall)?)
+            }
+            Write::Delete(_, version) => {
+                let request = requests.delete(&target.name, &exactly(version));
+                let request = request.map_err(kube::Error::BuildRequest)?;
+                return self.client.request_text(request).await.map(|_| None);
+            }
         };
-        Ok(WriteOutcome::Done(written?.as_ref().and_then(read)))
+        self.client.request(request.map_err(kube::Error::BuildRequest)?).await.map(Some)
+    }
+
+    /// An object as it is sent.
+    fn body(&self, object: Object, wall: Timestamp) -> Result<Vec<u8>, kube::Error> {
+        match object {
+            Object::Lease(record) => serde_json::to_vec(&self.lease(record, wall)),
+            Object::Member(record) => serde_json::to_vec(&self.member(record)),
+            Object::Map(record) => serde_json::to_vec(&self.map(record)),
+        }
+        .map_err(kube::Error::SerdeError)
     }
 
     fn metadata(&self, name: &str, version: &ObjectVersion) -> ObjectMeta {
@@ -141,8 +133,7 @@ impl Writer {
         }
     }
 
-    fn lease(&self, object: Object, wall: Timestamp) -> Option<Lease> {
-        let Object::Lease(record) = object else { return None };
+    fn lease(&self, record: LeaseRecord, wall: Timestamp) -> Lease {
         let spec = LeaseSpec {
             holder_identity: Some(record.holder.unwrap_or_default()),
             lease_duration_seconds: Some(
@@ -155,19 +146,17 @@ impl Writer {
         };
         let annotations = record.floor.annotations();
         let metadata = ObjectMeta { annotations, ..self.metadata(&record.name, &record.version) };
-        Some(Lease { metadata, spec: Some(spec) })
+        Lease { metadata, spec: Some(spec) }
     }
 
-    fn member(&self, object: Object) -> Option<Member> {
-        let Object::Member(record) = object else { return None };
+    fn member(&self, record: MemberRecord) -> Member {
         let metadata = self.metadata(record.id.as_str(), &record.version);
-        Some(Member { metadata, spec: record.spec })
+        Member { metadata, spec: record.spec }
     }
 
-    fn map(&self, object: Object) -> Option<ShardMap> {
-        let Object::Map(record) = object else { return None };
+    fn map(&self, record: MapRecord) -> ShardMap {
         let metadata = self.metadata(record.cluster.as_str(), &record.version);
-        Some(ShardMap { metadata, spec: record.spec() })
+        ShardMap { metadata, spec: record.spec() }
     }
 }
 
