@@ -322,17 +322,25 @@ async fn an_outage_of_the_home_cluster_stops_work_and_its_end_brings_it_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_crds_are_named_with_the_remedy() {
+async fn missing_crds_and_older_ones_are_named_with_the_remedy() {
     let home = Home::start(&["east"]).await;
+    let client = home.server.client();
     let a = home.replica(0);
-    poll_until(async || a.sharding.status().problems.len() >= 3).await;
-    let problems = a.sharding.status().problems;
-    assert!(problems.iter().any(|p| p.contains("install the CRDs of Leasehold")), "{problems:?}");
-    assert!(
-        problems.iter().any(|p| p.contains("kubectl create namespace leasehold-system")),
-        "{problems:?}"
-    );
-    home.install().await;
+    let told = async |text: &str| {
+        poll_until(async || a.sharding.status().problems.join("\n").contains(text)).await;
+    };
+    told("shardmaps.leasehold.dev is not there, members.leasehold.dev is not there").await;
+    let mut older = json!(crds());
+    let spec = older[1].pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/spec");
+    let fields = spec.unwrap()["properties"].as_object_mut().unwrap();
+    fields.remove("protocolVersion").unwrap();
+    let older: Vec<CustomResourceDefinition> = serde_json::from_value(older).unwrap();
+    install::crds(&client, older).await;
+    told("members.leasehold.dev does not keep spec.protocolVersion; apply those of this release")
+        .await;
+    home.loosen("members.leasehold.dev").await;
+    told("kubectl create namespace leasehold-system").await;
+    install::namespace(&client, NAMESPACE).await;
     until_active(&[&a], &[1]).await;
     assert_eq!(a.sharding.status().problems, Vec::<String>::new());
 }

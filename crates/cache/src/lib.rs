@@ -16,6 +16,7 @@
 //! | `brackets` | stepping over an object or array, 64 bytes at a time |
 //! | `partial` | the beginning of such a pass, to see whether an object is wanted at all |
 //! | `header`, `intern` | what stays uncompressed, and the sharing of equal parts |
+//! | `json` | the JSON of an object, read as a type |
 //! | `owners` | every owner that an object names, read from its JSON |
 //! | `options` | what a kind's store keeps: transform and indexes, declared before it starts |
 //! | `codec` | packing and unpacking with a dictionary; one generation each |
@@ -51,6 +52,7 @@ mod decoded;
 mod entry;
 mod header;
 mod intern;
+mod json;
 mod options;
 mod owners;
 mod partial;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use model::Kind;
 use serde::de::DeserializeOwned;
 
-use super::entry::{Problem, decoded};
+use super::json::{Problem, decoded};
 use super::owners::OwnedObject;
 
 /// Members deeper than this are kept without asking the transform.

@@ -4,7 +4,6 @@
 //! of a request knows its deadline. They do not retry by themselves, because a retried write could
 //! outlive the Lease under which it was permitted.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,12 +20,9 @@ use tower_http::decompression::DecompressionLayer;
 use crate::address::Reach;
 use crate::credentials::{Authenticated, CredentialSource, Keeper};
 use crate::error::Unusable;
-use crate::file::unreadable;
 use crate::http::{Connections, Protocol};
-use crate::kubeconfig::{self, Contexts, Origin};
 use crate::provider::Access;
-use crate::reference::read_bounded;
-use crate::trust::{Granted, Trust};
+use crate::trust::Granted;
 
 /// How long opening a connection may take, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -113,47 +109,6 @@ impl Connector {
     }
 }
 
-/// A client for one context of a kubeconfig file, or for its current one: for the home cluster and for
-/// tools. It may do what `trust` allows.
-///
-/// # Errors
-/// [`Unusable`], which names file, cause and fix.
-pub fn client_from_kubeconfig<'a>(
-    path: &'a Path,
-    context: Option<&'a str>,
-    trust: Trust,
-    clock: Arc<dyn Clock>,
-) -> Connecting<'a> {
-    from_kubeconfig(path, context, trust, clock).boxed()
-}
-
-async fn from_kubeconfig(
-    path: &Path,
-    context: Option<&str>,
-    trust: Trust,
-    clock: Arc<dyn Clock>,
-) -> Result<kube::Client, Arc<Unusable>> {
-    let bytes = read_bounded(path).map_err(|source| unreadable(path, source))?;
-    let config = kubeconfig::parse(path, &bytes)?;
-    let wanted = context.map_or(Contexts::Current, |name| Contexts::Chosen(vec![name.to_owned()]));
-    let origin = Origin { path: path.to_owned(), prefix: None, trust };
-    let draft = kubeconfig::drafts(&origin, &config, &wanted)
-        .into_iter()
-        .next()
-        .expect("one context asked for gives one draft");
-    let access = crate::file::source(&draft).access?;
-    Connector::new(Role::Home, clock).client(&draft.origin, &access).await
-}
-
-/// A client for the cluster in which this process runs.
-///
-/// # Errors
-/// [`Unusable::InCluster`] outside a Pod.
-pub fn client_in_cluster(clock: Arc<dyn Clock>) -> Connecting<'static> {
-    async { Connector::new(Role::Home, clock).client("in-cluster", &Access::InCluster).await }
-        .boxed()
-}
-
 /// A client and a wire whose requests carry the credential of `keeper`.
 fn link(
     config: kube::Config,
@@ -188,6 +143,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::{Trust, client_from_kubeconfig};
 
     async fn connect(user: &str) -> String {
         let dir = tempfile::tempdir().unwrap();

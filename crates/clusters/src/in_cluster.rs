@@ -1,45 +1,55 @@
 //! The cluster in which this process runs, reached with the Pod's ServiceAccount.
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use std::path::Path;
+
 use model::ClusterName;
 
+use crate::polled::{Look, Polled, Settled};
 use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
+use crate::reference::read_bounded;
+
+/// Where the kubelet puts the certificates of the cluster's authority.
+const AUTHORITY: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
 /// The cluster in which this process runs, under a name of the operator's choice.
 #[derive(Debug)]
 pub struct InCluster {
     name: ClusterName,
-    sent: bool,
+    authority: Settled<Fingerprint>,
+    shown: Fingerprint,
 }
 
 impl InCluster {
     /// The cluster in which this process runs, called `name`.
     pub fn new(name: ClusterName) -> Self {
-        Self { name, sent: false }
+        let none = Fingerprint::of([]);
+        Self { name, authority: Settled::trusting(), shown: none }
     }
 
-    /// As a provider. It never changes, because the client reads rotated tokens and certificates.
+    /// As a provider. It changes with the certificates of the cluster's authority; the client itself reads
+    /// rotated tokens.
     pub fn provider(self) -> Box<dyn ClusterProvider> {
-        Box::new(self)
+        Box::new(Polled::new(self))
     }
 }
 
-impl ClusterProvider for InCluster {
+impl Look for InCluster {
     fn label(&self) -> String {
         "in-cluster".to_owned()
     }
 
-    fn next(&mut self) -> BoxFuture<'_, Snapshot> {
-        if std::mem::replace(&mut self.sent, true) {
-            return futures::future::pending().boxed();
+    fn look(&mut self) -> Snapshot {
+        let authority = read_bounded(Path::new(AUTHORITY)).unwrap_or_default();
+        let seen = Fingerprint::of([b"in-cluster".as_slice(), &authority]);
+        if self.authority.observe(seen) {
+            self.shown = seen;
         }
         let source = Source {
             name: self.name.clone(),
             origin: "in-cluster".into(),
-            fingerprint: Fingerprint::of([b"in-cluster".as_slice()]),
+            fingerprint: self.shown,
             access: Ok(Access::InCluster),
         };
-        futures::future::ready(Snapshot { sources: vec![source], problems: Vec::new() }).boxed()
+        Snapshot { sources: vec![source], problems: Vec::new() }
     }
 }

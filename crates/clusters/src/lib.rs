@@ -32,6 +32,7 @@ mod directory;
 mod entry;
 mod error;
 mod file;
+mod following;
 mod http;
 mod in_cluster;
 #[cfg(feature = "install")]
@@ -51,10 +52,10 @@ mod status;
 mod terms;
 pub mod trust;
 
-pub use connect::{client_from_kubeconfig, client_in_cluster};
 pub use directory::Directory;
 pub use error::Unusable;
 pub use file::KubeconfigFile;
+pub use following::{client_from_kubeconfig, client_in_cluster};
 pub use in_cluster::InCluster;
 pub use prefix::Prefix;
 pub use provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};

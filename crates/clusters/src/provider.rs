@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use kube::config::Kubeconfig;
+use kube::config::{Cluster, Kubeconfig};
 use model::ClusterName;
 use sha2::{Digest, Sha256};
 
@@ -75,9 +75,20 @@ impl Access {
 
     /// Whether the server's certificate is not checked.
     pub(crate) fn is_insecure(&self) -> bool {
-        let Self::Kubeconfig { kubeconfig, .. } = self else { return false };
-        let mut clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
-        clusters.any(|cluster| cluster.insecure_skip_tls_verify == Some(true))
+        self.clusters().any(|cluster| cluster.insecure_skip_tls_verify == Some(true))
+    }
+
+    /// The server's URL; `None` for the cluster of the Pod.
+    pub(crate) fn server(&self) -> Option<&str> {
+        self.clusters().find_map(|cluster| cluster.server.as_deref())
+    }
+
+    fn clusters(&self) -> impl Iterator<Item = &Cluster> {
+        let named = match self {
+            Self::Kubeconfig { kubeconfig, .. } => kubeconfig.clusters.as_slice(),
+            Self::InCluster => &[],
+        };
+        named.iter().filter_map(|named| named.cluster.as_ref())
     }
 }
 

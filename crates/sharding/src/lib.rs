@@ -11,6 +11,7 @@
 //! | `versions` | the versions of the protocol, as numbers |
 //! | [`api`] | the custom resources: ShardMap, Member |
 //! | `config` | the settings of a member |
+//! | `definitions` | whether the home cluster's definitions keep what members write |
 //! | [`floor`] | the epoch from which maps begin when their clusters return |
 //! | [`lease`] | the state of a Lease as an observer sees it |
 //! | [`handover`] | how one shard changes hands, is split and merged |
@@ -111,6 +112,7 @@ pub mod api;
 mod config;
 pub mod coordinator;
 mod cordon;
+mod definitions;
 mod election;
 mod failing;
 pub mod floor;

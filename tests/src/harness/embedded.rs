@@ -35,6 +35,7 @@ impl Embedded {
         let kubeconfig = scene.dir().join(format!("{name}.kubeconfig"));
         let mut command = Command::new(scene.tools().leasehold());
         command.args(["apiserver", "--name", name, "--port", &free_port()?.to_string()]);
+        command.args(["--authorization-mode", "RBAC"]);
         command.arg("--kubeconfig").arg(&kubeconfig);
         let alive = alive.to_string();
         command.args(["--workloads", &alive, "--garbage-collector", &alive]);

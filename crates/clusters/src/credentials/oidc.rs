@@ -216,7 +216,8 @@ impl Issuer {
                 fields.extend(secret.map(|secret| ("client_secret", secret)));
             }
         }
-        let request = request.body(form(&fields).into_bytes().into()).map_err(|error| error.to_string())?;
+        let request =
+            request.body(form(&fields).into_bytes().into()).map_err(|error| error.to_string())?;
         let (status, body) = self.send(request).await?;
         match status {
             status if status.is_success() => Ok(Ok(json(&body, "its answer")?)),

@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::connect::{Connector, Role};
-use crate::provider::Access;
+use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
 use crate::trust::{Environment, Granted};
 
 const START: i64 = 1_800_000_000;
@@ -530,4 +530,62 @@ async fn issuers_that_cannot_be() {
 fn debugging_prints_no_secret() {
     let credential: Credential = HeaderValue::from_static("Bearer sesame").into();
     assert!(!format!("{credential:?}").contains("sesame"));
+}
+
+/// Says what the test tells it, and that it is asked again.
+struct Told {
+    asked: tokio::sync::mpsc::UnboundedSender<()>,
+    sources: tokio::sync::mpsc::UnboundedReceiver<Source>,
+}
+
+impl ClusterProvider for Told {
+    fn label(&self) -> String {
+        "told".to_owned()
+    }
+
+    fn next(&mut self) -> futures::future::BoxFuture<'_, Snapshot> {
+        self.asked.send(()).unwrap();
+        Box::pin(async {
+            let source = self.sources.recv().await.expect("the test goes on");
+            Snapshot { sources: vec![source], problems: Vec::new() }
+        })
+    }
+}
+
+#[tokio::test]
+async fn the_home_client_follows_its_source_but_to_no_other_server() {
+    let server = Server::start(None, Box::new(|_, _, _| (StatusCode::OK, version()))).await;
+    let here = format!("http://{}", server.address);
+    let (asked, mut requests) = tokio::sync::mpsc::unbounded_channel();
+    let (tell, sources) = tokio::sync::mpsc::unbounded_channel();
+    let told = |server: &str, user: &str| {
+        let text = format!(
+            "clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n\
+             users: [{{name: u, user: {user}}}]\n\
+             contexts: [{{name: home, context: {{cluster: c, user: u}}}}]\n"
+        );
+        let access = Access::own(Arc::new(Kubeconfig::from_yaml(&text).unwrap()), "home");
+        let (name, origin) = ("home".parse().unwrap(), "home.yaml".into());
+        let fingerprint = Fingerprint::of([text.as_bytes()]);
+        tell.send(Source { name, origin, fingerprint, access: Ok(access) }).unwrap();
+    };
+    told(&here, "{token: one}");
+    let provider = Box::new(Told { asked, sources });
+    let client = crate::following::client(provider, clock()).await.unwrap();
+    requests.recv().await.unwrap();
+    for (at, user, shown) in [
+        (&*here, "{token: two}", "Bearer two"),
+        ("https://127.0.0.1:1", "{token: three}", "Bearer two"),
+        (&*here, "{tokenFile: /no/such/file}", "Bearer two"),
+        (&*here, "{token: four}", "Bearer four"),
+    ] {
+        requests.recv().await.unwrap();
+        told(at, user);
+        // It asks again when it has dealt with that.
+        while requests.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        client.apiserver_version().await.unwrap();
+        assert_eq!(server.seen(), [shown], "{at} {user}");
+    }
 }

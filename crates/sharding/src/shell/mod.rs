@@ -1,6 +1,7 @@
 //! The IO of sharding: watches of the home cluster, writes to it, and the loop that drives a
 //! [`Node`](crate::node::Node). It decides nothing.
 
+pub(crate) mod definitions;
 pub(crate) mod home;
 pub(crate) mod run;
 pub(crate) mod write;
@@ -14,4 +15,6 @@ pub(crate) enum Message {
     Home(Observation),
     /// An operation fails for this reason, or works again.
     Problem(Operation, Option<String>),
+    /// The definitions were asked for: what is wrong with them.
+    Definitions(Operation, Option<String>),
 }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::write::{Done, Writer};
-use super::{Message, home};
+use super::{Message, definitions, home};
 use crate::api::DownCluster;
 use crate::config::LeaseTimings;
 use crate::lease;
@@ -114,8 +114,19 @@ impl Loop {
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut watches = JoinSet::new();
         let (sender, mut messages) = mpsc::channel(MESSAGES);
-        let Writer { client, namespace, .. } = &self.writer;
-        home::spawn(&mut watches, client, namespace, &sender, &mut self.rng);
+        let Writer { client, namespace, .. } = self.writer.clone();
+        watches.spawn(definitions::watch(client.clone(), namespace.clone(), sender.clone()));
+        let mut leave = self.leave.clone();
+        tokio::select! {
+            () = stop.cancelled() => return,
+            // Nothing is held and nothing is written yet.
+            () = async { drop(leave.wait_for(|leave| *leave).await) } => {
+                self.departed.send_replace(Some(Departure::HandedOver));
+                return;
+            }
+            () = self.definitions(&mut messages) => {}
+        }
+        home::spawn(&mut watches, &client, &namespace, &sender, &mut self.rng);
         let mut writes: JoinSet<Done> = JoinSet::new();
         self.take_clusters();
         let mut clusters_open = true;
@@ -154,6 +165,18 @@ impl Loop {
         self.departed.send_replace(departed);
     }
 
+    /// Waits until the home cluster's definitions keep what this member is going to write.
+    async fn definitions(&mut self, messages: &mut mpsc::Receiver<Message>) {
+        while let Some(message) = messages.recv().await {
+            let known = matches!(message, Message::Definitions(_, None));
+            self.receive(message);
+            self.publish(self.clock.now());
+            if known {
+                return;
+            }
+        }
+    }
+
     fn take_clusters(&mut self) {
         let set = Arc::clone(&self.clusters.borrow_and_update());
         let names = set.clusters.keys().cloned().collect();
@@ -183,7 +206,9 @@ impl Loop {
     fn receive(&mut self, message: Message) {
         match message {
             Message::Home(event) => self.node.handle(Input::Observed(event), self.clock.now()),
-            Message::Problem(operation, text) => self.note_problem(operation, text),
+            Message::Problem(operation, text) | Message::Definitions(operation, text) => {
+                self.note_problem(operation, text);
+            }
         }
     }
 

@@ -16,7 +16,8 @@ pub struct Normaliser {
 }
 
 /// Keys whose values are times of the server's clock.
-const MOMENTS: [&str; 4] = ["creationTimestamp", "deletionTimestamp", "time", "lastTransitionTime"];
+const MOMENTS: [&str; 5] =
+    ["creationTimestamp", "deletionTimestamp", "expirationTimestamp", "lastTransitionTime", "time"];
 
 /// Keys whose values a server assigns from pools of its own.
 const ASSIGNED: [&str; 4] = ["clusterIP", "clusterIPs", "nodePort", "serverAddress"];
@@ -62,7 +63,9 @@ impl Normaliser {
             match key.as_str() {
                 "uid" => self.name("uid", value),
                 "resourceVersion" => self.name("version", value),
-                "continue" => replace(value, "<token>"),
+                "continue" | "token" => replace(value, "<token>"),
+                // One for each token that a server issues.
+                "authentication.kubernetes.io/credential-id" => replace(value, "<id>"),
                 key if MOMENTS.contains(&key) => replace(value, "<moment>"),
                 key if ASSIGNED.contains(&key) => replace(value, "<assigned>"),
                 "managedFields" => {

@@ -1,0 +1,123 @@
+//! A client that stays while what it is made of changes: the home cluster's. Its owner keeps it for as
+//! long as the process runs, and nobody engages it anew.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::FutureExt;
+use kube::client::{Body, ClientBuilder};
+use model::{Clock, ClusterName, Wire};
+use tokio_util::sync::CancellationToken;
+use tower::service_fn;
+
+use crate::connect::{Connecting, Connector, Role};
+use crate::error::Unusable;
+use crate::file::WatchedFile;
+use crate::in_cluster::InCluster;
+use crate::kubeconfig::{Contexts, Origin};
+use crate::polled::Polled;
+use crate::provider::{Access, ClusterProvider, Source};
+use crate::trust::Trust;
+
+/// Where requests go now.
+type Current = Arc<Mutex<Wire>>;
+
+/// A client for one context of a kubeconfig file, or for its current one: for the home cluster and for
+/// tools. It may do what `trust` allows. It follows changes of the file and of the files that it names, but
+/// for another server. Needs a tokio runtime, and stops following when its last clone is dropped.
+///
+/// # Errors
+/// [`Unusable`], which names file, cause and fix.
+pub fn client_from_kubeconfig(
+    path: &Path,
+    context: Option<&str>,
+    trust: Trust,
+    clock: Arc<dyn Clock>,
+) -> Connecting<'static> {
+    let wanted = context.map_or(Contexts::Current, |name| Contexts::Chosen(vec![name.to_owned()]));
+    let origin = Origin { path: path.to_owned(), prefix: None, trust };
+    let file = Polled::new(WatchedFile::new(origin, wanted));
+    client(Box::new(file), clock).boxed()
+}
+
+/// A client for the cluster in which this process runs. It follows renewed tokens and certificates.
+///
+/// # Errors
+/// [`Unusable::InCluster`] outside a Pod.
+pub fn client_in_cluster(clock: Arc<dyn Clock>) -> Connecting<'static> {
+    let here = InCluster::new(ClusterName::from_context("home"));
+    client(here.provider(), clock).boxed()
+}
+
+/// A client for the one cluster of `provider`. Later requests go the way that `provider` says by then;
+/// those under way end as they began. What cannot be used, or leads to another server, is logged, and
+/// changes nothing.
+///
+/// # Errors
+/// [`Unusable`] when the first way cannot be used.
+pub(crate) async fn client(
+    mut provider: Box<dyn ClusterProvider>,
+    clock: Arc<dyn Clock>,
+) -> Result<kube::Client, Arc<Unusable>> {
+    let connector = Connector::new(Role::Home, clock);
+    let Source { origin, access, .. } = only(&mut *provider).await;
+    let access = access?;
+    let link = connector.link(&origin, &access).await?;
+    let namespace = link.client.default_namespace().to_owned();
+    let current = Arc::new(Mutex::new(link.wire));
+    let unused = CancellationToken::new();
+    let following = follow(provider, connector, access, Arc::clone(&current));
+    let while_used = unused.clone().run_until_cancelled_owned(following);
+    tokio::spawn(while_used);
+    let guard = Arc::new(unused.drop_guard());
+    let service = service_fn(move |request: http::Request<Body>| {
+        let _used = &guard;
+        let wire = current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        wire.send(request)
+    });
+    Ok(ClientBuilder::new(service, namespace).build())
+}
+
+async fn only(provider: &mut dyn ClusterProvider) -> Source {
+    loop {
+        let mut snapshot = provider.next().await;
+        if !snapshot.sources.is_empty() {
+            return snapshot.sources.swap_remove(0);
+        }
+    }
+}
+
+async fn follow(
+    mut provider: Box<dyn ClusterProvider>,
+    connector: Connector,
+    first: Access,
+    current: Current,
+) {
+    loop {
+        let Source { origin, access, .. } = only(&mut *provider).await;
+        let link = match access {
+            Ok(access) if access.server() != first.server() => {
+                tracing::warn!(
+                    "{origin} names another server ({} instead of {}), which may be another cluster: it \
+                     is not used before this process restarts; stop all replicas before you start them \
+                     with another home",
+                    access.server().unwrap_or_default(),
+                    first.server().unwrap_or_default()
+                );
+                continue;
+            }
+            Ok(access) => connector.link(&origin, &access).await,
+            Err(error) => Err(error),
+        };
+        match link {
+            Ok(link) => {
+                *current.lock().unwrap_or_else(PoisonError::into_inner) = link.wire;
+                tracing::info!("{origin} has changed: further requests use what it says now");
+            }
+            Err(error) => tracing::warn!(
+                "{}; until then requests go on with what was read before",
+                error.reason()
+            ),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Whether the definitions stored in the home cluster keep what members write. Pure.
+//!
+//! A server drops the fields that a definition does not have, without an error. A fleet that loses a part
+//! of what its members write would share its work wrongly. So a member compares what the server publishes
+//! of its kinds (OpenAPI v3, which everybody may read) with the definitions of this release.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::{Map, Value, json};
+
+/// The most differences that are named.
+const MAX_NAMED: usize = 5;
+/// What every object has, whatever its definition.
+const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+/// What to run.
+const FIX: &str = "apply those of this release: leasehold crds --for home | kubectl apply --server-side \
+                   --force-conflicts -f -, or helm upgrade with crds.enabled=true";
+
+/// What is wrong with the stored definitions, and what to run; `None` if they keep all that members
+/// write. `document` is the home cluster's OpenAPI of the group and version of `wanted`.
+pub(crate) fn problem(document: &Value, wanted: &[CustomResourceDefinition]) -> Option<String> {
+    let mut found = Vec::new();
+    for crd in wanted {
+        let name = format!("{}.{}", crd.spec.names.plural, crd.spec.group);
+        let Some(version) = crd.spec.versions.first() else { continue };
+        let kind = json!({
+            "group": crd.spec.group, "version": version.name, "kind": crd.spec.names.kind,
+        });
+        let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
+        let (Some(served), Ok(schema)) = (served(document, &kind), serde_json::to_value(schema))
+        else {
+            found.push(format!("{name} is not there"));
+            continue;
+        };
+        let mut differences = Vec::new();
+        compare("", &schema, served, &mut differences);
+        found.extend(differences.into_iter().map(|difference| format!("{name} {difference}")));
+    }
+    if found.is_empty() {
+        return None;
+    }
+    let more = found.len().saturating_sub(MAX_NAMED);
+    found.truncate(MAX_NAMED);
+    if more > 0 {
+        found.push(format!("and {more} more"));
+    }
+    Some(format!(
+        "definitions in the home cluster are not those of this release: {}; {FIX}",
+        found.join(", ")
+    ))
+}
+
+/// The published schema of a kind.
+fn served<'a>(document: &'a Value, kind: &Value) -> Option<&'a Value> {
+    let schemas = document["components"]["schemas"].as_object()?;
+    schemas.values().find(|schema| {
+        let kinds = schema["x-kubernetes-group-version-kind"].as_array();
+        kinds.is_some_and(|kinds| kinds.contains(kind))
+    })
+}
+
+/// Adds what `served` does not keep of what fits `wanted`.
+fn compare(at: &str, wanted: &Value, served: &Value, found: &mut Vec<String>) {
+    let none = Map::new();
+    let of = |schema: &Value| schema["properties"].as_object().cloned().unwrap_or_default();
+    let kept = served["properties"].as_object().unwrap_or(&none);
+    let open = served["x-kubernetes-preserve-unknown-fields"] == true;
+    for (name, wanted) in of(wanted) {
+        if at.is_empty() && COMMON.contains(&name.as_str()) {
+            continue;
+        }
+        let below = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
+        match kept.get(&name) {
+            Some(served) => compare(&below, &wanted, served, found),
+            None if open => {}
+            None => found.push(format!("does not keep {below}")),
+        }
+    }
+    for (name, below) in [("items", format!("{at}[]")), ("additionalProperties", format!("{at}.*"))]
+    {
+        match (&wanted[name], &served[name]) {
+            (Value::Object(_), Value::Null) if !open => {
+                found.push(format!("does not keep {below}"));
+            }
+            (wanted @ Value::Object(_), served @ Value::Object(_)) => {
+                compare(&below, wanted, served, found);
+            }
+            _ => {}
+        }
+    }
+    if let (Some(wanted), Some(served)) = (wanted["enum"].as_array(), served["enum"].as_array()) {
+        let refused = wanted.iter().filter(|value| !served.contains(value));
+        found.extend(refused.map(|value| format!("does not take {value} as {at}")));
+    }
+    let required = wanted["required"].as_array().map_or(&[][..], Vec::as_slice);
+    for name in served["required"].as_array().into_iter().flatten() {
+        if !required.contains(name) {
+            let name = name.as_str().unwrap_or_default();
+            found.push(format!("requires {at}.{name}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api;
+
+    /// What a server publishes of the definitions, after `change` to the schemas by kind.
+    fn published(change: impl Fn(&str, &mut Value)) -> Value {
+        let mut schemas = Map::new();
+        for crd in api::crds() {
+            let (names, version) = (&crd.spec.names, &crd.spec.versions[0]);
+            let mut schema = json!(version.schema.as_ref().unwrap().open_api_v3_schema);
+            change(&names.kind, &mut schema);
+            schema["x-kubernetes-group-version-kind"] =
+                json!([{"group": crd.spec.group, "kind": names.kind, "version": version.name}]);
+            schemas.insert(names.kind.clone(), schema);
+        }
+        json!({"components": {"schemas": schemas}})
+    }
+
+    fn told(change: impl Fn(&mut Value)) -> String {
+        let document = published(|kind, schema| {
+            if kind == "ShardMap" {
+                change(&mut schema["properties"]["spec"]);
+            }
+        });
+        problem(&document, &api::crds()).unwrap()
+    }
+
+    #[test]
+    fn definitions_of_this_release_are_right() {
+        assert_eq!(problem(&published(|_, _| {}), &api::crds()), None);
+    }
+
+    #[test]
+    fn what_an_older_definition_drops_or_refuses_is_named_with_what_to_run() {
+        let of = |text: &str| {
+            format!("definitions in the home cluster are not those of this release: {text}; {FIX}")
+        };
+        let remove = |spec: &mut Value, of: &str, name: &str| {
+            spec.pointer_mut(of).unwrap().as_object_mut().unwrap().remove(name);
+        };
+        assert_eq!(
+            told(|spec| remove(spec, "/properties", "protocolVersion")),
+            of("shardmaps.leasehold.dev does not keep spec.protocolVersion")
+        );
+        assert_eq!(
+            told(|spec| remove(spec, "/properties/shards/items/properties", "target")),
+            of("shardmaps.leasehold.dev does not keep spec.shards[].target")
+        );
+        assert_eq!(
+            told(|spec| spec["properties"]["shards"]["items"]["properties"]["phase"]["enum"] =
+                json!(["Unowned", "Owned"])),
+            of("shardmaps.leasehold.dev does not take \"Draining\" as spec.shards[].phase")
+        );
+        assert_eq!(
+            told(|spec| spec["required"] = json!(["shards", "owner"])),
+            of("shardmaps.leasehold.dev requires spec.owner")
+        );
+        assert_eq!(
+            problem(&json!({}), &api::crds()).unwrap(),
+            of("shardmaps.leasehold.dev is not there, members.leasehold.dev is not there")
+        );
+        let empty = published(|_, schema| schema["properties"]["spec"]["properties"] = json!({}));
+        let many = problem(&empty, &api::crds()).unwrap();
+        assert_eq!(many.matches("does not keep").count(), MAX_NAMED);
+        assert!(many.contains(" more; apply"), "{many}");
+    }
+
+    #[test]
+    fn a_definition_that_keeps_everything_is_right() {
+        let open = |_: &str, schema: &mut Value| {
+            *schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        };
+        assert_eq!(problem(&published(open), &api::crds()), None);
+    }
+}
