@@ -16,7 +16,12 @@ pub fn apply(kind: &KindInfo, object: &mut Value) {
         ("", "secrets") => secret(object),
         ("", "services") => service(object),
         ("", "pods") => {
-            pod_spec(&mut object["spec"]);
+            let spec = &mut object["spec"];
+            pod_spec(spec);
+            // Pods have it, templates do not.
+            if spec.is_object() {
+                fill(spec, json!({"enableServiceLinks": true}));
+            }
         }
         ("apps", "deployments") => deployment(&mut object["spec"]),
         ("apps", "replicasets") => replicas(&mut object["spec"]),
