@@ -194,8 +194,16 @@ async fn a_cluster_is_added_rotated_listed_and_removed() {
     let text = String::from_utf8_lossy(&unknown.stderr).into_owned();
     assert!(text.contains("no cluster west was added; there are: east"), "{text}");
     let there = ["east", "--context", "east", "--kubeconfig", kubeconfig];
+    let other = Fleet::start(1, 0).await;
+    let add = [&["clusters", "add"], &at[..], &rights, &["--home-kubeconfig"]].concat();
+    let refused = other.leasehold(&add).await;
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("leasehold-system/leasehold-fleet there is of another fleet"), "{text}");
     let removed = stdout(&clusters("remove", &there).await);
+    assert!(removed.contains("east: removed from the fleet"), "{removed}");
     assert!(removed.contains("east: the fleet's user there is gone"), "{removed}");
+    let again = stdout(&clusters("remove", &there).await);
+    assert!(again.contains("east: the fleet's user there is gone"), "{again}");
     assert!(secret(&fleet, "east").await.is_none());
     assert!(!may_list_tdsets(&target, &second, Some("shop")).await);
 }

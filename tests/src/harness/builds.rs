@@ -15,6 +15,9 @@ const KUBERNETES: &str = "1.37.1";
 const CONTAINERD: &str = "2.4.2";
 const HELM: &str = "3.22.0";
 const KIND: &str = "0.33.0";
+const KUBECONFORM: &str = "0.8.0";
+const PROMETHEUS_OPERATOR: &str = "0.94.1";
+const KEDA: &str = "2.21.0";
 /// The version that hosts of Tunnels run.
 const RATHOLE: &str = tunnel::exit::VERSION;
 
@@ -71,6 +74,22 @@ pub fn kind() -> Build {
     let package = format!("sigs.k8s.io/kind@v{KIND}");
     let install = words(&["install", "-trimpath", STRIPPED, &package]);
     published(Builder::Go, "kind", KIND, "1 minute", install)
+}
+
+/// kubeconform.
+pub fn kubeconform() -> Build {
+    let package = format!("github.com/yannh/kubeconform/cmd/kubeconform@v{KUBECONFORM}");
+    let install = words(&["install", "-trimpath", STRIPPED, &package]);
+    published(Builder::Go, "kubeconform", KUBECONFORM, "1 minute", install)
+}
+
+/// The definitions of the kinds of the Prometheus operator and of KEDA that our chart makes objects of.
+pub fn chart_definitions() -> Build {
+    let name = format!("chart-definitions-{PROMETHEUS_OPERATOR}-{KEDA}");
+    let title = "definitions of the Prometheus operator and KEDA (about 1 minute)";
+    let copy = words(&["definitions.sh", "{out}", PROMETHEUS_OPERATOR, KEDA]);
+    let built = module(title, &name, real_dir().join("chart"), vec![copy]);
+    Build { builder: Builder::Bash, ..built }
 }
 
 /// CoreDNS, as kubeadm configures it.

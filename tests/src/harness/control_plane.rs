@@ -36,6 +36,8 @@ pub struct Spec<'a> {
     pub service_cidr: &'a str,
     /// Additional lines `token,user,uid,group` of the token file.
     pub tokens: &'a [String],
+    /// Who issues its ServiceAccounts' tokens, as their `iss` says.
+    pub issuer: &'a str,
     /// Additional flags of the API server.
     pub flags: &'a [&'a str],
     /// Where its processes run.
@@ -50,6 +52,7 @@ impl<'a> Spec<'a> {
             address: Ipv4Addr::LOCALHOST,
             service_cidr: "10.0.0.0/24",
             tokens: &[],
+            issuer: "https://kubernetes.default.svc",
             flags: &[],
             launcher: Launcher::default(),
         }
@@ -214,6 +217,11 @@ impl ControlPlane {
         self.wait_ready().await
     }
 
+    /// The URL of the API server.
+    pub fn server(&self) -> &str {
+        &self.parts.server
+    }
+
     /// The cluster's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -355,7 +363,7 @@ fn api_server_flags(dir: &Path, spec: &Spec<'_>, etcd: &str, port: u16) -> Vec<S
         format!("--tls-private-key-file={}", pki("apiserver.key")),
         format!("--client-ca-file={}", pki("ca.crt")),
         format!("--token-auth-file={}", pki("tokens.csv")),
-        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        format!("--service-account-issuer={}", spec.issuer),
         format!("--service-account-key-file={}", pki("sa.pub")),
         format!("--service-account-signing-key-file={}", pki("sa.key")),
         "--authorization-mode=Node,RBAC".to_owned(),

@@ -86,12 +86,11 @@ impl Node {
             "proxy,system:kube-proxy,proxy,system:node-proxier".to_owned(),
         ];
         let spec = Spec {
-            name,
             address: outside.inner_address(),
             service_cidr: &service_cidr,
             tokens: &tokens,
-            flags: &[],
             launcher: launcher.clone(),
+            ..Spec::local(name)
         };
         let control = ControlPlane::start(scene, &spec).await?;
         let mut this =

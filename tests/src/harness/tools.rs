@@ -52,6 +52,8 @@ pub enum Need {
     Kube,
     /// helm.
     Helm,
+    /// kubeconform, and the definitions of others' kinds that the chart makes objects of.
+    Kubeconform,
     /// The OpenTelemetry collector.
     Collector,
     /// moto, a stand-in for AWS in Python.
@@ -103,6 +105,16 @@ impl Tools {
     /// helm.
     pub fn helm(&self) -> PathBuf {
         self.bin.join(builds::helm().folder).join("helm")
+    }
+
+    /// kubeconform.
+    pub fn kubeconform(&self) -> PathBuf {
+        self.bin.join(builds::kubeconform().folder).join("kubeconform")
+    }
+
+    /// The folder of the definitions of others' kinds that the chart makes objects of.
+    pub fn chart_definitions(&self) -> PathBuf {
+        self.bin.join(builds::chart_definitions().folder)
     }
 
     /// The OpenTelemetry collector.
@@ -190,6 +202,9 @@ impl Tools {
             match need {
                 Need::Kube => builds::kube().run(&self.bin)?,
                 Need::Helm => builds::helm().run(&self.bin)?,
+                Need::Kubeconform => [builds::kubeconform(), builds::chart_definitions()]
+                    .iter()
+                    .try_for_each(|build| build.run(&self.bin))?,
                 Need::Collector => builds::collector().run(&self.bin)?,
                 Need::Moto => self.install_moto()?,
                 Need::Node => builds::containerd().run(&self.bin)?,

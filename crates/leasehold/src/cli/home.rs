@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clusters::{Plugins, Risk, Trust};
-use kube::Client;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
 
 use crate::builtin;
 use crate::clock::SystemClock;
@@ -44,6 +45,15 @@ pub(super) struct HomeCluster {
 }
 
 impl HomeCluster {
+    /// What tells this fleet from others: the uid of its namespace.
+    pub(super) async fn id(&self) -> anyhow::Result<String> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let found = namespaces.get(&self.namespace).await;
+        let found =
+            found.with_context(|| format!("read namespace {} of the home cluster", self.namespace));
+        Ok(found?.metadata.uid.unwrap_or_default())
+    }
+
     /// Makes a client for the home cluster that the arguments name.
     pub(super) async fn named_by(args: &HomeArgs) -> anyhow::Result<Self> {
         let (home, namespace) = target(args)?;

@@ -1,6 +1,9 @@
 //! Configuration files, valid and invalid, and what is reported about them.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::*;
 
@@ -248,4 +251,46 @@ fn a_file_that_is_not_there_says_so() {
         "/nowhere/l.yaml has 1 problem:\n  cannot be read: No such file or directory (os error 2); \
          give an existing file with --config"
     );
+}
+
+/// The recipes of `deploy/clouds`: their kubeconfigs run the programs that the chart's values allow, and no
+/// other command line.
+#[tokio::test]
+async fn the_kubeconfigs_of_clouds_and_the_values_for_them_agree() {
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+    let dir = tempfile::tempdir().unwrap();
+    let here = format!("{}/", dir.path().display());
+    for (cloud, program, wrong) in [
+        ("eks", "aws-iam-authenticator", ("east]", "east, --role, admin]")),
+        ("gke", "gke-gcloud-auth-plugin", ("--use", "--impersonate_service_account=x, --use")),
+        ("aks", "kubelogin", ("workloadidentity", "azurecli")),
+    ] {
+        let script =
+            "#!/bin/sh\necho '{\"kind\":\"ExecCredential\",\"status\":{\"token\":\"t\"}}'\n";
+        let program = dir.path().join(program);
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        let values = deploy.join(format!("charts/leasehold/ci/{cloud}.yaml"));
+        let values = fs::read_to_string(values).unwrap().replace("/plugins/", &here);
+        let values: serde_json::Value = serde_saphyr::from_str(&values).unwrap();
+        let text = format!("home: {{inCluster: true}}\nclusters: {}\n", values["clusters"]);
+        let plugins = load(&text).unwrap().clusters.credential_plugins;
+        let kubeconfig = fs::read_to_string(deploy.join("clouds").join(cloud)).unwrap();
+        let kubeconfig: String = kubeconfig
+            .replace("/plugins/", &here)
+            .split_inclusive('\n')
+            .filter(|line| !line.contains("certificate-authority-data"))
+            .collect();
+        let connect = async |text: &str| {
+            let path = dir.path().join(cloud);
+            fs::write(&path, text).unwrap();
+            let trust = clusters::Trust { plugins: plugins.clone(), ..clusters::Trust::default() };
+            let clock = Arc::new(model::ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
+            let client = clusters::client_from_kubeconfig(&path, None, trust, clock).await;
+            client.map(drop).map_err(|error| error.reason())
+        };
+        assert_eq!(connect(&kubeconfig).await, Ok(()), "{cloud}");
+        let refused = connect(&kubeconfig.replace(wrong.0, wrong.1)).await.unwrap_err();
+        assert!(refused.contains("credentialPlugins"), "{cloud}: {refused}");
+    }
 }

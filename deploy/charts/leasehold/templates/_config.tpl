@@ -41,6 +41,12 @@ clusters:
   {{- with .Values.clusters.secrets }}
   secrets: {{ toJson . }}
   {{- end }}
+  {{- with .Values.clusters.kubeconfigs }}
+  kubeconfigs: {{ toJson . }}
+  {{- end }}
+  {{- with .Values.clusters.credentialPlugins }}
+  credentialPlugins: {{ toJson . }}
+  {{- end }}
 controllers:
 {{- range $name := include "leasehold.controllers" . | fromJsonArray }}
 {{- $given := get $.Values.controllers $name }}

@@ -1,8 +1,11 @@
-//! The chart alone: each set of values renders to objects that a real API server accepts, wrong
-//! values are refused with a reason, and rights follow the enabled controllers.
+//! The chart alone: each set of values renders to objects that a real API server accepts, each pair of
+//! sets to objects that fit that server's schemas or to a reason why not, wrong values are refused with
+//! a reason, and rights follow the enabled controllers.
+
+mod matrix;
+mod schemas;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -34,25 +37,6 @@ const REFUSED: [(&str, &str); 16] = [
     ("image.repository=", "image.repository: missing; build the image with deploy/Dockerfile"),
 ];
 
-/// Kinds of others that the chart makes objects of: group, version, kind, plural.
-const KINDS: [[&str; 4]; 4] = [
-    ["monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"],
-    ["monitoring.coreos.com", "v1", "PodMonitor", "podmonitors"],
-    ["monitoring.coreos.com", "v1", "PrometheusRule", "prometheusrules"],
-    ["keda.sh", "v1alpha1", "ScaledObject", "scaledobjects"],
-];
-
-/// As much of such a kind as a dry run needs.
-fn definition([group, version, kind, plural]: [&str; 4]) -> String {
-    format!(
-        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
-         metadata: {{name: {plural}.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  \
-         names: {{kind: {kind}, plural: {plural}}}\n  versions:\n  - name: {version}\n    \
-         served: true\n    storage: true\n    schema: {{openAPIV3Schema: {{type: object, \
-         x-kubernetes-preserve-unknown-fields: true}}}}\n"
-    )
-}
-
 /// Runs the check.
 pub async fn run(scene: &Scene) -> Result<()> {
     let spec = Spec {
@@ -65,15 +49,15 @@ pub async fn run(scene: &Scene) -> Result<()> {
     let plane = ControlPlane::start(scene, &spec).await?;
     let helm = Helm::new(scene, &plane);
     let kubectl = &plane.kubectl;
-    for kind in KINDS {
-        kubectl.apply(&definition(kind)).await?;
-    }
+    let definitions = scene.tools().chart_definitions();
+    let definitions = definitions.to_str().context("a path that is not UTF-8")?;
+    kubectl.run(&["apply", "--server-side", "--filename", definitions]).await?;
     kubectl.established().await?;
     kubectl.run(&["create", "namespace", NAMESPACE]).await?;
     kubectl.run(&["create", "namespace", "elsewhere"]).await?;
 
-    for values in value_files()? {
-        let values = values.to_str().context("a path that is not UTF-8")?;
+    let files = value_files()?;
+    for values in files.iter().chain([&format!("{}/values.yaml", chart_path())]) {
         let lint = ["lint", "--strict", "--values", values, "--set", IMAGE, &chart_path()];
         helm.run(&lint).await?;
         let rendered = helm.run(&template(&["--values", values])).await?;
@@ -82,6 +66,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
         check_config(scene, &rendered)?;
         println!("{}: {} objects accepted", file_name(values), accepted.lines().count());
     }
+    matrix::check(scene, &helm, kubectl, &files).await?;
     for (values, reason) in REFUSED {
         let said = helm.refused(&template(&["--set", values])).await?;
         ensure!(said.contains(reason), "{values} was refused, but not for {reason}: {said}");
@@ -140,11 +125,11 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The chart's defaults and every file of `ci/`.
-fn value_files() -> Result<Vec<PathBuf>> {
-    let mut files = vec![chart().join("values.yaml")];
+/// Every file of `ci/`.
+fn value_files() -> Result<Vec<String>> {
+    let mut files = Vec::new();
     for entry in fs::read_dir(chart().join("ci"))? {
-        files.push(entry?.path());
+        files.push(entry?.path().to_str().context("a path that is not UTF-8")?.to_owned());
     }
     files.sort();
     Ok(files)

@@ -7,6 +7,7 @@ mod control_plane;
 mod embedded_kubectl;
 mod examples;
 mod home_cost;
+mod issuer;
 mod kind;
 mod node;
 mod otlp;
@@ -39,7 +40,7 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "chart",
         about: "every set of values renders to objects that a real API server accepts",
-        needs: &[Need::Kube, Need::Helm, Need::Leasehold],
+        needs: &[Need::Kube, Need::Helm, Need::Kubeconform, Need::Leasehold],
         run: |scene| Box::pin(chart::run(scene)),
     },
     Check {
@@ -59,6 +60,12 @@ pub const CHECKS: &[Check] = &[
         about: "BlogPost and annotated ConfigMaps: published once, restarted once for each change",
         needs: &[Need::Kube, Need::Leasehold],
         run: |scene| Box::pin(examples::run(scene)),
+    },
+    Check {
+        name: "issuer",
+        about: "a replica works by its ServiceAccount's token in a cluster that trusts the home's issuer",
+        needs: &[Need::Kube, Need::Leasehold],
+        run: |scene| Box::pin(issuer::run(scene)),
     },
     Check {
         name: "home-cost",

@@ -62,6 +62,11 @@ impl Entries {
         written.map(drop).with_context(|| format!("write Secret {name} of the home cluster"))
     }
 
+    /// Whether the cluster was added.
+    pub(super) async fn has(&self, cluster: &ClusterName) -> anyhow::Result<bool> {
+        Ok(self.all().await?.iter().any(|(name, _)| name == cluster.as_str()))
+    }
+
     /// Removes the Secret of a cluster.
     pub(super) async fn delete(&self, cluster: &ClusterName) -> anyhow::Result<()> {
         self.server(cluster).await?;

@@ -104,6 +104,9 @@ struct TokenArgs {
     /// rotate in time. Default: one that is valid until it is rotated.
     #[arg(long, value_name = "DURATION", value_parser = crate::local::duration)]
     expires: Option<Duration>,
+    /// How long older tokens stay valid when there is a new one: replicas take it within a second or two.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = crate::local::duration)]
+    grace: Duration,
 }
 
 /// Arguments of `leasehold clusters list`.
@@ -163,10 +166,12 @@ async fn add(args: &AddArgs) -> anyhow::Result<()> {
     let home = args.fleet.connect().await?;
     let entries = Entries::of(&home);
     entries.free(&name).await?;
-    target.authorize(&args.controllers, &args.namespaces).await?;
+    let id = home.id().await?;
+    target.is_of(&id).await?;
+    target.authorize(&id, &args.controllers, &args.namespaces).await?;
     let token = target.token(args.token.expires).await?;
     entries.put(&name, &target.kubeconfig(&name, &token.text)).await?;
-    target.end_others(&token).await?;
+    target.end_others(&token, args.token.grace).await?;
     println!("{name}: added, as Secret {}/{}", home.namespace, entry::secret_name(&name));
     if args.controllers.is_empty() {
         println!(
@@ -183,9 +188,10 @@ async fn rotate(args: &RotateArgs) -> anyhow::Result<()> {
     let entries = Entries::of(&home);
     let server = entries.server(&name).await?;
     let target = args.target.connect(Some(&server)).await?;
+    target.is_of(&home.id().await?).await?;
     let token = target.token(args.token.expires).await?;
     entries.put(&name, &target.kubeconfig(&name, &token.text)).await?;
-    let ended = target.end_others(&token).await?;
+    let ended = target.end_others(&token, args.token.grace).await?;
     println!(
         "{name}: rotated; {ended} older tokens were ended, those asked for with --expires end by themselves"
     );
@@ -196,11 +202,19 @@ async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     let RemoveArgs { name, context, kubeconfig, fleet } = args;
     let home = fleet.connect().await?;
     let target = match context {
-        Some(context) => Some(Target::connect(kubeconfig.as_deref(), context, None).await?),
+        Some(context) => {
+            let target = Target::connect(kubeconfig.as_deref(), context, None).await?;
+            target.is_of(&home.id().await?).await?;
+            Some(target)
+        }
         None => None,
     };
-    Entries::of(&home).delete(name).await?;
-    println!("{name}: removed from the fleet");
+    let entries = Entries::of(&home);
+    // With a context it may be the second time, because the first did not get to the end.
+    if target.is_none() || entries.has(name).await? {
+        entries.delete(name).await?;
+        println!("{name}: removed from the fleet");
+    }
     let gone = async {
         while home.fleet().await?.shards.iter().any(|shard| shard.shard.cluster == *name) {
             tokio::time::sleep(POLL).await;

@@ -11,13 +11,17 @@ pub(super) const USER: &str = "leasehold-fleet";
 /// The label of everything that is made in a workload cluster, and its value.
 pub(super) const MADE: [&str; 2] = ["app.kubernetes.io/managed-by", "leasehold-clusters"];
 
-/// The namespace and the user.
-pub(super) fn user() -> Vec<Value> {
+/// The annotation of the user that says whose it is: the uid of the namespace of the fleet's home.
+pub(super) const FLEET: &str = "leasehold.dev/fleet";
+
+/// The namespace and the user of a fleet.
+pub(super) fn user(fleet: &str) -> Vec<Value> {
     let [key, value] = MADE;
     vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "automountServiceAccountToken": false,
-            "metadata": {"name": USER, "namespace": NAMESPACE, "labels": {key: value}}}),
+            "metadata": {"name": USER, "namespace": NAMESPACE, "labels": {key: value},
+                "annotations": {FLEET: fleet}}}),
     ]
 }
 

@@ -17,7 +17,7 @@ use model::ClusterName;
 use serde_json::{Value, json};
 
 use super::super::home::default_kubeconfig;
-use super::rights::{self, MADE, NAMESPACE, USER};
+use super::rights::{self, FLEET, MADE, NAMESPACE, USER};
 use crate::clock::SystemClock;
 
 /// How long a cluster may take to fill a Secret with its token, and how often it is looked at.
@@ -87,13 +87,30 @@ impl Target {
         host == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }
 
+    /// Whether the user there, if there is one, is this fleet's.
+    ///
+    /// # Errors
+    /// If it is another's, whose tokens would end and whose rights would go.
+    pub(super) async fn is_of(&self, fleet: &str) -> anyhow::Result<()> {
+        let users: Api<ServiceAccount> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let found = users.get_opt(USER).await.context("read the fleet's user")?;
+        let owner = found.as_ref().and_then(|user| user.annotations().get(FLEET));
+        ensure!(
+            owner.is_none_or(|owner| owner == fleet),
+            "ServiceAccount {NAMESPACE}/{USER} there is of another fleet, and a cluster has one: remove the \
+             cluster from that fleet with --context first, or delete the ServiceAccount if that fleet is gone"
+        );
+        Ok(())
+    }
+
     /// Makes the user, and gives it the rights of these controllers in these namespaces.
     pub(super) async fn authorize(
         &self,
+        fleet: &str,
         controllers: &[String],
         namespaces: &[String],
     ) -> anyhow::Result<()> {
-        let mut manifests = rights::user();
+        let mut manifests = rights::user(fleet);
         let mut definitions = Vec::new();
         for name in controllers {
             let (rules, definition) = builtin(name)?;
@@ -174,19 +191,22 @@ impl Target {
         }
     }
 
-    /// Ends all tokens that Secrets hold, but this one. How many there were.
-    pub(super) async fn end_others(&self, token: &Token) -> anyhow::Result<usize> {
-        let mut count = 0;
+    /// Ends all tokens that Secrets hold, but this one, after `grace`. How many there were.
+    pub(super) async fn end_others(&self, token: &Token, grace: Duration) -> anyhow::Result<usize> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), NAMESPACE);
-        for secret in secrets.list(&made()).await.context("list the fleet's tokens")? {
-            let name = secret.name_any();
-            if secret.type_.as_deref() == Some(TOKEN_TYPE) && token.secret.as_ref() != Some(&name) {
-                let ended = secrets.delete(&name, &DeleteParams::default()).await;
-                ended.with_context(|| format!("delete Secret {NAMESPACE}/{name}"))?;
-                count += 1;
-            }
+        let found = secrets.list(&made()).await.context("list the fleet's tokens")?;
+        let others = found.into_iter().filter(|secret| {
+            secret.type_.as_deref() == Some(TOKEN_TYPE) && token.secret != secret.metadata.name
+        });
+        let others: Vec<_> = others.map(|secret| secret.name_any()).collect();
+        if !others.is_empty() {
+            tokio::time::sleep(grace).await;
         }
-        Ok(count)
+        for name in &others {
+            let ended = secrets.delete(name, &DeleteParams::default()).await;
+            ended.with_context(|| format!("delete Secret {NAMESPACE}/{name}"))?;
+        }
+        Ok(others.len())
     }
 
     /// Removes the user, its rights and its tokens.
