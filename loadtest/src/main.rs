@@ -9,6 +9,7 @@ mod managers;
 mod report;
 mod run;
 mod scenario;
+mod sizing;
 mod tdset;
 mod track;
 mod troubles;
@@ -31,22 +32,35 @@ enum Command {
     Run {
         /// The scenario file.
         scenario: PathBuf,
-        /// The manager's binary [default: built from this workspace]
-        #[arg(long)]
-        manager: Option<PathBuf>,
-        /// Where configurations, logs, report.md and report.json go.
-        #[arg(long, default_value = "target/loadtest")]
-        out: PathBuf,
-        /// Seed of the generator, which decides which objects are changed when.
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
+        #[command(flatten)]
+        common: Common,
     },
+    /// Run the scenarios of a folder, and print what a replica should ask for in each.
+    Sizing {
+        /// The folder.
+        #[arg(default_value = "loadtest/scenarios/sizing")]
+        folder: PathBuf,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(clap::Args)]
+struct Common {
+    /// The manager's binary [default: built from this workspace]
+    #[arg(long)]
+    manager: Option<PathBuf>,
+    /// Where configurations, logs, report.md and report.json go.
+    #[arg(long, default_value = "target/loadtest")]
+    out: PathBuf,
+    /// Seed of the generator, which decides which objects are changed when.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Command::Run { scenario, manager, out, seed } = Args::parse().command;
-    match start(scenario, manager, out, seed).await {
+    match start(Args::parse().command).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -56,17 +70,21 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn start(
-    scenario: PathBuf,
-    manager: Option<PathBuf>,
-    out: PathBuf,
-    seed: u64,
-) -> anyhow::Result<bool> {
-    let scenario = scenario::Scenario::load(&scenario)?;
-    let out = std::path::absolute(&out)?.join(&scenario.name);
-    let options = run::Options { scenario, manager, out, seed };
-    let report = run::run(&options).await?;
-    print!("{}", report.markdown());
-    println!("\nreport, configurations and logs: {}", options.out.display());
-    Ok(report.succeeded())
+async fn start(command: Command) -> anyhow::Result<bool> {
+    match command {
+        Command::Run { scenario, common: Common { manager, out, seed } } => {
+            let scenario = scenario::Scenario::load(&scenario)?;
+            let out = std::path::absolute(&out)?.join(&scenario.name);
+            let options = run::Options { scenario, manager, out, seed };
+            let report = run::run(&options).await?;
+            print!("{}", report.markdown());
+            println!("\nreport, configurations and logs: {}", options.out.display());
+            Ok(report.succeeded())
+        }
+        Command::Sizing { folder, common: Common { manager, out, seed } } => {
+            let out = std::path::absolute(&out)?;
+            print!("\n{}", sizing::run(&folder, manager, &out, seed).await?);
+            Ok(true)
+        }
+    }
 }

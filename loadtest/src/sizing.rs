@@ -1,0 +1,87 @@
+//! How large a replica should be: the table of the chart's README, from runs in which one replica carries
+//! everything.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+
+use crate::report::Report;
+use crate::run::{self, Options};
+use crate::scenario::Scenario;
+
+/// What is asked for beyond what was used, as a factor.
+const HEADROOM: f64 = 1.25;
+/// Requests are multiples of these: MiB of memory, thousandths of a core.
+const MEMORY_STEP: f64 = 32.0;
+const CPU_STEP: f64 = 50.0;
+
+/// Runs every scenario of a folder, in the order of their file names, and prints the table.
+///
+/// # Errors
+/// If a run fails, or one of its changes does not converge.
+pub async fn run(
+    folder: &Path,
+    manager: Option<PathBuf>,
+    out: &Path,
+    seed: u64,
+) -> anyhow::Result<String> {
+    let files = std::fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
+    let mut files: Vec<PathBuf> =
+        files.map(|file| Ok(file?.path())).collect::<std::io::Result<_>>()?;
+    files.sort();
+    let mut table = heading();
+    for file in files {
+        let scenario = Scenario::load(&file)?;
+        let out = out.join(&scenario.name);
+        let options = Options { scenario, manager: manager.clone(), out, seed };
+        let report = run::run(&options).await?;
+        ensure!(report.succeeded(), "{}: not every change converged", file.display());
+        table.push_str(&row(&report)?);
+    }
+    Ok(table)
+}
+
+fn heading() -> String {
+    "| clusters | TDSets | changes/s | cores under load | CPU s to start | peak MiB | requests |\n\
+     |---|---|---|---|---|---|---|\n"
+        .to_owned()
+}
+
+fn row(report: &Report) -> anyhow::Result<String> {
+    let (fleet, objects) = (&report.scenario.fleet, &report.scenario.objects);
+    let (replica, start) = (report.replicas.first(), report.start.first());
+    let (replica, start) = replica.zip(start).context("no replica was measured")?;
+    let mut row = String::new();
+    writeln!(
+        row,
+        "| {} | {} | {:.0} | {:.2} | {:.1} | {:.0} | `{{cpu: {}m, memory: {}Mi}}` |",
+        fleet.clusters,
+        objects.count,
+        report.changes_per_second,
+        replica.cores,
+        start.cpu_seconds,
+        replica.peak_mib,
+        rounded(replica.cores * 1000.0, CPU_STEP),
+        rounded(replica.peak_mib, MEMORY_STEP),
+    )?;
+    Ok(row)
+}
+
+/// What to ask for where this much is used.
+fn rounded(used: f64, step: f64) -> f64 {
+    (used * HEADROOM / step).ceil().max(1.0) * step
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_above_what_is_used() {
+        let asked = [(0.0, 32.0), (25.6, 32.0), (26.0, 64.0), (410.0, 544.0)];
+        for (used, expect) in asked {
+            assert!((rounded(used, MEMORY_STEP) - expect).abs() < f64::EPSILON, "{used}");
+        }
+    }
+}
