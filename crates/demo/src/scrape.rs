@@ -65,7 +65,7 @@ async fn text(address: SocketAddr) -> Result<String, ScrapeError> {
     let request = |source| ScrapeError::Request(address, source);
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| request(error.into()))?;
-    // It ends with the answer, whose errors the request has.
+    // It ends after the answer. The request gets its errors.
     tokio::spawn(connection);
     let question = Request::get("/metrics").header(HOST, address.to_string());
     let question =

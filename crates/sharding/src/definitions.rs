@@ -5,7 +5,8 @@
 //! of its kinds (OpenAPI v3, which everybody may read) with the definitions of this release.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use serde_json::{Map, Value, json};
+use model::error::foreign;
+use serde_json::{Value, json};
 
 /// The most differences that are named.
 const MAX_NAMED: usize = 5;
@@ -61,17 +62,15 @@ fn served<'a>(document: &'a Value, kind: &Value) -> Option<&'a Value> {
 
 /// Adds what `served` does not keep of what fits `wanted`.
 fn compare(at: &str, wanted: &Value, served: &Value, found: &mut Vec<String>) {
-    let none = Map::new();
-    let of = |schema: &Value| schema["properties"].as_object().cloned().unwrap_or_default();
-    let kept = served["properties"].as_object().unwrap_or(&none);
+    let part = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
     let open = served["x-kubernetes-preserve-unknown-fields"] == true;
-    for (name, wanted) in of(wanted) {
+    for (name, wanted) in wanted["properties"].as_object().into_iter().flatten() {
         if at.is_empty() && COMMON.contains(&name.as_str()) {
             continue;
         }
-        let below = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
-        match kept.get(&name) {
-            Some(served) => compare(&below, &wanted, served, found),
+        let below = part(name);
+        match served["properties"].get(name) {
+            Some(served) => compare(&below, wanted, served, found),
             None if open => {}
             None => found.push(format!("does not keep {below}")),
         }
@@ -95,14 +94,16 @@ fn compare(at: &str, wanted: &Value, served: &Value, found: &mut Vec<String>) {
     let required = wanted["required"].as_array().map_or(&[][..], Vec::as_slice);
     for name in served["required"].as_array().into_iter().flatten() {
         if !required.contains(name) {
-            let name = name.as_str().unwrap_or_default();
-            found.push(format!("requires {at}.{name}"));
+            let name = foreign(name.as_str().unwrap_or_default());
+            found.push(format!("requires {}", part(&name)));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Map;
+
     use super::*;
     use crate::api;
 

@@ -207,7 +207,8 @@ fn tidy(kind: &KindInfo, object: &mut Value) {
     }
 }
 
-fn drop_nulls(value: &mut Value) {
+/// Some clients write `null` for a field that is absent.
+pub(crate) fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {
             members.retain(|_, member| !member.is_null());

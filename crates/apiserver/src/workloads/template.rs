@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::action::Kind;
 use super::object::Object;
+use crate::objects::prepare::drop_nulls;
 
 /// The label that distinguishes the ReplicaSets of a Deployment and their Pods.
 pub(crate) const HASH_LABEL: &str = "pod-template-hash";
@@ -21,18 +22,6 @@ pub(crate) fn hash(template: &Value) -> String {
     drop_nulls(&mut template);
     let digest = fnv1a(template.to_string().as_bytes());
     digest.to_string().bytes().map(|b| ALPHABET[usize::from(b) % ALPHABET.len()] as char).collect()
-}
-
-/// Some clients write `null` for a field that is absent.
-fn drop_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, value| !value.is_null());
-            fields.values_mut().for_each(drop_nulls);
-        }
-        Value::Array(elements) => elements.iter_mut().for_each(drop_nulls),
-        _ => {}
-    }
 }
 
 /// FNV-1a, 32 bits.

@@ -98,7 +98,9 @@ impl Target {
         ensure!(
             owner.is_none_or(|owner| owner == fleet),
             "ServiceAccount {NAMESPACE}/{USER} there is of another fleet, and a cluster has one: remove the \
-             cluster from that fleet with --context first, or delete the ServiceAccount if that fleet is gone"
+             cluster from that fleet with --context first. If that fleet is gone, or is this one restored \
+             from a backup, remove the mark: kubectl --namespace {NAMESPACE} annotate serviceaccount {USER} \
+             {FLEET}-"
         );
         Ok(())
     }
