@@ -186,7 +186,7 @@ async fn fields_of_a_status_are_patched_once_and_others_left_alone() {
     let spec = Controller::for_kind::<PersistentVolumeClaim>("sizer").reconciler(Sizer);
     env.apply(
         "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: a, namespace: web},
-          spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}",
+          spec: {accessModes: [ReadWriteOnce], storageClassName: '', resources: {requests: {storage: 1Gi}}}}",
     )
     .await;
     let claims = env.api::<PersistentVolumeClaim>("web");

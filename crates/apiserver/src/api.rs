@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::access::attributes::Attributes;
 use crate::access::authenticator::Authenticator;
@@ -21,11 +23,15 @@ use crate::faults::Faults;
 use crate::history::History;
 use crate::kinds::DEFINITIONS;
 use crate::objects::{defaults, meta, prepare};
+use crate::program::Processes;
 use crate::resource::{Resource, table_id};
 use crate::store::{Change, Key, Store, Stored, TableId, WindowLimits};
 
 /// The namespaces that every cluster has.
 const SYSTEM_NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// The most requests for connections to Pods at one time.
+const MAX_FORWARDS: usize = 1024;
 
 /// What a new [`Api`] is made of.
 pub(crate) struct Settings {
@@ -38,7 +44,17 @@ pub(crate) struct Settings {
     /// Whether requests need rights; otherwise everybody may do everything.
     pub(crate) rbac: bool,
     pub(crate) authenticator: Authenticator,
+    /// What runs in Pods.
+    pub(crate) processes: Processes,
     pub(crate) shutdown: CancellationToken,
+}
+
+/// The connections to Pods.
+pub(crate) struct Forwards {
+    /// One for each of them.
+    pub(crate) slots: Arc<Semaphore>,
+    /// What serves them.
+    pub(crate) tasks: TaskTracker,
 }
 
 /// The state behind the requests.
@@ -55,6 +71,10 @@ pub struct Api {
     pub(crate) authenticator: Authenticator,
     /// Decides one eviction at a time, so that two do not use the same disruption.
     pub(crate) evictions: Mutex<()>,
+    /// What runs in Pods.
+    pub(crate) processes: Arc<Processes>,
+    /// Connections to Pods.
+    pub(crate) forwards: Forwards,
     /// The rights, if requests need any.
     authorizer: Option<Authorizer>,
     catalog: RwLock<Arc<Catalog>>,
@@ -87,6 +107,11 @@ impl Api {
             divides: settings.divides,
             authenticator: settings.authenticator,
             evictions: Mutex::new(()),
+            processes: Arc::new(settings.processes),
+            forwards: Forwards {
+                slots: Arc::new(Semaphore::new(MAX_FORWARDS)),
+                tasks: TaskTracker::new(),
+            },
             authorizer,
             catalog: RwLock::new(Arc::new(Catalog::build(std::iter::empty()))),
             clock: settings.clock,
@@ -176,6 +201,11 @@ impl Api {
     /// Cancelled when present watches must end.
     pub(crate) fn watch_token(&self) -> CancellationToken {
         self.watches.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Cancelled when everything must end.
+    pub(crate) fn shutdown_token(&self) -> CancellationToken {
+        self.shutdown.clone()
     }
 
     /// Ends every watch; clients may start new ones.

@@ -11,6 +11,7 @@ use crate::api::Api;
 use crate::faults::Hook;
 use crate::history::Write;
 use crate::http::ApiService;
+use crate::program::Processes;
 
 /// An API server that is called in process. Dropping it ends its watches.
 #[derive(Debug)]
@@ -62,6 +63,17 @@ impl InProcess {
     /// Cancelled when it must stop.
     pub(crate) fn shutdown(&self) -> &CancellationToken {
         &self.shutdown
+    }
+
+    /// What runs in Pods.
+    pub(crate) fn processes(&self) -> Arc<Processes> {
+        Arc::clone(&self.api.processes)
+    }
+
+    /// Waits until the connections to Pods have ended, which they do at shutdown.
+    pub(crate) async fn forwards_ended(&self) {
+        self.api.forwards.tasks.close();
+        self.api.forwards.tasks.wait().await;
     }
 }
 

@@ -7,7 +7,7 @@
 //! `access` knows users and their rights;
 //! `catalog`, `resource`, `kinds`, `types` and `crd` say what is served; `objects`, `schema` and
 //! `patch` decide how an object changes; `store` keeps it. `workloads` and `gc` stand in for
-//! the cluster's controllers, and are ordinary clients.
+//! the cluster's controllers, and are ordinary clients. `program` is what runs in Pods.
 //!
 //! # Users and rights
 //! The server's own token is that of an administrator. The token subresource of a ServiceAccount
@@ -21,7 +21,9 @@
 //! not there. Impersonation needs the verb `impersonate`, without its constrained forms. No
 //! controller writes the status of a PodDisruptionBudget, so evictions count the Pods themselves
 //! unless somebody writes it. A token has at most 32 audiences of 256 bytes, and a reviewed user
-//! at most 1024 groups.
+//! at most 1024 groups. Connections to Pods (`portforward`) are websockets with the sub-protocol
+//! `v4.channel.k8s.io`; SPDY is not there, which `kubectl port-forward` needs, nor are `exec`, `attach`
+//! and `log`.
 
 mod access;
 mod api;
@@ -39,6 +41,7 @@ mod kinds;
 mod kubeconfig;
 mod objects;
 mod patch;
+mod program;
 mod resource;
 mod schema;
 mod selector;
@@ -54,5 +57,6 @@ pub use args::{Args, AuthorizationMode};
 pub use clock::Clock;
 pub use history::Write;
 pub use in_process::InProcess;
+pub use program::{Exit, Matcher, Process, Program, Start, State};
 pub use server::{Builder, Error, Server, merge_kubeconfigs};
 pub use store::WindowLimits;

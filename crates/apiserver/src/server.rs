@@ -3,7 +3,8 @@
 //! # Invariants
 //! 1. A request with an unknown or expired token, or none, never reaches the API; probes need none,
 //!    and are then anonymous.
-//! 2. At most [`MAX_CONNECTIONS`] connections are open; more wait in the listener.
+//! 2. At most [`MAX_CONNECTIONS`] connections are open; more wait in the listener. Connections that
+//!    have switched to another protocol do not count any more: they have a bound of their own.
 //! 3. After [`Server::shutdown`] no part of the server runs any more: watches have ended,
 //!    connections are closed, tasks are joined.
 
@@ -36,6 +37,7 @@ use crate::history::Write;
 use crate::http::{ApiService, Body, BoxError, Identity};
 use crate::in_process::InProcess;
 use crate::kubeconfig::{self, KubeconfigParts};
+use crate::program::{Matcher, Processes, Program, Programs};
 use crate::store::WindowLimits;
 use crate::{gc, tls, workloads};
 
@@ -78,6 +80,7 @@ pub struct Builder {
     window: WindowLimits,
     clock: Clock,
     seed: Option<u64>,
+    programs: Programs,
 }
 
 /// A running server. Dropping it stops it without waiting.
@@ -108,6 +111,7 @@ impl Default for Builder {
             window: WindowLimits::default(),
             clock: clock::system(),
             seed: None,
+            programs: Programs::default(),
         }
     }
 }
@@ -132,9 +136,17 @@ impl Builder {
         self
     }
 
-    /// Whether stand-ins run Deployments, ReplicaSets, StatefulSets, DaemonSets and Pods.
+    /// Whether stand-ins run Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and Pods, and
+    /// provide volumes for claims.
     pub fn workloads(mut self, on: bool) -> Self {
         self.workloads = on;
+        self
+    }
+
+    /// What runs in the containers that match, of Pods that the stand-ins run
+    /// ([`Builder::workloads`]). The first that matches a container counts.
+    pub fn program(mut self, matcher: Matcher, program: Arc<dyn Program>) -> Self {
+        self.programs.add(matcher, program);
         self
     }
 
@@ -228,7 +240,8 @@ impl Builder {
         };
         let (workloads, garbage_collector) = runs;
         if workloads {
-            let handle = workloads::spawn(server.client(), server.inner.shutdown().child_token());
+            let shutdown = server.inner.shutdown().child_token();
+            let handle = workloads::spawn(server.client(), server.inner.processes(), shutdown);
             server.stand_ins.push(handle);
         }
         if garbage_collector {
@@ -254,6 +267,7 @@ impl Builder {
             divides: self.divides,
             rbac: self.rbac,
             authenticator: Authenticator::new(Signer::new(self.seed), token),
+            processes: Processes::new(self.programs),
             shutdown: shutdown.clone(),
         });
         InProcess::new(Arc::new(api), shutdown)
@@ -349,6 +363,7 @@ impl Server {
             let _ = handle.await;
         }
         let _ = self.listener.await;
+        self.inner.forwards_ended().await;
     }
 }
 
@@ -417,7 +432,7 @@ impl Acceptor {
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
         let gate = Gate { service: self.service, authorization: self.authorization };
         let handler = service_fn(move |request| gate.clone().handle(request));
-        let connection = builder.serve_connection(TokioIo::new(stream), handler);
+        let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), handler);
         tokio::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,

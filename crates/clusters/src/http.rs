@@ -17,6 +17,9 @@
 //! The home cluster uses HTTP/1.1: when the renewal of a Lease is not answered in time, its connection is
 //! dropped, and the next attempt gets a new one at once.
 //!
+//! A request to change the protocol (`Upgrade`) gets an HTTP/1.1 connection of its own: HTTP/2 has no such
+//! request.
+//!
 //! New connections use a renewed client certificate. Requests and watches under way end on the old ones.
 
 use std::pin::Pin;
@@ -27,6 +30,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use http::header::UPGRADE;
 use http::{Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::{Bytes, Incoming};
@@ -128,6 +132,8 @@ struct Inner {
 /// The open connections.
 struct Open {
     connector: RawConnector,
+    /// For requests that change the protocol, from the first of them on.
+    upgrading: Option<Connection>,
     /// The client certificate that they use.
     identity: Option<Arc<Identity>>,
     connections: Vec<Connection>,
@@ -146,8 +152,7 @@ impl Connections {
         protocol: Protocol,
         reach: Reach,
     ) -> Result<Self, kube::Error> {
-        let connector = raw_connector(&config, None, protocol, reach)?;
-        let open = Mutex::new(Open { connector, identity: None, connections: Vec::new() });
+        let open = Mutex::new(Open::new(&config, None, protocol, reach)?);
         Ok(Self(Arc::new(Inner { config, protocol, reach, open })))
     }
 
@@ -157,32 +162,64 @@ impl Connections {
         request: Request<Body>,
         identity: Option<&Arc<Identity>>,
     ) -> Result<Response<Counted>, BoxError> {
-        let (connection, stream) = self.choose(identity)?;
+        let (connection, stream) =
+            self.choose(identity, request.headers().contains_key(UPGRADE))?;
         let response = connection.client.request(request).await?;
         Ok(response.map(|body| Counted { body, _stream: stream }))
     }
 
-    /// The first connection with room, or the least busy one.
+    /// The first connection with room, or the least busy one; one of its own for an upgrade.
     fn choose(
         &self,
         identity: Option<&Arc<Identity>>,
+        upgrade: bool,
     ) -> Result<(Connection, Stream), kube::Error> {
         let mut open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.identity.as_ref() != identity {
             let Inner { config, protocol, reach, .. } = &*self.0;
-            open.connector = raw_connector(config, identity.map(Arc::as_ref), *protocol, *reach)?;
-            open.identity = identity.cloned();
-            open.connections.clear();
+            *open = Open::new(config, identity.cloned(), *protocol, *reach)?;
+        }
+        if upgrade {
+            let Inner { config, reach, .. } = &*self.0;
+            let connection = match open.upgrading.take() {
+                Some(connection) => connection,
+                None => {
+                    let own = open.identity.as_deref();
+                    Connection::new(raw_connector(config, own, Protocol::Http1, *reach)?)
+                }
+            };
+            open.upgrading = Some(connection.clone());
+            let stream = Stream::open(&connection.streams);
+            return Ok((connection, stream));
         }
         let connections = &open.connections;
         let index = choose(connections.iter().map(|c| c.streams.load(Ordering::Relaxed)));
         if index == connections.len() {
-            let client = legacy(open.connector.clone());
-            open.connections.push(Connection { client, streams: Arc::default() });
+            let connection = Connection::new(open.connector.clone());
+            open.connections.push(connection);
         }
         let connection = open.connections[index].clone();
         let stream = Stream::open(&connection.streams);
         Ok((connection, stream))
+    }
+}
+
+impl Open {
+    /// None yet, with that client certificate.
+    fn new(
+        config: &kube::Config,
+        identity: Option<Arc<Identity>>,
+        protocol: Protocol,
+        reach: Reach,
+    ) -> Result<Self, kube::Error> {
+        let connector = raw_connector(config, identity.as_deref(), protocol, reach)?;
+        Ok(Self { connector, upgrading: None, identity, connections: Vec::new() })
+    }
+}
+
+impl Connection {
+    fn new(connector: RawConnector) -> Self {
+        Self { client: legacy(connector), streams: Arc::default() }
     }
 }
 

@@ -1,5 +1,5 @@
 //! The controllers that come with Leasehold: one cargo feature each, and one folder here or a crate of
-//! its own, as `tunnel`.
+//! its own, as `etcd` and `tunnel`.
 //!
 //! A folder holds `api` (the custom resource), pure decisions (`plan` and its helpers) and
 //! `reconcile` (the shell: cache in, fenced client out). What the rest of the product needs to
@@ -22,9 +22,13 @@ use sdk::ControllerSpec;
 
 #[cfg(feature = "blogpost")]
 pub mod blogpost;
+mod children;
 #[cfg(feature = "configmonitor")]
 pub mod configmonitor;
 mod delete;
+#[cfg(feature = "memcached")]
+pub mod memcached;
+mod quantity;
 mod refusal;
 #[cfg(feature = "restart-pods")]
 pub mod restartpods;
@@ -39,6 +43,10 @@ pub mod tdset;
 pub use blogpost::BlogPost;
 #[cfg(feature = "configmonitor")]
 pub use configmonitor::ConfigMonitor;
+#[cfg(feature = "etcd")]
+pub use etcd::{EtcdCluster, EtcdSnapshot};
+#[cfg(feature = "memcached")]
+pub use memcached::Memcached;
 #[cfg(feature = "sqs")]
 pub use sqs::Queue;
 #[cfg(feature = "tdset")]
@@ -54,8 +62,8 @@ pub struct Builtin {
     /// Makes it, with this many workers in each cluster: one controller, or several that are one
     /// to whoever names it. The first has its name; the others say that they are part of it.
     pub build: fn(usize) -> Vec<ControllerSpec>,
-    /// Its CRD, made from the Rust types, if it has one of its own.
-    pub crd: Option<fn() -> CustomResourceDefinition>,
+    /// The CRDs of the kinds that are its own, made from the Rust types.
+    pub crds: &'static [fn() -> CustomResourceDefinition],
     /// The rights it needs in every workload cluster.
     pub rbac: fn() -> Vec<PolicyRule>,
     /// A manifest that shows it at work.
@@ -68,6 +76,19 @@ pub const BUILTINS: &[Builtin] = &[
     blogpost::BUILTIN,
     #[cfg(feature = "configmonitor")]
     configmonitor::BUILTIN,
+    #[cfg(feature = "etcd")]
+    Builtin {
+        name: etcd::NAME,
+        crds: etcd::CRDS,
+        build: |workers| {
+            let gateway = std::sync::Arc::new(etcd::PodGateway);
+            etcd::controllers(workers, gateway, &etcd::Settings::from_environment())
+        },
+        rbac: etcd::rbac,
+        example: etcd::EXAMPLE,
+    },
+    #[cfg(feature = "memcached")]
+    memcached::BUILTIN,
     #[cfg(feature = "restart-pods")]
     restartpods::BUILTIN,
     #[cfg(feature = "sqs")]
@@ -77,7 +98,7 @@ pub const BUILTINS: &[Builtin] = &[
     #[cfg(feature = "tunnel")]
     Builtin {
         name: tunnel::NAME,
-        crd: Some(<Tunnel as kube::CustomResourceExt>::crd),
+        crds: &[<Tunnel as kube::CustomResourceExt>::crd],
         build: |workers| tunnel::controllers(workers, &tunnel::Settings::from_environment()),
         rbac: tunnel::rbac,
         example: tunnel::EXAMPLE,
@@ -102,5 +123,5 @@ pub fn build(name: &str, workers: usize) -> Vec<ControllerSpec> {
 
 /// The CRDs of all controllers.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    BUILTINS.iter().filter_map(|builtin| builtin.crd).map(|crd| crd()).collect()
+    BUILTINS.iter().flat_map(|builtin| builtin.crds).map(|crd| crd()).collect()
 }

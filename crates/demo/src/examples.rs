@@ -52,6 +52,30 @@ pub(crate) const EXAMPLES: &[Example] = &[
         besides: nothing,
     },
     Example {
+        controller: "etcd",
+        kind: ("data.leasehold.dev", "v1alpha1", "EtcdCluster"),
+        name: "db",
+        shows: |cluster| {
+            let members = text(cluster, "/status/ready").filter(|ready| *ready == "3/3")?;
+            Some(format!("{members} members, led by {}", text(cluster, "/status/leader")?))
+        },
+        adapt: as_it_stands,
+        besides: nothing,
+    },
+    Example {
+        controller: "memcached",
+        kind: ("data.leasehold.dev", "v1alpha1", "Memcached"),
+        name: "cache",
+        shows: |cache| {
+            ready(cache)?;
+            let nodes = cache.pointer("/status/nodes")?.as_array()?;
+            let first = nodes.first()?.as_str()?;
+            Some(format!("{} nodes, the first at {first}", nodes.len()))
+        },
+        adapt: as_it_stands,
+        besides: nothing,
+    },
+    Example {
         controller: "restart-pods",
         kind: ("", "v1", "ConfigMap"),
         name: "greeting",

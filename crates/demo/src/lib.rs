@@ -22,7 +22,8 @@
 //! | `view`, `summary` | what is shown (pure) |
 //! | `session` | the loop that ties them together, and its reports |
 //!
-//! [`standin`] and [`cloud`] stand in for services outside of Kubernetes. Tests use them too.
+//! [`standin`] and [`cloud`] stand in for services outside of Kubernetes, and for what runs in Pods. Tests use them
+//! too.
 
 #![deny(unreachable_pub)]
 

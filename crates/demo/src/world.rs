@@ -18,6 +18,7 @@ use model::ClusterName;
 use crate::generate::{Change, Planned, namespaces, resource};
 use crate::layout::{self, Layout, write_private};
 use crate::ports::Ports;
+use crate::standin;
 
 /// The namespace of Leases, Members and ShardMaps: the replicas' default.
 pub(crate) const HOME_NAMESPACE: &str = "leasehold-system";
@@ -256,7 +257,7 @@ async fn server(
     address: std::net::SocketAddr,
     workloads: bool,
 ) -> Result<apiserver::Server, WorldError> {
-    apiserver::Server::builder()
+    standin::programs(apiserver::Server::builder())
         .name(name)
         .bind(address)
         .workloads(workloads)

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use cache::{DecodeError, NoIndex};
+use portforward::DialError;
 
 use crate::view::NotWatched;
 
@@ -116,6 +117,15 @@ impl From<kube::Error> for ReconcileError {
             _ => RetryClass::Transient,
         };
         Self::new(class, Box::new(error))
+    }
+}
+
+impl From<DialError> for ReconcileError {
+    fn from(error: DialError) -> Self {
+        match error {
+            DialError::Name { .. } => Self::terminal(error),
+            _ => Self::transient(error),
+        }
     }
 }
 

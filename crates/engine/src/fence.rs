@@ -6,18 +6,19 @@
 //!   wait, and is given up when the Lease ends, by our clock (S5).
 //! - A write counts as under way until it has ended, even if its reconcile was dropped before;
 //!   [`Fence::settle`] waits for it (S2).
-//! - After [`Fence::settle`] no further write begins.
+//! - After [`Fence::settle`] no further write begins, and the streams to Pods are cut.
 
 use std::fmt::Display;
 use std::future::poll_fn;
 use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use model::{Clock, Epoch, FenceError, Moment, Ownership, Purpose, ShardId};
+use portforward::Line;
 use prometheus::IntCounter;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -77,6 +78,8 @@ struct Inner {
     over: AtomicBool,
     /// What was written and how, for the next reconcile of the key.
     written: Mutex<Vec<Written>>,
+    /// The streams to Pods, to be cut at the end.
+    lines: Mutex<Vec<Weak<Line>>>,
     rejected: IntCounter,
     visit: Option<Visit>,
 }
@@ -123,9 +126,9 @@ impl Fence {
         rejected: IntCounter,
         visit: Option<Visit>,
     ) -> Self {
-        let (writes, over, written) =
-            (TaskTracker::new(), AtomicBool::new(false), Mutex::default());
-        Self(Arc::new(Inner { ownership, clock, writes, over, written, rejected, visit }))
+        let (writes, over) = (TaskTracker::new(), AtomicBool::new(false));
+        let (written, lines) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { ownership, clock, writes, over, written, lines, rejected, visit }))
     }
 
     /// How many members are alive.
@@ -166,6 +169,26 @@ impl Fence {
         }
     }
 
+    /// Whether a byte may pass on a stream to `what` now.
+    pub(crate) fn ask(&self, dispatch: &Dispatch, what: &impl Display) -> Result<(), FencedError> {
+        self.permit(dispatch, what).map(drop)
+    }
+
+    /// Cuts this stream when the dispatch ends, or now if it has.
+    pub(crate) fn hold(&self, line: &Arc<Line>) {
+        let mut lines = self.lines();
+        lines.retain(|line| line.strong_count() > 0);
+        lines.push(Arc::downgrade(line));
+        drop(lines);
+        if self.0.over.load(Ordering::SeqCst) {
+            line.cut();
+        }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Vec<Weak<Line>>> {
+        self.0.lines.lock().expect("no holder of this lock panics")
+    }
+
     /// How long this member may act for every shard that the write needs.
     fn valid_for(&self, dispatch: &Dispatch) -> Result<Duration, FenceError> {
         let ownership = &self.0.ownership;
@@ -200,9 +223,10 @@ impl Fence {
         std::mem::take(&mut self.0.written.lock().expect("no holder of this lock panics"))
     }
 
-    /// Lets no further write begin, and waits until none is under way.
+    /// Lets no further write begin, cuts the streams to Pods, and waits until no write is under way.
     pub(crate) async fn settle(&self) {
         self.0.over.store(true, Ordering::SeqCst);
+        self.lines().drain(..).filter_map(|line| line.upgrade()).for_each(|line| line.cut());
         self.0.writes.close();
         self.0.writes.wait().await;
     }

@@ -117,6 +117,7 @@ pub use informer::{Absence, InformerStatus, ShardMode};
 pub use listwatch::{Form, LENT_AFTER, LISTED_KIB, STREAM_KIB, Scope};
 pub use meter::Meter;
 pub use metrics::DEFAULT_CLUSTER_LABELS;
+pub use portforward::{DIAL_TIMEOUT, DialError, MAX_STREAMS, PodPort, PodStream};
 pub use presence::AbsentSource;
 pub use queue::{Priority, RateLimiter};
 pub use reconcile::{Action, Reconcile};

@@ -10,20 +10,22 @@
 //! exists for dashboards that query it, and has no series.
 
 use std::fmt::{self, Display};
+use std::future::ready;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, UPGRADE, USER_AGENT};
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
-use kube::core::Status;
-use model::wire::Answer;
+use model::wire::{self, Answer};
 use model::{Clock, Cluster, Epoch, GroupName, Wire};
+use portforward::{DIAL_TIMEOUT, DialError, MAX_STREAMS, PodPort, PodStream};
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 use tower::{BoxError, Service};
 use tracing::Instrument;
 use tracing::field::Empty;
@@ -39,14 +41,22 @@ use crate::written::Written;
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long, where others wait to see whether it answers at all.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
-/// How many bytes are shown of a refusal that does not come from an API server.
-const MAX_REFUSAL_BYTES: usize = 200;
 
 /// A server that did not begin to answer.
 #[derive(Debug, thiserror::Error)]
 #[error("the server did not begin to answer within {}s", .limit.as_secs())]
 pub struct ResponseTimeout {
     limit: Duration,
+}
+
+/// A request to change the protocol of its connection, which would then be out of the fence's sight.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{what} was not sent: exec, attach and port-forward leave the fence's sight; \
+     use ctx.pod(namespace, name).dial(port)"
+)]
+struct UnfencedUpgrade {
+    what: String,
 }
 
 /// An answer to come, once its head is there.
@@ -64,6 +74,8 @@ struct Inner {
     clock: Arc<dyn Clock>,
     /// Whether writes carry the epoch at which they are made.
     stamps: bool,
+    /// For streams to Pods.
+    streams: Arc<Semaphore>,
 }
 
 /// What sends the requests of one dispatch: reads as they are, writes through the fence.
@@ -79,6 +91,12 @@ pub struct FencedClient {
 struct Asked {
     method: Method,
     path: String,
+}
+
+impl Asked {
+    fn by(request: &Request<Body>) -> Self {
+        Self { method: request.method().clone(), path: request.uri().path().to_owned() }
+    }
 }
 
 impl Display for Asked {
@@ -97,7 +115,8 @@ impl ClusterClient {
     ) -> Self {
         let (wire, namespace) = (cluster.wire.clone(), cluster.client.default_namespace());
         let default_namespace = namespace.to_owned();
-        Self(Arc::new(Inner { wire, default_namespace, gate, metrics, clock, stamps }))
+        let streams = Arc::new(Semaphore::new(MAX_STREAMS));
+        Self(Arc::new(Inner { wire, default_namespace, gate, metrics, clock, stamps, streams }))
     }
 
     /// Sends a request that changes nothing, when it is its turn.
@@ -124,8 +143,7 @@ impl ClusterClient {
         dispatch: Dispatch,
         request: Request<Body>,
     ) -> Result<Response<Answer>, BoxError> {
-        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let asked = Asked { method, path };
+        let asked = Asked::by(&request);
         let (ticket, permit) = fence.admit(&dispatch, &self.0.gate, &asked).await?;
         let limit = permit.limit();
         let request = with_server_timeout(request, limit);
@@ -149,6 +167,21 @@ impl ClusterClient {
         };
         let late = || FencedError::TimedOut { what: asked.to_string(), limit };
         permit.act(exchange).await.unwrap_or_else(|| Err(late().into()))
+    }
+
+    /// Asks for another protocol on the connection, when it is its turn and while the fence allows it.
+    async fn upgrade(
+        self,
+        fence: Fence,
+        dispatch: Dispatch,
+        request: Request<Body>,
+    ) -> Result<Response<Answer>, BoxError> {
+        let asked = Asked::by(&request);
+        let (ticket, permit) = fence.admit(&dispatch, &self.0.gate, &asked).await?;
+        let limit = permit.limit().min(DIAL_TIMEOUT);
+        let answer = permit.act(tokio::time::timeout(limit, self.send(ticket, request))).await;
+        let late = || FencedError::TimedOut { what: asked.to_string(), limit };
+        answer.and_then(Result::ok).unwrap_or_else(|| Err(late().into()))
     }
 
     /// Sends a request whose turn it is. Returns the answer once its head has come, and accounts for
@@ -223,17 +256,41 @@ impl FencedClient {
         if parts.status.is_success() {
             return String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8);
         }
-        let status = serde_json::from_slice::<Status>(&bytes).unwrap_or_else(|_| {
-            // Not an answer of the API server, but perhaps of a proxy.
-            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_REFUSAL_BYTES)]);
-            let reason = parts.status.canonical_reason().unwrap_or_default();
-            Status::failure(&text, reason).with_code(parts.status.as_u16())
-        });
-        Err(kube::Error::Api(status.boxed()))
+        Err(wire::refusal(parts.status, &bytes))
+    }
+
+    /// Opens a stream to a port of a Pod. It is fenced like a write, and so is each of its frames; it is cut
+    /// when the dispatch has ended.
+    ///
+    /// # Errors
+    /// See [`DialError`].
+    pub fn dial(&self, port: PodPort) -> BoxFuture<'static, Result<PodStream, DialError>> {
+        let (client, streams) = (self.clone(), Arc::clone(&self.cluster.0.streams));
+        let (fence, dispatch) = (self.fence.clone(), self.dispatch.clone());
+        let ask = move |port: &PodPort| fence.ask(&dispatch, port).map_err(std::io::Error::other);
+        async move {
+            let send = |request| client.upgrade(request);
+            let stream = portforward::dial(port, streams, Arc::new(ask), send).await?;
+            client.fence.hold(stream.line());
+            Ok(stream)
+        }
+        .boxed()
+    }
+
+    /// Asks for another protocol on a connection of its own.
+    fn upgrade(&self, mut request: Request<Body>) -> Answering {
+        request.headers_mut().insert(USER_AGENT, self.user_agent.clone());
+        let (cluster, span) = (self.cluster.clone(), api_span(&request));
+        let (fence, dispatch) = (self.fence.clone(), self.dispatch.clone());
+        cluster.upgrade(fence, dispatch, request).instrument(span).boxed()
     }
 
     /// Sends one request.
     fn send(&self, mut request: Request<Body>) -> Answering {
+        if request.headers().contains_key(UPGRADE) {
+            let what = Asked::by(&request).to_string();
+            return ready(Err(UnfencedUpgrade { what }.into())).boxed();
+        }
         request.headers_mut().insert(USER_AGENT, self.user_agent.clone());
         if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
             return self.cluster.read(request, Caller::Reconcile);

@@ -14,7 +14,7 @@
 //! | `embedded` | an API server in the process, for `Local` and for the command `apiserver` |
 //! | `testing` | [`testing`]: a cluster in the test's process |
 //! | `otlp` | traces to an OpenTelemetry collector |
-//! | `blogpost`, `configmonitor`, `restart-pods`, `sqs`, `tdset`, `tunnel` | a built-in controller each; `controllers` is all of them |
+//! | `blogpost`, `configmonitor`, `etcd`, `memcached`, `restart-pods`, `sqs`, `tdset`, `tunnel` | a built-in controller each; `controllers` is all of them |
 //! | `cli` | the binary |
 //! | `demo` | the command `demo` |
 //!

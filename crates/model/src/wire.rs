@@ -6,10 +6,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use kube::client::Body;
+use kube::core::Status;
 
 /// The error of a request.
 pub type WireError = Box<dyn Error + Send + Sync>;
@@ -33,6 +34,20 @@ impl Wire {
     pub fn send(&self, request: Request<Body>) -> Exchange {
         (self.0)(request)
     }
+}
+
+/// How many bytes are shown of a refusal that does not come from an API server.
+const MAX_REFUSAL_BYTES: usize = 200;
+
+/// What a server says that does not do what it was asked.
+pub fn refusal(status: StatusCode, body: &[u8]) -> kube::Error {
+    let refusal = serde_json::from_slice::<Status>(body).unwrap_or_else(|_| {
+        // Not an answer of the API server, but perhaps of a kubelet or a proxy.
+        let text = String::from_utf8_lossy(&body[..body.len().min(MAX_REFUSAL_BYTES)]);
+        let reason = status.canonical_reason().unwrap_or_default();
+        Status::failure(&text, reason).with_code(status.as_u16())
+    });
+    kube::Error::Api(refusal.boxed())
 }
 
 /// A wire through a client.

@@ -27,11 +27,13 @@ mod label;
 mod lookup;
 pub mod mapping;
 mod owner;
+mod pod;
 pub mod predicate;
 pub mod rbac;
 mod reconciler;
 mod remembered;
 pub mod schema;
+mod spread;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -46,7 +48,7 @@ pub use context::Context;
 pub use controller::{Controller, DEFAULT_TIMEOUT, DEFAULT_WORKERS, MIN_RESYNC};
 pub use engine::{
     Action, ControllerSpec, External, ExternalError, ExternalFailure, FencedError, InClusterError,
-    Priority, RateLimiter, ReconcileError, RetryClass, Scope, Token, Trigger, Verdict,
+    PodStream, Priority, RateLimiter, ReconcileError, RetryClass, Scope, Token, Trigger, Verdict,
 };
 pub use events::{Event, EventRecorder};
 pub use finalizers::Lifecycle;
@@ -57,6 +59,8 @@ pub use model::{
     ObjectKey, Selector, SelectorError, ShardId, error, uid_hash,
 };
 pub use owner::{OwnerError, set_controller};
+pub use pod::PodAddress;
 pub use reconciler::Reconciler;
+pub use spread::spread;
 pub use upstream::{ExternalLimits, Upstream, UpstreamError};
 pub use watch::Watch;

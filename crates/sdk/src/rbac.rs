@@ -25,3 +25,12 @@ pub fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
 pub fn events() -> PolicyRule {
     rule("events.k8s.io", &["events"], &["create", "patch"])
 }
+
+/// The rights to dial ports of Pods: see [`crate::Context::pod`]. API servers ask for `get` when the
+/// connection is a WebSocket, and from Kubernetes 1.35 on for `create` too.
+///
+/// RBAC cannot select Pods by label: who has these rights in a namespace reaches every port of every Pod
+/// there. Grant them in the namespaces where they are needed.
+pub fn port_forward() -> PolicyRule {
+    rule("", &["pods/portforward"], &["create", "get"])
+}

@@ -19,7 +19,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use sdk::condition::{Finding, conditions, whole_seconds};
-use sdk::uid_hash;
 
 use crate::api::{HostStatus, Placement, Tunnel, TunnelStatus};
 use crate::names::client;
@@ -154,12 +153,6 @@ pub(super) fn cleanup(status: &TunnelStatus, hosts: &[Host], now: Timestamp) -> 
         return Cleanup::Await(POLL);
     }
     pending(status, now).map_or(Cleanup::Release, Cleanup::Await)
-}
-
-/// A pause that differs between Tunnels, so that those created together are not all checked together.
-pub(super) fn spread(pause: Duration, tunnel: &Tunnel) -> Duration {
-    let share = uid_hash(&tunnel.uid().unwrap_or_default()) % 256;
-    pause + pause.mul_f64(share as f64 / 1024.0)
 }
 
 /// The outcome of a reconcile, for the status.

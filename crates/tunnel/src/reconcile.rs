@@ -13,7 +13,7 @@ use kube::api::{Api, PostParams};
 use sdk::ObjectKey;
 use sdk::{
     Action, Context, Controller, ControllerSpec, Event, ExternalError, Lifecycle, ReconcileError,
-    Reconciler,
+    Reconciler, spread,
 };
 
 use crate::account::{Blocked, ProviderClient, account, cluster_uid, defaults, watching_defaults};
@@ -23,7 +23,7 @@ use crate::credentials::Credentials;
 use crate::exit::{self, Exit};
 use crate::inventory::Inventory;
 use crate::names;
-use crate::plan::{CHECK, Cleanup, Outcome, POLL, RECHECK, Step, cleanup, next, spread, status};
+use crate::plan::{CHECK, Cleanup, Outcome, POLL, RECHECK, Step, cleanup, next, status};
 use crate::provider::{Failure, Host, HostRequest, Kind};
 use crate::settings::Settings;
 

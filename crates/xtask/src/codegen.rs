@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::values;
 
 /// The folders of the chart whose CRDs its templates install: those of the home cluster, one file for each
-/// plural, and those of the controllers, one for each controller that has one.
+/// plural, and those of the controllers, one for each controller and plural.
 const HOME_CRDS: &str = "deploy/charts/leasehold/files/crds/home";
 const CONTROLLER_CRDS: &str = "deploy/charts/leasehold/files/crds/controllers";
 /// The folder of the chart that its RBAC template reads, one file per controller.
@@ -130,8 +130,10 @@ fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     for builtin in leasehold::controllers::BUILTINS {
         let name = format!("{}.yaml", builtin.name);
         files.insert(Path::new(RBAC).join(&name), yaml(&(builtin.rbac)())?);
-        if let Some(crd) = builtin.crd {
-            files.insert(Path::new(CONTROLLER_CRDS).join(&name), yaml(&crd())?);
+        for crd in builtin.crds {
+            let crd = crd();
+            let name = format!("{}.{}.yaml", builtin.name, crd.spec.names.plural);
+            files.insert(Path::new(CONTROLLER_CRDS).join(name), yaml(&crd)?);
         }
     }
     let read =

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use apiserver::faults::{Fault, Request};
-use controllers::BlogPost;
 use controllers::blogpost::api::BlogPostSpec;
 use controllers::restartpods::annotation::{RESTART_PODS, record};
+use controllers::{BlogPost, Memcached};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -128,4 +128,35 @@ async fn a_thousand_annotated_config_maps_restart_what_they_name_once_each() {
         assert_eq!(deployment.metadata.generation, Some(2), "changed once");
     }
     rests(&mut env, "restart-pods", &asked).await;
+}
+
+/// Each costs three children, an Event, and a few writes of its status while its nodes come.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_memcacheds_are_made_once_and_then_rest() {
+    const SIZE: usize = 2;
+    let mut env = TestEnv::builder().crds(controllers::crds()).start().await;
+    let memcacheds: Api<Memcached> = env.api("default");
+    for number in 0..MANY {
+        let spec = serde_json::from_value(json!({"size": SIZE})).unwrap();
+        let memcached = Memcached::new(&format!("cache-{number}"), spec);
+        memcacheds.create(&PostParams::default(), &memcached).await.unwrap();
+    }
+    let asked = Asked::of(&env);
+    env.run(controllers::build("memcached", 4));
+    let listed = async |env: &TestEnv| {
+        env.pass(AMPLE).await;
+        let found = memcacheds.list(&ListParams::default()).await.unwrap().items;
+        let nodes = found.iter().filter_map(|memcached| memcached.status.as_ref());
+        nodes.map(|status| status.nodes.len()).sum::<usize>()
+    };
+    assert_eq!(listed(&env).await, SIZE * MANY);
+    let made = asked.taken();
+    println!("for {MANY} Memcacheds: {made:?}");
+    for child in ["services", "statefulsets", "poddisruptionbudgets"] {
+        assert_eq!(made[&format!("patch {child}/")], MANY, "{made:?}");
+    }
+    assert_eq!(made["create events/"], MANY, "{made:?}");
+    // Written, nodes that exist, nodes that are ready: at most one write for each step.
+    assert!(made["update memcacheds/status"] <= 8 * MANY, "{made:?}");
+    rests(&mut env, "memcached", &asked).await;
 }

@@ -3,7 +3,9 @@
 mod blogpost;
 mod configmonitor;
 mod crash;
+mod etcd;
 mod many;
+mod memcached;
 mod restartpods;
 mod sqs;
 mod tdset;

@@ -119,7 +119,7 @@ async fn an_applied_status_is_shared_with_others_and_given_up_again() {
     let mut env = TestEnv::builder().namespace("web").start().await;
     env.apply(
         "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: a, namespace: web},
-          spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}",
+          spec: {accessModes: [ReadWriteOnce], storageClassName: '', resources: {requests: {storage: 1Gi}}}}",
     )
     .await;
     let claims: Api<PersistentVolumeClaim> = env.api("web");

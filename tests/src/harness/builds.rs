@@ -22,7 +22,7 @@ const KEDA: &str = "2.21.0";
 const RATHOLE: &str = tunnel::exit::VERSION;
 
 /// Leaves symbols out, which no run needs.
-const STRIPPED: &str = "-ldflags=-s -w";
+pub(super) const STRIPPED: &str = "-ldflags=-s -w";
 
 /// What builds a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,12 @@ pub struct Build {
     /// The arguments of each run of the builder; `{out}` is the folder to build into, `{bin}` that of all
     /// builds.
     commands: Vec<Vec<String>>,
+    /// What is made of what the builder left in a folder.
+    finish: Option<Finish>,
 }
+
+/// See [`Build::finished_by`].
+type Finish = Box<dyn Fn(&Path) -> Result<()>>;
 
 /// Every Kubernetes component, etcd and kubectl in one binary, and the program of pause containers.
 pub fn kube() -> Build {
@@ -88,8 +93,7 @@ pub fn chart_definitions() -> Build {
     let name = format!("chart-definitions-{PROMETHEUS_OPERATOR}-{KEDA}");
     let title = "definitions of the Prometheus operator and KEDA (about 1 minute)";
     let copy = words(&["definitions.sh", "{out}", PROMETHEUS_OPERATOR, KEDA]);
-    let built = module(title, &name, real_dir().join("chart"), vec![copy]);
-    Build { builder: Builder::Bash, ..built }
+    script(title, &name, real_dir().join("chart"), copy)
 }
 
 /// CoreDNS, as kubeadm configures it.
@@ -117,6 +121,7 @@ pub fn kind_images() -> Build {
         folder: format!("kind-images-{}", short(hash)),
         module: folder,
         commands: vec![command],
+        finish: None,
     }
 }
 
@@ -180,6 +185,11 @@ pub fn rathole() -> Build {
 }
 
 impl Build {
+    /// The build followed by `finish`, which is given the folder.
+    pub(super) fn finished_by(self, finish: impl Fn(&Path) -> Result<()> + 'static) -> Self {
+        Self { finish: Some(Box::new(finish)), ..self }
+    }
+
     /// Builds it below `bin` unless it is there.
     ///
     /// # Errors
@@ -218,16 +228,29 @@ impl Build {
                 bail!("{} failed in {}", arguments.join(" "), self.module.display());
             }
         }
+        if let Some(finish) = &self.finish {
+            finish(&partial)?;
+        }
         fs::rename(&partial, &folder)?;
         println!("built {} in {watch}", self.title);
         Ok(())
     }
 }
 
+/// A build by a script of this repository.
+pub(super) fn script(title: &str, name: &str, folder: PathBuf, command: Vec<String>) -> Build {
+    Build { builder: Builder::Bash, ..module(title, name, folder, vec![command]) }
+}
+
 /// A build of a Go module of this repository.
-fn module(title: &str, name: &str, module: PathBuf, commands: Vec<Vec<String>>) -> Build {
+pub(super) fn module(
+    title: &str,
+    name: &str,
+    module: PathBuf,
+    commands: Vec<Vec<String>>,
+) -> Build {
     let folder = format!("{name}-{}", digest(&module));
-    Build { builder: Builder::Go, title: title.to_owned(), folder, module, commands }
+    Build { builder: Builder::Go, title: title.to_owned(), folder, module, commands, finish: None }
 }
 
 /// A build of what others publish.
@@ -244,14 +267,15 @@ fn published(
         folder: format!("{name}-{version}"),
         module: real_dir(),
         commands: vec![command],
+        finish: None,
     }
 }
 
-fn go_build(flags: &str, program: &str, package: &str) -> Vec<String> {
+pub(super) fn go_build(flags: &str, program: &str, package: &str) -> Vec<String> {
     words(&["build", "-trimpath", flags, "-o", &format!("{{out}}/{program}"), package])
 }
 
-fn words(words: &[&str]) -> Vec<String> {
+pub(super) fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 

@@ -1,9 +1,8 @@
-//! Container images without a builder: an OCI layout in a tarball, with one static binary and files
-//! of this machine. It is the image that `deploy/Dockerfile` describes, for machines that have no
-//! docker and cannot pull images.
+//! Container images without a builder: an OCI layout in a tarball. It holds one static binary and files of
+//! this machine, as the image that `deploy/Dockerfile` describes, or a whole root file system.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -27,6 +26,19 @@ pub struct Image {
     path: PathBuf,
 }
 
+/// What the containers of an image run, unless their Pod says otherwise.
+#[derive(Debug)]
+pub struct Start<'a> {
+    /// The program, and arguments that always precede those of the Pod.
+    pub entrypoint: &'a [&'a str],
+    /// The arguments if the Pod has none.
+    pub arguments: &'a [&'a str],
+    /// As user and group.
+    pub user: &'a str,
+    /// Where programs are looked for.
+    pub path: &'a str,
+}
+
 impl Image {
     /// Packs `binary` and `files` as image `name` (with its tag) into folder `dir`. The files keep
     /// their paths. `variant` becomes a label, so that two images can differ in nothing else.
@@ -43,57 +55,128 @@ impl Image {
     ) -> Result<Self> {
         fs::create_dir_all(dir)?;
         let program = binary.file_name().context("a program has a name")?.to_string_lossy();
-        let content = fs::read(binary).with_context(|| format!("read {}", binary.display()))?;
-        ensure!(
-            is_static(&content).with_context(|| format!("read {}", binary.display()))?,
-            "{} is linked dynamically, and the image has no libraries: build it with \
-             RUSTFLAGS=\"-C target-feature=+crt-static\" and an explicit --target, as .ci/run does",
-            binary.display(),
-        );
-        let mut layer = tar::Builder::new(Vec::new());
+        let content = read_static(binary)?;
+        let mut layer = tar::Builder::new(tempfile::tempfile_in(dir)?);
         append(&mut layer, &program, &content, 0o755)?;
         for file in files {
             let content = fs::read(file).with_context(|| format!("read {file}"))?;
             append(&mut layer, file.trim_start_matches('/'), &content, 0o644)?;
         }
         let layer = layer.into_inner()?;
-        let (architecture, tag) = (architecture(), name.rsplit(':').next().unwrap_or("latest"));
-        let config = serde_json::to_vec(&json!({
-            "architecture": architecture, "os": "linux", "created": "1970-01-01T00:00:00Z",
-            "config": {
-                "Entrypoint": [format!("/{program}")], "User": USER, "Env": ["PATH=/"],
-                "Labels": {"leasehold.dev/variant": variant},
-            },
-            "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
-        }))?;
-        let manifest = serde_json::to_vec(&json!({
-            "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": descriptor("application/vnd.oci.image.config.v1+json", &config),
-            "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", &layer)],
-        }))?;
-        let mut entry = descriptor("application/vnd.oci.image.manifest.v1+json", &manifest);
-        entry["platform"] = json!({"architecture": architecture, "os": "linux"});
-        entry["annotations"] = json!({
-            "io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag,
-        });
-        let index = serde_json::to_vec(&json!({"schemaVersion": 2, "manifests": [entry]}))?;
-
-        let path = dir.join(format!("{program}-{tag}.tar"));
-        let mut archive = tar::Builder::new(File::create(&path)?);
-        append(&mut archive, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644)?;
-        append(&mut archive, "index.json", &index, 0o644)?;
-        for blob in [&config, &layer, &manifest] {
-            let name = digest(blob).replace(':', "/");
-            append(&mut archive, &format!("blobs/{name}"), blob, 0o644)?;
-        }
-        archive.into_inner()?.flush()?;
+        let entrypoint = format!("/{program}");
+        let start = Start { entrypoint: &[&entrypoint], arguments: &[], user: USER, path: "/" };
+        let path = dir.join(format!("{program}-{}.tar", tag(name)));
+        write_archive(&path, name, layer, &start, &json!({"leasehold.dev/variant": variant}))?;
         Ok(Self { path })
+    }
+
+    /// Packs static programs as `/usr/local/bin/NAME` of image `name` into the file `target`.
+    ///
+    /// # Errors
+    /// As [`pack`](Self::pack).
+    pub fn pack_programs(
+        name: &str,
+        programs: &[PathBuf],
+        start: &Start<'_>,
+        target: &Path,
+    ) -> Result<()> {
+        let dir = target.parent().context("a file lies in a folder")?;
+        let mut layer = tar::Builder::new(tempfile::tempfile_in(dir)?);
+        for program in programs {
+            let file = program.file_name().context("a program has a name")?.to_string_lossy();
+            append(&mut layer, &format!("usr/local/bin/{file}"), &read_static(program)?, 0o755)?;
+        }
+        write_archive(target, name, layer.into_inner()?, start, &json!({}))
+    }
+
+    /// Packs the root file system in the tarball `root` as image `name` into the file `target`. The
+    /// tarball may be larger than memory.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written.
+    pub fn pack_root(name: &str, root: &Path, start: &Start<'_>, target: &Path) -> Result<()> {
+        let layer = File::open(root).with_context(|| format!("open {}", root.display()))?;
+        write_archive(target, name, layer, start, &json!({}))
+    }
+
+    /// The image in a tarball that was packed before.
+    pub fn at(path: PathBuf) -> Self {
+        Self { path }
     }
 
     /// The tarball.
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Writes the image `name` of one layer to `target`.
+fn write_archive(
+    target: &Path,
+    name: &str,
+    mut layer: File,
+    start: &Start<'_>,
+    labels: &Value,
+) -> Result<()> {
+    let (layer_digest, layer_size) = digest_file(&mut layer)?;
+    let (architecture, tag) = (architecture(), tag(name));
+    let config = serde_json::to_vec(&json!({
+        "architecture": architecture, "os": "linux", "created": "1970-01-01T00:00:00Z",
+        "config": {
+            "Entrypoint": start.entrypoint, "Cmd": start.arguments, "User": start.user,
+            "Env": [format!("PATH={}", start.path)], "Labels": labels,
+        },
+        "rootfs": {"type": "layers", "diff_ids": [layer_digest]},
+    }))?;
+    let manifest = serde_json::to_vec(&json!({
+        "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": descriptor("application/vnd.oci.image.config.v1+json", &config),
+        "layers": [{
+            "mediaType": "application/vnd.oci.image.layer.v1.tar",
+            "digest": layer_digest, "size": layer_size,
+        }],
+    }))?;
+    let mut entry = descriptor("application/vnd.oci.image.manifest.v1+json", &manifest);
+    entry["platform"] = json!({"architecture": architecture, "os": "linux"});
+    entry["annotations"] = json!({
+        "io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag,
+    });
+    let index = serde_json::to_vec(&json!({"schemaVersion": 2, "manifests": [entry]}))?;
+
+    let mut archive = tar::Builder::new(File::create(target)?);
+    append(&mut archive, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#, 0o644)?;
+    append(&mut archive, "index.json", &index, 0o644)?;
+    for blob in [&config, &manifest] {
+        append(&mut archive, &blob_path(&digest(blob)), blob, 0o644)?;
+    }
+    let mut header = tar::Header::new_gnu();
+    header.set_size(layer_size);
+    header.set_mode(0o644);
+    archive.append_data(&mut header, blob_path(&layer_digest), &layer)?;
+    Ok(archive.into_inner()?.flush()?)
+}
+
+/// The tag in an image's name.
+fn tag(name: &str) -> &str {
+    name.rsplit(':').next().unwrap_or("latest")
+}
+
+/// Where an image has the blob with this digest.
+fn blob_path(digest: &str) -> String {
+    format!("blobs/{}", digest.replace(':', "/"))
+}
+
+/// A program that needs no libraries.
+fn read_static(program: &Path) -> Result<Vec<u8>> {
+    let read = || format!("read {}", program.display());
+    let content = fs::read(program).with_context(read)?;
+    ensure!(
+        is_static(&content).with_context(read)?,
+        "{} is linked dynamically, and the image has no libraries: build it with \
+         RUSTFLAGS=\"-C target-feature=+crt-static\" and an explicit --target, as .ci/run does",
+        program.display(),
+    );
+    Ok(content)
 }
 
 fn append<W: Write>(tar: &mut tar::Builder<W>, name: &str, data: &[u8], mode: u32) -> Result<()> {
@@ -108,8 +191,28 @@ fn descriptor(media_type: &str, blob: &[u8]) -> Value {
 }
 
 fn digest(blob: &[u8]) -> String {
-    let hash = Sha256::digest(blob);
-    hash.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+    name_digest(Sha256::new_with_prefix(blob))
+}
+
+/// The digest and the size of a file, which is left at its start.
+fn digest_file(file: &mut File) -> Result<(String, u64)> {
+    file.rewind()?;
+    let (mut hash, mut size, mut buffer) = (Sha256::new(), 0, vec![0; 1 << 16]);
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            break;
+        }
+        hash.update(&buffer[..read]);
+        size += read as u64;
+    }
+    file.rewind()?;
+    Ok((name_digest(hash), size))
+}
+
+fn name_digest(hash: Sha256) -> String {
+    let bytes = hash.finalize();
+    bytes.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// The machine's architecture, as container images name it.
@@ -130,7 +233,6 @@ fn is_static(program: &[u8]) -> Result<bool> {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
-    use std::io::Read;
 
     #[test]
     fn every_digest_leads_to_a_blob() {

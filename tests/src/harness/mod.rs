@@ -14,6 +14,8 @@
 //! | `control_plane`, `pki`, `kubectl`, `helm`, `embedded` | API servers and their clients |
 //! | `realm` | namespaces whose processes all end with the first |
 //! | `node`, `image` | a node that runs real containers |
+//! | `volumes`, `faults` | storage for its Pods; what happens to Pods, networks and disks |
+//! | `servers`, `workload` | images of the servers that controllers run; checkers of what these answer |
 //! | `kind` | a machine with podman and kind, whose network ends at itself |
 //! | `manager`, `load` | replicas of the product, and changes for them to work on |
 //! | `audit`, `ownership`, `home` | what audit logs and ShardMaps show |
@@ -29,6 +31,7 @@ pub mod audit;
 mod builds;
 pub mod control_plane;
 pub mod embedded;
+pub mod faults;
 pub mod helm;
 pub mod home;
 pub mod image;
@@ -43,9 +46,12 @@ mod pki;
 pub mod process;
 mod realm;
 pub mod scene;
+pub mod servers;
 pub mod table;
 pub mod tools;
+pub mod volumes;
 pub mod wait;
+pub mod workload;
 
 use std::path::PathBuf;
 

@@ -19,7 +19,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::control_plane::{ControlPlane, Spec};
 use super::image::Image;
@@ -118,24 +119,50 @@ impl Node {
         run(&mut command).map(drop)
     }
 
-    /// Kills the one process of a container with SIGKILL, from outside. `container` is its id in a
-    /// Pod's status without the runtime's name, which is also in the name of its cgroup.
+    /// Answers DNS for its Pods and its own processes, as CoreDNS does in clusters of kubeadm.
     ///
     /// # Errors
-    /// If there is no such process, or several.
-    pub fn kill_container(&self, container: &str) -> Result<()> {
-        let node = format!("/{}/", self.outside.name());
-        let mut found = Vec::new();
-        for entry in fs::read_dir("/proc")?.flatten() {
-            let id = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
-            let Some(id) = id.and_then(Pid::from_raw) else { continue };
-            let cgroup = fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
-            if cgroup.contains(&node) && cgroup.contains(container) {
-                found.push(id);
-            }
-        }
-        let [id] = found[..] else { bail!("{} processes in container {container}", found.len()) };
-        Ok(kill_process(id, Signal::KILL)?)
+    /// If it cannot be started, or does not answer in time.
+    pub async fn add_dns(&mut self, scene: &Scene) -> Result<()> {
+        let file = self.folder.join("Corefile");
+        self.fill("Corefile", &file)?;
+        let mut command = self.launcher.command(&scene.tools().coredns());
+        command.arg("-conf").arg(file);
+        self.spawn("coredns", &command, scene)?;
+        let ready = format!("{}:8181", self.outside.inner_address());
+        wait::until(START_DEADLINE, "CoreDNS to answer", async || {
+            self.daemons.iter_mut().try_for_each(ChildProcess::check_alive)?;
+            Ok(answers_ok(&ready, "/ready").await.then_some(()))
+        })
+        .await?;
+        let resolver = self.folder.join("resolv.conf");
+        self.fill("resolv.conf", &resolver)?;
+        let mut mount = self.launcher.command(Path::new("mount"));
+        run(mount.arg("--bind").arg(resolver).arg("/etc/resolv.conf")).map(drop)
+    }
+
+    /// Lets this machine reach the node and its API server, but none of its Pods.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn hide_pods(&self) -> Result<()> {
+        let hide = format!("route replace unreachable {}", self.outside.pod_cidr());
+        run(Command::new("ip").args(hide.split(' '))).map(drop)
+    }
+
+    /// Runs processes inside.
+    pub fn launcher(&self) -> &Launcher {
+        &self.launcher
+    }
+
+    /// Its name in the cluster, which is also that of its cgroup.
+    pub fn name(&self) -> String {
+        self.outside.name()
+    }
+
+    /// Its files; they have the same path inside.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     async fn start_containerd(&mut self, scene: &Scene, images: &[&Image]) -> Result<()> {
@@ -218,6 +245,8 @@ impl Node {
             .replace("@FOLDER@", &self.folder.display().to_string())
             .replace("@PKI@", self.control.pki("").trim_end_matches('/'))
             .replace("@CGROUP@", &outside.name())
+            .replace("@ADDRESS@", &outside.inner_address().to_string())
+            .replace("@KUBECONFIG@", &self.control.kubeconfig.display().to_string())
             .replace("@POD_CIDR@", &outside.pod_cidr())
             .replace("@PAUSE_IMAGE@", super::image::PAUSE);
         Ok(fs::write(target, text)?)
@@ -299,7 +328,9 @@ impl Outside {
 
     /// Removes whatever of it exists.
     fn remove(&self) {
-        // The route goes with the cable. The cable would go with the namespace, but only later, and
+        // Where Pods were hidden, the route has no cable.
+        let _ = run(Command::new("ip").args(["route", "flush", "exact", &self.pod_cidr()]));
+        // Any other goes with the cable. The cable would go with the namespace, but only later, and
         // not at all while something holds on to what an earlier run left behind.
         if Path::new("/sys/class/net").join(self.cable()).exists() {
             let _ = run(Command::new("ip").args(["link", "delete", &self.cable()]));
@@ -317,6 +348,19 @@ impl Outside {
             }
         }
     }
+}
+
+/// Whether a GET of a path is answered with 200.
+async fn answers_ok(address: &str, path: &str) -> bool {
+    let exchange = async {
+        let mut connection = TcpStream::connect(address).await?;
+        let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+        connection.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        connection.take(1024).read_to_end(&mut answer).await?;
+        std::io::Result::Ok(answer.starts_with(b"HTTP/1.0 200"))
+    };
+    exchange.await.unwrap_or(false)
 }
 
 /// The cgroup of a name: one folder in the unified hierarchy, or one per controller in the old ones.

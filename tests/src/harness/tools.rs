@@ -9,7 +9,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::builds;
 pub use super::builds::dockerfile_base;
+use super::image::Image;
 use super::packages::{self, Package};
+use super::servers;
 use super::wait::Stopwatch;
 
 const MOTO: &str = "5.2.5";
@@ -33,6 +35,9 @@ const KIND_PACKAGES: &[Package] = &[
     ("mmdebstrap", "/usr/bin/mmdebstrap"),
     ("jq", "/usr/bin/jq"),
 ];
+
+/// The Debian package that makes root file systems of others.
+const IMAGE_PACKAGES: &[Package] = &[("mmdebstrap", "/usr/bin/mmdebstrap")];
 
 /// The arguments of cargo that build the peers in Rust, all at once, so that it builds once what
 /// they share.
@@ -62,6 +67,12 @@ pub enum Need {
     Node,
     /// kind, podman and the images that they start from.
     Kind,
+    /// etcd in two versions, as images, and the workload `register`; a node's DNS.
+    Etcd,
+    /// memcached, as an image; a node's DNS.
+    Memcached,
+    /// MySQL, as an image, and the workload `bank`; a node's DNS.
+    MySql,
     /// Our own release binary, static.
     Leasehold,
     /// The example controller with slow reconciles, static.
@@ -147,6 +158,35 @@ impl Tools {
         self.bin.join(builds::containerd().folder)
     }
 
+    /// CoreDNS.
+    pub fn coredns(&self) -> PathBuf {
+        self.bin.join(builds::coredns().folder).join("coredns")
+    }
+
+    /// The images of both versions of etcd.
+    pub fn etcd_images(&self) -> [Image; 2] {
+        servers::ETCD.map(|version| self.image(&servers::etcd(version)))
+    }
+
+    /// The images of both versions of memcached.
+    pub fn memcached_images(&self) -> [Image; 2] {
+        servers::memcached().map(|build| self.image(&build))
+    }
+
+    /// MySQL's image.
+    pub fn mysql_image(&self) -> Image {
+        self.image(&servers::mysql())
+    }
+
+    fn image(&self, build: &builds::Build) -> Image {
+        Image::at(self.bin.join(&build.folder).join(servers::IMAGE))
+    }
+
+    /// A workload: `register` or `bank`.
+    pub fn workload(&self, name: &str) -> PathBuf {
+        self.bin.join(servers::workloads().folder).join(name)
+    }
+
     /// Our own static release binary.
     pub fn leasehold(&self) -> PathBuf {
         self.given.clone().unwrap_or_else(|| released("leasehold"))
@@ -194,6 +234,9 @@ impl Tools {
         if needs.contains(&Need::Kind) {
             packages::install("kind", KIND_PACKAGES)?;
         }
+        if needs.iter().any(|need| [Need::Memcached, Need::MySql].contains(need)) {
+            packages::install("an image from Debian", IMAGE_PACKAGES)?;
+        }
         fs::create_dir_all(&self.bin)?;
         // Two runs side by side must not build the same thing twice.
         let lock = File::create(self.bin.join(".lock"))?;
@@ -213,6 +256,19 @@ impl Tools {
                     needed.iter().try_for_each(|build| build.run(&self.bin))?;
                     builds::kind_images().run(&self.bin)?;
                 }
+                Need::Etcd => {
+                    let [from, to] = servers::ETCD.map(servers::etcd);
+                    let needed = [builds::coredns(), from, to, servers::workloads()];
+                    needed.iter().try_for_each(|build| build.run(&self.bin))?;
+                }
+                Need::Memcached => {
+                    let [from, to] = servers::memcached();
+                    let needed = [builds::coredns(), from, to];
+                    needed.iter().try_for_each(|build| build.run(&self.bin))?;
+                }
+                Need::MySql => [builds::coredns(), servers::mysql(), servers::workloads()]
+                    .iter()
+                    .try_for_each(|build| build.run(&self.bin))?,
                 Need::Leasehold if self.given.is_some() => {}
                 Need::Leasehold => build_release(&[
                     "--package=leasehold",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::Method;
 use http::request::Parts;
 
+use super::Call;
 use super::options::Query;
 use super::route::{Place, Route, Verb};
 use crate::access::attributes::Attributes;
@@ -47,6 +48,30 @@ fn act_as(api: &Api, sender: Option<&User>, wanted: User) -> Result<User, ApiErr
         }
     }
     Ok(impersonation::completed(wanted))
+}
+
+/// Asks for another verb than the request's own, as the real server does before it connects to a
+/// Pod (`AuthorizePodWebsocketUpgradeCreatePermission`).
+///
+/// # Errors
+/// 403 if the user may not.
+pub(super) fn also(api: &Api, call: &Call, verb: &str) -> Result<(), ApiError> {
+    let Some(user) = call.user.as_deref().filter(|_| api.has_rights()) else { return Ok(()) };
+    let key = call.key();
+    let asked = Attributes {
+        verb: verb.into(),
+        namespace: key.namespace,
+        group: call.place.group.clone(),
+        resource: call.place.plural.clone(),
+        subresource: call.place.subresource.clone().unwrap_or_default(),
+        name: key.name.clone(),
+        path: None,
+    };
+    let decision = api.authorize(user, &asked);
+    if decision.allowed {
+        return Ok(());
+    }
+    Err(ApiError::forbidden(&call.resource.info, &key.name, &decision.reason))
 }
 
 fn check(api: &Api, user: &User, attributes: &Attributes) -> Result<(), ApiError> {

@@ -45,6 +45,13 @@ pub(crate) fn typed(code: StatusCode, media_type: &str, body: impl Into<Bytes>) 
     response
 }
 
+/// An answer without a body.
+pub(crate) fn empty(code: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Full::default().boxed_unsync());
+    *response.status_mut() = code;
+    response
+}
+
 /// A Status for a failed request.
 pub(crate) fn error(error: &ApiError) -> Response<Body> {
     let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -99,6 +99,7 @@ fn subresources(info: &KindInfo) -> Vec<(&'static str, [&str; 3], &'static [&'st
     }
     if info.is("", "pods") {
         list.push(("eviction", ["policy", "v1", "Eviction"], &["create"]));
+        list.push(("portforward", ["", "v1", "PodPortForwardOptions"], &["create", "get"]));
     }
     if info.scale.is_some() {
         list.push(("scale", ["autoscaling", "v1", "Scale"], SUBRESOURCE_VERBS));

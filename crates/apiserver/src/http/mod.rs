@@ -3,7 +3,8 @@
 //! In data order: [`ApiService`] reads the body and asks for faults; `route` says what the path
 //! names; `access` asks whether the user may do it; `options` and `negotiate` read query and
 //! headers; `read`, `watch`, `write`, `delete` and `scale` serve resources; `review`, `token` and
-//! `eviction` answer questions, which `question` reads; `discovery`, `openapi` and `health` serve the
+//! `eviction` answer questions, which `question` reads; `portforward` connects to Pods, also in
+//! process (`pipe`); `discovery`, `openapi` and `health` serve the
 //! rest; `encode` and `answer` write the answer.
 
 mod access;
@@ -17,6 +18,8 @@ mod health;
 mod negotiate;
 mod openapi;
 mod options;
+mod pipe;
+mod portforward;
 mod question;
 mod read;
 mod review;
@@ -38,6 +41,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 pub(crate) use access::Identity;
 pub use answer::Body;
+use hyper::upgrade::OnUpgrade;
 use options::Query;
 use route::{Place, Route, Verb};
 
@@ -72,6 +76,7 @@ struct Asked {
     query: Query,
     body: Bytes,
     user: Option<Arc<User>>,
+    upgrade: Option<OnUpgrade>,
     expire: bool,
 }
 
@@ -84,6 +89,8 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     /// Who calls; `None` is the administrator.
     pub(crate) user: Option<Arc<User>>,
+    /// The connection, if the request wants another protocol on it.
+    pub(crate) upgrade: Option<OnUpgrade>,
     /// A fault: the server acts as if it had forgotten the requested revision.
     pub(crate) expire: bool,
 }
@@ -137,7 +144,8 @@ impl ApiService {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let upgrade = parts.extensions.remove::<OnUpgrade>();
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let route = Route::parse(parts.uri.path());
         let fault = self.api.faults.decide(&seen(&parts, &route, &query));
@@ -160,7 +168,7 @@ impl ApiService {
             Err(e) => return Err(e),
         };
         let expire = matches!(fault, Fault::Expire);
-        let asked = Asked { route, query, body, user, expire };
+        let asked = Asked { route, query, body, user, upgrade, expire };
         let answer = self.dispatch(&parts, asked).await;
         if matches!(fault, Fault::DropAnswer) {
             return Err(Dropped.into());
@@ -173,7 +181,7 @@ impl ApiService {
         parts: &http::request::Parts,
         asked: Asked,
     ) -> Result<Response<Body>, ApiError> {
-        let Asked { route, query, body, user, expire } = asked;
+        let Asked { route, query, body, user, upgrade, expire } = asked;
         if let Route::Resource(place) = route {
             let catalog = self.api.catalog();
             let Some(resources) = catalog.version(&place.group, &place.version) else {
@@ -182,7 +190,7 @@ impl ApiService {
             let resource = resources.iter().find(|r| r.info.plural == place.plural);
             let resource = resource.ok_or_else(ApiError::no_such_resource)?.clone();
             let headers = parts.headers.clone();
-            let call = Call { resource, place, query, headers, body, user, expire };
+            let call = Call { resource, place, query, headers, body, user, upgrade, expire };
             return self.call(&parts.method, call).await;
         }
         if !matches!(parts.method, Method::GET | Method::HEAD) {
@@ -226,6 +234,9 @@ impl ApiService {
             }
             Some("eviction") if call.resource.info.is("", "pods") => {
                 return eviction::answer(api, &call, verb);
+            }
+            Some("portforward") if call.resource.info.is("", "pods") => {
+                return portforward::answer(api, method, &call, verb);
             }
             Some(sub) if !has_subresource(&call.resource, sub) => {
                 return Err(ApiError::no_such_resource());
@@ -335,6 +346,9 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        if pipe::needed(&request) {
+            return Box::pin(pipe::serve(self.clone(), request));
+        }
         Box::pin(self.clone().serve(request))
     }
 }

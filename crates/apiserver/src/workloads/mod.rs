@@ -1,13 +1,16 @@
 //! Stand-ins for the cluster's workload controllers, so that demos and tests have Pods: Deployment
-//! -> ReplicaSet -> Pods, StatefulSets and DaemonSets, and Pods that become Ready.
+//! -> ReplicaSet -> Pods, StatefulSets, DaemonSets and Jobs; Pods that get a Node, run what there is
+//! to run in them (`program.rs`) and become Ready; and volumes for claims.
 //!
-//! They are ordinary clients of the server, off by default. In data order: `shell` follows six
+//! They are ordinary clients of the server, off by default. In data order: `shell` follows nine
 //! kinds and feeds `world`, which says which objects a change concerns; `deployment`, `replicaset`,
-//! `statefulset`, `daemonset` and `pod` compare what is desired with what is observed and answer
-//! with `Action`s; `shell` carries them out.
+//! `statefulset`, `daemonset`, `job`, `pod` and `claim` compare what is desired with what is observed
+//! and answer with `Action`s; `shell` carries them out, with `mounts` for programs.
 //!
-//! Left out, because nothing here fails or takes time: scheduling, images, probes,
-//! `minReadySeconds`, `progressDeadlineSeconds`, volume claims, ControllerRevisions, Jobs.
+//! Left out, because nothing here fails or takes time: resources and constraints of Nodes, images,
+//! probes, init containers (they have done their work at once), `minReadySeconds`,
+//! `progressDeadlineSeconds`, `volumeClaimTemplates`, classes of storage, ControllerRevisions,
+//! CronJobs.
 //!
 //! # Invariants
 //! - Plans are pure functions of observed objects and `now`; only `shell` does IO or reads a clock.
@@ -16,8 +19,11 @@
 //!   created twice.
 
 mod action;
+mod claim;
 mod daemonset;
 mod deployment;
+mod job;
+mod mounts;
 mod object;
 mod pod;
 mod replicaset;
@@ -29,4 +35,5 @@ mod template;
 mod tests;
 mod world;
 
-pub use shell::spawn;
+pub(crate) use daemonset::VIRTUAL_NODE;
+pub(crate) use shell::spawn;

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::DynamicResourceScope;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::action::Kind;
 
@@ -28,6 +28,15 @@ pub(crate) fn count(value: &Value) -> Option<i32> {
 
 // === impl Object ===
 
+impl Object {
+    /// All that is known of it.
+    pub(crate) fn to_value(&self) -> Value {
+        // Metadata are text, numbers and maps of text.
+        let metadata = serde_json::to_value(&self.metadata).unwrap_or_default();
+        json!({"metadata": metadata, "spec": self.spec, "status": self.status})
+    }
+}
+
 impl Resource for Object {
     type DynamicType = Kind;
     type Scope = DynamicResourceScope;
@@ -37,7 +46,7 @@ impl Resource for Object {
     }
 
     fn group(kind: &Kind) -> Cow<'_, str> {
-        if *kind == Kind::Pod { "".into() } else { "apps".into() }
+        kind.group().into()
     }
 
     fn version(_: &Kind) -> Cow<'_, str> {

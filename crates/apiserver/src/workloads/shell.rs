@@ -15,14 +15,16 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
 use kube::{Client, Resource, ResourceExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::action::{Action, Kind, ObjectRef};
+use super::mounts;
 use super::object::Object;
 use super::world::{News, World};
 use crate::follow::{Source, follow, version_number};
+use crate::program::{Processes, Start, State};
 
 /// Field manager of every write.
 const MANAGER: &str = "embedded-workloads";
@@ -36,13 +38,21 @@ const MAX_IN_FLIGHT: usize = 32;
 const MAX_WRITES: usize = 8;
 /// Pause before an object whose write failed is planned again.
 const RETRY: Duration = Duration::from_millis(200);
+/// Pause before a program that has ended starts again; doubles up to [`MAX_RESTART`].
+const MIN_RESTART: Duration = Duration::from_millis(100);
+/// The longest such pause.
+const MAX_RESTART: Duration = Duration::from_secs(2);
 
 /// Runs the stand-ins until `shutdown`.
-pub fn spawn(client: Client, shutdown: CancellationToken) -> JoinHandle<()> {
-    tokio::spawn(run(client, shutdown))
+pub(crate) fn spawn(
+    client: Client,
+    processes: Arc<Processes>,
+    shutdown: CancellationToken,
+) -> JoinHandle<()> {
+    tokio::spawn(run(client, processes, shutdown))
 }
 
-async fn run(client: Client, shutdown: CancellationToken) {
+async fn run(client: Client, processes: Arc<Processes>, shutdown: CancellationToken) {
     let (sender, mut messages) = mpsc::channel(MESSAGES);
     let mut followers = JoinSet::new();
     for kind in Kind::ALL {
@@ -55,7 +65,7 @@ async fn run(client: Client, shutdown: CancellationToken) {
     let nodes = Source { client: client.clone(), path, metadata: true };
     followers.spawn(follow(nodes, News::Node, sender, shutdown.clone()));
 
-    let mut shell = Shell::new(client);
+    let mut shell = Shell::new(client, processes);
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         tokio::select! {
@@ -70,10 +80,17 @@ async fn run(client: Client, shutdown: CancellationToken) {
             }
             Some(done) = shell.writing.join_next() => shell.finish(done),
             Some(key) = shell.resting.join_next() => shell.dirty.extend(key.ok()),
+            Some(changed) = shell.followed.join_next() => {
+                if let Ok((key, state)) = changed {
+                    shell.dirty.insert(key.clone());
+                    shell.follow(key, state);
+                }
+            }
         }
         shell.dispatch();
     }
     shell.writing.shutdown().await;
+    shell.processes.stop_all();
 }
 
 /// The task that owns the world.
@@ -89,13 +106,29 @@ struct Shell {
     writing: JoinSet<Done>,
     /// Objects that pause after a failure.
     resting: JoinSet<ObjectRef>,
+    processes: Arc<Processes>,
+    /// The Pods in which something was started.
+    started: HashMap<ObjectRef, Inhabited>,
+    /// What was started, until it says something new.
+    followed: JoinSet<(ObjectRef, Option<Follow>)>,
 }
+
+/// A Pod in which something was started.
+struct Inhabited {
+    uid: String,
+    /// Cancelled when nobody listens any more to what was started.
+    ended: CancellationToken,
+}
+
+/// How to follow a process.
+type Follow = watch::Receiver<State>;
 
 /// A batch of writes that has returned.
 struct Done {
     key: ObjectRef,
     floors: Vec<(Kind, u64)>,
     gone: Vec<(ObjectRef, String)>,
+    started: Vec<Option<Follow>>,
     failed: bool,
 }
 
@@ -103,10 +136,11 @@ struct Done {
 enum Outcome {
     Wrote(Kind, u64),
     Gone(ObjectRef, String),
+    Started(Option<Follow>),
 }
 
 impl Shell {
-    fn new(client: Client) -> Self {
+    fn new(client: Client, processes: Arc<Processes>) -> Self {
         Self {
             client: Arc::new(client),
             world: World::default(),
@@ -115,6 +149,9 @@ impl Shell {
             floors: HashMap::new(),
             writing: JoinSet::new(),
             resting: JoinSet::new(),
+            processes,
+            started: HashMap::new(),
+            followed: JoinSet::new(),
         }
     }
 
@@ -137,13 +174,44 @@ impl Shell {
                 }
                 self.floors.remove(&key);
             }
-            let actions = self.world.plan(&key, now);
+            self.stop_gone(&key);
+            let actions = self.world.plan(&key, &self.processes, now);
+            for action in &actions {
+                if let Action::Start { key, uid, .. } = action {
+                    let inhabited =
+                        || Inhabited { uid: uid.clone(), ended: CancellationToken::new() };
+                    self.started.entry(key.clone()).or_insert_with(inhabited);
+                }
+            }
             if !actions.is_empty() {
                 self.busy.insert(key.clone());
-                self.writing.spawn(carry_out(self.client.clone(), key, actions));
+                let (client, processes) = (self.client.clone(), self.processes.clone());
+                self.writing.spawn(carry_out(client, processes, key, actions));
             }
         }
         self.dirty.append(&mut later);
+    }
+
+    /// Ends what was started in a Pod that is gone or has finished.
+    fn stop_gone(&mut self, key: &ObjectRef) {
+        let live = self.world.live_pod(key);
+        if let Some(pod) = self.started.get(key).filter(|pod| live.as_ref() != Some(&pod.uid)) {
+            self.processes.stop(&pod.uid);
+            pod.ended.cancel();
+            self.started.remove(key);
+        }
+    }
+
+    /// Waits for what a process says next.
+    fn follow(&mut self, key: ObjectRef, state: Option<Follow>) {
+        let Some((mut state, pod)) = state.zip(self.started.get(&key)) else { return };
+        let ended = pod.ended.clone();
+        self.followed.spawn(async move {
+            let changed = ended.run_until_cancelled_owned(state.changed()).await;
+            let alive =
+                matches!(changed, Some(Ok(()))) && matches!(*state.borrow(), State::Running { .. });
+            (key, alive.then_some(state))
+        });
     }
 
     fn finish(&mut self, done: Result<Done, tokio::task::JoinError>) {
@@ -152,8 +220,11 @@ impl Shell {
         for (key, uid) in &done.gone {
             self.world.forget(key, uid);
         }
-        if !done.gone.is_empty() {
+        if !done.gone.is_empty() || !done.started.is_empty() {
             self.dirty.insert(done.key.clone());
+        }
+        for state in done.started {
+            self.follow(done.key.clone(), state);
         }
         if !done.floors.is_empty() {
             // An event may have come before the answer.
@@ -169,15 +240,22 @@ impl Shell {
     }
 }
 
-async fn carry_out(client: Arc<Client>, key: ObjectRef, actions: Vec<Action>) -> Done {
-    let mut done = Done { key, floors: Vec::new(), gone: Vec::new(), failed: false };
+async fn carry_out(
+    client: Arc<Client>,
+    processes: Arc<Processes>,
+    key: ObjectRef,
+    actions: Vec<Action>,
+) -> Done {
+    let mut done =
+        Done { key, floors: Vec::new(), gone: Vec::new(), started: Vec::new(), failed: false };
     let mut writes = futures::stream::iter(actions)
-        .map(|action| write(&client, action))
+        .map(|action| act(&client, &processes, action))
         .buffer_unordered(MAX_WRITES);
     while let Some(result) = writes.next().await {
         match result {
             Ok(Outcome::Wrote(kind, version)) => done.floors.push((kind, version)),
             Ok(Outcome::Gone(key, uid)) => done.gone.push((key, uid)),
+            Ok(Outcome::Started(state)) => done.started.push(state),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::debug!(error, key = ?done.key, "workloads: write");
@@ -188,7 +266,22 @@ async fn carry_out(client: Arc<Client>, key: ObjectRef, actions: Vec<Action>) ->
     done
 }
 
-async fn write(client: &Client, action: Action) -> kube::Result<Outcome> {
+/// Starts a program; at once, unless it has run before.
+async fn begin(
+    client: &Client,
+    processes: &Processes,
+    (namespace, uid): (&str, &str),
+    mut start: Box<Start>,
+) -> kube::Result<Outcome> {
+    if let Some(before) = start.restarts.checked_sub(1) {
+        let pause = MIN_RESTART * 2u32.saturating_pow(before.min(8));
+        tokio::time::sleep(pause.min(MAX_RESTART)).await;
+    }
+    start.files = mounts::files(client, namespace, &start).await?;
+    Ok(Outcome::Started(processes.start(uid, &start)))
+}
+
+async fn act(client: &Client, processes: &Processes, action: Action) -> kube::Result<Outcome> {
     let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
     let (kind, request) = match action {
         Action::Create { kind, namespace, body } => {
@@ -206,6 +299,9 @@ async fn write(client: &Client, action: Action) -> kube::Result<Outcome> {
             (key.kind, request.patch_subresource("status", &key.name, &params, &patch))
         }
         Action::Delete { key, uid } => return delete(client, key, uid).await,
+        Action::Start { key, uid, start } => {
+            return begin(client, processes, (&key.namespace, &uid), start).await;
+        }
     };
     let written: Object = client.request(request.map_err(kube::Error::BuildRequest)?).await?;
     Ok(Outcome::Wrote(kind, version_number(written.resource_version().as_deref())))
@@ -229,5 +325,6 @@ async fn delete(client: &Client, key: ObjectRef, uid: String) -> kube::Result<Ou
 }
 
 fn requests(kind: Kind, namespace: &str) -> Request {
-    Request::new(Object::url_path(&kind, Some(namespace)))
+    let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
+    Request::new(Object::url_path(&kind, namespace))
 }

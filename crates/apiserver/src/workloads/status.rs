@@ -19,6 +19,12 @@ pub(crate) fn patch(key: ObjectRef, current: &Value, desired: Value) -> Option<A
     changed.then(|| Action::PatchStatus { key, body: json!({ "status": desired }) })
 }
 
+/// Whether any of these fields is another one in `current`.
+pub(crate) fn differs(current: &Value, told: &Value) -> bool {
+    let told = told.as_object().into_iter().flatten();
+    told.into_iter().any(|(name, value)| current.get(name).unwrap_or(&Value::Null) != value)
+}
+
 /// Drops the named counts where they are zero.
 pub(crate) fn omit_zero(status: &mut Value, names: &[&str]) {
     if let Value::Object(status) = status {

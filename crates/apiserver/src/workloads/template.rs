@@ -32,7 +32,7 @@ pub(crate) fn fnv1a(bytes: &[u8]) -> u32 {
 /// The reference of a controller to what it owns.
 pub(crate) fn owner_reference(kind: Kind, owner: &impl ResourceExt) -> Value {
     json!({
-        "apiVersion": "apps/v1",
+        "apiVersion": format!("{}/v1", kind.group()),
         "kind": kind.as_str(),
         "name": owner.name_any(),
         "uid": owner.uid().unwrap_or_default(),
@@ -57,6 +57,12 @@ pub(crate) fn pod(
     json_patch::merge(&mut pod["metadata"], &metadata);
     pod["metadata"]["ownerReferences"] = json!([owner_reference(kind, owner)]);
     pod
+}
+
+/// Whether the controller of an object is of this kind.
+pub(crate) fn has_owner(object: &Object, kind: &str) -> bool {
+    let mut references = object.meta().owner_references.iter().flatten();
+    references.any(|r| r.controller == Some(true) && r.kind == kind)
 }
 
 /// Whether a Pod counts for its controller: neither finished nor being deleted.

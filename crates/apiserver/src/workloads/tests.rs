@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::action::{Action, Kind, ObjectRef};
 use super::world::{News, World};
 use crate::follow::FollowEvent;
+use crate::program::Processes;
 
 /// A cluster in miniature.
 struct Sim {
@@ -18,6 +19,7 @@ struct Sim {
     version: u64,
     /// Kinds whose plans are not carried out; for Pods that stops a rollout where it is.
     held: Option<Kind>,
+    processes: Processes,
 }
 
 impl Sim {
@@ -28,6 +30,7 @@ impl Sim {
             dirty: BTreeSet::new(),
             version: 1,
             held: None,
+            processes: Processes::default(),
         };
         sim.nodes(&[]);
         for kind in Kind::ALL {
@@ -86,6 +89,7 @@ impl Sim {
                 assert_ne!(object, self.objects[&key], "a write that changes nothing: {body}");
                 self.put(key, object);
             }
+            Action::Start { uid, start, .. } => drop(self.processes.start(&uid, &start)),
             Action::Delete { key, uid } => {
                 let body = self.objects.remove(&key).unwrap();
                 assert_eq!(body["metadata"]["uid"], uid.as_str());
@@ -100,7 +104,7 @@ impl Sim {
         let Some(key) = self.dirty.pop_first() else { return false };
         if self.held != Some(key.kind) {
             let now = Timestamp::from_second(1_700_000_000 + self.version as i64).unwrap();
-            for action in self.world.plan(&key, now) {
+            for action in self.world.plan(&key, &self.processes, now) {
                 self.carry_out(action);
             }
         }

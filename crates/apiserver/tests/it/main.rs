@@ -4,9 +4,10 @@
 //! - `crud`, `patch`, `deletion`: writes
 //! - `lists`, `watches`: reads
 //! - `custom`: custom resources
-//! - `companions`: the stand-ins for controllers and the garbage collector
+//! - `companions`, `pods`: the stand-ins for controllers, kubelets and the garbage collector
 //! - `access`, `reviews`: users, their tokens and rights, and questions about them
 //! - `eviction`: evictions and disruption budgets
+//! - `portforward`: connections to Pods, and the programs in them
 //! - `fuzz`: invalid requests of every kind
 //! - `wire`: TLS, tokens, content types, discovery
 
@@ -21,6 +22,8 @@ mod eviction;
 mod fuzz;
 mod lists;
 mod patch;
+mod pods;
+mod portforward;
 mod reviews;
 mod watches;
 mod wire;

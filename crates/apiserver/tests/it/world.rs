@@ -1,5 +1,7 @@
 //! A server in process, and raw requests to it.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
@@ -111,6 +113,51 @@ impl World {
     }
 }
 
+impl World {
+    /// Watches an object until `done`, and answers what it is then.
+    pub async fn until(
+        &self,
+        path: &str,
+        name: &str,
+        what: &str,
+        done: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let mut last = Value::Null;
+        let found = async {
+            let mut lines =
+                self.watch(&format!("{path}?watch=1&fieldSelector=metadata.name={name}")).await;
+            loop {
+                let event = lines.next().await.expect("the watch goes on");
+                last = event["object"].clone();
+                if done(&last) {
+                    return;
+                }
+            }
+        };
+        let in_time = tokio::time::timeout(DEADLINE, found).await.is_ok();
+        assert!(in_time, "not in time: {what}; {last:#}");
+        last
+    }
+
+    /// Waits until there is no such object.
+    pub async fn gone(&self, path: &str, name: &str) {
+        let wait = async {
+            let mut lines =
+                self.watch(&format!("{path}?watch=1&fieldSelector=metadata.name={name}")).await;
+            while self.get(&format!("{path}/{name}")).await.code != 404 {
+                lines.next().await.expect("the watch goes on");
+            }
+        };
+        tokio::time::timeout(DEADLINE, wait).await.unwrap_or_else(|_| panic!("{name} stays"));
+    }
+}
+
+/// Whether a Pod is Ready.
+pub fn is_ready(pod: &Value) -> bool {
+    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|c| c["type"] == "Ready" && c["status"] == "True")
+}
+
 type LineBody = http_body_util::combinators::UnsyncBoxBody<Bytes, std::convert::Infallible>;
 
 /// The events of a watch, line by line.
@@ -148,6 +195,12 @@ impl Lines {
 pub fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap_or("0").parse().unwrap()
 }
+
+/// Pods of the default namespace.
+pub const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// How long a test waits for what must come.
+pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// ConfigMaps of the default namespace.
 pub const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";

@@ -17,7 +17,7 @@ use crate::Builtin;
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "blogpost",
-    crd: Some(BlogPost::crd),
+    crds: &[BlogPost::crd],
     build: |workers| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../blogpost/example.yaml"),

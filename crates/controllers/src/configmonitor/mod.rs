@@ -21,7 +21,7 @@ const FIELD_MANAGER: &str = "configmonitor.leasehold.dev";
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "configmonitor",
-    crd: Some(ConfigMonitor::crd),
+    crds: &[ConfigMonitor::crd],
     build: |workers| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../configmonitor/example.yaml"),

@@ -19,7 +19,7 @@ const FIELD_MANAGER: &str = "restart-pods.leasehold.dev";
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "restart-pods",
-    crd: None,
+    crds: &[],
     build: |workers| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../restart-pods/example.yaml"),

@@ -38,7 +38,7 @@ const FINALIZER: &str = "sqs.leasehold.dev/queue";
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "sqs",
-    crd: Some(Queue::crd),
+    crds: &[Queue::crd],
     build: |workers| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../sqs/example.yaml"),

@@ -24,7 +24,7 @@ const FIELD_MANAGER: &str = "tdset.leasehold.dev";
 /// The controller's row.
 pub(crate) const BUILTIN: Builtin = Builtin {
     name: "tdset",
-    crd: Some(TDSet::crd),
+    crds: &[TDSet::crd],
     build: |workers| vec![reconcile::controller(workers)],
     rbac,
     example: include_str!("../../tdset/example.yaml"),

@@ -3,9 +3,6 @@
 //! # Invariants
 //! - Only fields named in `desired_deployment` and `desired_service` are ever applied: every
 //!   other field belongs to others.
-//! - A child that this TDSet does not control is never written. A child seen is pinned by its uid;
-//!   a child not seen is created without force, so that one that others created meanwhile is a
-//!   conflict and not a takeover.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,15 +13,14 @@ use k8s_openapi::api::core::v1::{
     Container as PodContainer, ContainerPort, PodSpec, PodTemplateSpec, Service, ServicePort,
     ServiceSpec,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 use sdk::label_value;
-use serde::Serialize;
-use serde_json::Value;
 
 use super::api::TDSet;
 use super::schedule::{Answer, Schedule, UnknownZone};
+use crate::children::{Step, ownership, step};
 
 /// The label by which a Deployment and a Service find the Pods of a TDSet.
 pub(super) const SET_LABEL: &str = "schedule.rs/tdset";
@@ -56,26 +52,6 @@ pub(super) struct Plan {
     pub service: Step<Service>,
     /// The change of replicas in the Deployment's step.
     pub scaling: Option<Scaling>,
-}
-
-/// What to do with one child.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step<K> {
-    /// Nothing: it is as desired, or rightly absent.
-    Keep,
-    /// It is absent: apply this without force.
-    Create(Box<K>),
-    /// It is ours and differs: apply this with force, pinned to its uid.
-    Correct(Box<K>),
-    /// It is ours and no longer wanted: delete it if it still has this uid.
-    Remove {
-        /// The uid seen.
-        uid: String,
-    },
-    /// It is ours and being deleted: wait until it is gone.
-    Await,
-    /// It is not ours: leave it alone and say so.
-    Foreign,
 }
 
 /// A change of the number of replicas.
@@ -120,29 +96,6 @@ impl Plan {
     }
 }
 
-fn step<K>(set: &TDSet, observed: Option<&K>, desired: Option<K>, renewed: bool) -> Step<K>
-where
-    K: Resource<DynamicType = ()> + Serialize + Clone,
-{
-    let Some(observed) = observed else {
-        return desired.map_or(Step::Keep, |desired| Step::Create(Box::new(desired)));
-    };
-    if !controlled_by(observed.meta(), set) {
-        // One that is not ours matters only if we want one of that name.
-        return if desired.is_some() { Step::Foreign } else { Step::Keep };
-    }
-    let uid = observed.meta().uid.clone();
-    match (desired, uid) {
-        _ if observed.meta().deletion_timestamp.is_some() => Step::Await,
-        (None, Some(uid)) => Step::Remove { uid },
-        (Some(mut desired), uid) if renewed || !holds(&json(observed), &json(&desired)) => {
-            desired.meta_mut().uid = uid;
-            Step::Correct(Box::new(desired))
-        }
-        _ => Step::Keep,
-    }
-}
-
 fn scaling(
     observed: Observed<'_>,
     step: &Step<Deployment>,
@@ -160,16 +113,6 @@ fn scaling(
         }
         _ => None,
     }
-}
-
-/// Whether `child` names `set` as its controller. Names are reused, uids are not.
-pub(super) fn controlled_by(child: &ObjectMeta, set: &TDSet) -> bool {
-    let uid = set.metadata.uid.as_deref();
-    child
-        .owner_references
-        .iter()
-        .flatten()
-        .any(|owner| owner.controller == Some(true) && Some(owner.uid.as_str()) == uid)
 }
 
 /// Our fields of the Deployment.
@@ -224,16 +167,11 @@ fn desired_service(set: &TDSet) -> Option<Service> {
 }
 
 fn child_metadata(set: &TDSet) -> ObjectMeta {
-    let owner = set.controller_owner_ref(&()).map(|owner| OwnerReference {
-        // Deleting the TDSet in the foreground waits for its children.
-        block_owner_deletion: Some(true),
-        ..owner
-    });
     ObjectMeta {
         name: set.metadata.name.clone(),
         namespace: set.metadata.namespace.clone(),
         labels: Some(labels(set)),
-        owner_references: owner.map(|owner| vec![owner]),
+        owner_references: ownership(set),
         ..ObjectMeta::default()
     }
 }
@@ -247,24 +185,6 @@ fn labels(set: &TDSet) -> BTreeMap<String, String> {
     labels.insert("app.kubernetes.io/name".to_owned(), label_value(&set.name_any()));
     labels.insert("app.kubernetes.io/managed-by".to_owned(), "leasehold".to_owned());
     labels
-}
-
-fn json<K: Serialize>(object: &K) -> Value {
-    serde_json::to_value(object).expect("a Kubernetes object is representable as JSON")
-}
-
-/// Whether `observed` holds everything that `desired` says. Lists are read as the keyed lists that
-/// they are here (containers, ports, owners): each element desired is held by some element seen.
-fn holds(observed: &Value, desired: &Value) -> bool {
-    match (observed, desired) {
-        (Value::Object(observed), Value::Object(desired)) => desired
-            .iter()
-            .all(|(key, value)| observed.get(key).is_some_and(|found| holds(found, value))),
-        (Value::Array(observed), Value::Array(desired)) => {
-            desired.iter().all(|value| observed.iter().any(|found| holds(found, value)))
-        }
-        _ => observed == desired,
-    }
 }
 
 #[cfg(test)]

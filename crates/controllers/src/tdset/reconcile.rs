@@ -1,26 +1,21 @@
 //! The shell of TDSet: cache in, plan, fenced client out.
 
-use std::fmt::Debug;
 use std::time::Duration;
 
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 use sdk::ObjectKey;
 use sdk::{
     Action, Context, Controller, ControllerSpec, Event, ReconcileError, Reconciler, mapping,
 };
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::FIELD_MANAGER;
 use super::api::{TDSet, TDSetStatus};
-use super::plan::{Observed, Plan, Scaling, Step, plan};
+use super::plan::{Observed, Plan, Scaling, plan};
 use super::status::{Obstacle, status, status_of_unknown_zone};
-use crate::delete::delete;
-use crate::refusal::{ASK_AGAIN, is_invalid, met_a_namesake, refusal};
+use crate::children::{Failure, take};
+use crate::refusal::{ASK_AGAIN, is_invalid, refusal};
 
 /// Reconciles TDSets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,12 +61,12 @@ impl Reconciler for TDSetReconciler {
         };
         let (applied, failure) = carry_out(ctx, &set, &plan).await;
         let deployment = applied.as_ref().or(deployment.as_deref());
-        let obstacle = failure.as_ref().and_then(Failure::obstacle);
+        let obstacle = failure.as_ref().and_then(self::obstacle);
         if failure.is_none() || obstacle.is_some() {
             record(ctx, &set, status(&set, &plan, deployment, obstacle, now)).await?;
         }
         let again = match failure {
-            Some(failure) => Some(failure.raise(ctx, &set).await?),
+            Some(failure) => Some(raise(failure, ctx, &set).await?),
             None => None,
         };
         let wake = plan.wake(&set, now).into_iter().chain(again).min();
@@ -79,38 +74,20 @@ impl Reconciler for TDSetReconciler {
     }
 }
 
-/// A write of a child that failed.
-#[derive(Debug, thiserror::Error)]
-#[error("write {kind}")]
-struct Failure {
-    kind: &'static str,
-    source: kube::Error,
+/// What the server refuses to a child, if it refuses.
+fn obstacle(failure: &Failure) -> Option<Obstacle> {
+    refusal(&failure.source).map(|message| Obstacle::Rejected { kind: failure.kind, message })
 }
 
-impl Failure {
-    fn obstacle(&self) -> Option<Obstacle> {
-        refusal(&self.source).map(|message| Obstacle::Rejected { kind: self.kind, message })
-    }
-
-    /// Fails the reconcile. But where the server finds invalid what the spec asks for, an Event says
-    /// so, and the write is tried again after the time that this gives: with backoff, the next hour
-    /// would come late.
-    async fn raise(self, ctx: &Context, set: &TDSet) -> Result<Duration, ReconcileError> {
-        let message = refusal(&self.source).filter(|_| is_invalid(&self.source));
-        let Some(message) = message else { return Err(self.into()) };
-        let note = format!("{self}: {message}");
-        ctx.publish(Event::warning(set, "Rejected", "Apply", note)).await;
-        Ok(ASK_AGAIN)
-    }
-}
-
-impl From<Failure> for ReconcileError {
-    fn from(failure: Failure) -> Self {
-        if met_a_namesake(&failure.source) {
-            return Self::conflict(failure);
-        }
-        failure.source.into()
-    }
+/// Fails the reconcile. But where the server finds invalid what the spec asks for, an Event says
+/// so, and the write is tried again after the time that this gives: with backoff, the next hour
+/// would come late.
+async fn raise(failure: Failure, ctx: &Context, set: &TDSet) -> Result<Duration, ReconcileError> {
+    let message = refusal(&failure.source).filter(|_| is_invalid(&failure.source));
+    let Some(message) = message else { return Err(failure.into()) };
+    let note = format!("{failure}: {message}");
+    ctx.publish(Event::warning(set, "Rejected", "Apply", note)).await;
+    Ok(ASK_AGAIN)
 }
 
 /// Takes the plan's steps. Returns the Deployment as the server returned it, if it was written, and
@@ -122,39 +99,12 @@ async fn carry_out(
 ) -> (Option<Deployment>, Option<Failure>) {
     let applied = match take(ctx, set, &plan.deployment).await {
         Ok(applied) => applied,
-        Err(source) => return (None, Some(Failure { kind: "Deployment", source })),
+        Err(failure) => return (None, Some(failure)),
     };
     if let (Some(scaling), true) = (plan.scaling, applied.is_some()) {
         announce(ctx, set, scaling).await;
     }
-    let failure = take(ctx, set, &plan.service).await.err();
-    (applied, failure.map(|source| Failure { kind: "Service", source }))
-}
-
-/// Takes one step. Returns the object as the server returned it, if it was applied.
-async fn take<K>(ctx: &Context, set: &TDSet, step: &Step<K>) -> Result<Option<K>, kube::Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned,
-{
-    let children = Api::<K>::namespaced(ctx.client(), &set.namespace().unwrap_or_default());
-    let name = set.name_any();
-    let apply = PatchParams::apply(FIELD_MANAGER);
-    match step {
-        Step::Create(child) => children.patch(&name, &apply, &Patch::Apply(child)).await.map(Some),
-        Step::Correct(child) => {
-            children.patch(&name, &apply.force(), &Patch::Apply(child)).await.map(Some)
-        }
-        Step::Remove { uid } => {
-            let params = DeleteParams::background();
-            let namespace = set.namespace().unwrap_or_default();
-            delete::<K>(ctx.client(), &namespace, (&name, uid), params).await.map(|()| None)
-        }
-        Step::Keep | Step::Await | Step::Foreign => Ok(None),
-    }
+    (applied, take(ctx, set, &plan.service).await.err())
 }
 
 /// Publishes an Event for a change of replicas.

@@ -6,8 +6,9 @@ use kube::ResourceExt;
 use sdk::condition::{Finding, conditions, whole_seconds};
 
 use super::api::{TDSet, TDSetStatus};
-use super::plan::{Plan, Step};
+use super::plan::Plan;
 use super::schedule::UnknownZone;
+use crate::children::Step;
 
 /// What blocks a TDSet.
 #[derive(Clone, Debug, PartialEq, Eq)]

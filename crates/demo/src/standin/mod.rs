@@ -1,5 +1,5 @@
 //! Stand-ins for the services that the built-in controllers manage: enough of each to show and test a
-//! controller on a laptop.
+//! controller on a laptop. Some are services outside of Kubernetes, others run in Pods.
 //!
 //! The part that decides is pure: requests and `now` in, answers out. A shell serves it on loopback.
 
@@ -7,14 +7,21 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use apiserver::{Builder, Matcher};
 use model::Clock;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cloud::{Cloud, Machines, Serving};
 
+mod etcd;
 mod http;
 pub mod sqs;
+
+/// What runs in Pods: stand-ins for databases. Each API server has its own.
+pub(crate) fn programs(server: Builder) -> Builder {
+    server.program(Matcher::Container("etcd".to_owned()), Arc::new(etcd::Etcd::default()))
+}
 
 /// The token of the account at the cloud.
 pub(crate) const TOKEN: &str = "demo";

@@ -33,6 +33,9 @@ pub(super) enum Command {
     /// Give the fleet clusters, and take them away.
     #[command(subcommand)]
     Clusters(super::clusters::ClustersCommand),
+    /// Store, fetch, list and delete backups of databases: what controllers run in Jobs.
+    #[command(subcommand)]
+    Backup(super::backup::BackupCommand),
     #[cfg(feature = "embedded")]
     /// Run the embedded API server by itself.
     Apiserver(ApiserverArgs),

@@ -2,12 +2,13 @@
 //!
 //! [`main`] reads the command line (`args`) and hands over. `run` is one replica; `status`, `drain`
 //! and `simulate --from-live` look at a fleet through its home cluster (`home`); `clusters` adds
-//! clusters to it and removes them; `crds` prints definitions; `apiserver` serves an embedded API server
+//! clusters to it and removes them; `backup` stores and fetches backups of databases; `crds` prints definitions; `apiserver` serves an embedded API server
 //! by itself.
 
 #[cfg(feature = "embedded")]
 mod apiserver;
 mod args;
+mod backup;
 mod clusters;
 mod columns;
 mod crds;
@@ -42,6 +43,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Status(args) => status::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Drain(args) => drain::run(&args),
+        Command::Backup(command) => backup::run(&command),
         Command::Clusters(command) => clusters::run(&command),
         #[cfg(feature = "embedded")]
         Command::Apiserver(args) => apiserver::run(&args),

@@ -14,6 +14,7 @@ mod kinds;
 mod observed;
 mod optional;
 mod playing;
+mod pods;
 mod ranges;
 mod reads;
 mod retries;

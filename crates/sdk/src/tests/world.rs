@@ -153,12 +153,17 @@ impl World {
     /// Engages a cluster; again, if it is engaged already.
     pub(super) fn engage(&self, name: &str, incarnation: u64) -> Server {
         let (client, server) = server();
+        self.engage_client(name, incarnation, client);
+        server
+    }
+
+    /// Engages a cluster that this client talks to.
+    pub(super) fn engage_client(&self, name: &str, incarnation: u64, client: kube::Client) {
         let name: model::ClusterName = name.parse().unwrap();
         let cluster = Cluster::new(name.clone(), client, incarnation);
         self.clusters.send_modify(|set| {
             Arc::make_mut(set).clusters.insert(name, ClusterState::Engaged(cluster));
         });
-        server
     }
 
     pub(super) fn disengage(&self, name: &str) {

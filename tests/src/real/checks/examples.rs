@@ -1,5 +1,6 @@
 //! The smallest controllers on a real control plane, with their examples unchanged: a post is
-//! published, and an annotated ConfigMap restarts the Pods it names, once for each change.
+//! published, an annotated ConfigMap restarts the Pods it names, once for each change, and a cache gets its
+//! Pods, which no node runs here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,11 +12,13 @@ use crate::harness::control_plane::{ControlPlane, Spec};
 use crate::harness::manager::{self, Manager};
 use crate::harness::{Scene, audit, home, kubectl, wait};
 
-const CONTROLLERS: [&str; 2] = ["blogpost", "restart-pods"];
+const CONTROLLERS: [&str; 3] = ["blogpost", "memcached", "restart-pods"];
 /// The replica's user in the cluster it works on.
 const USER: &str = "leasehold-examples";
 const DEADLINE: Duration = Duration::from_secs(60);
 const POST: &str = "/apis/iximiuz.com/v1alpha1/namespaces/default/blogposts/blog-post-1";
+const CACHE: &str = "/apis/data.leasehold.dev/v1alpha1/namespaces/default/memcacheds/cache";
+const CACHE_SET: &str = "/apis/apps/v1/namespaces/default/statefulsets/cache";
 const CONFIG_MAP: &str = "/api/v1/namespaces/default/configmaps/greeting";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/greeter";
 const RECORD: &str = "/metadata/annotations/leasehold.dev~1restart-pods-record";
@@ -36,13 +39,14 @@ pub async fn run(scene: &Scene) -> Result<()> {
         "clusters": {"kubeconfigs": [{"path": path, "allow": ["loopback"]}]},
     });
     let mut managers = vec![Manager::start(scene, "replica-0", &plane, &[&plane], &more)?];
-    manager::settled(&plane.client, 2, &mut managers).await?;
+    manager::settled(&plane.client, CONTROLLERS.len(), &mut managers).await?;
     for controller in CONTROLLERS {
         let example = xtask::root().join("examples").join(format!("{controller}.yaml"));
         plane.kubectl.apply_path(&example).await?;
     }
     published(&plane).await?;
     restarted(&plane).await?;
+    cached(&plane).await?;
     managers[0].check_alive()?;
     managers[0].leave().await?;
     let events = audit::read(&plane.audit_log())?;
@@ -94,6 +98,38 @@ async fn restarted(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
+/// A cache gets its Pods, follows `kubectl scale`, and is put right; what the server adds to its children is
+/// left alone.
+async fn cached(plane: &ControlPlane) -> Result<()> {
+    let pods = async |wanted: u64| {
+        wait::until(DEADLINE, &format!("{wanted} Pods of the cache"), async || {
+            let cache = get(plane, CACHE).await?;
+            let is_so = cache["status"]["size"] == wanted
+                && cache["status"]["observedGeneration"] == cache["metadata"]["generation"];
+            Ok(is_so.then_some(cache))
+        })
+        .await
+    };
+    let cache = pods(3).await?;
+    ensure!(cache["status"]["nodes"].is_null(), "nodes that are not ready are listed: {cache}");
+    plane.kubectl.run(&["scale", "memcached", "cache", "--replicas=2"]).await?;
+    pods(2).await?;
+    let set = async || get(plane, CACHE_SET).await;
+    let generation = set().await?["metadata"]["generation"].as_u64();
+    ensure!(generation == Some(2), "made once and scaled once, but at {generation:?}");
+    plane.kubectl.run(&["scale", "statefulset", "cache", "--replicas=4"]).await?;
+    wait::until(DEADLINE, "the StatefulSet to be put right", async || {
+        let found = set().await?;
+        let is_so = found["spec"]["replicas"] == 2 && found["metadata"]["generation"] == 4;
+        Ok(is_so.then_some(()))
+    })
+    .await?;
+    let table = plane.kubectl.run(&["get", "memcacheds"]).await?;
+    ensure!(table.contains("SIZE") && table.contains("1.6.45"), "{table}");
+    println!("a cache has its Pods, and follows kubectl scale");
+    Ok(())
+}
+
 /// Waits until so many restarts are recorded, and none is pending.
 async fn recorded(plane: &ControlPlane, restarts: u64) -> Result<()> {
     wait::until(DEADLINE, &format!("{restarts} recorded restarts"), async || {
@@ -112,7 +148,8 @@ async fn recorded(plane: &ControlPlane, restarts: u64) -> Result<()> {
 async fn pods(plane: &ControlPlane) -> Result<()> {
     wait::until(DEADLINE, "the Pod of the Deployment", async || {
         let pods = kubectl::list(&plane.client, "/api/v1/namespaces/default/pods").await?;
-        Ok((!pods.is_empty()).then_some(()))
+        let is_there = pods.iter().any(|pod| kubectl::name(pod).starts_with("greeter-"));
+        Ok(is_there.then_some(()))
     })
     .await
 }

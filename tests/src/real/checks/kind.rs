@@ -180,7 +180,7 @@ async fn upgrade_from_last_release(kind: &Kind) -> Result<usize> {
     // What the API server would not change has no difference.
     kind.shell(
         "cd deploy/charts/leasehold/files/crds
-         kubectl diff --filename home --filename controllers/tdset.yaml",
+         kubectl diff --filename home --filename controllers/tdset.tdsets.yaml",
     )
     .await
     .context("the definitions are not those of this release")?;

@@ -5,14 +5,18 @@ mod chart;
 mod conformance;
 mod control_plane;
 mod embedded_kubectl;
+mod etcd;
 mod examples;
+mod ground;
 mod home_cost;
 mod issuer;
 mod kind;
+mod memcached;
 mod node;
 mod otlp;
 mod sharded_list;
 mod sqs;
+mod stage;
 mod tunnel;
 mod tunnel_traffic;
 
@@ -57,7 +61,7 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "examples",
-        about: "BlogPost and annotated ConfigMaps: published once, restarted once for each change",
+        about: "BlogPost, annotated ConfigMaps, Memcached: published once, restarted once for each change, scaled",
         needs: &[Need::Kube, Need::Leasehold],
         run: |scene| Box::pin(examples::run(scene)),
     },
@@ -114,6 +118,24 @@ pub const CHECKS: &[Check] = &[
         about: "the real kubectl works with the embedded API server",
         needs: &[Need::Kube, Need::Leasehold],
         run: |scene| Box::pin(embedded_kubectl::run(scene)),
+    },
+    Check {
+        name: "ground",
+        about: "etcd, memcached and MySQL in plain Pods: volumes, DNS, workloads and faults are real",
+        needs: &[Need::Kube, Need::Node, Need::Etcd, Need::Memcached, Need::MySql],
+        run: |scene| Box::pin(ground::run(scene)),
+    },
+    Check {
+        name: "memcached",
+        about: "real memcached: nodes keep their keys through growth, deaths and updates of others",
+        needs: &[Need::Kube, Need::Node, Need::Memcached, Need::Leasehold],
+        run: |scene| Box::pin(memcached::run(scene)),
+    },
+    Check {
+        name: "etcd",
+        about: "real etcd: 1 to 5 to 3 members, losses, an upgrade, a restore; no acknowledged write is lost",
+        needs: &[Need::Kube, Need::Node, Need::Etcd, Need::Leasehold],
+        run: |scene| Box::pin(etcd::run(scene)),
     },
     Check {
         name: "tunnel",

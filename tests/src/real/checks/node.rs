@@ -402,7 +402,7 @@ impl Stage {
         let present: BTreeSet<_> = answer.split_whitespace().map(str::to_owned).collect();
         // Those of the controllers that were switched on.
         let on = ["configmonitor", "tdset"].map(leasehold::controllers::get);
-        let on = on.into_iter().flatten().filter_map(|builtin| Some((builtin.crd?)()));
+        let on = on.into_iter().flatten().flat_map(|builtin| builtin.crds).map(|crd| crd());
         let expected =
             leasehold::crds::home_crds().into_iter().chain(on).map(|crd| crd.name_any()).collect();
         ensure!(present == expected, "CRDs should outlive the release: {present:?}");

@@ -269,18 +269,20 @@ fn made() -> ListParams {
 
 type Builtin = (
     Vec<k8s_openapi::api::rbac::v1::PolicyRule>,
-    Option<
+    Vec<
         k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     >,
 );
 
-/// The rights of a built-in controller, and its definition.
+/// The rights of a built-in controller, and its definitions.
 #[cfg(feature = "builtin")]
 fn builtin(name: &str) -> anyhow::Result<Builtin> {
     let known: Vec<_> = controllers::all().collect();
     let found = controllers::get(name);
     ensure!(found.is_some(), "there is no controller {name}; known here: {}", known.join(", "));
-    let found = found.map(|builtin| ((builtin.rbac)(), builtin.crd.map(|crd| crd())));
+    let definitions =
+        |builtin: &controllers::Builtin| builtin.crds.iter().map(|crd| crd()).collect();
+    let found = found.map(|builtin| ((builtin.rbac)(), definitions(builtin)));
     Ok(found.unwrap_or_default())
 }
 

@@ -1,0 +1,270 @@
+//! The shell of an EtcdCluster: cache and etcd in, one step out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::{Api, ResourceExt};
+use sdk::{
+    Action, Context, Controller, ControllerSpec, Event, ObjectKey, ReconcileError, Reconciler,
+    Selector, Watch, mapping, spread,
+};
+
+use crate::api::{EtcdCluster, EtcdClusterStatus};
+use crate::asking::ask;
+use crate::calls::{Gateway, Trust};
+use crate::certificates::{Certificates, Obstacle};
+use crate::names::{self, CLUSTER_LABEL};
+use crate::objects;
+use crate::observed::{Observed, Seen, pods_of, volumes_of};
+use crate::plan::plan;
+use crate::report::{report, report_invalid};
+use crate::snapshot::JobSeen;
+use crate::step::{POLL, SOON, Step, Waiting};
+use crate::steps::{StepOutcome, Taker};
+use crate::wanted::{Wanted, wanted};
+
+/// How often a settled cluster is looked at, plus up to a quarter.
+const CHECK: Duration = Duration::from_secs(60);
+/// How often a cluster is looked at that waits for a person.
+const STUCK: Duration = Duration::from_secs(30);
+/// How long a reconcile may take: the slowest step writes a whole database anew.
+const TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Reconciles EtcdClusters.
+struct EtcdReconciler {
+    gateway: Arc<dyn Gateway>,
+    certificates: Certificates,
+}
+
+/// The controller, with this many workers, over this gateway.
+pub(crate) fn controller(workers: usize, gateway: Arc<dyn Gateway>) -> ControllerSpec {
+    let labelled = || -> Selector { CLUSTER_LABEL.parse().expect("a label's key is a selector") };
+    Controller::for_kind::<EtcdCluster>(crate::NAME)
+        .owns_with(Watch::<Pod>::all().labels(labelled()))
+        .owns_with(Watch::<Service>::all().labels(labelled()))
+        .owns_with(Watch::<PodDisruptionBudget>::all().labels(labelled()))
+        // Those that should stay have no owner.
+        .watches_with(
+            Watch::<PersistentVolumeClaim>::all().labels(labelled()),
+            mapping::named_by_label(CLUSTER_LABEL),
+        )
+        .field_manager(crate::FIELD_MANAGER)
+        .workers(workers)
+        .timeout(TIMEOUT)
+        .reconciler(EtcdReconciler { gateway, certificates: Certificates::default() })
+}
+
+impl Reconciler for EtcdReconciler {
+    type Kind = EtcdCluster;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let namespace = key.namespace.as_deref();
+        let Some(cluster) = ctx.get::<EtcdCluster>(namespace, &key.name)? else {
+            return Ok(Action::Done);
+        };
+        if cluster.metadata.deletion_timestamp.is_some() {
+            // The garbage collector deletes what the cluster owns; no finalizer is needed.
+            return Ok(Action::Done);
+        }
+        match wanted(&cluster) {
+            Ok(wanted) => {
+                Round { reconciler: self, ctx, cluster: &cluster, wanted: &wanted }.run().await
+            }
+            Err(invalid) => {
+                let status = report_invalid(&cluster, &invalid, ctx.now());
+                if record(ctx, &cluster, status).await?.is_some() {
+                    let note = invalid.message.clone();
+                    ctx.publish(Event::warning(&*cluster, invalid.reason, "Check", note)).await;
+                }
+                Ok(Action::Done)
+            }
+        }
+    }
+}
+
+/// One reconcile of one cluster.
+struct Round<'a> {
+    reconciler: &'a EtcdReconciler,
+    ctx: &'a Context,
+    cluster: &'a EtcdCluster,
+    wanted: &'a Wanted,
+}
+
+impl Round<'_> {
+    async fn run(self) -> Result<Action, ReconcileError> {
+        let Self { reconciler, ctx, cluster, wanted } = self;
+        let mut observed = self.observed().await?;
+        let trust = match self.prepared(&observed).await {
+            Ok(trust) => trust,
+            Err(Obstacle::Failed(error)) => return Err(error),
+            Err(Obstacle::Blocked(message)) => {
+                let step = Waiting::stuck("InTheWay", message);
+                return self.conclude(&observed, observed.refreshed(), &step).await;
+            }
+        };
+        let gateway = &*reconciler.gateway;
+        observed.etcd = ask(ctx, gateway, trust.as_ref(), &observed).await;
+        if observed.etcd.trouble.is_some() {
+            // Perhaps its certificates were replaced by hand.
+            reconciler.certificates.forget(ctx, cluster);
+        }
+        let status = observed.refreshed();
+        let step = plan(&observed, &status);
+        tracing::debug!(?step, "planned");
+        let taker = Taker { ctx, gateway, trust: trust.as_ref(), cluster, wanted };
+        match taker.take(&step, &status).await? {
+            StepOutcome::Taken => self.conclude(&observed, status, &step).await,
+            StepOutcome::Recorded(mut changed) => {
+                report(&observed, &mut changed, &step);
+                self.written(*changed).await?;
+                Ok(Action::RequeueAfter(SOON))
+            }
+            StepOutcome::Blocked(waiting) => {
+                self.conclude(&observed, status, &Step::Wait(waiting)).await
+            }
+            StepOutcome::Outdated => Ok(Action::RequeueAfter(SOON)),
+        }
+    }
+
+    /// The objects of the cluster, as the cache has them.
+    async fn observed(&self) -> Result<Observed<'_>, ReconcileError> {
+        let Self { ctx, cluster, wanted, .. } = self;
+        let namespace = cluster.namespace();
+        let uid = cluster.uid().unwrap_or_default();
+        let pods = ctx.owned_by::<Pod>(&uid)?;
+        let selector = format!("{CLUSTER_LABEL}={}", cluster.name_any());
+        let selector = selector.parse().map_err(ReconcileError::terminal)?;
+        let volumes = ctx.list::<PersistentVolumeClaim>(namespace.as_deref(), &selector)?;
+        Ok(Observed {
+            cluster,
+            wanted,
+            pods: pods_of(cluster, pods.iter().map(|pod| &**pod)),
+            volumes: volumes_of(cluster, volumes.iter().map(|volume| &**volume)),
+            restored: self.is_restored().await?,
+            etcd: Seen::default(),
+            now: ctx.now(),
+        })
+    }
+
+    /// Whether the Job that restores has ended well, for the volume that the status has. It matters only
+    /// before the cluster is founded.
+    async fn is_restored(&self) -> Result<bool, ReconcileError> {
+        let status = self.cluster.status.as_ref();
+        let founder = status.and_then(|status| status.members.first());
+        let is_founded = status.is_some_and(|status| status.cluster_id.is_some());
+        let volume = founder.and_then(|founder| founder.volume_uid.as_ref());
+        let (Some(volume), false, true) =
+            (volume, is_founded, self.cluster.spec.restore_from.is_some())
+        else {
+            return Ok(self.cluster.spec.restore_from.is_none() || is_founded);
+        };
+        let namespace = self.cluster.namespace().unwrap_or_default();
+        let jobs = Api::<Job>::namespaced(self.ctx.client(), &namespace);
+        let job = jobs.get_opt(&names::restore(self.cluster)).await?;
+        let uid = self.cluster.uid();
+        let is_ours =
+            |job: &Job| job.owner_references().iter().any(|owner| Some(&owner.uid) == uid.as_ref());
+        Ok(job.filter(is_ours).is_some_and(|job| JobSeen::of(&job).is_done_for(volume)))
+    }
+
+    /// Sees to what Pods need before they exist. The Service for clients comes when the cluster is
+    /// founded: nobody writes before that.
+    async fn prepared(&self, observed: &Observed<'_>) -> Result<Option<Trust>, Obstacle> {
+        let Self { reconciler, ctx, cluster, wanted } = self;
+        let status = cluster.status.as_ref();
+        let members: Vec<_> = status
+            .into_iter()
+            .flat_map(|status| status.members.iter().map(|member| member.name.clone()))
+            .collect();
+        if members.is_empty() && observed.pods.is_empty() {
+            return Ok(None);
+        }
+        let [peers, clients] = objects::services(cluster);
+        self.in_place(peers).await?;
+        if status.is_some_and(|status| status.cluster_id.is_some()) {
+            self.in_place(clients).await?;
+            self.in_place(objects::budget(cluster, wanted)).await?;
+        }
+        if !cluster.spec.tls.enabled {
+            return Ok(None);
+        }
+        let trust = reconciler.certificates.ensure(ctx, cluster, &members, wanted.valid).await?;
+        Ok(Some(trust))
+    }
+
+    /// Applies a child, unless something of others has its name.
+    async fn in_place<K>(&self, child: K) -> Result<(), Obstacle>
+    where
+        K: sdk::Object + kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        let (name, namespace) = (child.name_any(), self.cluster.namespace().unwrap_or_default());
+        if self.ctx.get::<K>(Some(&namespace), &name)?.is_none() {
+            // Only what has our label is cached, so the server is asked about the others.
+            let found = Api::<K>::namespaced(self.ctx.client(), &namespace).get_opt(&name).await?;
+            let uid = self.cluster.uid();
+            let is_ours = |found: K| {
+                found.owner_references().iter().any(|owner| Some(&owner.uid) == uid.as_ref())
+            };
+            if found.is_some_and(|found| !is_ours(found)) {
+                return Err(Obstacle::Blocked(format!(
+                    "{} {name} exists and is not of this EtcdCluster: delete it, or create an EtcdCluster \
+                     with another name",
+                    K::kind(&())
+                )));
+            }
+        }
+        self.ctx.apply(&child).await?;
+        Ok(())
+    }
+
+    /// Writes the status and says when to look again.
+    async fn conclude(
+        &self,
+        observed: &Observed<'_>,
+        mut status: EtcdClusterStatus,
+        step: &Step,
+    ) -> Result<Action, ReconcileError> {
+        report(observed, &mut status, step);
+        self.written(status).await?;
+        Ok(Action::RequeueAfter(match step {
+            Step::Rest => spread(CHECK, self.cluster),
+            Step::Wait(Waiting { is_stuck: true, .. }) => spread(STUCK, self.cluster),
+            Step::Wait(_) => POLL,
+            _ => SOON,
+        }))
+    }
+
+    /// Writes the status, with Events for what is new in it.
+    async fn written(&self, status: EtcdClusterStatus) -> Result<(), ReconcileError> {
+        let Self { ctx, cluster, .. } = self;
+        let Some((before, after)) = record(ctx, cluster, status).await? else { return Ok(()) };
+        for (is_good, reason, note) in crate::events::news(&before, &after) {
+            let event = if is_good {
+                Event::normal(*cluster, reason, "Reconcile", note)
+            } else {
+                Event::warning(*cluster, reason, "Reconcile", note)
+            };
+            ctx.publish(event).await;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the status if it says something new: then what it said before and what it says now. It
+/// replaces exactly the version that was read, so a decision on an old one fails here.
+async fn record(
+    ctx: &Context,
+    cluster: &EtcdCluster,
+    status: EtcdClusterStatus,
+) -> Result<Option<(EtcdClusterStatus, EtcdClusterStatus)>, ReconcileError> {
+    if cluster.status.as_ref() == Some(&status) {
+        return Ok(None);
+    }
+    let changed = EtcdCluster { status: Some(status.clone()), ..cluster.clone() };
+    let written = ctx.update_status(&changed).await?;
+    Ok(written.map(|_| (cluster.status.clone().unwrap_or_default(), status)))
+}

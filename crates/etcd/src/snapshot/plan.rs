@@ -1,0 +1,318 @@
+//! The next step of an EtcdSnapshot, decided from what was found. Pure.
+//!
+//! ```text
+//!   Pending ──record: key, started──▶ Running ──Job──▶ Complete
+//!      │ waits too long, or cannot be     │ Job failed
+//!      └──────────────────────────────────┴────────▶ Failed
+//!   deleted: store Job away ──▶ delete Job ──▶ finalizer off; or given up after a while
+//! ```
+//!
+//! The key is recorded before the Job is created, so that something is stored only where the status says
+//! so, and deletion knows what to delete. Each later step is found again in the Job.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt;
+use sdk::condition::{Finding, conditions, whole_seconds};
+
+use super::api::{DeletionPolicy, EtcdSnapshot, EtcdSnapshotStatus, SnapshotPhase};
+use super::jobs;
+use super::seen::{JobSeen, Outcome, PodsSeen};
+use crate::api::EtcdCluster;
+
+/// How long a snapshot waits for what it needs.
+const START_WITHIN: SignedDuration = SignedDuration::from_hours(1);
+/// How long the deletion of what is stored is tried.
+const GIVE_UP: SignedDuration = SignedDuration::from_mins(10);
+/// The pause between looks; changes of Jobs end it earlier.
+const POLL: Duration = Duration::from_secs(30);
+/// The pause between looks during a deletion.
+const SOON: Duration = Duration::from_secs(5);
+
+/// An EtcdSnapshot as it was found.
+#[derive(Clone, Debug)]
+pub(super) struct Observed<'a> {
+    pub(super) snapshot: &'a EtcdSnapshot,
+    pub(super) cluster: Option<&'a EtcdCluster>,
+    /// The manager's own image.
+    pub(super) image: Option<&'a str>,
+    pub(super) store: Option<JobSeen>,
+    pub(super) delete: Option<JobSeen>,
+    /// Of the Job that matters now.
+    pub(super) pods: PodsSeen,
+    /// A Secret or a volume of the destination that does not exist.
+    pub(super) missing: Option<String>,
+    pub(super) now: Timestamp,
+}
+
+/// The next step.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    /// Write this status, then look again.
+    Record(Box<EtcdSnapshotStatus>),
+    /// Create this Job.
+    Create(Box<Job>),
+    /// Delete this Job and its Pods.
+    Delete { name: String, uid: String },
+    /// Write this status, and look again after this time.
+    Wait(Box<EtcdSnapshotStatus>, Duration),
+    /// Let the object go; with a warning if something may be left behind.
+    Release(Option<String>),
+    /// Nothing is left to do.
+    Rest,
+}
+
+/// Why nothing happens now.
+struct Obstacle {
+    reason: &'static str,
+    message: String,
+    /// Whether waiting helps.
+    passes: bool,
+}
+
+impl Obstacle {
+    fn passing(reason: &'static str, message: String) -> Self {
+        Self { reason, message, passes: true }
+    }
+}
+
+/// The next step of an EtcdSnapshot that lives.
+pub(super) fn next(observed: &Observed<'_>) -> Step {
+    let status = observed.status();
+    if status.finished.is_some() {
+        return Step::Rest;
+    }
+    match (&status.key, &observed.store) {
+        (None, _) => observed.begin(),
+        (Some(key), None) => observed.create(key),
+        (Some(_), Some(job)) => observed.follow(job),
+    }
+}
+
+/// The next step of an EtcdSnapshot that is being deleted, since `since`.
+pub(super) fn end(observed: &Observed<'_>, since: Timestamp) -> Step {
+    let (snapshot, status) = (observed.snapshot, observed.status());
+    let Some(key) = status.key.clone() else { return Step::Release(None) };
+    if snapshot.spec.deletion_policy == DeletionPolicy::Retain {
+        return Step::Release(None);
+    }
+    if let Some(Outcome::Complete) = observed.delete.as_ref().map(|job| job.outcome.clone()) {
+        return Step::Release(None);
+    }
+    if observed.now.duration_since(since) >= GIVE_UP {
+        let place = status.location.clone().unwrap_or(key);
+        let why = status.conditions.iter().find(|found| found.type_ == "Deleted");
+        let why = why.map_or("it took too long", |found| found.message.as_str());
+        return Step::Release(Some(format!(
+            "given up after 10 minutes, delete {place} yourself: {why}"
+        )));
+    }
+    // Whoever stores would store again what is deleted.
+    if let Some(job) = observed.store.as_ref().filter(|job| job.outcome == Outcome::Running) {
+        return match job.is_deleting {
+            false => Step::Delete { name: job.name.clone(), uid: job.uid.clone() },
+            true => observed.deleting("Stopping", format!("Job {} is being stopped", job.name)),
+        };
+    }
+    if let Some(job) = &observed.delete {
+        return observed.follow_delete(job);
+    }
+    if let Some(missing) = &observed.missing {
+        return observed.deleting("DestinationGone", missing.clone());
+    }
+    let Some(image) = observed.image else { return observed.deleting("NoImage", no_image()) };
+    match jobs::delete(snapshot, &key, image) {
+        Ok(job) => Step::Create(Box::new(job)),
+        // Nothing was ever stored at a destination that is none.
+        Err(_) => Step::Release(None),
+    }
+}
+
+fn no_image() -> String {
+    "the manager does not know its own image: set LEASEHOLD_IMAGE in its environment".to_owned()
+}
+
+impl Observed<'_> {
+    fn status(&self) -> EtcdSnapshotStatus {
+        self.snapshot.status.clone().unwrap_or_default()
+    }
+
+    /// Checks everything that a Job needs, then records where it will store.
+    fn begin(&self) -> Step {
+        let (snapshot, name) = (self.snapshot, self.snapshot.name_any());
+        let version = match self.ready() {
+            Ok(version) => version,
+            Err(obstacle) => return self.blocked(obstacle),
+        };
+        let namespace = snapshot.namespace().unwrap_or_default();
+        let key = format!("{namespace}/{}/{name}", snapshot.spec.cluster);
+        let mut status = self.status();
+        status.location = Some(snapshot.spec.destination.location(&key));
+        (status.key, status.etcd_version) = (Some(key), Some(version));
+        status.started = Some(whole_seconds(self.now));
+        let message = format!("Job {} saves the snapshot", jobs::store_name(snapshot));
+        Step::Record(Box::new(self.told(status, SnapshotPhase::Running, "Running", message)))
+    }
+
+    /// The version that the cluster runs, if a snapshot can be made of it now.
+    fn ready(&self) -> Result<String, Obstacle> {
+        let spec = &self.snapshot.spec;
+        spec.destination.check().map_err(|error| Obstacle {
+            reason: "InvalidDestination",
+            message: format!("{error}: create another EtcdSnapshot"),
+            passes: false,
+        })?;
+        let wait = Obstacle::passing;
+        let cluster = self.cluster.filter(|found| found.metadata.deletion_timestamp.is_none());
+        let cluster = cluster.ok_or_else(|| {
+            let message = format!("EtcdCluster {} does not exist: create it", spec.cluster);
+            wait("NoCluster", message)
+        })?;
+        let status = cluster.status.clone().unwrap_or_default();
+        let serves = status.ready.as_deref().is_some_and(|ready| !ready.starts_with("0/"));
+        let version = status.version.filter(|_| status.cluster_id.is_some() && serves);
+        let version = version.ok_or_else(|| {
+            let message = format!("EtcdCluster {} has no healthy member yet", spec.cluster);
+            wait("ClusterNotReady", message)
+        })?;
+        if let Some(missing) = &self.missing {
+            return Err(wait("DestinationGone", missing.clone()));
+        }
+        match self.image {
+            Some(_) => Ok(version),
+            None => Err(wait("NoImage", no_image())),
+        }
+    }
+
+    /// Creates the Job. One that somebody deleted is created again: it finds what was stored.
+    fn create(&self, key: &str) -> Step {
+        let Some(cluster) = self.cluster else {
+            let message = "its EtcdCluster was deleted before the snapshot was saved".to_owned();
+            return self.failed("NoCluster", message);
+        };
+        let Some(image) = self.image else {
+            return self.blocked(Obstacle::passing("NoImage", no_image()));
+        };
+        let version = self.status().etcd_version.unwrap_or_else(|| cluster.spec.version.clone());
+        match jobs::store(self.snapshot, cluster, &version, key, image) {
+            Ok(job) => Step::Create(Box::new(job)),
+            Err(error) => self.failed("InvalidDestination", error.to_string()),
+        }
+    }
+
+    fn follow(&self, job: &JobSeen) -> Step {
+        let said = self.pods.trouble.clone();
+        match &job.outcome {
+            Outcome::Running => {
+                let also = self.missing.clone().or(said).map(|text| format!(": {text}"));
+                let message = format!("Job {} runs{}", job.name, also.unwrap_or_default());
+                let status = self.told(self.status(), SnapshotPhase::Running, "Running", message);
+                Step::Wait(Box::new(status), POLL)
+            }
+            Outcome::Complete => self.complete(),
+            Outcome::Failed(why) => {
+                let why = said.unwrap_or_else(|| why.clone());
+                self.failed("JobFailed", format!("Job {} failed: {why}", job.name))
+            }
+        }
+    }
+
+    fn complete(&self) -> Step {
+        let mut status = self.status();
+        let stored = self.pods.report.as_ref().and_then(|report| report.backups.first());
+        if let Some(stored) = stored {
+            status.size = i64::try_from(stored.size).ok();
+            status.sha256 = Some(stored.sha256.clone());
+        }
+        status.finished = Some(whole_seconds(self.now));
+        let place = status.location.clone().unwrap_or_default();
+        let message = format!("the snapshot is stored at {place} and verified");
+        Step::Record(Box::new(self.told(status, SnapshotPhase::Complete, "Stored", message)))
+    }
+
+    fn failed(&self, reason: &'static str, message: String) -> Step {
+        let mut status = self.status();
+        status.finished = Some(whole_seconds(self.now));
+        Step::Record(Box::new(self.told(status, SnapshotPhase::Failed, reason, message)))
+    }
+
+    /// Waits, for as long as that may help.
+    fn blocked(&self, obstacle: Obstacle) -> Step {
+        let Obstacle { reason, message, passes } = obstacle;
+        let since = self.snapshot.metadata.creation_timestamp.as_ref().map_or(self.now, |at| at.0);
+        if !passes || self.now.duration_since(since) >= START_WITHIN {
+            return self.failed(reason, message);
+        }
+        let status = self.told(self.status(), SnapshotPhase::Pending, reason, message);
+        Step::Wait(Box::new(status), POLL)
+    }
+
+    fn follow_delete(&self, job: &JobSeen) -> Step {
+        let said = self.pods.trouble.clone();
+        match &job.outcome {
+            Outcome::Failed(why) if !job.is_deleting => {
+                let known = self.status();
+                let message = format!("Job {} failed: {}", job.name, said.as_ref().unwrap_or(why));
+                let told = self.ending(known.clone(), "DeleteFailed", message);
+                // The cause is written before the Job that knows it goes; then another one tries again.
+                if told == known {
+                    return Step::Delete { name: job.name.clone(), uid: job.uid.clone() };
+                }
+                Step::Record(Box::new(told))
+            }
+            _ => {
+                let also = self.missing.clone().or(said).map(|text| format!(": {text}"));
+                let message = format!("Job {} runs{}", job.name, also.unwrap_or_default());
+                self.deleting("Deleting", message)
+            }
+        }
+    }
+
+    fn deleting(&self, reason: &'static str, message: String) -> Step {
+        Step::Wait(Box::new(self.ending(self.status(), reason, message)), SOON)
+    }
+
+    fn ending(
+        &self,
+        mut status: EtcdSnapshotStatus,
+        reason: &'static str,
+        message: String,
+    ) -> EtcdSnapshotStatus {
+        status.phase = SnapshotPhase::Deleting;
+        let finding = Finding { type_: "Deleted", holds: false, reason, message };
+        let told = conditions(
+            vec![finding],
+            &status.conditions,
+            self.snapshot.metadata.generation,
+            self.now,
+        );
+        status.conditions.retain(|found| found.type_ != "Deleted");
+        status.conditions.extend(told);
+        status
+    }
+
+    /// The status with this phase, and conditions that say why.
+    fn told(
+        &self,
+        mut status: EtcdSnapshotStatus,
+        phase: SnapshotPhase,
+        reason: &'static str,
+        message: String,
+    ) -> EtcdSnapshotStatus {
+        status.phase = phase;
+        let finding = |type_, holds| Finding { type_, holds, reason, message: message.clone() };
+        let findings = vec![
+            finding("Complete", phase == SnapshotPhase::Complete),
+            finding("Failed", phase == SnapshotPhase::Failed),
+        ];
+        let generation = self.snapshot.metadata.generation;
+        status.conditions = conditions(findings, &status.conditions, generation, self.now);
+        status
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

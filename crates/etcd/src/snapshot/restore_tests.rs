@@ -1,0 +1,118 @@
+//! Each state of a restore and its step.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::tests::cluster;
+
+const SEED: Seed<'_> =
+    Seed { member: "db-0", volume_uid: "v1", version: Version { major: 3, minor: 6, patch: 5 } };
+
+fn restoring(from: Value) -> EtcdCluster {
+    cluster(json!({"version": "3.6.5", "restoreFrom": from}))
+}
+
+fn snapshot(status: Value) -> EtcdSnapshot {
+    serde_json::from_value(json!({
+        "apiVersion": "data.leasehold.dev/v1alpha1", "kind": "EtcdSnapshot",
+        "metadata": {"name": "old", "namespace": "web"},
+        "spec": {"cluster": "db", "destination": {"volume": {"claimName": "backups"}}},
+        "status": status,
+    }))
+    .unwrap()
+}
+
+fn reason(verdict: Restored) -> &'static str {
+    let Restored::No { reason, .. } = verdict else { panic!("{verdict:?}") };
+    reason
+}
+
+#[test]
+fn what_the_spec_names_is_found_or_said() {
+    let named = restoring(json!({"snapshot": "old"}));
+    let look = |snapshot: Option<Value>| {
+        origin(&named, snapshot.map(self::snapshot).as_ref(), SEED.version)
+    };
+    let complete = json!({"phase": "Complete", "key": "web/db/old", "etcdVersion": "3.6.9"});
+    assert_eq!(look(Some(complete)).unwrap().unwrap().key, "web/db/old");
+    for (status, expected) in [
+        (None, "SnapshotMissing"),
+        (Some(json!({"phase": "Pending"})), "Restoring"),
+        (Some(json!({"phase": "Running", "key": "k"})), "Restoring"),
+        (Some(json!({"phase": "Failed", "key": "k"})), "SnapshotUnusable"),
+        (Some(json!({"phase": "Complete", "key": "k", "etcdVersion": "3.7.0"})), "SnapshotTooNew"),
+    ] {
+        assert_eq!(reason(look(status).unwrap_err()), expected);
+    }
+    let volume = json!({"volume": {"claimName": "backups"}});
+    for (from, fine) in [
+        (json!({"destination": volume, "key": "a"}), true),
+        (json!({"destination": volume}), false),
+        (json!({"snapshot": "old", "destination": volume, "key": "a"}), false),
+        (json!({"destination": {}, "key": "a"}), false),
+        (json!({}), false),
+    ] {
+        let found = origin(&restoring(from.clone()), None, SEED.version);
+        assert_eq!(found.is_ok(), fine, "{from}");
+    }
+    assert_eq!(origin(&cluster(json!({"version": "3.6.5"})), None, SEED.version), Ok(None));
+}
+
+#[test]
+fn a_volume_is_restored_once_and_another_one_anew() {
+    let cluster = restoring(json!({"snapshot": "old"}));
+    let complete = json!({"phase": "Complete", "key": "web/db/old"});
+    let origin = origin(&cluster, Some(&snapshot(complete)), SEED.version).unwrap().unwrap();
+    let look = |job: Option<&JobSeen>, places| {
+        next(&cluster, SEED, &origin, job, &PodsSeen::default(), places)
+    };
+    let image = (Some("leasehold:1"), None);
+    let Step::Create(created) = look(None, image) else { panic!() };
+    let seen = JobSeen::of(&created);
+    assert_eq!((seen.name.as_str(), seen.volume.as_deref()), ("db-restore", Some("v1")));
+    assert!(matches!(look(Some(&seen), image), Step::Say(Restored::No { is_stuck: false, .. })));
+    let done = JobSeen { outcome: Outcome::Complete, ..seen.clone() };
+    assert!(done.is_done_for("v1") && !done.is_done_for("v0") && !seen.is_done_for("v1"));
+    assert_eq!(look(Some(&done), (None, None)), Step::Say(Restored::Yes));
+    let failed = JobSeen { outcome: Outcome::Failed("x".to_owned()), ..seen.clone() };
+    assert!(matches!(look(Some(&failed), image), Step::Say(Restored::No { is_stuck: true, .. })));
+    let other = JobSeen { volume: Some("v0".to_owned()), ..done };
+    assert!(matches!(look(Some(&other), image), Step::Delete { .. }));
+    let leaving = JobSeen { is_deleting: true, ..other };
+    assert!(matches!(look(Some(&leaving), image), Step::Say(Restored::No { .. })));
+    assert!(matches!(look(None, (None, None)), Step::Say(Restored::No { reason: "NoImage", .. })));
+    let gone = (Some("leasehold:1"), Some("no claim"));
+    assert!(matches!(look(None, gone), Step::Say(Restored::No { reason: "DestinationGone", .. })));
+}
+
+#[test]
+fn the_job_stages_the_data_and_raises_the_revision_where_etcd_can() {
+    let cluster = restoring(json!({"snapshot": "old"}));
+    let origin = Origin {
+        destination: serde_json::from_value(json!({"volume": {"claimName": "backups"}})).unwrap(),
+        key: "web/db/old".to_owned(),
+    };
+    let arguments = |version: &str| {
+        let version = version.parse().unwrap();
+        let job = jobs::restore(&cluster, "db-0", version, "v1", &origin, "leasehold:1").unwrap();
+        let spec = job.spec.unwrap();
+        assert_eq!(spec.ttl_seconds_after_finished, None);
+        let pod = spec.template.spec.unwrap();
+        let first = pod.init_containers.unwrap();
+        let all = first.into_iter().chain(pod.containers);
+        all.map(|container| container.args.unwrap().join(" ")).collect::<Vec<_>>()
+    };
+    let [fetch, restore, finish] = &arguments("3.6.5")[..] else { panic!() };
+    assert!(fetch.contains("--clear=/var/lib/etcd/restore") && fetch.contains("--folder=/backups"));
+    assert!(restore.contains("--data-dir=/var/lib/etcd/restore/data"), "{restore}");
+    assert!(restore.contains("--bump-revision=1000000000 --mark-compacted"), "{restore}");
+    assert!(
+        restore.contains("--initial-cluster=db-0=https://db-0.db-peers.web.svc:2380"),
+        "{restore}"
+    );
+    assert!(
+        finish.contains("--from=/var/lib/etcd/restore/data --to=/var/lib/etcd/data"),
+        "{finish}"
+    );
+    assert!(!arguments("3.5.21")[1].contains("--bump-revision"));
+}

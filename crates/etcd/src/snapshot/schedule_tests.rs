@@ -1,0 +1,105 @@
+//! What a look at a schedule decides.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::tests::cluster;
+
+fn now() -> Timestamp {
+    "2026-03-01T12:00:30Z".parse().unwrap()
+}
+
+fn scheduled(snapshots: Value, status: Value) -> EtcdCluster {
+    let mut wanted = json!({"schedule": "0 * * * *", "keep": 2,
+        "destination": {"volume": {"claimName": "backups"}}});
+    wanted.as_object_mut().unwrap().extend(snapshots.as_object().unwrap().clone());
+    let mut cluster = cluster(json!({"version": "3.6.5", "snapshots": wanted}));
+    let created: Timestamp = "2026-03-01T10:30:00Z".parse().unwrap();
+    cluster.metadata.creation_timestamp = Some(Time(created));
+    cluster.status = serde_json::from_value(json!({"nextMember": 3, "snapshots": status})).unwrap();
+    cluster
+}
+
+fn made(name: &str, phase: &str, started: &str) -> Arc<EtcdSnapshot> {
+    let finished = ["Complete", "Failed"].contains(&phase).then_some(started);
+    let object = json!({
+        "apiVersion": "data.leasehold.dev/v1alpha1", "kind": "EtcdSnapshot",
+        "metadata": {"name": name, "namespace": "web", "uid": format!("uid-{name}")},
+        "spec": {"cluster": "db", "destination": {"volume": {"claimName": "backups"}}},
+        "status": {"phase": phase, "started": started, "finished": finished},
+    });
+    Arc::new(serde_json::from_value(object).unwrap())
+}
+
+#[test]
+fn the_last_run_that_is_due_is_made_once_under_its_name() {
+    let cluster = scheduled(json!({}), Value::Null);
+    let decision = decide(&cluster, &[], now());
+    let snapshot = decision.create.unwrap();
+    assert_eq!(snapshot.name_any(), "db-2026-03-01-12-00");
+    assert!(snapshot.metadata.owner_references.is_none());
+    assert_eq!(decision.next.unwrap().to_string(), "2026-03-01T13:00:00Z");
+    let status = decision.status.unwrap();
+    // Killed between the two writes: the same name again, although that one runs.
+    let running = made("db-2026-03-01-12-00", "Running", "2026-03-01T12:00:01Z");
+    let again = decide(&cluster, &[running], now());
+    assert_eq!(again.create.unwrap().name_any(), "db-2026-03-01-12-00");
+    // Recorded: not made again, even if a person deleted it.
+    let recorded = scheduled(json!({}), json!(status));
+    assert_eq!(decide(&recorded, &[], now()).create, None);
+}
+
+#[test]
+fn a_run_is_skipped_while_another_is_made() {
+    let running = made("db-2026-03-01-11-00", "Running", "2026-03-01T11:00:01Z");
+    let decision = decide(&scheduled(json!({}), Value::Null), &[running], now());
+    assert_eq!(decision.create, None);
+    let status = decision.status.unwrap();
+    assert!(status.obstacle.unwrap().contains("db-2026-03-01-11-00 still ran"));
+    assert_eq!(status.last_run.unwrap().0.to_string(), "2026-03-01T12:00:00Z");
+}
+
+#[test]
+fn retention_keeps_the_last_good_ones() {
+    let last = json!({"lastRun": "2026-03-01T12:00:00Z"});
+    let all = [
+        made("a", "Complete", "2026-03-01T01:00:00Z"),
+        made("b", "Complete", "2026-03-01T02:00:00Z"),
+        made("c", "Complete", "2026-03-01T03:00:00Z"),
+        made("d", "Failed", "2026-03-01T04:00:00Z"),
+        made("e", "Running", "2026-03-01T05:00:00Z"),
+    ];
+    let decision = decide(&scheduled(json!({}), last.clone()), &all, now());
+    assert_eq!(decision.delete, [("a".to_owned(), "uid-a".to_owned())]);
+    assert_eq!(decision.status.unwrap().last_complete.as_deref(), Some("c"));
+    let one = scheduled(json!({"keep": 1}), last);
+    let names: Vec<_> =
+        decide(&one, &all, now()).delete.into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["a", "b"]);
+}
+
+#[test]
+fn a_bad_schedule_is_said_and_makes_nothing() {
+    for (change, says) in [
+        (json!({"schedule": "61 * * * *"}), "61 * * * *"),
+        (json!({"timeZone": "Moon/Base"}), "Moon/Base"),
+        (json!({"destination": {}}), "no place"),
+    ] {
+        let decision = decide(&scheduled(change, Value::Null), &[], now());
+        assert!(decision.status.unwrap().obstacle.unwrap().contains(says));
+        assert_eq!((decision.create, decision.next), (None, None));
+    }
+    let mended = scheduled(
+        json!({}),
+        json!({"obstacle": "spec.snapshots: bad", "lastRun": "2026-03-01T12:00:00Z"}),
+    );
+    assert_eq!(decide(&mended, &[], now()).status.unwrap().obstacle, None);
+}
+
+#[test]
+fn a_cluster_without_a_schedule_or_on_its_way_out_makes_nothing() {
+    assert_eq!(decide(&cluster(json!({"version": "3.6.5"})), &[], now()), Decision::default());
+    let mut ending = scheduled(json!({}), Value::Null);
+    ending.metadata.deletion_timestamp = Some(Time(now()));
+    assert_eq!(decide(&ending, &[], now()), Decision::default());
+}
