@@ -6,12 +6,12 @@
 
 #![expect(clippy::duplicated_attributes, reason = "each printcolumn has its own type")]
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
+use operands::archive::{ScheduleStatus, Scheduling};
 use operands::backup::destination::Destination;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use operands::pod::PodExtras;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -77,7 +77,7 @@ pub struct EtcdClusterSpec {
     pub storage: Storage,
     /// The resources of each member's container, as in a Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "any_object")]
+    #[schemars(schema_with = "operands::pod::any_object")]
     pub resources: Option<Value>,
     /// TLS between members and to clients.
     #[serde(default)]
@@ -95,7 +95,7 @@ pub struct EtcdClusterSpec {
     pub defragment: Defragment,
     /// Snapshots by a schedule. Without it there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub snapshots: Option<Snapshots>,
+    pub snapshots: Option<Scheduling>,
     /// The snapshot with whose content the cluster begins. Cannot be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore_from: Option<RestoreFrom>,
@@ -172,25 +172,6 @@ pub struct Defragment {
     pub interval: String,
 }
 
-/// Snapshots by a schedule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Snapshots {
-    /// When, in cron's words: minute, hour, day of the month, month, day of the week.
-    #[schemars(length(min = 1, max = 128))]
-    pub schedule: String,
-    /// The IANA time zone of the schedule, such as `Europe/Berlin`.
-    #[serde(default = "default_time_zone")]
-    #[schemars(length(min = 1, max = 64))]
-    pub time_zone: String,
-    /// How many are kept; older ones are deleted.
-    #[serde(default = "default_keep")]
-    #[schemars(range(min = 1, max = 1000))]
-    pub keep: i32,
-    /// Where they are stored.
-    pub destination: Destination,
-}
-
 /// A snapshot with whose content a cluster begins: the name of an EtcdSnapshot, or a file at a
 /// destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -207,40 +188,6 @@ pub struct RestoreFrom {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub key: Option<String>,
-}
-
-/// What else the members' Pods have, as in a Pod.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PodExtras {
-    /// More labels.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64))]
-    pub labels: BTreeMap<String, String>,
-    /// More annotations.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64))]
-    pub annotations: BTreeMap<String, String>,
-    /// Labels of the nodes on which they may run.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64))]
-    pub node_selector: BTreeMap<String, String>,
-    /// Taints that they tolerate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "any_list")]
-    pub tolerations: Option<Value>,
-    /// Rules of scheduling. Without it members prefer nodes that no other member of the cluster is on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "any_object")]
-    pub affinity: Option<Value>,
-    /// Their PriorityClass.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
-    pub priority_class_name: Option<String>,
-    /// How they spread over zones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "any_list")]
-    pub topology_spread_constraints: Option<Value>,
 }
 
 /// What the controller last found and did.
@@ -280,7 +227,7 @@ pub struct EtcdClusterStatus {
     pub defragmented_at: Option<Time>,
     /// What the schedule of snapshots did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub snapshots: Option<SnapshotsStatus>,
+    pub snapshots: Option<ScheduleStatus>,
     /// How far the restore of a snapshot is, or what stops it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restoring: Option<String>,
@@ -288,22 +235,6 @@ pub struct EtcdClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "sdk::schema::conditions")]
     pub conditions: Vec<Condition>,
-}
-
-/// What the schedule of snapshots did.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SnapshotsStatus {
-    /// The last run that came due: a snapshot was made for it, or it was skipped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "sdk::schema::time")]
-    pub last_run: Option<Time>,
-    /// The last snapshot that is complete.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_complete: Option<String>,
-    /// Why no snapshot is made, or none was made for the last run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub obstacle: Option<String>,
 }
 
 /// A member.
@@ -406,34 +337,6 @@ fn default_defragment_interval() -> String {
     "1h".to_owned()
 }
 
-fn default_time_zone() -> String {
-    "UTC".to_owned()
-}
-
-fn default_keep() -> i32 {
-    7
-}
-
 fn yes() -> bool {
     true
-}
-
-/// The schema of a part of a Pod. Kubernetes' own schemas of these parts are long; the server checks
-/// them when a Pod is created, and the controller when it reads the spec.
-fn any_object(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "object",
-        "nullable": true,
-        "x-kubernetes-preserve-unknown-fields": true,
-    })
-}
-
-/// The schema of a list of parts of a Pod.
-fn any_list(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "array",
-        "nullable": true,
-        "maxItems": 64,
-        "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
-    })
 }

@@ -22,9 +22,6 @@ pub(crate) const TEMPLATE: &str = "data.leasehold.dev/template";
 /// The annotation of a Pod: the members with which it joins, or nothing once its member has joined.
 pub(crate) const INITIAL: &str = "data.leasehold.dev/initial-cluster";
 
-/// The annotation of the Job that restores: the uid of the volume onto which it brings the snapshot.
-pub(crate) const RESTORED_VOLUME: &str = "data.leasehold.dev/volume-uid";
-
 /// The port for clients.
 pub(crate) const CLIENT_PORT: u16 = 2379;
 

@@ -4,13 +4,11 @@
 //! etcd's image has no shell, so a Pod says everything in etcd's own arguments, and its probes ask over
 //! HTTP a port of their own that speaks no TLS.
 
-use data_encoding::HEXLOWER;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Resource, ResourceExt};
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
+use operands::pod::{apart, confined, fingerprint, merge, typed, user, without_nulls};
+use serde_json::{Value, json};
 
 use crate::api::{EtcdCluster, Reclaim};
 use crate::names::{
@@ -27,7 +25,7 @@ const DATA: &str = "/var/lib/etcd/data";
 /// Where its certificates are mounted.
 const TLS: &str = "/etc/etcd/tls";
 /// The user and the group of etcd.
-const USER: i64 = 65_532;
+pub(crate) const USER: i64 = 65_532;
 /// The common name of members' certificates. Members accept no other certificate from each other, so a
 /// client's certificate opens no connection between members.
 pub(crate) const MEMBER_NAME: &str = "etcd-member";
@@ -56,10 +54,6 @@ impl Start {
             Self::Resume => String::new(),
         }
     }
-}
-
-fn typed<T: DeserializeOwned>(object: Value) -> T {
-    serde_json::from_value(object).expect("the fields are those of the type")
 }
 
 fn metadata(cluster: &EtcdCluster, name: &str, labels: &impl serde::Serialize) -> Value {
@@ -141,8 +135,7 @@ pub(crate) fn pod(
     let mut annotations = json!(cluster.spec.pod.annotations);
     merge(&mut labels, json!(member_labels(cluster, member)));
     // What a running member cannot follow is in the digest; how it started is not.
-    let content = json!([labels, annotations, spec]).to_string();
-    let digest = HEXLOWER.encode(&Sha256::digest(content)[..8]);
+    let digest = fingerprint(&json!([labels, annotations, spec]));
     merge(&mut annotations, json!({TEMPLATE: digest, INITIAL: start.mark()}));
     let mut metadata = metadata(cluster, member, &labels);
     metadata["annotations"] = annotations;
@@ -157,12 +150,6 @@ pub(crate) fn pod(
         pod["spec"]["restartPolicy"] = "Never".into();
     }
     typed(pod)
-}
-
-fn merge(into: &mut Value, from: Value) {
-    if let (Value::Object(into), Value::Object(from)) = (into, from) {
-        into.extend(from);
-    }
 }
 
 fn starting(cluster: &EtcdCluster, member: &str, start: &Start) -> [String; 3] {
@@ -233,14 +220,12 @@ fn pod_spec(cluster: &EtcdCluster, wanted: &Wanted, version: Version, member: &s
         // A defragmentation stops reads until it has written the whole database.
         "livenessProbe": probe("/livez", 10, 30),
         "readinessProbe": probe("/readyz", 5, 3),
-        "securityContext": {
-            "allowPrivilegeEscalation": false,
-            "readOnlyRootFilesystem": true,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": confined(),
         "volumeMounts": mounts,
     });
     let pod = &cluster.spec.pod;
+    let affinity = wanted.pod.affinity.as_ref();
+    let affinity = affinity.map_or_else(|| apart(&selector(cluster)), |affinity| json!(affinity));
     let spec = json!({
         "hostname": member,
         "subdomain": names::peers(cluster),
@@ -249,42 +234,14 @@ fn pod_spec(cluster: &EtcdCluster, wanted: &Wanted, version: Version, member: &s
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
         "terminationGracePeriodSeconds": 30,
-        "securityContext": {
-            "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": user(USER),
         "nodeSelector": pod.node_selector,
-        "tolerations": wanted.tolerations,
-        "affinity": wanted.affinity.as_ref().map_or_else(|| apart(cluster), |affinity| json!(affinity)),
+        "tolerations": wanted.pod.tolerations,
+        "affinity": affinity,
         "priorityClassName": pod.priority_class_name,
-        "topologySpreadConstraints": wanted.spread,
+        "topologySpreadConstraints": wanted.pod.spread,
     });
     without_nulls(spec)
-}
-
-/// Prefers nodes without another member.
-fn apart(cluster: &EtcdCluster) -> Value {
-    json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
-        "weight": 100,
-        "podAffinityTerm": {
-            "topologyKey": "kubernetes.io/hostname",
-            "labelSelector": {"matchLabels": selector(cluster)},
-        },
-    }]}})
-}
-
-fn without_nulls(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let kept = fields.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(
-                kept.map(|(key, value)| (key, without_nulls(value))).collect::<Map<_, _>>(),
-            )
-        }
-        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
-        other => other,
-    }
 }
 
 #[cfg(test)]

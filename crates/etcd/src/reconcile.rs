@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
+use operands::archive::restore::restoring_job;
+use operands::children::{Obstacle, in_place};
 use sdk::{
     Action, Context, Controller, ControllerSpec, Event, ObjectKey, ReconcileError, Reconciler,
     Selector, Watch, mapping, spread,
@@ -16,13 +16,12 @@ use sdk::{
 use crate::api::{EtcdCluster, EtcdClusterStatus};
 use crate::asking::ask;
 use crate::calls::{Gateway, Trust};
-use crate::certificates::{Certificates, Obstacle};
+use crate::certificates::Certificates;
 use crate::names::{self, CLUSTER_LABEL};
 use crate::objects;
 use crate::observed::{Observed, Seen, pods_of, volumes_of};
 use crate::plan::plan;
 use crate::report::{report, report_invalid};
-use crate::snapshot::JobSeen;
 use crate::step::{POLL, SOON, Step, Waiting};
 use crate::steps::{StepOutcome, Taker};
 use crate::wanted::{Wanted, wanted};
@@ -162,13 +161,8 @@ impl Round<'_> {
         else {
             return Ok(self.cluster.spec.restore_from.is_none() || is_founded);
         };
-        let namespace = self.cluster.namespace().unwrap_or_default();
-        let jobs = Api::<Job>::namespaced(self.ctx.client(), &namespace);
-        let job = jobs.get_opt(&names::restore(self.cluster)).await?;
-        let uid = self.cluster.uid();
-        let is_ours =
-            |job: &Job| job.owner_references().iter().any(|owner| Some(&owner.uid) == uid.as_ref());
-        Ok(job.filter(is_ours).is_some_and(|job| JobSeen::of(&job).is_done_for(volume)))
+        let job = restoring_job(self.ctx, self.cluster, &names::restore(self.cluster)).await?;
+        Ok(job.is_some_and(|job| job.is_done_for(volume)))
     }
 
     /// Sees to what Pods need before they exist. The Service for clients comes when the cluster is
@@ -184,41 +178,16 @@ impl Round<'_> {
             return Ok(None);
         }
         let [peers, clients] = objects::services(cluster);
-        self.in_place(peers).await?;
+        in_place(ctx, *cluster, peers).await?;
         if status.is_some_and(|status| status.cluster_id.is_some()) {
-            self.in_place(clients).await?;
-            self.in_place(objects::budget(cluster, wanted)).await?;
+            in_place(ctx, *cluster, clients).await?;
+            in_place(ctx, *cluster, objects::budget(cluster, wanted)).await?;
         }
         if !cluster.spec.tls.enabled {
             return Ok(None);
         }
         let trust = reconciler.certificates.ensure(ctx, cluster, &members, wanted.valid).await?;
         Ok(Some(trust))
-    }
-
-    /// Applies a child, unless something of others has its name.
-    async fn in_place<K>(&self, child: K) -> Result<(), Obstacle>
-    where
-        K: sdk::Object + kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
-        let (name, namespace) = (child.name_any(), self.cluster.namespace().unwrap_or_default());
-        if self.ctx.get::<K>(Some(&namespace), &name)?.is_none() {
-            // Only what has our label is cached, so the server is asked about the others.
-            let found = Api::<K>::namespaced(self.ctx.client(), &namespace).get_opt(&name).await?;
-            let uid = self.cluster.uid();
-            let is_ours = |found: K| {
-                found.owner_references().iter().any(|owner| Some(&owner.uid) == uid.as_ref())
-            };
-            if found.is_some_and(|found| !is_ours(found)) {
-                return Err(Obstacle::Blocked(format!(
-                    "{} {name} exists and is not of this EtcdCluster: delete it, or create an EtcdCluster \
-                     with another name",
-                    K::kind(&())
-                )));
-            }
-        }
-        self.ctx.apply(&child).await?;
-        Ok(())
     }
 
     /// Writes the status and says when to look again.

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::{
-    Affinity, ResourceRequirements, Toleration, TopologySpreadConstraint,
-};
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use kube::ResourceExt;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use operands::pod::Extras;
+pub(crate) use operands::spec::Invalid;
+use operands::spec::{duration, part, size as size_of};
 
 use crate::api::EtcdCluster;
 use crate::names::MAX_NAME;
@@ -18,8 +17,6 @@ use crate::version::{OLDEST, Version};
 const SHORTEST_REPLACE_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// The shortest renewal of certificates.
 const SHORTEST_RENEWAL: SignedDuration = SignedDuration::from_hours(1);
-/// The longest of all times in a spec: ten years.
-const LONGEST: SignedDuration = SignedDuration::from_hours(87_600);
 /// The shortest time between two defragmentations: each stops a member for a while.
 const SHORTEST_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
@@ -68,16 +65,6 @@ const OURS: &[&str] = &[
 /// What the names of such arguments begin with.
 const OUR_FAMILIES: &[&str] = &["discovery-", "proxy", "experimental-max-learners"];
 
-/// Why a spec cannot be carried out.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub(crate) struct Invalid {
-    /// The reason as a condition has it.
-    pub(crate) reason: &'static str,
-    /// Cause, object and fix.
-    pub(crate) message: String,
-}
-
 /// A spec that can be carried out.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Wanted {
@@ -88,9 +75,7 @@ pub(crate) struct Wanted {
     pub(crate) valid: SignedDuration,
     pub(crate) defragment_interval: Duration,
     pub(crate) resources: Option<ResourceRequirements>,
-    pub(crate) tolerations: Option<Vec<Toleration>>,
-    pub(crate) affinity: Option<Affinity>,
-    pub(crate) spread: Option<Vec<TopologySpreadConstraint>>,
+    pub(crate) pod: Extras,
 }
 
 /// Reads a spec.
@@ -110,9 +95,9 @@ pub(crate) fn wanted(cluster: &EtcdCluster) -> Result<Wanted, Invalid> {
         ),
     })?;
     check_arguments(&spec.extra_args)?;
-    check_quantity(&spec.storage.size)?;
+    size_of("storage.size", &spec.storage.size)?;
     let renewal = duration("tls.renewal", &spec.tls.renewal, SHORTEST_RENEWAL)?;
-    let pod = &spec.pod;
+    let pod = spec.pod.read().map_err(|mut all| all.swap_remove(0))?;
     Ok(Wanted {
         size,
         version: version(&spec.version)?,
@@ -126,9 +111,7 @@ pub(crate) fn wanted(cluster: &EtcdCluster) -> Result<Wanted, Invalid> {
         )?
         .unsigned_abs(),
         resources: part("resources", spec.resources.as_ref())?,
-        tolerations: part("pod.tolerations", pod.tolerations.as_ref())?,
-        affinity: part("pod.affinity", pod.affinity.as_ref())?,
-        spread: part("pod.topologySpreadConstraints", pod.topology_spread_constraints.as_ref())?,
+        pod,
     })
 }
 
@@ -150,36 +133,6 @@ fn version(text: &str) -> Result<Version, Invalid> {
         message: format!(
             "spec.version is {text:?}: set a version such as 3.6.5, {OLDEST} or later"
         ),
-    })
-}
-
-fn check_quantity(text: &str) -> Result<(), Invalid> {
-    let digits = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    let known = ["", "k", "M", "G", "T", "P", "Ki", "Mi", "Gi", "Ti", "Pi"].contains(&digits);
-    let number = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    if known && !number.is_empty() && number.bytes().any(|digit| digit != b'0') {
-        return Ok(());
-    }
-    let message = format!("spec.storage.size is {text:?}: set a size such as 8Gi");
-    Err(Invalid { reason: "InvalidStorage", message })
-}
-
-fn duration(field: &str, text: &str, shortest: SignedDuration) -> Result<SignedDuration, Invalid> {
-    let found = text.parse::<SignedDuration>().ok();
-    found.filter(|found| (shortest..=LONGEST).contains(found)).ok_or_else(|| Invalid {
-        reason: "InvalidDuration",
-        message: format!(
-            "spec.{field} is {text:?}: set a time such as 5m, 1h30m or 720h, at least {shortest:#}"
-        ),
-    })
-}
-
-/// Reads a part of a Pod.
-fn part<T: DeserializeOwned>(field: &str, value: Option<&Value>) -> Result<Option<T>, Invalid> {
-    let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
-    T::deserialize(value).map(Some).map_err(|error| Invalid {
-        reason: "InvalidPod",
-        message: format!("spec.{field} does not fit into a Pod: {error}"),
     })
 }
 
@@ -264,7 +217,7 @@ mod tests {
             "extraArgs": ["--auto-compaction-retention=1h", "--snapshot-count=5000"],
         });
         let wanted = wanted(&cluster(spec)).unwrap();
-        assert!(wanted.resources.is_some() && wanted.affinity.is_none());
-        assert_eq!(wanted.tolerations.unwrap().len(), 1);
+        assert!(wanted.resources.is_some() && wanted.pod.affinity.is_none());
+        assert_eq!(wanted.pod.tolerations.unwrap().len(), 1);
     }
 }

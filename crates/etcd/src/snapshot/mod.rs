@@ -6,32 +6,25 @@
 //!                                                restores, we give the data its name
 //! ```
 //!
-//! [`api`] is the EtcdSnapshot. `jobs` makes the Jobs and `seen` reads what became of them. `plan`
-//! decides the next step of an EtcdSnapshot, `reconcile` takes it; `schedule` does both for the
-//! schedule of a cluster. `restore` decides for a cluster that begins with a snapshot, and
-//! `restore_reconcile` takes that step.
-//!
-//! Each step can be taken twice. A name at a destination belongs to the uid of one EtcdSnapshot, so a
-//! Job that runs again finds what the first one stored. A volume gets its data by one rename, which
-//! never replaces data.
+//! [`api`] is the EtcdSnapshot. `jobs` makes the Jobs. `kinds` tells `operands::archive`, which does what is
+//! the same for all databases, about EtcdSnapshots and about the schedule of an EtcdCluster. `restore` says
+//! which snapshot a cluster begins with, and `restore_reconcile` sees to it.
 
 pub mod api;
 mod jobs;
-mod plan;
-mod reconcile;
+mod kinds;
 mod restore;
 mod restore_reconcile;
-mod schedule;
-mod seen;
-mod settings;
 
 pub use api::EtcdSnapshot;
-pub(crate) use seen::JobSeen;
-pub use settings::Settings;
+pub use operands::archive::Settings;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use operands::archive;
 use sdk::ControllerSpec;
 use sdk::rbac::{events, rule};
+
+use crate::api::EtcdCluster;
 
 /// The name of the controller that these are parts of.
 const WHOLE: &str = "etcd";
@@ -39,8 +32,8 @@ const WHOLE: &str = "etcd";
 /// The parts of the controller that deal with snapshots.
 pub(crate) fn controllers(workers: usize, settings: &Settings) -> Vec<ControllerSpec> {
     vec![
-        reconcile::controller(workers, settings.clone()),
-        schedule::controller(workers),
+        archive::controller::<EtcdSnapshot>(workers, settings.clone()),
+        archive::scheduler::<EtcdCluster>(workers),
         restore_reconcile::controller(workers, settings.clone()),
     ]
 }

@@ -8,16 +8,16 @@ use std::time::Duration;
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use kube::api::Api;
+use operands::archive::Settings;
+use operands::archive::restore::{Restore, Restored, restore, restoring_job};
 use sdk::{
     Action, Context, Controller, ControllerSpec, Event, ObjectKey, ReconcileError, Reconciler,
 };
 use serde_json::json;
 
 use super::api::EtcdSnapshot;
-use super::reconcile::{create, delete_job, missing, pods_of};
-use super::restore::{Restored, Seed, Step, next, origin};
-use super::seen::{JobSeen, PodsSeen};
-use super::settings::Settings;
+use super::jobs;
+use super::restore::{Seed, origin};
 use crate::api::EtcdCluster;
 use crate::names;
 use crate::version::Version;
@@ -77,8 +77,7 @@ async fn step(
 ) -> Result<Restored, ReconcileError> {
     let namespace = cluster.namespace().unwrap_or_default();
     let name = names::restore(cluster);
-    let job = Api::<Job>::namespaced(ctx.client(), &namespace).get_opt(&name).await?;
-    let job = job.as_ref().map(JobSeen::of);
+    let job = restoring_job(ctx, cluster, &name).await?;
     if job.as_ref().is_some_and(|job| job.is_done_for(seed.volume_uid)) {
         // The snapshot may be gone meanwhile.
         return Ok(Restored::Yes);
@@ -95,24 +94,11 @@ async fn step(
         Ok(None) => return Ok(Restored::Yes),
         Err(verdict) => return Ok(verdict),
     };
-    let missing = missing(ctx, &namespace, &origin.destination).await?;
-    let pods = match &job {
-        Some(job) => pods_of(ctx, &namespace, &job.name).await?,
-        None => PodsSeen::default(),
-    };
-    let places = (settings.image.as_deref(), missing.as_deref());
-    match next(cluster, seed, &origin, job.as_ref(), &pods, places) {
-        Step::Say(verdict) => Ok(verdict),
-        Step::Create(mut job) => {
-            sdk::set_controller(cluster, &mut *job).map_err(ReconcileError::terminal)?;
-            create(ctx, &namespace, &job).await?;
-            Ok(Restored::waits(format!("Job {name} was created")))
-        }
-        Step::Delete { name, uid } => {
-            delete_job(ctx, &namespace, &name, &uid).await?;
-            Ok(Restored::waits(format!("Job {name} is of another volume, and is deleted")))
-        }
-    }
+    let (volume_uid, image) = (seed.volume_uid, settings.image.as_deref());
+    let wanted = Restore { job: &name, volume_uid, origin: &origin, image };
+    let make =
+        |image: &str| jobs::restore(cluster, seed.member, seed.version, volume_uid, &origin, image);
+    restore(ctx, cluster, wanted, job.as_ref(), make).await
 }
 
 /// Writes how far it is, with an Event where a person should look.

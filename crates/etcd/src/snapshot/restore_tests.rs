@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::snapshot::jobs;
 use crate::tests::cluster;
 
 const SEED: Seed<'_> =
@@ -33,14 +34,14 @@ fn what_the_spec_names_is_found_or_said() {
     let look = |snapshot: Option<Value>| {
         origin(&named, snapshot.map(self::snapshot).as_ref(), SEED.version)
     };
-    let complete = json!({"phase": "Complete", "key": "web/db/old", "etcdVersion": "3.6.9"});
+    let complete = json!({"phase": "Complete", "key": "web/db/old", "version": "3.6.9"});
     assert_eq!(look(Some(complete)).unwrap().unwrap().key, "web/db/old");
     for (status, expected) in [
         (None, "SnapshotMissing"),
         (Some(json!({"phase": "Pending"})), "Restoring"),
         (Some(json!({"phase": "Running", "key": "k"})), "Restoring"),
         (Some(json!({"phase": "Failed", "key": "k"})), "SnapshotUnusable"),
-        (Some(json!({"phase": "Complete", "key": "k", "etcdVersion": "3.7.0"})), "SnapshotTooNew"),
+        (Some(json!({"phase": "Complete", "key": "k", "version": "3.7.0"})), "SnapshotTooNew"),
     ] {
         assert_eq!(reason(look(status).unwrap_err()), expected);
     }
@@ -56,33 +57,6 @@ fn what_the_spec_names_is_found_or_said() {
         assert_eq!(found.is_ok(), fine, "{from}");
     }
     assert_eq!(origin(&cluster(json!({"version": "3.6.5"})), None, SEED.version), Ok(None));
-}
-
-#[test]
-fn a_volume_is_restored_once_and_another_one_anew() {
-    let cluster = restoring(json!({"snapshot": "old"}));
-    let complete = json!({"phase": "Complete", "key": "web/db/old"});
-    let origin = origin(&cluster, Some(&snapshot(complete)), SEED.version).unwrap().unwrap();
-    let look = |job: Option<&JobSeen>, places| {
-        next(&cluster, SEED, &origin, job, &PodsSeen::default(), places)
-    };
-    let image = (Some("leasehold:1"), None);
-    let Step::Create(created) = look(None, image) else { panic!() };
-    let seen = JobSeen::of(&created);
-    assert_eq!((seen.name.as_str(), seen.volume.as_deref()), ("db-restore", Some("v1")));
-    assert!(matches!(look(Some(&seen), image), Step::Say(Restored::No { is_stuck: false, .. })));
-    let done = JobSeen { outcome: Outcome::Complete, ..seen.clone() };
-    assert!(done.is_done_for("v1") && !done.is_done_for("v0") && !seen.is_done_for("v1"));
-    assert_eq!(look(Some(&done), (None, None)), Step::Say(Restored::Yes));
-    let failed = JobSeen { outcome: Outcome::Failed("x".to_owned()), ..seen.clone() };
-    assert!(matches!(look(Some(&failed), image), Step::Say(Restored::No { is_stuck: true, .. })));
-    let other = JobSeen { volume: Some("v0".to_owned()), ..done };
-    assert!(matches!(look(Some(&other), image), Step::Delete { .. }));
-    let leaving = JobSeen { is_deleting: true, ..other };
-    assert!(matches!(look(Some(&leaving), image), Step::Say(Restored::No { .. })));
-    assert!(matches!(look(None, (None, None)), Step::Say(Restored::No { reason: "NoImage", .. })));
-    let gone = (Some("leasehold:1"), Some("no claim"));
-    assert!(matches!(look(None, gone), Step::Say(Restored::No { reason: "DestinationGone", .. })));
 }
 
 #[test]

@@ -8,7 +8,8 @@
 //!     unreadable: an error                        keep until a time, or issue anew and why
 //! ```
 //!
-//! Everything is pure but for the keys, which `ring` draws. Secrets have the form of cert-manager:
+//! Everything is pure but for the keys, which `ring` draws, and [`Certificates`], which keeps the Secrets
+//! of databases. Secrets have the form of cert-manager:
 //! type `kubernetes.io/tls` with `tls.crt`, `tls.key` and `ca.crt`.
 //!
 //! Invariants:
@@ -21,12 +22,14 @@
 mod authority;
 mod error;
 mod judge;
+mod keeper;
 mod leaf;
 mod pem;
 
 pub use authority::{Authority, authority_of};
 pub use error::CertificateError;
 pub use judge::{Reason, Verdict, judge};
+pub use keeper::{Certificates, Wanted};
 pub use leaf::{Leaf, LeafSpec, Usage};
 
 use jiff::{SignedDuration, Timestamp};

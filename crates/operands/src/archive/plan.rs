@@ -1,4 +1,4 @@
-//! The next step of an EtcdSnapshot, decided from what was found. Pure.
+//! The next step of a backup, decided from what was found. Pure.
 //!
 //! ```text
 //!   Pending ──record: key, started──▶ Running ──Job──▶ Complete
@@ -14,15 +14,15 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use sdk::condition::{Finding, conditions, whole_seconds};
 
-use super::api::{DeletionPolicy, EtcdSnapshot, EtcdSnapshotStatus, SnapshotPhase};
+use super::api::{BackupPhase, BackupStatus, DeletionPolicy};
 use super::jobs;
+use super::kind::Archived;
 use super::seen::{JobSeen, Outcome, PodsSeen};
-use crate::api::EtcdCluster;
 
-/// How long a snapshot waits for what it needs.
+/// How long a backup waits for what it needs.
 const START_WITHIN: SignedDuration = SignedDuration::from_hours(1);
 /// How long the deletion of what is stored is tried.
 const GIVE_UP: SignedDuration = SignedDuration::from_mins(10);
@@ -31,11 +31,11 @@ const POLL: Duration = Duration::from_secs(30);
 /// The pause between looks during a deletion.
 const SOON: Duration = Duration::from_secs(5);
 
-/// An EtcdSnapshot as it was found.
+/// A backup as it was found.
 #[derive(Clone, Debug)]
-pub(super) struct Observed<'a> {
-    pub(super) snapshot: &'a EtcdSnapshot,
-    pub(super) cluster: Option<&'a EtcdCluster>,
+pub(super) struct Observed<'a, K: Archived> {
+    pub(super) backup: &'a K,
+    pub(super) database: Option<&'a K::Database>,
     /// The manager's own image.
     pub(super) image: Option<&'a str>,
     pub(super) store: Option<JobSeen>,
@@ -51,13 +51,13 @@ pub(super) struct Observed<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     /// Write this status, then look again.
-    Record(Box<EtcdSnapshotStatus>),
+    Record(Box<BackupStatus>),
     /// Create this Job.
     Create(Box<Job>),
     /// Delete this Job and its Pods.
     Delete { name: String, uid: String },
     /// Write this status, and look again after this time.
-    Wait(Box<EtcdSnapshotStatus>, Duration),
+    Wait(Box<BackupStatus>, Duration),
     /// Let the object go; with a warning if something may be left behind.
     Release(Option<String>),
     /// Nothing is left to do.
@@ -78,8 +78,8 @@ impl Obstacle {
     }
 }
 
-/// The next step of an EtcdSnapshot that lives.
-pub(super) fn next(observed: &Observed<'_>) -> Step {
+/// The next step of a backup that lives.
+pub(super) fn next<K: Archived>(observed: &Observed<'_, K>) -> Step {
     let status = observed.status();
     if status.finished.is_some() {
         return Step::Rest;
@@ -91,11 +91,11 @@ pub(super) fn next(observed: &Observed<'_>) -> Step {
     }
 }
 
-/// The next step of an EtcdSnapshot that is being deleted, since `since`.
-pub(super) fn end(observed: &Observed<'_>, since: Timestamp) -> Step {
-    let (snapshot, status) = (observed.snapshot, observed.status());
+/// The next step of a backup that is being deleted, since `since`.
+pub(super) fn end<K: Archived>(observed: &Observed<'_, K>, since: Timestamp) -> Step {
+    let (backup, status) = (observed.backup, observed.status());
     let Some(key) = status.key.clone() else { return Step::Release(None) };
-    if snapshot.spec.deletion_policy == DeletionPolicy::Retain {
+    if backup.asked().deletion_policy == DeletionPolicy::Retain {
         return Step::Release(None);
     }
     if let Some(Outcome::Complete) = observed.delete.as_ref().map(|job| job.outcome.clone()) {
@@ -123,58 +123,54 @@ pub(super) fn end(observed: &Observed<'_>, since: Timestamp) -> Step {
         return observed.deleting("DestinationGone", missing.clone());
     }
     let Some(image) = observed.image else { return observed.deleting("NoImage", no_image()) };
-    match jobs::delete(snapshot, &key, image) {
+    match jobs::delete(backup, &key, image) {
         Ok(job) => Step::Create(Box::new(job)),
         // Nothing was ever stored at a destination that is none.
         Err(_) => Step::Release(None),
     }
 }
 
-fn no_image() -> String {
+pub(super) fn no_image() -> String {
     "the manager does not know its own image: set LEASEHOLD_IMAGE in its environment".to_owned()
 }
 
-impl Observed<'_> {
-    fn status(&self) -> EtcdSnapshotStatus {
-        self.snapshot.status.clone().unwrap_or_default()
+impl<K: Archived> Observed<'_, K> {
+    fn status(&self) -> BackupStatus {
+        self.backup.status().cloned().unwrap_or_default()
     }
 
     /// Checks everything that a Job needs, then records where it will store.
     fn begin(&self) -> Step {
-        let (snapshot, name) = (self.snapshot, self.snapshot.name_any());
+        let (backup, asked) = (self.backup, self.backup.asked());
         let version = match self.ready() {
             Ok(version) => version,
             Err(obstacle) => return self.blocked(obstacle),
         };
-        let namespace = snapshot.namespace().unwrap_or_default();
-        let key = format!("{namespace}/{}/{name}", snapshot.spec.cluster);
+        let namespace = backup.namespace().unwrap_or_default();
+        let key = format!("{namespace}/{}/{}", asked.database, backup.name_any());
         let mut status = self.status();
-        status.location = Some(snapshot.spec.destination.location(&key));
-        (status.key, status.etcd_version) = (Some(key), Some(version));
+        status.location = Some(asked.destination.location(&key));
+        (status.key, status.version) = (Some(key), Some(version));
         status.started = Some(whole_seconds(self.now));
-        let message = format!("Job {} saves the snapshot", jobs::store_name(snapshot));
-        Step::Record(Box::new(self.told(status, SnapshotPhase::Running, "Running", message)))
+        let message = format!("Job {} saves the {}", jobs::store_name(backup), K::TERMS.noun);
+        Step::Record(Box::new(self.told(status, BackupPhase::Running, "Running", message)))
     }
 
-    /// The version that the cluster runs, if a snapshot can be made of it now.
+    /// The version that the database runs, if a backup of it can be made now.
     fn ready(&self) -> Result<String, Obstacle> {
-        let spec = &self.snapshot.spec;
-        spec.destination.check().map_err(|error| Obstacle {
+        let asked = self.backup.asked();
+        asked.destination.check().map_err(|error| Obstacle {
             reason: "InvalidDestination",
-            message: format!("{error}: create another EtcdSnapshot"),
+            message: format!("{error}: create another {}", K::kind(&())),
             passes: false,
         })?;
-        let wait = Obstacle::passing;
-        let cluster = self.cluster.filter(|found| found.metadata.deletion_timestamp.is_none());
-        let cluster = cluster.ok_or_else(|| {
-            let message = format!("EtcdCluster {} does not exist: create it", spec.cluster);
-            wait("NoCluster", message)
+        let (wait, kind) = (Obstacle::passing, K::Database::kind(&()));
+        let database = self.database.filter(|found| found.meta().deletion_timestamp.is_none());
+        let database = database.ok_or_else(|| {
+            wait("NoCluster", format!("{kind} {} does not exist: create it", asked.database))
         })?;
-        let status = cluster.status.clone().unwrap_or_default();
-        let serves = status.ready.as_deref().is_some_and(|ready| !ready.starts_with("0/"));
-        let version = status.version.filter(|_| status.cluster_id.is_some() && serves);
-        let version = version.ok_or_else(|| {
-            let message = format!("EtcdCluster {} has no healthy member yet", spec.cluster);
+        let version = K::serving(database).ok_or_else(|| {
+            let message = format!("{kind} {} {}", asked.database, K::TERMS.unready);
             wait("ClusterNotReady", message)
         })?;
         if let Some(missing) = &self.missing {
@@ -188,15 +184,16 @@ impl Observed<'_> {
 
     /// Creates the Job. One that somebody deleted is created again: it finds what was stored.
     fn create(&self, key: &str) -> Step {
-        let Some(cluster) = self.cluster else {
-            let message = "its EtcdCluster was deleted before the snapshot was saved".to_owned();
+        let Some(database) = self.database else {
+            let (kind, noun) = (K::Database::kind(&()), K::TERMS.noun);
+            let message = format!("its {kind} was deleted before the {noun} was saved");
             return self.failed("NoCluster", message);
         };
         let Some(image) = self.image else {
             return self.blocked(Obstacle::passing("NoImage", no_image()));
         };
-        let version = self.status().etcd_version.unwrap_or_else(|| cluster.spec.version.clone());
-        match jobs::store(self.snapshot, cluster, &version, key, image) {
+        let version = self.status().version.unwrap_or_default();
+        match self.backup.store(database, &version, key, image) {
             Ok(job) => Step::Create(Box::new(job)),
             Err(error) => self.failed("InvalidDestination", error.to_string()),
         }
@@ -208,7 +205,7 @@ impl Observed<'_> {
             Outcome::Running => {
                 let also = self.missing.clone().or(said).map(|text| format!(": {text}"));
                 let message = format!("Job {} runs{}", job.name, also.unwrap_or_default());
-                let status = self.told(self.status(), SnapshotPhase::Running, "Running", message);
+                let status = self.told(self.status(), BackupPhase::Running, "Running", message);
                 Step::Wait(Box::new(status), POLL)
             }
             Outcome::Complete => self.complete(),
@@ -228,24 +225,24 @@ impl Observed<'_> {
         }
         status.finished = Some(whole_seconds(self.now));
         let place = status.location.clone().unwrap_or_default();
-        let message = format!("the snapshot is stored at {place} and verified");
-        Step::Record(Box::new(self.told(status, SnapshotPhase::Complete, "Stored", message)))
+        let message = format!("the {} is stored at {place} and verified", K::TERMS.noun);
+        Step::Record(Box::new(self.told(status, BackupPhase::Complete, "Stored", message)))
     }
 
     fn failed(&self, reason: &'static str, message: String) -> Step {
         let mut status = self.status();
         status.finished = Some(whole_seconds(self.now));
-        Step::Record(Box::new(self.told(status, SnapshotPhase::Failed, reason, message)))
+        Step::Record(Box::new(self.told(status, BackupPhase::Failed, reason, message)))
     }
 
     /// Waits, for as long as that may help.
     fn blocked(&self, obstacle: Obstacle) -> Step {
         let Obstacle { reason, message, passes } = obstacle;
-        let since = self.snapshot.metadata.creation_timestamp.as_ref().map_or(self.now, |at| at.0);
+        let since = self.backup.meta().creation_timestamp.as_ref().map_or(self.now, |at| at.0);
         if !passes || self.now.duration_since(since) >= START_WITHIN {
             return self.failed(reason, message);
         }
-        let status = self.told(self.status(), SnapshotPhase::Pending, reason, message);
+        let status = self.told(self.status(), BackupPhase::Pending, reason, message);
         Step::Wait(Box::new(status), POLL)
     }
 
@@ -276,18 +273,14 @@ impl Observed<'_> {
 
     fn ending(
         &self,
-        mut status: EtcdSnapshotStatus,
+        mut status: BackupStatus,
         reason: &'static str,
         message: String,
-    ) -> EtcdSnapshotStatus {
-        status.phase = SnapshotPhase::Deleting;
+    ) -> BackupStatus {
+        status.phase = BackupPhase::Deleting;
         let finding = Finding { type_: "Deleted", holds: false, reason, message };
-        let told = conditions(
-            vec![finding],
-            &status.conditions,
-            self.snapshot.metadata.generation,
-            self.now,
-        );
+        let told =
+            conditions(vec![finding], &status.conditions, self.backup.meta().generation, self.now);
         status.conditions.retain(|found| found.type_ != "Deleted");
         status.conditions.extend(told);
         status
@@ -296,18 +289,18 @@ impl Observed<'_> {
     /// The status with this phase, and conditions that say why.
     fn told(
         &self,
-        mut status: EtcdSnapshotStatus,
-        phase: SnapshotPhase,
+        mut status: BackupStatus,
+        phase: BackupPhase,
         reason: &'static str,
         message: String,
-    ) -> EtcdSnapshotStatus {
+    ) -> BackupStatus {
         status.phase = phase;
         let finding = |type_, holds| Finding { type_, holds, reason, message: message.clone() };
         let findings = vec![
-            finding("Complete", phase == SnapshotPhase::Complete),
-            finding("Failed", phase == SnapshotPhase::Failed),
+            finding("Complete", phase == BackupPhase::Complete),
+            finding("Failed", phase == BackupPhase::Failed),
         ];
-        let generation = self.snapshot.metadata.generation;
+        let generation = self.backup.meta().generation;
         status.conditions = conditions(findings, &status.conditions, generation, self.now);
         status
     }

@@ -3,29 +3,34 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::tests::cluster;
+use crate::archive::testkind::{Dump, Plan};
 
 fn now() -> Timestamp {
     "2026-03-01T12:00:30Z".parse().unwrap()
 }
 
-fn scheduled(snapshots: Value, status: Value) -> EtcdCluster {
-    let mut wanted = json!({"schedule": "0 * * * *", "keep": 2,
-        "destination": {"volume": {"claimName": "backups"}}});
-    wanted.as_object_mut().unwrap().extend(snapshots.as_object().unwrap().clone());
-    let mut cluster = cluster(json!({"version": "3.6.5", "snapshots": wanted}));
-    let created: Timestamp = "2026-03-01T10:30:00Z".parse().unwrap();
-    cluster.metadata.creation_timestamp = Some(Time(created));
-    cluster.status = serde_json::from_value(json!({"nextMember": 3, "snapshots": status})).unwrap();
-    cluster
+fn plan(spec: Value, status: Value) -> Plan {
+    let metadata = json!({"name": "db", "namespace": "web", "uid": "p1",
+        "creationTimestamp": "2026-03-01T10:30:00Z"});
+    serde_json::from_value(json!({
+        "apiVersion": "test/v1", "kind": "Plan", "metadata": metadata, "spec": spec, "status": status,
+    }))
+    .unwrap()
 }
 
-fn made(name: &str, phase: &str, started: &str) -> Arc<EtcdSnapshot> {
+fn scheduled(change: Value, status: Value) -> Plan {
+    let mut wanted = json!({"schedule": "0 * * * *", "keep": 2,
+        "destination": {"volume": {"claimName": "backups"}}});
+    wanted.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+    plan(wanted, status)
+}
+
+fn made(name: &str, phase: &str, started: &str) -> Arc<Dump> {
     let finished = ["Complete", "Failed"].contains(&phase).then_some(started);
     let object = json!({
-        "apiVersion": "data.leasehold.dev/v1alpha1", "kind": "EtcdSnapshot",
+        "apiVersion": "test/v1", "kind": "Dump",
         "metadata": {"name": name, "namespace": "web", "uid": format!("uid-{name}")},
-        "spec": {"cluster": "db", "destination": {"volume": {"claimName": "backups"}}},
+        "spec": {"database": "db", "destination": {"volume": {"claimName": "backups"}}},
         "status": {"phase": phase, "started": started, "finished": finished},
     });
     Arc::new(serde_json::from_value(object).unwrap())
@@ -89,16 +94,14 @@ fn a_bad_schedule_is_said_and_makes_nothing() {
         assert!(decision.status.unwrap().obstacle.unwrap().contains(says));
         assert_eq!((decision.create, decision.next), (None, None));
     }
-    let mended = scheduled(
-        json!({}),
-        json!({"obstacle": "spec.snapshots: bad", "lastRun": "2026-03-01T12:00:00Z"}),
-    );
+    let mended =
+        scheduled(json!({}), json!({"obstacle": "spec: bad", "lastRun": "2026-03-01T12:00:00Z"}));
     assert_eq!(decide(&mended, &[], now()).status.unwrap().obstacle, None);
 }
 
 #[test]
 fn a_cluster_without_a_schedule_or_on_its_way_out_makes_nothing() {
-    assert_eq!(decide(&cluster(json!({"version": "3.6.5"})), &[], now()), Decision::default());
+    assert_eq!(decide(&plan(json!({}), Value::Null), &[], now()), Decision::default());
     let mut ending = scheduled(json!({}), Value::Null);
     ending.metadata.deletion_timestamp = Some(Time(now()));
     assert_eq!(decide(&ending, &[], now()), Decision::default());

@@ -3,25 +3,31 @@
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
-use operands::backup::report::Report;
+
+use super::jobs::RESTORED_VOLUME;
+use crate::backup::report::Report;
 
 /// The longest text of a cluster that a condition repeats, in characters.
 const MAX_TEXT: usize = 300;
 
 /// A Job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct JobSeen {
-    pub(super) name: String,
-    pub(super) uid: String,
-    pub(super) is_deleting: bool,
-    pub(super) outcome: Outcome,
+pub struct JobSeen {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+    /// What became of it.
+    pub outcome: Outcome,
     /// The uid of the volume that it was made for, if for one.
-    pub(super) volume: Option<String>,
+    pub volume: Option<String>,
 }
 
 /// What became of a Job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub enum Outcome {
     /// It runs, or will.
     #[default]
     Running,
@@ -33,15 +39,16 @@ pub(super) enum Outcome {
 
 /// What the Pods of a Job say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct PodsSeen {
+pub struct PodsSeen {
     /// The report of our own container that ended last.
-    pub(super) report: Option<Report>,
+    pub report: Option<Report>,
     /// Why the last Pod does not run, or why a tool of the database failed.
-    pub(super) trouble: Option<String>,
+    pub trouble: Option<String>,
 }
 
 impl JobSeen {
-    pub(crate) fn of(job: &Job) -> Self {
+    /// Reads a Job.
+    pub fn of(job: &Job) -> Self {
         let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let mut outcome = Outcome::Running;
         for condition in conditions.filter(|condition| condition.status == "True") {
@@ -60,22 +67,22 @@ impl JobSeen {
             uid: job.uid().unwrap_or_default(),
             is_deleting: job.metadata.deletion_timestamp.is_some(),
             outcome,
-            volume: job.annotations().get(crate::names::RESTORED_VOLUME).cloned(),
+            volume: job.annotations().get(RESTORED_VOLUME).cloned(),
         }
     }
 }
 
 impl JobSeen {
-    /// Whether it has brought a snapshot onto this volume.
-    pub(crate) fn is_done_for(&self, volume_uid: &str) -> bool {
+    /// Whether it has brought a backup onto this volume.
+    pub fn is_done_for(&self, volume_uid: &str) -> bool {
         let is_done = self.outcome == Outcome::Complete && !self.is_deleting;
         is_done && self.volume.as_deref() == Some(volume_uid)
     }
 }
 
 impl PodsSeen {
-    /// Of the Pods of one Job.
-    pub(super) fn of(pods: &[Pod]) -> Self {
+    /// Reads the Pods of one Job.
+    pub fn of(pods: &[Pod]) -> Self {
         let mut sorted: Vec<_> = pods.iter().collect();
         sorted.sort_by_key(|pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0));
         let Some(last) = sorted.last() else { return Self::default() };

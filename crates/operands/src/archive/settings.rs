@@ -6,7 +6,7 @@ const IMAGE: &str = "LEASEHOLD_IMAGE";
 /// Settings of the controllers.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The image that stores and fetches: the manager's own. Without it no snapshot is made.
+    /// The image that stores and fetches: the manager's own. Without it no backup is made.
     pub image: Option<String>,
 }
 

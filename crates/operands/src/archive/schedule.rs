@@ -1,0 +1,259 @@
+//! A schedule: makes backups when they are due, and deletes those that are not kept.
+//!
+//! A run has one name, made from the schedule's and the time in UTC. So whoever makes it twice, after a
+//! crash or a handover, makes one. The last run is recorded after its backup was created: one that
+//! a person deletes is not made again.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use kube::{Resource, ResourceExt};
+use sdk::condition::whole_seconds;
+use sdk::{
+    Action, Context, Controller, ControllerSpec, Event, Object, ObjectKey, ReconcileError,
+    Reconciler, Selector, mapping,
+};
+use serde_json::{Value, json};
+
+use super::api::{BackupPhase, ScheduleStatus, Scheduling};
+use super::kind::Archived;
+use crate::schedule::{Backup, Retention, Schedule};
+
+/// The longest time between two looks: a clock that is corrected is noticed within it.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// The most backups that one look deletes.
+const MAX_DELETES: usize = 10;
+
+/// A kind whose objects have a schedule of backups.
+pub trait Scheduled: Object + Resource<Scope = NamespaceResourceScope> {
+    /// The kind of the backups.
+    type Backup: Archived;
+
+    /// The controller of the schedules.
+    const CONTROLLER: &'static str;
+    /// The annotation of a backup that a schedule made: the object with the schedule.
+    const SCHEDULED_BY: &'static str;
+    /// Where the schedule is in the object, as `spec.snapshots`.
+    const FIELD: &'static str;
+
+    /// The schedule, if there is one.
+    fn scheduling(&self) -> Option<&Scheduling>;
+
+    /// What was recorded of it.
+    fn recorded(&self) -> Option<&ScheduleStatus>;
+
+    /// The change of the status that records this, which has null for what is not there any more.
+    fn recording(status: Value) -> Value;
+
+    /// Whether a backup that one of this name made is of the same database.
+    fn is_of(&self, backup: &Self::Backup) -> bool;
+
+    /// A backup with this metadata, which has no owner: backups outlive the database.
+    fn backup(&self, scheduling: &Scheduling, metadata: ObjectMeta) -> Self::Backup;
+}
+
+/// What a look decides.
+#[derive(Clone, Debug, PartialEq)]
+struct Decision<B> {
+    /// Create this one first.
+    create: Option<Box<B>>,
+    /// Then record this.
+    status: Option<ScheduleStatus>,
+    /// Then delete these: name and uid.
+    delete: Vec<(String, String)>,
+    /// When the next run is due.
+    next: Option<Timestamp>,
+}
+
+impl<B> Default for Decision<B> {
+    fn default() -> Self {
+        Self { create: None, status: None, delete: Vec::new(), next: None }
+    }
+}
+
+/// Decides. `made` are the backups that this schedule made.
+fn decide<S: Scheduled>(owner: &S, made: &[Arc<S::Backup>], now: Timestamp) -> Decision<S::Backup> {
+    let is_ending = owner.meta().deletion_timestamp.is_some();
+    let Some(wanted) = owner.scheduling().filter(|_| !is_ending) else {
+        return Decision::default();
+    };
+    let known = owner.recorded().cloned();
+    let mut status = known.unwrap_or_default();
+    let schedule = match schedule::<S>(wanted) {
+        Ok(schedule) => schedule,
+        Err(problem) => {
+            status.obstacle = Some(problem);
+            return Decision { status: Some(status), ..Decision::default() };
+        }
+    };
+    let created = owner.meta().creation_timestamp.as_ref().map_or(now, |at| at.0);
+    let last = status.last_run.as_ref().map_or(created, |at| at.0);
+    let mut create = None;
+    if let Some(run) = schedule.due(last, now) {
+        let name = name_of(owner, run);
+        let unfinished = made.iter().find(|found| is_unfinished(found) && found.name_any() != name);
+        status.obstacle = unfinished.map(|running| {
+            let (kind, name) = (S::Backup::kind(&()), running.name_any());
+            format!("the run of {run} was skipped, because {kind} {name} still ran")
+        });
+        if unfinished.is_none() {
+            create = Some(Box::new(backup(owner, wanted, name)));
+        }
+        status.last_run = Some(whole_seconds(run));
+    } else if status.obstacle.as_deref().is_some_and(|text| !text.contains("was skipped")) {
+        status.obstacle = None;
+    }
+    let complete = made.iter().filter(|found| phase(found) == BackupPhase::Complete);
+    let newest = complete.max_by_key(|found| at(found)).map(|found| found.name_any());
+    status.last_complete = newest.or(status.last_complete);
+    Decision {
+        create,
+        status: Some(status),
+        delete: expired(wanted, made, now),
+        next: schedule.next(now),
+    }
+}
+
+fn schedule<S: Scheduled>(wanted: &Scheduling) -> Result<Schedule, String> {
+    wanted.destination.check().map_err(|error| format!("{}: {error}", S::FIELD))?;
+    let schedule = Schedule::parse(&wanted.schedule, &wanted.time_zone);
+    schedule.map_err(|error| format!("{}: {error}", S::FIELD))
+}
+
+fn expired<K: Archived>(
+    wanted: &Scheduling,
+    made: &[Arc<K>],
+    now: Timestamp,
+) -> Vec<(String, String)> {
+    let is_over =
+        |found: &&Arc<K>| !is_unfinished(found) && found.meta().deletion_timestamp.is_none();
+    let backup = |found: &Arc<K>| Backup {
+        name: found.name_any(),
+        at: at(found),
+        good: phase(found) == BackupPhase::Complete,
+    };
+    let backups: Vec<_> = made.iter().filter(is_over).map(backup).collect();
+    let last = usize::try_from(wanted.keep).unwrap_or(1);
+    let retention = Retention { last: Some(last), within: None };
+    let names = retention.expired(&backups, now).into_iter().take(MAX_DELETES);
+    let uid = |name: &str| {
+        let found = made.iter().find(|found| found.name_any() == name)?;
+        Some((name.to_owned(), found.uid()?))
+    };
+    names.filter_map(uid).collect()
+}
+
+fn phase<K: Archived>(backup: &Arc<K>) -> BackupPhase {
+    backup.status().map(|status| status.phase).unwrap_or_default()
+}
+
+fn is_unfinished<K: Archived>(backup: &Arc<K>) -> bool {
+    backup.meta().deletion_timestamp.is_none()
+        && backup.status().is_none_or(|status| status.finished.is_none())
+}
+
+fn at<K: Archived>(backup: &Arc<K>) -> Timestamp {
+    let started = backup.status().and_then(|status| status.started.as_ref());
+    let created = backup.meta().creation_timestamp.as_ref();
+    started.or(created).map_or(Timestamp::UNIX_EPOCH, |time: &Time| time.0)
+}
+
+fn name_of(owner: &impl ResourceExt, run: Timestamp) -> String {
+    let time = run.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H-%M").to_string();
+    format!("{}-{time}", owner.name_any())
+}
+
+fn backup<S: Scheduled>(owner: &S, wanted: &Scheduling, name: String) -> S::Backup {
+    let annotations = [(S::SCHEDULED_BY.to_owned(), owner.name_any())];
+    let metadata = ObjectMeta {
+        name: Some(name),
+        namespace: owner.namespace(),
+        annotations: Some(annotations.into()),
+        ..ObjectMeta::default()
+    };
+    owner.backup(wanted, metadata)
+}
+
+/// Reconciles the schedules of a kind.
+struct ScheduleReconciler<S>(PhantomData<fn() -> S>);
+
+/// The controller of the schedules of a kind.
+pub fn controller<S: Scheduled>(workers: usize) -> ControllerSpec {
+    Controller::for_kind::<S>(S::CONTROLLER)
+        .part_of(S::Backup::TERMS.whole)
+        .watches::<S::Backup>(mapping::named_by_annotation(S::SCHEDULED_BY))
+        .workers(workers)
+        .reconciler(ScheduleReconciler::<S>(PhantomData))
+}
+
+impl<S: Scheduled> Reconciler for ScheduleReconciler<S> {
+    type Kind = S;
+
+    async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
+        let namespace = key.namespace.as_deref();
+        let Some(owner) = ctx.get::<S>(namespace, &key.name)? else {
+            return Ok(Action::Done);
+        };
+        let all = ctx.list::<S::Backup>(namespace, &Selector::all())?;
+        let is_ours = |found: &Arc<S::Backup>| {
+            let by = found.annotations().get(S::SCHEDULED_BY);
+            by.is_some_and(|by| **by == *key.name) && owner.is_of(found)
+        };
+        let made: Vec<_> = all.into_iter().filter(is_ours).collect();
+        let now = ctx.now();
+        let decision = decide(&*owner, &made, now);
+        take(ctx, &*owner, decision, now).await
+    }
+}
+
+async fn take<S: Scheduled>(
+    ctx: &Context,
+    owner: &S,
+    decision: Decision<S::Backup>,
+    now: Timestamp,
+) -> Result<Action, ReconcileError> {
+    let namespace = owner.namespace().unwrap_or_default();
+    let backups = Api::<S::Backup>::namespaced(ctx.client(), &namespace);
+    if let Some(backup) = &decision.create {
+        match backups.create(&PostParams::default(), &**backup).await {
+            // An earlier reconcile made it.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            other => drop(other?),
+        }
+    }
+    let known = owner.recorded().cloned();
+    if let Some(status) = decision.status.filter(|status| known.as_ref() != Some(status)) {
+        let obstacle = status.obstacle.clone();
+        let is_new = obstacle != known.and_then(|known| known.obstacle);
+        // Null removes a field that is not there any more.
+        let status = json!({
+            "lastRun": status.last_run,
+            "lastComplete": status.last_complete,
+            "obstacle": status.obstacle,
+        });
+        ctx.patch_status(owner, S::recording(status)).await?;
+        if let Some(obstacle) = obstacle.filter(|_| is_new) {
+            ctx.publish(Event::warning(owner, "BackupSkipped", "Schedule", obstacle)).await;
+        }
+    }
+    for (name, uid) in decision.delete {
+        let pinned = Preconditions { uid: Some(uid), resource_version: None };
+        match backups.delete(&name, &DeleteParams::background().preconditions(pinned)).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            other => drop(other?),
+        }
+    }
+    let Some(next) = decision.next else { return Ok(Action::Done) };
+    let pause = Duration::try_from(next.duration_since(now)).unwrap_or_default();
+    Ok(Action::RequeueAfter(pause.clamp(Duration::from_secs(1), LONGEST)))
+}
+
+#[cfg(test)]
+#[path = "schedule_tests.rs"]
+mod tests;
