@@ -14,7 +14,7 @@ use crate::backup::destination::{Access, DestinationError};
 use crate::backup::report::GIVEN_UP;
 
 /// The annotation of a Job that restores: the uid of the volume onto which it brings the backup.
-pub const RESTORED_VOLUME: &str = "data.leasehold.dev/volume-uid";
+pub(super) const RESTORED_VOLUME: &str = "data.leasehold.dev/volume-uid";
 /// Where a backup is saved before it is stored, in a volume of that Job alone.
 pub const WORK: &str = "/work";
 

@@ -32,5 +32,5 @@ pub use api::{BackupPhase, BackupStatus, DeletionPolicy, ScheduleStatus, Schedul
 pub use kind::{Archived, Asked, Dress, Terms};
 pub use reconcile::controller;
 pub use schedule::{Scheduled, controller as scheduler};
-pub use seen::{JobSeen, Outcome, PodsSeen};
+pub use seen::{JobSeen, Outcome};
 pub use settings::Settings;

@@ -39,11 +39,11 @@ pub enum Outcome {
 
 /// What the Pods of a Job say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodsSeen {
+pub(super) struct PodsSeen {
     /// The report of our own container that ended last.
-    pub report: Option<Report>,
+    pub(super) report: Option<Report>,
     /// Why the last Pod does not run, or why a tool of the database failed.
-    pub trouble: Option<String>,
+    pub(super) trouble: Option<String>,
 }
 
 impl JobSeen {
@@ -82,7 +82,7 @@ impl JobSeen {
 
 impl PodsSeen {
     /// Reads the Pods of one Job.
-    pub fn of(pods: &[Pod]) -> Self {
+    pub(super) fn of(pods: &[Pod]) -> Self {
         let mut sorted: Vec<_> = pods.iter().collect();
         sorted.sort_by_key(|pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0));
         let Some(last) = sorted.last() else { return Self::default() };

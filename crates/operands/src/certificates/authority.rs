@@ -25,7 +25,7 @@ const FIX: &str = "restore the Secret from a backup; if nothing uses the authori
                    certificates, and all are created anew";
 
 /// An authority with its private key.
-pub struct Authority {
+pub(crate) struct Authority {
     certificate: String,
     key: String,
     facts: Facts,
@@ -40,7 +40,7 @@ pub struct Authority {
 /// # Errors
 /// If the Secret cannot be read, if the authority has expired, or if the Secret is gone and certificates
 /// of it are in use. None of these is cured without a person.
-pub fn authority_of<'a>(
+pub(crate) fn authority_of<'a>(
     secret: &str,
     found: Option<&Secret>,
     leaves: impl IntoIterator<Item = &'a Secret>,
@@ -68,7 +68,7 @@ impl Authority {
     ///
     /// # Errors
     /// If the machine gives no randomness.
-    pub fn create(name: &str, now: Timestamp) -> Result<Self, CertificateError> {
+    pub(crate) fn create(name: &str, now: Timestamp) -> Result<Self, CertificateError> {
         let key = KeyPair::generate().map_err(made(name))?;
         Self::with_key(name, key, now)
     }
@@ -77,7 +77,7 @@ impl Authority {
     ///
     /// # Errors
     /// If somebody else made the authority, in a form that would not come out the same.
-    pub fn renew(&self, now: Timestamp) -> Result<Self, CertificateError> {
+    pub(crate) fn renew(&self, now: Timestamp) -> Result<Self, CertificateError> {
         let name = &self.facts.common_name;
         let key = KeyPair::from_pem(&self.key).map_err(made(name))?;
         let renewed = Self::with_key(name, key, now)?;
@@ -134,7 +134,7 @@ impl Authority {
     ///
     /// # Errors
     /// If a name cannot be in a certificate, or the machine gives no randomness.
-    pub fn issue(&self, spec: &LeafSpec, now: Timestamp) -> Result<Leaf, CertificateError> {
+    pub(crate) fn issue(&self, spec: &LeafSpec, now: Timestamp) -> Result<Leaf, CertificateError> {
         let name = spec.name();
         let key = KeyPair::generate().map_err(made(name))?;
         let not_before = now - SLACK;
@@ -160,17 +160,17 @@ impl Authority {
     }
 
     /// Its certificate, as PEM: what clients and servers trust.
-    pub fn certificate(&self) -> &str {
+    pub(crate) fn certificate(&self) -> &str {
         &self.certificate
     }
 
     /// When [`Self::renew`] should be called: after two thirds of its validity.
-    pub fn renewal(&self) -> Timestamp {
+    pub(crate) fn renewal(&self) -> Timestamp {
         renewal(self.facts.not_before, self.facts.not_after)
     }
 
     /// As the data of a Secret of type [`super::SECRET_TYPE`].
-    pub fn data(&self) -> BTreeMap<String, ByteString> {
+    pub(crate) fn data(&self) -> BTreeMap<String, ByteString> {
         let entries = [
             (CERTIFICATE, &self.certificate),
             (PRIVATE_KEY, &self.key),

@@ -2,7 +2,7 @@
 
 /// What can be wrong with certificates.
 #[derive(Debug, thiserror::Error)]
-pub enum CertificateError {
+pub(crate) enum CertificateError {
     /// A Secret lacks a key.
     #[error("Secret {secret} has no key {key}: {fix}")]
     Missing {

@@ -13,7 +13,7 @@ const FIX: &str = "delete the Secret, and a new certificate is issued";
 
 /// What to do with a leaf's Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     /// It is right until this time, when it is due for renewal.
     Keep(Timestamp),
     /// A certificate should be issued.
@@ -22,7 +22,7 @@ pub enum Verdict {
 
 /// Why a certificate should be issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub(super) enum Reason {
     /// There is none.
     Absent,
     /// It has expired, or is not valid yet.
@@ -52,7 +52,7 @@ impl fmt::Display for Reason {
 ///
 /// # Errors
 /// If the Secret holds something that cannot be read.
-pub fn judge(
+pub(super) fn judge(
     secret: Option<&Secret>,
     authority: &Authority,
     spec: &LeafSpec,

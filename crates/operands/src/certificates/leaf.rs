@@ -41,20 +41,20 @@ pub enum Usage {
 
 /// A certificate that an authority issued, with its private key.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Leaf {
+pub(crate) struct Leaf {
     /// The certificate, as PEM.
-    pub certificate: String,
+    pub(crate) certificate: String,
     /// Its private key, as PEM in PKCS#8.
-    pub key: String,
+    pub(crate) key: String,
     /// The certificate of the authority, as PEM.
-    pub authority: String,
-    pub(super) not_before: Timestamp,
-    pub(super) not_after: Timestamp,
+    pub(crate) authority: String,
+    pub(crate) not_before: Timestamp,
+    pub(crate) not_after: Timestamp,
 }
 
 impl LeafSpec {
     /// The common name that fits into a certificate.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         let mut end = self.common_name.len().min(MAX_COMMON_NAME);
         while !self.common_name.is_char_boundary(end) {
             end -= 1;
@@ -64,7 +64,7 @@ impl LeafSpec {
 }
 
 impl Usage {
-    pub(super) fn purposes(self) -> Vec<ExtendedKeyUsagePurpose> {
+    pub(crate) fn purposes(self) -> Vec<ExtendedKeyUsagePurpose> {
         match self {
             Self::Server => vec![ServerAuth],
             Self::Client => vec![ClientAuth],
@@ -72,18 +72,18 @@ impl Usage {
         }
     }
 
-    pub(super) fn serves(self) -> bool {
+    pub(crate) fn serves(self) -> bool {
         self != Self::Client
     }
 
-    pub(super) fn calls(self) -> bool {
+    pub(crate) fn calls(self) -> bool {
         self != Self::Server
     }
 }
 
 impl Leaf {
     /// As the data of a Secret of type [`super::SECRET_TYPE`].
-    pub fn data(&self) -> BTreeMap<String, ByteString> {
+    pub(crate) fn data(&self) -> BTreeMap<String, ByteString> {
         let entries = [
             (CERTIFICATE, &self.certificate),
             (PRIVATE_KEY, &self.key),
@@ -94,7 +94,7 @@ impl Leaf {
     }
 
     /// When it should be issued anew: after two thirds of its validity.
-    pub fn renewal(&self) -> Timestamp {
+    pub(crate) fn renewal(&self) -> Timestamp {
         renewal(self.not_before, self.not_after)
     }
 }

@@ -26,16 +26,18 @@ mod keeper;
 mod leaf;
 mod pem;
 
-pub use authority::{Authority, authority_of};
-pub use error::CertificateError;
-pub use judge::{Reason, Verdict, judge};
+pub(crate) use authority::Authority;
+use authority::authority_of;
+use error::CertificateError;
+use judge::{Verdict, judge};
 pub use keeper::{Certificates, Wanted};
-pub use leaf::{Leaf, LeafSpec, Usage};
+pub(crate) use leaf::Leaf;
+pub use leaf::{LeafSpec, Usage};
 
 use jiff::{SignedDuration, Timestamp};
 
 /// The type of the Secrets.
-pub const SECRET_TYPE: &str = "kubernetes.io/tls";
+const SECRET_TYPE: &str = "kubernetes.io/tls";
 /// The key of a Secret with the certificate.
 pub const CERTIFICATE: &str = "tls.crt";
 /// The key of a Secret with the private key, in PKCS#8.

@@ -7,6 +7,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::judge::Reason;
 use super::*;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);

@@ -25,7 +25,7 @@ const WORDS: &[(&str, &str)] = &[
 
 /// Why a schedule cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ScheduleError {
+pub(crate) enum ScheduleError {
     /// The expression is none of cron's.
     #[error(
         "schedule {expression:?} cannot be read, {problem}: write minute, hour, day of month, month and day \
@@ -55,7 +55,7 @@ pub enum ScheduleError {
 
 /// When something is due.
 #[derive(Clone, Debug)]
-pub struct Schedule(Crontab);
+pub(crate) struct Schedule(Crontab);
 
 impl Schedule {
     /// Reads an expression with five fields, or one of `@hourly`, `@daily`, `@weekly`, `@monthly` and
@@ -63,7 +63,7 @@ impl Schedule {
     ///
     /// # Errors
     /// If one of them cannot be read, or the schedule never comes due.
-    pub fn parse(expression: &str, zone: &str) -> Result<Self, ScheduleError> {
+    pub(crate) fn parse(expression: &str, zone: &str) -> Result<Self, ScheduleError> {
         let wrong = |problem: String| ScheduleError::Expression {
             expression: expression.chars().take(MAX_EXPRESSION).collect(),
             problem,
@@ -101,14 +101,14 @@ impl Schedule {
     }
 
     /// The first time after `after` at which it is due.
-    pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn next(&self, after: Timestamp) -> Option<Timestamp> {
         let found = self.0.find_next(MakeTimestamp(after)).ok()?;
         Some(found.timestamp())
     }
 
     /// The last time after `after`, and not after `now`, at which it was due: the run that should be made
     /// now if none was made since. Earlier ones that were missed are not made up for.
-    pub fn due(&self, after: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn due(&self, after: Timestamp, now: Timestamp) -> Option<Timestamp> {
         // The runs after `low` include one that is due; those after `high` do not.
         let mut low = after.max(now.checked_sub(BACK).unwrap_or(after));
         let mut high = now;

@@ -7,5 +7,6 @@
 mod cron;
 mod retention;
 
-pub use cron::{Schedule, ScheduleError};
-pub use retention::{Backup, Retention};
+pub(crate) use cron::Schedule;
+pub(crate) use retention::Backup;
+pub use retention::Retention;

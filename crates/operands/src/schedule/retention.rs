@@ -16,13 +16,13 @@ pub struct Retention {
 
 /// A finished backup, as far as retention goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Backup {
+pub(crate) struct Backup {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// When it was made.
-    pub at: Timestamp,
+    pub(crate) at: Timestamp,
     /// Whether it can be restored.
-    pub good: bool,
+    pub(crate) good: bool,
 }
 
 impl Retention {
@@ -30,7 +30,7 @@ impl Retention {
     ///
     /// The last good one stays whatever the rules say. Failed ones do not count as backups; the last
     /// three of them stay.
-    pub fn expired<'a>(&self, backups: &'a [Backup], now: Timestamp) -> Vec<&'a str> {
+    pub(crate) fn expired<'a>(&self, backups: &'a [Backup], now: Timestamp) -> Vec<&'a str> {
         let mut sorted: Vec<_> = backups.iter().collect();
         sorted.sort_by(|a, b| (b.at, &b.name).cmp(&(a.at, &a.name)));
         let (good, failed): (Vec<_>, Vec<_>) = sorted.into_iter().partition(|backup| backup.good);
