@@ -1,5 +1,5 @@
 //! The controllers that come with Leasehold: one cargo feature each, and one folder here or a crate of
-//! its own, as `etcd` and `tunnel`.
+//! its own, as `etcd`, `mysql` and `tunnel`.
 //!
 //! A folder holds `api` (the custom resource), pure decisions (`plan` and its helpers) and
 //! `reconcile` (the shell: cache in, fenced client out). What the rest of the product needs to
@@ -47,6 +47,8 @@ pub use configmonitor::ConfigMonitor;
 pub use etcd::{EtcdCluster, EtcdSnapshot};
 #[cfg(feature = "memcached")]
 pub use memcached::Memcached;
+#[cfg(feature = "mysql")]
+pub use mysql::{MySQLBackup, MySQLBackupSchedule, MySQLCluster};
 #[cfg(feature = "sqs")]
 pub use sqs::Queue;
 #[cfg(feature = "tdset")]
@@ -89,6 +91,14 @@ pub const BUILTINS: &[Builtin] = &[
     },
     #[cfg(feature = "memcached")]
     memcached::BUILTIN,
+    #[cfg(feature = "mysql")]
+    Builtin {
+        name: mysql::NAME,
+        crds: mysql::CRDS,
+        build: |workers| mysql::controllers(workers, &mysql::Settings::from_environment()),
+        rbac: mysql::rbac,
+        example: mysql::EXAMPLE,
+    },
     #[cfg(feature = "restart-pods")]
     restartpods::BUILTIN,
     #[cfg(feature = "sqs")]

@@ -54,7 +54,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("tunnel", &["sdk"]),
     ("operands", &["sdk"]),
     ("etcd", &["operands", "sdk"]),
-    ("controllers", &["etcd", "sdk", "tunnel"]),
+    ("mysql", &["operands", "sdk"]),
+    ("controllers", &["etcd", "mysql", "sdk", "tunnel"]),
     ("fleet", &["model", "sharding"]),
     ("demo", &["apiserver", "clusters", "controllers", "fleet", "model", "sharding"]),
     (

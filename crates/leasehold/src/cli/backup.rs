@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use model::Clock;
 use operands::backup::check::Check;
 use operands::backup::report::Report;
-use operands::backup::s3::{BucketStore, Keys, Settings};
+use operands::backup::s3::{BucketStore, Keys, S3Settings};
 use operands::backup::{Draft, Folder, Manifest, Store, StoreError, Vault};
 use operands::schedule::Retention;
 
@@ -344,7 +344,7 @@ impl PlaceArgs {
             };
             return Ok(Box::new(folder));
         }
-        let settings = Settings {
+        let settings = S3Settings {
             bucket: self.bucket.clone().unwrap_or_default(),
             prefix: self.prefix.clone(),
             region: self.region.clone(),

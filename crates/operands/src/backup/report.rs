@@ -17,7 +17,7 @@ const DONE: u8 = 0;
 /// It failed, and may succeed if it is tried again.
 const TRY_AGAIN: u8 = 1;
 /// It failed, and does so until a person changes something.
-pub const GIVEN_UP: u8 = 3;
+pub(crate) const GIVEN_UP: u8 = 3;
 
 /// What a Job says when it ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -40,7 +40,7 @@ const MAX_PAGES: usize = 200;
 
 /// How a bucket is reached.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct S3Settings {
     /// The bucket's name.
     pub bucket: String,
     /// What the keys in it begin with, without slashes around it.
@@ -91,7 +91,7 @@ impl BucketStore {
     /// # Errors
     /// If the endpoint is no URL, or the authority is none.
     pub fn open(
-        settings: &Settings,
+        settings: &S3Settings,
         now: impl Fn() -> Timestamp + Send + Sync + 'static,
     ) -> Result<Self, StoreError> {
         let region = settings.region.clone().unwrap_or_else(|| "us-east-1".to_owned());

@@ -158,12 +158,12 @@ impl Held {
 
 fn open(address: &str, part: u64) -> BucketStore {
     let keys = Keys { id: "id".to_owned(), secret: "secret".to_owned(), token: None };
-    let settings = Settings {
+    let settings = S3Settings {
         bucket: "carts".to_owned(),
         prefix: Some("/etcd/".to_owned()),
         endpoint: Some(address.to_owned()),
         keys: Some(keys),
-        ..Settings::default()
+        ..S3Settings::default()
     };
     BucketStore {
         part,
@@ -267,10 +267,10 @@ async fn a_short_object_is_damaged_and_a_long_one_is_not_read_to_its_end() {
 
 #[test]
 fn an_endpoint_that_is_none_is_named() {
-    let settings = Settings {
+    let settings = S3Settings {
         bucket: "carts".to_owned(),
         endpoint: Some("minio".to_owned()),
-        ..Settings::default()
+        ..S3Settings::default()
     };
     let error = BucketStore::open(&settings, now).err().unwrap();
     assert!(error.to_string().contains("\"minio\""), "{error}");

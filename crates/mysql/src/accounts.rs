@@ -1,0 +1,128 @@
+//! The passwords: the users' for root, and those that the manager makes for its own accounts.
+//!
+//! Secrets are read one by one, not watched: a controller that watches Secrets sees all of a cluster. What
+//! was read is remembered for a minute, so failing over costs no reads.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, ResourceExt};
+use operands::children::{Obstacle, is_of};
+use sdk::Context;
+
+use crate::api::MySQLCluster;
+use crate::calls::{Account, Password};
+use crate::{names, objects};
+
+/// The key of the password in the users' Secret.
+const PASSWORD_KEY: &str = "password";
+/// How long what was read is not read again.
+const REMEMBERED: Duration = Duration::from_secs(60);
+/// The longest password, in bytes.
+const MAX_PASSWORD: usize = 256;
+
+/// The passwords of a cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Passwords {
+    pub(crate) root: Password,
+    ours: BTreeMap<&'static str, Password>,
+    read: Timestamp,
+}
+
+impl Passwords {
+    /// The password of one of our accounts.
+    pub(crate) fn of(&self, account: Account) -> Password {
+        self.ours.get(account.name()).cloned().unwrap_or_else(|| Password(String::new()))
+    }
+
+    /// Whether they were read so lately that they need not be read again.
+    pub(crate) fn is_fresh(&self, now: Timestamp) -> bool {
+        now < self.read + REMEMBERED
+    }
+}
+
+/// Reads the passwords, and makes those that are missing with `random`.
+///
+/// # Errors
+/// If the users' Secret is not usable, something of others has the name of ours, or what the server says.
+pub(crate) async fn passwords(
+    ctx: &Context,
+    cluster: &MySQLCluster,
+    random: fn() -> String,
+) -> Result<Passwords, Obstacle> {
+    let namespace = cluster.namespace().unwrap_or_default();
+    let secrets = Api::<Secret>::namespaced(ctx.client(), &namespace);
+    let users = secrets.get_opt(&cluster.spec.secret).await?;
+    let root = root_password(&cluster.spec.secret, users.as_ref())?;
+    let name = names::accounts(cluster);
+    let mut ours = secrets.get_opt(&name).await?;
+    if ours.as_ref().is_some_and(|found| !is_of(cluster, found)) {
+        return Err(Obstacle::Blocked(format!(
+            "Secret {name} exists and is not of this MySQLCluster: delete it, or give the MySQLCluster \
+             another name"
+        )));
+    }
+    if let Some(missing) = objects::accounts(cluster, ours.as_ref(), random) {
+        ours = Some(ctx.apply_child(cluster, missing).await?);
+    }
+    let ours = Account::OURS.map(|account| (account.name(), text(ours.as_ref(), account.name())));
+    let ours = ours.into_iter().filter_map(|(name, text)| Some((name, Password(text?))));
+    Ok(Passwords { root, ours: ours.collect(), read: ctx.now() })
+}
+
+/// Root's password in the users' Secret.
+fn root_password(name: &str, secret: Option<&Secret>) -> Result<Password, Obstacle> {
+    let blocked = |why: &str| {
+        Obstacle::Blocked(format!(
+            "Secret {name} {why}: it has to have root's password under the key {PASSWORD_KEY}"
+        ))
+    };
+    let secret = secret.ok_or_else(|| blocked("does not exist"))?;
+    let text =
+        text(Some(secret), PASSWORD_KEY).ok_or_else(|| blocked("has no such key, or no text"))?;
+    let text = text.trim_end_matches('\n');
+    match text.len() {
+        0 => Err(blocked("has an empty password")),
+        1..=MAX_PASSWORD => Ok(Password(text.to_owned())),
+        _ => Err(blocked("has a password of more than 256 bytes")),
+    }
+}
+
+fn text(secret: Option<&Secret>, key: &str) -> Option<String> {
+    let value = secret?.data.as_ref()?.get(key)?;
+    String::from_utf8(value.0.clone()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::ByteString;
+
+    use super::*;
+
+    #[test]
+    fn roots_password_is_in_the_users_secret() {
+        let secret = |key: &str, value: &[u8]| Secret {
+            data: Some(BTreeMap::from([(key.to_owned(), ByteString(value.to_vec()))])),
+            ..Secret::default()
+        };
+        assert_eq!(
+            root_password("s", Some(&secret("password", b"it's\n"))).unwrap(),
+            Password("it's".to_owned())
+        );
+        let long = "x".repeat(MAX_PASSWORD + 1);
+        for (found, says) in [
+            (None, "Secret s does not exist"),
+            (Some(secret("Password", b"x")), "no such key"),
+            (Some(secret("password", b"\xff")), "no text"),
+            (Some(secret("password", b"\n")), "empty"),
+            (Some(secret("password", long.as_bytes())), "256 bytes"),
+        ] {
+            let Err(Obstacle::Blocked(message)) = root_password("s", found.as_ref()) else {
+                panic!("{says}")
+            };
+            assert!(message.contains(says), "{message}");
+        }
+    }
+}

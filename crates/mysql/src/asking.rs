@@ -1,0 +1,67 @@
+//! Looks at instances: those that run, the primary last.
+
+use std::collections::BTreeMap;
+
+use futures::future::join_all;
+use sdk::Context;
+
+use crate::calls::{Address, Gateway, MySqlError, Session};
+use crate::server::Look;
+
+/// The longest text of a server that is repeated, in characters.
+const MAX_TROUBLE: usize = 300;
+
+/// What instances said, and the sessions in which they did.
+#[derive(Default)]
+pub(crate) struct Asked {
+    pub(crate) looks: BTreeMap<String, Result<Look, String>>,
+    pub(crate) sessions: BTreeMap<String, Box<dyn Session>>,
+    /// Whether one found the manager's password wrong.
+    pub(crate) is_denied: bool,
+}
+
+/// Looks at instances. `last` is the one whose word decides about the others, so it is heard after them.
+pub(crate) async fn ask(
+    ctx: &Context,
+    gateway: &dyn Gateway,
+    instances: Vec<Address>,
+    last: Option<&str>,
+) -> Asked {
+    let (last, first): (Vec<_>, Vec<_>) =
+        instances.into_iter().partition(|to| Some(to.pod.as_str()) == last);
+    let mut asked = Asked::default();
+    for group in [first, last] {
+        let said = join_all(group.iter().map(|to| ask_one(ctx, gateway, to))).await;
+        for (to, said) in group.iter().zip(said) {
+            asked.note(&to.pod, said);
+        }
+    }
+    asked
+}
+
+async fn ask_one(
+    ctx: &Context,
+    gateway: &dyn Gateway,
+    to: &Address,
+) -> Result<(Look, Box<dyn Session>), MySqlError> {
+    let mut session = gateway.open(ctx, to).await?;
+    Ok((session.look().await?, session))
+}
+
+impl Asked {
+    fn note(&mut self, pod: &str, said: Result<(Look, Box<dyn Session>), MySqlError>) {
+        let look = match said {
+            Ok((look, session)) => {
+                self.sessions.insert(pod.to_owned(), session);
+                Ok(look)
+            }
+            Err(error) => {
+                self.is_denied |= error.is_denied();
+                let text: String = sdk::error::chain(&error).chars().take(MAX_TROUBLE).collect();
+                tracing::debug!(pod, error = text, "an instance does not answer");
+                Err(text)
+            }
+        };
+        self.looks.insert(pod.to_owned(), look);
+    }
+}

@@ -1,0 +1,85 @@
+//! What the Jobs do.
+
+use k8s_openapi::api::core::v1::PodSpec;
+
+use super::*;
+use crate::testkit::cluster;
+
+fn backup() -> MySQLBackup {
+    serde_json::from_value(json!({
+        "apiVersion": "cr.mysqloperator.grtl.github.com/v1", "kind": "MySQLBackup",
+        "metadata": {"name": "db-1", "namespace": "web", "uid": "b1"},
+        "spec": {"cluster": "db", "destination": {"s3": {"bucket": "dumps", "secretName": "keys"}}},
+    }))
+    .unwrap()
+}
+
+fn pod_of(job: Job) -> PodSpec {
+    job.spec.unwrap().template.spec.unwrap()
+}
+
+fn stored(spec: Value) -> PodSpec {
+    pod_of(store(&backup(), &cluster(spec), "9.1.0", "web/db/db-1", "leasehold:1").unwrap())
+}
+
+/// Every volume that a container mounts is one of its Pod.
+fn check_mounts(pod: &PodSpec) {
+    let volumes = pod.volumes.as_ref().unwrap();
+    for container in pod.init_containers.iter().flatten().chain(&pod.containers) {
+        for mount in container.volume_mounts.iter().flatten() {
+            let is_there = volumes.iter().any(|volume| volume.name == mount.name);
+            assert!(is_there, "{} of {}", mount.name, container.name);
+        }
+    }
+}
+
+#[test]
+fn a_dump_is_of_a_replica_by_an_account_that_may_only_read() {
+    let pod = stored(json!({"image": "mysql:9.1.0", "port": 3307, "imagePullSecrets": ["pull"]}));
+    check_mounts(&pod);
+    let dump = &pod.init_containers.as_ref().unwrap()[0];
+    assert_eq!(dump.image.as_deref(), Some("mysql:9.1.0"));
+    let arguments = dump.args.as_ref().unwrap();
+    assert_eq!(arguments[1..], ["db-replicas.web.svc", "3307", "/work/dump.sql.gz"]);
+    let accounts = pod.volumes.iter().flatten().find(|volume| volume.name == "accounts").unwrap();
+    let items = accounts.secret.as_ref().unwrap().items.as_ref().unwrap();
+    let keys: Vec<_> = items.iter().map(|item| item.key.as_str()).collect();
+    assert_eq!(keys, ["backup"], "no other password is in the Job");
+    let store = pod.containers[0].args.as_ref().unwrap().join(" ");
+    for part in ["--check=mysql-dump", "--name=web/db/db-1", "--owner=b1", "--bucket=dumps"] {
+        assert!(store.contains(part), "{part}: {store}");
+    }
+    assert_eq!(pod.image_pull_secrets.unwrap()[0].name, "pull");
+}
+
+#[test]
+fn a_single_instance_is_asked_itself() {
+    let pod = stored(json!({"replicas": 1}));
+    assert_eq!(pod.init_containers.unwrap()[0].args.as_ref().unwrap()[1], "db.web.svc");
+}
+
+#[test]
+fn a_restore_makes_the_data_as_an_instance_makes_it() {
+    let origin = Origin { destination: backup().spec.destination, key: "web/db/db-1".to_owned() };
+    let job = restore(&cluster(json!({})), "v1", &origin, "leasehold:1").unwrap();
+    assert_eq!(job.name_any(), "db-restore");
+    assert_eq!(job.spec.as_ref().unwrap().ttl_seconds_after_finished, None);
+    let pod = pod_of(job);
+    check_mounts(&pod);
+    let fetch = pod.init_containers.as_ref().unwrap()[0].args.as_ref().unwrap().join(" ");
+    for part in ["--clear=/var/lib/mysql/restore", "--name=web/db/db-1", "--check=mysql-dump"] {
+        assert!(fetch.contains(part), "{part}: {fetch}");
+    }
+    let load = &pod.containers[0];
+    let file = "/var/lib/mysql/restore/dump.sql.gz";
+    assert_eq!(load.args.as_ref().unwrap()[..2], ["/leasehold", file]);
+    let claims =
+        pod.volumes.unwrap().into_iter().filter_map(|volume| volume.persistent_volume_claim);
+    assert_eq!(claims.map(|claim| claim.claim_name).collect::<Vec<_>>(), ["data-db-0"]);
+}
+
+#[test]
+fn nothing_is_restored_from_a_place_that_is_none() {
+    let origin = Origin { destination: Default::default(), key: "k".to_owned() };
+    assert!(restore(&cluster(json!({})), "v1", &origin, "leasehold:1").is_err());
+}

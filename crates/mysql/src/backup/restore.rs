@@ -1,0 +1,173 @@
+//! The beginning of a cluster with a backup: it is brought onto the volume of the first instance, before
+//! any Pod exists.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt;
+use kube::api::{Api, PostParams};
+use operands::archive::Settings;
+use operands::archive::restore::{Origin, Restore, Restored, origin_of, restore, restoring_job};
+use sdk::{Context, ReconcileError};
+
+use super::api::MySQLBackup;
+use super::jobs;
+use crate::api::MySQLCluster;
+use crate::{names, objects};
+
+/// Sees to it that the first instance's volume holds the backup that the spec names, and says how far that
+/// is. Nothing of the cluster may start before it says yes. What the Job mounts must exist: ConfigMap,
+/// accounts and certificate. A cluster that was founded once is never asked about again.
+///
+/// # Errors
+/// What the server says.
+pub(crate) async fn begin(
+    ctx: &Context,
+    settings: &Settings,
+    cluster: &MySQLCluster,
+) -> Result<Restored, ReconcileError> {
+    if !is_due(cluster) {
+        return Ok(Restored::Yes);
+    }
+    let name = names::restore(cluster);
+    let job = restoring_job(ctx, cluster, &name).await?;
+    let volume = volume(ctx, cluster).await?;
+    let done = volume
+        .as_ref()
+        .and_then(ResourceExt::uid)
+        .is_some_and(|uid| job.as_ref().is_some_and(|job| job.is_done_for(&uid)));
+    if done {
+        // The backup may be gone meanwhile.
+        return Ok(Restored::Yes);
+    }
+    let namespace = cluster.namespace().unwrap_or_default();
+    let backup = match &cluster.spec.from_backup {
+        Some(name) => {
+            Api::<MySQLBackup>::namespaced(ctx.client(), &namespace).get_opt(name).await?
+        }
+        None => None,
+    };
+    let origin = match origin(cluster, backup.as_ref()) {
+        Ok(origin) => origin,
+        Err(verdict) => return Ok(verdict),
+    };
+    let Some(volume) = volume else {
+        let volumes = Api::namespaced(ctx.client(), &namespace);
+        volumes.create(&PostParams::default(), &objects::first_volume(cluster)).await?;
+        return Ok(Restored::waits("the volume of the first instance was created"));
+    };
+    if volume.metadata.deletion_timestamp.is_some() {
+        let message = format!("volume {} is being deleted", volume.name_any());
+        return Ok(Restored::waits(message));
+    }
+    let (uid, image) = (volume.uid().unwrap_or_default(), settings.image.as_deref());
+    let wanted = Restore { job: &name, volume_uid: &uid, origin: &origin, image };
+    let make = |image: &str| jobs::restore(cluster, &uid, &origin, image);
+    restore(ctx, cluster, wanted, job.as_ref(), make).await
+}
+
+async fn volume(
+    ctx: &Context,
+    cluster: &MySQLCluster,
+) -> Result<Option<PersistentVolumeClaim>, ReconcileError> {
+    let namespace = cluster.namespace().unwrap_or_default();
+    Ok(Api::namespaced(ctx.client(), &namespace).get_opt(&names::volume(cluster, 0)).await?)
+}
+
+/// Whether the spec names a backup, and the cluster was not founded yet.
+fn is_due(cluster: &MySQLCluster) -> bool {
+    let spec = &cluster.spec;
+    let replication = cluster.status.as_ref().map(|status| &status.replication);
+    let is_new = replication.is_none_or(|memory| memory.term == 0 && memory.primary.is_none());
+    is_new && (spec.from_backup.is_some() || spec.from_stored.is_some())
+}
+
+/// Where the backup is that the spec names.
+fn origin(cluster: &MySQLCluster, backup: Option<&MySQLBackup>) -> Result<Origin, Restored> {
+    let spec = &cluster.spec;
+    let origin = match (&spec.from_backup, &spec.from_stored) {
+        (Some(name), _) => {
+            let absent = format!(
+                "MySQLBackup {name} does not exist in this namespace: create it, or create a MySQLCluster \
+                 without fromBackup; nothing starts before"
+            );
+            origin_of(name, backup, Restored::stuck("BackupNotFound", absent))?
+        }
+        (None, Some(stored)) => {
+            Origin { destination: stored.destination.clone(), key: stored.key.clone() }
+        }
+        (None, None) => return Err(Restored::Yes),
+    };
+    match origin.destination.check() {
+        Ok(()) => Ok(origin),
+        Err(error) => {
+            let message =
+                format!("spec.fromStored cannot be used: {error}; create another MySQLCluster");
+            Err(Restored::stuck("InvalidRestore", message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testkit::{cluster, users};
+
+    fn backup(status: Value) -> MySQLBackup {
+        serde_json::from_value(json!({
+            "apiVersion": "cr.mysqloperator.grtl.github.com/v1", "kind": "MySQLBackup",
+            "metadata": {"name": "old", "namespace": "web"},
+            "spec": {"cluster": "db", "destination": {"volume": {"claimName": "backups"}}},
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn reason(verdict: Restored) -> &'static str {
+        let Restored::No { reason, .. } = verdict else { panic!("{verdict:?}") };
+        reason
+    }
+
+    #[test]
+    fn an_absent_backup_is_said() {
+        let Restored::No { reason, message, is_stuck } = origin(&users(), None).unwrap_err() else {
+            panic!()
+        };
+        assert_eq!((reason, is_stuck), ("BackupNotFound", true));
+        assert!(message.contains("MySQLBackup my-backup-2017-12-14-01-22"), "{message}");
+    }
+
+    #[test]
+    fn what_the_spec_names_is_found_or_said() {
+        let named = cluster(json!({"fromBackup": "old"}));
+        let complete = backup(json!({"phase": "Complete", "key": "web/db/old"}));
+        assert_eq!(origin(&named, Some(&complete)).unwrap().key, "web/db/old");
+        for (status, expected) in [
+            (json!({"phase": "Pending"}), "Restoring"),
+            (json!({"phase": "Running", "key": "k"}), "Restoring"),
+            (json!({"phase": "Failed", "key": "k"}), "BackupUnusable"),
+        ] {
+            assert_eq!(reason(origin(&named, Some(&backup(status))).unwrap_err()), expected);
+        }
+        let volume = json!({"volume": {"claimName": "backups"}});
+        let stored = |destination: Value| {
+            origin(&cluster(json!({"fromStored": {"destination": destination, "key": "a"}})), None)
+        };
+        assert_eq!(stored(volume).unwrap().key, "a");
+        assert_eq!(reason(stored(json!({})).unwrap_err()), "InvalidRestore");
+    }
+
+    #[test]
+    fn a_cluster_is_restored_before_it_is_founded_and_never_after() {
+        let due = |spec: Value, replication: Value| {
+            let mut cluster = cluster(spec);
+            cluster.status = serde_json::from_value(json!({"replication": replication})).unwrap();
+            is_due(&cluster)
+        };
+        let from = || json!({"fromBackup": "old"});
+        assert!(is_due(&cluster(from())) && due(from(), json!({})));
+        assert!(!due(from(), json!({"term": 1})));
+        assert!(!due(from(), json!({"primary": "db-0"})));
+        assert!(!is_due(&cluster(json!({}))));
+    }
+}

@@ -1,0 +1,127 @@
+//! What a manager keeps of one cluster between two rounds. It is lost with the manager, and nothing is
+//! wrong without it: then time counts from now, and a change of members takes one round more. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::ailment::Ailment;
+use crate::observed::{Earlier, Observed};
+use crate::planted::planted;
+use crate::step::{RETRY, SOON, Step};
+
+/// How long a replica has to be well until it counts as that: one that fails is well for a moment each
+/// time that it is told to try again.
+const WELL: Duration = Duration::from_secs(10);
+
+/// How many steps are kept, to see which are taken again and again.
+const RECENT: usize = 16;
+
+/// A time in which something ails an instance.
+#[derive(Clone, Copy, Debug)]
+struct Spell {
+    ailment: Ailment,
+    since: Timestamp,
+    /// When it was seen last.
+    until: Timestamp,
+}
+
+/// What a manager keeps of one cluster between two rounds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept {
+    /// The reign that this manager wrote.
+    reign: Option<i64>,
+    unwell: BTreeMap<String, Spell>,
+    earlier: Option<Earlier>,
+    /// The steps that it took since the memory changed last, the last one at the end.
+    recent: Vec<Step>,
+}
+
+impl Kept {
+    /// Adds to what was observed what is known from before, and keeps what the next round needs.
+    pub(crate) fn round(&mut self, observed: &mut Observed) {
+        observed.last = self.recent.last().cloned();
+        observed.has_begun = self.reign == Some(observed.memory.reign);
+        observed.earlier = std::mem::replace(&mut self.earlier, Earlier::of(observed));
+        let now = observed.now;
+        let mut unwell = BTreeMap::new();
+        for place in 0..observed.instances.len() {
+            let name = observed.instances[place].name.clone();
+            let known = self.unwell.get(&name).copied();
+            let ailment = observed.ailment(&name);
+            let spell = match ailment {
+                Some(ailment) => Some(Spell::of(ailment, known, now)),
+                None => known.filter(|spell| spell.lingers(now)),
+            };
+            observed.instances[place].unwell =
+                ailment.and(spell).map(|spell| (spell.ailment, spell.since));
+            unwell.extend(spell.map(|spell| (name, spell)));
+        }
+        self.unwell = unwell;
+    }
+
+    /// This manager wrote the memory with this reign.
+    pub(crate) fn begin(&mut self, reign: i64) {
+        self.reign = Some(reign);
+    }
+
+    /// A memory was sent, and whether it was written is not known. It may still arrive, until this manager
+    /// has begun anew.
+    pub(crate) fn doubt(&mut self) {
+        self.reign = None;
+    }
+
+    /// How long to wait before the next round, after this step. What did not help is not done again at
+    /// once.
+    pub(crate) fn pause(&mut self, step: &Step, failover_after: Duration) -> Duration {
+        match step {
+            Step::Wait(waiting) => waiting.pause,
+            Step::Rest => (failover_after / 5).max(RETRY),
+            Step::Remember { .. } => {
+                self.recent.clear();
+                SOON
+            }
+            _ => {
+                let is_again = self.recent.contains(step);
+                self.recent.retain(|known| known != step);
+                self.recent.drain(..self.recent.len().saturating_sub(RECENT - 1));
+                self.recent.push(step.clone());
+                if is_again { RETRY } else { SOON }
+            }
+        }
+    }
+}
+
+impl Spell {
+    fn of(ailment: Ailment, known: Option<Self>, now: Timestamp) -> Self {
+        let kind = |ailment: Ailment| (ailment.is_down(), ailment == Ailment::Troubled);
+        let same = known.filter(|known| kind(known.ailment) == kind(ailment));
+        Self { ailment, since: same.map_or(now, |known| known.since), until: now }
+    }
+
+    fn lingers(&self, now: Timestamp) -> bool {
+        let well = Duration::try_from(now.duration_since(self.until)).unwrap_or_default();
+        self.ailment == Ailment::Troubled && well < WELL
+    }
+}
+
+impl Earlier {
+    fn of(observed: &Observed) -> Option<Self> {
+        let primary = observed.member(observed.memory.primary.as_deref()?)?;
+        let look = observed.own(primary).filter(|look| look.is_writable)?;
+        let mut sent = look.executed.clone();
+        if !planted!(observed, WaitingOverlooked) {
+            sent = sent.union(&look.pending);
+        }
+        let silent =
+            observed.memory.members.iter().filter(|member| {
+                observed.seen(&member.name).is_none_or(|seen| seen.is_silent(member))
+            });
+        Some(Self {
+            primary: primary.clone(),
+            sent,
+            silent: silent.map(|member| member.name.clone()).collect(),
+        })
+    }
+}

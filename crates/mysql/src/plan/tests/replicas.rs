@@ -1,0 +1,80 @@
+//! What becomes of the others, and of what is asked for.
+
+use super::*;
+
+#[test]
+fn one_of_two_goes_on_alone_only_if_asked_to() {
+    let mut observed = cluster(2);
+    lose(&mut observed, 1);
+    change(&mut observed, 0, |look| look.followers = 0);
+    assert_eq!(waits(&after(60, &observed)), Some(("WritesWait", true)));
+    observed.wanted.when_alone = WhenAlone::Continue;
+    assert_eq!(waits(&after(19, &observed)), Some(("WritesWait", true)));
+    assert_eq!(changed(&after(20, &observed)), Some(&Change::Acks(1, 0)));
+    observed.memory.acks = 0;
+    assert_eq!(after(20, &observed), Step::tell(name(0), Order::WaitFor(0)));
+}
+
+#[test]
+fn replicas_are_upgraded_before_the_primary_and_never_downgraded() {
+    let mut observed = cluster(3);
+    observed.wanted.template = "new".to_owned();
+    observed.wanted.version = Some("8.4.4".to_owned());
+    let outdated = |ordinal| Step::DeletePod { instance: name(ordinal), why: Why::Outdated };
+    assert_eq!(after(1, &observed), outdated(2));
+    observed.instances[2].pod.as_mut().unwrap().template = "new".to_owned();
+    assert_eq!(after(1, &observed), outdated(1));
+    observed.instances[1].pod.as_mut().unwrap().template = "new".to_owned();
+    assert!(matches!(changed(&after(1, &observed)), Some(Change::Depose(_))));
+    // Not while one is missing, or behind.
+    change(&mut observed, 1, |look| look.received = set("A:1-8"));
+    assert_eq!(waits(&after(1, &observed)), Some(("Upgrading", false)));
+    observed.wanted.version = Some("8.4.2".to_owned());
+    assert_eq!(waits(&after(1, &observed)), Some(("Downgrade", true)));
+    // Only of one instance there is no other.
+    let mut one = cluster(1);
+    one.wanted.template = "new".to_owned();
+    assert_eq!(after(1, &one), outdated(0));
+}
+
+#[test]
+fn members_that_are_too_many_keep_their_pods_until_they_are_none() {
+    let mut observed = cluster(3);
+    observed.wanted.instances = 2;
+    assert_eq!(crate::observed::replicas("db", &observed.memory, observed.wanted.instances), 3);
+    assert_eq!(after(1, &observed), Step::tell(name(2), Order::StopReceiving));
+    change(&mut observed, 2, |look| {
+        look.following.as_mut().unwrap().receives = Receives::Stopped;
+    });
+    let Step::Remember { memory, change } = after(1, &observed) else { panic!() };
+    assert_eq!(change, Change::Leave(name(2)));
+    observed.memory = *memory;
+    assert_eq!(crate::observed::replicas("db", &observed.memory, observed.wanted.instances), 2);
+    // The primary hands over before.
+    let mut primary = cluster(2);
+    primary.wanted.instances = 1;
+    primary.instances.reverse();
+    assert!(matches!(changed(&after(1, &primary)), Some(Change::Depose(_))));
+}
+
+#[test]
+fn what_waits_at_the_primary_is_not_foreign() {
+    let mut observed = cluster(3);
+    change(&mut observed, 0, |look| look.pending = set("A:10"));
+    change(&mut observed, 1, |look| look.received = set("A:1-10"));
+    assert_eq!(after(1, &observed), Step::Rest);
+    change(&mut observed, 1, |look| look.received = set("A:1-9,B:1"));
+    assert_eq!(after(1, &observed), Step::tell(name(1), Order::StopReceiving));
+}
+
+#[test]
+fn steps_take_turns() {
+    let [a, b] = [Order::Open, Order::Close].map(|order| Step::tell("db-0", order));
+    let wait = Waiting::step("Joining", "");
+    let all = || [wait.clone(), a.clone(), b.clone()];
+    assert_eq!(next_turn(all(), None), Some(a.clone()));
+    assert_eq!(next_turn(all(), Some(&a)), Some(b.clone()));
+    assert_eq!(next_turn(all(), Some(&b)), Some(a.clone()));
+    let stuck = Waiting::stuck("WritesWait", "");
+    assert_eq!(next_turn([wait, stuck.clone()], None), Some(stuck));
+}

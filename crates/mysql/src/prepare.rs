@@ -1,0 +1,300 @@
+//! What instances need before they are asked: objects in the API server, passwords, certificates, a
+//! restored backup, volumes of the right size.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
+use kube::{Resource, ResourceExt};
+use operands::archive::Settings;
+use operands::archive::restore::Restored;
+use operands::children::{Obstacle, in_place, is_of};
+use operands::spec::Invalid;
+use sdk::{Context, ReconcileError};
+use serde_json::json;
+
+use crate::accounts::{Passwords, passwords};
+use crate::api::MySQLCluster;
+use crate::backup;
+use crate::calls::{Account, Address};
+use crate::certificates::{Certificates, Trust};
+use crate::config;
+use crate::memory::Memory;
+use crate::names::{self, CLUSTER_LABEL};
+use crate::objects::{self, Parts};
+use crate::observed::{Observed, PodSeen, VolumeSeen, Wanted, instances_of, replicas};
+use crate::pods::{digest, stateful_set};
+use crate::remembered::Past;
+use crate::server::Look;
+use crate::step::{RETRY, Waiting};
+use crate::storage::{Growth, growth};
+use crate::version::{Version, check_image, of_image};
+use crate::wanted::Accepted;
+
+/// Prepares one cluster.
+pub(crate) struct Preparing<'a> {
+    pub(crate) ctx: &'a Context,
+    pub(crate) cluster: &'a MySQLCluster,
+    pub(crate) accepted: &'a Accepted,
+    pub(crate) certificates: &'a Certificates,
+    pub(crate) settings: &'a Settings,
+    pub(crate) random: fn() -> String,
+}
+
+/// Whether instances can be asked.
+pub(crate) enum Readiness {
+    /// They can.
+    Ready(Prepared),
+    /// Something comes first.
+    Waits(Waiting),
+}
+
+/// What instances have.
+pub(crate) struct Prepared {
+    pub(crate) passwords: Passwords,
+    pub(crate) trust: Trust,
+    /// Why a part of the spec is not carried out.
+    pub(crate) refusal: Option<Invalid>,
+    /// The digest of what Pods should be made from; that of the last good spec where this one is refused.
+    template: String,
+}
+
+impl Prepared {
+    /// How an instance is reached.
+    pub(crate) fn address(&self, cluster: &MySQLCluster, instance: &str) -> Address {
+        Address {
+            namespace: cluster.namespace().unwrap_or_default(),
+            pod: instance.to_owned(),
+            domain: names::service_host(cluster, &names::instances(cluster)),
+            authority: self.trust.authority.clone(),
+            passwords: vec![self.passwords.of(Account::Leasehold)],
+            replication: self.passwords.of(Account::Replication),
+        }
+    }
+
+    /// What the plan should reach.
+    pub(crate) fn wanted(&self, cluster: &MySQLCluster, accepted: &Accepted) -> Wanted {
+        let spec = &cluster.spec;
+        Wanted {
+            instances: accepted.replicas,
+            acks: accepted.acks,
+            when_alone: spec.when_alone,
+            alone_after: accepted.alone_after,
+            failover_after: accepted.failover_after,
+            template: self.template.clone(),
+            version: of_image(&spec.image).map(|version| version.to_string()),
+            primary: spec.primary.clone(),
+            is_restored: spec.from_backup.is_some() || spec.from_stored.is_some(),
+        }
+    }
+}
+
+impl Preparing<'_> {
+    /// Sees to everything, or says what comes first.
+    pub(crate) async fn prepare(&self, past: &mut Past) -> Result<Readiness, Obstacle> {
+        let Self { ctx, cluster, accepted, .. } = self;
+        for service in objects::services(cluster) {
+            in_place(ctx, *cluster, service).await?;
+        }
+        in_place(ctx, *cluster, objects::budget(cluster)).await?;
+        let known = past.passwords.take().filter(|known| known.is_fresh(ctx.now()));
+        let passwords = match known {
+            Some(known) => known,
+            None => passwords(ctx, cluster, self.random).await?,
+        };
+        past.passwords = Some(passwords.clone());
+        let trust = self.certificates.ensure(ctx, cluster, accepted.valid).await?;
+        let files = self.files();
+        in_place(ctx, *cluster, objects::config_map(cluster, &files)).await?;
+        if let Restored::No { reason, message, is_stuck } =
+            backup::begin(ctx, self.settings, cluster).await?
+        {
+            return Ok(Readiness::Waits(Waiting { reason, message, is_stuck, pause: RETRY }));
+        }
+        let parts = Parts { cluster, wanted: accepted, files: &files };
+        let mut prepared =
+            Prepared { passwords, trust, refusal: self.refusal(), template: digest(parts) };
+        let found = self.objects()?;
+        match growth(
+            (accepted.storage, &cluster.spec.storage),
+            found.set.as_deref(),
+            found.volumes(),
+        ) {
+            Growth::Fits => {}
+            Growth::Grow(volume) => self.grow(&volume).await?,
+            Growth::Remake(uid) => {
+                self.remake(&uid).await?;
+                let message = "volumes have grown, and the StatefulSet is made anew".to_owned();
+                let waiting = Waiting { reason: "Growing", message, is_stuck: false, pause: RETRY };
+                return Ok(Readiness::Waits(waiting));
+            }
+            Growth::Refused(invalid) => {
+                prepared.refusal.get_or_insert(invalid);
+            }
+        }
+        match (&prepared.refusal, &found.set) {
+            // What runs keeps running as it is.
+            (Some(_), Some(set)) => prepared.template = template_of(set).unwrap_or_default(),
+            (Some(invalid), None) => return Err(Obstacle::Blocked(invalid.message.clone())),
+            (None, _) => {
+                let count = self.count();
+                in_place(ctx, *cluster, stateful_set(parts, count)).await?;
+            }
+        }
+        Ok(Readiness::Ready(prepared))
+    }
+
+    /// What instances run.
+    fn files(&self) -> BTreeMap<String, String> {
+        config::files(config::my_cnf(&self.accepted.settings, self.accepted.memory))
+    }
+
+    /// Why the image cannot be run.
+    fn refusal(&self) -> Option<Invalid> {
+        let instances = self.cluster.status.iter().flat_map(|status| &status.instances);
+        let versions = instances.filter_map(|one| one.version.as_deref()?.parse::<Version>().ok());
+        let unusable = check_image(&self.cluster.spec.image, versions.max()).err()?;
+        Some(Invalid { reason: unusable.reason(), message: unusable.to_string() })
+    }
+
+    /// How many Pods there have to be.
+    fn count(&self) -> usize {
+        let memory = self.cluster.status.as_ref().map(|status| status.replication.clone());
+        replicas(&self.cluster.name_any(), &memory.unwrap_or_default(), self.accepted.replicas)
+    }
+
+    /// The cluster's objects, as the cache has them.
+    pub(crate) fn objects(&self) -> Result<Objects, ReconcileError> {
+        let Self { ctx, cluster, .. } = self;
+        let (namespace, name) = (cluster.namespace(), cluster.name_any());
+        let set = ctx.get::<StatefulSet>(namespace.as_deref(), &name)?;
+        let set = set.filter(|set| is_of(*cluster, &**set));
+        let selector = format!("{CLUSTER_LABEL}={}", sdk::label_value(&name));
+        let selector = selector.parse().map_err(ReconcileError::terminal)?;
+        let pods = ctx.list::<Pod>(namespace.as_deref(), &selector)?;
+        let owner = set.as_ref().and_then(|set| set.uid());
+        // Without a StatefulSet, as while it is made anew, they have no owner.
+        let is_ours = |pod: &Arc<Pod>| {
+            let owners = pod.owner_references();
+            names::ordinal(cluster, &pod.name_any()).is_some()
+                && (owners.is_empty() || owners.iter().any(|one| Some(&one.uid) == owner.as_ref()))
+        };
+        let pods = pods.into_iter().filter(is_ours);
+        let volumes = ctx.list::<PersistentVolumeClaim>(namespace.as_deref(), &selector)?;
+        let is_ours = |volume: &Arc<PersistentVolumeClaim>| {
+            let name = volume.name_any();
+            let instance = name.strip_prefix("data-");
+            instance.is_some_and(|instance| names::ordinal(cluster, instance).is_some())
+        };
+        let volumes = volumes.into_iter().filter(is_ours);
+        Ok(Objects {
+            count: self.count(),
+            pods: pods.map(|pod| (pod.name_any(), pod)).collect(),
+            volumes: volumes.map(|volume| (volume.name_any(), volume)).collect(),
+            set,
+        })
+    }
+
+    /// Asks for more space on a volume.
+    async fn grow(&self, volume: &str) -> Result<(), Obstacle> {
+        let volumes: Api<PersistentVolumeClaim> = self.api();
+        let patch =
+            json!({"spec": {"resources": {"requests": {"storage": self.cluster.spec.storage}}}});
+        match volumes.patch(volume, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
+                let words = sdk::error::foreign(&status.message);
+                Err(Obstacle::Blocked(format!(
+                    "the server refuses to let volume {volume} grow: {words}; its StorageClass has to \
+                     allow expansion (allowVolumeExpansion), or set spec.storage as it was"
+                )))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Deletes the StatefulSet without its Pods.
+    async fn remake(&self, uid: &str) -> Result<(), Obstacle> {
+        let params = DeleteParams {
+            propagation_policy: Some(PropagationPolicy::Orphan),
+            preconditions: Some(Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let sets: Api<StatefulSet> = self.api();
+        match sets.delete(&self.cluster.name_any(), &params).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            answer => Ok(answer.map(drop)?),
+        }
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.ctx.client(), &self.cluster.namespace().unwrap_or_default())
+    }
+}
+
+/// The objects of a cluster's instances.
+pub(crate) struct Objects {
+    count: usize,
+    pods: BTreeMap<String, Arc<Pod>>,
+    volumes: BTreeMap<String, Arc<PersistentVolumeClaim>>,
+    set: Option<Arc<StatefulSet>>,
+}
+
+impl Objects {
+    fn volumes(&self) -> impl Iterator<Item = &PersistentVolumeClaim> {
+        self.volumes.values().map(|volume| &**volume)
+    }
+
+    /// The instances whose container runs.
+    pub(crate) fn running(&self) -> impl Iterator<Item = &str> {
+        let running = self.pods.iter().filter(|(_, pod)| PodSeen::of(pod).is_running);
+        running.map(|(name, _)| name.as_str())
+    }
+
+    /// Everything together.
+    pub(crate) fn observed(
+        &self,
+        cluster: &MySQLCluster,
+        wanted: Wanted,
+        memory: Memory,
+        looks: BTreeMap<String, Result<Look, String>>,
+        now: Timestamp,
+    ) -> Observed {
+        let pods: BTreeMap<_, _> =
+            self.pods.iter().map(|(name, pod)| (name.clone(), PodSeen::of(pod))).collect();
+        let volumes: BTreeMap<_, _> = self
+            .volumes
+            .iter()
+            .map(|(name, volume)| (name.clone(), VolumeSeen::of(volume)))
+            .collect();
+        let last = pods.keys().filter_map(|name| names::ordinal(cluster, name)).max();
+        let count = self.count.max(last.map_or(0, |last| last + 1));
+        let instances = instances_of(&cluster.name_any(), count, &pods, &volumes, looks);
+        Observed {
+            wanted,
+            memory,
+            instances,
+            has_begun: false,
+            earlier: None,
+            last: None,
+            now,
+            #[cfg(test)]
+            bug: None,
+        }
+    }
+}
+
+/// The digest of what a StatefulSet's Pods are made from.
+fn template_of(set: &StatefulSet) -> Option<String> {
+    let template = &set.spec.template;
+    template.metadata.as_ref()?.annotations.as_ref()?.get(names::TEMPLATE).cloned()
+}

@@ -1,0 +1,158 @@
+use tokio::join;
+
+use super::*;
+use crate::looking::tests::settings;
+use crate::wire::peer::{Reply, pair};
+
+pub(crate) fn address() -> Address {
+    Address {
+        namespace: "web".into(),
+        pod: "db-0".into(),
+        domain: "db-instances.web.svc".into(),
+        authority: String::new(),
+        passwords: Vec::new(),
+        replication: Password("it's".into()),
+    }
+}
+
+/// Talks with a server that answers so, and returns what it was asked.
+pub(crate) async fn with<T>(
+    answer: impl FnMut(&str) -> Reply,
+    act: impl AsyncFnOnce(&mut Talk) -> T,
+) -> (T, Vec<String>) {
+    let (client, peer) = pair();
+    let talk = Talk { connection: Connection::plain(client), address: address() };
+    let client = async move {
+        let mut talk = talk;
+        act(&mut talk).await
+    };
+    join!(client, peer.serve(answer))
+}
+
+/// The answer to the statements of a look, with a setting or state changed.
+pub(crate) fn looked(statement: &str, change: &[(&str, &str)]) -> Option<Reply> {
+    let find = |name: &str, value: String| {
+        let changed = change.iter().find(|(known, _)| *known == name);
+        Some(changed.map_or(value, |(_, value)| (*value).to_owned()))
+    };
+    if statement.starts_with("SELECT @@server_uuid") {
+        let row = settings().into_iter().map(|(name, value)| (name, find(name, value)));
+        return Some(Reply::Row(row.collect()));
+    }
+    None
+}
+
+fn lock(got: &str, holder: Option<&str>, cloning: Option<&str>) -> Reply {
+    let owned = |text: Option<&str>| text.map(str::to_owned);
+    Reply::Row(vec![
+        ("got", Some(got.to_owned())),
+        ("holder", owned(holder)),
+        ("cloning", owned(cloning)),
+    ])
+}
+
+#[tokio::test]
+async fn the_lock_is_taken() {
+    let (done, log) = with(|_| lock("1", Some("9"), None), Talk::lock).await;
+    done.unwrap();
+    assert_eq!(log.len(), 1);
+}
+
+#[tokio::test]
+async fn the_session_of_a_former_manager_is_ended() {
+    let answer = |statement: &str| match statement {
+        _ if statement.contains("IS_USED_LOCK") => lock("0", Some("7"), None),
+        _ if statement.contains("PROCESSLIST") => {
+            Reply::Row(vec![("user", Some("leasehold".into()))])
+        }
+        "KILL 7" => Reply::Done,
+        _ => lock("1", None, None),
+    };
+    let (done, log) = with(answer, Talk::lock).await;
+    done.unwrap();
+    assert_eq!(log[2..], ["KILL 7", "SELECT GET_LOCK('leasehold', 3) AS got"]);
+    // It ended by itself, and its row is gone; or it does not end.
+    let ended = |statement: &str| match statement {
+        _ if statement.contains("PROCESSLIST") => Reply::Empty("user"),
+        "KILL 7" => Reply::Error(1094, "Unknown thread id: 7"),
+        _ => answer(statement),
+    };
+    with(ended, Talk::lock).await.0.unwrap();
+    let stays = |statement: &str| match statement {
+        "SELECT GET_LOCK('leasehold', 3) AS got" => lock("0", None, None),
+        _ => answer(statement),
+    };
+    let (done, _) = with(stays, Talk::lock).await;
+    assert!(matches!(done, Err(MySqlError::Locked { session: 7, .. })), "{done:?}");
+}
+
+#[tokio::test]
+async fn sessions_of_others_and_clones_go_on() {
+    let answer = |statement: &str| match statement {
+        _ if statement.contains("IS_USED_LOCK") => lock("0", Some("7"), None),
+        _ => Reply::Row(vec![("user", Some("app".into()))]),
+    };
+    let (done, log) = with(answer, Talk::lock).await;
+    let says = "look at mysqld in Pod db-0: session 7 of app has the lock `leasehold`";
+    assert_eq!(done.unwrap_err().to_string(), says);
+    assert!(!log.iter().any(|statement| statement.starts_with("KILL")), "{log:?}");
+    let (done, log) = with(|_| lock("0", Some("7"), Some("7")), Talk::lock).await;
+    assert!(matches!(done, Err(MySqlError::Cloning { .. })), "{done:?}");
+    assert_eq!(log.len(), 1);
+    // Whoever has the other lock alone clones nothing; given back in between, it is free the next time.
+    let (done, _) = with(|_| lock("0", None, Some("8")), Talk::lock).await;
+    assert!(matches!(done, Err(MySqlError::Unexpected { .. })), "{done:?}");
+}
+
+fn primary(change: &'static [(&'static str, &'static str)]) -> impl FnMut(&str) -> Reply {
+    move |statement| {
+        let state = |name: &'static str| {
+            let changed = change.iter().find(|(known, _)| *known == name);
+            changed.map_or("1", |(_, value)| value).to_owned()
+        };
+        match statement {
+            "SHOW REPLICA STATUS" => Reply::Empty("Source_Host"),
+            _ if statement.starts_with("SHOW GLOBAL STATUS") => Reply::Rows(vec![
+                status("Rpl_semi_sync_replica_status", "OFF"),
+                status("Rpl_semi_sync_source_status", "ON"),
+                status("Rpl_semi_sync_source_clients", &state("clients")),
+                status("Rpl_semi_sync_source_wait_sessions", "0"),
+            ]),
+            _ => looked(statement, change).unwrap_or(Reply::Done),
+        }
+    }
+}
+
+pub(crate) fn status(name: &str, value: &str) -> Vec<(&'static str, Option<String>)> {
+    vec![("Variable_name", Some(name.to_owned())), ("Value", Some(value.to_owned()))]
+}
+
+#[tokio::test]
+async fn an_account_changes_only_while_enough_replicas_acknowledge() {
+    let change = async |talk: &mut Talk| talk.commit("set a password", "ALTER USER x").await;
+    let (done, log) = with(primary(&[("count", "1")]), change).await;
+    done.unwrap();
+    assert_eq!(log.last().unwrap(), "ALTER USER x");
+    for (answers, says) in [
+        (primary(&[("count", "2")]), "set a password in Pod db-0: too few replicas acknowledge"),
+        (
+            primary(&[("closed", "1"), ("count", "1")]),
+            "set a password in Pod db-0: it takes no writes",
+        ),
+    ] {
+        let (done, log) = with(answers, change).await;
+        assert_eq!(done.unwrap_err().to_string(), says);
+        assert!(!log.contains(&"ALTER USER x".to_owned()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_has_its_time() {
+    let (client, peer) = pair();
+    let mut talk = Talk { connection: Connection::plain(client), address: address() };
+    let error = talk.ask("look at mysqld", QUICK, "DO SLEEP(9)").await.unwrap_err();
+    assert_eq!(error.to_string(), "look at mysqld in Pod db-0: no answer after 5 s");
+    let error = talk.ask("look at mysqld", QUICK, "DO 1").await.unwrap_err();
+    assert!(matches!(error, MySqlError::Failed { source: WireError::Spent, .. }), "{error}");
+    drop(peer);
+}
