@@ -121,6 +121,7 @@ impl Earlier {
         Some(Self {
             primary: primary.clone(),
             sent,
+            waits_for: look.waits_for,
             silent: silent.map(|member| member.name.clone()).collect(),
         })
     }

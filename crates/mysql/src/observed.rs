@@ -67,6 +67,8 @@ pub(crate) struct Earlier {
     pub(crate) primary: Member,
     /// All that it could have sent: what it had executed, and what it was committing.
     pub(crate) sent: GtidSet,
+    /// For how many replicas its commits waited, from then on.
+    pub(crate) waits_for: u32,
     /// The members that received nothing when the primary was looked at.
     pub(crate) silent: BTreeSet<String>,
 }

@@ -43,6 +43,8 @@ pub(crate) enum Bug {
     RaiseBeforeServer,
     /// More acknowledgements are remembered before so many members have the older commits.
     RaiseWithoutBarrier,
+    /// The older commits are counted before the primary asks for more acknowledgements.
+    RaiseLookedTooEarly,
     /// The primary waits for fewer before that is remembered.
     LowerServerFirst,
     /// Members come and go although the others do not have the commits.
@@ -65,8 +67,6 @@ pub(crate) enum Bug {
     NoLock,
     /// A manager begins without a write.
     NoReign,
-    /// The primary is looked at before the others.
-    PrimaryLookedAtFirst,
     /// A restart throws away what was received and not applied.
     RelayLogForgotten,
     /// A deposed primary that ends tells waiting sessions that they committed.

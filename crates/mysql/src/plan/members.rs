@@ -13,7 +13,8 @@ use crate::server::Look;
 const MAX_MEMBERS: usize = 9;
 
 impl Observed {
-    /// Whether so many of these members have what the primary had sent.
+    /// Whether so many of these members have what the primary had sent when it waited for so many already:
+    /// what it sends since has as many acknowledgements.
     pub(super) fn holds(&self, primary: &str, members: &[Member], acks: u32) -> bool {
         let others = members.iter().filter(|member| member.name != primary);
         let needed = others.clone().count().min(acks as usize);
@@ -21,7 +22,11 @@ impl Observed {
             let look = self.seen(&member.name).and_then(|seen| seen.answer());
             look.is_some_and(|look| look.uuid == member.uuid && self.is_caught_up(look))
         });
-        self.earlier().is_some() && holders.count() >= needed
+        let waited = self.earlier().is_some_and(|earlier| {
+            let waits = planted!(self, RaiseBeforeServer) || earlier.waits_for >= acks;
+            waits || planted!(self, RaiseLookedTooEarly)
+        });
+        waited && holders.count() >= needed
     }
 
     /// Whether it has received what the primary had sent the round before.

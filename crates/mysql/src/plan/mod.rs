@@ -18,8 +18,8 @@
 //!    the new primary, before it is opened. Who is opened has the remembered uuid, follows nobody, has
 //!    applied all that it received, and waits for k.
 //! 3. **k** (`acks`) is never more than P waits for: raised there first and remembered later, lowered
-//!    the other way round. It is raised in the memory when so many of A have what P had executed
-//!    since, or H would not hold for older commits.
+//!    the other way round. It is raised in the memory when so many of A have all that P had sent when it
+//!    was seen to wait for so many, or H would not hold for older commits.
 //! 4. **Members** (`members`) change only while P is open, and if H holds afterwards: min(k, |A|) of the
 //!    new A have received what P had executed or was committing after the leaving one received no more. A
 //!    commit that waits counts, as it may have the acknowledgement of the leaving one already. An

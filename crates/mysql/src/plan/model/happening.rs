@@ -51,29 +51,31 @@ pub(super) type Needs = (Option<(usize, u32)>, &'static [(Happening, u32)]);
 /// What this bug needs.
 pub(super) fn needs(bug: Bug) -> Needs {
     use Happening::{
-        Apply, Arrive, Boot, Crash, Cut, Die, Hide, LoseVolume, Manage, Mend, Time, Want, Write,
+        Apply, Arrive, Boot, Crash, Cut, Hide, LoseVolume, Manage, Mend, Time, Want, Write,
     };
     match bug {
         Bug::LeavesReceiving => (None, &[(Want, 6), (Write, 2), (Hide, 2), (Time, 2), (Boot, 2)]),
         Bug::RaiseWithoutBarrier | Bug::RaiseBeforeServer => {
             (Some((5, 1)), &[(Want, 3), (Hide, 2), (Time, 2), (Boot, 2)])
         }
+        Bug::RaiseLookedTooEarly => (
+            Some((3, 1)),
+            &[(Manage, 2), (Want, 6), (Write, 2), (Crash, 2), (LoseVolume, 6), (Time, 3)],
+        ),
         Bug::AcknowledgesEarly => (None, &[(Want, 4), (Hide, 2), (Time, 2), (Boot, 2)]),
         Bug::WaitingOverlooked => {
             (Some((3, 2)), &[(Want, 4), (LoseVolume, 3), (Write, 2), (Hide, 2), (Time, 2)])
         }
-        Bug::FollowsUnapplied => {
-            (Some((5, 2)), &[(Manage, 2), (Apply, 0), (Hide, 4), (Time, 3), (Want, 0), (Cut, 0)])
-        }
+        Bug::FollowsUnapplied => (
+            Some((5, 2)),
+            &[(Manage, 2), (Apply, 0), (Hide, 3), (LoseVolume, 3), (Time, 3), (Want, 0), (Cut, 0)],
+        ),
         Bug::NoLock => (
             Some((3, 1)),
             &[(Manage, 2), (Hide, 1), (Mend, 1), (Time, 3), (Want, 0), (LoseVolume, 0), (Cut, 0)],
         ),
         Bug::NoReign => {
-            (None, &[(Want, 10), (Write, 2), (Die, 2), (Arrive, 2), (Hide, 1), (Time, 2)])
-        }
-        Bug::PrimaryLookedAtFirst => {
-            (None, &[(Want, 10), (Write, 3), (Crash, 3), (Boot, 3), (Hide, 2), (Time, 2)])
+            (Some((3, 1)), &[(Want, 10), (Write, 2), (Arrive, 2), (Hide, 1), (Time, 2), (Cut, 2)])
         }
         Bug::CloneKeepsUuid => (Some((5, 2)), &[(Crash, 3), (Boot, 3), (Hide, 3), (Time, 2)]),
         _ => (None, &[]),

@@ -110,10 +110,7 @@ impl Manager {
         let mut left: Vec<_> = (0..world.count.max(world.wanted.instances)).collect();
         world.rng.shuffle(&mut left);
         // Taken from the end.
-        left.sort_by_key(|server| match world.planted(Bug::PrimaryLookedAtFirst) {
-            true => Some(*server) == last,
-            false => Some(*server) != last,
-        });
+        left.sort_by_key(|server| Some(*server) != last);
         Phase::Look { version, memory, left, looks: BTreeMap::new() }
     }
 
@@ -170,7 +167,8 @@ impl Manager {
 
     fn take(&mut self, world: &mut World, version: usize, step: &Step) {
         self.kept.pause(step, world.wanted.failover_after);
-        if world.delays && world.rng.u8(..16) == 0 && self.delay(world, version, step) {
+        if world.delays > 0 && world.rng.u8(..world.delays) == 0 && self.delay(world, version, step)
+        {
             // No answer came in time.
             if matches!(step, Step::Remember { .. }) {
                 self.kept.doubt();

@@ -51,8 +51,8 @@ pub(super) struct World {
     next_uuid: u128,
     /// How often each kind of thing happens in this run.
     pub(super) rates: Vec<u32>,
-    /// Whether what managers send may be late.
-    pub(super) delays: bool,
+    /// One in how many things that managers send is late; none if zero.
+    pub(super) delays: u8,
     /// Whether to print what happens.
     is_told: bool,
 }
@@ -79,7 +79,7 @@ impl World {
             next_id: 0,
             next_uuid: 100,
             rates: Vec::new(),
-            delays: false,
+            delays: 0,
             is_told: std::env::var_os(super::SEED).is_some(),
             rng,
         };
