@@ -14,12 +14,11 @@
 //! | `embedded` | an API server in the process, for `Local` and for the command `apiserver` |
 //! | `testing` | [`testing`]: a cluster in the test's process |
 //! | `otlp` | traces to an OpenTelemetry collector |
-//! | `blogpost`, `configmonitor`, `etcd`, `memcached`, `restart-pods`, `sqs`, `tdset`, `tunnel` | a built-in controller each; `controllers` is all of them |
-//! | `mysql` | a controller of MySQL, which has not met a real cluster yet |
+//! | `blogpost`, `configmonitor`, `etcd`, `memcached`, `mysql`, `restart-pods`, `sqs`, `tdset`, `tunnel` | a built-in controller each; `controllers` is all of them |
 //! | `cli` | the binary |
 //! | `demo` | the command `demo` |
 //!
-//! All but `sqs` and `mysql` are on by default. A program with controllers of its own should rather depend on
+//! All but `sqs` are on by default. A program with controllers of its own should rather depend on
 //! `leasehold = { default-features = false }`, and add `testing` in its dev-dependencies.
 //!
 //! # Inside

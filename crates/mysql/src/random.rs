@@ -4,7 +4,19 @@
 
 use uuid::Uuid;
 
-/// A password: 64 hexadecimal digits, 244 bits of them from the system's source.
+/// A password: 32 hexadecimal digits, 122 bits of them from the system's source. An instance follows another
+/// by no longer one.
 pub(crate) fn password() -> String {
-    format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
+    Uuid::new_v4().simple().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_as_long_as_replication_allows() {
+        assert_eq!(password().len(), 32);
+        assert_ne!(password(), password());
+    }
 }

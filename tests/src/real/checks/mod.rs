@@ -12,6 +12,7 @@ mod home_cost;
 mod issuer;
 mod kind;
 mod memcached;
+mod mysql;
 mod node;
 mod otlp;
 mod sharded_list;
@@ -136,6 +137,12 @@ pub const CHECKS: &[Check] = &[
         about: "real etcd: 1 to 5 to 3 members, losses, an upgrade, a restore; no acknowledged write is lost",
         needs: &[Need::Kube, Need::Node, Need::Etcd, Need::Leasehold],
         run: |scene| Box::pin(etcd::run(scene)),
+    },
+    Check {
+        name: "mysql",
+        about: "real MySQL: primaries die, are cut off and lose volumes; no acknowledged commit is lost",
+        needs: &[Need::Kube, Need::Node, Need::MySql, Need::Leasehold],
+        run: |scene| Box::pin(mysql::run(scene)),
     },
     Check {
         name: "tunnel",
