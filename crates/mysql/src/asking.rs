@@ -1,9 +1,11 @@
 //! Looks at instances: those that run, the primary last.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures::future::join_all;
 use sdk::Context;
+use tokio::time::timeout;
 
 use crate::calls::{Address, Gateway, MySqlError, Session};
 use crate::server::Look;
@@ -20,18 +22,21 @@ pub(crate) struct Asked {
     pub(crate) is_denied: bool,
 }
 
-/// Looks at instances. `last` is the one whose word decides about the others, so it is heard after them.
+/// Looks at instances, each within its `patience`. `last` is the one whose word decides about the others,
+/// so it is heard after them.
 pub(crate) async fn ask(
     ctx: &Context,
     gateway: &dyn Gateway,
     instances: Vec<Address>,
     last: Option<&str>,
+    patience: impl Fn(&str) -> Duration,
 ) -> Asked {
     let (last, first): (Vec<_>, Vec<_>) =
         instances.into_iter().partition(|to| Some(to.pod.as_str()) == last);
     let mut asked = Asked::default();
     for group in [first, last] {
-        let said = join_all(group.iter().map(|to| ask_one(ctx, gateway, to))).await;
+        let said = group.iter().map(|to| ask_one(ctx, gateway, to, patience(&to.pod)));
+        let said = join_all(said).await;
         for (to, said) in group.iter().zip(said) {
             asked.note(&to.pod, said);
         }
@@ -43,9 +48,18 @@ async fn ask_one(
     ctx: &Context,
     gateway: &dyn Gateway,
     to: &Address,
+    patience: Duration,
 ) -> Result<(Look, Box<dyn Session>), MySqlError> {
-    let mut session = gateway.open(ctx, to).await?;
-    Ok((session.look().await?, session))
+    let look = async {
+        let mut session = gateway.open(ctx, to).await?;
+        Ok((session.look().await?, session))
+    };
+    let slow = |_| MySqlError::Slow {
+        pod: to.pod.clone(),
+        what: "look at mysqld",
+        seconds: patience.as_secs(),
+    };
+    timeout(patience, look).await.map_err(slow)?
 }
 
 impl Asked {

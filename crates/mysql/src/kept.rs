@@ -9,11 +9,20 @@ use jiff::Timestamp;
 use crate::ailment::Ailment;
 use crate::observed::{Earlier, Observed};
 use crate::planted::planted;
-use crate::step::{RETRY, SOON, Step};
+use crate::step::{MOMENT, RETRY, SOON, Step};
 
 /// How long a replica has to be well until it counts as that: one that fails is well for a moment each
 /// time that it is told to try again.
 const WELL: Duration = Duration::from_secs(10);
+
+/// How long an instance may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may take if it is primary and was silent the round before: it is asked more than once before
+/// another takes over.
+const AGAIN: Duration = Duration::from_secs(2);
+/// How long it may take if it is not primary and was silent the round before, while there is something to
+/// do: each step of a takeover would wait for it.
+const HURRY: Duration = Duration::from_millis(500);
 
 /// How many steps are kept, to see which are taken again and again.
 const RECENT: usize = 16;
@@ -36,6 +45,8 @@ pub(crate) struct Kept {
     earlier: Option<Earlier>,
     /// The steps that it took since the memory changed last, the last one at the end.
     recent: Vec<Step>,
+    /// Whether there was something to do the round before.
+    is_busy: bool,
 }
 
 impl Kept {
@@ -72,9 +83,20 @@ impl Kept {
         self.reign = None;
     }
 
+    /// How long an instance may take to answer, if this one is primary.
+    pub(crate) fn patience(&self, name: &str, primary: Option<&str>) -> Duration {
+        match self.unwell.get(name).map(|spell| spell.ailment) {
+            Some(Ailment::Silent) if primary == Some(name) => AGAIN,
+            Some(Ailment::Silent) if self.is_busy => HURRY,
+            _ => PATIENCE,
+        }
+    }
+
     /// How long to wait before the next round, after this step. What did not help is not done again at
     /// once.
     pub(crate) fn pause(&mut self, step: &Step, failover_after: Duration) -> Duration {
+        self.is_busy =
+            step.is_deed() || matches!(step, Step::Wait(waiting) if waiting.pause <= MOMENT);
         match step {
             Step::Wait(waiting) => waiting.pause,
             Step::Rest => (failover_after / 5).max(RETRY),
@@ -124,5 +146,31 @@ impl Earlier {
             waits_for: look.waits_for,
             silent: silent.map(|member| member.name.clone()).collect(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::Waiting;
+
+    #[test]
+    fn who_was_silent_does_not_hold_up_a_takeover() {
+        let now = Timestamp::UNIX_EPOCH;
+        let spell = |ailment| Spell::of(ailment, None, now);
+        let silent = ["db-0", "db-1"].map(|name| (name.to_owned(), spell(Ailment::Silent)));
+        let mut kept = Kept { unwell: silent.into(), ..Kept::default() };
+        kept.unwell.insert("db-2".to_owned(), spell(Ailment::Troubled));
+        let mut after = |step: &Step| {
+            kept.pause(step, Duration::from_secs(5));
+            ["db-0", "db-1", "db-2"].map(|name| kept.patience(name, Some("db-0")))
+        };
+        assert_eq!(after(&Step::Rest), [AGAIN, PATIENCE, PATIENCE]);
+        let waits = Waiting::step("InstanceDown", "db-1 does not serve");
+        assert_eq!(after(&waits), [AGAIN, PATIENCE, PATIENCE]);
+        let label = Step::Label { instance: "db-2".to_owned(), role: None };
+        for step in [label, Waiting::moment("Opening", "it takes a moment")] {
+            assert_eq!(after(&step), [AGAIN, HURRY, PATIENCE], "{step:?}");
+        }
     }
 }

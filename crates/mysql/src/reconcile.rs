@@ -28,8 +28,10 @@ use crate::step::{Change, Step, Waiting};
 use crate::steps::{StepOutcome, Taker};
 use crate::wanted::{Accepted, accepted, together};
 
-/// How often a settled cluster is looked at, plus up to a quarter. Changes of Pods end it earlier.
+/// How often a settled cluster is looked at at least, plus up to a quarter. Changes of Pods end it earlier.
 const CHECK: Duration = Duration::from_secs(60);
+/// How often at most.
+const MIN_CHECK: Duration = Duration::from_secs(5);
 /// How often a cluster is looked at that waits for a person.
 const STUCK: Duration = Duration::from_secs(30);
 /// The pause after a decision from an object that had changed.
@@ -139,7 +141,7 @@ impl Round<'_> {
             }
             Err(Obstacle::Failed(error)) => return Err(error),
         };
-        let (mut observed, mut asked) = self.observe(&preparing, &prepared).await?;
+        let (mut observed, mut asked) = self.observe(&preparing, &prepared, past).await?;
         if asked.is_denied {
             past.passwords = None;
         }
@@ -163,6 +165,7 @@ impl Round<'_> {
         &self,
         preparing: &Preparing<'_>,
         prepared: &Prepared,
+        past: &Past,
     ) -> Result<(Observed, Asked), ReconcileError> {
         let objects = preparing.objects()?;
         let memory = self.cluster.status.as_ref().map(|status| status.replication.clone());
@@ -171,7 +174,8 @@ impl Round<'_> {
         let addresses =
             objects.running().map(|name| prepared.address(self.cluster, name)).collect();
         let gateway = &*self.reconciler.gateway;
-        let asked = ask(self.ctx, gateway, addresses, last.as_deref()).await;
+        let patience = |name: &str| past.kept.patience(name, memory.primary.as_deref());
+        let asked = ask(self.ctx, gateway, addresses, last.as_deref(), patience).await;
         let wanted = prepared.wanted(self.cluster, self.accepted);
         let looks = asked.looks.clone();
         Ok((objects.observed(self.cluster, wanted, memory, looks, self.ctx.now()), asked))
@@ -217,10 +221,19 @@ impl Round<'_> {
         }
         let pause = past.kept.pause(&step, self.accepted.failover_after);
         Ok(Action::RequeueAfter(match &step {
-            Step::Rest if is_well(observed) => spread(CHECK, self.cluster),
+            Step::Rest if is_well(observed) => spread(calm(self.accepted), self.cluster),
             Step::Wait(Waiting { is_stuck: true, .. }) => spread(STUCK, self.cluster),
             _ => pause,
         }))
+    }
+}
+
+/// How long nothing is done if all is well. That a network fails is seen only by looking, and matters where
+/// another instance can take over.
+fn calm(accepted: &Accepted) -> Duration {
+    match accepted.replicas {
+        1 => CHECK,
+        _ => (accepted.failover_after * 2).clamp(MIN_CHECK, CHECK),
     }
 }
 

@@ -34,6 +34,9 @@ pub struct Report {
     pub reads: u64,
     /// The longest time without an acknowledged write, in milliseconds.
     pub longest_gap_ms: u64,
+    /// The times of more than half a second without an acknowledged write, in milliseconds: the first
+    /// thousand.
+    pub gaps_ms: Option<Vec<u64>>,
     /// How many seconds had no acknowledged write.
     pub seconds_without: u64,
     /// The time since the first acknowledged write, in milliseconds.

@@ -29,6 +29,8 @@ type Report struct {
 	Reads int64 `json:"reads"`
 	// LongestGapMs is the longest time without an acknowledged write.
 	LongestGapMs int64 `json:"longestGapMs"`
+	// GapsMs are the times of more than half a second without an acknowledged write, the first thousand.
+	GapsMs []int64 `json:"gapsMs"`
 	// SecondsWithout counts the seconds of the run in which no write was acknowledged.
 	SecondsWithout int64 `json:"secondsWithout"`
 	// ElapsedMs is the time since the first acknowledged write.
@@ -86,7 +88,11 @@ func (r *Recorder) count(counter *int64, err error) {
 }
 
 func (r *Recorder) gap(until time.Time) {
-	r.report.LongestGapMs = max(r.report.LongestGapMs, until.Sub(r.last).Milliseconds())
+	gap := until.Sub(r.last).Milliseconds()
+	r.report.LongestGapMs = max(r.report.LongestGapMs, gap)
+	if gap > 500 && len(r.report.GapsMs) < 1000 {
+		r.report.GapsMs = append(r.report.GapsMs, gap)
+	}
 }
 
 // Violate records what must not have happened.

@@ -13,6 +13,7 @@ mod issuer;
 mod kind;
 mod memcached;
 mod mysql;
+mod mysql_soak;
 mod node;
 mod otlp;
 mod sharded_list;
@@ -143,6 +144,12 @@ pub const CHECKS: &[Check] = &[
         about: "real MySQL: primaries die, are cut off and lose volumes; no acknowledged commit is lost",
         needs: &[Need::Kube, Need::Node, Need::MySql, Need::Leasehold],
         run: |scene| Box::pin(mysql::run(scene)),
+    },
+    Check {
+        name: "mysql-soak",
+        about: "real MySQL for ten minutes, its primary and the manager killed again and again",
+        needs: &[Need::Kube, Need::Node, Need::MySql, Need::Leasehold],
+        run: |scene| Box::pin(mysql_soak::run(scene)),
     },
     Check {
         name: "tunnel",

@@ -18,8 +18,8 @@ use crate::harness::workload::Workload;
 
 const GROUP: &str = "/apis/cr.mysqloperator.grtl.github.com/v1/namespaces/default";
 const SPACE: &str = "/api/v1/namespaces/default";
-const NAME: &str = "db";
-const CONTAINER: &str = "mysql";
+pub(super) const NAME: &str = "db";
+pub(super) const CONTAINER: &str = "mysql";
 const PORT: u16 = 3_306;
 /// It has signs that a shell, SQL and a file of options would each take for their own.
 const PASSWORD: &str = r#"it's "a" \pass$word #1"#;
@@ -30,7 +30,7 @@ const BACKUP: &str = "my-backup-2017-12-14-01-22";
 /// The longest time without an acknowledged commit, whatever happened.
 const LONGEST_GAP_MS: u64 = 30_000;
 /// So many commits are acknowledged after a step before the next begins.
-const WRITES: u64 = 60;
+pub(super) const WRITES: u64 = 60;
 
 /// Runs the check.
 pub async fn run(scene: &Scene) -> Result<()> {
@@ -68,7 +68,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
     stage.leave().await
 }
 
-fn secret(name: &str) -> Value {
+pub(super) fn secret(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "default"},
         "stringData": {"password": PASSWORD},
@@ -76,7 +76,7 @@ fn secret(name: &str) -> Value {
 }
 
 /// A small cluster.
-fn cluster(replicas: usize) -> Value {
+pub(super) fn cluster(replicas: usize) -> Value {
     json!({
         "apiVersion": "cr.mysqloperator.grtl.github.com/v1", "kind": "MySQLCluster",
         "metadata": {"name": NAME, "namespace": "default"},
@@ -88,12 +88,12 @@ fn cluster(replicas: usize) -> Value {
     })
 }
 
-fn path(name: &str) -> String {
+pub(super) fn path(name: &str) -> String {
     format!("{GROUP}/mysqlclusters/{name}")
 }
 
 /// Waits until `count` instances serve, and nothing is left to do.
-async fn settled(stage: &mut Stage<'_>, name: &str, count: usize) -> Result<Value> {
+pub(super) async fn settled(stage: &mut Stage<'_>, name: &str, count: usize) -> Result<Value> {
     let what = format!("{count} instances of {name} to serve");
     let (path, ready) = (path(name), format!("{count}/{count}"));
     let object = stage.until(&path, &what, |object| {
@@ -108,20 +108,20 @@ async fn settled(stage: &mut Stage<'_>, name: &str, count: usize) -> Result<Valu
     object.await
 }
 
-async fn instance(stage: &Stage<'_>, name: &str) -> Result<Value> {
+pub(super) async fn instance(stage: &Stage<'_>, name: &str) -> Result<Value> {
     let pod = stage.get(&format!("{SPACE}/pods/{name}")).await?;
     ensure!(!pod.is_null(), "there is no Pod {name}");
     Ok(pod)
 }
 
 /// The instance that takes writes.
-async fn primary(stage: &Stage<'_>) -> Result<String> {
+pub(super) async fn primary(stage: &Stage<'_>) -> Result<String> {
     let object = stage.get(&path(NAME)).await?;
     Ok(object["status"]["primary"].as_str().context("nobody is primary")?.to_owned())
 }
 
 /// The transfers, as an application in the cluster makes them.
-fn bank(scene: &Scene, stage: &Stage<'_>, name: &str) -> Result<Workload> {
+pub(super) fn bank(scene: &Scene, stage: &Stage<'_>, name: &str) -> Result<Workload> {
     let file = scene.dir().join("password");
     fs::write(&file, PASSWORD)?;
     let arguments = [
