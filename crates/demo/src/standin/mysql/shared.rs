@@ -71,9 +71,11 @@ impl Servers {
         let Shared { groups, told, .. } = &mut *shared;
         let group = groups.entry(key.clone()).or_default();
         let done = change(group);
-        for server in group.servers.values() {
+        for (name, server) in &group.servers {
             let Some(sender) = told.get(&(key.clone(), server.start)) else { continue };
-            let now = State::Running { ready: server.is_ready() };
+            // Nobody knows how it is if nobody reaches its node.
+            let ready = server.is_ready() && !group.cut_off.contains(name);
+            let now = State::Running { ready };
             sender.send_if_modified(|state| {
                 let is_other = *state != now;
                 *state = now;
