@@ -186,7 +186,10 @@ impl Mysqld {
     pub(super) fn login(&self, user: &str, password: &str) -> Result<(), Refusal> {
         let of = format!("Access denied for user '{user}'@'127.0.0.1'");
         match self.data.accounts.get(user).map(|login| &login.passwords[..]) {
-            Some([]) => Err(Refusal::new(3118, format!("{of}. Account is locked."))),
+            // It has no password. Who says another one does not learn that it is locked.
+            Some([]) if password.is_empty() => {
+                Err(Refusal::new(3118, format!("{of}. Account is locked.")))
+            }
             Some(known) if known.iter().any(|known| known == password) => Ok(()),
             _ => Err(Refusal::new(1045, format!("{of} (using password: YES)"))),
         }
