@@ -1,0 +1,30 @@
+//! A thousand clusters of one manager.
+
+use std::time::Duration;
+
+use kube::api::ListParams;
+use serde_json::json;
+
+use super::kit::{clusters, controllers, create, is_settled, world};
+use crate::controllers::quiet;
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_clusters_rest() {
+    const MANY: usize = 1_000;
+    let (mut env, servers) = world().await;
+    for number in 0..MANY {
+        create(&env, &format!("db{number}"), json!({"replicas": 1})).await;
+    }
+    env.run(controllers());
+    env.pass(Duration::from_secs(300)).await;
+    let all = clusters(&env).list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(all.iter().filter(|cluster| is_settled(cluster)).count(), MANY);
+    assert_eq!(servers.wrong(), [""; 0]);
+    let founding = servers.sessions();
+    quiet(&env, Duration::from_secs(180)).await;
+    let resting = servers.sessions() - founding;
+    println!(
+        "{MANY} clusters: {founding} connections to found them, {resting} in 3 minutes of rest"
+    );
+    assert!((MANY * 2..=MANY * 4).contains(&resting), "one look a minute: {resting}");
+}
