@@ -16,15 +16,16 @@ async fn a_thousand_clusters_rest() {
         create(&env, &format!("db{number}"), json!({"replicas": 1})).await;
     }
     env.run(controllers());
-    env.pass(Duration::from_secs(300)).await;
+    env.pass(Duration::from_secs(120)).await;
     let all = clusters(&env).list(&ListParams::default()).await.unwrap().items;
     assert_eq!(all.iter().filter(|cluster| is_settled(cluster)).count(), MANY);
     assert_eq!(servers.wrong(), [""; 0]);
     let founding = servers.sessions();
-    quiet(&env, Duration::from_secs(180)).await;
+    quiet(&env, Duration::from_secs(120)).await;
     let resting = servers.sessions() - founding;
     println!(
-        "{MANY} clusters: {founding} connections to found them, {resting} in 3 minutes of rest"
+        "{MANY} clusters: {founding} connections to found them, {resting} in 2 minutes of rest"
     );
-    assert!((MANY * 2..=MANY * 4).contains(&resting), "one look a minute: {resting}");
+    // A look every minute and up to a quarter more.
+    assert!((MANY * 3 / 2..=MANY * 5 / 2).contains(&resting), "one look a minute: {resting}");
 }
