@@ -76,6 +76,19 @@ pub(crate) const EXAMPLES: &[Example] = &[
         besides: nothing,
     },
     Example {
+        controller: "mysql",
+        kind: ("cr.mysqloperator.grtl.github.com", "v1", "MySQLCluster"),
+        name: "carts",
+        shows: |cluster| {
+            let ready = text(cluster, "/status/ready").filter(|ready| *ready == "3/3")?;
+            let primary = text(cluster, "/status/primary")?;
+            (text(cluster, "/status/phase")? == "Running").then_some(())?;
+            Some(format!("{ready} instances, {primary} takes writes"))
+        },
+        adapt: as_it_stands,
+        besides: nothing,
+    },
+    Example {
         controller: "restart-pods",
         kind: ("", "v1", "ConfigMap"),
         name: "greeting",
@@ -233,7 +246,7 @@ mod tests {
             let is_shown = EXAMPLES.iter().any(|example| example.controller == controller);
             assert!(is_shown != generated.contains(&controller), "{controller}");
         }
-        for example in EXAMPLES {
+        for example in crate::args::Examples::All.further() {
             let (_, _, kind) = example.kind;
             let is_it = |manifest: &DynamicObject| {
                 manifest.types.as_ref().is_some_and(|types| types.kind == kind)

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -29,7 +30,7 @@ use crate::observed::{Observed, PodSeen, VolumeSeen, Wanted, instances_of, repli
 use crate::pods::{digest, stateful_set};
 use crate::remembered::Past;
 use crate::server::Look;
-use crate::step::{RETRY, Waiting};
+use crate::step::{MOMENT, RETRY, Waiting};
 use crate::storage::{Growth, growth};
 use crate::version::{Version, check_image, of_image};
 use crate::wanted::Accepted;
@@ -124,12 +125,16 @@ impl Preparing<'_> {
             found.volumes(),
         ) {
             Growth::Fits => {}
-            Growth::Grow(volume) => self.grow(&volume).await?,
+            // The StatefulSet is not applied before it is made anew: the server refuses other
+            // volumeClaimTemplates.
+            Growth::Grow(volume) => {
+                self.grow(&volume).await?;
+                return Ok(growing(format!("volume {volume} grows"), MOMENT));
+            }
             Growth::Remake(uid) => {
                 self.remake(&uid).await?;
                 let message = "volumes have grown, and the StatefulSet is made anew".to_owned();
-                let waiting = Waiting { reason: "Growing", message, is_stuck: false, pause: RETRY };
-                return Ok(Readiness::Waits(waiting));
+                return Ok(growing(message, RETRY));
             }
             Growth::Refused(invalid) => {
                 prepared.refusal.get_or_insert(invalid);
@@ -291,6 +296,10 @@ impl Objects {
             bug: None,
         }
     }
+}
+
+fn growing(message: String, pause: Duration) -> Readiness {
+    Readiness::Waits(Waiting { reason: "Growing", message, is_stuck: false, pause })
 }
 
 /// The digest of what a StatefulSet's Pods are made from.

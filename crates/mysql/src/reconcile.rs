@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
 use operands::archive::Settings;
 use operands::children::Obstacle;
 use sdk::{
@@ -15,6 +16,7 @@ use sdk::{
 
 use crate::api::MySQLCluster;
 use crate::asking::{Asked, ask};
+use crate::backup::{MySQLBackup, begins_with};
 use crate::calls::Gateway;
 use crate::certificates::Certificates;
 use crate::names::CLUSTER_LABEL;
@@ -70,6 +72,12 @@ pub(crate) fn controller(
             Watch::<PersistentVolumeClaim>::all().labels(labelled()),
             mapping::named_by_label(CLUSTER_LABEL),
         )
+        // A backup that appears or ends is what a new cluster waits for.
+        .watches::<MySQLBackup>(|backup, lookup| {
+            let all = lookup.list::<MySQLCluster>(backup.namespace().as_deref(), &Selector::all());
+            let waiting = all.iter().filter(|one| begins_with(one, &backup.name_any()));
+            waiting.map(|one| (one.namespace(), one.name_any())).collect()
+        })
         .field_manager(crate::FIELD_MANAGER)
         .workers(workers)
         .timeout(TIMEOUT)

@@ -1,5 +1,7 @@
 //! The status of a cluster in words: phase, instances and conditions. Pure.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use operands::spec::Invalid;
 use sdk::condition::{Finding, conditions};
@@ -10,6 +12,9 @@ use crate::observed::{InstanceSeen, Observed};
 use crate::status::{InstanceRole, InstanceStatus, MySQLClusterStatus};
 use crate::step::{Change, Step, Waiting, Why};
 use crate::version::Version;
+
+/// How long an instance may be unwell that starts or joins.
+const BEGINNING: Duration = Duration::from_secs(30);
 
 /// What is said of a cluster.
 pub(crate) struct Findings {
@@ -188,13 +193,20 @@ fn degraded(observed: &Observed, step: &Step) -> Finding {
     if let Step::Wait(Waiting { reason, message, is_stuck: true, .. }) = step {
         return finding(true, reason, message.clone());
     }
-    let unwell = observed.instances.iter().find_map(|seen| Some((&seen.name, seen.unwell?.0)));
-    match unwell {
-        Some((name, ailment)) if observed.memory.term > 0 => {
+    match observed.instances.iter().find_map(|seen| lost(observed, seen)) {
+        Some((name, ailment)) => {
             finding(true, "InstanceUnhealthy", format!("{name}: {}", says(ailment)))
         }
-        _ => finding(false, "Healthy", "no instance is lost".to_owned()),
+        None => finding(false, "Healthy", "no instance is lost".to_owned()),
     }
+}
+
+/// What ails an instance, if that is more than a beginning: one that starts, joins or becomes primary is
+/// unwell for a moment.
+fn lost<'a>(observed: &Observed, seen: &'a InstanceSeen) -> Option<(&'a str, Ailment)> {
+    let (ailment, lasts) = observed.unwell(&seen.name)?;
+    let is_known = observed.member(&seen.name).is_some();
+    (lasts >= BEGINNING || (is_known && ailment.is_down())).then_some((&seen.name, ailment))
 }
 
 fn says(ailment: Ailment) -> &'static str {

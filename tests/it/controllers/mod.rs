@@ -6,6 +6,7 @@ mod crash;
 mod etcd;
 mod many;
 mod memcached;
+mod mysql;
 mod restartpods;
 mod sqs;
 mod tdset;

@@ -411,6 +411,62 @@ fn a_parallel_stateful_set_does_not_wait() {
 }
 
 #[test]
+fn a_stateful_set_makes_claims_and_finds_its_pods_again() {
+    let policy = json!({"whenScaled": "Delete", "whenDeleted": "Delete"});
+    let claims = json!([{"metadata": {"name": "data", "labels": {"app": "a"}}, "spec": {}}]);
+    let mut sim = Sim::new();
+    let (key, body) = workload(
+        Kind::StatefulSet,
+        json!({
+            "replicas": 2, "podManagementPolicy": "Parallel", "volumeClaimTemplates": claims,
+            "persistentVolumeClaimRetentionPolicy": policy,
+        }),
+    );
+    sim.put(key.clone(), body.clone());
+    // Its claims are bound as soon as somebody makes them so.
+    let bind = |sim: &mut Sim| {
+        for name in sim.names(Kind::Claim) {
+            sim.change(&self::key(Kind::Claim, &name), |claim| {
+                claim["status"] = json!({"phase": "Bound"});
+            });
+        }
+        sim.held = Some(Kind::Claim);
+        sim.settle(|_| {});
+    };
+    sim.held = Some(Kind::Claim);
+    sim.settle(|_| {});
+    assert_eq!(sim.names(Kind::Claim), ["data-w-0", "data-w-1"]);
+    bind(&mut sim);
+    assert_eq!(sim.ready_pods(), 2);
+    let volume = &sim.objects[&self::key(Kind::Pod, "w-1")]["spec"]["volumes"][0];
+    let expected = json!({"name": "data", "persistentVolumeClaim": {"claimName": "data-w-1"}});
+    assert_eq!(*volume, expected);
+
+    // Made anew without its Pods, as `kubectl delete --cascade=orphan` leaves them.
+    let gone = sim.objects.remove(&key).unwrap();
+    sim.news(&key, &gone, true);
+    for kind in [Kind::Pod, Kind::Claim] {
+        for name in sim.names(kind) {
+            sim.change(&self::key(kind, &name), |o| o["metadata"]["ownerReferences"] = json!([]));
+        }
+    }
+    sim.put(key.clone(), body);
+    sim.settle(|_| {});
+    let owner = sim.objects[&key]["metadata"]["uid"].clone();
+    for kind in [Kind::Pod, Kind::Claim] {
+        for object in sim.all(kind) {
+            assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], owner, "{object}");
+        }
+    }
+    sim.change(&key, |set| set["spec"]["replicas"] = json!(1));
+    sim.settle(|_| {});
+    assert_eq!(
+        (sim.names(Kind::Pod), sim.names(Kind::Claim)),
+        (vec!["w-0".to_owned()], vec!["data-w-0".to_owned()],)
+    );
+}
+
+#[test]
 fn a_daemon_set_follows_the_nodes() {
     let (mut sim, key) = running(Kind::DaemonSet, json!({}));
     let nodes = |sim: &Sim| -> BTreeSet<String> {

@@ -201,7 +201,14 @@ impl World {
         let mut actions = match key.kind {
             Kind::Deployment => deployment::plan(object, &owned(Kind::ReplicaSet), now),
             Kind::ReplicaSet => replicaset::plan(object, &owned(Kind::Pod)),
-            Kind::StatefulSet => statefulset::plan(object, &owned(Kind::Pod)),
+            Kind::StatefulSet => {
+                let namespace = object.namespace().unwrap_or_default();
+                let find = |kind, name: &str| {
+                    let (namespace, name) = (namespace.clone(), name.to_owned());
+                    self.get(&ObjectRef { kind, namespace, name })
+                };
+                statefulset::plan(object, &owned(Kind::Pod), &find)
+            }
             Kind::DaemonSet => daemonset::plan(object, &owned(Kind::Pod), &self.nodes),
             Kind::Job => job::plan(object, &owned(Kind::Pod), now),
             Kind::Pod => pod::plan(object, &self.surroundings(object, processes), now),

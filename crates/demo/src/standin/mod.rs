@@ -16,11 +16,17 @@ use crate::cloud::{Cloud, Machines, Serving};
 
 mod etcd;
 mod http;
+pub mod mysql;
 pub mod sqs;
+mod tls;
+mod volume;
 
 /// What runs in Pods: stand-ins for databases. Each API server has its own.
 pub(crate) fn programs(server: Builder) -> Builder {
-    server.program(Matcher::Container("etcd".to_owned()), Arc::new(etcd::Etcd::default()))
+    let container = |name: &str| Matcher::Container(name.to_owned());
+    server
+        .program(container("etcd"), Arc::new(etcd::Etcd::default()))
+        .program(container("mysql"), Arc::new(mysql::MySql::default()))
 }
 
 /// The token of the account at the cloud.

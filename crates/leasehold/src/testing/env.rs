@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apiserver::Server;
 use apiserver::faults::{Fault, Request};
+use apiserver::{Matcher, Program, Server};
 use clusters::install;
 use engine::{Engine, EngineConfig, Meter, Unobserved};
 use jiff::Timestamp;
@@ -46,6 +46,17 @@ pub struct Builder {
     crds: Vec<CustomResourceDefinition>,
     namespaces: Vec<String>,
     clusters: Vec<String>,
+    programs: Programs,
+}
+
+/// What runs in containers.
+#[derive(Clone, Default)]
+pub(super) struct Programs(Vec<(Matcher, Arc<dyn Program>)>);
+
+impl Debug for Programs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(matcher, _)| matcher)).finish()
+    }
 }
 
 /// The clusters, and the engine that works on them. Methods that name no cluster use the first.
@@ -133,16 +144,23 @@ impl Builder {
         self
     }
 
+    /// What runs in the containers that match, in every cluster. The first that matches a container
+    /// counts; others run nothing, and are Ready at once.
+    pub fn program(mut self, matcher: Matcher, program: Arc<dyn Program>) -> Self {
+        self.programs.0.push((matcher, program));
+        self
+    }
+
     /// Starts the clusters.
     ///
     /// # Panics
     /// If a server does not start or refuses a CRD or namespace, or a name is not a valid cluster name.
     pub async fn start(self) -> TestEnv {
-        let Self { wall, deadline, crds, namespaces, clusters } = self;
+        let Self { wall, deadline, crds, namespaces, clusters, programs } = self;
         assert!(!clusters.is_empty(), "an environment has at least one cluster");
         let mut members = Vec::new();
         for name in clusters {
-            members.push(TestCluster::start(&name, &crds, &namespaces).await);
+            members.push(TestCluster::start(&name, &crds, &namespaces, &programs).await);
         }
         let engaged = members.iter().map(|TestCluster { name, server }| {
             (name.clone(), ClusterState::Engaged(Cluster::new(name.clone(), server.client(), 1)))
@@ -170,8 +188,14 @@ impl TestCluster {
         name: &str,
         crds: &[CustomResourceDefinition],
         namespaces: &[String],
+        programs: &Programs,
     ) -> Self {
-        let server = Server::builder()
+        let with = |server: apiserver::Builder,
+                    (matcher, program): &(Matcher, Arc<dyn Program>)| {
+            server.program(matcher.clone(), Arc::clone(program))
+        };
+        let server = programs.0.iter().fold(Server::builder(), with);
+        let server = server
             .name(name)
             .workloads(true)
             .garbage_collector(true)
@@ -230,7 +254,14 @@ impl TestEnv {
     pub fn builder() -> Builder {
         let wall = NOON.parse().expect("a timestamp");
         let clusters = vec![CLUSTER.to_owned()];
-        Builder { wall, deadline: DEADLINE, crds: Vec::new(), namespaces: Vec::new(), clusters }
+        Builder {
+            wall,
+            deadline: DEADLINE,
+            crds: Vec::new(),
+            namespaces: Vec::new(),
+            clusters,
+            programs: Programs::default(),
+        }
     }
 
     /// One of the clusters.

@@ -10,7 +10,7 @@ use sdk::ControllerSpec;
 use sharding::{Departure, Sharding};
 
 use super::TestEnv;
-use super::env::{Running, TestCluster, fail};
+use super::env::{Programs, Running, TestCluster, fail};
 use crate::assemble::traits;
 use crate::crds::home_crds;
 
@@ -71,7 +71,7 @@ impl TestEnv {
             Some(home) => home,
             None => {
                 let namespaces = std::slice::from_ref(&config.namespace);
-                TestCluster::start(HOME, &home_crds(), namespaces).await
+                TestCluster::start(HOME, &home_crds(), namespaces, &Programs::default()).await
             }
         };
         let client = self.home.insert(home).client();

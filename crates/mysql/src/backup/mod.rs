@@ -17,7 +17,7 @@ mod restore;
 
 pub use api::{MySQLBackup, MySQLBackupSchedule};
 pub use operands::archive::Settings;
-pub(crate) use restore::begin;
+pub(crate) use restore::{begin, begins_with};
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use operands::archive;

@@ -80,6 +80,11 @@ fn is_due(cluster: &MySQLCluster) -> bool {
     is_new && (spec.from_backup.is_some() || spec.from_stored.is_some())
 }
 
+/// Whether a cluster should begin with this backup, and has not been founded yet.
+pub(crate) fn begins_with(cluster: &MySQLCluster, backup: &str) -> bool {
+    is_due(cluster) && cluster.spec.from_backup.as_deref() == Some(backup)
+}
+
 /// Where the backup is that the spec names.
 fn origin(cluster: &MySQLCluster, backup: Option<&MySQLBackup>) -> Result<Origin, Restored> {
     let spec = &cluster.spec;
@@ -169,5 +174,9 @@ mod tests {
         assert!(!due(from(), json!({"term": 1})));
         assert!(!due(from(), json!({"primary": "db-0"})));
         assert!(!is_due(&cluster(json!({}))));
+        let mut new = cluster(from());
+        assert!(begins_with(&new, "old") && !begins_with(&new, "other"));
+        new.status = serde_json::from_value(json!({"replication": {"term": 1}})).unwrap();
+        assert!(!begins_with(&new, "old"));
     }
 }

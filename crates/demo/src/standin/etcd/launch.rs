@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use apiserver::Start;
 use serde_json::Value;
 
+use crate::standin::tls::Paths;
+use crate::standin::volume::volume;
+
 /// The version of an image whose tag is none.
 const VERSION: &str = "3.6.0";
 
@@ -64,8 +67,20 @@ impl Launch {
         }
     }
 
-    /// The value of another argument, such as the path of a certificate.
-    pub(super) fn flag(&self, name: &str) -> Option<&str> {
+    /// The files of its TLS: with `--client-cert-auth` only clients with a certificate of the trusted
+    /// authority are accepted.
+    pub(super) fn tls(&self) -> Paths<'_> {
+        let path = |name| self.flag(name).unwrap_or_default();
+        let asks = self.flag("client-cert-auth") == Some("true");
+        Paths {
+            certificate: path("cert-file"),
+            key: path("key-file"),
+            clients: asks.then(|| path("trusted-ca-file")),
+        }
+    }
+
+    /// The value of another argument.
+    fn flag(&self, name: &str) -> Option<&str> {
         self.flags.get(name).map(String::as_str)
     }
 }
@@ -84,16 +99,6 @@ fn flags(spec: &Value) -> BTreeMap<String, String> {
         flags.insert(name.to_owned(), value.to_owned());
     }
     flags
-}
-
-/// The claim whose volume the data folder is on, or the Pod.
-fn volume(start: &Start, folder: &str) -> String {
-    let mounts = start.spec()["volumeMounts"].as_array().into_iter().flatten();
-    let mut mounted = mounts
-        .filter(|mount| mount["mountPath"].as_str().is_some_and(|path| folder.starts_with(path)))
-        .filter_map(|mount| start.claims.get(mount["name"].as_str()?));
-    let pod = || start.pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-    mounted.next_back().cloned().unwrap_or_else(pod)
 }
 
 fn version(image: &str) -> String {

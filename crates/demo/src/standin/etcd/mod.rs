@@ -23,13 +23,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use self::answer::{Answer, answer};
 use self::cluster::{Clusters, Id};
 use self::launch::Launch;
+use super::tls;
 
 mod answer;
 mod cluster;
 mod launch;
 #[cfg(test)]
 mod tests;
-mod tls;
 
 /// How many bytes of a connection may be under way in each direction.
 const BUFFER: usize = 64 << 10;
@@ -62,7 +62,7 @@ impl Program for Etcd {
     fn start(&self, start: &Start) -> Arc<dyn Process> {
         let launch = Launch::read(start);
         let tls = match launch.client.1 {
-            true => tls::acceptor(&launch, &start.files).map(Some),
+            true => tls::acceptor(launch.tls(), &start.files).map(Some),
             false => Ok(None),
         };
         let started = tls.and_then(|tls| Ok((self.lock().clusters.start(&launch)?, tls)));

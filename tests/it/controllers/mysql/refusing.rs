@@ -1,0 +1,123 @@
+//! What cannot be carried out is said in words, and ends when its cause does.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::ListParams;
+use leasehold::testing::TestEnv;
+use mysql::{MySQLBackup, MySQLCluster};
+use serde_json::json;
+
+use super::kit::{
+    NAMESPACE, check, clusters, controllers, create, delete, moment, says, secret, settled, world,
+};
+use crate::controllers::{quiet, reasons};
+
+/// As users have it.
+const USERS: &str = r#"
+apiVersion: cr.mysqloperator.grtl.github.com/v1
+kind: MySQLCluster
+metadata:
+  name: "my-cluster"
+  namespace: web
+spec:
+  secret: "my-secret"
+  fromBackup: "my-backup-2017-12-14-01-22"
+  port: 3306
+  replicas: 2
+  storage: "1Gi"
+  image: "mysql:latest"
+"#;
+
+async fn nothing_runs(env: &TestEnv) {
+    let pods: Api<Pod> = env.api(NAMESPACE);
+    let sets: Api<StatefulSet> = env.api(NAMESPACE);
+    assert!(pods.list(&ListParams::default()).await.unwrap().items.is_empty());
+    assert!(sets.list(&ListParams::default()).await.unwrap().items.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_its_backup_a_cluster_waits_and_goes_on_when_there_is_one() {
+    let (mut env, _) = world().await;
+    env.run(controllers());
+    secret(&env, "my-secret").await;
+    env.apply(USERS).await;
+    let message = says(&env, "my-cluster", "Degraded", "BackupNotFound").await;
+    let backup = "my-backup-2017-12-14-01-22";
+    assert!(message.starts_with(&format!("MySQLBackup {backup} does not exist")), "{message}");
+    env.pass(Duration::from_secs(60)).await;
+    quiet(&env, Duration::from_secs(300)).await;
+    nothing_runs(&env).await;
+    assert_eq!(reasons(&env, NAMESPACE).await, ["Degraded"]);
+
+    // It is seen at once whenever it comes, not when the next look is due.
+    let made = json!({
+        "apiVersion": "cr.mysqloperator.grtl.github.com/v1", "kind": "MySQLBackup",
+        "metadata": {"name": backup, "namespace": NAMESPACE},
+        "spec": {"cluster": "old", "destination": {"volume": {"claimName": "backups"}}},
+    });
+    for later in [1, 8, 15] {
+        env.pass(Duration::from_secs(later)).await;
+        env.apply(&made.to_string()).await;
+        moment(&env).await;
+        assert_ne!(phase(&env).await, "BackupNotFound");
+        delete::<MySQLBackup>(&env, backup).await;
+        env.until("its end", async || (phase(&env).await == "BackupNotFound").then_some(())).await;
+    }
+}
+
+async fn phase(env: &TestEnv) -> String {
+    let cluster: MySQLCluster = clusters(env).get("my-cluster").await.unwrap();
+    cluster.status.unwrap().phase.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_spec_is_refused_in_words_and_all_at_once() {
+    let (mut env, _) = world().await;
+    env.run(controllers());
+    create(&env, "db", json!({"replicas": 2, "acks": 2, "failoverAfter": "soon"})).await;
+    let cluster = env
+        .until_object(&clusters(&env), "db", |one| {
+            one.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Invalid")
+        })
+        .await;
+    let conditions = cluster.status.unwrap().conditions;
+    let valid = conditions.iter().find(|found| found.type_ == "SpecValid").unwrap();
+    assert_eq!(valid.status, "False");
+    for word in ["acks", "failoverAfter"] {
+        assert!(valid.message.contains(word), "{}", valid.message);
+    }
+    env.pass(Duration::from_secs(5)).await;
+    quiet(&env, Duration::from_secs(600)).await;
+    nothing_runs(&env).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_secret_is_said_and_the_cluster_starts_when_it_is_there() {
+    let (mut env, servers) = world().await;
+    env.run(controllers());
+    create(&env, "db", json!({"replicas": 2, "secret": "users"})).await;
+    let message = says(&env, "db", "Degraded", "InTheWay").await;
+    assert!(message.starts_with("Secret users does not exist"), "{message}");
+    env.pass(Duration::from_secs(60)).await;
+    quiet(&env, Duration::from_secs(300)).await;
+    nothing_runs(&env).await;
+    secret(&env, "users").await;
+    let cluster = settled(&env, "db").await;
+    check(&servers, &cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_of_others_is_not_taken() {
+    let (mut env, _) = world().await;
+    env.run(controllers());
+    secret(&env, "db-accounts").await;
+    create(&env, "db", json!({"replicas": 2})).await;
+    let message = says(&env, "db", "Degraded", "InTheWay").await;
+    assert!(message.contains("Secret db-accounts exists and is not of this"), "{message}");
+    env.pass(Duration::from_secs(60)).await;
+    quiet(&env, Duration::from_secs(300)).await;
+    nothing_runs(&env).await;
+}
