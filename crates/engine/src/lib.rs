@@ -80,6 +80,7 @@ mod fence;
 mod finish;
 mod gauges;
 mod handler;
+mod heaviest;
 mod informer;
 mod informers;
 mod meter;
