@@ -18,18 +18,31 @@ const OBJECTS: usize = 16;
 /// In this time two thirds of a busy time fade.
 const FADING: Duration = Duration::from_secs(60);
 
+/// For so long after a shard was opened nothing counts: at first all its objects are reconciled once,
+/// which says nothing about its later load.
+pub(crate) const WARM_UP: Duration = Duration::from_secs(15);
+
 /// The objects with the most busy time lately.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Heaviest {
     /// Per hash of an object: its busy time in seconds.
     objects: Vec<(u64, f64)>,
-    faded: Option<Moment>,
+    counts_from: Moment,
+    faded: Moment,
 }
 
 impl Heaviest {
-    /// Counts busy time of an object.
-    pub(crate) fn add(&mut self, object: u64, busy: Duration) {
-        let busy = busy.as_secs_f64();
+    /// Those of a shard that is opened now.
+    pub(crate) fn new(opened: Moment) -> Self {
+        Self { objects: Vec::new(), counts_from: opened + WARM_UP, faded: opened }
+    }
+
+    /// Counts the time in which an object was reconciled.
+    pub(crate) fn add(&mut self, object: u64, from: Moment, until: Moment) {
+        let busy = until.since(from.max(self.counts_from)).as_secs_f64();
+        if busy <= 0.0 {
+            return;
+        }
         if let Some((_, time)) = self.objects.iter_mut().find(|(known, _)| *known == object) {
             *time += busy;
         } else if self.objects.len() < OBJECTS {
@@ -39,11 +52,11 @@ impl Heaviest {
         }
     }
 
-    /// The part of the heaviest object in the time of all, in thousandths.
+    /// The part of the heaviest object in the time of all, in thousandths. Before anything is counted,
+    /// all may be of one object.
     pub(crate) fn permille(&mut self, now: Moment) -> u16 {
-        let faded = self.faded.unwrap_or(now);
-        let keep = (-now.since(faded).as_secs_f64() / FADING.as_secs_f64()).exp();
-        self.faded = Some(now.max(faded));
+        let keep = (-now.since(self.faded).as_secs_f64() / FADING.as_secs_f64()).exp();
+        self.faded = now.max(self.faded);
         for (_, time) in &mut self.objects {
             *time *= keep;
         }
@@ -55,7 +68,7 @@ impl Heaviest {
             reason = "a part of a thousand"
         )]
         let part = |part: f64| (part * 1e3).ceil() as u16;
-        if all > 0.0 { part(most / all) } else { 0 }
+        if all > 0.0 { part(most / all) } else { 1_000 }
     }
 }
 
@@ -66,20 +79,36 @@ mod tests {
 
     use super::*;
 
-    fn at(s: u64) -> Moment {
-        Moment::from_origin(Duration::from_secs(s))
+    fn at(ms: u64) -> Moment {
+        Moment::from_origin(WARM_UP + Duration::from_millis(ms))
+    }
+
+    fn opened() -> Heaviest {
+        Heaviest::new(Moment::default())
     }
 
     #[test]
     fn what_was_heavy_long_ago_does_not_count() {
-        let mut heaviest = Heaviest::default();
-        heaviest.add(1, Duration::from_secs(100));
-        assert_eq!(heaviest.permille(at(0)), 1_000);
-        for s in 1..600 {
-            heaviest.permille(at(s));
-            heaviest.add(2 + s % 10, Duration::from_secs(1));
+        let mut heaviest = opened();
+        heaviest.add(1, at(0), at(100_000));
+        assert_eq!(heaviest.permille(at(100_000)), 1_000);
+        for s in 101..700 {
+            heaviest.permille(at(s * 1_000));
+            heaviest.add(2 + s % 10, at(s * 1_000), at(s * 1_000 + 1_000));
         }
-        assert!(heaviest.permille(at(600)) < 150);
+        assert!(heaviest.permille(at(700_000)) < 150);
+    }
+
+    #[test]
+    fn the_first_reconciles_do_not_count() {
+        let mut heaviest = opened();
+        for object in 0..10 {
+            heaviest.add(object, Moment::default(), at(0));
+        }
+        assert_eq!(heaviest.permille(at(0)), 1_000);
+        heaviest.add(1, Moment::default(), at(5));
+        heaviest.add(2, Moment::default(), at(15));
+        assert_eq!(heaviest.permille(at(15)), 750);
     }
 
     proptest! {
@@ -88,10 +117,10 @@ mod tests {
         fn the_estimate_is_never_too_low_and_little_too_high(
             work in vec((0..60u64, 1..500u64), 1..400),
         ) {
-            let mut heaviest = Heaviest::default();
+            let mut heaviest = opened();
             let mut exact = std::collections::BTreeMap::<u64, u64>::new();
             for &(object, ms) in &work {
-                heaviest.add(object, Duration::from_millis(ms));
+                heaviest.add(object, at(0), at(ms));
                 *exact.entry(object).or_default() += ms;
             }
             let all: u64 = exact.values().sum();
