@@ -80,7 +80,6 @@ mod fence;
 mod finish;
 mod gauges;
 mod handler;
-mod heaviest;
 mod informer;
 mod informers;
 mod meter;

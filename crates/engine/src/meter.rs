@@ -7,7 +7,7 @@
 //! # What is counted
 //! - Busy time is the integral of the number of running reconciles over time, so a reconcile of an
 //!   hour counts while it runs, not when it ends. Waiting for a server counts: it occupies a worker.
-//! - Which part of the busy time one object took is estimated too ([`crate::heaviest`]), since a shard
+//! - Which part of the busy time one object took is estimated too ([`model::heaviest`]), since a shard
 //!   cannot be divided further than into its objects.
 //! - An event counts once for each controller that follows its kind, for the shard of the primary
 //!   object that it concerns. An event that concerns no single object is handled once, however many
@@ -25,10 +25,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
+use model::heaviest::Heaviest;
 use model::range::MAX_BITS;
 use model::{Clock, ClusterName, GroupName, Moment, ObjectKey, ShardId, Work, Workload, uid_hash};
 
-use crate::heaviest::Heaviest;
 use crate::informer::Target;
 use crate::presence::Presences;
 use cache::Store;
@@ -259,7 +259,6 @@ mod tests {
     use model::ManualClock;
 
     use super::*;
-    use crate::heaviest::WARM_UP;
     use cache::StoreWriter;
     use model::Kind;
 
@@ -282,7 +281,7 @@ mod tests {
         let (_, shard_meter) = meter.open(&shard("east/g/0/1"));
         let part = || meter.measure()[&shard("east/g/0/1")].heaviest_permille;
         assert_eq!(part(), 1_000, "nobody knows yet");
-        clock.advance(WARM_UP);
+        clock.advance(Duration::from_secs(15));
         let hot = shard_meter.begin(&key("hot"), &*clock);
         clock.advance(Duration::from_secs(10));
         assert_eq!(part(), 1_000, "a reconcile that runs counts");

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use model::Moment;
+use crate::Moment;
 
 /// The most objects of which the busy time is kept.
 const OBJECTS: usize = 16;
@@ -20,11 +20,11 @@ const FADING: Duration = Duration::from_secs(60);
 
 /// For so long after a shard was opened nothing counts: at first all its objects are reconciled once,
 /// which says nothing about its later load.
-pub(crate) const WARM_UP: Duration = Duration::from_secs(15);
+const WARM_UP: Duration = Duration::from_secs(15);
 
 /// The objects with the most busy time lately.
 #[derive(Clone, Debug)]
-pub(crate) struct Heaviest {
+pub struct Heaviest {
     /// Per hash of an object: its busy time in seconds.
     objects: Vec<(u64, f64)>,
     counts_from: Moment,
@@ -33,12 +33,12 @@ pub(crate) struct Heaviest {
 
 impl Heaviest {
     /// Those of a shard that is opened now.
-    pub(crate) fn new(opened: Moment) -> Self {
+    pub fn new(opened: Moment) -> Self {
         Self { objects: Vec::new(), counts_from: opened + WARM_UP, faded: opened }
     }
 
     /// Counts the time in which an object was reconciled.
-    pub(crate) fn add(&mut self, object: u64, from: Moment, until: Moment) {
+    pub fn add(&mut self, object: u64, from: Moment, until: Moment) {
         let busy = until.since(from.max(self.counts_from)).as_secs_f64();
         if busy <= 0.0 {
             return;
@@ -54,7 +54,7 @@ impl Heaviest {
 
     /// The part of the heaviest object in the time of all, in thousandths. Before anything is counted,
     /// all may be of one object.
-    pub(crate) fn permille(&mut self, now: Moment) -> u16 {
+    pub fn permille(&mut self, now: Moment) -> u16 {
         let keep = (-now.since(self.faded).as_secs_f64() / FADING.as_secs_f64()).exp();
         self.faded = now.max(self.faded);
         for (_, time) in &mut self.objects {
