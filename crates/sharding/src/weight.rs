@@ -117,12 +117,13 @@ impl LoadHistory {
         for (shard, known) in &mut self.known {
             known.silent = if unable.contains(shard) { None } else { known.silent.or(Some(now)) };
         }
+        self.known.retain(|_, known| known.silent.is_none_or(|since| now < since + MEMORY));
+        // Before the reports: a shard that appears with a report replaces others too.
+        self.estimate(shards, now);
         for (shard, told) in bounded.owners {
             let known = self.known.entry(shard.clone());
             known.or_insert_with(|| Known::new(told, now)).report(told, now);
         }
-        self.known.retain(|_, known| known.silent.is_none_or(|since| now < since + MEMORY));
-        self.estimate(shards, now);
         let points = shards.iter().map(|OwnedShard { shard, .. }| {
             let told = self.known.get(shard).map(Known::told);
             told.or_else(|| bounded.others.get(shard).copied()).unwrap_or_default().points()

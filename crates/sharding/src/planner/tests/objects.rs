@@ -110,6 +110,24 @@ fn busy_objects_side_by_side_are_told_apart_one_level_at_a_time() {
     assert_ne!(owner(0x0fff << 48), owner(0x1fff << 48));
 }
 
+/// A load ends just when its shard was split: the halves are idle, and the whole was busy a moment ago.
+#[test]
+fn a_load_that_ended_splits_nothing_again() {
+    let mut fleet = Fleet::new(3, 1);
+    let even = |shard: &ShardId, busy: u32| ShardLoad {
+        shard: shard.clone(),
+        busy: busy >> shard.range.bits(),
+        heaviest: Some(0),
+        events: 0,
+        cached: 0,
+    };
+    let busy = fleet.run(2, |_, _, shard| even(shard, 900));
+    assert!(busy.splits > 0, "{busy:?}");
+    // Enough for a report, and too little for a half.
+    let ended = fleet.run(SETTLED, |_, _, shard| ShardLoad { busy: 6, ..even(shard, 0) });
+    assert_eq!((ended.splits, ended.merges), (0, busy.splits), "{ended:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
