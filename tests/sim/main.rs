@@ -7,9 +7,11 @@ mod planted;
 
 #[cfg(test)]
 mod seeds {
+    use tests::oracle;
     use tests::soak::{attempt, soak};
     use tests::world;
     use tests::world::plan::Plan;
+    use tests::world::planted::Planted;
 
     /// How many seeds every test run simulates.
     const SEEDS: u64 = 500;
@@ -28,6 +30,22 @@ mod seeds {
         for seed in 0..4 {
             assert_eq!(attempt(&Plan::of(seed).calm()), [], "seed {seed}");
         }
+    }
+
+    /// One busy object, which no split divides, is left where it is.
+    #[test]
+    fn a_world_with_one_busy_object_holds() {
+        for seed in 0..8 {
+            let outcome = world::run(Plan::hot(seed));
+            assert_eq!(oracle::check(&outcome), [], "seed {seed}");
+            let handovers = oracle::handovers(&outcome);
+            println!("seed {seed}: {handovers} handovers");
+            assert!(handovers <= 1, "seed {seed}: {handovers}");
+        }
+        let bug = Some(Planted::DivideObjects);
+        let divided = oracle::handovers(&world::run(Plan { bug, ..Plan::hot(0) }));
+        println!("seed 0, if its load is taken for divisible: {divided} handovers");
+        assert!(divided > 20, "{divided}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ fn expected(bug: Planted) -> (&'static [&'static str], u64) {
         Planted::ForgetChangeOfRunning => (&["L2"], 10),
         Planted::RelistDropsDeletes => (&["L2"], 30),
         Planted::AcknowledgeEarly => (&["S2"], 100),
+        Planted::DivideObjects => (&["L3"], 2),
         Planted::FenceAtDispatchOnly | Planted::RunOnWithoutShard => (&["S1", "S5"], 60),
     }
 }
@@ -42,6 +43,8 @@ fn plan(bug: Planted, seed: u64) -> Plan {
             let cut = |cluster| Kind::Cut { replica, cluster, out: true, back: true, reset };
             plan.faults = clusters.map(|cluster| fault(10, 40, cut(cluster))).collect();
         }
+        // Where one object is busy.
+        Planted::DivideObjects => plan = Plan { bug: Some(bug), ..Plan::hot(seed) },
         _ => {}
     }
     plan

@@ -7,9 +7,11 @@
 //! # What is counted
 //! - Busy time is the integral of the number of running reconciles over time, so a reconcile of an
 //!   hour counts while it runs, not when it ends. Waiting for a server counts: it occupies a worker.
+//! - Which part of the busy time one object took is estimated too ([`model::heaviest`]), since a shard
+//!   cannot be divided further than into its objects.
 //! - An event counts once for each controller that follows its kind, for the shard of the primary
-//!   object that it concerns; an event that concerns no single object counts for every range of the
-//!   group.
+//!   object that it concerns. An event that concerns no single object is handled once, however many
+//!   ranges of the group are held here: it counts for one of them, in turns.
 //! - The caches of a group in a cluster are divided among the ranges held here by their width, since
 //!   uids hash evenly. If this member holds only one range, all that it caches there counts for it.
 //!
@@ -19,12 +21,13 @@
 //!   no object stays cached because it is counted.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
+use model::heaviest::Heaviest;
 use model::range::MAX_BITS;
-use model::{Clock, ClusterName, GroupName, Moment, ShardId, Work, Workload};
+use model::{Clock, ClusterName, GroupName, Moment, ObjectKey, ShardId, Work, Workload, uid_hash};
 
 use crate::informer::Target;
 use crate::presence::Presences;
@@ -50,6 +53,8 @@ pub(crate) struct Slices(RwLock<Held>);
 #[derive(Debug, Default)]
 struct Held {
     shards: Vec<Arc<ShardMeter>>,
+    /// Whose turn it is to count an event that concerns no single object.
+    turn: AtomicUsize,
     stores: BTreeMap<Target, Store>,
 }
 
@@ -62,17 +67,19 @@ pub(crate) struct ShardMeter {
 }
 
 /// The number of running reconciles, integrated over time.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug)]
 struct Integral {
     total: Duration,
-    running: u32,
-    upto: Moment,
+    /// What runs: the hash of its object's name, and up to when its time is counted.
+    running: Vec<(u64, Moment)>,
+    heaviest: Heaviest,
 }
 
 /// A reconcile that runs, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Busy<'a> {
     shard_meter: &'a ShardMeter,
+    object: u64,
     clock: &'a dyn Clock,
 }
 
@@ -104,7 +111,7 @@ impl Meter {
         drop(all);
         let shard_meter = Arc::new(ShardMeter {
             shard: shard.clone(),
-            busy: Mutex::default(),
+            busy: Mutex::new(Integral::new(self.0.clock.now())),
             events: AtomicU64::new(0),
         });
         slices.write(|held| {
@@ -157,13 +164,19 @@ impl Slices {
         self.write(|held| held.stores.extend(stores));
     }
 
-    /// Counts an event for the shard of the primary object with that hash; without one, for all shards.
+    /// Counts an event for the shard of the primary object with that hash; without one, for one of the
+    /// shards.
     pub(crate) fn event(&self, hash: Option<u64>) {
         let held = self.0.read().expect("no holder of this lock panics");
-        for shard_meter in &held.shards {
-            if hash.is_none_or(|hash| shard_meter.shard.range.contains(hash)) {
-                shard_meter.events.fetch_add(1, Ordering::Relaxed);
+        let counted = match hash {
+            Some(hash) => held.shards.iter().find(|held| held.shard.range.contains(hash)),
+            None => {
+                let turn = held.turn.fetch_add(1, Ordering::Relaxed);
+                held.shards.get(turn % held.shards.len().max(1))
             }
+        };
+        if let Some(shard_meter) = counted {
+            shard_meter.events.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -175,10 +188,12 @@ impl Slices {
         let whole: u128 = held.shards.iter().map(width).sum();
         let work = |shard_meter: &Arc<ShardMeter>| {
             let cached = bytes as u128 * width(shard_meter) / whole;
+            let (busy, heaviest_permille) = shard_meter.busy_until(now);
             let work = Work {
-                busy: shard_meter.busy_until(now),
+                busy,
                 events: shard_meter.events.load(Ordering::Relaxed),
                 cached_bytes: u64::try_from(cached).unwrap_or(u64::MAX),
+                heaviest_permille,
             };
             (shard_meter.shard.clone(), work)
         };
@@ -189,29 +204,51 @@ impl Slices {
 // === impl ShardMeter ===
 
 impl ShardMeter {
-    /// A reconcile begins.
-    pub(crate) fn begin<'a>(&'a self, clock: &'a dyn Clock) -> Busy<'a> {
-        self.integrate(clock.now(), |running| running + 1);
-        Busy { shard_meter: self, clock }
+    /// A reconcile of an object begins. Objects of one name count as one, whatever their kinds: that
+    /// may take a load for less divisible than it is, never for more.
+    pub(crate) fn begin<'a>(&'a self, key: &ObjectKey, clock: &'a dyn Clock) -> Busy<'a> {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let object = uid_hash(namespace).rotate_left(32) ^ uid_hash(&key.name);
+        let now = clock.now();
+        self.write(|busy| busy.running.push((object, now)));
+        Busy { shard_meter: self, object, clock }
     }
 
-    fn busy_until(&self, now: Moment) -> Duration {
-        self.integrate(now, |running| running)
+    /// The busy time, and which part of it the heaviest object took lately, in thousandths.
+    fn busy_until(&self, now: Moment) -> (Duration, u16) {
+        self.write(|busy| {
+            for (object, counted) in &mut busy.running {
+                // Two threads may have read the clock in one order and come here in the other.
+                busy.total += now.since(*counted);
+                busy.heaviest.add(*object, *counted, now);
+                *counted = now.max(*counted);
+            }
+            (busy.total, busy.heaviest.permille(now))
+        })
     }
 
-    fn integrate(&self, now: Moment, change: impl FnOnce(u32) -> u32) -> Duration {
-        let mut busy = self.busy.lock().expect("no holder of this lock panics");
-        let Integral { total, running, upto } = *busy;
-        let total = total + now.since(upto) * running;
-        // Two threads may have read the clock in one order and come here in the other.
-        *busy = Integral { total, running: change(running), upto: upto.max(now) };
-        total
+    fn write<T>(&self, change: impl FnOnce(&mut Integral) -> T) -> T {
+        change(&mut self.busy.lock().expect("no holder of this lock panics"))
+    }
+}
+
+impl Integral {
+    fn new(opened: Moment) -> Self {
+        let heaviest = Heaviest::new(opened);
+        Self { total: Duration::ZERO, running: Vec::new(), heaviest }
     }
 }
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        self.shard_meter.integrate(self.clock.now(), |running| running - 1);
+        let now = self.clock.now();
+        self.shard_meter.write(|busy| {
+            let own = busy.running.iter().position(|(object, _)| *object == self.object);
+            if let Some((object, counted)) = own.map(|own| busy.running.swap_remove(own)) {
+                busy.total += now.since(counted);
+                busy.heaviest.add(object, counted, now);
+            }
+        });
     }
 }
 
@@ -234,15 +271,38 @@ mod tests {
         text.parse().unwrap()
     }
 
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::new("east".parse().unwrap(), None, name)
+    }
+
+    #[test]
+    fn one_busy_object_is_told_from_many() {
+        let (clock, meter) = meter();
+        let (_, shard_meter) = meter.open(&shard("east/g/0/1"));
+        let part = || meter.measure()[&shard("east/g/0/1")].heaviest_permille;
+        assert_eq!(part(), 1_000, "nobody knows yet");
+        clock.advance(Duration::from_secs(15));
+        let hot = shard_meter.begin(&key("hot"), &*clock);
+        clock.advance(Duration::from_secs(10));
+        assert_eq!(part(), 1_000, "a reconcile that runs counts");
+        for n in 0..30 {
+            let other = shard_meter.begin(&key(&format!("other-{n}")), &*clock);
+            clock.advance(Duration::from_secs(1));
+            drop(other);
+        }
+        drop(hot);
+        assert!((550..650).contains(&part()), "{}: forty seconds of seventy", part());
+    }
+
     #[test]
     fn busy_time_counts_while_it_passes_and_for_each_worker() {
         let (clock, meter) = meter();
         let (_, shard_meter) = meter.open(&shard("east/g/0/1"));
         let busy = || meter.measure()[&shard("east/g/0/1")].busy.as_secs();
-        let first = shard_meter.begin(&*clock);
+        let first = shard_meter.begin(&key("a"), &*clock);
         clock.advance(Duration::from_secs(10));
         assert_eq!(busy(), 10, "a reconcile that runs counts");
-        let second = shard_meter.begin(&*clock);
+        let second = shard_meter.begin(&key("b"), &*clock);
         clock.advance(Duration::from_secs(5));
         drop(first);
         clock.advance(Duration::from_secs(1));
@@ -262,7 +322,7 @@ mod tests {
         slices.event(Some(u64::MAX));
         slices.event(None);
         let events: Vec<u64> = meter.measure().values().map(|work| work.events).collect();
-        assert_eq!(events, [2, 3]);
+        assert_eq!(events, [2, 2], "the last counts once");
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl Runner {
 
     async fn reconcile(&self, dispatch: &Dispatch, assignment: &Assignment) -> Outcome {
         let Assignment { context, cancel, meter, .. } = assignment;
-        let _busy = meter.begin(&*self.clock);
+        let _busy = meter.begin(&dispatch.key, &*self.clock);
         let (ownership, clock) = (Arc::clone(&self.ownership), Arc::clone(&self.clock));
         let fence = Fence::new(ownership, clock, self.fence_rejected.clone());
         let visits = self.visits(dispatch, context, &fence);

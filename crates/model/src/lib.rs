@@ -14,6 +14,7 @@ pub mod clock;
 pub mod cluster;
 pub mod error;
 pub mod group;
+pub mod heaviest;
 pub mod key;
 pub mod kind;
 pub mod labels;

@@ -17,6 +17,9 @@ pub struct Work {
     pub events: u64,
     /// How many bytes the cache holds for it now.
     pub cached_bytes: u64,
+    /// How much of the busy time of the last minute or so one object took, the one that took most, in
+    /// thousandths. No split of the shard divides that.
+    pub heaviest_permille: u16,
 }
 
 /// The counters of work. `engine` implements it, and `sharding` reads it every few seconds.

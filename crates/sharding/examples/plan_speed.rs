@@ -97,7 +97,7 @@ fn unowned(clusters: usize) -> Vec<PlanShard> {
     // Loads of all sizes, a few of them large.
     let weigh = |(n, shard): (usize, ShardId)| {
         let weight = 100 + 2_000 / (n as u32 % 97 + 1);
-        PlanShard { id: shard, weight, placement: Placement::Unowned }
+        PlanShard { id: shard, weight, divisible: weight - 100, placement: Placement::Unowned }
     };
     shards.enumerate().map(weigh).collect()
 }
@@ -189,6 +189,7 @@ fn world(shards: &[PlanShard], reported: bool) -> World {
         let load = |shard: &PlanShard| ShardLoad {
             shard: shard.id.clone(),
             busy: shard.weight / 10,
+            heaviest: Some(0),
             events: 0,
             cached: 0,
         };

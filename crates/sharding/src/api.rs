@@ -221,6 +221,12 @@ pub struct ShardLoad {
     #[serde(default)]
     #[schemars(with = "i32", range(min = 0))]
     pub busy: u32,
+    /// How much of `busy` the one object takes that takes most, or a little more. The shard is split
+    /// only for the rest: an object cannot be divided. Absent if the member does not measure it: then the
+    /// shard is not split.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<i32>", range(min = 0))]
+    pub heaviest: Option<u32>,
     /// Watch events in each thousand seconds.
     #[serde(default)]
     #[schemars(with = "i64", range(min = 0))]

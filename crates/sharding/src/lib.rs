@@ -44,7 +44,7 @@
 //! - simulation (`tests/simulation`) under crashes, pauses, partitions, stalled watches, lost answers
 //!   and drifting clocks, with oracles for S1, S3 and S5 (`chaos`). `tests/it/sharding.rs` of the
 //!   workspace does so over an API server, and `tests/sim` with whole replicas, engine included, and a
-//!   rule each for S1 to S6, L1 and L2 (`every_seed_holds`).
+//!   rule each for S1 to S6 and L1 to L3 (`every_seed_holds`).
 //!
 //! The rules:
 //! - **S1** *Dispatch intervals of different members never overlap for a shard.* A member dispatches
@@ -107,6 +107,11 @@
 //!
 //! **L1** *Once faults cease, every shard is owned within a bound:* the Lease's duration, the margin
 //! and a few round trips; every retry has a bounded pause (`outbox`). Attacked by `chaos`.
+//!
+//! **L3** *With constant loads, shards come to rest.* A shard is split only for load that splits can
+//! divide, so each split leaves less of it ([`ranges`]); what is merged must have a quarter of the load
+//! that is split; a move never makes its target the heavier of the two ([`planner`]); and a load is
+//! remembered once, by the shard that has it ([`weight`]). Attacked by `constant_loads_come_to_rest`.
 
 pub mod api;
 mod config;

@@ -9,7 +9,8 @@
 //!
 //! # Invariants
 //! - The report changes at most once in [`REPORT_INTERVAL`], and only where a load moved by more than a
-//!   fifth and by more than its minimum. A steady load is reported once, an idle fleet never.
+//!   fifth, or the part of the heaviest object in it by a twentieth of the load, and by more than its
+//!   minimum. A steady load is reported once, an idle fleet never.
 //! - A report has at most [`MAX_LOADS`] shards and [`MAX_LOAD_BYTES`], the highest loads first. A shard
 //!   in the report gives way only to one whose load is a fifth higher.
 //! - A shard that is no longer measured is no longer reported.
@@ -39,11 +40,16 @@ const MIN_GAP: Duration = Duration::from_secs(1);
 /// A change of no more than this part of the reported load is not reported.
 const CHANGE_PART: u64 = 5;
 
-/// Busy milliseconds per second, events per thousand seconds, cached KiB.
-type Rates = [u64; 3];
+/// Busy milliseconds per second, events per thousand seconds, cached KiB, and busy milliseconds per
+/// second of the heaviest object.
+type Rates = [u64; 4];
+const BUSY: usize = 0;
+const HEAVIEST: usize = 3;
+/// A change of the heaviest object by no more than this part of the load is not reported.
+const HEAVIEST_PART: u64 = 20;
 /// Changes up to this size are not reported, whatever part they are: a hundredth of a worker, an event
-/// in two seconds, a MiB.
-const MIN_CHANGE: Rates = [10, 500, 1024];
+/// in two seconds, a MiB. The heaviest object is only an estimate: a twentieth of a worker.
+const MIN_CHANGE: Rates = [10, 500, 1024, 50];
 
 /// Measures the load of one member's shards and decides what to report.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +68,7 @@ struct Estimate {
     work: Work,
     /// Samples, weighted by their age. `weight` is the sum of the weights, so that the first sample
     /// counts in full instead of rising from zero.
-    sum: [f64; 3],
+    sum: [f64; 4],
     weight: f64,
 }
 
@@ -115,7 +121,7 @@ impl LoadReporter {
             .filter_map(|(shard, estimate)| Some((shard, estimate.rates()?)))
             .collect();
         let busy = rates.values().map(|[busy, ..]| busy).sum();
-        let busy = reported_rates(Some([self.reported_busy, 0, 0]), [busy, 0, 0])
+        let busy = reported_rates(Some([self.reported_busy, 0, 0, 0]), [busy, 0, 0, 0])
             .map_or(0, |[busy, ..]| busy);
         let next = self.highest(&rates);
         if busy != self.reported_busy || next != self.reported {
@@ -165,7 +171,7 @@ impl Estimate {
         (self.counted, self.work) = (now, work);
     }
 
-    fn add(&mut self, sample: [f64; 3], gap: Duration) {
+    fn add(&mut self, sample: [f64; 4], gap: Duration) {
         let keep = (-gap.as_secs_f64() / SMOOTHING.as_secs_f64()).exp();
         for (sum, sample) in self.sum.iter_mut().zip(sample) {
             *sum = *sum * keep + sample * (1.0 - keep);
@@ -185,16 +191,18 @@ impl Estimate {
     }
 }
 
-fn rates_between(before: Work, after: Work, gap: Duration) -> [f64; 3] {
+fn rates_between(before: Work, after: Work, gap: Duration) -> [f64; 4] {
     let seconds = gap.as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "a load is no exact number")]
     let (events, cached) = ((after.events - before.events) as f64, after.cached_bytes as f64);
     let busy = after.busy.saturating_sub(before.busy).as_secs_f64();
-    [busy * 1e3 / seconds, events * 1e3 / seconds, cached / 1024.0]
+    let heaviest = busy * f64::from(after.heaviest_permille.min(1_000));
+    [busy * 1e3 / seconds, events * 1e3 / seconds, cached / 1024.0, heaviest / seconds]
 }
 
-fn load_of(shard: &ShardId, [busy, events, cached]: Rates) -> ShardLoad {
-    ShardLoad { shard: shard.clone(), busy: bounded(busy), events, cached }
+fn load_of(shard: &ShardId, [busy, events, cached, heaviest]: Rates) -> ShardLoad {
+    let heaviest = Some(bounded(heaviest));
+    ShardLoad { shard: shard.clone(), busy: bounded(busy), heaviest, events, cached }
 }
 
 /// How many bytes it takes in the Member, with its comma.
@@ -202,8 +210,10 @@ fn bytes_of(load: &ShardLoad) -> usize {
     serde_json::to_string(load).map_or(0, |text| text.len() + 1)
 }
 
+/// The rates that another member reports. What it does not measure may be of one object.
 fn rates_of(load: &ShardLoad) -> Rates {
-    [load.busy.into(), load.events, load.cached]
+    let heaviest = load.heaviest.unwrap_or(load.busy);
+    [load.busy.into(), load.events, load.cached, heaviest.into()]
 }
 
 /// The rates to report: those already reported if they are about right, else the present ones if they
@@ -218,7 +228,15 @@ fn moved(reported: Rates, now: Rates) -> bool {
     let moved = |n: usize| {
         now[n].abs_diff(reported[n]) > MIN_CHANGE[n].max(reported[n].div_ceil(CHANGE_PART))
     };
-    (0..MIN_CHANGE.len()).any(moved)
+    (0..HEAVIEST).any(moved) || heaviest_moved(reported, now)
+}
+
+/// Whether the heaviest object takes another part of the load than reported.
+fn heaviest_moved(reported: Rates, now: Rates) -> bool {
+    let (busy, then) = (u128::from(now[BUSY]), u128::from(reported[BUSY].max(1)));
+    let as_reported = u128::from(reported[HEAVIEST]) * busy / then;
+    let least = u128::from(MIN_CHANGE[HEAVIEST].max(now[BUSY] / HEAVIEST_PART));
+    u128::from(now[HEAVIEST]).abs_diff(as_reported) > least
 }
 
 /// Ranks loads when there are too many: the highest ratio of a rate to its minimum, in hundredths.

@@ -18,7 +18,8 @@ fn shard(n: usize) -> ShardId {
 }
 
 fn work(busy_ms: u64, events: u64, kib: u64) -> Work {
-    Work { busy: Duration::from_millis(busy_ms), events, cached_bytes: kib * 1024 }
+    let busy = Duration::from_millis(busy_ms);
+    Work { busy, events, cached_bytes: kib * 1024, heaviest_permille: 250 }
 }
 
 fn one(work: Work) -> BTreeMap<ShardId, Work> {
@@ -46,6 +47,7 @@ impl Bench {
                     busy: before.busy + Duration::from_millis(busy * POLL.as_secs()),
                     events: before.events + events * POLL.as_secs(),
                     cached_bytes: kib * 1024,
+                    heaviest_permille: 250,
                 };
                 self.counts.insert(shard(n), sum);
             }
@@ -69,6 +71,7 @@ fn a_step_of_the_load_is_followed_within_minutes_and_few_writes() {
     let mut bench = Bench::default();
     bench.run(600, &[(1_000, 0, 0)]);
     assert_eq!((bench.busy(), bench.writes), (vec![1_000], 1));
+    assert_eq!(bench.load.reported()[0].heaviest, Some(250));
     bench.run(600, &[(3_000, 0, 0)]);
     assert!(bench.busy()[0].abs_diff(3_000) <= 600, "{:?}", bench.busy());
     assert!(bench.writes <= 6, "{}", bench.writes);
@@ -102,10 +105,11 @@ fn a_shard_that_is_gone_is_no_longer_reported() {
 
 #[test]
 fn the_load_of_a_shard_moves_with_it() {
-    let known = ShardLoad { shard: shard(0), busy: 700, events: 0, cached: 0 };
+    let known = ShardLoad { shard: shard(0), busy: 700, heaviest: None, events: 0, cached: 0 };
     let mut load = LoadReporter::default();
     load.measure(&one(work(0, 0, 0)), [known].iter(), at(5));
     assert_eq!(load.reported()[0].busy, 700);
+    assert_eq!(load.reported()[0].heaviest, Some(700), "nobody knows that it can be divided");
     // The first list makes everything run once; that is not its load.
     load.measure(&one(work(90_000, 0, 0)), [].iter(), at(20));
     assert_eq!(load.reported()[0].busy, 700);

@@ -93,6 +93,9 @@ pub struct PlanShard {
     pub id: ShardId,
     /// Its weight, at least 1. All are alike until load is measured.
     pub weight: u32,
+    /// The part of its weight that splits could take from it: all but the load of its heaviest object
+    /// and the weight that every shard has.
+    pub divisible: u32,
     /// Where it is.
     pub placement: Placement,
 }
@@ -118,11 +121,12 @@ pub enum Placement {
 pub struct Proposal {
     /// The moves to begin now, the most urgent first.
     pub moves: Vec<Move>,
-    /// What a member of mean capacity would carry if the load of all shards that can be split were
-    /// spread evenly.
+    /// What a member of mean capacity would carry if all load that splits could divide were spread
+    /// evenly.
     pub share: u64,
     /// The overloaded members that have nothing in flight and that no move would relieve, the heaviest
-    /// first. Only a split can help them: see [`crate::ranges`].
+    /// first. Only a split can help them: see [`crate::ranges`]. A member is not overloaded by what no
+    /// split could divide.
     pub stuck: Vec<MemberId>,
 }
 

@@ -31,6 +31,7 @@ impl Pool {
         let whole = |n: usize| PlanShard {
             id: format!("c{n}/{GROUP}/0/1").parse().unwrap(),
             weight: BASE,
+            divisible: 0,
             placement: Placement::Unowned,
         };
         Self {
@@ -51,19 +52,20 @@ impl Pool {
         self.groups.insert(GROUP.parse().unwrap(), traits);
     }
 
-    fn points(&self) -> Vec<u32> {
+    fn points(&self) -> Vec<Points> {
         let load = |shard: &ShardId| {
             let cluster: usize = shard.cluster.as_str()[1..].parse().unwrap();
             self.loads[cluster] >> shard.range.bits()
         };
-        self.shards.iter().map(|shard| load(&shard.id)).collect()
+        let even = |all| Points { all, divisible: all };
+        self.shards.iter().map(|shard| even(load(&shard.id))).collect()
     }
 
     /// One round. Returns whether anything changed.
     fn round(&mut self) -> bool {
         let points = self.points();
         for (shard, points) in self.shards.iter_mut().zip(&points) {
-            shard.weight = BASE + points;
+            (shard.weight, shard.divisible) = (BASE + points.all, points.divisible);
         }
         let proposal = plan(&self.members, &self.groups, &self.shards, &Limits::default());
         let range_changes = decide(&Situation {
@@ -97,7 +99,7 @@ impl Pool {
             RangeChange::Split(_) => self.splits += 1,
             RangeChange::Merge(_) => self.merges += 1,
         }
-        let shard = |shard| PlanShard { id: shard, weight: BASE, placement: place.clone() };
+        let shard = |id| PlanShard { id, weight: BASE, divisible: 0, placement: place.clone() };
         self.shards.extend(made.into_iter().map(shard));
         self.shards.sort_by(|a, b| a.id.cmp(&b.id));
     }
@@ -115,7 +117,7 @@ impl Pool {
     fn imbalance(&self) -> f64 {
         let mut loads: BTreeMap<&MemberId, u32> = self.members.keys().map(|id| (id, 0)).collect();
         for (shard, points) in self.shards.iter().zip(self.points()) {
-            *loads.get_mut(shard.placement.owner().unwrap()).unwrap() += points;
+            *loads.get_mut(shard.placement.owner().unwrap()).unwrap() += points.all;
         }
         let total: u32 = loads.values().sum();
         let most = *loads.values().max().unwrap();
@@ -200,6 +202,7 @@ fn a_map_that_is_full_splits_no_further() {
         .map(|n| PlanShard {
             id: format!("c0/{GROUP}/{n}/65536").parse().unwrap(),
             weight: 1,
+            divisible: 1,
             placement: Placement::Settled("m-0".parse().unwrap()),
         })
         .collect();
@@ -221,6 +224,39 @@ fn a_map_that_is_full_splits_no_further() {
     assert_eq!(decided(&pool.shards), []);
     let heaviest = RangeChange::Split(pool.shards[0].id.clone());
     assert_eq!(decided(&pool.shards[..MAX_SPLIT_SHARDS - 1]), [heaviest]);
+}
+
+/// A stuck member has these shards, each with its load and the divisible part of it.
+fn split_of(shards: &[(u32, u32)]) -> Option<usize> {
+    let owner: MemberId = "m-0".parse().unwrap();
+    let shard = |n: usize| PlanShard {
+        id: format!("c{n}/{GROUP}/0/1").parse().unwrap(),
+        weight: BASE,
+        divisible: 0,
+        placement: Placement::Settled(owner.clone()),
+    };
+    let plan: Vec<PlanShard> = (0..shards.len()).map(shard).collect();
+    let points = |&(all, divisible): &(u32, u32)| Points { all, divisible };
+    let proposal = Proposal { share: 100_000, stuck: vec![owner.clone()], ..Proposal::default() };
+    let begun = decide(&Situation {
+        shards: &plan,
+        groups: &BTreeMap::new(),
+        points: &shards.iter().map(points).collect::<Vec<_>>(),
+        points_are_complete: true,
+        proposal: &proposal,
+        under_way: 0,
+    });
+    assert!(begun.len() <= 1, "{begun:?}");
+    begun.first().map(|change| plan.iter().position(|shard| shard.id == *change.shard()).unwrap())
+}
+
+#[test]
+fn what_splits_could_move_decides_and_not_the_load() {
+    // Worth a split is more than four times 12 thousandths of the share.
+    assert_eq!(split_of(&[(500_000, 4_800)]), None);
+    assert_eq!(split_of(&[(500_000, 4_801)]), Some(0));
+    assert_eq!(split_of(&[(500_000, 10_000), (20_000, 20_000)]), Some(1));
+    assert_eq!(split_of(&[(500_000, 0), (4_000, 4_000)]), None);
 }
 
 proptest! {

@@ -15,7 +15,11 @@
 //!   that moves nothing.
 //! - A shard that changes hands keeps its weight for `MEMORY`, until its next owner has measured it.
 //!   Time in which no owner is alive to measure it does not count. Until then, each half of a shard
-//!   that was split has half its load, and a merged shard has the sum of its halves.
+//!   that was split has half its load, and a merged shard has the sum of its halves. That is estimated
+//!   when the shard appears, and what it was estimated from is forgotten: two memories of the same
+//!   objects could tell of a busy whole and of idle halves at once.
+//! - The heaviest object counts like the load: the highest value in the last `PEAK_WINDOW`. What is not
+//!   reported may be of one object, and each half of a shard may have the heaviest object of the whole.
 //! - Points are rounded to four binary digits: the result does not follow noise.
 //! - If neither the mean load of the members nor the heaviest shard reaches `NOISE`, loads weigh
 //!   nothing: no shard moves for so little. From twice that on, loads count in full.
@@ -43,6 +47,15 @@ const MAX_POINTS: u64 = 1 << 24;
 /// The binary digits of a load that count.
 const DIGITS: u32 = 4;
 
+/// A load, or a weight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Points {
+    /// All of it.
+    pub all: u32,
+    /// The part that splits could take from the shard.
+    pub divisible: u32,
+}
+
 /// A shard and its present owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnedShard<'a> {
@@ -55,19 +68,34 @@ pub(crate) struct OwnedShard<'a> {
 /// What is known about the loads of shards, from step to step.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct LoadHistory {
-    known: BTreeMap<ShardId, PeakLoad>,
+    known: BTreeMap<ShardId, Known>,
 }
 
 #[derive(Clone, Copy, Debug, Hash)]
-struct PeakLoad {
-    /// The highest load in the window.
+struct Known {
+    load: Peak,
+    heaviest: Peak,
+    /// Whether it follows from the loads of other ranges, and no owner has measured it.
+    is_estimate: bool,
+    /// Since when the owner reports nothing although it could.
+    silent: Option<Moment>,
+}
+
+#[derive(Clone, Copy, Debug, Hash)]
+struct Peak {
+    /// The highest value in the window.
     peak: u64,
     /// When it was reported.
     since: Moment,
-    /// The highest load reported after that, if the present one is lower.
+    /// The highest value reported after that, if the present one is lower.
     later: Option<u64>,
-    /// Since when the owner reports nothing although it could.
-    silent: Option<Moment>,
+}
+
+/// The load of a shard and that of its heaviest object, in points.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    load: u64,
+    heaviest: u64,
 }
 
 impl LoadHistory {
@@ -78,9 +106,9 @@ impl LoadHistory {
         shards: &[OwnedShard<'_>],
         reported: &BTreeMap<&MemberId, &[ShardLoad]>,
         now: Moment,
-    ) -> Vec<u32> {
+    ) -> Vec<Points> {
         if self.known.is_empty() && reported.values().all(|loads| loads.is_empty()) {
-            return vec![0; shards.len()];
+            return vec![Points::default(); shards.len()];
         }
         let median = median_load(shards, reported);
         let bounded = Bounded::collect(shards, reported, median);
@@ -89,77 +117,152 @@ impl LoadHistory {
         for (shard, known) in &mut self.known {
             known.silent = if unable.contains(shard) { None } else { known.silent.or(Some(now)) };
         }
-        for (shard, points) in bounded.owners {
-            let known = self.known.entry(shard.clone());
-            known.or_insert_with(|| PeakLoad::new(points, now)).report(points, now);
-        }
         self.known.retain(|_, known| known.silent.is_none_or(|since| now < since + MEMORY));
+        // Before the reports: a shard that appears with a report replaces others too.
+        self.estimate(shards, now);
+        for (shard, told) in bounded.owners {
+            let known = self.known.entry(shard.clone());
+            known.or_insert_with(|| Known::new(told, now)).report(told, now);
+        }
         let points = shards.iter().map(|OwnedShard { shard, .. }| {
-            let points = self.known.get(shard).map(|known| known.peak);
-            let points = points.or_else(|| self.inherited(shard));
-            let points = points.or_else(|| bounded.others.get(shard).copied()).unwrap_or_default();
-            rounded(points)
+            let told = self.known.get(shard).map(Known::told);
+            told.or_else(|| bounded.others.get(shard).copied()).unwrap_or_default().points()
         });
         points.collect()
     }
 
     /// When it forgets the first of the loads or peaks that it knows.
     pub(crate) fn forgets(&self) -> Option<Moment> {
-        self.known.values().filter_map(PeakLoad::forgets).min()
+        self.known.values().filter_map(Known::forgets).min()
     }
 
-    /// The load of a shard that was part of another or was merged from others, if theirs is known.
-    fn inherited(&self, shard: &ShardId) -> Option<u64> {
-        let of = |range: Range| self.known.get(&ShardId { range, ..shard.clone() });
+    /// Estimates the loads of shards that were part of another or were merged from others, and forgets
+    /// those.
+    fn estimate(&mut self, shards: &[OwnedShard<'_>], now: Moment) {
+        let unknown = shards.iter().filter(|owned| !self.known.contains_key(&owned.shard));
+        let mut estimates = Vec::new();
+        let mut used = BTreeSet::new();
+        for OwnedShard { shard, can_report, .. } in unknown {
+            let Some((told, from)) = self.inherited(shard) else { continue };
+            let silent = can_report.then_some(now);
+            let estimate = Known { is_estimate: true, silent, ..Known::new(told, now) };
+            estimates.push((shard.clone(), estimate));
+            used.extend(from);
+        }
+        if estimates.is_empty() {
+            return;
+        }
+        for OwnedShard { shard, .. } in shards {
+            used.remove(shard);
+        }
+        self.known.retain(|shard, _| !used.contains(shard));
+        self.known.extend(estimates);
+    }
+
+    /// The load of a shard that was part of another or was merged from others, if theirs is known, and
+    /// which those are.
+    fn inherited(&self, shard: &ShardId) -> Option<(Told, Vec<ShardId>)> {
+        let of = |range: Range| {
+            let (id, known) = self.known.get_key_value(&ShardId { range, ..shard.clone() })?;
+            Some((id.clone(), known.told()))
+        };
         let mut range = shard.range;
         while let Some(parent) = range.parent() {
-            if let Some(known) = of(parent) {
-                return Some(known.peak >> (shard.range.bits() - parent.bits()));
+            if let Some((whole, told)) = of(parent) {
+                let load = told.load >> (shard.range.bits() - parent.bits());
+                let heaviest = told.heaviest.min(load);
+                return Some((Told { load, heaviest }, vec![whole]));
             }
             range = parent;
         }
-        let [low, high] = shard.range.halves()?;
-        Some(of(low)?.peak + of(high)?.peak)
+        let halves: Vec<_> = shard.range.halves()?.into_iter().filter_map(of).collect();
+        let sum = halves.iter().map(|(_, told)| *told).reduce(|low, high| Told {
+            load: low.load + high.load,
+            heaviest: low.heaviest.max(high.heaviest),
+        })?;
+        Some((sum, halves.into_iter().map(|(half, _)| half).collect()))
     }
 }
 
-impl PeakLoad {
-    fn new(peak: u64, now: Moment) -> Self {
-        Self { peak, since: now, later: None, silent: None }
+impl Known {
+    fn new(told: Told, now: Moment) -> Self {
+        let peak = |peak| Peak { peak, since: now, later: None };
+        Self {
+            load: peak(told.load),
+            heaviest: peak(told.heaviest),
+            is_estimate: false,
+            silent: None,
+        }
     }
 
     /// The owner reports the load.
-    fn report(&mut self, points: u64, now: Moment) {
-        if points >= self.peak {
-            *self = Self::new(points, now);
-            return;
+    fn report(&mut self, told: Told, now: Moment) {
+        if self.is_estimate {
+            *self = Self::new(told, now);
         }
         self.silent = None;
-        let later = self.later.map_or(points, |later| later.max(points));
-        self.later = Some(later);
-        if now >= self.since + PEAK_WINDOW {
-            let below = (points < later).then_some(points);
-            *self = Self { later: below, ..Self::new(later, now) };
-        }
+        self.load.report(told.load, now);
+        self.heaviest.report(told.heaviest, now);
+    }
+
+    fn told(&self) -> Told {
+        Told { load: self.load.peak, heaviest: self.heaviest.peak.min(self.load.peak) }
     }
 
     fn forgets(&self) -> Option<Moment> {
         match self.silent {
             Some(since) => Some(since + MEMORY),
-            None => self.later.map(|_| self.since + PEAK_WINDOW),
+            None => [self.load, self.heaviest].iter().filter_map(Peak::forgets).min(),
         }
     }
 }
 
+impl Peak {
+    fn report(&mut self, points: u64, now: Moment) {
+        if points >= self.peak {
+            *self = Self { peak: points, since: now, later: None };
+            return;
+        }
+        let later = self.later.map_or(points, |later| later.max(points));
+        self.later = Some(later);
+        if now >= self.since + PEAK_WINDOW {
+            let below = (points < later).then_some(points);
+            *self = Self { peak: later, since: now, later: below };
+        }
+    }
+
+    fn forgets(&self) -> Option<Moment> {
+        self.later.map(|_| self.since + PEAK_WINDOW)
+    }
+}
+
+impl Told {
+    /// What a member reports. A load of which it does not know the heaviest object may be of one.
+    fn of(load: &ShardLoad) -> Self {
+        let all = points(load);
+        let heaviest = load.heaviest.map_or(all, |heaviest| u64::from(heaviest) * 10);
+        Self { load: all, heaviest: heaviest.min(all) }
+    }
+
+    /// The rounded points. The divisible part is rounded by itself: it may be much smaller than the
+    /// error of the whole.
+    fn points(self) -> Points {
+        let all = rounded(self.load);
+        Points { all, divisible: rounded(self.load - self.heaviest).min(all) }
+    }
+}
+
 /// What each shard weighs, by its points, in a fleet of this many members: at least [`BASE`].
-pub(crate) fn weights(points: &[u32], members: usize) -> Vec<u32> {
-    let total: u64 = points.iter().map(|&points| u64::from(points)).sum();
-    let heaviest = points.iter().copied().max().unwrap_or(0);
+pub(crate) fn weights(points: &[Points], members: usize) -> Vec<Points> {
+    let total: u64 = points.iter().map(|points| u64::from(points.all)).sum();
+    let heaviest = points.iter().map(|points| points.all).max().unwrap_or(0);
     let much = (total / members.max(1) as u64).max(heaviest.into());
     let counted = much.saturating_sub(NOISE).min(NOISE);
-    let weigh = |&points: &u32| {
-        let points = u64::from(points) * counted / NOISE;
-        u32::try_from(points).unwrap_or(u32::MAX).saturating_add(BASE)
+    let scaled =
+        |points: u32| u32::try_from(u64::from(points) * counted / NOISE).unwrap_or(u32::MAX);
+    let weigh = |points: &Points| Points {
+        all: scaled(points.all).saturating_add(BASE),
+        divisible: scaled(points.divisible),
     };
     points.iter().map(weigh).collect()
 }
@@ -167,9 +270,9 @@ pub(crate) fn weights(points: &[u32], members: usize) -> Vec<u32> {
 /// Reported loads within their bounds.
 struct Bounded<'a> {
     /// Those reported by the owners of the shards.
-    owners: BTreeMap<&'a ShardId, u64>,
+    owners: BTreeMap<&'a ShardId, Told>,
     /// Those reported by others: the highest of each shard.
-    others: BTreeMap<&'a ShardId, u64>,
+    others: BTreeMap<&'a ShardId, Told>,
 }
 
 impl<'a> Bounded<'a> {
@@ -188,11 +291,17 @@ impl<'a> Bounded<'a> {
             let most = median.saturating_mul(MAX_OVER_MEDIAN).max(u64::from(BASE));
             let bound = |load: u64, total: u64| load * most.min(total) / total.max(1);
             for load in *loads {
-                if own(&load) {
-                    bounded.owners.insert(&load.shard, bound(points(load), its));
-                } else {
-                    let known = bounded.others.entry(&load.shard).or_default();
-                    *known = (*known).max(bound(points(load), all - its));
+                let is_own = own(&load);
+                let total = if is_own { its } else { all - its };
+                let Told { load: points, heaviest } = Told::of(load);
+                let told = Told { load: bound(points, total), heaviest: bound(heaviest, total) };
+                if is_own {
+                    bounded.owners.insert(&load.shard, told);
+                    continue;
+                }
+                let known = bounded.others.entry(&load.shard).or_default();
+                if known.load < told.load {
+                    *known = told;
                 }
             }
         }
@@ -237,201 +346,5 @@ fn rounded(points: u64) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::collection::vec;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn id(name: &str) -> MemberId {
-        name.parse().unwrap()
-    }
-
-    fn at(s: u64) -> Moment {
-        Moment::from_origin(Duration::from_secs(s))
-    }
-
-    fn load(shard: &str, busy: u32) -> ShardLoad {
-        ShardLoad { shard: shard.parse().unwrap(), busy, events: 0, cached: 0 }
-    }
-
-    /// Weighs shards, given as `shard owner` with `-` for none, by what members report.
-    fn weigh(
-        history: &mut LoadHistory,
-        shards: &[&str],
-        reported: &[(&str, &[ShardLoad])],
-        s: u64,
-    ) -> String {
-        let owners: Vec<Option<MemberId>> =
-            shards.iter().map(|text| text.split_once(' ').unwrap().1.parse().ok()).collect();
-        let owned = shards.iter().zip(&owners).map(|(text, owner)| OwnedShard {
-            shard: text.split_once(' ').unwrap().0.parse().unwrap(),
-            owner: owner.as_ref(),
-            can_report: owner
-                .as_ref()
-                .is_some_and(|owner| reported.iter().any(|t| t.0 == owner.as_str())),
-        });
-        let members: Vec<MemberId> = reported.iter().map(|(member, _)| id(member)).collect();
-        let reported =
-            members.iter().zip(reported).map(|(member, (_, loads))| (member, *loads)).collect();
-        let points = history.weigh(&owned.collect::<Vec<_>>(), &reported, at(s));
-        let texts: Vec<_> = points.iter().map(ToString::to_string).collect();
-        texts.join(" ")
-    }
-
-    const TWO: [&str; 2] = ["c0/g/0/1 a", "c1/g/0/1 b"];
-
-    #[test]
-    fn without_reports_all_weigh_alike() {
-        assert_eq!(weigh(&mut LoadHistory::default(), &TWO, &[("a", &[]), ("b", &[])], 0), "0 0");
-    }
-
-    #[test]
-    fn work_events_and_cache_add_up() {
-        let all = ShardLoad { events: 40_000, cached: 24 * 1024, ..load("c0/g/0/1", 20) };
-        assert_eq!(weigh(&mut LoadHistory::default(), &TWO, &[("a", &[all])], 0), "256 0");
-    }
-
-    #[test]
-    fn only_four_binary_digits_count() {
-        for (points, expect) in
-            [(0, 0), (15, 15), (16, 16), (17, 18), (100, 104), (1_000, 1_024), (1_100, 1_152)]
-        {
-            assert_eq!(rounded(points), expect, "{points}");
-        }
-    }
-
-    #[test]
-    fn a_shard_keeps_its_load_until_its_next_owner_has_measured() {
-        let mut history = LoadHistory::default();
-        let (from_a, from_b) = ([load("c0/g/0/1", 80)], [load("c0/g/0/1", 40)]);
-        let moved = ["c0/g/0/1 b"];
-        assert_eq!(weigh(&mut history, &["c0/g/0/1 a"], &[("a", &from_a)], 0), "832");
-        assert_eq!(weigh(&mut history, &moved, &[("a", &[]), ("b", &[])], 100), "832");
-        assert_eq!(history.forgets(), Some(at(100) + MEMORY));
-        let mut anew = history.clone();
-        assert_eq!(weigh(&mut history, &moved, &[("b", &[])], 219), "832");
-        assert_eq!(weigh(&mut history, &moved, &[("b", &[])], 220), "0", "it seems idle");
-        assert_eq!(weigh(&mut anew, &moved, &[("b", &from_b)], 130), "832", "the peak");
-        assert_eq!(weigh(&mut anew, &moved, &[("b", &from_b)], 599), "832");
-        assert_eq!(weigh(&mut anew, &moved, &[("b", &from_b)], 600), "416");
-    }
-
-    #[test]
-    fn nothing_is_forgotten_while_nobody_is_alive_to_report_it() {
-        let mut history = LoadHistory::default();
-        let loads = [load("c0/g/0/1", 80)];
-        assert_eq!(weigh(&mut history, &["c0/g/0/1 a"], &[("a", &loads)], 0), "832");
-        // The home cluster is away for an hour; then all members join again.
-        for s in [1, 1_800, 3_600] {
-            assert_eq!(weigh(&mut history, &["c0/g/0/1 a"], &[], s), "832");
-            assert_eq!(weigh(&mut history, &["c0/g/0/1 -"], &[], s), "832");
-        }
-        assert_eq!(weigh(&mut history, &["c0/g/0/1 b"], &[("b", &[])], 3_700), "832");
-        assert_eq!(weigh(&mut history, &["c0/g/0/1 b"], &[("b", &[])], 3_820), "0");
-    }
-
-    #[test]
-    fn a_new_coordinator_uses_reports_of_the_dead_in_proportion() {
-        let (of_a, of_b) =
-            ([load("c0/g/0/1", 600), load("c1/g/0/1", 200)], [load("c2/g/0/1", 800)]);
-        let shards = ["c0/g/0/1 x", "c1/g/0/1 x", "c2/g/0/1 y"];
-        let reported: [(&str, &[ShardLoad]); 4] =
-            [("a", &of_a), ("b", &of_b), ("x", &[]), ("y", &[])];
-        // No live member has reported anything: the median member carries its one shard.
-        assert_eq!(weigh(&mut LoadHistory::default(), &shards, &reported, 0), "1152 416 1664");
-    }
-
-    #[test]
-    fn small_loads_weigh_nothing_and_high_ones_count_in_full() {
-        let check = |points: &[u32], expect: &[u32]| assert_eq!(weights(points, 2), expect);
-        check(&[], &[]);
-        check(&[0, 0], &[100, 100]);
-        check(&[1_000, 900], &[100, 100]);
-        check(&[1_500, 500], &[850, 350]);
-        check(&[300_000, 1_000], &[300_100, 1_100]);
-        check(&[u32::MAX, 0], &[u32::MAX, 100]);
-        // One heavy shard of a thousand counts, and so do many light ones together.
-        check(&[250; 16], &[350; 16]);
-        check(&[100; 16], &[100; 16]);
-    }
-
-    #[test]
-    fn a_load_that_swings_weighs_its_peak_until_that_is_long_past() {
-        let mut history = LoadHistory::default();
-        let weights: Vec<String> = (0..40)
-            .map(|n| {
-                // Sixty or thirty in turns for a while, then less.
-                let busy = if n >= 20 { 20 } else { 60 / (1 + n % 2) };
-                weigh(
-                    &mut history,
-                    &["c0/g/0/1 a"],
-                    &[("a", &[load("c0/g/0/1", busy)])],
-                    n as u64 * 60,
-                )
-            })
-            .collect();
-        // The last peak was at 18.
-        assert!(weights[..28].iter().all(|weight| weight == "576"), "{weights:?}");
-        assert!(weights[28..38].iter().all(|weight| weight == "288"), "{weights:?}");
-        assert!(weights[38..].iter().all(|weight| weight == "208"), "{weights:?}");
-    }
-
-    #[test]
-    fn halves_inherit_and_so_do_merged_shards() {
-        let mut history = LoadHistory::default();
-        let loads = [load("c0/g/0/1", 80)];
-        weigh(&mut history, &["c0/g/0/1 a"], &[("a", &loads)], 0);
-        let halves = ["c0/g/0/2 a", "c0/g/1/2 b"];
-        assert_eq!(weigh(&mut history, &halves, &[("a", &[])], 1), "416 416");
-        let quarters = ["c0/g/1/2 b", "c0/g/0/4 a", "c0/g/1/4 a"];
-        assert_eq!(weigh(&mut history, &quarters, &[("a", &[])], 2), "416 208 208");
-        let measured = [load("c0/g/0/4", 10), load("c0/g/1/4", 30)];
-        weigh(&mut history, &quarters, &[("a", &measured)], 3);
-        let merged = ["c0/g/0/2 a", "c0/g/1/2 b"];
-        // The whole is long forgotten; the quarters were reported until now.
-        assert_eq!(weigh(&mut history, &merged, &[("a", &[])], 200), "416 0");
-    }
-
-    #[test]
-    fn reports_of_others_count_while_the_owner_is_silent_and_within_bounds() {
-        let stale = [load("c0/g/0/1", 100_000)];
-        let reported: [(&str, &[ShardLoad]); 3] = [("z", &stale), ("a", &[]), ("b", &[])];
-        let shards = ["c0/g/0/1 a", "c1/g/0/1 a", "c2/g/0/1 b", "c3/g/0/1 b"];
-        // The median member carries two shards: sixteen times that, and no more.
-        assert_eq!(weigh(&mut LoadHistory::default(), &shards, &reported, 0), "3328 0 0 0");
-        let owner: [(&str, &[ShardLoad]); 3] =
-            [("z", &stale), ("a", &[load("c0/g/0/1", 5)]), ("b", &[])];
-        assert_eq!(weigh(&mut LoadHistory::default(), &shards, &owner, 0), "52 0 0 0");
-    }
-
-    proptest! {
-        /// Whatever one member reports counts for at most so much more than the others' loads.
-        #[test]
-        fn absurd_numbers_are_bounded(
-            busy in vec(any::<u32>(), 4), events in any::<u64>(), cached in any::<u64>(),
-        ) {
-            let shards = ["c0/g/0/1 a", "c1/g/0/1 a", "c2/g/0/1 b", "c3/g/0/1 c"];
-            let report = |(n, &busy): (usize, &u32)| {
-                ShardLoad { events, cached, ..load(&format!("c{n}/g/0/1"), busy) }
-            };
-            let absurd: Vec<ShardLoad> = busy.iter().enumerate().map(report).collect();
-            let honest = [load("c2/g/0/1", 10)];
-            let reported: [(&str, &[ShardLoad]); 3] = [("a", &absurd), ("b", &honest), ("c", &[])];
-            let points = weigh(&mut LoadHistory::default(), &shards, &reported, 0);
-            let points: Vec<u64> = points.split(' ').map(|text| text.parse().unwrap()).collect();
-            // The median member is b, with a hundred points and as much for its shard.
-            prop_assert!(points[0] + points[1] <= 200 * MAX_OVER_MEDIAN * 17 / 16);
-            prop_assert_eq!(points[2], 104);
-            prop_assert!(points[3] <= 200 * MAX_OVER_MEDIAN * 17 / 16, "what a reports about c's shard");
-        }
-
-        /// Noise of a thirtieth about a rounded value changes nothing.
-        #[test]
-        fn small_noise_is_not_seen(points in 16..1_000_000u64, noise in -30..=30i64) {
-            let centre = u64::from(rounded(points));
-            let moved = centre.saturating_add_signed(centre as i64 * noise / 1000);
-            prop_assert_eq!(u64::from(rounded(moved)), centre);
-        }
-    }
-}
+#[path = "weight_tests.rs"]
+mod tests;

@@ -5,6 +5,7 @@
 
 mod l1;
 mod l2;
+mod l3;
 mod reading;
 mod s1;
 mod s2;
@@ -51,8 +52,14 @@ pub fn check(outcome: &Outcome) -> Vec<Violation> {
         s6::check,
         l1::check,
         l2::check,
+        l3::check,
     ];
     rules.into_iter().flat_map(|rule| rule(&reading)).collect()
+}
+
+/// How many times shards got another owner or epoch, or became other shards, after their first owner.
+pub fn handovers(outcome: &Outcome) -> usize {
+    l3::handovers(&Reading::of(outcome), 0).len()
 }
 
 /// Nothing panics.

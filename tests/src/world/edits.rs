@@ -27,6 +27,8 @@ const NAMESPACE: &str = "default";
 const HOME_NAMESPACE: &str = "leasehold-system";
 /// The interval at which some sources ask for a reconcile, in seconds.
 pub const EVERY_S: u64 = 3;
+/// The interval at which the only busy source asks for one.
+const HOT_EVERY_S: u64 = 1;
 
 /// The users of one world.
 #[derive(Debug)]
@@ -105,13 +107,17 @@ impl Users {
         self.record(at_us, server, verb, "configmap", &written.metadata);
     }
 
-    /// Every second source has a finalizer; every third asks for a reconcile at an interval.
+    /// Every second source has a finalizer; every third asks for a reconcile at an interval, or only the
+    /// first, and more often, if it alone is busy.
     fn new_source(&self, name: String, number: usize) -> ConfigMap {
-        let every = BTreeMap::from([(EVERY.to_owned(), EVERY_S.to_string())]);
+        let hot = self.setup.hot;
+        let every_s = if hot { HOT_EVERY_S } else { EVERY_S };
+        let every = BTreeMap::from([(EVERY.to_owned(), every_s.to_string())]);
+        let asks = if hot { number == 0 } else { number % 3 == 2 };
         let metadata = ObjectMeta {
             name: Some(name),
             labels: Some(BTreeMap::from([(ROLE.to_owned(), SOURCE.to_owned())])),
-            annotations: (number % 3 == 2).then_some(every),
+            annotations: asks.then_some(every),
             finalizers: (number % 2 == 1).then(|| vec![FINALIZER.to_owned()]),
             ..ObjectMeta::default()
         };

@@ -19,6 +19,8 @@ const CALM_S: u64 = 5;
 const FAULTS_UNTIL_S: u64 = 30;
 /// How long the world runs after that.
 const QUIET_S: u64 = 45;
+/// How long a world with one busy object runs.
+const HOT_S: u64 = 300;
 /// The most faults in one plan.
 const MAX_FAULTS: u64 = 10;
 
@@ -48,6 +50,9 @@ pub struct Setup {
     pub sources: usize,
     /// How many `TDSet`s each cluster has; if none, their controller does not run.
     pub sets: usize,
+    /// Whether the first object of the test controller in each cluster is the only busy one: it is
+    /// reconciled every second.
+    pub hot: bool,
     /// The timings of Leases.
     pub lease: LeaseTimings,
     /// Whether clocks run at different rates.
@@ -147,6 +152,27 @@ impl Plan {
         Self { seed, setup, faults, bug: None }
     }
 
+    /// A plan of a fleet in which one object takes nearly all work, for longer than loads are remembered.
+    /// Nothing goes wrong in it, and users change nothing.
+    pub fn hot(seed: u64) -> Self {
+        let mut plan = Self::of(seed).calm();
+        let Setup { home_works, replicas, lease, drift, .. } = plan.setup;
+        plan.setup = Setup {
+            replicas,
+            clusters: 1 + usize::from(!home_works),
+            home_works,
+            sources: 4,
+            sets: 0,
+            hot: true,
+            lease,
+            drift,
+            update_us: None,
+            heal_us: SECOND_US / 10,
+            end_us: HOT_S * SECOND_US,
+        };
+        plan
+    }
+
     /// The same plan without faults.
     #[must_use]
     pub fn calm(mut self) -> Self {
@@ -170,6 +196,7 @@ impl Setup {
             home_works,
             sources: rng.usize(2..=5),
             sets: rng.usize(0..8).saturating_sub(6),
+            hot: false,
             lease: if rng.u8(0..5) == 0 { LeaseTimings::default() } else { quick },
             drift: rng.u8(0..4) > 0,
             update_us: None,
@@ -247,6 +274,9 @@ impl fmt::Display for Plan {
              TDSets each, Leases of {lease:?}, {drift} clocks",
             self.seed
         )?;
+        if self.setup.hot {
+            writeln!(f, "  the first source is busy, and nothing else")?;
+        }
         if let Some(update_us) = self.setup.update_us {
             let at_s = Duration::from_micros(update_us).as_secs_f64();
             writeln!(f, "  from {at_s:.3}s on, new processes speak the next version too")?;

@@ -110,7 +110,7 @@ impl Process {
         let set = clusters(number, start.configured, &timeline, outbox, &planter);
         let clusters = [watch::Sender::new(Arc::clone(&set)), watch::Sender::new(set)];
         let parts = Parts::new(start, &timeline, &planter);
-        let sharding = parts.sharding(start, &timeline, &clusters[0]);
+        let sharding = parts.sharding(start, &timeline, &clusters[0], &planter);
         let engine = parts.engine(start, &timeline, &clusters[1], &sharding, &planter);
         let engine_stop = CancellationToken::new();
         let engine = tokio::spawn(engine.run(engine_stop.clone()));
@@ -212,6 +212,7 @@ impl Parts {
         start: &StartConfig<'_>,
         timeline: &Arc<Timeline>,
         clusters: &Clusters,
+        planter: &Planter,
     ) -> Sharding {
         let identity = identity(start.replica);
         let groups = self.groups.values().cloned().collect();
@@ -222,7 +223,7 @@ impl Parts {
             ..sharding::Config::new(&identity, groups, start.seed)
         };
         let home = Link::client(start.number, 0, timeline, start.outbox);
-        let workload = Arc::new(self.meter.clone());
+        let workload = planter.workload(Arc::new(self.meter.clone()));
         let (clusters, clock) = (clusters.subscribe(), timeline.clone());
         Sharding::spawn(home, config, clusters, workload, clock, &self.registry)
             .expect("the settings are valid")

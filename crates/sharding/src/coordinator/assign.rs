@@ -9,7 +9,7 @@ use crate::api::ShardPath;
 use crate::lease::LeaseState::Fresh;
 use crate::planner::{self, Limits, Move, PlanShard};
 use crate::ranges::{self, RangeChange, Situation};
-use crate::weight::{self, OwnedShard};
+use crate::weight::{self, OwnedShard, Points};
 
 impl Coordinator {
     /// Plans over all shards that stay, and puts the result into the drafts.
@@ -52,17 +52,18 @@ impl Coordinator {
         drafts: &Drafts<'_>,
         peers: &Peers<'_>,
         now: Moment,
-    ) -> (Vec<PlanShard>, Vec<u32>) {
+    ) -> (Vec<PlanShard>, Vec<Points>) {
         let mut shards = Vec::new();
         let mut owned = Vec::new();
         for (shard, placement, owner) in drafts.values().flat_map(|draft| draft.planned(peers)) {
-            shards.push(PlanShard { id: shard.clone(), weight: weight::BASE, placement });
+            let id = shard.clone();
+            shards.push(PlanShard { id, weight: weight::BASE, divisible: 0, placement });
             let can_report = owner.is_some_and(|owner| peers.states.get(owner) == Some(&Fresh));
             owned.push(OwnedShard { shard, owner, can_report });
         }
         let points = self.loads.weigh(&owned, &peers.reported, now);
         for (shard, weight) in shards.iter_mut().zip(weight::weights(&points, peers.roles.len())) {
-            shard.weight = weight;
+            (shard.weight, shard.divisible) = (weight.all, weight.divisible);
         }
         (shards, points)
     }

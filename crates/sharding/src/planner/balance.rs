@@ -22,6 +22,8 @@ struct Balance<'b, 'a> {
     movable: Vec<BTreeSet<(u64, usize)>>,
     /// Per member: the heaviest unit that may not move away.
     fixed: Vec<u64>,
+    /// Per member: the heaviest part of a unit that no split could divide.
+    rigid: Vec<u64>,
     /// Per member: whether it carried more than the bound. It gives units away until it is calm.
     overloaded: Vec<bool>,
     /// The open members.
@@ -46,6 +48,7 @@ pub(super) fn balance(board: &mut Board<'_>) -> Balancing {
         level,
         movable: Vec::new(),
         fixed: Vec::new(),
+        rigid: Vec::new(),
         overloaded: vec![false; board.members.len()],
         open,
         board,
@@ -75,8 +78,10 @@ impl Balance<'_, '_> {
     fn sort_units(&mut self) {
         self.movable = vec![BTreeSet::new(); self.board.members.len()];
         self.fixed = vec![0; self.board.members.len()];
+        self.rigid = vec![0; self.board.members.len()];
         for (i, unit) in self.board.units.iter().enumerate() {
             let Some(member) = unit.at else { continue };
+            self.rigid[member] = self.rigid[member].max(unit.weight - unit.divisible);
             if unit.state == UnitState::Settled(member) {
                 self.movable[member].insert((unit.weight, i));
             } else {
@@ -198,13 +203,17 @@ impl Balance<'_, '_> {
     }
 
     /// The members that carry too much, have nothing in flight and that no move would relieve, whatever
-    /// the bounds in flight: there is none, or none is due.
+    /// the bounds in flight: there is none, or none is due. If a part that cannot be divided is heavier
+    /// than the share, that part is the share, as in `exceeds`.
     fn stuck(&self, level: Level) -> Vec<MemberId> {
         let Self { board, open, .. } = self;
         let is_stuck = |&from: &usize| {
             let member = &board.members[from];
+            let permille = board.limits.overload_permille;
+            let rigid = u128::from(self.rigid[from]) * u128::from(permille);
             member.in_flight == 0
-                && level.exceeded_by(member.load, member.capacity, board.limits.overload_permille)
+                && u128::from(member.load) * 1000 > rigid
+                && level.exceeded_by(member.load, member.capacity, permille)
                 && !open
                     .iter()
                     .any(|&to| to != from && self.is_due(from, to) && self.pick(from, to).is_some())

@@ -47,7 +47,8 @@ pub(super) struct Unit<'a> {
     pub(super) weight: u64,
     pub(super) state: UnitState,
     pub(super) at: Option<usize>,
-    pub(super) splittable: bool,
+    /// The part of the weight that splits could take from it.
+    pub(super) divisible: u64,
     group: usize,
     kinds: Kinds,
     /// The hash of its name, computed only where there is a tie.
@@ -132,7 +133,7 @@ impl<'a> Board<'a> {
                 weight: u64::from(shard.weight),
                 state: self.state(shard, group),
                 at: None,
-                splittable: scope == GroupScope::Object && shard.id.range.bits() < MAX_BITS,
+                divisible: divisible(shard, scope),
                 group,
                 kinds,
                 hash: OnceCell::new(),
@@ -157,7 +158,7 @@ impl<'a> Board<'a> {
             weight: shards.iter().map(|shard| u64::from(shard.weight)).sum(),
             state: states.iter().copied().min_by_key(|&s| rank(s)).unwrap_or(UnitState::Unknown),
             at: None,
-            splittable: false,
+            divisible: 0,
             group,
             kinds: 0,
             hash: OnceCell::new(),
@@ -268,11 +269,14 @@ impl<'a> Board<'a> {
     }
 
     /// The level over the members that share the load. Counts their units and, with `unassigned`, those
-    /// of nobody. Without `split`, a shard that could be split counts as one piece.
+    /// of nobody. With `split`, what splits could take from a shard counts by itself.
     pub(super) fn level(&self, unassigned: bool, split: bool) -> Level {
         let shares = |member: usize| self.members[member].shares();
         let counted = self.units.iter().filter(|unit| unit.at.map_or(unassigned, shares));
-        let weights = counted.map(|unit| (unit.weight, !split || !unit.splittable));
+        let weights = counted.flat_map(|unit| {
+            let divisible = if split { unit.divisible } else { 0 };
+            [(unit.weight - divisible, true), (divisible, false)]
+        });
         let members = self.members.iter().filter(|member| member.shares());
         Level::of(weights, members.map(|member| member.capacity))
     }
@@ -381,6 +385,12 @@ fn known_groups(shards: &[PlanShard]) -> BTreeMap<&GroupName, usize> {
         *index = number;
     }
     known
+}
+
+/// The part of a shard's weight that splits could take from it.
+fn divisible(shard: &PlanShard, scope: GroupScope) -> u64 {
+    let may_split = scope == GroupScope::Object && shard.id.range.bits() < MAX_BITS;
+    if may_split { shard.divisible.min(shard.weight).into() } else { 0 }
 }
 
 /// The shards in order of their ids. The coordinator gives them in this order anyway.

@@ -3,6 +3,7 @@
 mod cases;
 mod churn;
 mod laws;
+mod objects;
 mod pipeline;
 
 use model::{GroupScope, ShardId, uid_hash};
@@ -29,7 +30,8 @@ fn open(members: usize) -> BTreeMap<MemberId, PlanMember> {
 }
 
 fn shard(n: usize, weight: u32, placement: Placement) -> PlanShard {
-    PlanShard { id: format!("c{n}/{GROUP}/0/1").parse().unwrap(), weight, placement }
+    let id = format!("c{n}/{GROUP}/0/1").parse().unwrap();
+    PlanShard { id, weight, divisible: weight, placement }
 }
 
 fn unowned(shards: usize) -> Vec<PlanShard> {

@@ -17,7 +17,7 @@ use std::str::FromStr;
 
 use leasehold_sharding::planner::{Limits, Placement, PlanMember, PlanShard, Reason, Role, plan};
 use leasehold_sharding::ranges::{self, RangeChange, Situation};
-use leasehold_sharding::weight::BASE;
+use leasehold_sharding::weight::{BASE, Points};
 use model::{GroupName, GroupScope, GroupTraits, MemberId};
 
 const LINE: &str = "---\n";
@@ -27,7 +27,7 @@ struct Case {
     members: BTreeMap<MemberId, PlanMember>,
     groups: BTreeMap<GroupName, GroupTraits>,
     shards: Vec<PlanShard>,
-    points: Vec<u32>,
+    points: Vec<Points>,
 }
 
 #[test]
@@ -108,8 +108,9 @@ impl Case {
             (_, Some((from, to))) => Placement::Moving { from: parsed(from), to: to.parse().ok() },
         };
         let (shard, load): (model::ShardId, u32) = (parsed(shard), parsed(load));
-        self.points.push(load);
-        self.shards.push(PlanShard { id: shard, weight: BASE + load, placement });
+        self.points.push(Points { all: load, divisible: load });
+        let weight = BASE + load;
+        self.shards.push(PlanShard { id: shard, weight, divisible: load, placement });
     }
 
     fn outcome(mut self) -> String {

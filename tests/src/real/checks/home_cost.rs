@@ -158,6 +158,7 @@ impl Workload for Steady {
             busy: Duration::from_millis(seconds * BUSY_MS_PER_SECOND),
             events: seconds,
             cached_bytes: CACHED_BYTES,
+            heaviest_permille: 0,
         };
         owned.borrow().holdings.keys().map(|shard| (shard.clone(), work)).collect()
     }

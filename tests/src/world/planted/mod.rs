@@ -1,21 +1,23 @@
 //! Bugs planted on purpose, which show that the oracles can fail.
 //!
 //! The product has no switch for them. A bug is a wrapper around something that a simulated process
-//! gives to its engine, and that something breaks its promise:
+//! gives to its engine or its sharding, and that something breaks its promise:
 //!
 //! - `ownership`: what the member holds, and the fence
 //! - `reconciler`: what a controller runs
 //! - `wire`: what a cluster's server says
+//! - `workload`: what shards cost
 
 mod ownership;
 mod reconciler;
 mod wire;
+mod workload;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::{Dispatch, DispatchObserver};
-use model::{Cluster, ObjectKey, Ownership};
+use model::{Cluster, ObjectKey, Ownership, Workload};
 use sdk::ControllerSpec;
 
 use self::ownership::{Fenceless, First, Relay};
@@ -39,11 +41,13 @@ pub enum Planted {
     RunOnWithoutShard,
     /// A change of an object that is being reconciled does not make it run again.
     ForgetChangeOfRunning,
+    /// The load of one object is taken for one that can be divided.
+    DivideObjects,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::ForgetDelayed,
         Self::PurgeLosesKey,
         Self::RelistDropsDeletes,
@@ -51,6 +55,7 @@ impl Planted {
         Self::AcknowledgeEarly,
         Self::RunOnWithoutShard,
         Self::ForgetChangeOfRunning,
+        Self::DivideObjects,
     ];
 }
 
@@ -80,6 +85,14 @@ impl Planter {
             }
             Some(Planted::RunOnWithoutShard) => Arc::new(Relay::start(ownership, First::Wait)),
             _ => ownership,
+        }
+    }
+
+    /// What the sharding takes for the work of its shards.
+    pub fn workload(&self, workload: Arc<dyn Workload>) -> Arc<dyn Workload> {
+        match self.bug {
+            Some(Planted::DivideObjects) => Arc::new(workload::Divided(workload)),
+            _ => workload,
         }
     }
 

@@ -320,9 +320,11 @@ impl Fleet {
         self.world.apply(object, self.now);
     }
 
-    /// The true load of a shard: the sum of its known parts, or its part of a known whole.
+    /// The true load of a shard: the sum of its known parts, or its part of a known whole. The heaviest
+    /// object of a known range counts as its first.
     fn load_of(&self, shard: &ShardId) -> ShardLoad {
-        let mut sum = ShardLoad { shard: shard.clone(), busy: 0, events: 0, cached: 0 };
+        let (shard_id, heaviest) = (shard.clone(), Some(0));
+        let mut sum = ShardLoad { shard: shard_id, busy: 0, heaviest, events: 0, cached: 0 };
         let key = (shard.cluster.clone(), shard.group.clone());
         for known in self.loads.get(&key).into_iter().flatten() {
             if !known.shard.range.overlaps(shard.range) {
@@ -330,7 +332,11 @@ impl Fleet {
             }
             let (part, whole) = (width(shard.range), width(known.shard.range));
             let of = |amount: u64| amount * part.min(whole) / whole;
-            sum.busy += u32::try_from(of(known.busy.into())).unwrap_or(u32::MAX);
+            let whole_object = known.heaviest.unwrap_or(known.busy).min(known.busy);
+            let object = if begins_in(known.shard.range, shard.range) { whole_object } else { 0 };
+            let rest = of((known.busy - whole_object).into());
+            sum.busy += u32::try_from(rest).unwrap_or(u32::MAX).saturating_add(object);
+            sum.heaviest = sum.heaviest.max(Some(object));
             sum.events += of(known.events);
             sum.cached += of(known.cached);
         }
@@ -345,6 +351,12 @@ fn owners_of(map: &MapRecord) -> impl Iterator<Item = (ShardId, MemberId)> {
         Entry::Unowned { .. } | Entry::Draining { .. } => None,
     };
     map.entries.iter().filter_map(owned)
+}
+
+/// Whether the first hash of a range is in another.
+fn begins_in(range: Range, other: Range) -> bool {
+    let (from, to) = other.bounds();
+    (from..to).contains(&range.bounds().0)
 }
 
 /// How many of the narrowest ranges it covers.

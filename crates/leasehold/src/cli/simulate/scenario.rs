@@ -132,7 +132,9 @@ pub(super) fn member(number: u16, groups: &[GroupName]) -> MemberRecord {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
 fn load_of(shard: ShardId, times_mean: f64) -> ShardLoad {
     let [busy, events, cached] = MEAN_LOAD.map(|mean| (mean * times_mean).round() as u64);
-    ShardLoad { shard, busy: u32::try_from(busy).unwrap_or(u32::MAX), events, cached }
+    // Of many objects, none of which takes much.
+    let heaviest = Some(0);
+    ShardLoad { shard, busy: u32::try_from(busy).unwrap_or(u32::MAX), heaviest, events, cached }
 }
 
 fn name<T: std::str::FromStr<Err: std::fmt::Debug>>(text: String) -> T {

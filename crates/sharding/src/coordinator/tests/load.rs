@@ -10,6 +10,7 @@ fn loads(told: &[(&str, u32)]) -> Vec<ShardLoad> {
     let load = |&(shard, busy): &(&str, u32)| ShardLoad {
         shard: shard.parse().unwrap(),
         busy,
+        heaviest: Some(busy / 10),
         events: 0,
         cached: 0,
     };

@@ -157,7 +157,11 @@ fn only_members_that_no_move_would_relieve_are_stuck() {
         (0..10).map(|n| shard(n, 100, Placement::Settled(id(0)))).collect();
     assert_eq!(stuck(&movable).stuck, []);
     let whole = plan(&open(2), &scoped(GroupScope::Cluster), &heavy, &Limits::default());
-    assert_eq!((whole.stuck, whole.share), (vec![id(0)], 100), "it cannot be split");
+    assert_eq!((whole.stuck, whole.share), (vec![], 100), "it cannot be split");
+    let object = [PlanShard { divisible: 50, ..heavy[0].clone() }, heavy[1].clone()];
+    assert_eq!(stuck(&object).stuck, [], "nearly all of it is one object");
+    let objects = [PlanShard { divisible: 400, ..heavy[0].clone() }, heavy[1].clone()];
+    assert_eq!(stuck(&objects).stuck, [id(0)]);
 }
 
 #[test]

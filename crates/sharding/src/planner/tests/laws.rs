@@ -239,7 +239,12 @@ proptest! {
         fleet.values_mut().for_each(|member| member.groups.extend(groups.iter().cloned()));
         let shard = |n: usize| format!("c{}/{}/0/1", n / 2, groups[n % 2]).parse().unwrap();
         let mut shards: Vec<PlanShard> = (0..clusters * 2)
-            .map(|n| PlanShard { id: shard(n), weight: 1, placement: Placement::Unowned })
+            .map(|n| PlanShard {
+                id: shard(n),
+                weight: 1,
+                divisible: 0,
+                placement: Placement::Unowned,
+            })
             .collect();
         settle_groups(&fleet, &traits, &mut shards);
         let apart = shards.chunks(2).filter(|pair| pair[0].placement != pair[1].placement).count();

@@ -16,23 +16,23 @@ use crate::weight::{LoadHistory, OwnedShard, PEAK_WINDOW, weights};
 const ROUND: Duration = Duration::from_secs(10);
 
 /// A fleet whose drains end at once and whose members report at once.
-struct Fleet {
+pub(super) struct Fleet {
     members: BTreeMap<MemberId, PlanMember>,
-    shards: BTreeMap<ShardId, Option<MemberId>>,
+    pub(super) shards: BTreeMap<ShardId, Option<MemberId>>,
     loads: LoadHistory,
     now: Moment,
 }
 
 /// What a round changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Changes {
-    moves: usize,
-    splits: usize,
-    merges: usize,
+pub(super) struct Changes {
+    pub(super) moves: usize,
+    pub(super) splits: usize,
+    pub(super) merges: usize,
 }
 
 impl Fleet {
-    fn new(members: usize, clusters: usize) -> Self {
+    pub(super) fn new(members: usize, clusters: usize) -> Self {
         let shard = |n| (format!("c{n}/{GROUP}/0/1").parse().unwrap(), None);
         Self {
             members: open(members),
@@ -43,12 +43,15 @@ impl Fleet {
     }
 
     /// One round, in which each owner reports the loads that `busy` gives for its shards.
-    fn round(&mut self, busy: impl Fn(&MemberId, &ShardId) -> ShardLoad) -> Changes {
+    fn round<L: Into<Option<ShardLoad>>>(
+        &mut self,
+        busy: impl Fn(&MemberId, &ShardId) -> L,
+    ) -> Changes {
         self.now = self.now + ROUND;
         let mut reported: BTreeMap<&MemberId, Vec<ShardLoad>> = BTreeMap::new();
         for (shard, owner) in &self.shards {
             if let Some(owner) = owner {
-                reported.entry(owner).or_default().push(busy(owner, shard));
+                reported.entry(owner).or_default().extend(busy(owner, shard).into());
             }
         }
         let reported = reported.iter().map(|(&member, loads)| (member, loads.as_slice())).collect();
@@ -71,7 +74,8 @@ impl Fleet {
             .zip(weighed)
             .map(|((shard, owner), weight)| PlanShard {
                 id: shard.clone(),
-                weight,
+                weight: weight.all,
+                divisible: weight.divisible,
                 placement: placement(owner),
             })
             .collect();
@@ -113,10 +117,10 @@ impl Fleet {
     }
 
     /// What all rounds together change.
-    fn run(
+    pub(super) fn run<L: Into<Option<ShardLoad>>>(
         &mut self,
         rounds: usize,
-        busy: impl Fn(usize, &MemberId, &ShardId) -> ShardLoad,
+        busy: impl Fn(usize, &MemberId, &ShardId) -> L,
     ) -> Changes {
         let mut all = Changes::default();
         for n in 0..rounds {
@@ -134,11 +138,11 @@ impl Fleet {
 fn part(shard: &ShardId, clusters: &[u32]) -> ShardLoad {
     let cluster: usize = shard.cluster.as_str()[1..].parse().unwrap();
     let busy = clusters[cluster] >> shard.range.bits();
-    ShardLoad { shard: shard.clone(), busy, events: 0, cached: 0 }
+    ShardLoad { shard: shard.clone(), busy, heaviest: Some(0), events: 0, cached: 0 }
 }
 
 /// Rounds after which a fleet of a few members has settled, whatever its loads.
-const SETTLED: usize = 60;
+pub(super) const SETTLED: usize = 60;
 
 #[test]
 fn small_loads_move_nothing() {

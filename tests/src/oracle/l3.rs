@@ -1,0 +1,61 @@
+//! L3: with constant loads, shards come to rest.
+//!
+//! Members that join, leave, fall silent or are drained are reasons to move shards, and so are loads
+//! that change. Once all that has ended, a shard has few more owners, and its ranges stay.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::Violation;
+use super::reading::{Reading, items, text};
+use crate::world::process::DRAIN_TIMEOUT;
+
+/// How much time retries, elections and round trips may add to the Lease and the drain, as for L1.
+const SLACK: Duration = Duration::from_secs(12);
+/// The most times that a shard may begin with another owner or epoch after that.
+const HANDOVERS: usize = 3;
+
+/// A cluster and a group.
+type Place<'a> = (&'a str, &'a str);
+
+pub(super) fn check(reading: &Reading<'_>) -> Vec<Violation> {
+    let bound = reading.outcome.plan.setup.lease.silence() + DRAIN_TIMEOUT + SLACK;
+    let from_us = reading.healed_us + u64::try_from(bound.as_micros()).unwrap_or(u64::MAX);
+    let mut counts: BTreeMap<Place<'_>, usize> = BTreeMap::new();
+    let mut found = Vec::new();
+    for (at_us, place, shard) in handovers(reading, from_us) {
+        let count = counts.entry(place).or_default();
+        *count += 1;
+        if *count == HANDOVERS + 1 {
+            let text = format!("{place:?} does not come to rest: {shard} is handed over");
+            found.push(Violation { rule: "L3", at_us, text });
+        }
+    }
+    found
+}
+
+/// The shards that began under another owner or epoch from a time on, except the first of their place.
+pub(super) fn handovers<'a>(
+    reading: &'a Reading<'_>,
+    from_us: u64,
+) -> Vec<(u64, Place<'a>, &'a str)> {
+    let mut last: BTreeMap<Place<'a>, BTreeSet<(&str, &str, u64)>> = BTreeMap::new();
+    let mut found = Vec::new();
+    for (at_us, applied, cluster) in reading.home("shardmaps") {
+        let mut now: BTreeMap<Place<'a>, BTreeSet<(&str, &str, u64)>> = BTreeMap::new();
+        for entry in items(&applied.body["spec"]["shards"]) {
+            let shard = text(&entry["shard"]);
+            let group = shard.split('/').next().unwrap_or_default();
+            let Some(owner) = entry["owner"].as_str() else { continue };
+            let epoch = entry["epoch"].as_u64().unwrap_or_default();
+            now.entry((cluster, group)).or_default().insert((shard, owner, epoch));
+        }
+        for (place, held) in now {
+            let before = last.insert(place, held.clone());
+            let Some(before) = before.filter(|_| at_us >= from_us) else { continue };
+            let fresh = held.difference(&before);
+            found.extend(fresh.map(|&(shard, _, _)| (at_us, place, shard)));
+        }
+    }
+    found
+}
