@@ -70,7 +70,8 @@ impl Prepared {
             pod: instance.to_owned(),
             domain: names::service_host(cluster, &names::instances(cluster)),
             authority: self.trust.authority.clone(),
-            passwords: vec![self.passwords.of(Account::Leasehold)],
+            passwords: self.passwords.keyring.own(),
+            root: self.passwords.root.clone(),
             replication: self.passwords.of(Account::Replication),
         }
     }

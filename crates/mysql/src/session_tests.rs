@@ -11,6 +11,7 @@ pub(crate) fn address() -> Address {
         domain: "db-instances.web.svc".into(),
         authority: String::new(),
         passwords: Vec::new(),
+        root: Password(String::new()),
         replication: Password("it's".into()),
     }
 }
@@ -21,7 +22,11 @@ pub(crate) async fn with<T>(
     act: impl AsyncFnOnce(&mut Talk) -> T,
 ) -> (T, Vec<String>) {
     let (client, peer) = pair();
-    let talk = Talk { connection: Connection::plain(client), address: address() };
+    let talk = Talk {
+        connection: Connection::plain(client),
+        address: address(),
+        knows: Knowledge::Newest,
+    };
     let client = async move {
         let mut talk = talk;
         act(&mut talk).await
@@ -149,7 +154,11 @@ async fn an_account_changes_only_while_enough_replicas_acknowledge() {
 #[tokio::test(start_paused = true)]
 async fn a_call_has_its_time() {
     let (client, peer) = pair();
-    let mut talk = Talk { connection: Connection::plain(client), address: address() };
+    let mut talk = Talk {
+        connection: Connection::plain(client),
+        address: address(),
+        knows: Knowledge::Newest,
+    };
     let error = talk.ask("look at mysqld", QUICK, "DO SLEEP(9)").await.unwrap_err();
     assert_eq!(error.to_string(), "look at mysqld in Pod db-0: no answer after 5 s");
     let error = talk.ask("look at mysqld", QUICK, "DO 1").await.unwrap_err();
