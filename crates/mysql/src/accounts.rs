@@ -23,6 +23,9 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 /// The longest password, in bytes.
 const MAX_PASSWORD: usize = 256;
 
+/// The longest password with which MySQL follows another server, in bytes.
+const MAX_SOURCE_PASSWORD: usize = 32;
+
 /// The passwords of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Passwords {
@@ -37,6 +40,16 @@ impl Passwords {
     /// The password in use of one of our accounts.
     pub(crate) fn of(&self, account: Account) -> Password {
         self.keyring.of(account)
+    }
+
+    /// With what instances follow and clone each other: as root while servers may not know the passwords in
+    /// use, unless root's is too long for that.
+    pub(crate) fn replication(&self) -> (Account, Password) {
+        let is_lost = self.keyring.phase == Phase::Lost;
+        match is_lost && self.root.0.len() <= MAX_SOURCE_PASSWORD {
+            true => (Account::Root, self.root.clone()),
+            false => (Account::Replication, self.of(Account::Replication)),
+        }
     }
 
     /// Whether they were read so lately that they need not be read again.

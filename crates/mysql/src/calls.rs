@@ -94,8 +94,8 @@ pub(crate) struct Address {
     pub(crate) passwords: Vec<Password>,
     /// Root's, for an instance that knows none of those.
     pub(crate) root: Password,
-    /// The password with which instances follow and clone each other.
-    pub(crate) replication: Password,
+    /// With what instances follow and clone each other.
+    pub(crate) replication: (Account, Password),
 }
 
 impl Address {

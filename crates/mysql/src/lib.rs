@@ -54,6 +54,8 @@ mod report;
 mod rights;
 mod role;
 mod rotation;
+#[cfg(test)]
+mod rotation_model;
 mod rotator;
 mod server;
 mod session;

@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::accounts::{Passwords, passwords};
 use crate::api::MySQLCluster;
 use crate::backup;
-use crate::calls::{Account, Address};
+use crate::calls::Address;
 use crate::certificates::{Certificates, Trust};
 use crate::config;
 use crate::memory::Memory;
@@ -72,7 +72,7 @@ impl Prepared {
             authority: self.trust.authority.clone(),
             passwords: self.passwords.keyring.own(),
             root: self.passwords.root.clone(),
-            replication: self.passwords.of(Account::Replication),
+            replication: self.passwords.replication(),
         }
     }
 

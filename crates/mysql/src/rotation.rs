@@ -38,7 +38,7 @@ pub(crate) struct Learner {
     pub(crate) name: String,
     /// Nothing if it does not answer.
     pub(crate) knows: Option<Knowledge>,
-    /// Whether it receives with the password in use; nothing if it follows nobody, or was not asked.
+    /// Whether it receives with the password with which it should; nothing if it follows nobody, or was not asked.
     pub(crate) receives_with_it: Option<bool>,
 }
 
@@ -50,8 +50,10 @@ pub(crate) struct Situation<'a> {
     pub(crate) every: Option<SignedDuration>,
     /// The value of the cluster's annotation.
     pub(crate) request: Option<&'a str>,
-    /// The open primary, if enough replicas acknowledge its commits.
+    /// The open primary.
     pub(crate) primary: Option<&'a str>,
+    /// Whether enough replicas acknowledge its commits.
+    pub(crate) is_acknowledged: bool,
     /// All instances.
     pub(crate) learners: &'a [Learner],
     pub(crate) now: Timestamp,
@@ -86,9 +88,21 @@ impl Situation<'_> {
             return self.settled();
         }
         let Some(primary) = self.primary else {
-            return self.waits("no primary takes writes that enough replicas acknowledge");
+            return self.waits("no primary takes writes");
         };
-        if self.knows(primary) != Some(Knowledge::Newest) {
+        let is_taught = self.knows(primary) == Some(Knowledge::Newest);
+        let mut others = self.learners.iter().filter(|one| one.name != primary);
+        // It needs no acknowledgement, and there may be none before: a source may refuse what its replicas
+        // have after its Secret was lost twice. Meanwhile they receive as root.
+        let is_let_in =
+            keyring.phase == Phase::Lost || (keyring.phase == Phase::Changed && is_taught);
+        if is_let_in && let Some(one) = others.find(|one| one.receives_with_it == Some(false)) {
+            return Move::Refollow(one.name.clone());
+        }
+        if !self.is_acknowledged {
+            return self.waits(&format!("too few replicas acknowledge what {primary} commits"));
+        }
+        if !is_taught {
             return Move::Teach;
         }
         let slow = self.learners.iter().find(|one| one.knows != Some(Knowledge::Newest));
@@ -101,18 +115,16 @@ impl Situation<'_> {
         if keyring.phase != Phase::Changed {
             return Move::Change;
         }
-        let refollows = self.learners.iter().find(|one| one.receives_with_it == Some(false));
-        match refollows {
-            Some(one) if one.name != primary => Move::Refollow(one.name.clone()),
-            _ if self.now < keyring.since + GRACE => {
-                self.waits("Pods get the new ones as files; the former ones still work")
-            }
-            _ => Move::Discard,
+        if self.now < keyring.since + GRACE {
+            return self.waits("Pods get the new ones as files; the former ones still work");
         }
+        Move::Discard
     }
 
     fn settled(&self) -> Move {
-        let Some(primary) = self.primary else { return Move::Rest };
+        let Some(primary) = self.primary.filter(|_| self.is_acknowledged) else {
+            return Move::Rest;
+        };
         if self.knows(primary) == Some(Knowledge::None) {
             return Move::Doubt;
         }

@@ -41,6 +41,7 @@ fn next(phase: Phase, all: &[(Option<Knowledge>, Option<bool>)], minute: i64) ->
         every: Some(HOUR),
         request: None,
         primary: Some("db-0"),
+        is_acknowledged: true,
         learners: &learners,
         now: at(minute),
     }
@@ -65,8 +66,9 @@ fn it_begins_once_for_each_request() {
     let settled = keyring(Phase::Settled);
     let next = |keyring: &Keyring, request: Option<&str>| {
         let primary = Some("db-0");
-        let now = at(1);
-        Situation { keyring, every: None, request, primary, learners: &all, now }.next()
+        let (now, is_acknowledged) = (at(1), true);
+        let learners = &all[..];
+        Situation { keyring, every: None, request, primary, is_acknowledged, learners, now }.next()
     };
     assert_eq!(next(&settled, None), Move::Rest);
     assert_eq!(next(&settled, Some("1")), Move::Begin);
@@ -100,6 +102,8 @@ fn the_former_ones_work_until_replicas_receive_with_the_new_ones_and_files_follo
     assert_eq!(next(Phase::Changed, &[NEWEST, FRESH, FRESH], 10), Move::Discard);
     // One that was made with the former ones, and has not joined yet.
     assert!(says(&next(Phase::Changed, &[NEWEST, FRESH, EARLIER], 26)).0);
+    // Refused by the primary, no replica may be there that acknowledges.
+    assert_eq!(next(Phase::Lost, &[NEWEST, SILENT, STALE], 1), refollow());
     // A primary that does not know what is in use: told again.
     assert_eq!(next(Phase::Changed, &[EARLIER, FRESH], 1), Move::Teach);
 }
@@ -114,6 +118,7 @@ fn nothing_happens_without_an_open_primary() {
             every: Some(HOUR),
             request: Some("x"),
             primary: None,
+            is_acknowledged: false,
             learners,
             now: at(99),
         };

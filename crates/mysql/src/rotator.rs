@@ -37,11 +37,7 @@ impl Rotator<'_> {
         asked: &mut Asked,
         past: &mut Past,
     ) -> Option<Waiting> {
-        let primary = observed.memory.primary.as_deref().filter(|primary| {
-            let look = observed.own_look(primary);
-            look.is_some_and(|look| look.is_writable && look.followers >= look.waits_for)
-        });
-        match self.step(observed, primary, asked, past).await {
+        match self.step(observed, asked, past).await {
             Ok(waiting) => waiting,
             Err(error) => {
                 past.passwords = None;
@@ -55,10 +51,14 @@ impl Rotator<'_> {
     async fn step(
         &self,
         observed: &Observed,
-        primary: Option<&str>,
         asked: &mut Asked,
         past: &mut Past,
     ) -> Result<Option<Waiting>, ReconcileError> {
+        let open = observed.memory.primary.as_deref().and_then(|primary| {
+            let look = observed.own_look(primary).filter(|look| look.is_writable)?;
+            Some((primary, look.followers >= look.waits_for))
+        });
+        let (primary, is_acknowledged) = open.unzip();
         let (keyring, now) = (self.keyring(), observed.now);
         let request = names::request(self.taker.cluster);
         let learners = self.learners(observed, asked).await?;
@@ -67,6 +67,7 @@ impl Rotator<'_> {
             every: self.every,
             request: request.as_deref(),
             primary,
+            is_acknowledged: is_acknowledged.unwrap_or_default(),
             learners: &learners,
             now,
         };
@@ -104,6 +105,13 @@ impl Rotator<'_> {
         observed: &Observed,
         asked: &mut Asked,
     ) -> Result<Vec<Learner>, MySqlError> {
+        let (account, password) = self.taker.prepared.passwords.replication();
+        let hash = HEXLOWER.encode(&Sha256::digest(password.0.as_bytes()));
+        let is_asked = match self.keyring().phase {
+            Phase::Settled | Phase::Next => false,
+            Phase::Lost => account == Account::Root,
+            Phase::Changed => true,
+        };
         let mut learners = Vec::new();
         for seen in &observed.instances {
             let name = seen.name.clone();
@@ -111,19 +119,14 @@ impl Rotator<'_> {
             if let Some(session) = asked.sessions.get_mut(&seen.name) {
                 learner.knows = Some(session.knows());
                 let follows = seen.answer().is_some_and(|look| look.following.is_some());
-                if follows && self.keyring().phase == Phase::Changed {
+                if follows && is_asked {
                     let found = session.source_password().await?;
-                    learner.receives_with_it = found.map(|hash| hash == self.replication_hash());
+                    learner.receives_with_it = found.map(|found| found == hash);
                 }
             }
             learners.push(learner);
         }
         Ok(learners)
-    }
-
-    /// The SHA-256 of the password with which instances should receive.
-    fn replication_hash(&self) -> String {
-        HEXLOWER.encode(&Sha256::digest(self.keyring().of(Account::Replication).0.as_bytes()))
     }
 
     /// Tells the primary the newest passwords, if it does not know them.
