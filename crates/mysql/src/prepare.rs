@@ -47,7 +47,7 @@ pub(crate) struct Preparing<'a> {
 /// Whether instances can be asked.
 pub(crate) enum Readiness {
     /// They can.
-    Ready(Prepared),
+    Ready(Box<Prepared>),
     /// Something comes first.
     Waits(Waiting),
 }
@@ -145,7 +145,7 @@ impl Preparing<'_> {
                 in_place(ctx, *cluster, stateful_set(parts, count)).await?;
             }
         }
-        Ok(Readiness::Ready(prepared))
+        Ok(Readiness::Ready(Box::new(prepared)))
     }
 
     /// What instances run.

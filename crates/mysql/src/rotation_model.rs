@@ -13,8 +13,8 @@ use crate::rotation::{Learner, Move, Situation};
 const SERVERS: usize = 3;
 const FAULTY: usize = 120;
 const CALM: usize = 60;
-/// How long files of Pods stay as they were.
-const FILES: SignedDuration = SignedDuration::from_mins(2);
+/// How long files of Pods stay as they were: longer than kubelets need.
+const FILES: SignedDuration = SignedDuration::from_mins(8);
 
 /// What the primary's binary log has of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -280,9 +280,10 @@ fn who_should_be_let_in_is_let_in_whatever_happens() {
         let mut world = World::new(seed);
         for _ in 0..FAULTY {
             world.fault();
-            world.round(true);
-            world.now += SignedDuration::from_mins(world.rng.i64(1..5));
             world.check();
+            world.round(true);
+            world.check();
+            world.now += SignedDuration::from_mins(world.rng.i64(1..5));
         }
         for server in &mut world.servers {
             server.is_silent = false;
@@ -290,8 +291,8 @@ fn who_should_be_let_in_is_let_in_whatever_happens() {
         for _ in 0..CALM {
             world.replicate();
             world.round(false);
-            world.now += SignedDuration::from_mins(1);
             world.check();
+            world.now += SignedDuration::from_mins(1);
         }
         assert_eq!(world.keyring.phase, Phase::Settled, "seed {seed}: it does not end");
         for server in &world.servers {
