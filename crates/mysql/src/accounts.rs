@@ -3,18 +3,18 @@
 //! Secrets are read one by one, not watched: a controller that watches Secrets sees all of a cluster. What
 //! was read is remembered for a minute, so failing over costs no reads.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
 use operands::children::{Obstacle, is_of};
-use sdk::Context;
+use sdk::{Context, ReconcileError};
 
 use crate::api::MySQLCluster;
 use crate::calls::{Account, Password};
-use crate::{names, objects};
+use crate::keyring::{Keyring, Phase};
+use crate::names;
 
 /// The key of the password in the users' Secret.
 const PASSWORD_KEY: &str = "password";
@@ -23,18 +23,33 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 /// The longest password, in bytes.
 const MAX_PASSWORD: usize = 256;
 
+/// The longest password with which MySQL follows another server, in bytes.
+const MAX_SOURCE_PASSWORD: usize = 32;
+
 /// The passwords of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Passwords {
     pub(crate) root: Password,
-    ours: BTreeMap<&'static str, Password>,
+    pub(crate) keyring: Keyring,
+    /// The version of the Secret with the keyring.
+    version: Option<String>,
     read: Timestamp,
 }
 
 impl Passwords {
-    /// The password of one of our accounts.
+    /// The password in use of one of our accounts.
     pub(crate) fn of(&self, account: Account) -> Password {
-        self.ours.get(account.name()).cloned().unwrap_or_else(|| Password(String::new()))
+        self.keyring.of(account)
+    }
+
+    /// With what instances follow and clone each other: as root while servers may not know the passwords in
+    /// use, unless root's is too long for that.
+    pub(crate) fn replication(&self) -> (Account, Password) {
+        let is_lost = self.keyring.phase == Phase::Lost;
+        match is_lost && self.root.0.len() <= MAX_SOURCE_PASSWORD {
+            true => (Account::Root, self.root.clone()),
+            false => (Account::Replication, self.of(Account::Replication)),
+        }
     }
 
     /// Whether they were read so lately that they need not be read again.
@@ -43,7 +58,7 @@ impl Passwords {
     }
 }
 
-/// Reads the passwords, and makes those that are missing with `random`.
+/// Reads the passwords, and makes them with `random` where they are missing.
 ///
 /// # Errors
 /// If the users' Secret is not usable, something of others has the name of ours, or what the server says.
@@ -57,19 +72,67 @@ pub(crate) async fn passwords(
     let users = secrets.get_opt(&cluster.spec.secret).await?;
     let root = root_password(&cluster.spec.secret, users.as_ref())?;
     let name = names::accounts(cluster);
-    let mut ours = secrets.get_opt(&name).await?;
-    if ours.as_ref().is_some_and(|found| !is_of(cluster, found)) {
+    let found = secrets.get_opt(&name).await?;
+    if found.as_ref().is_some_and(|found| !is_of(cluster, found)) {
         return Err(Obstacle::Blocked(format!(
             "Secret {name} exists and is not of this MySQLCluster: delete it, or give the MySQLCluster \
              another name"
         )));
     }
-    if let Some(missing) = objects::accounts(cluster, ours.as_ref(), random) {
-        ours = Some(ctx.apply_child(cluster, missing).await?);
+    let now = ctx.now();
+    let keyring = match &found {
+        Some(found) => Keyring::read(found, now, random),
+        None => absent(cluster, now, random),
+    };
+    let mut version = found.as_ref().and_then(ResourceExt::resource_version);
+    let wanted = keyring.secret(cluster, version.as_deref());
+    let is_kept = found.is_some_and(|found| {
+        let has = |(key, value): (&String, &String)| found.annotations().get(key) == Some(value);
+        found.data == wanted.data && wanted.annotations().iter().all(has)
+    });
+    if !is_kept {
+        version = ctx.apply_child(cluster, wanted).await?.resource_version();
     }
-    let ours = Account::OURS.map(|account| (account.name(), text(ours.as_ref(), account.name())));
-    let ours = ours.into_iter().filter_map(|(name, text)| Some((name, Password(text?))));
-    Ok(Passwords { root, ours: ours.collect(), read: ctx.now() })
+    Ok(Passwords { root, keyring, version, read: now })
+}
+
+/// The keyring of a cluster without a Secret: if it is not new, its servers do not know these passwords.
+fn absent(cluster: &MySQLCluster, now: Timestamp, random: fn() -> String) -> Keyring {
+    let is_old = cluster.status.as_ref().is_some_and(|status| status.replication.term > 0);
+    let phase = if is_old { Phase::Lost } else { Phase::Settled };
+    let mut keyring = Keyring::new(phase, now, random);
+    keyring.request = names::request(cluster);
+    keyring
+}
+
+impl Passwords {
+    /// Writes another keyring into the Secret. It fails if the Secret is not the one that was read.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub(crate) async fn write(
+        &self,
+        ctx: &Context,
+        cluster: &MySQLCluster,
+        keyring: &Keyring,
+    ) -> Result<(), ReconcileError> {
+        ctx.apply_child(cluster, keyring.secret(cluster, self.version.as_deref())).await.map(drop)
+    }
+
+    /// Whether the Secret is still the one that was read.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub(crate) async fn are_current(
+        &self,
+        ctx: &Context,
+        cluster: &MySQLCluster,
+    ) -> Result<bool, ReconcileError> {
+        let namespace = cluster.namespace().unwrap_or_default();
+        let secrets = Api::<Secret>::namespaced(ctx.client(), &namespace);
+        let found = secrets.get_metadata_opt(&names::accounts(cluster)).await?;
+        Ok(found.is_some_and(|found| found.resource_version() == self.version))
+    }
 }
 
 /// Root's password in the users' Secret.
@@ -97,6 +160,8 @@ fn text(secret: Option<&Secret>, key: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use k8s_openapi::ByteString;
 
     use super::*;

@@ -145,6 +145,9 @@ pub struct MySQLClusterSpec {
     /// The certificates.
     #[serde(default)]
     pub tls: Tls,
+    /// The controller's own accounts.
+    #[serde(default)]
+    pub accounts: Accounts,
     /// A container beside each instance that serves metrics. Without it there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exporter: Option<Exporter>,
@@ -190,6 +193,18 @@ pub struct Tls {
     #[serde(default = "default_renewal")]
     #[schemars(length(min = 1, max = 32))]
     pub renewal: String,
+}
+
+/// The controller's own accounts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "MySQLAccounts")]
+pub struct Accounts {
+    /// How often their passwords are rotated, as `720h`; at least `1h`. Without it only when the annotation
+    /// `mysql.leasehold.dev/rotate` gets another value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32))]
+    pub rotation: Option<String>,
 }
 
 /// A container beside each instance that serves metrics.

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use sdk::Context;
 use tokio::time::timeout;
 
-use crate::calls::{Address, Gateway, MySqlError, Session};
+use crate::calls::{Address, Gateway, Knowledge, MySqlError, Session};
 use crate::server::Look;
 
 /// The longest text of a server that is repeated, in characters.
@@ -18,8 +18,10 @@ const MAX_TROUBLE: usize = 300;
 pub(crate) struct Asked {
     pub(crate) looks: BTreeMap<String, Result<Look, String>>,
     pub(crate) sessions: BTreeMap<String, Box<dyn Session>>,
-    /// Whether one found the manager's password wrong.
+    /// Whether one found the manager's passwords wrong. What was read of them may be old.
     pub(crate) is_denied: bool,
+    /// Those that let in neither the manager nor root.
+    pub(crate) closed: Vec<String>,
 }
 
 /// Looks at instances, each within its `patience`. `last` is the one whose word decides about the others,
@@ -66,11 +68,15 @@ impl Asked {
     fn note(&mut self, pod: &str, said: Result<(Look, Box<dyn Session>), MySqlError>) {
         let look = match said {
             Ok((look, session)) => {
+                self.is_denied |= session.knows() == Knowledge::None;
                 self.sessions.insert(pod.to_owned(), session);
                 Ok(look)
             }
             Err(error) => {
-                self.is_denied |= error.is_denied();
+                if error.is_denied() {
+                    self.is_denied = true;
+                    self.closed.push(pod.to_owned());
+                }
                 let text: String = sdk::error::chain(&error).chars().take(MAX_TROUBLE).collect();
                 tracing::debug!(pod, error = text, "an instance does not answer");
                 Err(text)

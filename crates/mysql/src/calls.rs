@@ -89,10 +89,13 @@ pub(crate) struct Address {
     pub(crate) domain: String,
     /// The certificate of the cluster's authority, as PEM.
     pub(crate) authority: String,
-    /// The password of the manager's account; the first one, or where rotation is under way the next.
+    /// The passwords of the manager's account, the newest first: while they are rotated an instance may
+    /// know another one.
     pub(crate) passwords: Vec<Password>,
-    /// The password with which instances follow and clone each other.
-    pub(crate) replication: Password,
+    /// Root's, for an instance that knows none of those.
+    pub(crate) root: Password,
+    /// With what instances follow and clone each other.
+    pub(crate) replication: (Account, Password),
 }
 
 impl Address {
@@ -100,6 +103,18 @@ impl Address {
     pub(crate) fn host(&self, instance: &str) -> String {
         format!("{instance}.{}", self.domain)
     }
+}
+
+/// What an instance has proved to know of the manager's passwords.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Knowledge {
+    /// The newest.
+    Newest,
+    /// An earlier one.
+    Earlier,
+    /// None of them: root's alone.
+    #[default]
+    None,
 }
 
 /// An account of ours.
@@ -147,7 +162,8 @@ impl Account {
 
 /// Opens connections to instances. A test has a stand-in of MySQL here.
 pub(crate) trait Gateway: Send + Sync + 'static {
-    /// A session that has the lock. The one that a manager left over is ended.
+    /// A session that has the lock, as the manager or else as root. The one that a manager left over is
+    /// ended.
     fn open<'a>(
         &'a self,
         ctx: &'a Context,
@@ -173,11 +189,18 @@ pub(crate) trait Gateway: Send + Sync + 'static {
 
 /// A session that has the lock.
 pub(crate) trait Session: Send {
+    /// Which of the manager's passwords it was opened with.
+    fn knows(&self) -> Knowledge;
+
     /// What the instance says of itself.
     fn look(&mut self) -> BoxFuture<'_, Result<Look, MySqlError>>;
 
     /// Gives an order, and sees that it was followed. After an error it may have been.
     fn tell<'a>(&'a mut self, order: &'a Order) -> BoxFuture<'a, Result<(), MySqlError>>;
+
+    /// The SHA-256 of the password with which the instance receives, in hexadecimal digits; nothing if it
+    /// follows nobody.
+    fn source_password(&mut self) -> BoxFuture<'_, Result<Option<String>, MySqlError>>;
 
     /// Lets new connections prove themselves with the certificate that the files have now.
     fn reload_tls(&mut self) -> BoxFuture<'_, Result<(), MySqlError>>;
@@ -192,6 +215,19 @@ pub(crate) trait Writer: Send {
         account: Account,
         password: &'a Password,
     ) -> BoxFuture<'a, Result<(), MySqlError>>;
+
+    /// Takes the lock of our accounts, which goes with the session. So no late change comes after the look
+    /// of whoever has it next.
+    fn hold_accounts(&mut self) -> BoxFuture<'_, Result<(), MySqlError>>;
+
+    /// Sets passwords, all or none. The former ones are accepted too, in place of those before them.
+    fn set_all<'a>(
+        &'a mut self,
+        passwords: &'a [(Account, Password)],
+    ) -> BoxFuture<'a, Result<(), MySqlError>>;
+
+    /// Lets the former passwords of our accounts be refused.
+    fn discard_former(&mut self) -> BoxFuture<'_, Result<(), MySqlError>>;
 
     /// Commits nothing. A replica that had received a commit before its connection broke does not
     /// acknowledge it again, but what follows it: so sessions that wait for that go on.

@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use sdk::Context;
 
-use crate::calls::{Account, Address, Gateway, MySqlError, Password, Session, Writer};
+use crate::calls::{Account, Address, Gateway, Knowledge, MySqlError, Password, Session, Writer};
 use crate::config::ADMIN_PORT;
 use crate::session::{self, Locked, Talk, Unlocked};
 
@@ -16,17 +16,28 @@ use crate::session::{self, Locked, Talk, Unlocked};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PodGateway;
 
+/// Logs in as the manager, with the newest password that is accepted, or else as root.
 async fn talk(ctx: &Context, to: &Address) -> Result<Talk, MySqlError> {
     let mut denied = None;
-    for password in &to.passwords {
+    let own = to.passwords.iter().map(|password| (Account::Leasehold, password));
+    let all = own.chain([(Account::Root, &to.root)]);
+    for (place, (account, password)) in all.enumerate() {
         let stream = ctx.pod(&to.namespace, &to.pod).dial(ADMIN_PORT).await;
         let stream = stream.map_err(|error| unreached(to, error.into()))?;
-        match session::log_in(to, stream, (Account::Leasehold, password), ctx.now()).await {
-            Err(error) if error.is_denied() => denied = Some(error),
-            done => return done,
+        let knows = match account {
+            Account::Root => Knowledge::None,
+            _ if place == 0 => Knowledge::Newest,
+            _ => Knowledge::Earlier,
+        };
+        match session::log_in(to, stream, (account, password), ctx.now()).await {
+            Ok(talk) => return Ok(Talk { knows, ..talk }),
+            Err(error) if error.is_denied() || account == Account::Root => {
+                denied.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
         }
     }
-    Err(denied.unwrap_or_else(|| unreached(to, "there is no password yet".into())))
+    Err(denied.unwrap_or_else(|| unreached(to, "there is no password".into())))
 }
 
 fn unreached(to: &Address, source: Box<dyn std::error::Error + Send + Sync>) -> MySqlError {

@@ -40,6 +40,12 @@ pub(crate) fn news(
             format!("all instances run {to} or later; before it was {from}"),
         ));
     }
+    if let (Some(was), Some(is)) = (&before.passwords_rotated, &after.passwords_rotated)
+        && was != is
+    {
+        let note = "the controller's accounts have new passwords; the former ones work for a while";
+        news.push((true, "PasswordsRotated", note.to_owned()));
+    }
     let bad = |status: &MySQLClusterStatus, type_: &str, bad: &str| {
         let mut all = status.conditions.iter();
         let found = all.find(|found| found.type_ == type_ && found.status == bad);
@@ -84,6 +90,12 @@ mod tests {
             (second(), with(2, Some("db-1"), &["db-1"]), &["MemberLeft"]),
             (with(2, Some("db-1"), &["db-1"]), second(), &["MemberJoined"]),
             (json!({"version": "8.4.3"}), json!({"version": "9.7.4"}), &["Upgraded"]),
+            (json!({}), json!({"passwordsRotated": "a"}), &[]),
+            (
+                json!({"passwordsRotated": "a"}),
+                json!({"passwordsRotated": "b"}),
+                &["PasswordsRotated"],
+            ),
         ] {
             assert_eq!(reasons(before.clone(), after.clone()), expect, "{before} {after}");
         }

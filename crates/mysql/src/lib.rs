@@ -13,7 +13,8 @@
 //! what MySQL is asked, `server` in which terms; `session`, `looking` and `orders` ask a real one, over
 //! `connection` and `wire`; `asking` decides whom. `observed` is all that together, with what `kept` has
 //! from before. `plan` decides the next step and argues why none loses data; `steps` takes it, and
-//! `report` and `events` say what it was. [`backup`] makes backups and begins clusters with them.
+//! `report` and `events` say what it was. `keyring` has the passwords of our accounts, `rotation` decides
+//! how they change, and `rotator` does it. [`backup`] makes backups and begins clusters with them.
 
 #![deny(unreachable_pub)]
 
@@ -35,6 +36,7 @@ mod diagnosis;
 mod events;
 mod gtid;
 mod kept;
+mod keyring;
 mod looking;
 mod memory;
 mod names;
@@ -51,6 +53,10 @@ mod remembered;
 mod report;
 mod rights;
 mod role;
+mod rotation;
+#[cfg(test)]
+mod rotation_model;
+mod rotator;
 mod server;
 mod session;
 mod status;

@@ -16,6 +16,13 @@ pub(crate) const ROLE_LABEL: &str = "mysql.leasehold.dev/role";
 /// The annotation of a Pod: the digest of what it was made from.
 pub(crate) const TEMPLATE: &str = "mysql.leasehold.dev/template";
 
+/// The annotation of a MySQLCluster, and of its accounts' Secret: with another value than the one that the
+/// Secret has, the passwords of our accounts are rotated.
+pub(crate) const ROTATE: &str = "mysql.leasehold.dev/rotate";
+
+/// The longest value of that annotation that makes a difference, in characters.
+const MAX_REQUEST: usize = 64;
+
 /// The port of mysqld.
 pub(crate) const PORT: u16 = 3_306;
 
@@ -83,6 +90,11 @@ pub(crate) fn certificate(cluster: &MySQLCluster) -> String {
 /// The Job that brings a backup onto the volume of the first instance.
 pub(crate) fn restore(cluster: &MySQLCluster) -> String {
     format!("{}-restore", cluster.name_any())
+}
+
+/// What a person asks for with the annotation [`ROTATE`].
+pub(crate) fn request(cluster: &MySQLCluster) -> Option<String> {
+    Some(cluster.annotations().get(ROTATE)?.chars().take(MAX_REQUEST).collect())
 }
 
 /// The DNS name of a Service.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
@@ -11,13 +11,8 @@ use operands::pod::typed;
 use serde_json::{Value, json};
 
 use crate::api::{MySQLCluster, VolumeReclaim};
-use crate::names::{self, METRICS_PORT, PORT, TLS, labels, role_selector, selector};
+use crate::names::{self, METRICS_PORT, PORT, labels, role_selector, selector};
 use crate::wanted::Accepted;
-
-/// The accounts that the controller makes, whose passwords are in the Secret under these keys.
-pub(crate) const ACCOUNTS: [&str; 5] = ["leasehold", "replication", "probe", "backup", "exporter"];
-/// The key of that Secret with what the exporter reads.
-pub(crate) const EXPORTER_FILE: &str = "exporter.cnf";
 
 /// Name, labels and owner of an object of a cluster.
 pub(crate) fn metadata(cluster: &MySQLCluster, name: &str) -> Value {
@@ -80,47 +75,6 @@ pub(crate) fn budget(cluster: &MySQLCluster) -> PodDisruptionBudget {
 /// The ConfigMap with the scripts and the settings that instances run with.
 pub(crate) fn config_map(cluster: &MySQLCluster, files: &BTreeMap<String, String>) -> ConfigMap {
     typed(json!({"metadata": metadata(cluster, &names::files(cluster)), "data": files}))
-}
-
-/// The Secret with the passwords of our accounts: those that are there stay, and `password` makes those that
-/// are missing. Nothing if none is missing. A password consists of ASCII letters and digits.
-pub(crate) fn accounts(
-    cluster: &MySQLCluster,
-    found: Option<&Secret>,
-    mut password: impl FnMut() -> String,
-) -> Option<Secret> {
-    let known = |account: &str| {
-        let data = found?.data.as_ref()?.get(account)?;
-        let text = String::from_utf8(data.0.clone()).ok()?;
-        let is_password = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric());
-        is_password.then_some(text)
-    };
-    let mut texts = BTreeMap::new();
-    let mut is_whole = true;
-    for account in ACCOUNTS {
-        let password = known(account).unwrap_or_else(|| {
-            is_whole = false;
-            password()
-        });
-        texts.insert(account, password);
-    }
-    let exporter = format!(
-        "[client]\nuser=exporter\npassword={}\nhost=127.0.0.1\nport={PORT}\nssl-ca={TLS}/ca.crt\n",
-        texts["exporter"]
-    );
-    texts.insert(EXPORTER_FILE, exporter);
-    let has_file = found
-        .and_then(|found| found.data.as_ref()?.get(EXPORTER_FILE))
-        .is_some_and(|file| file.0 == texts[EXPORTER_FILE].as_bytes());
-    if is_whole && has_file {
-        return None;
-    }
-    let mut secret: Secret =
-        typed(json!({"metadata": metadata(cluster, &names::accounts(cluster)), "type": "Opaque"}));
-    let bytes =
-        |(key, text): (&str, String)| (key.to_owned(), k8s_openapi::ByteString(text.into_bytes()));
-    secret.data = Some(texts.into_iter().map(bytes).collect());
-    Some(secret)
 }
 
 /// The volume of the first instance, made before its StatefulSet when a backup should be on it. The

@@ -4,6 +4,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use serde_json::json;
 
 use super::*;
+use crate::keyring::EXPORTER_FILE;
 use crate::pods::{digest, stateful_set};
 use crate::testkit::{cluster, users};
 use crate::wanted::accepted;
@@ -124,32 +125,25 @@ fn volumes_stay_or_go_as_the_spec_says() {
 }
 
 #[test]
-fn passwords_are_made_once() {
-    let cluster = cluster(json!({}));
-    let mut count = 0;
-    let mut password = || {
-        count += 1;
-        format!("secret{count}")
-    };
-    let secret = accounts(&cluster, None, &mut password).unwrap();
-    let data = secret.data.clone().unwrap();
-    assert_eq!(data.len(), ACCOUNTS.len() + 1);
-    let file = String::from_utf8(data[EXPORTER_FILE].0.clone()).unwrap();
-    assert!(file.contains("password=secret5\n"), "{file}");
-    assert_eq!(accounts(&cluster, Some(&secret), || panic!("none is missing")), None);
-    let mut torn = secret.clone();
-    torn.data.as_mut().unwrap().remove("probe");
-    torn.data
-        .as_mut()
-        .unwrap()
-        .insert("backup".to_owned(), k8s_openapi::ByteString(b"a'b".to_vec()));
-    let mended = accounts(&cluster, Some(&torn), &mut password).unwrap().data.unwrap();
-    assert_eq!(mended["leasehold"], data["leasehold"]);
-    assert_eq!((&*mended["probe"].0, &*mended["backup"].0), (&b"secret6"[..], &b"secret7"[..]));
-}
-
-#[test]
 fn evictions_take_one_instance_at_a_time() {
     let budget = budget(&cluster(json!({})));
     assert_eq!(json!(budget.spec.unwrap().max_unavailable), json!(1));
+}
+
+#[test]
+fn a_container_has_the_passwords_that_it_needs_alone() {
+    let pod = made(&cluster(json!({"exporter": {}}))).spec.template.spec.unwrap();
+    let keys = |container: usize, path: &str| {
+        let mounts = pod.containers[container].volume_mounts.as_ref().unwrap();
+        let mount = mounts.iter().find(|mount| mount.mount_path == path).unwrap();
+        let volume = pod.volumes.as_ref().unwrap().iter().find(|one| one.name == mount.name);
+        let items = volume.unwrap().secret.as_ref().unwrap().items.as_ref();
+        items.map(|items| items.iter().map(|item| item.key.clone()).collect::<Vec<_>>())
+    };
+    let ours = ["leasehold", "replication", "probe", "exporter", "backup"].map(String::from);
+    assert_eq!(keys(0, names::PASSWORDS), Some(ours.to_vec()));
+    assert_eq!(keys(1, names::PASSWORDS), Some(vec![EXPORTER_FILE.to_owned()]));
+    assert_eq!(keys(1, names::TLS), Some(vec!["ca.crt".to_owned()]));
+    let alone = made(&cluster(json!({}))).spec.template.spec.unwrap().volumes.unwrap();
+    assert!(!alone.iter().any(|volume| volume.name.starts_with("exporter")));
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::calls::{Account, MySqlError, literal};
+use crate::calls::{MySqlError, literal};
 use crate::looking::{self, ENDLESS};
 use crate::server::{Following, Look, Order, Receives};
 use crate::session::{QUICK, Talk};
@@ -86,13 +86,14 @@ impl Talk {
             return Err(self.unfit(what, "it takes writes"));
         }
         self.ask(what, QUICK, "SET GLOBAL rpl_semi_sync_source_enabled = OFF").await?;
+        let (user, password) = &self.address.replication;
         let account = format!(
             "SOURCE_HOST = {}, SOURCE_PORT = {PORT}, SOURCE_USER = {}, SOURCE_PASSWORD = {}, \
              SOURCE_SSL = 1, SOURCE_SSL_CA = '{AUTHORITY}', SOURCE_SSL_VERIFY_SERVER_CERT = 1, \
              SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = 0, SOURCE_HEARTBEAT_PERIOD = 1",
             literal(&self.address.host(source)),
-            literal(Account::Replication.name()),
-            literal(&self.address.replication.0),
+            literal(user.name()),
+            literal(&password.0),
         );
         if look.following.is_none() {
             let change =
@@ -161,9 +162,10 @@ impl Talk {
             self.ask(what, STOP, "STOP REPLICA").await?;
         }
         let host = self.address.host(donor);
-        let (user, name) = (literal(Account::Replication.name()), literal(&host));
+        let (user, password) = &self.address.replication;
+        let (user, name) = (literal(user.name()), literal(&host));
         let list = literal(&format!("{host}:{PORT}"));
-        let password = literal(&self.address.replication.0);
+        let password = literal(&password.0);
         let statements = format!(
             "DO GET_LOCK('leasehold clone', 0); \
              SET GLOBAL clone_valid_donor_list = {list}; SET GLOBAL offline_mode = ON; \

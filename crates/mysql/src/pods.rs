@@ -10,10 +10,12 @@ use operands::pod::{apart, confined, fingerprint, merge, typed, user, without_nu
 use serde_json::{Map, Value, json};
 
 use crate::api::{MySQLCluster, VolumeReclaim};
+use crate::calls::Account;
+use crate::keyring::EXPORTER_FILE;
 use crate::names::{
     self, FILES, METRICS_PORT, PASSWORDS, PORT, TEMPLATE, TLS, VOLUME, labels, selector,
 };
-use crate::objects::{EXPORTER_FILE, Parts, files_digest, metadata, volume_spec};
+use crate::objects::{Parts, files_digest, metadata, volume_spec};
 
 /// The user and the group of MySQL in its official image.
 pub(crate) const USER: i64 = 999;
@@ -77,14 +79,19 @@ fn pod_spec(parts: Parts<'_>) -> Value {
     let (cluster, wanted) = (parts.cluster, parts.wanted);
     let pod = &cluster.spec.pod;
     let mut containers = vec![container(parts)];
-    containers.extend(exporter(parts));
+    let mut volumes = volumes(cluster);
+    if let Some(exporter) = exporter(parts) {
+        containers.push(exporter);
+        volumes.push(keys("exporter", names::accounts(cluster), &[EXPORTER_FILE]));
+        volumes.push(keys("exporter-tls", names::certificate(cluster), &["ca.crt"]));
+    }
     let affinity = wanted.pod.affinity.as_ref();
     let affinity = affinity.map_or_else(|| apart(&selector(cluster)), |affinity| json!(affinity));
     let secrets: Vec<_> =
         cluster.spec.image_pull_secrets.iter().map(|name| json!({"name": name})).collect();
     let mut spec = json!({
         "containers": containers,
-        "volumes": volumes(cluster),
+        "volumes": volumes,
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
         "terminationGracePeriodSeconds": GRACE,
@@ -126,9 +133,15 @@ pub(crate) fn volumes(cluster: &MySQLCluster) -> Vec<Value> {
         json!({"name": "run", "emptyDir": {}}),
         json!({"name": "tmp", "emptyDir": {}}),
         json!({"name": "files", "configMap": {"name": names::files(cluster), "defaultMode": 0o555}}),
-        secret("accounts", names::accounts(cluster)),
+        keys("accounts", names::accounts(cluster), &Account::OURS.map(Account::name)),
         secret("tls", names::certificate(cluster)),
     ]
+}
+
+/// A volume with these keys of a Secret.
+pub(crate) fn keys(volume: &str, secret: String, keys: &[&str]) -> Value {
+    let items: Vec<_> = keys.iter().map(|key| json!({"key": key, "path": key})).collect();
+    json!({"name": volume, "secret": {"secretName": secret, "items": items, "defaultMode": 0o440}})
 }
 
 /// The environment of a container that runs mysqld.
@@ -174,7 +187,12 @@ fn exporter(parts: Parts<'_>) -> Option<Value> {
         ],
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
         "resources": parts.wanted.exporter_resources,
+        // It reads its file when it starts, and when it is asked here: a rotated password reaches it so.
+        "livenessProbe": {
+            "httpGet": {"path": "/-/reload", "port": METRICS_PORT},
+            "periodSeconds": 60, "timeoutSeconds": 5,
+        },
         "securityContext": confined(),
-        "volumeMounts": [mount("accounts", PASSWORDS), mount("tls", TLS)],
+        "volumeMounts": [mount("exporter", PASSWORDS), mount("exporter-tls", TLS)],
     }))
 }

@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::accounts::{Passwords, passwords};
 use crate::api::MySQLCluster;
 use crate::backup;
-use crate::calls::{Account, Address};
+use crate::calls::Address;
 use crate::certificates::{Certificates, Trust};
 use crate::config;
 use crate::memory::Memory;
@@ -48,7 +48,7 @@ pub(crate) struct Preparing<'a> {
 /// Whether instances can be asked.
 pub(crate) enum Readiness {
     /// They can.
-    Ready(Prepared),
+    Ready(Box<Prepared>),
     /// Something comes first.
     Waits(Waiting),
 }
@@ -71,8 +71,9 @@ impl Prepared {
             pod: instance.to_owned(),
             domain: names::service_host(cluster, &names::instances(cluster)),
             authority: self.trust.authority.clone(),
-            passwords: vec![self.passwords.of(Account::Leasehold)],
-            replication: self.passwords.of(Account::Replication),
+            passwords: self.passwords.keyring.own(),
+            root: self.passwords.root.clone(),
+            replication: self.passwords.replication(),
         }
     }
 
@@ -149,7 +150,7 @@ impl Preparing<'_> {
                 in_place(ctx, *cluster, stateful_set(parts, count)).await?;
             }
         }
-        Ok(Readiness::Ready(prepared))
+        Ok(Readiness::Ready(Box::new(prepared)))
     }
 
     /// What instances run.

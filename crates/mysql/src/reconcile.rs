@@ -19,12 +19,13 @@ use crate::asking::{Asked, ask};
 use crate::backup::{MySQLBackup, begins_with};
 use crate::calls::Gateway;
 use crate::certificates::Certificates;
-use crate::names::CLUSTER_LABEL;
+use crate::names::{self, CLUSTER_LABEL};
 use crate::observed::Observed;
 use crate::plan::decide;
 use crate::prepare::{Prepared, Preparing, Readiness};
 use crate::remembered::{Past, Remembered};
 use crate::report::{Findings, report, report_invalid};
+use crate::rotator::{Rotator, shut_out};
 use crate::status::MySQLClusterStatus;
 use crate::step::{Change, Step, Waiting};
 use crate::steps::{StepOutcome, Taker};
@@ -161,11 +162,20 @@ impl Round<'_> {
         if matches!(outcome, StepOutcome::Outdated) {
             return Ok(Action::RequeueAfter(AGAIN));
         }
+        let mut told = None;
         if !step.is_deed() {
             taker.upkeep(&observed, &mut asked, past).await;
+            let rotator =
+                Rotator { taker: &taker, every: accepted.rotation, random: reconciler.random };
+            told = rotator.turn(&observed, &mut asked, past).await.map(Step::Wait);
+            told = told.filter(|told| is_louder(told, &step));
         }
+        if let StepOutcome::Refused(waiting) = outcome {
+            told = Some(Step::Wait(waiting));
+        }
+        let lost = shut_out(&names::accounts(cluster), &cluster.spec.secret, &asked, past);
         drop(asked);
-        self.conclude(&observed, &prepared, past, step, outcome).await
+        self.conclude(&observed, &prepared, past, step, lost.or(told)).await
     }
 
     /// The cluster's Pods and volumes, and what its instances say.
@@ -198,23 +208,19 @@ impl Round<'_> {
         Ok(Action::RequeueAfter(pause))
     }
 
-    /// Writes the status and says when to look again.
+    /// Writes the status and says when to look again. What is told may be something else than the step.
     async fn conclude(
         &self,
         observed: &Observed,
         prepared: &Prepared,
         past: &mut Past,
         step: Step,
-        outcome: StepOutcome,
+        told: Option<Step>,
     ) -> Result<Action, ReconcileError> {
         let mut status = self.cluster.status.clone().unwrap_or_default();
-        let refused = if let StepOutcome::Refused(waiting) = &outcome {
-            Some(Step::Wait(waiting.clone()))
-        } else {
-            None
-        };
-        let told = refused.as_ref().unwrap_or(&step);
-        report(observed, self.cluster, prepared.refusal.as_ref(), &mut status, told);
+        status.passwords_rotated = Some(format!("{:.0}", prepared.passwords.keyring.rotated));
+        let refusal = prepared.refusal.as_ref();
+        report(observed, self.cluster, refusal, &mut status, told.as_ref().unwrap_or(&step));
         if let Step::Remember { memory, change } = &step {
             status.replication = (**memory).clone();
             if let Err(error) = written(self.ctx, self.cluster, status).await {
@@ -229,6 +235,7 @@ impl Round<'_> {
         }
         let pause = past.kept.pause(&step, self.accepted.failover_after);
         Ok(Action::RequeueAfter(match &step {
+            Step::Rest if let Some(Step::Wait(waiting)) = &told => waiting.pause,
             Step::Rest if is_well(observed) => spread(calm(self.accepted), self.cluster),
             Step::Wait(Waiting { is_stuck: true, .. }) => spread(STUCK, self.cluster),
             _ => pause,
@@ -243,6 +250,12 @@ fn calm(accepted: &Accepted) -> Duration {
         1 => CHECK,
         _ => (accepted.failover_after * 2).clamp(MIN_CHECK, CHECK),
     }
+}
+
+/// Whether a rotation is what a person should hear of, and not the step.
+fn is_louder(rotation: &Step, step: &Step) -> bool {
+    let is_stuck = |step: &Step| matches!(step, Step::Wait(Waiting { is_stuck: true, .. }));
+    *step == Step::Rest || (is_stuck(rotation) && !is_stuck(step))
 }
 
 fn is_well(observed: &Observed) -> bool {

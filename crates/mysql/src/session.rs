@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::time::timeout;
 
-use crate::calls::{Account, Address, MySqlError, Password, Session, Writer, literal};
+use crate::calls::{Account, Address, Knowledge, MySqlError, Password, Session, Writer, literal};
 use crate::looking::{self, Unread};
 use crate::server::{Look, Order};
 use crate::wire::{Answer, Connection, Login, Stream, WireError};
@@ -31,9 +31,10 @@ const BEGIN: &str =
 pub(crate) struct Talk {
     pub(crate) connection: Connection,
     pub(crate) address: Address,
+    pub(crate) knows: Knowledge,
 }
 
-/// Logs in over a stream, with the next password if the first is denied: a stream serves one attempt.
+/// Logs in over a stream, which serves one attempt.
 pub(crate) async fn log_in<S: Stream + 'static>(
     address: &Address,
     stream: S,
@@ -49,7 +50,7 @@ pub(crate) async fn log_in<S: Stream + 'static>(
     };
     let what = "log in to mysqld";
     let connection = within(address, what, LOGIN, Connection::open(stream, &login, now)).await?;
-    let mut talk = Talk { connection, address: address.clone() };
+    let mut talk = Talk { connection, address: address.clone(), knows: Knowledge::default() };
     talk.ask("begin a session at mysqld", QUICK, BEGIN).await?;
     Ok(talk)
 }
@@ -119,8 +120,9 @@ impl Talk {
             None => Account::Leasehold.name().to_owned(),
         };
         let locked = MySqlError::Locked { pod, session, user };
-        if !matches!(&locked, MySqlError::Locked { user, .. } if user == Account::Leasehold.name())
-        {
+        // A manager whose account was refused came as root.
+        let managers = [Account::Leasehold, Account::Root].map(Account::name);
+        if !matches!(&locked, MySqlError::Locked { user, .. } if managers.contains(&&user[..])) {
             return Err(locked);
         }
         match self.ask(what, QUICK, &format!("KILL {session}")).await {
@@ -157,6 +159,23 @@ impl Talk {
 pub(crate) struct Locked(pub(crate) Talk);
 
 impl Session for Locked {
+    fn knows(&self) -> Knowledge {
+        self.0.knows
+    }
+
+    fn source_password(&mut self) -> BoxFuture<'_, Result<Option<String>, MySqlError>> {
+        // Not the password itself: it would stand in the server's log of queries, if there is one.
+        let statement = "SELECT SHA2(User_password, 256) AS hash FROM mysql.slave_master_info \
+             WHERE Channel_name = ''";
+        let answers = self.0.ask("see how mysqld receives", QUICK, statement);
+        async move {
+            let answers = answers.await?;
+            let row = answers.first().and_then(|rows| rows.first());
+            Ok(row.and_then(|row| row.get("hash")).map(str::to_owned))
+        }
+        .boxed()
+    }
+
     fn look(&mut self) -> BoxFuture<'_, Result<Look, MySqlError>> {
         self.0.see().boxed()
     }
@@ -188,6 +207,41 @@ impl Writer for Unlocked {
             literal(&password.0)
         );
         async move { self.0.commit("set a password", &statement).await }.boxed()
+    }
+
+    fn hold_accounts(&mut self) -> BoxFuture<'_, Result<(), MySqlError>> {
+        let what = "take the lock of the accounts";
+        async move {
+            let statement = "SELECT GET_LOCK('leasehold accounts', 0) AS got";
+            let answers = self.0.ask(what, QUICK, statement).await?;
+            let got = answers.first().and_then(|rows| rows.first()).and_then(|row| row.get("got"));
+            match got {
+                Some("1") => Ok(()),
+                _ => Err(self.0.unfit(what, "another session changes them")),
+            }
+        }
+        .boxed()
+    }
+
+    fn set_all<'a>(
+        &'a mut self,
+        passwords: &'a [(Account, Password)],
+    ) -> BoxFuture<'a, Result<(), MySqlError>> {
+        let one = |(account, password): &(Account, Password)| {
+            let (name, password) = (named(*account), literal(&password.0));
+            format!(
+                "{name} IDENTIFIED WITH caching_sha2_password BY {password} RETAIN CURRENT PASSWORD"
+            )
+        };
+        let all: Vec<_> = passwords.iter().map(one).collect();
+        let statement = format!("ALTER USER {}", all.join(", "));
+        async move { self.0.commit("set passwords", &statement).await }.boxed()
+    }
+
+    fn discard_former(&mut self) -> BoxFuture<'_, Result<(), MySqlError>> {
+        let one = |account| format!("{} DISCARD OLD PASSWORD", named(account));
+        let statement = format!("ALTER USER {}", Account::OURS.map(one).join(", "));
+        async move { self.0.commit("discard former passwords", &statement).await }.boxed()
     }
 
     fn commit_nothing(&mut self) -> BoxFuture<'_, Result<(), MySqlError>> {

@@ -11,7 +11,8 @@ pub(crate) fn address() -> Address {
         domain: "db-instances.web.svc".into(),
         authority: String::new(),
         passwords: Vec::new(),
-        replication: Password("it's".into()),
+        root: Password(String::new()),
+        replication: (Account::Replication, Password("it's".into())),
     }
 }
 
@@ -21,7 +22,11 @@ pub(crate) async fn with<T>(
     act: impl AsyncFnOnce(&mut Talk) -> T,
 ) -> (T, Vec<String>) {
     let (client, peer) = pair();
-    let talk = Talk { connection: Connection::plain(client), address: address() };
+    let talk = Talk {
+        connection: Connection::plain(client),
+        address: address(),
+        knows: Knowledge::Newest,
+    };
     let client = async move {
         let mut talk = talk;
         act(&mut talk).await
@@ -149,10 +154,56 @@ async fn an_account_changes_only_while_enough_replicas_acknowledge() {
 #[tokio::test(start_paused = true)]
 async fn a_call_has_its_time() {
     let (client, peer) = pair();
-    let mut talk = Talk { connection: Connection::plain(client), address: address() };
+    let mut talk = Talk {
+        connection: Connection::plain(client),
+        address: address(),
+        knows: Knowledge::Newest,
+    };
     let error = talk.ask("look at mysqld", QUICK, "DO SLEEP(9)").await.unwrap_err();
     assert_eq!(error.to_string(), "look at mysqld in Pod db-0: no answer after 5 s");
     let error = talk.ask("look at mysqld", QUICK, "DO 1").await.unwrap_err();
     assert!(matches!(error, MySqlError::Failed { source: WireError::Spent, .. }), "{error}");
     drop(peer);
+}
+
+#[tokio::test]
+async fn accounts_change_all_at_once_by_whoever_has_their_lock() {
+    let answer = |statement: &str| match statement {
+        _ if statement.contains("GET_LOCK") => Reply::Row(vec![("got", Some("1".into()))]),
+        _ => primary(&[("count", "1")])(statement),
+    };
+    let change = async |talk: &mut Talk| {
+        let connection = std::mem::replace(&mut talk.connection, Connection::plain(pair().0));
+        let talk = Talk { connection, address: address(), knows: Knowledge::Newest };
+        let mut writer = Unlocked(talk);
+        writer.hold_accounts().await.unwrap();
+        let all = [Account::Leasehold, Account::Backup];
+        writer.set_all(&all.map(|account| (account, Password("a1".into())))).await.unwrap();
+        writer.discard_former().await.unwrap();
+    };
+    let ((), log) = with(answer, change).await;
+    let changes: Vec<_> = log.iter().filter(|one| one.starts_with("ALTER USER")).collect();
+    let expect = [
+        "ALTER USER 'leasehold'@'127.0.0.1' IDENTIFIED WITH caching_sha2_password BY 'a1' \
+         RETAIN CURRENT PASSWORD, \
+         'backup'@'%' IDENTIFIED WITH caching_sha2_password BY 'a1' RETAIN CURRENT PASSWORD",
+        "ALTER USER 'leasehold'@'127.0.0.1' DISCARD OLD PASSWORD, \
+         'replication'@'%' DISCARD OLD PASSWORD, 'probe'@'127.0.0.1' DISCARD OLD PASSWORD, \
+         'exporter'@'127.0.0.1' DISCARD OLD PASSWORD, 'backup'@'%' DISCARD OLD PASSWORD",
+    ];
+    assert_eq!(changes, expect.iter().collect::<Vec<_>>());
+    assert_eq!(log[0], "SELECT GET_LOCK('leasehold accounts', 0) AS got");
+}
+
+#[tokio::test]
+async fn accounts_that_another_session_changes_are_left_alone() {
+    let answer = |_: &str| Reply::Row(vec![("got", Some("0".into()))]);
+    let hold = async |talk: &mut Talk| {
+        let connection = std::mem::replace(&mut talk.connection, Connection::plain(pair().0));
+        let talk = Talk { connection, address: address(), knows: Knowledge::Newest };
+        Unlocked(talk).hold_accounts().await
+    };
+    let (done, _) = with(answer, hold).await;
+    let says = "take the lock of the accounts in Pod db-0: another session changes them";
+    assert_eq!(done.unwrap_err().to_string(), says);
 }

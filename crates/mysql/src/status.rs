@@ -25,6 +25,9 @@ pub struct MySQLClusterStatus {
     /// The lowest version that an instance runs, as its server says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// When the passwords in use of the controller's accounts came into use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passwords_rotated: Option<String>,
     /// What must be known of the past to promote an instance. Do not change it.
     #[serde(default)]
     pub replication: Memory,

@@ -22,6 +22,8 @@ const SHORTEST_FAILOVER: SignedDuration = SignedDuration::from_secs(2);
 const SHORTEST_ALONE: SignedDuration = SignedDuration::from_secs(10);
 /// The shortest renewal of certificates.
 const SHORTEST_RENEWAL: SignedDuration = SignedDuration::from_hours(1);
+/// The shortest time between rotations of passwords: each takes more than ten minutes.
+const SHORTEST_ROTATION: SignedDuration = SignedDuration::from_hours(1);
 /// The shortest `maxLag`: replicas tell it in seconds.
 const SHORTEST_LAG: SignedDuration = SignedDuration::from_secs(1);
 /// The longest value of a setting, in bytes.
@@ -39,6 +41,8 @@ pub(crate) struct Accepted {
     pub(crate) max_lag: Option<u64>,
     /// How long certificates are valid: they are renewed after two thirds of it.
     pub(crate) valid: SignedDuration,
+    /// How often passwords are rotated.
+    pub(crate) rotation: Option<SignedDuration>,
     /// The size of each volume in bytes.
     pub(crate) storage: u128,
     pub(crate) resources: Option<ResourceRequirements>,
@@ -99,6 +103,9 @@ pub(crate) fn accepted(cluster: &MySQLCluster) -> Result<Accepted, Vec<Invalid>>
         failover_after: problems.seconds("failoverAfter", &spec.failover_after, SHORTEST_FAILOVER),
         max_lag: lag.map(|lag| problems.seconds("maxLag", lag, SHORTEST_LAG).as_secs()),
         valid: renewal + renewal / 2,
+        rotation: spec.accounts.rotation.as_deref().map(|rotation| {
+            problems.take(duration("accounts.rotation", rotation, SHORTEST_ROTATION))
+        }),
         storage: problems.take(size("storage", &spec.storage)),
         memory: resources.as_ref().and_then(memory),
         resources,
@@ -210,8 +217,8 @@ mod tests {
         assert_eq!(wanted.failover_after, Duration::from_secs(5));
         assert_eq!(wanted.valid, SignedDuration::from_hours(2_160));
         assert_eq!(
-            (wanted.max_lag, wanted.pod, wanted.settings),
-            (None, Extras::default(), BTreeMap::new())
+            (wanted.max_lag, wanted.rotation, wanted.pod, wanted.settings),
+            (None, None, Extras::default(), BTreeMap::new())
         );
     }
 
@@ -256,6 +263,7 @@ mod tests {
             (json!({"aloneAfter": "1s"}), "InvalidDuration", "aloneAfter"),
             (json!({"maxLag": "10ms"}), "InvalidDuration", "maxLag"),
             (json!({"tls": {"renewal": "1m"}}), "InvalidDuration", "tls.renewal"),
+            (json!({"accounts": {"rotation": "59m"}}), "InvalidDuration", "accounts.rotation"),
             (json!({"storage": "much"}), "InvalidStorage", "spec.storage"),
             (json!({"resources": {"limits": "x"}}), "InvalidPod", "spec.resources"),
             (json!({"exporter": {"resources": {"limits": 1}}}), "InvalidPod", "spec.exporter"),

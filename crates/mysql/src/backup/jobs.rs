@@ -6,7 +6,7 @@ use operands::archive::Dress;
 use operands::archive::jobs::{self, WORK, Work, container, fetching, job, restoring, storing};
 use operands::archive::restore::Origin;
 use operands::backup::destination::DestinationError;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::api::MySQLBackup;
 use crate::api::MySQLCluster;
@@ -51,8 +51,8 @@ pub(super) fn store(
     ];
     let volumes = vec![
         json!({"name": "work", "emptyDir": {}}),
-        one_key("accounts", &names::accounts(cluster), "backup"),
-        one_key("tls", &names::certificate(cluster), "ca.crt"),
+        pods::keys("accounts", names::accounts(cluster), &["backup"]),
+        pods::keys("tls", names::certificate(cluster), &["ca.crt"]),
     ];
     let shell = Some(&["/bin/sh", "-c", DUMP][..]);
     let dump = container("dump", &cluster.spec.image, shell, arguments, mounts);
@@ -85,12 +85,6 @@ pub(super) fn restore(
     let work = Work { name: &name, namespace: &namespace, role: "restore", judge: "fetch" };
     let job = job(&DRESS, work, (vec![fetch], load), volumes, &access);
     Ok(with_pull_secrets(restoring(job, volume_uid), cluster))
-}
-
-/// A volume with one key of a Secret.
-fn one_key(name: &str, secret: &str, key: &str) -> Value {
-    let items = json!([{"key": key, "path": key}]);
-    json!({"name": name, "secret": {"secretName": secret, "items": items, "defaultMode": 0o440}})
 }
 
 /// The Job with the Secrets by which it may pull the cluster's image.

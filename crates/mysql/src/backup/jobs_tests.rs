@@ -1,6 +1,7 @@
 //! What the Jobs do.
 
 use k8s_openapi::api::core::v1::PodSpec;
+use serde_json::Value;
 
 use super::*;
 use crate::testkit::cluster;

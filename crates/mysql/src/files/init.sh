@@ -30,9 +30,11 @@ statements() {
   echo "RENAME USER 'root'@'localhost' TO 'root'@'%';"
   echo "ALTER USER 'root'@'%' ACCOUNT LOCK;"
   account leasehold 127.0.0.1 '' 'RELOAD, SHUTDOWN, PROCESS, CREATE USER, REPLICATION CLIENT, SYSTEM_USER, SYSTEM_VARIABLES_ADMIN, REPLICATION_SLAVE_ADMIN, CLONE_ADMIN, CONNECTION_ADMIN, SERVICE_CONNECTION_ADMIN'
+  echo "GRANT SELECT (Channel_name, User_password) ON mysql.slave_master_info TO 'leasehold'@'127.0.0.1';"
   account probe 127.0.0.1 '' 'REPLICATION CLIENT, SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN, SERVICE_CONNECTION_ADMIN'
   account replication % '' 'REPLICATION SLAVE, BACKUP_ADMIN'
-  account exporter 127.0.0.1 'WITH MAX_USER_CONNECTIONS 3' 'SELECT, PROCESS, REPLICATION CLIENT'
+  account exporter 127.0.0.1 'WITH MAX_USER_CONNECTIONS 3' 'PROCESS, REPLICATION CLIENT'
+  echo "GRANT SELECT ON performance_schema.* TO 'exporter'@'127.0.0.1';"
   account backup % 'WITH MAX_USER_CONNECTIONS 3' 'SELECT, SHOW VIEW, TRIGGER, EVENT, SHOW_ROUTINE, PROCESS'
 }
 (umask 077 && statements >"$sql")
