@@ -23,6 +23,7 @@ pub struct Memory {
     /// How many members have acknowledged each commit of which a client was told. Never more than the
     /// primary certainly waits for.
     #[serde(default)]
+    #[schemars(with = "i32", range(min = 0, max = 8))]
     pub acks: u32,
     /// The instances that may acknowledge a commit or take over, the primary among them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

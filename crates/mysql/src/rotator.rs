@@ -56,7 +56,7 @@ impl Rotator<'_> {
     ) -> Result<Option<Waiting>, ReconcileError> {
         let open = observed.memory.primary.as_deref().and_then(|primary| {
             let look = observed.own_look(primary).filter(|look| look.is_writable)?;
-            Some((primary, look.followers >= look.waits_for))
+            Some((primary, observed.is_acknowledged(primary, look)))
         });
         let (primary, is_acknowledged) = open.unzip();
         let (keyring, now) = (self.keyring(), observed.now);

@@ -143,12 +143,13 @@ impl Taker<'_> {
         }
         let Some(primary) = &observed.memory.primary else { return };
         let Some(look) = observed.own_look(primary).filter(|look| look.is_writable) else { return };
-        let waits = is_stalled(look);
+        let is_served = observed.is_acknowledged(primary, look);
+        let waits = is_served && is_stalled(look);
         if waits && past.waited {
             self.done(primary, self.commit_nothing(primary).await);
         }
         past.waited = waits;
-        if look.followers >= look.waits_for
+        if is_served
             && past.root.as_ref() != Some(&self.prepared.passwords.root)
             && self.done(primary, self.set_root(primary).await)
         {

@@ -10,11 +10,13 @@ admin() {
 }
 # A shutdown tells sessions that wait for acknowledgements that their commits are done. So it comes only
 # when no commit is under way and none can begin; otherwise the process is killed, and they hear nothing.
+# One that does not end soon is killed too: it starts with recovery then, and nothing is lost.
 stop() {
   trap '' TERM INT
   [ -n "$child" ] || exit 0
   if admin 'SET lock_wait_timeout = 2; SET GLOBAL super_read_only = ON'; then
     kill -TERM "$child" || true
+    (sleep 20 && kill -KILL "$child") &
   else
     kill -KILL "$child" || true
   fi

@@ -157,6 +157,11 @@ impl Observed {
         answering > self.memory.acks as usize || self.continues_alone()
     }
 
+    /// Whether a commit is acknowledged in a moment, by what the primary and the members say.
+    pub(crate) fn is_acknowledged(&self, primary: &str, look: &Look) -> bool {
+        self.ackers(primary).min(look.followers) >= look.waits_for
+    }
+
     /// How many members say that they receive from this one and acknowledge. It may learn later than they
     /// do that a connection is dead, so they are asked.
     pub(super) fn ackers(&self, primary: &str) -> u32 {
@@ -196,7 +201,7 @@ impl Observed {
             return None;
         }
         let names = listed(missing);
-        if self.ackers(primary).min(look.followers) < look.waits_for {
+        if !self.is_acknowledged(primary, look) {
             let text = format!("writes to {primary} wait until {names} acknowledge them");
             return Some(Waiting::stuck("WritesWait", text));
         }
