@@ -47,6 +47,8 @@ pub(crate) struct Kept {
     recent: Vec<Step>,
     /// Whether there was something to do the round before.
     is_busy: bool,
+    /// Whether commits may wait in vain, which the next look shows.
+    is_doubtful: bool,
 }
 
 impl Kept {
@@ -55,6 +57,7 @@ impl Kept {
         observed.last = self.recent.last().cloned();
         observed.has_begun = self.reign == Some(observed.memory.reign);
         observed.earlier = std::mem::replace(&mut self.earlier, Earlier::of(observed));
+        self.is_doubtful = self.may_wait_in_vain(observed);
         let now = observed.now;
         let mut unwell = BTreeMap::new();
         for place in 0..observed.instances.len() {
@@ -70,6 +73,20 @@ impl Kept {
             unwell.extend(spell.map(|spell| (name, spell)));
         }
         self.unwell = unwell;
+    }
+
+    /// Whether commits wait at the primary: those of the look before still, or some for the first time.
+    fn may_wait_in_vain(&self, observed: &Observed) -> bool {
+        let primary = observed.memory.primary.as_deref();
+        let look = primary.and_then(|primary| observed.own_look(primary));
+        let Some(look) = look.filter(|look| look.waiting > 0) else { return false };
+        let earlier = observed.earlier.as_ref();
+        !self.is_doubtful || earlier.is_some_and(|earlier| !look.executed.contains(&earlier.sent))
+    }
+
+    /// Whether the next look should come soon, although there is nothing to do.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.is_doubtful
     }
 
     /// This manager wrote the memory with this reign.

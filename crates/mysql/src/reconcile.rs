@@ -236,7 +236,9 @@ impl Round<'_> {
         let pause = past.kept.pause(&step, self.accepted.failover_after);
         Ok(Action::RequeueAfter(match &step {
             Step::Rest if let Some(Step::Wait(waiting)) = &told => waiting.pause,
-            Step::Rest if is_well(observed) => spread(calm(self.accepted), self.cluster),
+            Step::Rest if is_well(observed) && !past.kept.is_doubtful() => {
+                spread(calm(self.accepted), self.cluster)
+            }
             Step::Wait(Waiting { is_stuck: true, .. }) => spread(STUCK, self.cluster),
             _ => pause,
         }))

@@ -146,3 +146,24 @@ fn a_deposed_primary_is_closed_or_ended() {
     let ended = Step::DeletePod { instance: name(0), why: Why::Deposed };
     assert_eq!(after(1, &observed), ended);
 }
+
+#[test]
+fn commits_that_wait_are_looked_at_again_soon() {
+    let mut kept = Kept::default();
+    let mut is_doubtful = |executed: &str, pending: &str| {
+        let mut observed = cluster(3);
+        change(&mut observed, 0, |look| {
+            (look.executed, look.pending) = (set(executed), set(pending));
+            look.waiting = u32::from(!pending.is_empty());
+        });
+        kept.round(&mut observed);
+        kept.is_doubtful()
+    };
+    assert!(!is_doubtful("A:1-9", ""));
+    assert!(is_doubtful("A:1-9", "A:10"));
+    // It was a busy moment, and the next one is another.
+    assert!(!is_doubtful("A:1-10", "A:11"));
+    assert!(is_doubtful("A:1-11", "A:12"));
+    assert!(is_doubtful("A:1-11", "A:12"));
+    assert!(!is_doubtful("A:1-12", ""));
+}
