@@ -19,8 +19,9 @@ const MIN_CACHE: u64 = 64 << 20;
 const DEFAULTS: &str = "\
 # It costs memory. Replication is looked at without it.
 performance_schema = OFF
-# A source that says nothing for three times so many seconds is gone: each read is tried three times.
-replica_net_timeout = 2
+# A source that says nothing for so many seconds is gone.
+replica_net_timeout = 4
+net_read_timeout = 10
 # What is acknowledged survives the loss of power. It costs each commit a few syncs at the replica.
 sync_relay_log = 1
 # Three days.

@@ -38,7 +38,9 @@ impl Observed {
             return None;
         }
         let is_useless = |member: &&Member| match self.own(member) {
-            Some(look) => self.is_errant(source, look) || self.is_hopeless(&member.name, look),
+            Some(look) => {
+                self.is_errant(source, look) || self.is_hopeless(primary, &member.name, look)
+            }
             None => self.is_leaving(&member.name),
         };
         let going: Vec<_> = self.others(primary).filter(is_useless).collect();
@@ -94,7 +96,8 @@ impl Observed {
         let mut others = self.instances.iter().filter(|seen| seen.name != primary);
         let first = others.find(|seen| seen.answer().is_some_and(Look::is_broken));
         let is_first = first.is_some_and(|first| first.name == name);
-        (is_first && self.is_hopeless(name, look)).then_some("its replication ended with an error")
+        (is_first && self.is_hopeless(primary, name, look))
+            .then_some("its replication ended with an error")
     }
 
     /// Whether it has what the primary does not have. What the primary numbered itself it may have sent
@@ -104,10 +107,13 @@ impl Observed {
         !foreign.is_empty() && !planted!(self, ErrantKept)
     }
 
-    /// Whether it has failed to replicate for long.
-    fn is_hopeless(&self, name: &str, look: &Look) -> bool {
+    /// Whether it has failed to replicate from this primary for long. What it says of an earlier one, as that
+    /// it could not connect, is nothing that its data is to blame for.
+    fn is_hopeless(&self, primary: &str, name: &str, look: &Look) -> bool {
         let unwell = self.unwell(name);
-        look.is_broken()
+        let follows = look.following.as_ref().is_some_and(|following| following.source == primary);
+        follows
+            && look.is_broken()
             && unwell.is_some_and(|(ailment, lasts)| {
                 matches!(ailment, Ailment::Troubled | Ailment::VolumeLost) && lasts >= BROKEN
             })

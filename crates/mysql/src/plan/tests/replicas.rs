@@ -78,3 +78,20 @@ fn steps_take_turns() {
     let stuck = Waiting::stuck("WritesWait", "");
     assert_eq!(next_turn([wait, stuck.clone()], None), Some(stuck));
 }
+
+#[test]
+fn who_could_not_connect_to_the_former_primary_follows_the_next_one() {
+    let mut observed = cluster(3);
+    let broken = |source| Following {
+        receives: Receives::Stopped,
+        trouble: Some("Error reconnecting to source".to_owned()),
+        ..following(source).unwrap()
+    };
+    change(&mut observed, 1, |look| look.following = Some(broken(2)));
+    assert_eq!(after(90, &observed), Step::tell(name(1), Order::Follow(name(0))));
+    // With this primary it is another matter.
+    change(&mut observed, 1, |look| look.following = Some(broken(0)));
+    assert!(
+        matches!(changed(&after(90, &observed)), Some(Change::Leave(left)) if *left == name(1))
+    );
+}
