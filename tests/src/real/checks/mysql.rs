@@ -29,7 +29,7 @@ const USERS: &str = "my-cluster";
 const BACKUP: &str = "my-backup-2017-12-14-01-22";
 /// The longest time without an acknowledged commit, whatever happened. A replica notices late that the
 /// network to its source is gone.
-const LONGEST_GAP_MS: u64 = 60_000;
+const LONGEST_GAP_MS: u64 = 90_000;
 /// So many commits are acknowledged after a step before the next begins.
 pub(super) const WRITES: u64 = 60;
 

@@ -94,7 +94,7 @@ impl<'a> Stage<'a> {
         let kubeconfig =
             self.node.control.kubeconfig.with_file_name(format!("{ACCOUNT}.kubeconfig"));
         let home = &self.home;
-        let log = json!({"filter": "info,engine=debug,mysql=debug,sdk=debug,upstream=info"});
+        let log = json!({"filter": "info,engine=debug,sdk=debug,upstream=info"});
         let config = json!({
             "home": {"kubeconfig": home.kubeconfig, "context": home.name(), "allow": ["loopback"]},
             "clusters": {"kubeconfigs": [{"path": kubeconfig}]},
