@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
-use super::stage::{DEADLINE, Stage};
+use super::stage::{DEADLINE, Stage, claim};
 use crate::harness::faults::{address, container_id};
 use crate::harness::kubectl::{self, holds};
 use crate::harness::servers::ETCD;
@@ -263,7 +263,7 @@ async fn upgrade(stage: &mut Stage<'_>, register: &mut Workload) -> Result<()> {
 
 /// A snapshot in a volume, and another cluster that begins with its content.
 async fn restored(stage: &mut Stage<'_>) -> Result<()> {
-    stage.apply(&[snapshot_volume(), snapshot()]).await?;
+    stage.apply(&[claim("snapshots"), snapshot()]).await?;
     let is_complete = |object: &Value| holds(object, "Complete");
     stage.until(&format!("{SNAPSHOTS}/before"), "the snapshot", is_complete).await?;
     let more =
@@ -275,16 +275,6 @@ async fn restored(stage: &mut Stage<'_>) -> Result<()> {
     ensure!(original == copy, "{} keys became {}", original.len(), copy.len());
     println!("  all {} keys are in the restored cluster", copy.len());
     Ok(())
-}
-
-fn snapshot_volume() -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "snapshots", "namespace": "default"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "256Mi"}},
-        },
-    })
 }
 
 fn snapshot() -> Value {

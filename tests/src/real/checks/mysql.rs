@@ -8,7 +8,7 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::stage::{DEADLINE, Stage};
+use super::stage::{DEADLINE, Stage, claim};
 use crate::harness::Scene;
 use crate::harness::faults::{address, container_id};
 use crate::harness::kubectl::{self, holds};
@@ -290,7 +290,7 @@ async fn restored(stage: &mut Stage<'_>) -> Result<()> {
     let waits = |object: &Value| object["status"]["phase"] == "BackupNotFound";
     stage.until(&path(USERS), "the condition that the backup is absent", waits).await?;
     ensure!(stage.get(&format!("{SPACE}/pods/{USERS}-0")).await?.is_null(), "it has started");
-    stage.apply(&[backup_volume(), backup()]).await?;
+    stage.apply(&[claim("backups"), backup()]).await?;
     let is_complete = |object: &Value| holds(object, "Complete");
     let path = format!("{GROUP}/mysqlbackups/{BACKUP}");
     stage.until(&path, "the backup", is_complete).await?;
@@ -316,16 +316,6 @@ fn users() -> Value {
         "spec": {
             "secret": "my-secret", "fromBackup": BACKUP, "port": 3306, "replicas": 2, "storage": "1Gi",
             "image": "mysql:latest",
-        },
-    })
-}
-
-fn backup_volume() -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "backups", "namespace": "default"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "256Mi"}},
         },
     })
 }

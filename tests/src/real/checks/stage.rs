@@ -217,3 +217,14 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 }
+
+/// A small volume of the default namespace, such as one for backups.
+pub fn claim(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "256Mi"}},
+        },
+    })
+}

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::post::Sent;
 use super::server::Server;
-use super::world::World;
+use super::world::{Sent, World};
 use crate::kept::Kept;
 use crate::memory::Memory;
 use crate::observed::{InstanceSeen, Observed, PodSeen, VolumeSeen, instances_of};

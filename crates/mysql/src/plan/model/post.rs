@@ -1,16 +1,9 @@
 //! What managers send in the model, and what arrives of it: at once, late, or not at all.
 
-use super::world::World;
+use super::world::{Sent, World};
 use crate::memory::Memory;
 use crate::planted::Bug;
 use crate::server::Order;
-
-/// A message of a manager that died.
-#[derive(Clone, Debug)]
-pub(super) enum Sent {
-    Order { server: usize, run: u32, session: u64, order: Order },
-    Memory { version: usize, memory: Memory },
-}
 
 impl World {
     /// An order arrives. Only the session that has the lock is heard.

@@ -7,13 +7,13 @@ use std::time::Duration;
 use fastrand::Rng;
 use jiff::Timestamp;
 
-use super::post::Sent;
 use super::server::{Server, text};
 use crate::api::WhenAlone;
 use crate::memory::Memory;
 use crate::observed::Wanted;
 use crate::planted::Bug;
 use crate::role::Role;
+use crate::server::Order;
 use crate::step::Why;
 
 /// The most instances.
@@ -24,6 +24,13 @@ pub(super) const MOST: usize = 5;
 pub(super) struct Pod {
     pub(super) template: String,
     pub(super) role: Option<Role>,
+}
+
+/// A message of a manager that died.
+#[derive(Clone, Debug)]
+pub(super) enum Sent {
+    Order { server: usize, run: u32, session: u64, order: Order },
+    Memory { version: usize, memory: Memory },
 }
 
 /// The world.
