@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -79,6 +79,15 @@ impl DispatchObserver for Journal {
     }
 }
 
+/// Makes spans in every test of this process. `tracing` switches a span off for good if the thread
+/// that makes it first has no subscriber, and tests that read spans run beside others.
+fn make_spans() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        tracing::subscriber::set_global_default(tracing_subscriber::registry()).unwrap();
+    });
+}
+
 pub(super) struct World {
     pub(super) owner: Arc<Owner>,
     pub(super) status: EngineStatus,
@@ -112,6 +121,7 @@ impl World {
         controllers: Vec<ControllerSpec>,
         singles: Vec<SingleSpec>,
     ) -> Self {
+        make_spans();
         let clock = PausedClock::new();
         let owner = Arc::new(Owner {
             clock: Arc::clone(&clock),
