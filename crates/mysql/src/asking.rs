@@ -8,7 +8,7 @@ use sdk::Context;
 use tokio::time::timeout;
 
 use crate::calls::{Address, Gateway, Knowledge, MySqlError, Session};
-use crate::server::Look;
+use crate::server::{Look, Silence};
 
 /// The longest text of a server that is repeated, in characters.
 const MAX_TROUBLE: usize = 300;
@@ -16,7 +16,7 @@ const MAX_TROUBLE: usize = 300;
 /// What instances said, and the sessions in which they did.
 #[derive(Default)]
 pub(crate) struct Asked {
-    pub(crate) looks: BTreeMap<String, Result<Look, String>>,
+    pub(crate) looks: BTreeMap<String, Result<Look, Silence>>,
     pub(crate) sessions: BTreeMap<String, Box<dyn Session>>,
     /// Whether one found the manager's passwords wrong. What was read of them may be old.
     pub(crate) is_denied: bool,
@@ -79,7 +79,8 @@ impl Asked {
                 }
                 let text: String = sdk::error::chain(&error).chars().take(MAX_TROUBLE).collect();
                 tracing::debug!(pod, error = text, "an instance does not answer");
-                Err(text)
+                let is_cloning = matches!(error, MySqlError::Cloning { .. });
+                Err(Silence { why: text, is_cloning })
             }
         };
         self.looks.insert(pod.to_owned(), look);

@@ -234,12 +234,6 @@ pub(crate) trait Writer: Send {
     fn commit_nothing(&mut self) -> BoxFuture<'_, Result<(), MySqlError>>;
 }
 
-/// Whether sessions wait although enough replicas acknowledge: then a [`Writer::commit_nothing`] helps, if they are
-/// not just about to be answered.
-pub(crate) fn is_stalled(look: &Look) -> bool {
-    look.is_writable && look.waiting > 0 && look.waits_for > 0 && look.followers >= look.waits_for
-}
-
 /// A text as a literal of SQL, with the session's `sql_mode` empty.
 pub(crate) fn literal(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
@@ -272,22 +266,6 @@ mod tests {
         ] {
             assert_eq!(literal(text), expect);
         }
-    }
-
-    #[test]
-    fn sessions_are_nudged_when_enough_replicas_acknowledge() {
-        let look = |waiting, waits_for, followers| Look {
-            is_writable: true,
-            waiting,
-            waits_for,
-            followers,
-            ..Look::default()
-        };
-        assert!(is_stalled(&look(1, 1, 1)) && is_stalled(&look(3, 2, 4)));
-        for look in [look(0, 1, 1), look(1, 2, 1), look(1, 0, 1)] {
-            assert!(!is_stalled(&look), "{look:?}");
-        }
-        assert!(!is_stalled(&Look { is_writable: false, ..look(1, 1, 1) }));
     }
 
     #[test]

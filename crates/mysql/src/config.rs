@@ -21,7 +21,6 @@ const DEFAULTS: &str = "\
 performance_schema = OFF
 # A source that says nothing for so many seconds is gone.
 replica_net_timeout = 4
-net_read_timeout = 10
 # What is acknowledged survives the loss of power. It costs each commit a few syncs at the replica.
 sync_relay_log = 1
 # Three days.

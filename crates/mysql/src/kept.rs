@@ -24,6 +24,10 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// do: each step of a takeover would wait for it.
 const HURRY: Duration = Duration::from_millis(500);
 
+/// How long commits wait until they are helped. Replicas take five seconds to notice that a network to their
+/// source fails (`replica_net_timeout`); until then that help would wait as well.
+const STALLED: Duration = Duration::from_secs(7);
+
 /// How many steps are kept, to see which are taken again and again.
 const RECENT: usize = 16;
 
@@ -47,8 +51,8 @@ pub(crate) struct Kept {
     recent: Vec<Step>,
     /// Whether there was something to do the round before.
     is_busy: bool,
-    /// Whether commits may wait in vain, which the next look shows.
-    is_doubtful: bool,
+    /// Since when commits may wait in vain, which the next look shows.
+    doubtful: Option<Timestamp>,
 }
 
 impl Kept {
@@ -57,8 +61,9 @@ impl Kept {
         observed.last = self.recent.last().cloned();
         observed.has_begun = self.reign == Some(observed.memory.reign);
         observed.earlier = std::mem::replace(&mut self.earlier, Earlier::of(observed));
-        self.is_doubtful = self.may_wait_in_vain(observed);
         let now = observed.now;
+        let doubtful = self.doubtful.unwrap_or(now);
+        self.doubtful = self.may_wait_in_vain(observed).then_some(doubtful);
         let mut unwell = BTreeMap::new();
         for place in 0..observed.instances.len() {
             let name = observed.instances[place].name.clone();
@@ -81,12 +86,18 @@ impl Kept {
         let look = primary.and_then(|primary| observed.own_look(primary));
         let Some(look) = look.filter(|look| look.waiting > 0) else { return false };
         let earlier = observed.earlier.as_ref();
-        !self.is_doubtful || earlier.is_some_and(|earlier| !look.executed.contains(&earlier.sent))
+        self.doubtful.is_none()
+            || earlier.is_some_and(|earlier| !look.executed.contains(&earlier.sent))
     }
 
     /// Whether the next look should come soon, although there is nothing to do.
     pub(crate) fn is_doubtful(&self) -> bool {
-        self.is_doubtful
+        self.doubtful.is_some()
+    }
+
+    /// Whether commits wait for so long that replicas would know if the primary were gone.
+    pub(crate) fn is_stalled(&self, now: Timestamp) -> bool {
+        self.doubtful.is_some_and(|since| now >= since + STALLED)
     }
 
     /// This manager wrote the memory with this reign.

@@ -14,7 +14,7 @@ use crate::memory::{Member, Memory};
 use crate::names::{ROLE_LABEL, TEMPLATE};
 use crate::planted::planted;
 use crate::role::Role;
-use crate::server::Look;
+use crate::server::{Look, Silence};
 use crate::step::Step;
 
 /// What is asked for, as the plan needs it.
@@ -80,7 +80,7 @@ pub(crate) struct InstanceSeen {
     pub(crate) pod: Option<PodSeen>,
     pub(crate) volume: Option<VolumeSeen>,
     /// What it says, or why it says nothing.
-    pub(crate) look: Result<Look, String>,
+    pub(crate) look: Result<Look, Silence>,
     /// What ails it, and since when.
     pub(crate) unwell: Option<(Ailment, Timestamp)>,
 }
@@ -112,7 +112,7 @@ pub(crate) fn instances_of(
     count: usize,
     pods: &BTreeMap<String, PodSeen>,
     volumes: &BTreeMap<String, VolumeSeen>,
-    mut looks: BTreeMap<String, Result<Look, String>>,
+    mut looks: BTreeMap<String, Result<Look, Silence>>,
 ) -> Vec<InstanceSeen> {
     let instance = |ordinal: usize| {
         let name = format!("{cluster}-{ordinal}");
@@ -120,7 +120,7 @@ pub(crate) fn instances_of(
         InstanceSeen {
             pod: pods.get(&name).cloned(),
             volume: volumes.get(&format!("data-{name}")).cloned(),
-            look: look.unwrap_or_else(|| Err("it was not asked".to_owned())),
+            look: look.unwrap_or_else(|| Err("it was not asked".into())),
             unwell: None,
             name,
         }
@@ -177,6 +177,11 @@ impl InstanceSeen {
     /// What it says, if it answers.
     pub(crate) fn answer(&self) -> Option<&Look> {
         self.look.as_ref().ok()
+    }
+
+    /// Whether it takes the data of another instance.
+    pub(crate) fn is_cloning(&self) -> bool {
+        self.look.as_ref().is_err_and(|silence| silence.is_cloning)
     }
 
     /// Whether it certainly receives nothing for this member: it says so, it has other data than the

@@ -29,7 +29,7 @@ use crate::objects::{self, Parts};
 use crate::observed::{Observed, PodSeen, VolumeSeen, Wanted, instances_of, replicas};
 use crate::pods::{digest, stateful_set};
 use crate::remembered::Past;
-use crate::server::Look;
+use crate::server::{Look, Silence};
 use crate::step::{MOMENT, RETRY, Waiting};
 use crate::storage::{Growth, growth};
 use crate::version::{Version, check_image, of_image};
@@ -272,7 +272,7 @@ impl Objects {
         cluster: &MySQLCluster,
         wanted: Wanted,
         memory: Memory,
-        looks: BTreeMap<String, Result<Look, String>>,
+        looks: BTreeMap<String, Result<Look, Silence>>,
         now: Timestamp,
     ) -> Observed {
         let pods: BTreeMap<_, _> =

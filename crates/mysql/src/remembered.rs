@@ -31,8 +31,6 @@ pub(crate) struct Past {
     pub(crate) reloaded: Option<Timestamp>,
     /// In how many rounds nobody was let in anywhere, one after the other.
     pub(crate) shut_out: u32,
-    /// Whether sessions waited in the round before although enough replicas acknowledge.
-    pub(crate) waited: bool,
 }
 
 impl Remembered {

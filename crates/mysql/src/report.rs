@@ -151,7 +151,7 @@ fn instance(observed: &Observed, seen: &InstanceSeen) -> InstanceStatus {
     let is_ready = seen.pod.as_ref().is_some_and(|pod| pod.is_ready && !pod.is_deleting);
     let trouble = match look {
         Some(look) => look.following.as_ref().and_then(|following| following.trouble.clone()),
-        None => seen.look.as_ref().err().cloned(),
+        None => seen.look.as_ref().err().map(|silence| silence.why.clone()),
     };
     InstanceStatus {
         name: seen.name.clone(),
@@ -235,6 +235,10 @@ fn activity(observed: &Observed, step: &Step) -> (&'static str, String) {
         Step::DeletePod { instance, why: Why::Outdated } => {
             ("RollingOut", format!("the Pod of {instance} is made anew, as the spec says"))
         }
+        Step::DeletePod { instance, why: Why::MakesRoom } => (
+            "Cloning",
+            format!("{instance} is started again, as a clone of it waits for its commits"),
+        ),
         Step::DeletePod { instance, why: Why::Deposed } => {
             ("Replicating", format!("{instance} was primary, and is started again"))
         }

@@ -30,6 +30,15 @@ pub(crate) struct Look {
     pub(crate) following: Option<Following>,
 }
 
+/// Why an instance says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Silence {
+    /// The error, shortened.
+    pub(crate) why: String,
+    /// It takes the data of another instance.
+    pub(crate) is_cloning: bool,
+}
+
 /// Whom an instance follows, and how that goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Following {
@@ -76,6 +85,12 @@ pub(crate) enum Order {
     /// Throw all data away and take that of this instance; restarts, with another `server_uuid`, as the
     /// transactions that it numbered itself may be among those thrown away.
     CloneFrom(String),
+}
+
+impl From<&str> for Silence {
+    fn from(why: &str) -> Self {
+        Self { why: why.to_owned(), is_cloning: false }
+    }
 }
 
 impl Look {

@@ -57,6 +57,9 @@ pub(crate) enum Why {
     Outdated,
     /// It was primary, and sessions wait in it that must never hear that they committed.
     Deposed,
+    /// It is primary, and sessions wait in it that must never hear that they committed. Who could acknowledge has
+    /// to be cloned, and no clone ends while they wait.
+    MakesRoom,
 }
 
 /// What is awaited.

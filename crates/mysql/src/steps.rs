@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::api::MySQLCluster;
 use crate::asking::Asked;
-use crate::calls::{Account, Gateway, MySqlError, is_stalled};
+use crate::calls::{Account, Gateway, MySqlError};
 use crate::names::ROLE_LABEL;
 use crate::observed::Observed;
 use crate::prepare::Prepared;
@@ -144,11 +144,9 @@ impl Taker<'_> {
         let Some(primary) = &observed.memory.primary else { return };
         let Some(look) = observed.own_look(primary).filter(|look| look.is_writable) else { return };
         let is_served = observed.is_acknowledged(primary, look);
-        let waits = is_served && is_stalled(look);
-        if waits && past.waited {
+        if is_served && past.kept.is_stalled(now) {
             self.done(primary, self.commit_nothing(primary).await);
         }
-        past.waited = waits;
         if is_served
             && past.root.as_ref() != Some(&self.prepared.passwords.root)
             && self.done(primary, self.set_root(primary).await)

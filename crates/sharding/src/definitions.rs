@@ -178,7 +178,8 @@ mod tests {
     fn a_fleet_does_without_what_an_earlier_release_did_not_know() {
         let mut removed = 0;
         let earlier = published(|_, schema| {
-            let properties = schema.pointer_mut("/properties/spec/properties/loads/items/properties");
+            let properties =
+                schema.pointer_mut("/properties/spec/properties/loads/items/properties");
             let Some(properties) = properties.and_then(Value::as_object_mut) else { return };
             removed += usize::from(properties.remove("heaviest").is_some());
         });

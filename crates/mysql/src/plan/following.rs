@@ -66,7 +66,13 @@ impl Observed {
                 _ => self.dismiss(primary, listed, "it is one too many"),
             });
         }
-        let clone = || Step::tell(name, Order::CloneFrom(primary.to_owned()));
+        let clone = || match self.instances.iter().find(|seen| seen.is_cloning()) {
+            // A donor has no more than one at a time.
+            Some(other) => {
+                Waiting::step("Joining", format!("{name} is cloned after {}", other.name))
+            }
+            None => Step::tell(name, Order::CloneFrom(primary.to_owned())),
+        };
         match (member, flaw) {
             (Some(_), Some(_)) if planted!(self, MemberCloned) => Some(clone()),
             (Some(member), Some(flaw)) => Some(self.dismiss(primary, member, flaw)),
@@ -84,7 +90,13 @@ impl Observed {
     }
 
     /// Why an instance's data is of no use.
-    fn flaw(&self, primary: &str, source: &Look, name: &str, look: &Look) -> Option<&'static str> {
+    pub(super) fn flaw(
+        &self,
+        primary: &str,
+        source: &Look,
+        name: &str,
+        look: &Look,
+    ) -> Option<&'static str> {
         if self.is_errant(source, look) {
             return Some("it has transactions that the primary does not have");
         }

@@ -13,7 +13,7 @@ impl Observed {
             return Waiting::step("Founding", "no instance is wanted");
         };
         let Some(look) = first.answer() else {
-            let why = first.look.as_ref().err().map_or("", String::as_str);
+            let why = first.look.as_ref().err().map_or("", |silence| &silence.why);
             return Waiting::step("Founding", format!("{} starts: {why}", first.name));
         };
         let holds_data = |seen: &&InstanceSeen| {

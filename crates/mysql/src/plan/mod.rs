@@ -54,6 +54,7 @@ mod members;
 #[cfg(test)]
 mod model;
 mod reigning;
+mod room;
 mod switchover;
 #[cfg(test)]
 mod tests;

@@ -36,6 +36,7 @@ impl Observed {
         }
         let step = self.enforce(primary, look).or_else(|| self.label(primary));
         let step = step.or_else(|| self.hand_over(primary, look));
+        let step = step.or_else(|| self.make_room(primary, look));
         if let Some(step) = step {
             return step;
         }
@@ -68,6 +69,9 @@ impl Observed {
                 false => Waiting::stuck("Opening", text),
                 true => Waiting::moment("Opening", text),
             };
+        }
+        if let Some(step) = self.fill_room(primary, look) {
+            return step;
         }
         if look.waits_for != self.memory.acks && !planted!(self, OpenWithFewer) {
             return Step::tell(primary, Order::WaitFor(self.memory.acks));
@@ -102,7 +106,7 @@ impl Observed {
         }
         let left = (patience - lasts).as_secs();
         let text = format!("{primary}: {}; another takes over in {left} s", why(ailment));
-        ailment.is_down().then(|| Waiting::moment("PrimaryDown", text))
+        Some(Waiting::moment("PrimaryDown", text))
     }
 
     /// What is said of a primary that fails and that nobody can replace.

@@ -27,9 +27,8 @@ const PASSWORD: &str = r#"it's "a" \pass$word #1"#;
 const USERS: &str = "my-cluster";
 /// The backup that it begins with.
 const BACKUP: &str = "my-backup-2017-12-14-01-22";
-/// The longest time without an acknowledged commit, whatever happened. A replica notices late that the
-/// network to its source is gone.
-const LONGEST_GAP_MS: u64 = 90_000;
+/// The longest time without an acknowledged commit, whatever happened.
+const LONGEST_GAP_MS: u64 = 45_000;
 /// So many commits are acknowledged after a step before the next begins.
 pub(super) const WRITES: u64 = 60;
 

@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::observed::{InstanceSeen, Observed, PodSeen, VolumeSeen, instances_of};
 use crate::plan::decide;
 use crate::planted::Bug;
-use crate::server::Look;
+use crate::server::{Look, Silence};
 use crate::step::{Change, Step};
 
 /// Where a manager is in its round.
@@ -19,7 +19,7 @@ enum Phase {
     Take { version: usize, step: Step },
 }
 
-type Answer = Result<Look, String>;
+type Answer = Result<Look, Silence>;
 
 /// A manager.
 pub(super) struct Manager {
@@ -125,7 +125,7 @@ impl Manager {
         let followers = u32::try_from(followers.count()).unwrap();
         let server: &mut Server = &mut world.servers[place];
         if !server.is_up || !is_reached {
-            return Err("no answer".to_owned());
+            return Err("no answer".into());
         }
         server.lock = Some(session(self.number, self.rounds));
         self.sessions.insert(place, server.run);

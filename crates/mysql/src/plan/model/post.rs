@@ -28,7 +28,9 @@ impl World {
         let (from, fails) = (self.servers[donor].clone(), self.rng.u8(..5) == 0);
         let known = self.servers[server].uuid;
         let uuid = self.uuid();
-        if !from.is_up || !self.reaches(server, donor) || server == donor {
+        // It ends only when no commit waits at its donor.
+        let goes = from.is_up && from.waiting() == 0 && self.reaches(server, donor);
+        if !goes || server == donor {
             return;
         }
         let keeps = self.planted(Bug::CloneKeepsUuid) || self.planted(Bug::MemberCloned);

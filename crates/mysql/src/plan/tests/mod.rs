@@ -11,7 +11,7 @@ use crate::kept::Kept;
 use crate::memory::{Member, Memory};
 use crate::observed::{InstanceSeen, PodSeen, VolumeSeen, Wanted};
 use crate::role::Role;
-use crate::server::{Following, Look, Receives};
+use crate::server::{Following, Look, Receives, Silence};
 
 /// The uuid of an instance.
 fn uuid(ordinal: usize) -> String {
@@ -91,7 +91,7 @@ fn change(observed: &mut Observed, ordinal: usize, change: impl FnOnce(&mut Look
 
 /// No Pod and no answer.
 fn lose(observed: &mut Observed, ordinal: usize) {
-    observed.instances[ordinal].look = Err("no answer".to_owned());
+    observed.instances[ordinal].look = Err("no answer".into());
     observed.instances[ordinal].pod = None;
 }
 

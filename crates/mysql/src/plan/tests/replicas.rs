@@ -95,3 +95,50 @@ fn who_could_not_connect_to_the_former_primary_follows_the_next_one() {
         matches!(changed(&after(90, &observed)), Some(Change::Leave(left)) if *left == name(1))
     );
 }
+
+/// Two instances, of which the replica lost its data.
+fn emptied() -> Observed {
+    let mut observed = cluster(2);
+    change(&mut observed, 1, |replica| *replica = look(7, ""));
+    change(&mut observed, 0, |primary| primary.followers = 0);
+    observed.instances[1].pod.as_mut().unwrap().role = None;
+    observed
+}
+
+#[test]
+fn a_primary_whose_commits_hold_up_a_clone_makes_room() {
+    let clone = Step::tell(name(1), Order::CloneFrom(name(0)));
+    let mut observed = emptied();
+    assert_eq!(after(20, &observed), clone, "commits may end by themselves");
+    assert_eq!(after(40, &observed), Step::tell(name(0), Order::Close));
+    change(&mut observed, 0, |primary| primary.waiting = 2);
+    let ended = Step::DeletePod { instance: name(0), why: Why::MakesRoom };
+    assert_eq!(after(40, &observed), ended);
+    // The same while it is cloned already, and waits.
+    observed.instances[1].look = Err(Silence { is_cloning: true, ..Silence::default() });
+    assert_eq!(after(40, &observed), ended);
+    // Another one acknowledges.
+    let mut served = emptied();
+    let third = cluster(3);
+    served.instances.push(third.instances[2].clone());
+    served.memory.members.push(third.memory.members[2].clone());
+    served.wanted.instances = 3;
+    assert_eq!(after(40, &served), clone);
+}
+
+#[test]
+fn a_closed_primary_is_opened_when_who_acknowledges_has_its_data() {
+    let mut observed = emptied();
+    change(&mut observed, 0, |primary| primary.is_writable = false);
+    assert_eq!(after(0, &observed), Step::tell(name(1), Order::CloneFrom(name(0))));
+    observed.instances[1].look = Err(Silence { is_cloning: true, ..Silence::default() });
+    assert_eq!(waits(&after(0, &observed)), Some(("Cloning", false)));
+    // Reads go on.
+    observed.instances[0].pod.as_mut().unwrap().role = None;
+    let label = Step::Label { instance: name(0), role: Some(Role::Primary) };
+    assert_eq!(after(0, &observed), label);
+    observed.instances[1].look = Ok(look(8, "A:1-9"));
+    assert_eq!(after(0, &observed), Step::tell(name(0), Order::Open));
+    observed.instances[1].look = Err("it starts".into());
+    assert_eq!(after(0, &observed), Step::tell(name(0), Order::Open), "it has its data, maybe");
+}
