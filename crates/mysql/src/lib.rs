@@ -70,7 +70,7 @@ mod wanted;
 mod wire;
 
 pub use api::MySQLCluster;
-pub use backup::{MySQLBackup, MySQLBackupSchedule, Settings};
+pub use backup::{BackupPhase, MySQLBackup, MySQLBackupSchedule, Settings};
 pub use memory::{Member, Memory};
 pub use rights::rbac;
 pub use status::{InstanceRole, InstanceStatus, MySQLClusterStatus};

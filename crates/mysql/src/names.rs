@@ -39,6 +39,8 @@ pub(crate) const PASSWORDS: &str = "/leasehold-accounts";
 pub(crate) const TLS: &str = "/leasehold-tls";
 /// The longest name of a MySQLCluster: a StatefulSet's Pods have its name and a revision in a label.
 pub(crate) const MAX_NAME: usize = 52;
+/// The most instances of a cluster.
+pub(crate) const MAX_INSTANCES: usize = 9;
 
 /// The name of an instance, which is that of its Pod.
 pub(crate) fn instance(cluster: &MySQLCluster, ordinal: usize) -> String {

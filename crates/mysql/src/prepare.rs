@@ -24,7 +24,7 @@ use crate::calls::Address;
 use crate::certificates::{Certificates, Trust};
 use crate::config;
 use crate::memory::Memory;
-use crate::names::{self, CLUSTER_LABEL};
+use crate::names;
 use crate::objects::{self, Parts};
 use crate::observed::{Observed, PodSeen, VolumeSeen, Wanted, instances_of, replicas};
 use crate::pods::{digest, stateful_set};
@@ -178,30 +178,29 @@ impl Preparing<'_> {
         let (namespace, name) = (cluster.namespace(), cluster.name_any());
         let set = ctx.get::<StatefulSet>(namespace.as_deref(), &name)?;
         let set = set.filter(|set| is_of(*cluster, &**set));
-        let selector = format!("{CLUSTER_LABEL}={}", sdk::label_value(&name));
-        let selector = selector.parse().map_err(ReconcileError::terminal)?;
-        let pods = ctx.list::<Pod>(namespace.as_deref(), &selector)?;
         let owner = set.as_ref().and_then(|set| set.uid());
         // Without a StatefulSet, as while it is made anew, they have no owner.
+        let labels = names::selector(cluster);
+        let is_labelled = |found: &BTreeMap<String, String>| {
+            labels.iter().all(|(key, value)| found.get(key) == Some(value))
+        };
         let is_ours = |pod: &Arc<Pod>| {
             let owners = pod.owner_references();
-            names::ordinal(cluster, &pod.name_any()).is_some()
+            is_labelled(pod.labels())
                 && (owners.is_empty() || owners.iter().any(|one| Some(&one.uid) == owner.as_ref()))
         };
-        let pods = pods.into_iter().filter(is_ours);
-        let volumes = ctx.list::<PersistentVolumeClaim>(namespace.as_deref(), &selector)?;
-        let is_ours = |volume: &Arc<PersistentVolumeClaim>| {
-            let name = volume.name_any();
-            let instance = name.strip_prefix("data-");
-            instance.is_some_and(|instance| names::ordinal(cluster, instance).is_some())
-        };
-        let volumes = volumes.into_iter().filter(is_ours);
-        Ok(Objects {
-            count: self.count(),
-            pods: pods.map(|pod| (pod.name_any(), pod)).collect(),
-            volumes: volumes.map(|volume| (volume.name_any(), volume)).collect(),
-            set,
-        })
+        let (mut pods, mut volumes) = (BTreeMap::new(), BTreeMap::new());
+        // By their names: there may be thousands of others with such a label.
+        for ordinal in 0..names::MAX_INSTANCES {
+            let pod = names::instance(cluster, ordinal);
+            let found = ctx.get::<Pod>(namespace.as_deref(), &pod)?.filter(is_ours);
+            pods.extend(found.map(|found| (pod, found)));
+            let volume = names::volume(cluster, ordinal);
+            let found = ctx.get::<PersistentVolumeClaim>(namespace.as_deref(), &volume)?;
+            let found = found.filter(|found| is_labelled(found.labels()));
+            volumes.extend(found.map(|found| (volume, found)));
+        }
+        Ok(Objects { count: self.count(), pods, volumes, set })
     }
 
     /// Asks for more space on a volume.

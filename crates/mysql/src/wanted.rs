@@ -139,13 +139,14 @@ fn check_name(name: &str, problems: &mut Problems) {
 }
 
 fn replicas(spec: &MySQLClusterSpec, problems: &mut Problems) -> usize {
-    usize::try_from(spec.replicas).ok().filter(|count| (1..=9).contains(count)).unwrap_or_else(
-        || {
+    usize::try_from(spec.replicas)
+        .ok()
+        .filter(|count| (1..=names::MAX_INSTANCES).contains(count))
+        .unwrap_or_else(|| {
             let message = format!("spec.replicas is {}: set a number from 1 to 9", spec.replicas);
             problems.add("InvalidReplicas", message);
             1
-        },
-    )
+        })
 }
 
 fn acks(spec: &MySQLClusterSpec, replicas: usize, problems: &mut Problems) -> u32 {

@@ -23,10 +23,11 @@ fn stored(spec: Value) -> PodSpec {
     pod_of(store(&backup(), &cluster(spec), "9.1.0", "web/db/db-1", "leasehold:1").unwrap())
 }
 
-/// Every volume that a container mounts is one of its Pod.
-fn check_mounts(pod: &PodSpec) {
+/// Every volume that a container mounts is one of its Pod, and no registry is asked for what a node has.
+fn check_containers(pod: &PodSpec) {
     let volumes = pod.volumes.as_ref().unwrap();
     for container in pod.init_containers.iter().flatten().chain(&pod.containers) {
+        assert_eq!(container.image_pull_policy.as_deref(), Some("IfNotPresent"));
         for mount in container.volume_mounts.iter().flatten() {
             let is_there = volumes.iter().any(|volume| volume.name == mount.name);
             assert!(is_there, "{} of {}", mount.name, container.name);
@@ -37,7 +38,7 @@ fn check_mounts(pod: &PodSpec) {
 #[test]
 fn a_dump_is_of_a_replica_by_an_account_that_may_only_read() {
     let pod = stored(json!({"image": "mysql:9.1.0", "port": 3307, "imagePullSecrets": ["pull"]}));
-    check_mounts(&pod);
+    check_containers(&pod);
     let dump = &pod.init_containers.as_ref().unwrap()[0];
     assert_eq!(dump.image.as_deref(), Some("mysql:9.1.0"));
     let arguments = dump.args.as_ref().unwrap();
@@ -66,7 +67,7 @@ fn a_restore_makes_the_data_as_an_instance_makes_it() {
     assert_eq!(job.name_any(), "db-restore");
     assert_eq!(job.spec.as_ref().unwrap().ttl_seconds_after_finished, None);
     let pod = pod_of(job);
-    check_mounts(&pod);
+    check_containers(&pod);
     let fetch = pod.init_containers.as_ref().unwrap()[0].args.as_ref().unwrap().join(" ");
     for part in ["--clear=/var/lib/mysql/restore", "--name=web/db/db-1", "--check=mysql-dump"] {
         assert!(fetch.contains(part), "{part}: {fetch}");

@@ -16,7 +16,7 @@ mod kinds;
 mod restore;
 
 pub use api::{MySQLBackup, MySQLBackupSchedule};
-pub use operands::archive::Settings;
+pub use operands::archive::{BackupPhase, Settings};
 pub(crate) use restore::{begin, begins_with};
 
 use k8s_openapi::api::rbac::v1::PolicyRule;

@@ -6,11 +6,9 @@
 
 use super::*;
 use crate::memory::{Member, Memory};
+use crate::names::MAX_INSTANCES;
 use crate::observed::Earlier;
 use crate::server::Look;
-
-/// The most members: as many as the status has room for.
-const MAX_MEMBERS: usize = 9;
 
 impl Observed {
     /// Whether so many of these members have what the primary had sent when it waited for so many already:
@@ -54,7 +52,7 @@ impl Observed {
         if stale.is_some_and(|stale| !self.was_silent(stale)) {
             return wait("it is looked at once more");
         }
-        if stale.is_none() && self.memory.members.len() >= MAX_MEMBERS {
+        if stale.is_none() && self.memory.members.len() >= MAX_INSTANCES {
             return Waiting::stuck("TooMany", format!("{name} waits for a member to leave"));
         }
         let others = self.memory.members.iter().filter(|member| member.name != name);

@@ -145,6 +145,8 @@ pub fn container(
     let mut container = json!({
         "name": name,
         "image": image,
+        // As in the database's own Pods: what a node has is not asked for again, whatever its tag.
+        "imagePullPolicy": "IfNotPresent",
         "args": arguments,
         "volumeMounts": mounts,
         "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -60,6 +60,8 @@ pub(super) enum Step {
     Wait(Box<BackupStatus>, Duration),
     /// Let the object go; with a warning if something may be left behind.
     Release(Option<String>),
+    /// Let the object go, then delete this Job, which did its work: its Pod keeps volumes in use.
+    Finish { name: String, uid: String },
     /// Nothing is left to do.
     Rest,
 }
@@ -98,8 +100,8 @@ pub(super) fn end<K: Archived>(observed: &Observed<'_, K>, since: Timestamp) -> 
     if backup.asked().deletion_policy == DeletionPolicy::Retain {
         return Step::Release(None);
     }
-    if let Some(Outcome::Complete) = observed.delete.as_ref().map(|job| job.outcome.clone()) {
-        return Step::Release(None);
+    if let Some(job) = observed.delete.as_ref().filter(|job| job.outcome == Outcome::Complete) {
+        return Step::Finish { name: job.name.clone(), uid: job.uid.clone() };
     }
     if observed.now.duration_since(since) >= GIVE_UP {
         let place = status.location.clone().unwrap_or(key);

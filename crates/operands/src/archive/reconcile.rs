@@ -154,6 +154,11 @@ async fn take<K: Archived>(
             delete_job(ctx, &namespace, &name, &uid).await?;
             Ok(Action::RequeueAfter(SOON))
         }
+        Step::Finish { name, uid } => {
+            ctx.remove_finalizer(backup, K::TERMS.finalizer).await?;
+            delete_job(ctx, &namespace, &name, &uid).await?;
+            Ok(Action::Done)
+        }
         Step::Release(left) => {
             ctx.remove_finalizer(backup, K::TERMS.finalizer).await?;
             if let Some(left) = left {

@@ -9,7 +9,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
-use leasehold::testing::TestEnv;
+use leasehold::testing::{Builder, TestEnv};
 use mysql::{InstanceRole, MySQLCluster, Settings};
 use sdk::ControllerSpec;
 use serde::de::DeserializeOwned;
@@ -19,13 +19,17 @@ pub(super) const NAMESPACE: &str = "web";
 
 /// An API server with a Secret `root`, and the servers in its Pods.
 pub(super) async fn world() -> (TestEnv, MySql) {
+    world_of(|usual| usual).await
+}
+
+/// The same, with something changed.
+pub(super) async fn world_of(change: impl FnOnce(Builder) -> Builder) -> (TestEnv, MySql) {
     let servers = MySql::default();
-    let env = TestEnv::builder()
+    let usual = TestEnv::builder()
         .crds(mysql::CRDS.iter().map(|crd| crd()))
         .namespace(NAMESPACE)
-        .program(Matcher::Container("mysql".to_owned()), Arc::new(servers.clone()))
-        .start()
-        .await;
+        .program(Matcher::Container("mysql".to_owned()), Arc::new(servers.clone()));
+    let env = change(usual).start().await;
     secret(&env, "root").await;
     (env, servers)
 }

@@ -10,7 +10,7 @@ use crate::controllers::quiet;
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_clusters_rest() {
-    const MANY: usize = 100;
+    const MANY: usize = 1_000;
     let (mut env, servers) = world().await;
     for number in 0..MANY {
         create(&env, &format!("db{number}"), json!({"replicas": 1})).await;

@@ -1,6 +1,7 @@
-//! MySQLCluster: founded, refused, resized, failed over, crashed at every write, and a hundred of them;
+//! MySQLCluster: founded, refused, resized, failed over, crashed at every write, backed up, and a thousand of them;
 //! over a stand-in of MySQL that runs where Pods do and speaks its protocol.
 
+mod backups;
 mod crash;
 mod founding;
 mod kit;
