@@ -37,7 +37,7 @@ impl Observed {
                 "{version} runs, and data that it wrote cannot be read by an older one: ask for \
                  {version} or newer"
             );
-            return Some(Waiting::stuck("Downgrade", text));
+            return Some(Waiting::stuck("DowngradeRefused", text));
         }
         let others = self.instances.iter().take(self.wanted.instances);
         let mut others = others.filter(|seen| seen.name != primary);

@@ -1,4 +1,4 @@
-//! MySQLCluster: founded, refused, resized, failed over, crashed at every write, backed up, and a thousand of them;
+//! MySQLCluster: founded, refused, resized, failed over, crashed at every write, backed up, and a hundred of them;
 //! over a stand-in of MySQL that runs where Pods do and speaks its protocol.
 
 mod backups;

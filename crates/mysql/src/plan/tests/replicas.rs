@@ -30,7 +30,7 @@ fn replicas_are_upgraded_before_the_primary_and_never_downgraded() {
     change(&mut observed, 1, |look| look.received = set("A:1-8"));
     assert_eq!(waits(&after(1, &observed)), Some(("Upgrading", false)));
     observed.wanted.version = Some("8.4.2".to_owned());
-    assert_eq!(waits(&after(1, &observed)), Some(("Downgrade", true)));
+    assert_eq!(waits(&after(1, &observed)), Some(("DowngradeRefused", true)));
     // Only of one instance there is no other.
     let mut one = cluster(1);
     one.wanted.template = "new".to_owned();
