@@ -1,6 +1,7 @@
 //! The checks, by name. Each is a file of this folder: what is done, and what must hold.
 
 mod admission_policy;
+mod bucket;
 mod chart;
 mod conformance;
 mod control_plane;
@@ -12,6 +13,7 @@ mod home_cost;
 mod issuer;
 mod kind;
 mod memcached;
+mod moto;
 mod mysql;
 mod mysql_soak;
 mod node;
@@ -102,6 +104,12 @@ pub const CHECKS: &[Check] = &[
         about: "a server that divides lists and watches by uid divides as we do, and says so",
         needs: &[Need::Kube],
         run: |scene| Box::pin(sharded_list::run(scene)),
+    },
+    Check {
+        name: "bucket",
+        about: "backups in a bucket of another S3: stored in parts, verified, owned, pruned",
+        needs: &[Need::Moto, Need::Leasehold],
+        run: |scene| Box::pin(bucket::run(scene)),
     },
     Check {
         name: "sqs",

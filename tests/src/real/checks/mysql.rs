@@ -55,6 +55,8 @@ pub async fn run(scene: &Scene) -> Result<()> {
     println!("another instance is primary by request after {watch}");
     rolled(&mut stage, &mut bank).await?;
     println!("all Pods were made anew after {watch}");
+    rotated(&mut stage, &mut bank).await?;
+    println!("passwords were rotated, then lost, and work after {watch}");
     let report = bank.finish("sound").await?;
     ensure!(
         report.longest_gap_ms <= LONGEST_GAP_MS,
@@ -99,13 +101,19 @@ pub(super) async fn settled(stage: &mut Stage<'_>, name: &str, count: usize) -> 
     let object = stage.until(&path, &what, |object| {
         let status = &object["status"];
         holds(object, "Available")
-            && !holds(object, "Progressing")
+            && (!holds(object, "Progressing") || is_rotating(object))
             && !holds(object, "Degraded")
             && status["observedGeneration"] == object["metadata"]["generation"]
             && status["ready"] == *ready
             && status["replication"]["members"].as_array().is_some_and(|all| all.len() == count)
     });
     object.await
+}
+
+/// Whether nothing happens but that former passwords still work for a while.
+fn is_rotating(object: &Value) -> bool {
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|one| one["type"] == "Progressing" && one["reason"] == "RotatingPasswords")
 }
 
 pub(super) async fn instance(stage: &Stage<'_>, name: &str) -> Result<Value> {
@@ -243,6 +251,39 @@ async fn switched(stage: &mut Stage<'_>, bank: &mut Workload) -> Result<()> {
     println!("  a planned change of the primary took {watch}");
     settled(stage, NAME, 3).await?;
     stage.merge(&path(NAME), &json!({"spec": {"primary": null}})).await?;
+    bank.writes(WRITES, DEADLINE).await
+}
+
+/// The passwords of the controller's accounts are rotated by request, then their Secret is lost. A replica
+/// that is killed afterwards follows with those of the new one.
+async fn rotated(stage: &mut Stage<'_>, bank: &mut Workload) -> Result<()> {
+    let secret = format!("{SPACE}/secrets/{NAME}-accounts");
+    let before = stage.get(&secret).await?;
+    let old = stage.get(&path(NAME)).await?["status"]["passwordsRotated"].clone();
+    let asked = json!({"metadata": {"annotations": {"mysql.leasehold.dev/rotate": "now"}}});
+    stage.merge(&path(NAME), &asked).await?;
+    let is_rotated = |object: &Value| object["status"]["passwordsRotated"] != old;
+    stage.until(&path(NAME), "the new passwords to be in use", is_rotated).await?;
+    let rotated = stage.get(&secret).await?;
+    ensure!(
+        rotated["data"]["replication"] != before["data"]["replication"],
+        "they are the former ones"
+    );
+    bank.writes(WRITES, DEADLINE).await?;
+
+    let kubectl = &stage.node.control.kubectl;
+    kubectl.run(&["delete", "secret", &format!("{NAME}-accounts"), "--timeout=60s"]).await?;
+    let is_new = |object: &Value| {
+        let uid = &object["metadata"]["uid"];
+        uid.is_string() && *uid != rotated["metadata"]["uid"]
+    };
+    stage.until(&secret, "another Secret with passwords", is_new).await?;
+    bank.writes(WRITES, DEADLINE).await?;
+    let first = primary(stage).await?;
+    let replica = ["db-0", "db-1", "db-2"].into_iter().find(|name| *name != first);
+    let replica = instance(stage, replica.context("there is no replica")?).await?;
+    stage.node.kill_container(&container_id(&replica, CONTAINER)?)?;
+    settled(stage, NAME, 3).await?;
     bank.writes(WRITES, DEADLINE).await
 }
 

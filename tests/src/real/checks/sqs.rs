@@ -4,17 +4,16 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::moto::Moto;
 use crate::harness::control_plane::ControlPlane;
 use crate::harness::kubectl::{self, holds};
 use crate::harness::manager::Manager;
-use crate::harness::process::{self, ChildProcess, free_port};
 use crate::harness::wait::{self, Stopwatch};
 use crate::harness::{Scene, home};
 use crate::proxy::{Passage, Proxy};
@@ -52,8 +51,8 @@ pub async fn run(scene: &Scene) -> Result<()> {
     immutable_by_schema(&plane, proxy.address().port()).await?;
     plane.kubectl.apply(&manifests(proxy.address().port())).await?;
     synced(&plane, &mut manager).await?;
-    ensure!(moto.attribute("VisibilityTimeout")? == "45", "the queue is not as its spec says");
-    let redrive = moto.attribute("RedrivePolicy")?;
+    ensure!(attribute(&moto, "VisibilityTimeout")? == "45", "the queue is not as its spec says");
+    let redrive = attribute(&moto, "RedrivePolicy")?;
     ensure!(redrive.contains("default-dead"), "the queue has no dead-letter queue: {redrive}");
     println!("two queues exist after {watch}");
 
@@ -61,18 +60,18 @@ pub async fn run(scene: &Scene) -> Result<()> {
     let queue = one("by-role", proxy.address().port(), &json!({"credentials": role}));
     plane.kubectl.apply(&queue).await?;
     wait::until(DEADLINE, "a queue to be created with a role", async || {
-        Ok(moto.names()?.contains("default-by-role").then_some(()))
+        Ok(names(&moto)?.contains("default-by-role").then_some(()))
     })
     .await?;
     plane.kubectl.run(&["delete", "queues.sqs.leasehold.dev", "by-role", "--timeout=120s"]).await?;
     println!("the manager assumed a role and created a queue with it after {watch}");
 
-    moto.edit("s.set_queue_attributes(QueueUrl=u, Attributes={'VisibilityTimeout': '7'})")?;
+    edit(&moto, "sqs.set_queue_attributes(QueueUrl=u, Attributes={'VisibilityTimeout': '7'})")?;
     until_attribute(&moto, "45").await?;
     until_event(&plane, "VisibilityTimeout of queue default-orders was 7, put back to 45").await?;
     println!("a queue that was edited outside is repaired after {watch}");
 
-    moto.edit("s.delete_queue(QueueUrl=u)")?;
+    edit(&moto, "sqs.delete_queue(QueueUrl=u)")?;
     until_attribute(&moto, "45").await?;
     until_event(&plane, "was deleted outside: created it again").await?;
     println!("a queue that was deleted outside exists again after {watch}");
@@ -87,7 +86,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
     moto.process.check_alive()?;
 
     plane.kubectl.run(&["delete", "queues.sqs.leasehold.dev", "orders", "--timeout=120s"]).await?;
-    ensure!(moto.names()? == "default-dead", "its queue still exists: {}", moto.names()?);
+    ensure!(names(&moto)? == "default-dead", "its queue still exists: {}", names(&moto)?);
     println!("the queue is deleted with its object after {watch}");
     manager.leave().await?;
     Ok(())
@@ -104,14 +103,14 @@ async fn in_trouble(
 ) -> Result<()> {
     synced(plane, manager).await?;
     proxy.set(trouble);
-    moto.edit("s.set_queue_attributes(QueueUrl=u, Attributes={'VisibilityTimeout': '9'})")?;
+    edit(&moto, "sqs.set_queue_attributes(QueueUrl=u, Attributes={'VisibilityTimeout': '9'})")?;
     let (version, asked) = (version(plane).await?, proxy.connections());
     tokio::time::sleep(TROUBLE).await;
     let asked = proxy.connections() - asked;
     // Each of two queues is checked every 30 s, and failures are retried with backoff.
     ensure!(asked > 0 && asked < 60, "asked {asked} times in {} s", TROUBLE.as_secs());
     ensure!(version == self::version(plane).await?, "the trouble is written into the status");
-    ensure!(moto.attribute("VisibilityTimeout")? == "9", "the proxy let a change through");
+    ensure!(attribute(&moto, "VisibilityTimeout")? == "9", "the proxy let a change through");
     proxy.set(Passage::Open);
     until_attribute(moto, "45").await
 }
@@ -183,60 +182,25 @@ async fn until_event(plane: &ControlPlane, words: &str) -> Result<()> {
 
 async fn until_attribute(moto: &Moto, value: &str) -> Result<()> {
     wait::until(DEADLINE, "the queue to be as the spec says", async || {
-        Ok((moto.attribute("VisibilityTimeout").unwrap_or_default() == value).then_some(()))
+        Ok((attribute(&moto, "VisibilityTimeout").unwrap_or_default() == value).then_some(()))
     })
     .await
 }
 
-/// A running moto.
-struct Moto {
-    python: PathBuf,
-    port: u16,
-    process: ChildProcess,
+fn edit(moto: &Moto, line: &str) -> Result<()> {
+    let url = format!("u = sqs.get_queue_url(QueueName='{QUEUE}')['QueueUrl']");
+    moto.ask(&format!("{url}\n{line}")).map(drop)
 }
 
-impl Moto {
-    async fn start(scene: &Scene) -> Result<Self> {
-        let (port, folder) = (free_port()?, scene.tools().moto());
-        let mut command = Command::new(folder.join("bin/moto_server"));
-        command.args(["--host", "127.0.0.1", "--port", &port.to_string()]);
-        let process = ChildProcess::spawn("moto", &command, &scene.logs())?;
-        let mut moto = Self { python: folder.join("bin/python"), port, process };
-        wait::until(DEADLINE, "moto to answer", async || {
-            moto.process.check_alive()?;
-            Ok(moto.names().ok())
-        })
-        .await?;
-        Ok(moto)
-    }
+fn attribute(moto: &Moto, name: &str) -> Result<String> {
+    moto.ask(&format!(
+        "u = sqs.get_queue_url(QueueName='{QUEUE}')['QueueUrl']\n\
+         print(sqs.get_queue_attributes(QueueUrl=u, AttributeNames=['All'])['Attributes'].get('{name}', ''))"
+    ))
+}
 
-    /// Runs a line of Python that has an SQS client `s`; gives what it prints.
-    fn ask(&self, line: &str) -> Result<String> {
-        let port = self.port;
-        let script = format!(
-            "import boto3\ns = boto3.client('sqs', region_name='eu-west-1', \
-             endpoint_url='http://127.0.0.1:{port}', aws_access_key_id='test', \
-             aws_secret_access_key='test')\n{line}\n"
-        );
-        let said = process::run(Command::new(&self.python).args(["-c", &script]))?;
-        Ok(said.trim().to_owned())
-    }
-
-    fn edit(&self, line: &str) -> Result<()> {
-        let url = format!("u = s.get_queue_url(QueueName='{QUEUE}')['QueueUrl']");
-        self.ask(&format!("{url}\n{line}")).map(drop)
-    }
-
-    fn attribute(&self, name: &str) -> Result<String> {
-        self.ask(&format!(
-            "u = s.get_queue_url(QueueName='{QUEUE}')['QueueUrl']\n\
-             print(s.get_queue_attributes(QueueUrl=u, AttributeNames=['All'])['Attributes'].get('{name}', ''))"
-        ))
-    }
-
-    fn names(&self) -> Result<String> {
-        self.ask(
-            "print(' '.join(sorted(u.rsplit('/')[-1] for u in s.list_queues().get('QueueUrls', []))))",
-        )
-    }
+fn names(moto: &Moto) -> Result<String> {
+    moto.ask(
+        "print(' '.join(sorted(u.rsplit('/')[-1] for u in sqs.list_queues().get('QueueUrls', []))))",
+    )
 }
