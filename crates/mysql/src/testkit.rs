@@ -5,19 +5,7 @@ use serde_json::{Value, json};
 use crate::api::MySQLCluster;
 
 /// The users' manifest as it stands.
-const USERS: &str = r#"
-apiVersion: cr.mysqloperator.grtl.github.com/v1
-kind: MySQLCluster
-metadata:
-  name: "my-cluster"
-spec:
-  secret: "my-secret"
-  fromBackup: "my-backup-2017-12-14-01-22"
-  port: 3306
-  replicas: 2
-  storage: "1Gi"
-  image: "mysql:latest"
-"#;
+const USERS: &str = include_str!("users.yaml");
 
 /// The MySQLCluster of the users' manifest.
 pub(crate) fn users() -> MySQLCluster {

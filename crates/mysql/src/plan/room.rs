@@ -32,7 +32,7 @@ impl Observed {
         })
     }
 
-    /// Has others cloned before the primary is opened.
+    /// Lets others be cloned before the primary is opened.
     pub(super) fn fill_room(&self, primary: &str, source: &Look) -> Option<Step> {
         if !self.lacks_copies(primary, source) {
             return None;

@@ -16,20 +16,7 @@ use super::kit::{
 use crate::controllers::{quiet, reasons};
 
 /// As users have it.
-const USERS: &str = r#"
-apiVersion: cr.mysqloperator.grtl.github.com/v1
-kind: MySQLCluster
-metadata:
-  name: "my-cluster"
-  namespace: web
-spec:
-  secret: "my-secret"
-  fromBackup: "my-backup-2017-12-14-01-22"
-  port: 3306
-  replicas: 2
-  storage: "1Gi"
-  image: "mysql:latest"
-"#;
+const USERS: &str = include_str!("../../../../crates/mysql/src/users.yaml");
 
 async fn nothing_runs(env: &TestEnv) {
     let pods: Api<Pod> = env.api(NAMESPACE);
@@ -43,7 +30,8 @@ async fn without_its_backup_a_cluster_waits_and_goes_on_when_there_is_one() {
     let (mut env, _) = world().await;
     env.run(controllers());
     secret(&env, "my-secret").await;
-    env.apply(USERS).await;
+    let metadata = format!("metadata:\n  namespace: {NAMESPACE}");
+    env.apply(&USERS.replace("metadata:", &metadata)).await;
     let message = says(&env, "my-cluster", "Degraded", "BackupNotFound").await;
     let backup = "my-backup-2017-12-14-01-22";
     assert!(message.starts_with(&format!("MySQLBackup {backup} does not exist")), "{message}");

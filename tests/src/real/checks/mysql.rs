@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::stage::{DEADLINE, Stage, claim};
 use crate::harness::Scene;
 use crate::harness::faults::{address, container_id};
-use crate::harness::kubectl::{self, holds};
+use crate::harness::kubectl::{self, Kubectl, holds};
 use crate::harness::servers::MYSQL;
 use crate::harness::wait::{self, Stopwatch};
 use crate::harness::workload::Workload;
@@ -23,12 +23,14 @@ pub(super) const CONTAINER: &str = "mysql";
 const PORT: u16 = 3_306;
 /// It has signs that a shell, SQL and a file of options would each take for their own.
 const PASSWORD: &str = r#"it's "a" \pass$word #1"#;
-/// The users' own manifest.
+/// The users' own manifest, as it stands.
+const MANIFEST: &str = include_str!("../../../../crates/mysql/src/users.yaml");
+/// Its cluster.
 const USERS: &str = "my-cluster";
 /// The backup that it begins with.
 const BACKUP: &str = "my-backup-2017-12-14-01-22";
 /// The longest time without an acknowledged commit, whatever happened.
-const LONGEST_GAP_MS: u64 = 45_000;
+const LONGEST_GAP_MS: u64 = 60_000;
 /// So many commits are acknowledged after a step before the next begins.
 pub(super) const WRITES: u64 = 60;
 
@@ -65,6 +67,8 @@ pub async fn run(scene: &Scene) -> Result<()> {
     );
     restored(&mut stage).await?;
     println!("the users' manifest began with a backup after {watch}");
+    cornered(&mut stage).await?;
+    println!("the only replica was cloned although commits waited for it after {watch}");
     deleted(&mut stage).await?;
     println!("everything is gone with the objects after {watch}");
     stage.leave().await
@@ -315,18 +319,21 @@ fn template(pod: &Value) -> Value {
 
 /// What an instance answers to a statement of root.
 async fn query(stage: &Stage<'_>, name: &str, statement: &str) -> Result<String> {
+    ask(&stage.node.control.kubectl, name, statement).await
+}
+
+async fn ask(kubectl: &Kubectl, name: &str, statement: &str) -> Result<String> {
     let quoted = PASSWORD.replace('\'', "'\\''");
     let script = format!(
         "MYSQL_PWD='{quoted}' mysql --no-defaults --socket=/var/run/mysqld/mysqld.sock --user=root \
          --batch --skip-column-names --execute=\"$0\""
     );
-    let kubectl = &stage.node.control.kubectl;
     kubectl.run(&["exec", name, "-c", CONTAINER, "--", "sh", "-c", &script, statement]).await
 }
 
 /// A backup in a volume, and the users' own manifest, which waits for it.
 async fn restored(stage: &mut Stage<'_>) -> Result<()> {
-    stage.apply(&[secret("my-secret"), users()]).await?;
+    stage.apply(&[secret("my-secret"), serde_saphyr::from_str(MANIFEST)?]).await?;
     let waits = |object: &Value| object["status"]["phase"] == "BackupNotFound";
     stage.until(&path(USERS), "the condition that the backup is absent", waits).await?;
     ensure!(stage.get(&format!("{SPACE}/pods/{USERS}-0")).await?.is_null(), "it has started");
@@ -348,16 +355,35 @@ async fn restored(stage: &mut Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The users' manifest as it stands.
-fn users() -> Value {
-    json!({
-        "apiVersion": "cr.mysqloperator.grtl.github.com/v1", "kind": "MySQLCluster",
-        "metadata": {"name": USERS},
-        "spec": {
-            "secret": "my-secret", "fromBackup": BACKUP, "port": 3306, "replicas": 2, "storage": "1Gi",
-            "image": "mysql:latest",
-        },
-    })
+/// The only replica of two instances loses its data, and a client's commit waits for it: so it waits for the
+/// clone, and the clone for it.
+async fn cornered(stage: &mut Stage<'_>) -> Result<()> {
+    let object = stage.get(&path(USERS)).await?;
+    let first = object["status"]["primary"].as_str().context("nobody is primary")?.to_owned();
+    let names = [0, 1].map(|ordinal| format!("{USERS}-{ordinal}"));
+    let victim = names.iter().find(|name| **name != first).context("there is no replica")?;
+    let before = member_uuid(&object, victim).context("it is no member")?;
+    let container = container_id(&instance(stage, victim).await?, CONTAINER)?;
+    stage.node.pause_container(&container)?;
+    stage.volumes.erase("default", &format!("data-{victim}")).await?;
+    let kubectl = stage.node.control.kubectl.clone();
+    // Its client hears nothing: the server is ended.
+    let commit = ask(&kubectl, &first, "CREATE DATABASE cornered");
+    stage.node.kill_container(&container)?;
+    let (heard, cloned) = tokio::join!(commit, async {
+        let is_cloned = |object: &Value| {
+            let uuid = member_uuid(object, victim);
+            uuid.is_some_and(|uuid| uuid != before)
+        };
+        stage.until(&path(USERS), "the replica to have the data again", is_cloned).await?;
+        settled(stage, USERS, 2).await
+    });
+    cloned?;
+    ensure!(heard.is_err(), "a commit was acknowledged by nobody: {heard:?}");
+    for name in &names {
+        query(stage, name, "SELECT count(*) FROM bank.transfers").await?;
+    }
+    query(stage, &first, "CREATE DATABASE afterwards").await.map(drop)
 }
 
 fn backup() -> Value {
