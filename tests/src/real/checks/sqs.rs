@@ -103,14 +103,14 @@ async fn in_trouble(
 ) -> Result<()> {
     synced(plane, manager).await?;
     proxy.set(trouble);
-    edit(&moto, "sqs.set_queue_attributes(QueueUrl=u, Attributes={'VisibilityTimeout': '9'})")?;
+    edit(moto, "sqs.set_queue_attributes(QueueUrl=u, Attributes={'VisibilityTimeout': '9'})")?;
     let (version, asked) = (version(plane).await?, proxy.connections());
     tokio::time::sleep(TROUBLE).await;
     let asked = proxy.connections() - asked;
     // Each of two queues is checked every 30 s, and failures are retried with backoff.
     ensure!(asked > 0 && asked < 60, "asked {asked} times in {} s", TROUBLE.as_secs());
     ensure!(version == self::version(plane).await?, "the trouble is written into the status");
-    ensure!(attribute(&moto, "VisibilityTimeout")? == "9", "the proxy let a change through");
+    ensure!(attribute(moto, "VisibilityTimeout")? == "9", "the proxy let a change through");
     proxy.set(Passage::Open);
     until_attribute(moto, "45").await
 }
@@ -182,7 +182,7 @@ async fn until_event(plane: &ControlPlane, words: &str) -> Result<()> {
 
 async fn until_attribute(moto: &Moto, value: &str) -> Result<()> {
     wait::until(DEADLINE, "the queue to be as the spec says", async || {
-        Ok((attribute(&moto, "VisibilityTimeout").unwrap_or_default() == value).then_some(()))
+        Ok((attribute(moto, "VisibilityTimeout").unwrap_or_default() == value).then_some(()))
     })
     .await
 }
