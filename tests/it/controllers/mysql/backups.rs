@@ -1,10 +1,15 @@
 //! Backups by a schedule, and a crash at every write of it.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the embedded server stamps objects with the wall clock"
+)]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use apiserver::{Exit, Matcher, Process, Program, Start, State};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -77,7 +82,7 @@ async fn a_crash_at_every_write_of_a_schedule_makes_each_backup_once_and_leaves_
         let (mut env, _servers) = world_of(|env| {
             let program = |name: &str| Matcher::Container(name.to_owned());
             // The server says when objects were created, by its own clock: the controllers' begins with it.
-            env.at(&tests::harness::wait::now().to_string())
+            env.at(&Timestamp::now().to_string())
                 .deadline(Duration::from_secs(900))
                 .program(program("store"), destination.clone())
                 .program(program("delete"), destination.clone())
