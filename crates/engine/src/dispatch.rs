@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use model::{ControllerName, Epoch, MemberId, ObjectKey, ShardId};
+use model::{ControllerName, Epoch, MemberId, Moment, ObjectKey, ShardId};
 
 /// One run of one controller for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +24,11 @@ pub struct Dispatch {
 ///
 /// Called on the engine's tasks: be quick and never block.
 pub trait DispatchObserver: Debug + Send + Sync + 'static {
-    /// A reconcile is about to begin: the fence allowed it.
+    /// A reconcile begins: the fence allowed it.
     fn started(&self, dispatch: &Dispatch);
     /// It ended: it finished, failed or was cancelled. None of its code runs any more, and its writes
-    /// are done or have timed out.
-    fn finished(&self, dispatch: &Dispatch);
+    /// are done or have timed out. `ran` is when its code was last let run, by the engine's clock.
+    fn finished(&self, dispatch: &Dispatch, ran: Moment);
 }
 
 /// Observes nothing.
@@ -37,5 +37,5 @@ pub struct Unobserved;
 
 impl DispatchObserver for Unobserved {
     fn started(&self, _: &Dispatch) {}
-    fn finished(&self, _: &Dispatch) {}
+    fn finished(&self, _: &Dispatch, _: Moment) {}
 }

@@ -227,8 +227,8 @@ impl External {
         let permit = self.fence.admit(&self.dispatch, self.turn.service.gate(), &what).await;
         let (ticket, permit) = permit.map_err(|error| ExternalError::unsent(what, error))?;
         let Dispatch { shard, epoch, .. } = &self.dispatch;
-        let call = call(Token { shard: shard.clone(), epoch: *epoch });
         let limit = permit.limit();
+        let call = call(Token { shard: shard.clone(), epoch: *epoch });
         let answer = permit.act(call.instrument(self.span(what))).await;
         self.judged(what, ticket, limit, answer)
     }

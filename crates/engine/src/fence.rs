@@ -1,7 +1,11 @@
-//! The fence of one dispatch: whether a write may be sent, how long it may take, and whether one is
-//! still under way.
+//! The fence of one dispatch: whether its code may run on, whether a write may be sent and until when,
+//! and whether one is still under way.
 //!
 //! # Invariants
+//! - [`Fence::run`] asks [`Ownership`] before each poll of the reconciler's future and drops it once
+//!   that refuses. So no line of it runs after the Lease has ended by our clock, not even in a process
+//!   that was stopped and wakes (S1). What this cannot see: code between two awaits, which nobody
+//!   interrupts, and tasks that a reconciler spawns.
 //! - Every write asks [`Ownership`] when its turn at the gate has come, not only when it begins to
 //!   wait, and is given up when the Lease ends, by our clock (S5).
 //! - A write counts as under way until it has ended, even if its reconcile was dropped before;
@@ -32,8 +36,6 @@ use crate::written::Written;
 
 /// The longest a single write may take, however long the Lease is valid.
 pub const MAX_WRITE_TIME: Duration = Duration::from_secs(30);
-/// With less validity than this no write begins: it could not be answered in time.
-const MIN_WRITE_TIME: Duration = Duration::from_millis(1);
 /// Writes of one reconcile that the next one waits to see in the cache.
 const MAX_WRITTEN: usize = 64;
 
@@ -94,7 +96,7 @@ struct Visit {
 
 /// Permission to write once. Its dispatch ends only after it is given back.
 pub(crate) struct WritePermit {
-    limit: Duration,
+    deadline: Moment,
     clock: Arc<dyn Clock>,
     /// Of the dispatch, and of the visited assignment.
     tokens: (TaskTrackerToken, Option<TaskTrackerToken>),
@@ -144,7 +146,7 @@ impl Fence {
         gate: &Arc<Gate>,
         what: &impl Display,
     ) -> Result<(Ticket, WritePermit), BoxError> {
-        let limit = self.permit(dispatch, what)?;
+        let limit = self.0.clock.now().until(self.permit(dispatch, what)?);
         let turn = tokio::time::timeout(limit, gate.admit(Caller::Reconcile)).await;
         let upstream = gate.upstream();
         let ticket =
@@ -152,17 +154,17 @@ impl Fence {
         // Counted first: code that stops further writes then waits for those that are counted.
         let visited = self.0.visit.as_ref().map(|visit| visit.writes.token());
         let tokens = (self.0.writes.token(), visited);
-        let limit = self.permit(dispatch, what)?;
-        Ok((ticket, WritePermit { limit, clock: Arc::clone(&self.0.clock), tokens }))
+        let deadline = self.permit(dispatch, what)?;
+        Ok((ticket, WritePermit { deadline, clock: Arc::clone(&self.0.clock), tokens }))
     }
 
-    /// Whether a write may be sent now, and how long it may take.
-    fn permit(&self, dispatch: &Dispatch, what: &impl Display) -> Result<Duration, FencedError> {
+    /// Whether a write may be sent now, and until when it may take.
+    fn permit(&self, dispatch: &Dispatch, what: &impl Display) -> Result<Moment, FencedError> {
         if self.0.over.load(Ordering::SeqCst) {
             return Err(self.refused(FencedError::Over { what: what.to_string() }));
         }
-        match self.valid_for(dispatch) {
-            Ok(valid_for) => Ok(valid_for.clamp(MIN_WRITE_TIME, MAX_WRITE_TIME)),
+        match self.valid_until(dispatch) {
+            Ok(valid_until) => Ok(valid_until.min(self.0.clock.now() + MAX_WRITE_TIME)),
             Err(source) => {
                 Err(self.refused(FencedError::Refused { what: what.to_string(), source }))
             }
@@ -189,18 +191,40 @@ impl Fence {
         self.0.lines.lock().expect("no holder of this lock panics")
     }
 
-    /// How long this member may act for every shard that the write needs.
-    fn valid_for(&self, dispatch: &Dispatch) -> Result<Duration, FenceError> {
+    /// Until when this member may act for every shard that the write needs.
+    fn valid_until(&self, dispatch: &Dispatch) -> Result<Moment, FenceError> {
         let ownership = &self.0.ownership;
         let permit = ownership.permit(&dispatch.shard, dispatch.epoch, Purpose::Write)?;
         let Some(Visit { origin: (shard, epoch), writes }) = &self.0.visit else {
-            return Ok(permit.valid_for);
+            return Ok(permit.valid_until);
         };
         if writes.is_closed() {
             return Err(FenceError::NotActive { shard: dispatch.shard.clone() });
         }
         let origin = ownership.permit(shard, *epoch, Purpose::Write)?;
-        Ok(permit.valid_for.min(origin.valid_for))
+        Ok(permit.valid_until.min(origin.valid_until))
+    }
+
+    /// Runs `work`, the code of `dispatch`, as long as the fence allows it; `None` once it refuses. Notes
+    /// in `ran` when it last let it run: never, if nothing is there.
+    pub(crate) async fn run<T>(
+        &self,
+        dispatch: &Dispatch,
+        ran: &mut Option<Moment>,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let Inner { ownership, clock, .. } = &*self.0;
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            let now = clock.now();
+            if let Err(refusal) = ownership.permit(&dispatch.shard, dispatch.epoch, Purpose::Run) {
+                tracing::debug!(key = %dispatch.key, error = %refusal, "runs no further");
+                return Poll::Ready(None);
+            }
+            *ran = Some(now);
+            work.as_mut().poll(cx).map(Some)
+        })
+        .await
     }
 
     fn refused(&self, error: FencedError) -> FencedError {
@@ -235,9 +259,9 @@ impl Fence {
 // === impl WritePermit ===
 
 impl WritePermit {
-    /// How long the write may take.
+    /// How long the write may take, from now on.
     pub(crate) fn limit(&self) -> Duration {
-        self.limit
+        self.clock.now().until(self.deadline)
     }
 
     /// Does `work`, to its end even if this future is dropped, and gives it up when the permit has run
@@ -246,11 +270,10 @@ impl WritePermit {
         self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
-        let Self { limit, clock, tokens } = self;
+        let Self { deadline, clock, tokens } = self;
         let act = async move {
             // Given back when the work has ended, and not when its reconcile has.
             let _tokens = tokens;
-            let deadline = clock.now() + limit;
             before(&*clock, deadline, work).await
         };
         to_its_end(act.in_current_span()).await

@@ -352,7 +352,8 @@ fn with_server_timeout(mut request: Request<Body>, limit: Duration) -> Request<B
     let uri = request.uri();
     let kept = uri.query().unwrap_or_default().split('&');
     let kept = kept.filter(|pair| !pair.is_empty() && !pair.starts_with("timeout="));
-    let timeout = format!("timeout={}ms", limit.as_millis());
+    // Zero would mean no limit.
+    let timeout = format!("timeout={}ms", limit.as_millis().max(1));
     let query = kept.chain([timeout.as_str()]).collect::<Vec<_>>().join("&");
     let mut parts = uri.clone().into_parts();
     let path_and_query = format!("{}?{query}", uri.path()).parse();

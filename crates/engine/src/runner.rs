@@ -6,6 +6,8 @@
 //!   The key counts as running from before the fence is asked until the reconcile and its writes have
 //!   ended. A drain closes the queue and then waits for running keys, so it waits for this one,
 //!   whichever came first (S2).
+//! - The fence is asked again before each poll of the reconcile, the first included: a process that was
+//!   stopped and wakes after its Lease runs no line of it ([`Fence::run`]).
 //! - A reconcile has ended when its future is gone *and* none of its writes is under way.
 //! - A reconcile begins only when the cache shows what the last one of its key wrote, or after a limited
 //!   wait (`expectations`). A drain does not wait for that.
@@ -18,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::{Clock, GroupScope, ObjectKey, Ownership, Purpose};
+use model::{Clock, GroupScope, Moment, ObjectKey, Ownership, Purpose};
 use prometheus::IntCounter;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -82,6 +84,8 @@ enum Ended {
     Panicked(String),
     TimedOut,
     Cancelled,
+    /// The fence let it run no further.
+    Fenced,
 }
 
 impl Runner {
@@ -127,11 +131,9 @@ impl Runner {
         let span = self.span(&dispatch, &queued);
         // The wait is over; its span ends with this last handle.
         drop(queued);
-        self.observer.started(&dispatch);
         self.metrics.active.inc();
         run.outcome = self.reconcile(&dispatch, &assignment).instrument(span).await;
         self.metrics.active.dec();
-        self.observer.finished(&dispatch);
     }
 
     /// Waits until the cache shows what the last reconcile of the key wrote, within bounds. Returns
@@ -192,12 +194,16 @@ impl Runner {
             visits.clone(),
         );
         let started = self.clock.now();
-        let ended = self.guarded(run, cancel).await;
+        let mut ran = None;
+        let ended = self.guarded(run, (dispatch, &fence, &mut ran), cancel).await;
         let mut elsewhere = Vec::new();
         if let Some(visits) = visits {
             elsewhere = visits.settle(|| self.clock.now()).await;
         }
         fence.settle().await;
+        if let Some(ran) = ran {
+            self.observer.finished(dispatch, ran);
+        }
         let now = self.clock.now();
         let written = fence.take_written();
         let unseen =
@@ -220,17 +226,26 @@ impl Runner {
         Some(Arc::new(Visits::new(origin, Arc::clone(&self.assigned), Arc::clone(&self.queue))))
     }
 
-    /// Runs the user's code and catches its panics.
-    async fn guarded(&self, run: Run, cancel: &CancellationToken) -> Ended {
-        let run = self.spec.reconcile.reconcile(run);
-        let run = AssertUnwindSafe(run).catch_unwind();
+    /// Runs the user's code under the fence and catches its panics.
+    async fn guarded(
+        &self,
+        run: Run,
+        (dispatch, fence, ran): (&Dispatch, &Fence, &mut Option<Moment>),
+        cancel: &CancellationToken,
+    ) -> Ended {
+        let work = async {
+            self.observer.started(dispatch);
+            self.spec.reconcile.reconcile(run).await
+        };
+        let run = fence.run(dispatch, ran, AssertUnwindSafe(work).catch_unwind());
         tokio::select! {
             biased;
             () = cancel.cancelled() => Ended::Cancelled,
             result = tokio::time::timeout(self.spec.timeout, run) => match result {
-                Ok(Ok(Ok(action))) => Ended::Ok(action),
-                Ok(Ok(Err(error))) => Ended::Failed(error),
-                Ok(Err(panic)) => Ended::Panicked(panic_text(&*panic)),
+                Ok(Some(Ok(Ok(action)))) => Ended::Ok(action),
+                Ok(Some(Ok(Err(error)))) => Ended::Failed(error),
+                Ok(Some(Err(panic))) => Ended::Panicked(panic_text(&*panic)),
+                Ok(None) => Ended::Fenced,
                 Err(_) => Ended::TimedOut,
             },
         }
@@ -260,6 +275,11 @@ impl Runner {
                 Span::current().record("result", "cancelled");
                 tracing::info!("reconcile cancelled, its shard is no longer ours");
                 return Outcome::Done;
+            }
+            Ended::Fenced => {
+                Span::current().record("result", "fenced");
+                tracing::info!("reconcile dropped, the fence lets it run no further");
+                return Outcome::Refused;
             }
         };
         if result == ReconcileResult::Error {

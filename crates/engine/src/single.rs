@@ -19,11 +19,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
 use std::sync::{Arc, RwLock};
-use std::task::Poll;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -140,13 +137,13 @@ impl SingleRun {
         &self.stopping
     }
 
-    /// Whether the shard is still held, and for how long the Lease is valid by this member's clock.
+    /// Whether the shard is still held, and until when the Lease is valid by this member's clock.
     ///
     /// # Errors
     /// Why this member may not act.
     pub fn permit(&self) -> Result<Permit, FenceError> {
         let Dispatch { shard, epoch, .. } = &self.dispatch;
-        self.shared.ownership.permit(shard, *epoch, Purpose::Write)
+        self.shared.ownership.permit(shard, *epoch, Purpose::Run)
     }
 
     /// The engaged clusters, in order of their names.
@@ -175,8 +172,13 @@ impl SingleRun {
             (Arc::clone(&self.shared), self.dispatch.clone(), self.fence.clone());
         let (name, shard, epoch) = (&spec.name, &dispatch.shard, dispatch.epoch);
         tracing::info!(runnable = %name, %shard, %epoch, "single work begins");
-        shared.observer.started(&dispatch);
-        match cancel.run_until_cancelled(self.guarded(&spec)).await {
+        let work = async {
+            shared.observer.started(&dispatch);
+            (spec.run)(self).await;
+        };
+        let mut ran = None;
+        let run = fence.run(&dispatch, &mut ran, AssertUnwindSafe(work).catch_unwind());
+        match cancel.run_until_cancelled(run).await {
             Some(Some(Ok(()))) => tracing::info!(runnable = %name, "single work has ended"),
             Some(Some(Err(_))) => tracing::error!(runnable = %name, "single work panicked"),
             Some(None) | None => {
@@ -184,7 +186,9 @@ impl SingleRun {
             }
         }
         fence.settle().await;
-        shared.observer.finished(&dispatch);
+        if let Some(ran) = ran {
+            shared.observer.finished(&dispatch, ran);
+        }
     }
 
     /// Waits until no earlier run is left and the fence allows this one.
@@ -199,20 +203,6 @@ impl SingleRun {
             tokio::time::sleep(REFUSED_DELAY).await;
         }
         Some(turn)
-    }
-
-    /// Runs the user's code and catches its panics; `None` once the fence refuses.
-    async fn guarded(self, spec: &SingleSpec) -> Option<std::thread::Result<()>> {
-        let permitted = self.clone();
-        let work = async { (spec.run)(self).await };
-        let mut work = pin!(AssertUnwindSafe(work).catch_unwind());
-        poll_fn(|cx| {
-            if permitted.permit().is_err() {
-                return Poll::Ready(None);
-            }
-            work.as_mut().poll(cx).map(Some)
-        })
-        .await
     }
 }
 

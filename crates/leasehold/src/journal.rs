@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A line is `{"t":<µs>,"event":"start"|"end","member":..,"shard":..,"epoch":n,"controller":..,
-//! "key":"cluster/ns/name"}`, with `t` on `CLOCK_BOOTTIME`, which all processes of a machine share.
+//! "key":"cluster/ns/name"}`, with `t` on `CLOCK_BOOTTIME`, which all processes of a machine share. One
+//! of an end has also `"ran":<µs>`: when the reconciler's code was last let run.
 //! The engine never waits: records that do not fit the queue are counted, and the gap is recorded as
 //! `{"event":"lost","count":n}`, so that a reader does not mistake it for a time without dispatches.
 
@@ -56,6 +57,8 @@ enum Event {
 struct Record {
     at: Moment,
     event: Event,
+    /// When the reconciler's code was last let run, at an end.
+    ran: Option<Moment>,
     dispatch: Dispatch,
 }
 
@@ -63,6 +66,8 @@ struct Record {
 struct Line<'a> {
     t: u64,
     event: Event,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ran: Option<u64>,
     member: &'a model::MemberId,
     shard: &'a model::ShardId,
     epoch: model::Epoch,
@@ -99,8 +104,8 @@ impl Journal {
         Ok(Self { queue: Some(queue), thread: Some(thread), clock, lost })
     }
 
-    fn record(&self, event: Event, dispatch: &Dispatch) {
-        let record = Record { at: self.clock.now(), event, dispatch: dispatch.clone() };
+    fn record(&self, event: Event, ran: Option<Moment>, dispatch: &Dispatch) {
+        let record = Record { at: self.clock.now(), event, ran, dispatch: dispatch.clone() };
         let sent = self.queue.as_ref().is_some_and(|queue| queue.try_send(record).is_ok());
         if !sent {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -110,11 +115,11 @@ impl Journal {
 
 impl DispatchObserver for Journal {
     fn started(&self, dispatch: &Dispatch) {
-        self.record(Event::Start, dispatch);
+        self.record(Event::Start, None, dispatch);
     }
 
-    fn finished(&self, dispatch: &Dispatch) {
-        self.record(Event::End, dispatch);
+    fn finished(&self, dispatch: &Dispatch, ran: Moment) {
+        self.record(Event::End, Some(ran), dispatch);
     }
 }
 
@@ -173,8 +178,9 @@ impl<'a> Line<'a> {
     fn of(record: &'a Record) -> Self {
         let Dispatch { member, shard, epoch, controller, key } = &record.dispatch;
         Self {
-            t: u64::try_from(record.at.since_origin().as_micros()).unwrap_or(u64::MAX),
+            t: micros(record.at),
             event: record.event,
+            ran: record.ran.map(micros),
             member,
             shard,
             epoch: *epoch,
@@ -182,6 +188,10 @@ impl<'a> Line<'a> {
             key: key.to_string(),
         }
     }
+}
+
+fn micros(moment: Moment) -> u64 {
+    u64::try_from(moment.since_origin().as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -209,12 +219,15 @@ mod tests {
         };
         journal.started(&dispatch);
         clock.advance(Duration::from_micros(5));
-        journal.finished(&dispatch);
+        let ran = Moment::from_origin(Duration::from_micros(9));
+        journal.finished(&dispatch, ran);
         drop(journal);
         let tail = r#","member":"replica-0-abcde","shard":"east/tdset/0/1","epoch":3,"controller":"tdset","key":"east/default/web"}"#;
         assert_eq!(
             std::fs::read_to_string(&path).unwrap(),
-            format!("{{\"t\":7,\"event\":\"start\"{tail}\n{{\"t\":12,\"event\":\"end\"{tail}\n")
+            format!(
+                "{{\"t\":7,\"event\":\"start\"{tail}\n{{\"t\":12,\"event\":\"end\",\"ran\":9{tail}\n"
+            )
         );
     }
 

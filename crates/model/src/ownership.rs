@@ -1,7 +1,7 @@
 //! Ownership: the shards of this member, and the fence that says whether it may act.
 //!
 //! Assignment says *should*; the fence says *may*. `sharding` implements [`Ownership`]; `engine` asks it
-//! at each dispatch and again at each write.
+//! at each dispatch, before each poll of a reconcile, and again at each write.
 //!
 //! ```text
 //!   (absent) ──▶ Warming ──▶ Active ──▶ Draining ──▶ (absent)
@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -57,6 +56,8 @@ pub struct OwnedShards {
 pub enum Purpose {
     /// To start a reconcile: only for an active shard.
     Dispatch,
+    /// To go on with a reconcile, at each poll of its future: for an active or draining shard.
+    Run,
     /// To send a write of a running reconcile: for an active or draining shard.
     Write,
 }
@@ -64,9 +65,10 @@ pub enum Purpose {
 /// The permission to act now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permit {
-    /// How long the member's Lease is still valid by its own clock. A request sent under this
-    /// permit must not outlive it.
-    pub valid_for: Duration,
+    /// When the member's Lease ends by its own clock. Nothing that is done under this permit may outlive
+    /// it. A moment and not a duration: a process that is stopped between the permit and the act
+    /// finds that the moment has passed.
+    pub valid_until: Moment,
 }
 
 /// Why a member may not act.
@@ -165,8 +167,7 @@ impl OwnedShards {
         valid_until: Moment,
         now: Moment,
     ) -> Result<Permit, FenceError> {
-        let valid_for = now.until(valid_until);
-        if valid_for.is_zero() {
+        if now >= valid_until {
             return Err(FenceError::LeaseExpired {
                 shard: shard.clone(),
                 member: self.member.clone(),
@@ -183,7 +184,9 @@ impl OwnedShards {
             });
         }
         match (holding.hold, purpose) {
-            (Hold::Active, _) | (Hold::Draining { .. }, Purpose::Write) => Ok(Permit { valid_for }),
+            (Hold::Active, _) | (Hold::Draining { .. }, Purpose::Run | Purpose::Write) => {
+                Ok(Permit { valid_until })
+            }
             (Hold::Warming, _) | (Hold::Draining { .. }, Purpose::Dispatch) => {
                 Err(FenceError::NotActive { shard: shard.clone() })
             }
@@ -193,6 +196,8 @@ impl OwnedShards {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const EPOCH: Epoch = Epoch(4);
@@ -205,7 +210,7 @@ mod tests {
         }
         let at = |s| Moment::from_origin(Duration::from_secs(s));
         match owned.permit(&shard, epoch, purpose, at(10), at(now_s)) {
-            Ok(permit) => format!("{}s", permit.valid_for.as_secs()),
+            Ok(permit) => format!("until {}", permit.valid_until.since_origin().as_secs()),
             Err(FenceError::LeaseExpired { .. }) => "expired".into(),
             Err(FenceError::NotOwned { .. }) => "not owned".into(),
             Err(FenceError::StaleEpoch { .. }) => "stale".into(),
@@ -215,19 +220,23 @@ mod tests {
 
     #[test]
     fn the_fence() {
-        use Purpose::{Dispatch, Write};
+        use Purpose::{Dispatch, Run, Write};
         let draining = Hold::Draining { deadline: Moment::default() };
         for (hold, epoch, purpose, now, expect) in [
-            (Some(Hold::Active), 4, Dispatch, 3, "7s"),
-            (Some(Hold::Active), 4, Write, 3, "7s"),
+            (Some(Hold::Active), 4, Dispatch, 3, "until 10"),
+            (Some(Hold::Active), 4, Run, 3, "until 10"),
+            (Some(Hold::Active), 4, Write, 3, "until 10"),
             (Some(draining), 4, Dispatch, 3, "not active"),
-            (Some(draining), 4, Write, 3, "7s"),
+            (Some(draining), 4, Run, 3, "until 10"),
+            (Some(draining), 4, Write, 3, "until 10"),
             (Some(Hold::Warming), 4, Dispatch, 3, "not active"),
+            (Some(Hold::Warming), 4, Run, 3, "not active"),
             (Some(Hold::Warming), 4, Write, 3, "not active"),
             (Some(Hold::Active), 3, Write, 3, "stale"),
             (Some(Hold::Active), 5, Write, 3, "stale"),
             (None, 4, Write, 3, "not owned"),
             (Some(Hold::Active), 4, Dispatch, 10, "expired"),
+            (Some(Hold::Active), 4, Run, 10, "expired"),
             (Some(Hold::Active), 4, Write, 11, "expired"),
         ] {
             assert_eq!(

@@ -75,7 +75,7 @@ pub async fn run(scene: &Scene, stop_for: Duration, format: Format) -> Result<bo
         Format::Json => println!("{}", serde_json::to_string_pretty(&as_json(&table))?),
         format => print!("{}", table.render(format)),
     }
-    judgement.print(history.dispatches.len());
+    judgement.print();
     eprintln!("took {watch}");
     Ok(judgement.overlaps.is_empty() && judgement.violations.is_empty())
 }

@@ -19,7 +19,7 @@ pub struct Dispatch {
     pub subject: Subject,
     /// When it began.
     pub from: Timestamp,
-    /// When it ended; `None` if the journal ends first.
+    /// When its code was last let run; `None` if the journal ends first.
     pub until: Option<Timestamp>,
 }
 
@@ -30,7 +30,12 @@ pub type Subject = (String, String);
 #[serde(tag = "event", rename_all = "lowercase")]
 enum Line {
     Start(Entry),
-    End(Entry),
+    End {
+        /// When the reconciler's code was last let run.
+        ran: i64,
+        #[serde(flatten)]
+        entry: Entry,
+    },
     /// Lines that the writer had to drop.
     Lost {
         count: u64,
@@ -59,23 +64,24 @@ pub fn parse(text: &str, boot: Timestamp) -> Result<Vec<Dispatch>> {
     for (index, line) in complete.lines().enumerate() {
         let number = index + 1;
         let line: Line = serde_json::from_str(line).with_context(|| format!("line {number}"))?;
-        let (begins, entry) = match line {
-            Line::Start(entry) => (true, entry),
-            Line::End(entry) => (false, entry),
+        let (ran, entry) = match line {
+            Line::Start(entry) => (None, entry),
+            Line::End { ran, entry } => (Some(ran), entry),
             Line::Lost { count } => bail!("line {number}: {count} lines were lost here"),
         };
         let Entry { t, member, shard, epoch, controller, key } = entry;
-        let (at, subject) = (boot + SignedDuration::from_micros(t), (controller, key));
-        if begins {
-            // If one process runs it twice at once, the first never ends, and the oracle finds
-            // that.
-            open.insert(subject.clone(), dispatches.len());
-            dispatches.push(Dispatch { member, shard, epoch, subject, from: at, until: None });
-        } else {
+        let subject = (controller, key);
+        let at = |micros| boot + SignedDuration::from_micros(micros);
+        if let Some(ran) = ran {
             let Some(begun) = open.remove(&subject) else {
                 bail!("line {number}: {} ended without having begun", subject.1);
             };
-            dispatches[begun].until = Some(at);
+            dispatches[begun].until = Some(at(ran));
+        } else {
+            // If one process runs it twice at once, the first never ends, and the oracle finds
+            // that.
+            open.insert(subject.clone(), dispatches.len());
+            dispatches.push(Dispatch { member, shard, epoch, subject, from: at(t), until: None });
         }
     }
     Ok(dispatches)
@@ -86,8 +92,9 @@ mod tests {
     use super::*;
 
     fn line(t: i64, event: &str, key: &str) -> String {
+        let ran = if event == "end" { format!("\"ran\":{},", t - 1) } else { String::new() };
         format!(
-            "{{\"t\":{t},\"event\":\"{event}\",\"member\":\"m-1\",\"shard\":\"east/tdset/0/1\",\"epoch\":3,\"controller\":\"tdset\",\"key\":\"{key}\"}}\n"
+            "{{\"t\":{t},\"event\":\"{event}\",{ran}\"member\":\"m-1\",\"shard\":\"east/tdset/0/1\",\"epoch\":3,\"controller\":\"tdset\",\"key\":\"{key}\"}}\n"
         )
     }
 
@@ -98,7 +105,7 @@ mod tests {
         let found = parse(&(text + "{\"t\":31,\"ev"), boot).unwrap();
         let at = |micros| boot + SignedDuration::from_micros(micros);
         let times: Vec<_> = found.iter().map(|d| (&*d.subject.1, d.from, d.until)).collect();
-        assert_eq!(times, [("x", at(10), Some(at(30))), ("y", at(20), None)]);
+        assert_eq!(times, [("x", at(10), Some(at(29))), ("y", at(20), None)]);
         assert_eq!(
             (&*found[0].member, &*found[0].shard, found[0].epoch),
             ("m-1", "east/tdset/0/1", 3)

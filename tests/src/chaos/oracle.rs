@@ -6,19 +6,18 @@
 //! dispatches of one key are looked for separately too, because that check needs nothing
 //! but the journals.
 //!
-//! A process that is stopped in the middle of a reconcile does nothing until it wakes, and then
-//! nothing can prevent it from executing a few instructions. So a dispatch counts until its process
-//! stopped, and what follows the waking is reported separately, as [`Woken`]. It must not write,
-//! which the audit logs show, and must not begin a dispatch, which is judged like any other.
+//! A dispatch counts until its code was last let run, which the journal's line of its end says: the
+//! fence is asked before each poll of a reconcile. So a reconcile that goes on after its process was
+//! stopped and its shard got another owner is judged like any other. What is left of it, to wait for a
+//! write that was sent before, is judged by the audit logs. A dispatch without an end counts until its
+//! process ended, or was stopped for the last time.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::history::{Evidence, Life};
 use super::journal::{Dispatch, Subject};
-use super::report::seconds;
 
 /// The most violations that are printed.
 const MAX_PRINTED: usize = 10;
@@ -32,15 +31,6 @@ pub struct Finding {
     pub what: String,
 }
 
-/// A reconcile whose process was stopped until its shard had another owner.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Woken {
-    /// When the process woke.
-    pub at: Timestamp,
-    /// How long the reconcile continued then.
-    pub lasted: Duration,
-}
-
 /// What the evidence shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
@@ -48,11 +38,9 @@ pub struct Judgement {
     pub overlaps: Vec<Finding>,
     /// Dispatches and writes outside the owner's time, and ShardMaps that break their own rules.
     pub violations: Vec<Finding>,
-    /// Reconciles whose process was stopped until their shard had another owner.
-    pub woken: Vec<Woken>,
 }
 
-/// A dispatch until its process was stopped or ended.
+/// A dispatch until its code was last let run.
 struct Active<'a> {
     dispatch: &'a Dispatch,
     until: Timestamp,
@@ -63,8 +51,7 @@ pub fn judge(history: &Evidence) -> Judgement {
     let mut judgement = Judgement::default();
     let mut by_subject: BTreeMap<&Subject, Vec<Active<'_>>> = BTreeMap::new();
     for dispatch in &history.dispatches {
-        let (active, woken) = awake(dispatch, history.life(&dispatch.member));
-        judgement.woken.extend(woken);
+        let active = Active { dispatch, until: last_run(dispatch, history.life(&dispatch.member)) };
         let Dispatch { member, shard, epoch, subject, from, .. } = dispatch;
         let allowed = history.ownership.allows(member, shard, *epoch, *from, active.until);
         if let Err(reason) = allowed {
@@ -89,33 +76,22 @@ pub fn judge(history: &Evidence) -> Judgement {
 }
 
 impl Judgement {
-    /// Prints the first violations, and how long reconciles continued whose process woke.
-    pub fn print(&self, dispatches: usize) {
+    /// Prints the first violations.
+    pub fn print(&self) {
         for finding in self.overlaps.iter().chain(&self.violations).take(MAX_PRINTED) {
             eprintln!("broken at {}: {}", finding.at, finding.what);
-        }
-        if let Some(longest) = self.woken.iter().map(|woken| woken.lasted).max() {
-            eprintln!(
-                "of {dispatches} dispatches, {} were asleep until their shard had another owner; the last of them was given up {} after waking",
-                self.woken.len(),
-                seconds(longest)
-            );
         }
     }
 }
 
-/// The part of a dispatch before its process was stopped or ended, and what followed the waking.
-fn awake<'a>(dispatch: &'a Dispatch, life: Option<&Life>) -> (Active<'a>, Option<Woken>) {
-    let ended = life.map_or(Timestamp::MAX, |life| life.ended);
-    let until = dispatch.until.unwrap_or(ended).min(ended);
-    let mut pauses = life.map_or(&[][..], |life| &life.pauses).iter();
-    match pauses.find(|(stopped, _)| dispatch.from < *stopped && *stopped < until) {
-        None => (Active { dispatch, until }, None),
-        Some((stopped, woke)) => {
-            let lasted = until.duration_since(*woke).try_into().unwrap_or_default();
-            (Active { dispatch, until: *stopped }, Some(Woken { at: *woke, lasted }))
-        }
+/// Until when the code of a dispatch may have run.
+fn last_run(dispatch: &Dispatch, life: Option<&Life>) -> Timestamp {
+    if let Some(ran) = dispatch.until {
+        return ran;
     }
+    let Some(Life { ended, pauses, .. }) = life else { return Timestamp::MAX };
+    let last = pauses.last().filter(|(_, woke)| woke >= ended).map(|(stopped, _)| stopped);
+    *last.unwrap_or(ended)
 }
 
 /// The pairs that ran at once, of dispatches sorted by their start: each with the earlier one that

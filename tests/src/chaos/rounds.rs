@@ -89,7 +89,7 @@ pub async fn run(scene: &Scene, plan: &Schedule<'_>) -> Result<bool> {
     for (fault, untrue) in &notes.untrue {
         untrue.iter().for_each(|what| eprintln!("untrue in {fault}: {what}"));
     }
-    judgement.print(history.dispatches.len());
+    judgement.print();
     eprintln!(
         "{} dispatches in the journals of {} replicas and {} writes in audit logs were compared with the ShardMaps",
         history.dispatches.len(),
@@ -229,7 +229,6 @@ mod tests {
         let judgement = Judgement {
             overlaps: vec![finding(15), finding(25)],
             violations: vec![finding(20), finding(9), finding(1)],
-            woken: Vec::new(),
         };
         let plan = Schedule {
             faults: &[fault],

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::{Dispatch, DispatchObserver};
+use model::Moment;
 use serde_json::Value;
 
 use super::timeline::Timeline;
@@ -149,7 +150,7 @@ impl DispatchObserver for Observer {
         self.history.add(self.timeline.world_us(), event);
     }
 
-    fn finished(&self, dispatch: &Dispatch) {
+    fn finished(&self, dispatch: &Dispatch, _: Moment) {
         let event = Event::Finished(self.process, dispatch.clone());
         self.history.add(self.timeline.world_us(), event);
     }

@@ -11,8 +11,8 @@ use model::{
 };
 use tokio::sync::watch;
 
-/// How long each permit lasts.
-const VALID_FOR: Duration = Duration::from_secs(3_600);
+/// When the Lease ends.
+const NEVER: Moment = Moment::from_origin(Duration::MAX);
 
 /// Holds the shards that it was created with, at one epoch, until that is changed.
 #[derive(Debug)]
@@ -61,8 +61,7 @@ impl Ownership for Sole {
         epoch: Epoch,
         purpose: Purpose,
     ) -> Result<Permit, FenceError> {
-        let now = Moment::default();
-        self.shards.borrow().permit(shard, epoch, purpose, now + VALID_FOR, now)
+        self.shards.borrow().permit(shard, epoch, purpose, NEVER, Moment::default())
     }
 
     fn members(&self) -> NonZeroU32 {

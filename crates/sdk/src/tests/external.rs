@@ -9,10 +9,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 
-use super::world::{World, maps, settle};
+use super::world::{Owner, World, maps, settle};
 use crate::{Action, ControllerSpec};
 use crate::{ExternalFailure, ExternalLimits, Verdict};
 use engine::testing::{Server, Watch, config_map};
+use model::testing::PausedClock;
 
 const MAPS: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
 
@@ -166,10 +167,15 @@ async fn without_a_valid_lease_nothing_is_written_outside() {
     let (gate, calls) = (Arc::clone(&go), Arc::new(AtomicUsize::new(0)));
     let (told, count) = (watch::Sender::new(None), Arc::clone(&calls));
     let mut heard = told.subscribe();
+    let lease = watch::Sender::new(None::<Arc<Owner>>);
+    let ends = lease.subscribe();
     let world = World::start(vec![maps(move |ctx, _| {
         let (gate, count, told) = (Arc::clone(&gate), Arc::clone(&count), told.clone());
+        let ends = ends.clone();
         async move {
             gate.notified().await;
+            // In the midst of a poll, after which the fence lets nothing of this run any more.
+            ends.borrow().as_ref().unwrap().lease(Duration::ZERO);
             let upstream = ctx.external("store", "store of account 1", &LIMITS);
             let write = upstream.write("Put", |_| async move {
                 count.fetch_add(1, Ordering::SeqCst);
@@ -181,11 +187,11 @@ async fn without_a_valid_lease_nothing_is_written_outside() {
         }
         .boxed()
     })]);
+    lease.send_replace(Some(Arc::clone(&world.owner)));
     let mut server = world.engage("east", 1);
     world.hold_active("east", 3);
     let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
     world.wait_entries(1).await;
-    world.lease(Duration::ZERO);
     go.notify_one();
     let error = heard.wait_for(Option::is_some).await.unwrap().clone().unwrap();
     assert_eq!(
@@ -218,4 +224,39 @@ async fn a_reconcile_has_one_turn_for_as_many_requests_as_it_says() {
     // Ten requests a second and three for each key: one at once, then one in 300 ms.
     assert_eq!(calls.load(Ordering::SeqCst), 27);
     world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_wakes_between_the_permit_and_the_call_makes_no_call() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (told, count) = (watch::Sender::new(None), Arc::clone(&calls));
+    let mut heard = told.subscribe();
+    let clock = watch::Sender::new(None::<Arc<PausedClock>>);
+    let stops = clock.subscribe();
+    let world = World::start(vec![maps(move |ctx, _| {
+        let (count, told, stops) = (Arc::clone(&count), told.clone(), stops.clone());
+        async move {
+            let upstream = ctx.external("store", "store of account 1", &LIMITS);
+            let write = upstream.write("Put", |_| {
+                // The permit is given, the call is not made yet.
+                stops.borrow().as_ref().unwrap().suspend(Duration::from_secs(9));
+                async move {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    Ok::<_, Said>(())
+                }
+            });
+            let error = write.await.unwrap_err();
+            told.send_replace(Some(model::error::chain(&error)));
+            Ok(Action::Done)
+        }
+        .boxed()
+    })]);
+    clock.send_replace(Some(Arc::clone(&world.clock)));
+    let mut server = world.engage("east", 1);
+    world.lease(Duration::from_secs(8));
+    world.hold_active("east", 3);
+    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    let error = heard.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+    assert_eq!(error, "Put was not answered within 8s");
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
 }

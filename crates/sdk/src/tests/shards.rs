@@ -1,12 +1,13 @@
 //! Gaining, draining and losing shards.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use model::{Hold, Work, Workload};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use super::world::{World, idle, maps, run, settle};
 use crate::{Action, Controller, ControllerSpec};
@@ -145,6 +146,36 @@ async fn without_a_valid_lease_nothing_is_dispatched() {
     assert!(world.journal().is_empty(), "the holding says should, the fence says may not");
     world.lease(Duration::from_secs(8));
     world.wait_journal("end east/ns/a@3").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_line_of_a_reconcile_runs_after_its_lease() {
+    let (wakes, lines) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let (gate, count) = (Arc::clone(&wakes), Arc::clone(&lines));
+    let world = World::start(vec![maps(move |_, _| {
+        let (gate, count) = (Arc::clone(&gate), Arc::clone(&count));
+        async move {
+            gate.notified().await;
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok(Action::Done)
+        }
+        .boxed()
+    })]);
+    let mut server = world.engage("east", 1);
+    world.lease(Duration::from_secs(8));
+    world.hold_active("east", 3);
+    let _list = server.expect(MAPS).await.list(5, &[config_map("a", 1)]);
+    world.wait_journal("start east/ns/a@3").await;
+    // The process stands still. When it wakes, nobody has told the engine yet that the shard is lost.
+    world.clock.suspend(Duration::from_secs(8));
+    wakes.notify_one();
+    world.wait_journal("end east/ns/a@3").await;
+    assert_eq!(lines.load(Ordering::SeqCst), 0);
+    // A renewal that was answered late makes the Lease valid again: the key is not lost.
+    world.lease(Duration::from_secs(8));
+    wakes.notify_one();
+    world.wait_entries(4).await;
+    assert_eq!(lines.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -34,6 +34,13 @@ pub(super) struct Owner {
     acknowledged: watch::Sender<Vec<String>>,
 }
 
+impl Owner {
+    /// Lets the Lease run out after this long.
+    pub(super) fn lease(&self, valid_for: Duration) {
+        *self.valid_until.lock().unwrap() = self.clock.now() + valid_for;
+    }
+}
+
 impl Ownership for Owner {
     fn watch(&self) -> watch::Receiver<Arc<OwnedShards>> {
         self.shards.subscribe()
@@ -74,7 +81,7 @@ impl DispatchObserver for Journal {
         self.note("start", dispatch);
     }
 
-    fn finished(&self, dispatch: &Dispatch) {
+    fn finished(&self, dispatch: &Dispatch, _: Moment) {
         self.note("end", dispatch);
     }
 }
@@ -224,7 +231,7 @@ impl World {
 
     /// Lets the Lease run out after this long.
     pub(super) fn lease(&self, valid_for: Duration) {
-        *self.owner.valid_until.lock().unwrap() = self.clock.now() + valid_for;
+        self.owner.lease(valid_for);
     }
 
     /// Makes it one of this many members.

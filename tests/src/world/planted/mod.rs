@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::{Dispatch, DispatchObserver};
-use model::{Cluster, ObjectKey, Ownership, Workload};
+use model::{Cluster, Moment, ObjectKey, Ownership, Workload};
 use sdk::ControllerSpec;
 
 use self::ownership::{Fenceless, First, Relay};
@@ -153,8 +153,8 @@ impl<O: DispatchObserver> DispatchObserver for Noting<O> {
         self.observer.started(dispatch);
     }
 
-    fn finished(&self, dispatch: &Dispatch) {
+    fn finished(&self, dispatch: &Dispatch, ran: Moment) {
         self.running.lock().remove(&dispatch.key);
-        self.observer.finished(dispatch);
+        self.observer.finished(dispatch, ran);
     }
 }
