@@ -7,6 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
+use model::Purpose;
 use sharding::LeaseTimings;
 
 use super::planted::Planted;
@@ -95,6 +96,10 @@ pub enum Kind {
     Pause { replica: usize },
     /// Its machine sleeps: its clocks count the time, its timers do not.
     Suspend { replica: usize },
+    /// Its machine sleeps until the end, from the moment at which such a check allows an act, the next or
+    /// the one after: it acts after waking. What it sent just before lies in its buffers until then, or
+    /// has left it.
+    Stumble { replica: usize, after: Purpose, skip: u8 },
     /// Its wall clock is set to another time.
     Step { replica: usize, seconds: i64 },
     /// Nothing passes between it and a cluster in these directions. At the end connections break,
@@ -226,7 +231,7 @@ impl Kind {
     fn draw(rng: &mut fastrand::Rng, setup: &Setup) -> Self {
         let replica = rng.usize(0..setup.replicas);
         let cluster = rng.usize(0..setup.clusters);
-        match rng.u8(0..21) {
+        match rng.u8(0..23) {
             0 | 1 => Self::Crash { replica },
             2 => Self::Leave { replica },
             3 => Self::Roll,
@@ -245,6 +250,10 @@ impl Kind {
                 Self::Churn { cluster: rng.usize(setup.workloads()), how }
             }
             17 => Self::Drain { replica },
+            18 | 19 => {
+                let after = [Purpose::Dispatch, Purpose::Run, Purpose::Write][rng.usize(0..3)];
+                Self::Stumble { replica, after, skip: rng.u8(0..2) }
+            }
             _ => Self::Requests { cluster, percent: rng.u32(5..60), how: RequestFault::draw(rng) },
         }
     }
