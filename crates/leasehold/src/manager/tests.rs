@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
 
 use apiserver::Server;
-use apiserver::faults::Fault;
+use apiserver::faults::{Fault, Request};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -116,7 +116,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 /// Single work that says whether it runs.
 fn work(runs: &Arc<AtomicBool>) -> Runnable {
     let runs = Arc::clone(runs);
-    let run = move |ctx: crate::RunnableContext| {
+    let run = move |ctx: crate::runnable::RunnableContext| {
         let runs = Arc::clone(&runs);
         async move {
             runs.store(true, Ordering::SeqCst);
@@ -203,7 +203,7 @@ async fn a_loop_that_hangs_is_not_live_and_one_without_home_is() {
     until("a loop that goes on is live", async || is("/livez", "200").await).await;
     until("it is ready again", async || is("/readyz", "200").await).await;
     // Home accepts requests and answers none: the Lease runs out, and the loop turns.
-    server.set_faults(Some(Arc::new(|_| Fault::Delay(DEADLINE * 10))));
+    server.set_faults(Some(Arc::new(|_: &Request| Fault::Delay(DEADLINE * 10))));
     until("it is not ready", async || is("/readyz", "503").await).await;
     let mut asked = 0;
     until("twice the Lease's duration is over", async || {
