@@ -76,7 +76,7 @@ impl World {
     }
 
     /// Takes in that this member took another's Lease by compare-and-swap.
-    pub(crate) fn took(&mut self, name: &str) {
+    pub fn took(&mut self, name: &str) {
         if let Some(lease) = self.leases.get_mut(name) {
             lease.take();
             self.revision += 1;
