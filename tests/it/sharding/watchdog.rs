@@ -8,11 +8,11 @@ use bytes::Bytes;
 use futures::stream::poll_fn;
 use http::{Request as HttpRequest, Response};
 use http_body::Frame;
-use http_body_util::StreamBody;
+use http_body_util::{BodyExt, StreamBody};
 use kube::Client;
 use kube::client::Body;
 use model::{ClusterName, Sleep, TaskEnd, Work, Workload};
-use tower::{BoxError, ServiceExt, service_fn};
+use tower::{BoxError, service_fn};
 
 use super::*;
 
@@ -91,15 +91,16 @@ fn decoding_panics(client: Client) -> Client {
         async move {
             let uri = request.uri().to_string();
             let breaks = uri.contains("/leases") && uri.contains("watch=true");
-            let answer: Response<Body> = client.oneshot(request).await?;
+            let answer: Response<Body> = client.send(request).await?;
+            let (parts, body) = answer.into_parts();
             if !breaks {
-                return Ok::<_, BoxError>(answer);
+                let body = body.map_err(BoxError::from).boxed_unsync();
+                return Ok::<_, BoxError>(Response::from_parts(parts, body));
             }
             let defect = poll_fn(|_| -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
                 panic!("the test wants it")
             });
-            let (parts, _) = answer.into_parts();
-            Ok(Response::from_parts(parts, Body::wrap_body(StreamBody::new(defect))))
+            Ok(Response::from_parts(parts, StreamBody::new(defect).boxed_unsync()))
         }
     });
     Client::new(service, "default")
