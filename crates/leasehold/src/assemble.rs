@@ -35,6 +35,8 @@ use crate::error::Error;
 use crate::journal::Journal;
 use crate::liveness::Liveness;
 
+/// The registry of clusters, as errors name it.
+pub(crate) const REGISTRY: &str = "the registry of clusters";
 /// How long the home cluster may take to answer for the owner.
 const OWNER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause before it is asked again.
@@ -78,10 +80,13 @@ pub(crate) async fn assemble(
     )
     .map_err(|source| Error::Metrics("clusters", source))?;
     let groups = groups(&specs);
-    let owner = owner(&home, config).await?;
+    let owner = tokio::select! {
+        owner = owner(&home, config) => owner?,
+        end = clusters.ended() => return Err(Error::ended(REGISTRY, end)),
+    };
     // Complete before sharding sees it: a coordinator must not mistake clusters that have not been
     // read yet for removed ones.
-    clusters.ready().await;
+    clusters.ready().await.map_err(|end| Error::ended(REGISTRY, end))?;
     announce(&clusters.watch().borrow(), &groups);
     let traits = traits(&specs, &singles);
     // The engine counts in it and sharding reads it.

@@ -11,7 +11,8 @@
 //! - **S5** The coordinator takes a shard from a silent member only after it took that member's Lease by
 //!   compare-and-swap and read the taken Lease back: from then on no renewal can succeed. If the Lease is
 //!   missing, the coordinator first creates it in its own name, which fails if the Lease was only not
-//!   seen.
+//!   seen. A Lease that anybody else took, gave back or edited is taken too, when it has run out
+//!   ([`crate::edits`]).
 //! - The coordinator neither replaces nor deletes a map in a version of the protocol that it does not
 //!   speak. It changes the version of a map only when all owners of its shards speak the next one
 //!   ([`crate::protocol`]).
@@ -39,6 +40,7 @@ use std::time::Duration;
 use model::{ClusterName, Epoch, MemberId, Moment, single};
 
 use crate::config::LeaseTimings;
+use crate::handover::Entry;
 use crate::lease::{self, LeaseRecord, LeaseState};
 use crate::ranges::RangeChange;
 use crate::record::{MapRecord, Object, Write};
@@ -129,14 +131,18 @@ impl Coordinator {
 
     /// Takes the Leases that ran out, and creates those that have been missing for as long.
     fn take_leases(&mut self, view: &View<'_>, peers: &Peers, now: Moment, plan: &mut Plan) {
+        let owners = || view.world.maps().values().flat_map(|map| map.entries.values());
+        let owners: BTreeSet<_> = owners().filter_map(Entry::owner).collect();
         for (member, state) in &peers.states {
             let Some(observed) = view.world.lease_of(member) else { continue };
-            if *state == LeaseState::Expired {
+            let is_due = *state == LeaseState::Expired
+                || (*state == LeaseState::Over && owners.contains(member));
+            if is_due {
                 let taken = observed.record.taken_by(view.me, view.timings.duration);
                 plan.writes.push(Write::Replace(Object::Lease(taken)));
-            } else if state.is_alive() {
+            } else if !state.is_gone() {
                 let next = observed.suspect_at(view.timings);
-                let expires = observed.expires(view.timings.margin);
+                let expires = observed.expires(view.timings);
                 plan.wake_at(if next > now { next } else { expires });
             }
         }

@@ -1,4 +1,9 @@
-//! The public handle of a member: starts it, implements the fence, makes it leave.
+//! The public handle of a member: starts it, implements the fence, makes it leave, and tells whether its
+//! loop still turns.
+//!
+//! A loop that ended, or hangs, harms nobody: it renews nothing, so nothing is permitted once the Lease is
+//! over. But the process is of no use then. [`Sharding::ended`] tells of the one, [`Sharding::turns`] of
+//! the other.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -6,7 +11,7 @@ use std::sync::Arc;
 use kube::Client;
 use model::{
     Clock, ClusterSet, Epoch, FenceError, Hold, Holding, Moment, OwnedShards, Ownership, Permit,
-    Purpose, ShardId, Workload,
+    Purpose, ShardId, TaskEnd, VitalTask, Workload,
 };
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -15,6 +20,7 @@ use crate::config::{Config, ConfigError};
 use crate::member::Departure;
 use crate::metrics::Metrics;
 use crate::node::Node;
+use crate::pulse::{Pulse, Stalled};
 use crate::shell::run::{Acknowledged, Loop, Snapshot};
 use crate::shell::write::Writer;
 use crate::status::{HeldShard, Status};
@@ -34,6 +40,8 @@ struct Inner {
     departed: watch::Receiver<Option<Departure>>,
     leave: watch::Sender<bool>,
     acknowledged: Arc<Acknowledged>,
+    pulse: Pulse,
+    task: VitalTask,
     _stop: DropGuard,
 }
 
@@ -78,6 +86,7 @@ impl Sharding {
         let (departed_sender, departed) = watch::channel(None);
         let (leave, leave_receiver) = watch::channel(false);
         let acknowledged = Arc::new(Acknowledged::default());
+        let (turned, pulse) = Pulse::new(lease.duration, clock.now());
         let stop = CancellationToken::new();
         let run = Loop {
             node,
@@ -93,11 +102,12 @@ impl Sharding {
             owned: owned_sender,
             snapshot: snapshot_sender,
             departed: departed_sender,
+            turned,
             rng: fastrand::Rng::with_seed(seed.wrapping_add(1)),
             problems: Arc::default(),
             unowned: (0, 0),
         };
-        tokio::spawn(run.run(stop.clone()));
+        let task = VitalTask::spawn(run.run(stop.clone()));
         let inner = Inner {
             clock,
             owned,
@@ -105,6 +115,8 @@ impl Sharding {
             departed,
             leave,
             acknowledged,
+            pulse,
+            task,
             _stop: stop.drop_guard(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -120,6 +132,29 @@ impl Sharding {
             Ok(departure) => departure.unwrap_or(Departure::Abandoned),
             // The loop ended without a departure: it handed nothing over.
             Err(_) => Departure::Abandoned,
+        }
+    }
+
+    /// Waits until the member's loop has ended: it returns after a departure, else that is a defect.
+    pub async fn ended(&self) -> TaskEnd {
+        self.inner.task.ended().await
+    }
+
+    /// How the member's loop has ended, if it has.
+    pub fn end(&self) -> Option<TaskEnd> {
+        self.inner.task.end()
+    }
+
+    /// Whether the member's loop turns, or has ended in order. What the home cluster does plays no part.
+    /// Takes half a second at most.
+    ///
+    /// # Errors
+    /// If it has not turned for a Lease's duration. Only a new process helps then.
+    pub async fn turns(&self) -> Result<(), Stalled> {
+        let departed = || self.inner.departed.borrow().is_some();
+        match self.inner.pulse.check(&*self.inner.clock).await {
+            Err(_) if departed() => Ok(()),
+            outcome => outcome,
         }
     }
 

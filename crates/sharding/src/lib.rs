@@ -13,7 +13,8 @@
 //! | `config` | the settings of a member |
 //! | `definitions` | whether the home cluster's definitions keep what members write |
 //! | [`floor`] | the epoch from which maps begin when their clusters return |
-//! | [`lease`] | the state of a Lease as an observer sees it |
+//! | [`lease`] | what a Lease says, and its states |
+//! | `edits` | the state of a Lease as an observer sees it, whatever people write into it |
 //! | [`handover`] | how one shard changes hands, is split and merged |
 //! | [`record`] | the objects of the home cluster; writes bound to versions |
 //! | [`world`] | the home cluster as observed; when each Lease last changed |
@@ -32,6 +33,7 @@
 //! | `outbox` | which writes are under way, and which pause |
 //! | [`node`] | all of it together: inputs in, writes out |
 //! | `shell` | watches, writes and sleeps; decides nothing |
+//! | `pulse` | whether the shell's loop still turns |
 //!
 //! # Why it is safe
 //! This is the argument in short; the named files give it in full. Three kinds of tests attack each
@@ -93,17 +95,19 @@
 //!   minus a margin; [`lease`] counts silence from when an observer saw it, plus a margin. The
 //!   coordinator takes the Lease by compare-and-swap against the version whose silence it measured, so a
 //!   renewal that it has not seen makes the takeover fail. Only after that does it reassign the shards.
+//!   What people write into a Lease by hand, holder or duration, hastens no takeover (`edits`).
 //!   Attacked by
-//!   `the_fence_precedes_every_takeover`, and by the bugs `NoMargin`, `TakeWithoutVersion` and
-//!   `TrustWallClock`.
+//!   `the_fence_precedes_every_takeover`, `no_edit_lets_a_takeover_precede_the_fence`,
+//!   `nobody_who_edits_leases_under_faults_breaks_a_rule`, and by the bugs `NoMargin`,
+//!   `TakeWithoutVersion`, `TrustWallClock`, `BelieveHolder` and `BelieveDuration`.
 //! - **S6** *A key is never processed twice at once; a change during processing runs again.* The queue
 //!   of the engine ensures it for one member; this crate adds S1, which extends it to all members.
 //!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
-//! network and arrive late. It also assumes that nobody edits Leases and ShardMaps by hand; a coordinator
-//! that saw the deletion of a map by hand restores it. Only a single coordinator can promise that a group
-//! of scope `Fleet` is on one member: its shards are in several maps, and two coordinators that overlap
-//! could separate them for a while, each shard still with one owner.
+//! network and arrive late. It also assumes that nobody edits ShardMaps by hand; a coordinator that saw the
+//! deletion of a map by hand restores it. Only a single coordinator can promise that a group of scope
+//! `Fleet` is on one member: its shards are in several maps, and two coordinators that overlap could
+//! separate them for a while, each shard still with one owner.
 //!
 //! **L1** *Once faults cease, every shard is owned within a bound:* the Lease's duration, the margin
 //! and a few round trips; every retry has a bounded pause (`outbox`). Attacked by `chaos`.
@@ -118,6 +122,7 @@ mod config;
 pub mod coordinator;
 mod cordon;
 mod definitions;
+mod edits;
 mod election;
 mod failing;
 pub mod floor;
@@ -133,6 +138,7 @@ mod ownership;
 pub mod planner;
 mod problem;
 pub mod protocol;
+mod pulse;
 pub mod ranges;
 pub mod read;
 pub mod record;
@@ -142,8 +148,9 @@ mod versions;
 pub mod weight;
 pub mod world;
 
-pub use config::{Config, ConfigError, LeaseTimings};
+pub use config::{Config, ConfigError, LeaseTimings, MAX_LEASE};
 pub use handle::{Error, Sharding};
 pub use member::{Departure, Standing};
+pub use pulse::Stalled;
 pub use status::{HeldShard, Status};
 pub use versions::ProtocolVersions;

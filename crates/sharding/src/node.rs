@@ -342,6 +342,7 @@ impl Node {
                 self.coordinator_lease_written(&ended, &outcome);
             }
             Kind::Lease if done && self.is_taking(&ended.write) => {
+                self.world.took(&target.name);
                 self.notes.push(Note::Took(target.name.clone()));
             }
             Kind::Map => {

@@ -109,10 +109,15 @@ impl<'a> Peers<'a> {
         self.groups.get(group).is_some_and(|traits| traits.scope == GroupScope::Fleet)
     }
 
+    /// Whether a member never acts again, whatever is written into its Lease.
+    fn is_over(&self, member: &MemberId) -> bool {
+        self.states.get(member) == Some(&LeaseState::Taken)
+    }
+
     /// Whether an owner of shards speaks the version in use, or never acts again.
     pub(super) fn follows(&self, world: &World, owner: &MemberId) -> bool {
         let member = world.members().get(owner);
-        self.states.get(owner).is_some_and(|state| state.is_gone())
+        self.is_over(owner)
             || member.is_some_and(|member| member.spec.versions().speaks(self.spoken.in_use))
     }
 
@@ -122,7 +127,7 @@ impl<'a> Peers<'a> {
             self.roles.get(target).is_some_and(|member| member.role == Role::Open)
         };
         Facts {
-            owner_gone: self.states.get(owner).is_some_and(|state| state.is_gone()),
+            owner_gone: self.is_over(owner),
             acknowledged: matches!(entry, Entry::Draining { .. }) && {
                 let shard = path.in_cluster(cluster);
                 self.acknowledged.contains(&(owner, &shard, entry.epoch()))

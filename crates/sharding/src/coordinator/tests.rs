@@ -78,7 +78,11 @@ impl Scene {
         let name = lease::member_lease_name(&member);
         let mut record = LeaseRecord::new(name, &member, LeaseTimings::default().duration);
         record.holder = holder.map(str::to_owned);
+        let (name, taken) = (record.name.clone(), holder != Some(member.as_str()));
         self.apply(Object::Lease(record));
+        if taken {
+            self.world.took(&name);
+        }
     }
 
     fn renew(&mut self, member: &str) {

@@ -69,7 +69,8 @@ impl Node {
             }
             Standing::Holding { .. } => {
                 if let Some(held) = self.world.lease_of(id) {
-                    let renewal = Write::Replace(Object::Lease(held.record.clone()));
+                    let renewed = held.record.renewed(self.config.lease.duration);
+                    let renewal = Write::Replace(Object::Lease(renewed));
                     self.outbox.offer_urgent(renewal, now);
                 }
             }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use model::{Clock, ClusterSet, Epoch, Moment, OwnedShards, ShardId, Workload};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::write::{Done, Writer};
 use super::{Message, definitions, home};
@@ -28,6 +28,8 @@ const MESSAGES: usize = 1024;
 const BATCH: usize = 1024;
 /// How often the work done for each shard is measured.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(5);
+/// How often it turns while it waits for the home cluster's definitions; later the node says when.
+const TURN_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a write may take, except renewals of the own Lease.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -69,6 +71,8 @@ pub(crate) struct Loop {
     pub(crate) owned: watch::Sender<Arc<OwnedShards>>,
     pub(crate) snapshot: watch::Sender<Arc<Snapshot>>,
     pub(crate) departed: watch::Sender<Option<Departure>>,
+    /// Notes each turn, for those who watch over the loop.
+    pub(crate) turned: watch::Sender<Moment>,
     pub(crate) rng: fastrand::Rng,
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
     pub(crate) unowned: (u64, u32),
@@ -124,6 +128,7 @@ impl Loop {
                 self.departed.send_replace(Some(Departure::HandedOver));
                 return;
             }
+            Some(ended) = watches.join_next() => return watch_ended(ended),
             () = self.definitions(&mut messages) => {}
         }
         home::spawn(&mut watches, &client, &namespace, &sender, &mut self.rng);
@@ -139,6 +144,7 @@ impl Loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
+                Some(ended) = watches.join_next() => return watch_ended(ended),
                 Some(done) = writes.join_next() => self.written(done),
                 Some(message) = messages.recv() => {
                     self.receive(message);
@@ -167,7 +173,13 @@ impl Loop {
 
     /// Waits until the home cluster's definitions keep what this member is going to write.
     async fn definitions(&mut self, messages: &mut mpsc::Receiver<Message>) {
-        while let Some(message) = messages.recv().await {
+        loop {
+            let now = self.clock.now();
+            self.turned.send_replace(now);
+            let message = tokio::select! {
+                Some(message) = messages.recv() => message,
+                () = self.clock.sleep_until(now + TURN_INTERVAL) => continue,
+            };
             let known = matches!(message, Message::Definitions(_, None));
             self.receive(message);
             self.publish(self.clock.now());
@@ -212,7 +224,7 @@ impl Loop {
         }
     }
 
-    fn written(&mut self, done: Result<Done, tokio::task::JoinError>) {
+    fn written(&mut self, done: Result<Done, JoinError>) {
         let Done { target, outcome, operation, problem } = match done {
             Ok(done) => done,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
@@ -226,6 +238,7 @@ impl Loop {
     /// One step of the node. Publishes its result and sends its writes.
     fn step(&mut self, writes: &mut JoinSet<Done>) -> Moment {
         let now = self.clock.now();
+        self.turned.send_replace(now);
         let output = self.node.step(now);
         self.publish(now);
         for note in &output.notes {
@@ -302,5 +315,14 @@ impl Loop {
                 Arc::make_mut(&mut self.problems).insert(operation, text);
             }
         }
+    }
+}
+
+/// A watch goes on as long as the loop that it tells. Without it the loop would renew its Lease and see
+/// nothing, so a panic goes on in the loop, and any other end is the loop's as well.
+fn watch_ended(ended: Result<(), JoinError>) {
+    match ended {
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        _ => error!("a watch of the home cluster ended by itself"),
     }
 }

@@ -15,6 +15,7 @@ use leasehold_sharding::{Config, LeaseTimings};
 use model::{ClusterName, Epoch, Hold, MemberId, Purpose, ShardId, Work};
 
 use self::clock::{DriftingClock, Heat};
+pub use self::hands::Edit;
 use crate::oracle::Oracle;
 use crate::server::Server;
 

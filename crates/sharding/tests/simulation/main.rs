@@ -6,6 +6,7 @@
 //!
 //! `LEASEHOLD_SIM_SEED=n` replays one seed; `LEASEHOLD_SIM_SEEDS=n` runs that many.
 
+mod edits;
 mod fleet;
 mod floor;
 mod oracle;
