@@ -9,6 +9,7 @@
 mod fleet;
 mod floor;
 mod oracle;
+mod reach;
 mod server;
 mod skew;
 
