@@ -34,6 +34,7 @@ use crate::config::{
 use crate::error::Error;
 use crate::journal::Journal;
 use crate::liveness::Liveness;
+use crate::workload::ProcessWorkload;
 
 /// How long the home cluster may take to answer for the owner.
 const OWNER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -89,7 +90,8 @@ pub(crate) async fn assemble(
     let sharding = {
         let _here = liveness.enter();
         let settings = sharding_config(config, traits, owner);
-        let workload = Arc::new(meter.clone());
+        let workload = ProcessWorkload::new(meter.clone(), clusters.clone(), Arc::clone(&clock));
+        let workload = Arc::new(workload);
         Sharding::spawn(home, settings, clusters.watch(), workload, Arc::clone(&clock), metrics)
             .map_err(Error::Sharding)?
     };
