@@ -12,7 +12,7 @@
 //!   compare-and-swap and read the taken Lease back: from then on no renewal can succeed. If the Lease is
 //!   missing, the coordinator first creates it in its own name, which fails if the Lease was only not
 //!   seen. A Lease that anybody else took, gave back or edited is taken too, when it has run out
-//!   ([`crate::edits`]).
+//!   (`lease::edits`).
 //! - The coordinator neither replaces nor deletes a map in a version of the protocol that it does not
 //!   speak. It changes the version of a map only when all owners of its shards speak the next one
 //!   ([`crate::protocol`]).

@@ -13,7 +13,9 @@
 //!     └───┬────── holder changed by anybody else ──▶ Lost ──▶ Over ──same──▶ Taken
 //! ```
 //!
-//! [`crate::edits`] judges the state, and says what edits by hand cannot do.
+//! `edits` judges the state, and says what edits by hand cannot do.
+
+mod edits;
 
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
@@ -24,9 +26,10 @@ use model::{MemberId, Moment};
 
 use crate::api::{MANAGED_BY, ObjectVersion};
 use crate::config::LeaseTimings;
-pub use crate::edits::Past;
-use crate::edits::whole;
 use crate::floor::Floor;
+
+pub use edits::Past;
+use edits::whole;
 
 /// The name of the coordinator's Lease.
 pub const COORDINATOR: &str = "leasehold-coordinator";

@@ -14,7 +14,7 @@
 //! | `definitions` | whether the home cluster's definitions keep what members write |
 //! | [`floor`] | the epoch from which maps begin when their clusters return |
 //! | [`lease`] | what a Lease says, and its states |
-//! | `edits` | the state of a Lease as an observer sees it, whatever people write into it |
+//! | `lease::edits` | the state of a Lease as an observer sees it, whatever people write into it |
 //! | [`handover`] | how one shard changes hands, is split and merged |
 //! | [`record`] | the objects of the home cluster; writes bound to versions |
 //! | [`world`] | the home cluster as observed; when each Lease last changed |
@@ -96,7 +96,7 @@
 //!   minus a margin; [`lease`] counts silence from when an observer saw it, plus a margin. The
 //!   coordinator takes the Lease by compare-and-swap against the version whose silence it measured, so a
 //!   renewal that it has not seen makes the takeover fail. Only after that does it reassign the shards.
-//!   What people write into a Lease by hand, holder or duration, hastens no takeover (`edits`).
+//!   What people write into a Lease by hand, holder or duration, hastens no takeover (`lease::edits`).
 //!   Attacked by
 //!   `the_fence_precedes_every_takeover`, `no_edit_lets_a_takeover_precede_the_fence`,
 //!   `nobody_who_edits_leases_under_faults_breaks_a_rule`, and by the bugs `NoMargin`,
@@ -135,7 +135,6 @@ mod config;
 pub mod coordinator;
 mod cordon;
 mod definitions;
-mod edits;
 mod election;
 mod failing;
 pub mod floor;

@@ -1,4 +1,5 @@
-//! A member's loop that ends is heard of, whatever ends it; and it turns whatever home does.
+//! Whoever runs a member learns that its loop has ended, whatever ended it; and the loop turns whatever
+//! home does.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
@@ -107,7 +108,7 @@ fn decoding_panics(client: Client) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_of_the_loop_is_heard_of_and_the_fence_closes_when_the_lease_is_over() {
+async fn a_panic_of_the_loop_is_told_and_the_fence_closes_when_the_lease_is_over() {
     let home = Home::start(&["east"]).await;
     home.install().await;
     let workload = Arc::new(Defective::default());
@@ -116,7 +117,7 @@ async fn a_panic_of_the_loop_is_heard_of_and_the_fence_closes_when_the_lease_is_
     poll_until(async || is_active()).await;
     assert_eq!(sharding.end(), None);
     workload.0.store(true, Ordering::SeqCst);
-    let end = tokio::time::timeout(SECOND * 6, sharding.ended()).await.expect("it is heard of");
+    let end = tokio::time::timeout(SECOND * 6, sharding.ended()).await.expect("its end is told");
     assert_eq!(end, TaskEnd::Panicked("the test wants it".to_owned()));
     assert_eq!(sharding.end(), Some(end));
     assert_eq!(sharding.leave().await, Departure::Abandoned);
@@ -136,7 +137,7 @@ async fn a_watch_that_panics_ends_the_loop_which_would_be_blind() {
     let home = Home::start(&["east"]).await;
     home.install().await;
     let sharding = home.member(decoding_panics(home.server.client()), Arc::new(Unmeasured));
-    let end = tokio::time::timeout(SECOND * 6, sharding.ended()).await.expect("it is heard of");
+    let end = tokio::time::timeout(SECOND * 6, sharding.ended()).await.expect("its end is told");
     assert_eq!(end, TaskEnd::Panicked("the test wants it".to_owned()));
 }
 

@@ -14,10 +14,10 @@
 //! A member that finds another holder in its Lease, or none, fences itself. It finds it in its watch or by
 //! its next renewal, which fails; until then it acts, for as long as its last renewal allows. So another
 //! holder says that the member is gone
-//! - at once, if this observer took the Lease by compare-and-swap itself: [`LeaseState::Taken`]. Then the
+//! - at once, if this observer took the Lease by compare-and-swap itself: `Taken`. Then the
 //!   member was gone before that, and its id never acts again, whatever is written into the Lease later;
 //! - else not before the Lease has run out, counted from when the observer first saw it so. Until then it
-//!   is [`LeaseState::Lost`], then [`LeaseState::Over`]. What looks like a takeover by another coordinator,
+//!   is `Lost`, then `Over`. What looks like a takeover by another coordinator,
 //!   or like a release, may be an edit. It may also have been undone since, unseen, so shards of such a
 //!   member move only after this observer has taken the Lease itself.
 //!
@@ -27,8 +27,8 @@ use std::time::Duration;
 
 use model::{MemberId, Moment};
 
+use super::{LeaseRecord, LeaseState, ObservedLease, subject};
 use crate::config::{LeaseTimings, MAX_LEASE};
-use crate::lease::{LeaseRecord, LeaseState, ObservedLease, subject};
 
 /// What an observer knows of a Lease beside its last version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
