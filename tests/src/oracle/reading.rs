@@ -71,12 +71,10 @@ impl<'a> Reading<'a> {
             run.until_us = run.until_us.min(end);
             let halts = reading.halts.get(&run.process).map_or(&[][..], Vec::as_slice);
             let ran_us = run.ran_us.unwrap_or(run.until_us).min(run.until_us);
-            if ran_us + CLOCK_SLACK_US < run.from_us {
-                // Its process slept between the check that let it begin and its first line.
-                run.from_us = ran_us;
-            }
-            let ran_us = ran_us.max(run.from_us);
-            run.live = without((run.from_us, ran_us), halts);
+            // If its process slept between the check that let it begin and its first line, it ran then.
+            let slept = ran_us + CLOCK_SLACK_US < run.from_us;
+            let from_us = if slept { ran_us } else { run.from_us };
+            run.live = without((from_us, ran_us.max(from_us)), halts);
         }
         reading
     }

@@ -151,9 +151,13 @@ impl Plan {
         let mut setup = Setup::draw(&mut rng);
         let count = rng.u64(0..=MAX_FAULTS);
         let mut faults: Vec<_> = (0..count).map(|_| Fault::draw(&mut rng, &setup)).collect();
-        faults.sort_by_key(|fault| fault.from_us);
-        // Last, so that this draw changes no other.
+        // Last, so that these draws change no other.
         setup.update_us = (rng.u8(0..3) == 0).then(|| rng.u64(0..FAULTS_UNTIL_S * SECOND_US));
+        if rng.bool() {
+            let kind = Kind::stumble(&mut rng, &setup);
+            faults.push(Fault { kind, ..Fault::draw(&mut rng, &setup) });
+        }
+        faults.sort_by_key(|fault| fault.from_us);
         Self { seed, setup, faults, bug: None }
     }
 
@@ -231,7 +235,7 @@ impl Kind {
     fn draw(rng: &mut fastrand::Rng, setup: &Setup) -> Self {
         let replica = rng.usize(0..setup.replicas);
         let cluster = rng.usize(0..setup.clusters);
-        match rng.u8(0..23) {
+        match rng.u8(0..21) {
             0 | 1 => Self::Crash { replica },
             2 => Self::Leave { replica },
             3 => Self::Roll,
@@ -250,12 +254,13 @@ impl Kind {
                 Self::Churn { cluster: rng.usize(setup.workloads()), how }
             }
             17 => Self::Drain { replica },
-            18 | 19 => {
-                let after = [Purpose::Dispatch, Purpose::Run, Purpose::Write][rng.usize(0..3)];
-                Self::Stumble { replica, after, skip: rng.u8(0..2) }
-            }
             _ => Self::Requests { cluster, percent: rng.u32(5..60), how: RequestFault::draw(rng) },
         }
+    }
+
+    fn stumble(rng: &mut fastrand::Rng, setup: &Setup) -> Self {
+        let after = [Purpose::Dispatch, Purpose::Run, Purpose::Write][rng.usize(0..3)];
+        Self::Stumble { replica: rng.usize(0..setup.replicas), after, skip: rng.u8(0..2) }
     }
 }
 
