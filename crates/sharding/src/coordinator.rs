@@ -32,6 +32,9 @@ mod base;
 mod dead;
 mod draft;
 mod peers;
+mod reach;
+mod removal;
+mod rest;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,12 +53,11 @@ use crate::world::World;
 
 use draft::Draft;
 use peers::Peers;
+use removal::Removals;
+use rest::Resting;
 
 /// How long a new coordinator waits for members that start together, if no shard has an owner.
 const START_WAIT: Duration = Duration::from_millis(400);
-/// How long a cluster must be missing from the configuration before its shards are drained: loading or
-/// swapping a configuration must not stop a fleet.
-const REMOVAL_GRACE: Duration = Duration::from_secs(5);
 /// How long Leases and Members of the dead stay, for people to see.
 const DEAD_KEPT: Duration = Duration::from_secs(60);
 
@@ -68,7 +70,7 @@ pub struct View<'a> {
     pub world: &'a World,
     /// The maps as the writes under way will leave them.
     pub pending: BTreeMap<&'a ClusterName, &'a MapRecord>,
-    /// The configured clusters.
+    /// The clusters that the coordinator itself has configured.
     pub clusters: &'a BTreeSet<ClusterName>,
     /// The timings by which it judges Leases.
     pub timings: LeaseTimings,
@@ -85,6 +87,8 @@ pub struct Plan {
     pub wake: Option<Moment>,
     /// The epoch floor that the coordinator's Lease must carry before maps can be deleted.
     pub floor: Epoch,
+    /// What people should know, each with object, cause and fix.
+    pub problems: Vec<String>,
 }
 
 /// What a coordinator remembers between steps: since when something is missing, the loads of shards, and
@@ -94,7 +98,8 @@ pub struct Plan {
 pub struct Coordinator {
     speaks: ProtocolVersions,
     missing_leases: BTreeMap<MemberId, Moment>,
-    missing_clusters: BTreeMap<ClusterName, Moment>,
+    removals: Removals,
+    resting: Resting,
     loads: LoadHistory,
     range_changes: BTreeSet<RangeChange>,
 }
@@ -111,7 +116,8 @@ impl Coordinator {
         Self {
             speaks,
             missing_leases: BTreeMap::new(),
-            missing_clusters: BTreeMap::new(),
+            removals: Removals::default(),
+            resting: Resting::default(),
             loads: LoadHistory::default(),
             range_changes: BTreeSet::new(),
         }
@@ -121,7 +127,7 @@ impl Coordinator {
     pub fn step(&mut self, view: &View<'_>, now: Moment) -> Plan {
         let mut plan = Plan::default();
         let peers = Peers::judge(view, self.speaks, now);
-        let clusters = with_fleet(view.clusters, &peers);
+        let clusters = wanted(view.clusters, &peers);
         let view = &View { clusters: &clusters, ..view.clone() };
         self.take_leases(view, &peers, now, &mut plan);
         self.write_maps(view, &peers, now, &mut plan);
@@ -161,7 +167,7 @@ impl Coordinator {
     }
 
     fn write_maps(&mut self, view: &View<'_>, peers: &Peers, now: Moment, plan: &mut Plan) {
-        let unwanted = self.unwanted_clusters(view, now, plan);
+        let unwanted = self.removals.due(view, peers, now, plan);
         let mut drafts = draft::all(view, &peers.spoken, &unwanted);
         self.range_changes.retain(|change| draft::is_under_way(&drafts, change));
         let holders = draft::fleet_holders(&drafts, peers);
@@ -182,40 +188,18 @@ impl Coordinator {
             plan.writes.extend(draft.into_write());
         }
     }
-
-    /// The clusters with a map that have been missing from the configuration for long enough.
-    fn unwanted_clusters(
-        &mut self,
-        view: &View<'_>,
-        now: Moment,
-        plan: &mut Plan,
-    ) -> BTreeSet<ClusterName> {
-        let missing = |cluster: &ClusterName| {
-            view.world.maps().contains_key(cluster) && !view.clusters.contains(cluster)
-        };
-        self.missing_clusters.retain(|cluster, _| missing(cluster));
-        for cluster in view.world.maps().keys().filter(|cluster| missing(cluster)) {
-            self.missing_clusters.entry(cluster.clone()).or_insert(now);
-        }
-        let mut unwanted = BTreeSet::new();
-        for (cluster, &since) in &self.missing_clusters {
-            if now < since + REMOVAL_GRACE {
-                plan.wake_at(since + REMOVAL_GRACE);
-            } else {
-                unwanted.insert(cluster.clone());
-            }
-        }
-        unwanted
-    }
 }
 
-/// The clusters to have maps: the configured ones, and the one that stands for the fleet, if a member
-/// can run work that is of no cluster.
-fn with_fleet<'a>(
+/// The clusters to have maps: the configured ones, those that other members have configured, and the one
+/// that stands for the fleet, if a member can run work that is of no cluster.
+fn wanted<'a>(
     configured: &'a BTreeSet<ClusterName>,
     peers: &Peers<'_>,
 ) -> Cow<'a, BTreeSet<ClusterName>> {
     let mut clusters = Cow::Borrowed(configured);
+    if peers.new_clusters.iter().any(|cluster| !configured.contains(*cluster)) {
+        clusters.to_mut().extend(peers.new_clusters.iter().copied().cloned());
+    }
     if peers.groups.keys().any(single::is_single) {
         clusters.to_mut().insert(single::fleet_cluster());
     }

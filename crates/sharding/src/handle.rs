@@ -5,6 +5,7 @@
 //! over. But the process is of no use then. [`Sharding::ended`] tells of the one, [`Sharding::turns`] of
 //! the other.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -80,7 +81,7 @@ impl Sharding {
             owner: config.owner.clone(),
         };
         let node = Node::new(config, clock.now());
-        let first = Snapshot::of(&node, Arc::default(), 0, clock.now());
+        let first = Snapshot::of(&node, Arc::default(), 0, Arc::default(), clock.now());
         let (owned_sender, owned) = watch::channel(Arc::clone(&first.published.owned));
         let (snapshot_sender, snapshot) = watch::channel(Arc::new(first));
         let (departed_sender, departed) = watch::channel(None);
@@ -106,6 +107,7 @@ impl Sharding {
             rng: fastrand::Rng::with_seed(seed.wrapping_add(1)),
             problems: Arc::default(),
             unowned: (0, 0),
+            unserved: Arc::default(),
         };
         let task = VitalTask::spawn(run.run(stop.clone()));
         let inner = Inner {
@@ -171,20 +173,21 @@ impl Sharding {
             lease_valid_seconds: now.until(snapshot.published.valid_until).as_secs_f64(),
             coordinator: snapshot.coordinator.clone(),
             is_coordinator: snapshot.is_coordinator,
-            shards: owned.holdings.iter().map(held).collect(),
+            shards: owned.holdings.iter().map(|held| shown(held, &snapshot.unserved)).collect(),
             unowned: snapshot.unowned,
             problems: snapshot.found.iter().chain(snapshot.problems.values()).cloned().collect(),
         }
     }
 }
 
-fn held((shard, holding): (&ShardId, &Holding)) -> HeldShard {
+fn shown((shard, holding): (&ShardId, &Holding), unserved: &BTreeSet<ShardId>) -> HeldShard {
     let hold = match holding.hold {
         Hold::Warming => "warming",
         Hold::Active => "active",
         Hold::Draining { .. } => "draining",
     };
-    HeldShard { shard: shard.clone(), epoch: holding.epoch, hold }
+    let unserved = unserved.contains(shard);
+    HeldShard { shard: shard.clone(), epoch: holding.epoch, hold, unserved }
 }
 
 impl Ownership for Sharding {

@@ -25,6 +25,7 @@
 //! | `ownership` | what this member holds |
 //! | `load` | what this member reports about the load of its shards |
 //! | `failing` | which failing clusters this member reports |
+//! | `reach` | which clusters a member has configured and reaches: how it says so, how that is read |
 //! | `election` | who coordinates |
 //! | [`weight`] | what each shard weighs, from the reported loads |
 //! | [`planner`] | who should own what |
@@ -103,6 +104,18 @@
 //! - **S6** *A key is never processed twice at once; a change during processing runs again.* The queue
 //!   of the engine ensures it for one member; this crate adds S1, which extends it to all members.
 //!
+//! - **S7** *A shard is given only to a member that has its cluster configured and reaches it, and leaves
+//!   one that fails while another succeeds.* Members say what they have configured and reach ([`api`]); a
+//!   digest proves that the coordinator reads it right (`reach`). The planner asks for each shard and member
+//!   how the two fit ([`planner::Fit`]): nobody gets a shard of a cluster that it lacks, or of which it is
+//!   not known whether it has it. If no member reaches a cluster, its shards stay where they are. A map is
+//!   removed only when no live member has its cluster configured, and not soon if its members died or if
+//!   many would go at once ([`coordinator`]). Attacked by `a_reader_is_never_wrong`,
+//!   `every_shard_ends_where_it_is_served`,
+//!   `six_clusters_of_which_one_member_has_three_are_served_and_none_is_forgotten`,
+//!   `an_emptied_configuration_does_not_drain_the_fleet`, `what_some_member_serves_is_served_under_faults`,
+//!   and by the bugs `IgnoresReports`, `HidesFailures` and `LosesInParts` of the simulation.
+//!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
 //! network and arrive late. It also assumes that nobody edits ShardMaps by hand; a coordinator that saw the
 //! deletion of a map by hand restores it. Only a single coordinator can promise that a group of scope
@@ -140,6 +153,7 @@ mod problem;
 pub mod protocol;
 mod pulse;
 pub mod ranges;
+mod reach;
 pub mod read;
 pub mod record;
 mod shell;

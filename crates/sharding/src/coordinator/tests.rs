@@ -2,11 +2,13 @@
 
 mod floor;
 mod load;
+mod reach;
 mod single;
 mod skew;
 
 use model::Epoch;
 
+use super::removal::{LONG_GRACE, REMOVAL_GRACE};
 use super::*;
 use crate::api::{AcknowledgedDrain, MemberSpec, MemberState, ObjectVersion};
 use crate::handover::Entry;

@@ -31,6 +31,10 @@ impl Hash for Node {
             load: _,
             // Its result is in the Member too.
             failing: _,
+            reach,
+            // It only saves writes that would change nothing.
+            sent: _,
+            noticed: _,
             // For metrics and logs.
             handovers: _,
             notes: _,
@@ -44,6 +48,7 @@ impl Hash for Node {
             rng: _,
         } = self;
         (clusters, down_clusters, world, unread, tracker, election, coordinator).hash(state);
+        reach.said().hash(state);
         (membership.id(), membership.standing(), membership.renew_at()).hash(state);
         (outbox, member_written, leave_by, cordon, departed, was_coordinating, floor).hash(state);
         // A plan from an older revision counts as none. The revision itself does not matter.

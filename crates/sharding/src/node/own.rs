@@ -112,6 +112,7 @@ impl Node {
         if !self.membership.is_valid(now) {
             return;
         }
+        self.follow_reach();
         let id = self.membership.id();
         let spec = self.member_spec();
         let Some(held) = self.world.members().get(id) else {
@@ -124,7 +125,7 @@ impl Node {
         };
         let only_count = MemberSpec { shards: spec.shards, ..held.spec.clone() } == spec;
         let soon = now < self.member_written + self.config.lease.renew_interval;
-        if held.spec == spec || (only_count && soon) {
+        if held.spec == spec || (only_count && soon) || self.has_sent(&held.version, &spec) {
             return;
         }
         let record = MemberRecord { spec, ..held.clone() };
@@ -152,6 +153,7 @@ impl Node {
             busy: self.load.reported_busy(),
             loads: self.load.reported(),
             down_clusters: self.reported_down(),
+            clusters: self.reach.said(),
         }
     }
 

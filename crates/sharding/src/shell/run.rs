@@ -43,6 +43,7 @@ pub(crate) struct Snapshot {
     pub(crate) coordinator: Option<model::MemberId>,
     pub(crate) is_coordinator: bool,
     pub(crate) unowned: u32,
+    pub(crate) unserved: Arc<BTreeSet<ShardId>>,
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
     /// What people must repair in the home cluster.
     pub(crate) found: Vec<String>,
@@ -76,6 +77,7 @@ pub(crate) struct Loop {
     pub(crate) rng: fastrand::Rng,
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
     pub(crate) unowned: (u64, u32),
+    pub(crate) unserved: Arc<BTreeSet<ShardId>>,
 }
 
 impl Snapshot {
@@ -83,6 +85,7 @@ impl Snapshot {
         node: &Node,
         problems: Arc<BTreeMap<Operation, String>>,
         unowned: u32,
+        unserved: Arc<BTreeSet<ShardId>>,
         now: Moment,
     ) -> Self {
         Self {
@@ -96,6 +99,7 @@ impl Snapshot {
             coordinator: node.coordinator(),
             is_coordinator: node.is_coordinator(now),
             unowned,
+            unserved,
             problems,
             found: node.problems().to_vec(),
         }
@@ -212,6 +216,8 @@ impl Loop {
             self.measure_at = now + MEASURE_INTERVAL;
             self.node.handle(Input::Measured(self.workload.measure()), now);
             self.node.handle(Input::Failing(self.workload.failing()), now);
+            self.unserved = Arc::new(self.node.unserved());
+            self.metrics.set_unserved(self.unserved.len());
         }
     }
 
@@ -265,7 +271,8 @@ impl Loop {
         if self.unowned.0 != world.revision() {
             self.unowned = (world.revision(), world.unowned_shards());
         }
-        let snapshot = Snapshot::of(&self.node, Arc::clone(&self.problems), self.unowned.1, now);
+        let (problems, unserved) = (Arc::clone(&self.problems), Arc::clone(&self.unserved));
+        let snapshot = Snapshot::of(&self.node, problems, self.unowned.1, unserved, now);
         let Snapshot { published, renewed, .. } = snapshot.clone();
         self.metrics.set_owned(&published.owned);
         self.metrics.set_unowned(snapshot.unowned);

@@ -10,6 +10,7 @@ mod edits;
 mod fleet;
 mod floor;
 mod oracle;
+mod reach;
 mod server;
 mod skew;
 
