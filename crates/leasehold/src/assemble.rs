@@ -34,6 +34,7 @@ use crate::config::{
 use crate::error::Error;
 use crate::journal::Journal;
 use crate::liveness::Liveness;
+use crate::workload::ProcessWorkload;
 
 /// The registry of clusters, as errors name it.
 pub(crate) const REGISTRY: &str = "the registry of clusters";
@@ -94,7 +95,8 @@ pub(crate) async fn assemble(
     let sharding = {
         let _here = liveness.enter();
         let settings = sharding_config(config, traits, owner);
-        let workload = Arc::new(meter.clone());
+        let workload = ProcessWorkload::new(meter.clone(), clusters.clone(), Arc::clone(&clock));
+        let workload = Arc::new(workload);
         Sharding::spawn(home, settings, clusters.watch(), workload, Arc::clone(&clock), metrics)
             .map_err(Error::Sharding)?
     };
