@@ -3,7 +3,9 @@
 //! A map that goes too early takes the shards of a cluster out of the fleet's sight while users wait for
 //! them; one that stays too long does no harm. So
 //! - a map goes soon only if a live member that holds a shard of it says that it has the cluster no
-//!   longer: somebody removed it. Whoever merely died or left may come back with it;
+//!   longer: somebody removed it. If all members that had it left in order, as when replicas are replaced by
+//!   ones without the cluster, it goes a little later, because one may come back. Whoever died may come back
+//!   much later;
 //! - while it is not known what some live member has configured, no map goes;
 //! - a mass of maps does not go soon either: a Secret or a folder that somebody emptied by mistake must
 //!   not drain a fleet. Meanwhile the shards stay where they are, and go on when the clusters are back.
@@ -16,13 +18,15 @@ use model::{ClusterName, Moment, single};
 use super::peers::Peers;
 use super::{Plan, View};
 use crate::handover::Entry;
-use crate::planner::Fit;
+use crate::planner::{Fit, Role};
 use crate::problem;
 
 /// How long a cluster must be missing from the configuration before its shards are drained: loading or
 /// swapping a configuration must not stop a fleet.
 pub(super) const REMOVAL_GRACE: Duration = Duration::from_secs(5);
-/// The same for a cluster whose members are gone, and for a mass of clusters: enough for a node to be
+/// The same for a cluster whose members left.
+pub(super) const LEFT_GRACE: Duration = Duration::from_secs(45);
+/// The same for a cluster whose members died, and for a mass of clusters: enough for a node to be
 /// replaced, and for people to notice.
 pub(super) const LONG_GRACE: Duration = Duration::from_secs(600);
 /// So many maps at once are a mass, if they are also more than [`MASS_PART`] of all.
@@ -32,19 +36,27 @@ const MASS_PART: usize = 5;
 
 /// The clusters with a map that no live member has configured.
 #[derive(Clone, Debug, Default, Hash)]
-pub(super) struct Removals(BTreeMap<ClusterName, Missing>);
+pub(super) struct Removals {
+    missing: BTreeMap<ClusterName, Missing>,
+    /// The clusters that only leaving members have configured.
+    leaving: BTreeSet<ClusterName>,
+}
 
 #[derive(Clone, Debug, Hash)]
 struct Missing {
     since: Moment,
     /// Whether a live owner said so.
     was_removed: bool,
+    /// Whether the last members that had it left in order.
+    was_left: bool,
 }
 
 /// Whether live members have a cluster configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Yes,
+    /// Only by members that leave.
+    Leaving,
     Unknown,
     No,
 }
@@ -59,17 +71,23 @@ impl Removals {
         plan: &mut Plan,
     ) -> BTreeSet<ClusterName> {
         self.follow(view, peers, now);
-        let is_mass = self.0.len() > MASS && self.0.len() * MASS_PART > view.world.maps().len();
+        let count = self.missing.len();
+        let is_mass = count > MASS && count * MASS_PART > view.world.maps().len();
         let mut due = BTreeSet::new();
         let mut kept = Vec::new();
-        for (cluster, missing) in &self.0 {
-            let (early, late) = (missing.since + REMOVAL_GRACE, missing.since + LONG_GRACE);
-            let goes_early = missing.was_removed && !is_mass && !may_return(cluster, peers);
+        for (cluster, missing) in &self.missing {
+            let grace = match missing {
+                _ if is_mass || may_return(cluster, peers) => LONG_GRACE,
+                Missing { was_removed: true, .. } => REMOVAL_GRACE,
+                Missing { was_left: true, .. } => LEFT_GRACE,
+                _ => LONG_GRACE,
+            };
+            let (early, late) = (missing.since + REMOVAL_GRACE, missing.since + grace);
             if now < early {
                 plan.wake_at(early);
-            } else if now < late && !goes_early {
+            } else if now < late {
                 plan.wake_at(late);
-                kept.push(cluster);
+                kept.extend((grace == LONG_GRACE).then_some(cluster));
             } else if wanted(cluster, view, peers) == Wanted::No {
                 due.insert(cluster.clone());
             }
@@ -81,24 +99,32 @@ impl Removals {
     /// Brings it up to date. While it is not known whether a cluster is missing, its time goes on.
     fn follow(&mut self, view: &View<'_>, peers: &Peers<'_>, now: Moment) {
         let maps = view.world.maps();
-        self.0.retain(|cluster, _| maps.contains_key(cluster));
+        let is_foreign =
+            |name: &ClusterName| maps.contains_key(name) && !view.clusters.contains(name);
+        self.missing.retain(|cluster, _| is_foreign(cluster));
+        self.leaving.retain(is_foreign);
         for (cluster, map) in maps.iter().filter(|(name, _)| !view.clusters.contains(*name)) {
-            let is_missing = match wanted(cluster, view, peers) {
-                Wanted::Yes => false,
+            let wanted = wanted(cluster, view, peers);
+            match wanted {
                 Wanted::Unknown => continue,
-                Wanted::No => true,
-            };
-            if !is_missing {
-                self.0.remove(cluster);
-                continue;
+                Wanted::Yes | Wanted::Leaving => {
+                    self.missing.remove(cluster);
+                    if wanted == Wanted::Leaving {
+                        self.leaving.insert(cluster.clone());
+                    } else {
+                        self.leaving.remove(cluster);
+                    }
+                    continue;
+                }
+                Wanted::No => {}
             }
             let mut owners = map.entries.values().filter_map(Entry::owner);
             let was_removed =
                 cluster.as_str() == single::FLEET || owners.any(|owner| peers.is_alive(owner));
-            let fresh = Missing { since: now, was_removed: false };
-            self.0.entry(cluster.clone()).or_insert(fresh).was_removed |= was_removed;
+            let was_left = self.leaving.contains(cluster);
+            let fresh = Missing { since: now, was_removed: false, was_left };
+            self.missing.entry(cluster.clone()).or_insert(fresh).was_removed |= was_removed;
         }
-        self.0.retain(|cluster, _| !view.clusters.contains(cluster));
     }
 }
 
@@ -118,6 +144,9 @@ fn wanted(cluster: &ClusterName, view: &View<'_>, peers: &Peers<'_>) -> Wanted {
     let mut wanted = Wanted::No;
     for member in peers.roles.values() {
         match member.reach.of(cluster) {
+            Fit::Fails | Fit::Serves if member.role == Role::Leaving => {
+                wanted = if wanted == Wanted::No { Wanted::Leaving } else { wanted };
+            }
             Fit::Fails | Fit::Serves => return Wanted::Yes,
             Fit::Unknown => wanted = Wanted::Unknown,
             Fit::Lacks => {}

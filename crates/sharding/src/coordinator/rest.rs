@@ -4,9 +4,9 @@
 //! the other may be about to report the same: loading or swapping a configuration must not move anything,
 //! nor must the end of a cluster.
 //!
-//! A cluster whose shards have just left an owner that did not reach it rests.
-//!//! The next owner needs time to try. If it fails too, the shard may go on, but each time after a longer
-//! pause: the shards of a cluster that fails everywhere must not go round the fleet.
+//! A cluster whose shards have just left an owner that did not reach it rests: the next owner needs time to
+//! try. If it fails too, the shard may go on, but each time after a longer pause: the shards of a cluster
+//! that fails everywhere must not go round the fleet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -8,7 +8,7 @@ mod skew;
 
 use model::Epoch;
 
-use super::removal::{LONG_GRACE, REMOVAL_GRACE};
+use super::removal::{LEFT_GRACE, LONG_GRACE, REMOVAL_GRACE};
 use super::*;
 use crate::api::{AcknowledgedDrain, MemberSpec, MemberState, ObjectVersion};
 use crate::handover::Entry;

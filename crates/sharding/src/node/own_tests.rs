@@ -165,6 +165,8 @@ fn what_the_definitions_of_an_earlier_release_drop_is_not_sent_again_and_again()
     home.node.handle(Input::Clusters(["east".parse().unwrap()].into(), Vec::new()), home.now);
     home.settle();
     assert_eq!(home.member().spec.clusters, None);
+    // It coordinates: the new cluster gets a shard, which it counts.
+    home.wait(3);
     let writes = home.written.len();
     for _ in 0..10 {
         home.wait(1);

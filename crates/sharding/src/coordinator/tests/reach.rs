@@ -177,6 +177,27 @@ fn a_map_goes_when_no_live_member_has_its_cluster_and_its_owner_said_so() {
 }
 
 #[test]
+fn the_map_of_members_that_left_goes_a_little_later() {
+    let mut scene = Scene::reaching(&["east"], &[("m-1", &["west"])]);
+    scene.map("east", "m-0@1");
+    scene.map("west", "m-1@1");
+    let said = scene.report(&["west"], &[]);
+    scene.member("m-1", |spec| {
+        spec.clusters = Some(said.clone());
+        spec.state = MemberState::Leaving;
+    });
+    scene.check(&["update west v7: g/0/1 m-1>@1"]);
+    scene.map("west", "@1");
+    scene.lease("m-1", None);
+    scene.world.remove(&Target { kind: Kind::Member, name: "m-1".into() }, None);
+    scene.check(&[]);
+    scene.later(&["m-0"], LEFT_GRACE - Duration::from_secs(1));
+    assert_eq!((scene.plan().floor, scene.problems().len()), (Epoch(0), 0));
+    scene.later(&["m-0"], Duration::from_secs(1));
+    assert_eq!(scene.plan().floor, Epoch(1), "its epochs are to outlive it");
+}
+
+#[test]
 fn a_mass_of_maps_does_not_go_soon() {
     let names: Vec<String> = (0..40).map(|n| format!("c{n:02}")).collect();
     for (left, held) in [(30, None), (29, Some(11)), (0, Some(40))] {
