@@ -207,7 +207,7 @@ impl Follow {
     }
 
     async fn send(&self, observation: Observation) -> Result<(), End> {
-        self.messages.send(Message::Home(observation)).await.map_err(|_| End::Closed)
+        self.messages.send(Message::Home(Box::new(observation))).await.map_err(|_| End::Closed)
     }
 
     async fn report(&self, verb: &'static str, text: Option<String>) -> Result<(), End> {

@@ -12,7 +12,7 @@ use crate::record::Observation;
 /// What the watches send to the loop.
 pub(crate) enum Message {
     /// Something was observed.
-    Home(Observation),
+    Home(Box<Observation>),
     /// An operation fails for this reason, or works again.
     Problem(Operation, Option<String>),
     /// The definitions were asked for: what is wrong with them.

@@ -223,7 +223,7 @@ impl Loop {
 
     fn receive(&mut self, message: Message) {
         match message {
-            Message::Home(event) => self.node.handle(Input::Observed(event), self.clock.now()),
+            Message::Home(event) => self.node.handle(Input::Observed(*event), self.clock.now()),
             Message::Problem(operation, text) | Message::Definitions(operation, text) => {
                 self.note_problem(operation, text);
             }
