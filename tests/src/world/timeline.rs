@@ -46,7 +46,7 @@ struct State {
     /// By how much its wall clock was stepped, in seconds.
     wall_step_s: i64,
     slice: Slice,
-    /// When the machine falls asleep, if it shall.
+    /// When the machine falls asleep, if it is to.
     armed: Option<Stumble>,
     /// When it stopped so in this slice, and for how long.
     stood: Option<(u64, u64)>,
@@ -112,7 +112,7 @@ impl Timeline {
         self.state().armed = stumble;
     }
 
-    /// A check has been passed: the machine sleeps here, if it shall. What it does in the rest of the
+    /// A check has been passed: the machine sleeps here, if it is to. What it does in the rest of the
     /// slice it does after that. Call it inside its runtime.
     pub fn pass(&self, purpose: Purpose) {
         let due = self.state().armed.take_if(|stumble| {
