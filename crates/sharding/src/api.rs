@@ -208,6 +208,11 @@ pub struct MemberSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub down_clusters: Vec<DownCluster>,
+    /// Set once home was restored from a backup, emptied or replaced: no owner is named at this epoch or
+    /// below any more. Far above all epochs that the member saw before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<i64>", range(min = 0))]
+    pub history_floor: Option<Epoch>,
 }
 
 /// The load that a shard puts on the member that holds it, smoothed.
@@ -337,6 +342,7 @@ impl MemberSpec {
             busy: 0,
             loads: Vec::new(),
             down_clusters: Vec::new(),
+            history_floor: None,
         }
     }
 

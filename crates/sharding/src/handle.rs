@@ -96,6 +96,7 @@ impl Sharding {
             rng: fastrand::Rng::with_seed(seed.wrapping_add(1)),
             problems: Arc::default(),
             unowned: (0, 0),
+            rereads: 0,
         };
         tokio::spawn(run.run(stop.clone()));
         let inner = Inner {

@@ -12,6 +12,7 @@
 //! | [`api`] | the custom resources: ShardMap, Member |
 //! | `config` | the settings of a member |
 //! | `definitions` | whether the home cluster's definitions keep what members write |
+//! | `history` | whether home is still the one that this member knows |
 //! | [`floor`] | the epoch from which maps begin when their clusters return |
 //! | [`lease`] | the state of a Lease as an observer sees it |
 //! | [`handover`] | how one shard changes hands, is split and merged |
@@ -98,6 +99,11 @@
 //!   `TrustWallClock`.
 //! - **S6** *A key is never processed twice at once; a change during processing runs again.* The queue
 //!   of the engine ensures it for one member; this crate adds S1, which extends it to all members.
+//! - **S9** *Home's history may change: it is restored, emptied or replaced.* A member that has a proof of
+//!   it fences itself, joins under a new id, forgets what it observed and reads home anew. A coordinator
+//!   writes no map before one silence has passed. Epochs leap above all that anybody saw (`history`).
+//!   Attacked by `homes_history_changes_under_faults`, with oracles that remember what home forgot, by
+//!   `a_restored_home_is_served_again_in_time` and its like, and by the bugs `HoldOn` and `ForgetEpochs`.
 //!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
 //! network and arrive late. It also assumes that nobody edits Leases and ShardMaps by hand; a coordinator
@@ -123,6 +129,7 @@ mod failing;
 pub mod floor;
 mod handle;
 pub mod handover;
+mod history;
 pub mod lease;
 mod load;
 mod member;

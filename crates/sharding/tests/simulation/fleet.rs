@@ -3,6 +3,7 @@
 
 mod clock;
 mod hands;
+mod home;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -15,6 +16,7 @@ use leasehold_sharding::{Config, LeaseTimings};
 use model::{ClusterName, Epoch, Hold, MemberId, Purpose, ShardId, Work};
 
 use self::clock::{DriftingClock, Heat};
+pub use self::home::Bug;
 use crate::oracle::Oracle;
 use crate::server::Server;
 
@@ -74,6 +76,10 @@ pub struct Fleet {
     replicas: Vec<Replica>,
     clusters: BTreeSet<ClusterName>,
     heat: BTreeMap<ClusterName, Heat>,
+    /// Until when home answers nobody.
+    home_away_until: u64,
+    /// A bug that is planted around the members, to show that the oracles see what they should.
+    pub bug: Option<Bug>,
 }
 
 struct Replica {
@@ -113,6 +119,8 @@ impl Fleet {
             replicas: Vec::new(),
             clusters: BTreeSet::new(),
             heat: BTreeMap::new(),
+            home_away_until: 0,
+            bug: None,
         };
         fleet.set_clusters(clusters);
         fleet
@@ -289,7 +297,7 @@ impl Fleet {
     /// Whether the next message to or from a replica is lost.
     fn is_lost(&mut self, replica: usize) -> bool {
         let lost = self.network == Network::Rough && self.rng.u32(..200) == 0;
-        lost || self.replicas[replica].cut_off_until > self.now_us
+        lost || self.replicas[replica].cut_off_until.max(self.home_away_until) > self.now_us
     }
 
     fn schedule(&mut self, after_us: u64, replica: usize, happening: Happening) {
@@ -332,7 +340,7 @@ impl Fleet {
     /// A write reaches the store.
     fn arrive(&mut self) {
         let Some((_, (replica, request, write))) = self.arrivals.pop_first() else { return };
-        let (outcome, commit) = self.server.write(write);
+        let (outcome, commit) = self.commit(replica, write);
         if let Some(commit) = commit {
             let replicas = &self.replicas;
             let valid_until = |member: &MemberId| {
@@ -373,7 +381,8 @@ impl Fleet {
 
     fn deliver(&mut self, replica: usize, upto: usize) {
         let watcher = &mut self.replicas[replica];
-        if watcher.cut_off_until.max(watcher.frozen_until) > self.now_us {
+        let silent_until = watcher.cut_off_until.max(watcher.frozen_until);
+        if silent_until.max(self.home_away_until) > self.now_us {
             return;
         }
         let now = watcher.clock.read(self.now_us);
@@ -389,7 +398,7 @@ impl Fleet {
         for event in events.into_iter().take(fresh) {
             watcher.node.handle(Input::Observed(event), now);
         }
-        watcher.watched = watcher.watched.max(upto);
+        watcher.watched = watcher.watched.max(upto.min(self.server.end()));
     }
 
     /// The engine reports how much work it has done for each shard that it holds.
@@ -414,6 +423,9 @@ impl Fleet {
             let now = stepping.clock.read(self.now_us);
             let output = stepping.node.step(now);
             let wake = stepping.clock.real(output.wake).max(self.now_us + 1);
+            if output.reread {
+                self.reread(replica);
+            }
             for write in output.writes {
                 self.send(replica, write);
             }
