@@ -140,13 +140,22 @@ mod tests {
     #[test]
     fn only_a_uid_is_an_identity() {
         let uid = "4f5c0f1e-7a3b-4a51-9d5c-0c2f3f1f7b11";
-        let namespace = |uid: &str| format!(r#"{{"metadata":{{"name":"kube-system","uid":{uid}}}}}"#);
+        let namespace =
+            |uid: &str| format!(r#"{{"metadata":{{"name":"kube-system","uid":{uid}}}}}"#);
         check(200, &namespace(&format!("{uid:?}")), &format!("known: {uid}"));
         for wrong in ["7", "null", "{}", "[]"] {
-            check(200, &namespace(wrong), "silent: its API server answers GET /api/v1/namespaces/kube-system with no namespace");
+            check(
+                200,
+                &namespace(wrong),
+                "silent: its API server answers GET /api/v1/namespaces/kube-system with no namespace",
+            );
         }
         for wrong in ["", "a b", "\\u001b[2J", &"a".repeat(64), "../x"] {
-            check(200, &namespace(&format!("\"{wrong}\"")), "silent: its API server answers GET /api/v1/namespaces/kube-system with no uid");
+            check(
+                200,
+                &namespace(&format!("\"{wrong}\"")),
+                "silent: its API server answers GET /api/v1/namespaces/kube-system with no uid",
+            );
         }
         check(200, "<html>log in</html>", "silent: its API server answers GET");
         check(200, r#"{"kind":"Namespace"}"#, "silent: its API server answers GET");
@@ -155,7 +164,11 @@ mod tests {
     #[test]
     fn a_server_that_may_not_tell_is_no_silent_server() {
         let status = r#"{"kind":"Status","message":"user \"x\" cannot get"}"#;
-        check(403, status, "untold: it cannot be told from other clusters: its API server answers 403 to GET /api/v1/namespaces/kube-system: user \"x\" cannot get; fix: give its user the verb get");
+        check(
+            403,
+            status,
+            "untold: it cannot be told from other clusters: its API server answers 403 to GET /api/v1/namespaces/kube-system: user \"x\" cannot get; fix: give its user the verb get",
+        );
         check(404, "404 page not found", "untold: ");
         check(401, status, "silent: its API server answers 401");
         check(429, "", "silent: its API server answers 429");

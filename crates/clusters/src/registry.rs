@@ -132,10 +132,26 @@ impl Clusters {
 
 /// The report of a cluster's own task.
 enum Report {
-    Made { name: ClusterName, source: Source, attempt: u32, made: Result<Link, Arc<Unusable>> },
+    Made {
+        name: ClusterName,
+        source: Source,
+        attempt: u32,
+        made: Result<Link, Arc<Unusable>>,
+    },
     /// A server was asked which cluster it is. `of` is the source whose client asked.
-    Asked { name: ClusterName, of: Fingerprint, link: Link, attempt: u32, answer: Answer },
-    Probed { name: ClusterName, incarnation: u64, finding: Finding, answer: Option<Answer> },
+    Asked {
+        name: ClusterName,
+        of: Fingerprint,
+        link: Link,
+        attempt: u32,
+        answer: Answer,
+    },
+    Probed {
+        name: ClusterName,
+        incarnation: u64,
+        finding: Finding,
+        answer: Option<Answer>,
+    },
     FirstWaitOver,
 }
 

@@ -14,8 +14,9 @@ const MAX_NAMED: usize = 5;
 const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// What a fleet does without, so that it runs with the definitions of an earlier release: without the
-/// share of the heaviest object no shard is split.
-const DISPENSABLE: [&str; 1] = ["spec.loads[].heaviest"];
+/// share of the heaviest object no shard is split, and without the named clusters a coordinator knows only
+/// the identities of its own.
+const DISPENSABLE: [&str; 2] = ["spec.loads[].heaviest", "spec.namedClusters"];
 
 /// What to run.
 const FIX: &str = "apply those of this release: leasehold crds --for home | kubectl apply --server-side \

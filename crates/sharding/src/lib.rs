@@ -14,6 +14,7 @@
 //! | `definitions` | whether the home cluster's definitions keep what members write |
 //! | [`floor`] | the epoch from which maps begin when their clusters return |
 //! | [`lease`] | the state of a Lease as an observer sees it |
+//! | [`identity`] | which cluster a name stands for; the names under which a member may not act |
 //! | [`handover`] | how one shard changes hands, is split and merged |
 //! | [`record`] | the objects of the home cluster; writes bound to versions |
 //! | [`world`] | the home cluster as observed; when each Lease last changed |
@@ -123,6 +124,7 @@ mod failing;
 pub mod floor;
 mod handle;
 pub mod handover;
+pub mod identity;
 pub mod lease;
 mod load;
 mod member;

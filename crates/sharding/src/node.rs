@@ -15,6 +15,7 @@ mod handovers;
 mod hash;
 mod lead;
 mod leave;
+mod names;
 mod own;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,7 @@ use crate::coordinator::Coordinator;
 use crate::cordon::Cordon;
 use crate::election::Election;
 use crate::failing::FailingClusters;
+use crate::identity::{Identities, Names};
 use crate::lease::{self, COORDINATOR};
 use crate::load::LoadReporter;
 use crate::member::{Departure, Membership, Standing};
@@ -46,6 +48,8 @@ pub use handovers::{Handover, HandoverCause};
 /// The longest time between two steps. The sleep of a machine stops timers; the member must notice its
 /// end soon.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
+/// The most names of clusters that are said to be wrong.
+const MAX_PROBLEMS: usize = 64;
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -56,6 +60,8 @@ pub enum Input {
     Completed(Target, WriteOutcome),
     /// The configured clusters, and the reasons why some are down.
     Clusters(BTreeSet<ClusterName>, Vec<DownCluster>),
+    /// Which clusters these are: those that told.
+    Identified(Identities),
     /// The engine says that the shard has no running work any more.
     Acknowledged(ShardId, Epoch),
     /// The work done so far for every shard held.
@@ -120,6 +126,7 @@ pub struct Node {
     clusters: Option<BTreeSet<ClusterName>>,
     down_clusters: Vec<DownCluster>,
     failing: FailingClusters,
+    names: Names,
     world: World,
     /// The maps in versions of the protocol that it does not speak.
     unread: BTreeSet<ClusterName>,
@@ -154,6 +161,7 @@ impl Node {
             clusters: None,
             down_clusters: Vec::new(),
             failing: FailingClusters::default(),
+            names: Names::default(),
             world: World::default(),
             unread: BTreeSet::new(),
             problems: (0, Vec::new()),
@@ -187,6 +195,7 @@ impl Node {
                 self.down_clusters = down;
                 self.planned = None;
             }
+            Input::Identified(identities) => self.identified(identities),
             Input::Acknowledged(shard, epoch) => {
                 self.tracker.acknowledge(&shard, epoch);
             }
@@ -282,7 +291,9 @@ impl Node {
         if self.membership.standing() == Standing::Gone {
             return;
         }
-        for cluster in self.world.take_changed_maps() {
+        let mut changed = self.world.take_changed_maps();
+        self.follow_names(&mut changed, now);
+        for cluster in changed {
             self.follow_map(&cluster, now);
         }
     }
@@ -308,7 +319,8 @@ impl Node {
         let Config { speaks, namespace, .. } = &self.config;
         let refusal = protocol::refusal(&self.world, self.membership.id(), *speaks, namespace);
         let floor = problem::unreadable_floor(&self.world, namespace);
-        let found: Vec<String> = [refusal, floor].into_iter().flatten().collect();
+        let mut found: Vec<String> = [refusal, floor].into_iter().flatten().collect();
+        found.extend(self.names.problems().take(MAX_PROBLEMS));
         let (_, known) = std::mem::replace(&mut self.problems, (revision, found.clone()));
         let new = found.iter().filter(|text| !known.contains(text)).cloned();
         self.notes.extend(new.map(Note::Problem));

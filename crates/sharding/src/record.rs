@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use model::{ClusterName, Epoch, MemberId};
+use model::{ClusterName, ClusterUid, Epoch, MemberId};
 
 use crate::api::{Member, MemberSpec, ObjectVersion, ShardMap, ShardMapSpec, ShardPath, Summary};
 use crate::handover::Entry;
+use crate::identity;
 use crate::lease::LeaseRecord;
 use crate::versions;
 
@@ -36,6 +37,8 @@ pub struct MapRecord {
     pub epoch_floor: Epoch,
     /// The version of the protocol in which it is written.
     pub protocol: u32,
+    /// For which cluster it stands, if that is known: see [`crate::identity`].
+    pub cluster_uid: Option<ClusterUid>,
     /// The shards.
     pub entries: BTreeMap<ShardPath, Entry>,
 }
@@ -115,6 +118,7 @@ impl MapRecord {
             version: ObjectVersion::default(),
             epoch_floor: Epoch::default(),
             protocol: versions::FIRST,
+            cluster_uid: None,
             entries: BTreeMap::new(),
         }
     }
@@ -137,6 +141,7 @@ impl MapRecord {
             version: ObjectVersion::read(&map.metadata),
             epoch_floor: map.spec.epoch_floor,
             protocol: map.spec.protocol_version,
+            cluster_uid: identity::read(map.metadata.annotations.as_ref()),
             entries: map
                 .spec
                 .shards

@@ -1,5 +1,7 @@
 //! Which cluster each name is: asked before a name is engaged, and again with each probe.
 
+use std::sync::Arc;
+
 use model::{Cluster, ClusterName};
 use tracing::warn;
 

@@ -123,7 +123,7 @@ impl<'a> Peers<'a> {
         };
         Facts {
             owner_gone: self.states.get(owner).is_some_and(|state| state.is_gone()),
-            acknowledged: matches!(entry, Entry::Draining { .. }) && {
+            acknowledged: {
                 let shard = path.in_cluster(cluster);
                 self.acknowledged.contains(&(owner, &shard, entry.epoch()))
             },

@@ -2,6 +2,7 @@
 
 mod floor;
 mod load;
+mod names;
 mod single;
 mod skew;
 
@@ -16,6 +17,7 @@ use crate::record::{Kind, MemberRecord, Target};
 struct Scene {
     world: World,
     clusters: BTreeSet<ClusterName>,
+    identities: Identities,
     pending: Vec<MapRecord>,
     coordinator: Coordinator,
     revision: u64,
@@ -54,6 +56,7 @@ impl Scene {
         let mut scene = Self {
             world: World::default(),
             clusters: clusters.iter().map(|name| name.parse().unwrap()).collect(),
+            identities: Identities::new(),
             pending: Vec::new(),
             coordinator: Coordinator::default(),
             revision: 0,
@@ -120,6 +123,7 @@ impl Scene {
             world: &self.world,
             pending: self.pending.iter().map(|map| (&map.cluster, map)).collect(),
             clusters: &self.clusters,
+            identities: &self.identities,
             timings: LeaseTimings::default(),
             since: Moment::from_origin(Duration::from_secs(1)),
         };

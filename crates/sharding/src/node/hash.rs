@@ -31,6 +31,8 @@ impl Hash for Node {
             load: _,
             // Its result is in the Member too.
             failing: _,
+            // No cluster of the model tells its identity.
+            names: _,
             // For metrics and logs.
             handovers: _,
             notes: _,

@@ -181,6 +181,10 @@ impl Loop {
         let set = Arc::clone(&self.clusters.borrow_and_update());
         let names = set.clusters.keys().cloned().collect();
         self.node.handle(Input::Clusters(names, DownCluster::all_of(&set)), self.clock.now());
+        let identified = set
+            .engaged()
+            .filter_map(|cluster| Some((cluster.name.clone(), cluster.identity.clone()?)));
+        self.node.handle(Input::Identified(identified.collect()), self.clock.now());
     }
 
     fn take_requests(&mut self) {

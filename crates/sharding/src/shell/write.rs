@@ -11,6 +11,7 @@ use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
 use kube::core::Request;
 
 use crate::api::{MANAGED_BY, Member, ObjectVersion, ShardMap};
+use crate::identity;
 use crate::lease::LeaseRecord;
 use crate::problem::{self, Operation};
 use crate::read::{self, Unreadable};
@@ -155,7 +156,9 @@ impl Writer {
     }
 
     fn map(&self, record: MapRecord) -> ShardMap {
+        let annotations = identity::annotations(record.cluster_uid.as_ref());
         let metadata = self.metadata(record.cluster.as_str(), &record.version);
+        let metadata = ObjectMeta { annotations, ..metadata };
         ShardMap { metadata, spec: record.spec() }
     }
 }
