@@ -3,12 +3,14 @@
 
 mod clock;
 mod hands;
+mod names;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use leasehold_sharding::ProtocolVersions;
+use leasehold_sharding::identity::Identities;
 use leasehold_sharding::node::{Input, Node};
 use leasehold_sharding::record::{Kind, Target, Write, WriteOutcome};
 use leasehold_sharding::{Config, LeaseTimings};
@@ -73,6 +75,8 @@ pub struct Fleet {
     arrivals: BTreeMap<(u64, u64), (usize, u64, Write)>,
     replicas: Vec<Replica>,
     clusters: BTreeSet<ClusterName>,
+    /// Which clusters these are, for the next replica.
+    identities: Identities,
     heat: BTreeMap<ClusterName, Heat>,
 }
 
@@ -112,6 +116,7 @@ impl Fleet {
             arrivals: BTreeMap::new(),
             replicas: Vec::new(),
             clusters: BTreeSet::new(),
+            identities: Identities::new(),
             heat: BTreeMap::new(),
         };
         fleet.set_clusters(clusters);
@@ -146,6 +151,7 @@ impl Fleet {
         let mut node = Node::new(config, clock.read(self.now_us));
         let now = clock.read(self.now_us);
         node.handle(Input::Clusters(self.clusters.clone(), Vec::new()), now);
+        node.handle(Input::Identified(self.identities.clone()), now);
         self.replicas.push(Replica {
             node,
             clock,

@@ -8,6 +8,7 @@
 
 mod fleet;
 mod floor;
+mod names;
 mod oracle;
 mod server;
 mod skew;

@@ -25,6 +25,16 @@ pub(super) fn user(fleet: &str) -> Vec<Value> {
     ]
 }
 
+/// The right to say which cluster this is: to read one namespace, of which the uid counts. A fleet uses it
+/// to find out that two names are one cluster.
+pub(super) fn identity() -> [Value; 2] {
+    let rule = PolicyRule {
+        resource_names: Some(vec!["kube-system".to_owned()]),
+        ..sdk::rbac::rule("", &["namespaces"], &["get"])
+    };
+    role(&format!("{USER}-identity"), None, &[rule])
+}
+
 /// The rights of one controller: in these namespaces, or in all if there are none. Rules for what has no
 /// namespace are for the whole cluster in any case.
 pub(super) fn rights(
@@ -69,6 +79,15 @@ mod tests {
     use sdk::rbac::rule;
 
     use super::*;
+
+    #[test]
+    fn one_namespace_tells_which_cluster_it_is() {
+        let [role, binding] = identity();
+        let rule = json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"],
+            "resourceNames": ["kube-system"]});
+        assert_eq!((&role["kind"], &role["rules"]), (&json!("ClusterRole"), &json!([rule])));
+        assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    }
 
     #[test]
     fn rights_reach_no_further_than_the_namespaces() {
