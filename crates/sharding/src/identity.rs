@@ -105,7 +105,8 @@ impl Names {
         }
     }
 
-    /// Compares the two. Returns the names that are refused from now on, or no longer are.
+    /// Compares the two. Returns the names that are refused from now on or for another reason, or
+    /// no longer are.
     pub(crate) fn follow(&mut self, world: &World, now: Moment) -> Vec<ClusterName> {
         self.now = now;
         let is_new = std::mem::take(&mut self.is_new);
@@ -117,7 +118,8 @@ impl Names {
         }
         let found = refusals(&self.own, &self.stands);
         let before = std::mem::take(&mut self.refused);
-        let differs = |name: &&ClusterName| found.contains_key(*name) != before.contains_key(*name);
+        let differs =
+            |name: &&ClusterName| found.get(*name) != before.get(*name).map(|(why, _)| why);
         let changed = found.keys().chain(before.keys()).filter(differs).cloned().collect();
         let since = |name: &ClusterName| before.get(name).map_or(now, |(_, since)| *since);
         let refused = found.into_iter().map(|(name, why)| {

@@ -48,8 +48,6 @@ pub use handovers::{Handover, HandoverCause};
 /// The longest time between two steps. The sleep of a machine stops timers; the member must notice its
 /// end soon.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
-/// The most names of clusters that are said to be wrong.
-const MAX_PROBLEMS: usize = 64;
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -127,6 +125,8 @@ pub struct Node {
     down_clusters: Vec<DownCluster>,
     failing: FailingClusters,
     names: Names,
+    /// What is wrong with names of clusters, as it was logged.
+    refused: Vec<String>,
     world: World,
     /// The maps in versions of the protocol that it does not speak.
     unread: BTreeSet<ClusterName>,
@@ -162,6 +162,7 @@ impl Node {
             down_clusters: Vec::new(),
             failing: FailingClusters::default(),
             names: Names::default(),
+            refused: Vec::new(),
             world: World::default(),
             unread: BTreeSet::new(),
             problems: (0, Vec::new()),
@@ -319,8 +320,7 @@ impl Node {
         let Config { speaks, namespace, .. } = &self.config;
         let refusal = protocol::refusal(&self.world, self.membership.id(), *speaks, namespace);
         let floor = problem::unreadable_floor(&self.world, namespace);
-        let mut found: Vec<String> = [refusal, floor].into_iter().flatten().collect();
-        found.extend(self.names.problems().take(MAX_PROBLEMS));
+        let found: Vec<String> = [refusal, floor].into_iter().flatten().collect();
         let (_, known) = std::mem::replace(&mut self.problems, (revision, found.clone()));
         let new = found.iter().filter(|text| !known.contains(text)).cloned();
         self.notes.extend(new.map(Note::Problem));

@@ -33,6 +33,7 @@ impl Hash for Node {
             failing: _,
             // No cluster of the model tells its identity.
             names: _,
+            refused: _,
             // For metrics and logs.
             handovers: _,
             notes: _,

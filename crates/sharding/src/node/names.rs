@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 
 use model::{ClusterName, Moment};
 
-use super::Node;
+use super::{Node, Note};
 use crate::identity::Identities;
+
+/// The most names of clusters that are said to be wrong.
+const MAX_SAID: usize = 64;
 
 impl Node {
     /// The clusters said who they are.
@@ -24,12 +27,22 @@ impl Node {
         }
         let turned = self.names.follow(&self.world, now);
         if !turned.is_empty() {
-            // They are among the problems.
-            self.problems.0 = u64::MAX;
+            let said = self.names.problems().take(MAX_SAID).collect();
+            let known = std::mem::replace(&mut self.refused, said);
+            let new = self.refused.iter().filter(|text| !known.contains(text)).cloned();
+            self.notes.extend(new.map(Note::Problem));
+            let old = known.into_iter().filter(|text| !self.refused.contains(text));
+            self.notes.extend(old.map(Note::Solved));
         }
         for cluster in turned {
             self.tracker.refuse(&cluster, self.names.refuses(&cluster));
             changed.insert(cluster);
         }
+    }
+
+    /// What is wrong with names of clusters. It is those clusters' trouble alone: the member is as ready as
+    /// without them.
+    pub(crate) fn refused(&self) -> &[String] {
+        &self.refused
     }
 }

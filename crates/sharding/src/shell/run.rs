@@ -44,6 +44,8 @@ pub(crate) struct Snapshot {
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
     /// What people must repair in the home cluster.
     pub(crate) found: Vec<String>,
+    /// What is wrong with names of clusters.
+    pub(crate) refused: Vec<String>,
 }
 
 /// Drains that the engine has finished, for the loop. The set has one entry for each shard and epoch, so
@@ -94,6 +96,7 @@ impl Snapshot {
             unowned,
             problems,
             found: node.problems().to_vec(),
+            refused: node.refused().to_vec(),
         }
     }
 }
