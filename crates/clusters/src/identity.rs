@@ -90,7 +90,7 @@ fn read(status: StatusCode, body: &[u8]) -> Answer {
         400..=499 if !matches!(status.as_u16(), 408 | 429) => Answer::Untold(
             format!(
                 "it cannot be told from other clusters: its API server answers {} to GET {PATH}: {}; fix: \
-                 give its user the verb get on namespaces with the resourceName kube-system",
+                 give its user, in the namespace kube-system, the verb get on namespaces",
                 status.as_u16(),
                 foreign(&of_body())
             )
@@ -167,7 +167,7 @@ mod tests {
         check(
             403,
             status,
-            "untold: it cannot be told from other clusters: its API server answers 403 to GET /api/v1/namespaces/kube-system: user \"x\" cannot get; fix: give its user the verb get",
+            "untold: it cannot be told from other clusters: its API server answers 403 to GET /api/v1/namespaces/kube-system: user \"x\" cannot get; fix: give its user, in the namespace kube-system, the verb get",
         );
         check(404, "404 page not found", "untold: ");
         check(401, status, "silent: its API server answers 401");

@@ -25,14 +25,17 @@ pub(super) fn user(fleet: &str) -> Vec<Value> {
     ]
 }
 
-/// The right to say which cluster this is: to read one namespace, of which the uid counts. A fleet uses it
-/// to find out that two names are one cluster.
+/// The namespace whose uid says which cluster this is.
+const IDENTITY: &str = "kube-system";
+
+/// The right to read that namespace, by which a fleet finds out that two names are one cluster. A right in a
+/// namespace holds for the namespace itself.
 pub(super) fn identity() -> [Value; 2] {
     let rule = PolicyRule {
-        resource_names: Some(vec!["kube-system".to_owned()]),
+        resource_names: Some(vec![IDENTITY.to_owned()]),
         ..sdk::rbac::rule("", &["namespaces"], &["get"])
     };
-    role(&format!("{USER}-identity"), None, &[rule])
+    role(&format!("{USER}-identity"), Some(IDENTITY), &[rule])
 }
 
 /// The rights of one controller: in these namespaces, or in all if there are none. Rules for what has no
@@ -85,7 +88,8 @@ mod tests {
         let [role, binding] = identity();
         let rule = json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"],
             "resourceNames": ["kube-system"]});
-        assert_eq!((&role["kind"], &role["rules"]), (&json!("ClusterRole"), &json!([rule])));
+        assert_eq!((&role["kind"], &role["rules"]), (&json!("Role"), &json!([rule])));
+        assert_eq!(role["metadata"]["namespace"], "kube-system");
         assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
     }
 
