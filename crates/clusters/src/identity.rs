@@ -30,7 +30,7 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// What a server says about its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum Told {
     /// Which cluster it is.
     Known(ClusterUid),
     /// It answers, but not that: for want of a right, or because it has no such namespace. The text says
@@ -41,7 +41,7 @@ pub(crate) enum Answer {
 }
 
 /// Asks a server which cluster it is.
-pub(crate) async fn ask(client: &Client) -> Answer {
+pub(crate) async fn ask(client: &Client) -> Told {
     match tokio::time::timeout(ASK_TIMEOUT, answer(client)).await {
         Ok(answer) => answer,
         Err(_) => silent(&format!("gives no answer within {}s", ASK_TIMEOUT.as_secs())),
@@ -53,7 +53,7 @@ pub(crate) fn ask_after(attempt: u32) -> Duration {
     RETRY_MIN.saturating_mul(1 << (attempt - 1).min(8)).min(RETRY_MAX)
 }
 
-async fn answer(client: &Client) -> Answer {
+async fn answer(client: &Client) -> Told {
     let request = Request::get(PATH).header(ACCEPT, FORM).body(Body::empty());
     let Ok(request) = request else { return silent("cannot be asked") };
     let answer = match client.send(request).await {
@@ -68,26 +68,26 @@ async fn answer(client: &Client) -> Answer {
 }
 
 /// What an answer says. Pure.
-fn read(status: StatusCode, body: &[u8]) -> Answer {
+fn read(status: StatusCode, body: &[u8]) -> Told {
     let of_body = || serde_json::from_slice::<Refusal>(body).unwrap_or_default().message;
     match status.as_u16() {
         200 => match serde_json::from_slice::<Namespace>(body).map(|found| found.metadata.uid) {
             Ok(uid) => match uid.parse() {
-                Ok(uid) => Answer::Known(uid),
+                Ok(uid) => Told::Known(uid),
                 Err(_) => silent(&format!("answers GET {PATH} with no uid: {:?}", foreign(&uid))),
             },
             Err(error) => {
                 silent(&format!("answers GET {PATH} with no namespace: {}", foreign(&error.to_string())))
             }
         },
-        401 => Answer::Silent(
+        401 => Told::Silent(
             format!(
                 "its API server answers 401 to GET {PATH}: {}; fix: renew the credentials in the kubeconfig",
                 foreign(&of_body())
             )
             .into(),
         ),
-        400..=499 if !matches!(status.as_u16(), 408 | 429) => Answer::Untold(
+        400..=499 if !matches!(status.as_u16(), 408 | 429) => Told::Untold(
             format!(
                 "it cannot be told from other clusters: its API server answers {} to GET {PATH}: {}; fix: \
                  give its user, in the namespace kube-system, the verb get on namespaces",
@@ -100,9 +100,9 @@ fn read(status: StatusCode, body: &[u8]) -> Answer {
     }
 }
 
-fn silent(what: &str) -> Answer {
+fn silent(what: &str) -> Told {
     let fix = "check the server's address and the network path to it";
-    Answer::Silent(format!("its API server {what}; fix: {fix}").into())
+    Told::Silent(format!("its API server {what}; fix: {fix}").into())
 }
 
 /// What is read of a namespace.
@@ -130,9 +130,9 @@ mod tests {
     fn check(status: u16, body: &str, expect: &str) {
         let answer = read(StatusCode::from_u16(status).unwrap(), body.as_bytes());
         let text = match answer {
-            Answer::Known(uid) => format!("known: {uid}"),
-            Answer::Untold(text) => format!("untold: {text}"),
-            Answer::Silent(text) => format!("silent: {text}"),
+            Told::Known(uid) => format!("known: {uid}"),
+            Told::Untold(text) => format!("untold: {text}"),
+            Told::Silent(text) => format!("silent: {text}"),
         };
         assert!(text.starts_with(expect), "{text}");
     }

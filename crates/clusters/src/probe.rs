@@ -7,7 +7,7 @@ use std::time::Duration;
 use model::Cluster;
 use tokio::sync::Semaphore;
 
-use crate::identity::{Answer, ask};
+use crate::identity::{Told, ask};
 
 /// How often each cluster is probed.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ pub(crate) async fn probe(
     places: Arc<Semaphore>,
     delay: Duration,
     untold: bool,
-) -> (Finding, Option<Answer>) {
+) -> (Finding, Option<Told>) {
     tokio::time::sleep(delay).await;
     let _place = places.acquire().await.expect("the semaphore is never closed");
     if untold {
@@ -33,9 +33,9 @@ pub(crate) async fn probe(
     }
     let answer = ask(&cluster.client).await;
     let finding = match &answer {
-        Answer::Known(_) => Ok(()),
-        Answer::Untold(_) => version(&cluster).await,
-        Answer::Silent(reason) => Err(Arc::clone(reason)),
+        Told::Known(_) => Ok(()),
+        Told::Untold(_) => version(&cluster).await,
+        Told::Silent(reason) => Err(Arc::clone(reason)),
     };
     (finding, Some(answer))
 }

@@ -28,7 +28,7 @@ use tracing::{error, info, warn};
 use crate::connect::{Connector, Link, Role};
 use crate::entry::{Entry, Serving, same};
 use crate::error::Unusable;
-use crate::identity::Answer;
+use crate::identity::Told;
 use crate::merge::{Merged, merge};
 use crate::probe::{Finding, MAX_PROBES, PROBE_INTERVAL, probe};
 use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
@@ -144,13 +144,13 @@ enum Report {
         of: Fingerprint,
         link: Link,
         attempt: u32,
-        answer: Answer,
+        answer: Told,
     },
     Probed {
         name: ClusterName,
         incarnation: u64,
         finding: Finding,
-        answer: Option<Answer>,
+        answer: Option<Told>,
     },
     FirstWaitOver,
 }
@@ -343,7 +343,7 @@ impl Task {
         name: &ClusterName,
         incarnation: u64,
         finding: Finding,
-        answer: Option<Answer>,
+        answer: Option<Told>,
     ) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Serving::Engaged(cluster) = &entry.serving else { return };

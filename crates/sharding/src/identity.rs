@@ -24,8 +24,6 @@ use crate::api::{DownCluster, NamedCluster};
 use crate::record::MapRecord;
 use crate::world::World;
 
-/// The annotation of a ShardMap with the uid of the cluster for which it stands.
-pub const ANNOTATION: &str = "leasehold.dev/cluster-uid";
 /// How long a name must be refused before the Member says so: while a cluster is renamed, its new name is
 /// refused for a moment.
 pub(crate) const REPORT_AFTER: Duration = Duration::from_secs(10);
@@ -63,18 +61,6 @@ pub(crate) struct Names {
     said: (Vec<NamedCluster>, Moment),
     /// The last look.
     now: Moment,
-}
-
-// === The annotation ===
-
-/// Reads the annotation. A text that is no uid counts as none: it is written anew.
-pub(crate) fn read(annotations: Option<&BTreeMap<String, String>>) -> Option<ClusterUid> {
-    annotations?.get(ANNOTATION)?.parse().ok()
-}
-
-/// The annotations that say it.
-pub(crate) fn annotations(uid: Option<&ClusterUid>) -> Option<BTreeMap<String, String>> {
-    uid.map(|uid| BTreeMap::from([(ANNOTATION.to_owned(), uid.to_string())]))
 }
 
 // === impl Names ===

@@ -119,12 +119,3 @@ fn a_member_says_what_the_maps_do_not() {
     names.follow(&world, at(7));
     assert_eq!(said(&names), ["e=u5"], "at once when its clusters change");
 }
-
-#[test]
-fn the_annotation_reads_back_and_garbage_counts_as_none() {
-    let uid: ClusterUid = "u1".parse().unwrap();
-    assert_eq!(read(annotations(Some(&uid)).as_ref()), Some(uid));
-    assert_eq!(annotations(None), None);
-    let garbage = BTreeMap::from([(ANNOTATION.to_owned(), "no uid!".to_owned())]);
-    assert_eq!(read(Some(&garbage)), None);
-}

@@ -13,6 +13,7 @@
 //! | `config` | the settings of a member |
 //! | `definitions` | whether the home cluster's definitions keep what members write |
 //! | [`floor`] | the epoch from which maps begin when their clusters return |
+//! | `uid_annotation` | how a ShardMap says for which cluster it stands |
 //! | [`lease`] | the state of a Lease as an observer sees it |
 //! | [`identity`] | which cluster a name stands for; the names under which a member may not act |
 //! | [`handover`] | how one shard changes hands, is split and merged |
@@ -152,6 +153,7 @@ pub mod read;
 pub mod record;
 mod shell;
 mod status;
+mod uid_annotation;
 mod versions;
 pub mod weight;
 pub mod world;

@@ -10,8 +10,8 @@ use model::{ClusterName, ClusterUid, Epoch, MemberId};
 
 use crate::api::{Member, MemberSpec, ObjectVersion, ShardMap, ShardMapSpec, ShardPath, Summary};
 use crate::handover::Entry;
-use crate::identity;
 use crate::lease::LeaseRecord;
+use crate::uid_annotation;
 use crate::versions;
 
 /// The parts of a Member that this crate uses.
@@ -141,7 +141,7 @@ impl MapRecord {
             version: ObjectVersion::read(&map.metadata),
             epoch_floor: map.spec.epoch_floor,
             protocol: map.spec.protocol_version,
-            cluster_uid: identity::read(map.metadata.annotations.as_ref()),
+            cluster_uid: uid_annotation::read(map.metadata.annotations.as_ref()),
             entries: map
                 .spec
                 .shards

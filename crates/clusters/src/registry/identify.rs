@@ -8,7 +8,7 @@ use tracing::warn;
 use super::{Probing, Report, Task};
 use crate::connect::Link;
 use crate::entry::Serving;
-use crate::identity::{Answer, ask, ask_after};
+use crate::identity::{Told, ask, ask_after};
 use crate::provider::Fingerprint;
 
 impl Task {
@@ -38,13 +38,13 @@ impl Task {
         of: Fingerprint,
         link: Link,
         attempt: u32,
-        answer: Answer,
+        answer: Told,
     ) {
         let current = self.entries.get(&name).map(|entry| entry.source.fingerprint);
         if current != Some(of) {
             return;
         }
-        if let Answer::Silent(reason) = answer {
+        if let Told::Silent(reason) = answer {
             self.down(&name, reason);
             return self.identify(name, link, attempt.saturating_add(1));
         }
@@ -53,23 +53,23 @@ impl Task {
     }
 
     /// Takes in what a server says about its identity. Returns whether it is another cluster than before.
-    fn learn(&mut self, name: &ClusterName, answer: Answer) -> bool {
+    fn learn(&mut self, name: &ClusterName, answer: Told) -> bool {
         let Some(entry) = self.entries.get_mut(name) else { return false };
         match answer {
-            Answer::Known(uid) => {
+            Told::Known(uid) => {
                 let before = entry.identified(uid.clone());
                 if let Some(before) = &before {
                     warn!(cluster = %name, origin = %entry.source.origin, %before, now = %uid, "another cluster appeared under this name: everything known of the one before is forgotten");
                 }
                 before.is_some()
             }
-            Answer::Untold(reason) => {
+            Told::Untold(reason) => {
                 if entry.not_told(Arc::clone(&reason)) {
                     warn!(cluster = %name, origin = %entry.source.origin, "cluster of unknown identity: {reason}");
                 }
                 false
             }
-            Answer::Silent(_) => false,
+            Told::Silent(_) => false,
         }
     }
 
@@ -79,7 +79,7 @@ impl Task {
         &mut self,
         name: &ClusterName,
         cluster: &mut Cluster,
-        answer: Answer,
+        answer: Told,
     ) -> bool {
         // While a client is made from a new kubeconfig, this is still the server of the old one.
         if self.entries.get(name).is_none_or(|entry| entry.making.is_some()) {

@@ -11,11 +11,11 @@ use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
 use kube::core::Request;
 
 use crate::api::{MANAGED_BY, Member, ObjectVersion, ShardMap};
-use crate::identity;
 use crate::lease::LeaseRecord;
 use crate::problem::{self, Operation};
 use crate::read::{self, Unreadable};
 use crate::record::{MapRecord, MemberRecord, Object, Target, Write, WriteOutcome};
+use crate::uid_annotation;
 
 /// How to reach the home cluster.
 #[derive(Clone)]
@@ -156,7 +156,7 @@ impl Writer {
     }
 
     fn map(&self, record: MapRecord) -> ShardMap {
-        let annotations = identity::annotations(record.cluster_uid.as_ref());
+        let annotations = uid_annotation::annotations(record.cluster_uid.as_ref());
         let metadata = self.metadata(record.cluster.as_str(), &record.version);
         let metadata = ObjectMeta { annotations, ..metadata };
         ShardMap { metadata, spec: record.spec() }
