@@ -2,6 +2,9 @@
 //! passes only when nothing is left to do, so durations are exact.
 #![expect(clippy::disallowed_methods, reason = "the clock of these tests is tokio's paused one")]
 
+mod owner;
+mod watchdog;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

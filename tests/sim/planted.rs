@@ -4,6 +4,7 @@
 
 use std::thread;
 
+use model::Purpose;
 use tests::oracle::Violation;
 use tests::soak::attempt;
 use tests::world::plan::{Fault, Kind, Plan, SECOND_US};
@@ -17,7 +18,8 @@ fn expected(bug: Planted) -> (&'static [&'static str], u64) {
         Planted::RelistDropsDeletes => (&["L2"], 30),
         Planted::AcknowledgeEarly => (&["S2"], 100),
         Planted::DivideObjects => (&["L3"], 2),
-        Planted::FenceAtDispatchOnly | Planted::RunOnWithoutShard => (&["S1", "S5"], 60),
+        Planted::FenceAtDispatchOnly | Planted::ForgetDeadline => (&["S1", "S5"], 10),
+        Planted::RunOnWithoutShard => (&["S1", "S5"], 60),
     }
 }
 
@@ -36,12 +38,13 @@ fn plan(bug: Planted, seed: u64) -> Plan {
             let freeze = |replica| fault(15, 29, Kind::Freeze { replica, cluster, gap: true });
             plan.faults = (0..plan.setup.replicas).map(freeze).collect();
         }
-        // When a Lease runs out while writes are under way that nobody answers.
-        Planted::FenceAtDispatchOnly => {
-            let (replica, reset) = (0, false);
-            let clusters = 0..plan.setup.clusters;
-            let cut = |cluster| Kind::Cut { replica, cluster, out: true, back: true, reset };
-            plan.faults = clusters.map(|cluster| fault(10, 40, cut(cluster))).collect();
+        // When a machine sleeps between a check and what it allows.
+        Planted::FenceAtDispatchOnly | Planted::ForgetDeadline => {
+            let replicas = 0..plan.setup.replicas;
+            let from_s = |replica: usize| 8 + 7 * replica as u64;
+            let after = Purpose::Write;
+            let sleep = |replica| (from_s(replica), Kind::Stumble { replica, after, skip: 1 });
+            plan.faults = replicas.map(sleep).map(|(at, kind)| fault(at, at + 6, kind)).collect();
         }
         // Where one object is busy.
         Planted::DivideObjects => plan = Plan { bug: Some(bug), ..Plan::hot(seed) },

@@ -5,7 +5,7 @@
 //!
 //! | path | shows |
 //! |---|---|
-//! | `/livez` | that the process answers and the program's own liveness checks pass. Nothing of a cluster, so that trouble with one does not restart the process |
+//! | `/livez` | that the process answers and the checks of liveness pass, the manager's and the program's own. Nothing of a cluster, so that trouble with one does not restart the process |
 //! | `/readyz` | whether the manager's readiness checks and the program's own pass |
 //! | `/healthz` | whether all checks pass |
 //! | `/metrics` | Prometheus text |
@@ -67,7 +67,7 @@ pub struct Admin {
     pub ready: ReadyFn,
     /// Checks of readiness that the program brings along.
     pub readiness: Vec<Probe>,
-    /// Checks of liveness that the program brings along.
+    /// Checks of liveness: the manager's, and those that the program brings along.
     pub liveness: Vec<Probe>,
     /// The views behind `/debug/{name}`.
     pub debug: BTreeMap<&'static str, ViewFn>,

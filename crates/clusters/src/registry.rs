@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use model::{Clock, Cluster, ClusterName, ClusterSet};
+use model::{Clock, Cluster, ClusterName, ClusterSet, TaskEnd, VitalTask};
 use prometheus::{IntGaugeVec, Opts};
 use tokio::sync::{Semaphore, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -41,6 +41,8 @@ const FIRST_WAIT: Duration = Duration::from_secs(2);
 pub const RETRY_MIN: Duration = Duration::from_secs(5);
 /// The longest wait before making a client again.
 const RETRY_MAX: Duration = Duration::from_secs(60);
+/// The reason of a cluster for which no client can be made because of a defect.
+const PANICKED: &str = "making its client panicked, a defect of the manager: see the log";
 
 /// Whether the registry probes API servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +63,7 @@ pub struct Registry;
 pub struct Clusters {
     set: watch::Receiver<Arc<ClusterSet>>,
     status: watch::Receiver<Arc<Status>>,
+    task: VitalTask,
 }
 
 impl Registry {
@@ -100,8 +103,8 @@ impl Registry {
             set: set_sender,
             status: status_sender,
         };
-        tokio::spawn(task.run(providers, shutdown));
-        Ok(Clusters { set, status })
+        let task = VitalTask::spawn(task.run(providers, shutdown));
+        Ok(Clusters { set, status, task })
     }
 }
 
@@ -121,12 +124,26 @@ impl Clusters {
         self.status.clone()
     }
 
-    /// Waits for the first publication, when every provider has answered. Returns at once if the registry
-    /// has stopped.
-    pub async fn ready(&mut self) {
-        // An error means that the registry has stopped, which its owner knows.
-        let _ = self.set.changed().await;
+    /// Waits for the first publication, when every provider has answered.
+    ///
+    /// # Errors
+    /// If the registry ended before: that there are no clusters is not known then.
+    pub async fn ready(&mut self) -> Result<(), TaskEnd> {
+        if self.set.changed().await.is_err() {
+            return Err(self.ended().await);
+        }
         self.set.mark_changed();
+        Ok(())
+    }
+
+    /// Waits until the registry has ended: it returns after its shutdown, else that is a defect.
+    pub async fn ended(&self) -> TaskEnd {
+        self.task.ended().await
+    }
+
+    /// How the registry has ended, if it has.
+    pub fn end(&self) -> Option<TaskEnd> {
+        self.task.end()
     }
 }
 
@@ -263,8 +280,31 @@ impl Task {
         match done {
             Ok(report) => self.report(report),
             Err(stopped) if stopped.is_cancelled() => {}
-            Err(panicked) => error!("a task that served a cluster panicked: {panicked}"),
+            Err(panicked) => self.panicked(&panicked),
         }
+    }
+
+    /// A defect that one cluster brings to light is that cluster's trouble alone: it is down, and tried
+    /// again after the longest wait.
+    fn panicked(&mut self, panicked: &JoinError) {
+        error!("a task that served a cluster panicked: {panicked}");
+        let is_it = |task: &Option<AbortHandle>| {
+            task.as_ref().is_some_and(|task| task.id() == panicked.id())
+        };
+        let of = |(name, entry): (&ClusterName, &Entry)| {
+            let making = is_it(&entry.making);
+            (making || is_it(&entry.probing)).then(|| (name.clone(), entry.source.clone(), making))
+        };
+        let Some((name, source, making)) = self.entries.iter().find_map(of) else { return };
+        if making {
+            self.down(&name, PANICKED.into());
+            self.make(name, source, u32::MAX);
+        } else if let Some(Serving::Engaged(cluster)) = self.entries.get(&name).map(|e| &e.serving)
+        {
+            let cluster = cluster.clone();
+            self.probe(cluster, PROBE_INTERVAL);
+        }
+        self.publish();
     }
 
     fn report(&mut self, report: Report) {

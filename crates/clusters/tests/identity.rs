@@ -86,7 +86,7 @@ async fn spawn(path: &Path) -> Clusters {
     let (stop, metrics) = (CancellationToken::new(), prometheus::Registry::new());
     let spawned = Registry::spawn(vec![provider], Probing::On, stop, &metrics, clock);
     let mut clusters = spawned.unwrap();
-    clusters.ready().await;
+    clusters.ready().await.unwrap();
     clusters
 }
 

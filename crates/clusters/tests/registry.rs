@@ -62,7 +62,7 @@ fn write(path: &Path, text: &str) {
 async fn files_of_a_folder_engage_re_engage_and_disengage_in_time() {
     let dir = tempfile::tempdir().unwrap();
     let (mut clusters, _) = spawn(vec![Directory::new(dir.path()).provider()]);
-    clusters.ready().await;
+    clusters.ready().await.unwrap();
     let mut set = clusters.watch();
     assert_eq!(sum(&set.borrow_and_update()), "");
     write(&dir.path().join("a"), &config("east", "e", TOKEN));
@@ -90,7 +90,7 @@ async fn a_broken_cluster_is_down_with_its_reason_everywhere_and_alone() {
         KubeconfigFile::new(&good, Some(vec!["east".into(), "typo".into()])).provider(),
         KubeconfigFile::new(&bad, None).trusted(Trust::own()).provider(),
     ]);
-    clusters.ready().await;
+    clusters.ready().await.unwrap();
     let mut set = clusters.watch();
     becomes(&mut set, "east@1 typo(down) west(down)").await;
     let status = clusters.status();
@@ -120,7 +120,7 @@ async fn a_plugin_that_comes_later_is_found_without_a_change_of_the_kubeconfig()
     write(&path, &config("east", "e", "{exec: {command: ./plugin}}"));
     let (mut clusters, _) =
         spawn(vec![KubeconfigFile::new(&path, None).trusted(Trust::own()).provider()]);
-    clusters.ready().await;
+    clusters.ready().await.unwrap();
     let mut set = clusters.watch();
     becomes(&mut set, "east(down)").await;
     write(
@@ -170,7 +170,7 @@ async fn nothing_is_published_before_every_provider_has_answered() {
         spawn(vec![Directory::new(dir.path()).provider(), Box::new(Scripted(receiver))]);
     assert!(timeout(Duration::from_secs(30), clusters.ready()).await.is_err());
     sender.send(Some(Snapshot::default())).unwrap();
-    timeout(PROMISE, clusters.ready()).await.unwrap();
+    timeout(PROMISE, clusters.ready()).await.unwrap().unwrap();
     assert_eq!(sum(&clusters.watch().borrow()), "east@1");
 }
 
@@ -181,7 +181,7 @@ async fn a_duplicate_name_is_reported_and_the_first_stays() {
         write(&dir.path().join(file), &config("east", server, TOKEN));
     }
     let (mut clusters, _) = spawn(vec![Directory::new(dir.path()).provider()]);
-    clusters.ready().await;
+    clusters.ready().await.unwrap();
     let mut set = clusters.watch();
     becomes(&mut set, "east@1").await;
     let problems = &clusters.status().problems;

@@ -4,8 +4,8 @@
 //! # Invariants
 //! - [`Fence::run`] asks [`Ownership`] before each poll of the reconciler's future and drops it once
 //!   that refuses. So no line of it runs after the Lease has ended by our clock, not even in a process
-//!   that was stopped and wakes (S1). What this cannot see: code between two awaits, which nobody
-//!   interrupts, and tasks that a reconciler spawns.
+//!   that was stopped and wakes (S1). What this cannot prevent: that it is stopped between that
+//!   check and the next await, which nobody can interrupt, and what tasks do that a reconciler spawns.
 //! - Every write asks [`Ownership`] when its turn at the gate has come, not only when it begins to
 //!   wait, and is given up when the Lease ends, by our clock (S5).
 //! - A write counts as under way until it has ended, even if its reconcile was dropped before;

@@ -123,6 +123,10 @@ pub struct FleetShard {
     pub epoch: Epoch,
     /// Its phase.
     pub phase: Phase,
+    /// Whether its owner says that it does not serve it: it does not have the cluster configured, or fails
+    /// to reach it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unserved: bool,
     /// Who gets it next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<MemberId>,
@@ -213,6 +217,11 @@ pub fn assemble(objects: &Objects) -> Fleet {
     let world = world(objects);
     let coordinator = world.coordinator();
     let mut shards: Vec<FleetShard> = objects.maps.iter().flat_map(shards_of).collect();
+    for shard in &mut shards {
+        let owner = shard.owner.as_ref().filter(|_| shard.phase == Phase::Owned);
+        let said = owner.and_then(|owner| world.members().get(owner)?.spec.clusters.as_ref());
+        shard.unserved = said.is_some_and(|said| said.denies(&shard.shard.cluster));
+    }
     shards.sort_by(|a, b| a.shard.cmp(&b.shard));
     let mut owned: BTreeMap<&MemberId, u32> = BTreeMap::new();
     for owner in shards.iter().filter_map(|shard| shard.owner.as_ref()) {
@@ -278,6 +287,7 @@ fn shards_of(map: &ShardMap) -> Vec<FleetShard> {
             owner: entry.owner.clone(),
             epoch: entry.epoch,
             phase: entry.phase,
+            unserved: false,
             target: entry.target.clone(),
         })
         .collect()

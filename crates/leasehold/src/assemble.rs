@@ -34,7 +34,10 @@ use crate::config::{
 use crate::error::Error;
 use crate::journal::Journal;
 use crate::liveness::Liveness;
+use crate::workload::ProcessWorkload;
 
+/// The registry of clusters, as errors name it.
+pub(crate) const REGISTRY: &str = "the registry of clusters";
 /// How long the home cluster may take to answer for the owner.
 const OWNER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause before it is asked again.
@@ -78,10 +81,13 @@ pub(crate) async fn assemble(
     )
     .map_err(|source| Error::Metrics("clusters", source))?;
     let groups = groups(&specs);
-    let owner = owner(&home, config).await?;
+    let owner = tokio::select! {
+        owner = owner(&home, config) => owner?,
+        end = clusters.ended() => return Err(Error::ended(REGISTRY, end)),
+    };
     // Complete before sharding sees it: a coordinator must not mistake clusters that have not been
     // read yet for removed ones.
-    clusters.ready().await;
+    clusters.ready().await.map_err(|end| Error::ended(REGISTRY, end))?;
     announce(&clusters.watch().borrow(), &groups);
     let traits = traits(&specs, &singles);
     // The engine counts in it and sharding reads it.
@@ -89,7 +95,8 @@ pub(crate) async fn assemble(
     let sharding = {
         let _here = liveness.enter();
         let settings = sharding_config(config, traits, owner);
-        let workload = Arc::new(meter.clone());
+        let workload = ProcessWorkload::new(meter.clone(), clusters.clone(), Arc::clone(&clock));
+        let workload = Arc::new(workload);
         Sharding::spawn(home, settings, clusters.watch(), workload, Arc::clone(&clock), metrics)
             .map_err(Error::Sharding)?
     };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clusters::Unusable;
+use model::TaskEnd;
 
 /// A manager that cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -85,4 +86,22 @@ pub enum Error {
     /// A part of the manager ended without being told to.
     #[error("{0} ended by itself; this is a defect of the manager")]
     Ended(&'static str),
+    /// A part of the manager panicked, so the rest stopped too.
+    #[error("{part} panicked: {message}; this is a defect of the manager")]
+    Panicked {
+        /// The part.
+        part: &'static str,
+        /// What it said.
+        message: String,
+    },
+}
+
+impl Error {
+    /// A part of the manager has ended, although nobody told it to.
+    pub(crate) fn ended(part: &'static str, end: TaskEnd) -> Self {
+        match end {
+            TaskEnd::Panicked(message) => Self::Panicked { part, message },
+            TaskEnd::Returned | TaskEnd::Dropped => Self::Ended(part),
+        }
+    }
 }

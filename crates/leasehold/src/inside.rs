@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use admin::{Admin, Check, Guard, Probe, Readiness, ViewFn};
+use admin::{Admin, CHECK_TIMEOUT, Check, Guard, Probe, Readiness, ViewFn};
 use clusters::Clusters;
 use engine::EngineStatus;
 use serde_json::{Value, json};
@@ -53,12 +53,27 @@ impl Inside {
             ("clusters", self.view(Handles::clusters)),
         ]);
         let Checks { readiness, liveness } = checks;
+        let liveness = [self.sharding_turns()].into_iter().chain(liveness).collect();
         Admin { registry, ready, readiness, liveness, debug, guard }
     }
 
     fn view(&self, of: impl Fn(&Handles) -> Value + Send + Sync + 'static) -> ViewFn {
         let inside = self.clone();
         Arc::new(move || inside.0.get().map_or(Value::Null, &of))
+    }
+
+    /// Whether the loop that renews the Lease and follows the ShardMaps turns. The admin server asks on
+    /// another thread than the loop's.
+    fn sharding_turns(&self) -> Probe {
+        let inside = self.clone();
+        Probe::new("sharding", CHECK_TIMEOUT, move || {
+            let inside = inside.clone();
+            async move {
+                // What is not assembled yet waits for the home cluster, which no restart repairs.
+                let Some(handles) = inside.0.get() else { return Ok(()) };
+                handles.sharding.turns().await.map_err(|stalled| stalled.to_string())
+            }
+        })
     }
 
     fn readiness(&self) -> Readiness {

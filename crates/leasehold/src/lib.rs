@@ -54,6 +54,7 @@ mod runnable;
 mod signals;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod workload;
 
 #[doc = include_str!("../MIGRATING.md")]
 pub mod migrating {}

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admin::{Admin, Bound, CHECK_TIMEOUT, Probe};
+use clusters::Clusters;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use model::{Clock, ClusterSet};
+use model::{Clock, ClusterSet, TaskEnd, VitalTask};
 use sdk::ControllerSpec;
 use sharding::{Departure, Sharding};
 use tokio::sync::watch;
@@ -17,7 +18,7 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{error, info, warn};
 
-use crate::assemble::{Parts, assemble};
+use crate::assemble::{Parts, REGISTRY, assemble};
 use crate::builtin;
 use crate::clock::SystemClock;
 use crate::config::Config;
@@ -200,8 +201,9 @@ impl Manager {
             stopping.clone(),
             grace,
         ));
-        let departure = Running::start(parts, &inside, admin, stop).until(shutdown, grace).await;
-        // Unless the shutdown has told them: a part of the manager has ended.
+        let running = Running::start(parts, &inside, admin, stop);
+        let departure = running.until(&stopping, grace).await;
+        // Unless they have been told: the engine has ended.
         stopping.cancel();
         if beside.await.is_err() {
             warn!("a runnable did not stop in order");
@@ -237,10 +239,19 @@ async fn serve(
     }
 }
 
+/// The part that renews the Lease and follows the ShardMaps, as errors name it.
+const SHARDING: &str = "the sharding loop";
+
 /// A manager at work.
+///
+/// Each part is supervised: if one ends, the rest drains and stops too, because a process without it
+/// looks alive and serves nothing. Whoever runs the process starts another. Without the engine nothing
+/// can drain, and without sharding nothing can be handed over: others take over when the Lease has run
+/// out, and until then nobody works on its shards, because the fence permits nothing past it.
 struct Running {
+    clusters: Clusters,
     sharding: Sharding,
-    engine: JoinHandle<()>,
+    engine: VitalTask,
     engine_stop: DropGuard,
     admin: JoinHandle<Result<(), admin::Error>>,
     stop: CancellationToken,
@@ -256,29 +267,37 @@ impl Running {
     ) -> Self {
         let Parts { clusters, sharding, engine, status, liveness } = parts;
         info!(member = %sharding.status().member, "joining the fleet");
-        inside.show(Handles { clusters, sharding: sharding.clone(), engine: status });
+        let shown = (clusters.clone(), sharding.clone());
+        inside.show(Handles { clusters: shown.0, sharding: shown.1, engine: status });
         let engine_stop = CancellationToken::new();
-        let engine = tokio::spawn(engine.run(engine_stop.clone()));
+        let engine = VitalTask::spawn(engine.run(engine_stop.clone()));
         let engine_stop = engine_stop.drop_guard();
-        Self { sharding, engine, engine_stop, admin, stop, _liveness: liveness }
+        Self { clusters, sharding, engine, engine_stop, admin, stop, _liveness: liveness }
     }
 
+    /// Runs until `stopping`, or until a part has ended; then it cancels `stopping` itself.
     async fn until(
         mut self,
-        shutdown: CancellationToken,
+        stopping: &CancellationToken,
         grace: Duration,
     ) -> Result<Departure, Error> {
-        tokio::select! {
-            () = shutdown.cancelled() => {}
-            _ = &mut self.engine => return Err(Error::Ended("the engine")),
+        let failed = tokio::select! {
+            () = stopping.cancelled() => None,
+            end = self.engine.ended() => return Err(Error::ended("the engine", end)),
+            end = self.sharding.ended() => Some(Error::ended(SHARDING, end)),
+            end = self.clusters.ended() => Some(Error::ended(REGISTRY, end)),
             ended = &mut self.admin => {
                 return match ended {
                     Ok(Err(error)) => Err(error.into()),
                     _ => Err(Error::Ended("the admin server")),
                 };
             }
+        };
+        match &failed {
+            Some(failed) => error!("{failed}; draining and stopping the rest"),
+            None => info!("shutting down: draining and handing over"),
         }
-        info!("shutting down: draining and handing over");
+        stopping.cancel();
         let departure = timeout(grace, self.sharding.leave()).await.unwrap_or_else(|_| {
             error!(
                 grace_seconds = grace.as_secs_f64(),
@@ -286,10 +305,13 @@ impl Running {
             );
             Departure::Abandoned
         });
+        let failed = failed.or_else(|| self.failed_meanwhile());
         // Only now: until it has left, the others wait for the engine's acknowledgements.
         drop(self.engine_stop);
-        if self.engine.await.is_err() {
-            warn!("the engine panicked while it stopped");
+        match timeout(grace, self.engine.ended()).await {
+            Ok(TaskEnd::Returned) => {}
+            Ok(end) => warn!("the engine {end} while it stopped"),
+            Err(_) => warn!("the engine did not stop within the grace period"),
         }
         self.stop.cancel();
         match self.admin.await {
@@ -304,7 +326,15 @@ impl Running {
                 );
             }
         }
-        Ok(departure)
+        failed.map_or(Ok(departure), Err)
+    }
+
+    /// The part that ended while the rest drained.
+    fn failed_meanwhile(&self) -> Option<Error> {
+        let registry = self.clusters.end().map(|end| Error::ended(REGISTRY, end));
+        // It returns when the member has left.
+        let sharding = self.sharding.end().filter(|end| *end != TaskEnd::Returned);
+        registry.or(sharding.map(|end| Error::ended(SHARDING, end)))
     }
 }
 
@@ -326,3 +356,6 @@ async fn beside(
         warn!(left = work.len(), "runnables did not end within the grace period");
     }
 }
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests;

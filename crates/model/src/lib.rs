@@ -25,6 +25,7 @@ pub mod range;
 pub mod selector;
 pub mod shard;
 pub mod single;
+pub mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod wire;
@@ -41,4 +42,5 @@ pub use ownership::{FenceError, Hold, Holding, OwnedShards, Ownership, Permit, P
 pub use range::{Range, uid_hash};
 pub use selector::{Selector, SelectorError};
 pub use shard::{Epoch, ShardId};
+pub use task::{TaskEnd, VitalTask};
 pub use wire::Wire;

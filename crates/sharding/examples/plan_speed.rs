@@ -18,7 +18,9 @@ use leasehold_sharding::api::{MemberSpec, ShardLoad, ShardPath};
 use leasehold_sharding::coordinator::{Coordinator, View};
 use leasehold_sharding::handover::Entry;
 use leasehold_sharding::lease::{LeaseRecord, member_lease_name};
-use leasehold_sharding::planner::{Limits, Placement, PlanMember, PlanShard, Proposal, Role, plan};
+use leasehold_sharding::planner::{
+    Limits, Placement, PlanMember, PlanShard, Proposal, Reach, Role, plan,
+};
 use leasehold_sharding::record::{MapRecord, MemberRecord, Object};
 use leasehold_sharding::world::World;
 use model::{ClusterName, Epoch, GroupName, MemberId, Moment, ShardId};
@@ -97,7 +99,13 @@ fn unowned(clusters: usize) -> Vec<PlanShard> {
     // Loads of all sizes, a few of them large.
     let weigh = |(n, shard): (usize, ShardId)| {
         let weight = 100 + 2_000 / (n as u32 % 97 + 1);
-        PlanShard { id: shard, weight, divisible: weight - 100, placement: Placement::Unowned }
+        PlanShard {
+            id: shard,
+            weight,
+            divisible: weight - 100,
+            placement: Placement::Unowned,
+            rests: false,
+        }
     };
     shards.enumerate().map(weigh).collect()
 }
@@ -107,6 +115,7 @@ fn members(first: Role) -> BTreeMap<MemberId, PlanMember> {
         role: if n == 0 { first } else { Role::Open },
         capacity: 100,
         groups: groups(),
+        reach: Reach::default(),
     };
     (0..MEMBERS).map(|n| (member(n), member_of(n))).collect()
 }

@@ -9,6 +9,7 @@
 //! east   2       2      0         0        replica-0…  replica-0-x7k2p  active  2
 //! ```
 
+mod clusters;
 mod path;
 mod version;
 
@@ -26,6 +27,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::versions::{self, ProtocolVersions};
 
+pub use clusters::ConfiguredClusters;
+#[cfg(test)]
+pub(crate) use clusters::MAX_NAMED_BYTES;
+pub(crate) use clusters::{MAX_NAMED, that_fit};
 pub use path::{InvalidShardPath, ShardPath};
 pub use version::ObjectVersion;
 
@@ -213,6 +218,11 @@ pub struct MemberSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub down_clusters: Vec<DownCluster>,
+    /// The clusters that it has configured, and those of them that it fails to reach. It gets shards of no
+    /// other cluster. Absent if the member is of an earlier release: then it counts as if it had
+    /// configured what the coordinator has, and reached all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clusters: Option<ConfiguredClusters>,
 }
 
 /// The load that a shard puts on the member that holds it, smoothed.
@@ -355,6 +365,7 @@ impl MemberSpec {
             busy: 0,
             loads: Vec::new(),
             down_clusters: Vec::new(),
+            clusters: None,
         }
     }
 

@@ -28,8 +28,8 @@ pub struct Config {
     pub capacity: u32,
     /// The versions of the protocol that it speaks. Only tests set others than this code's own.
     pub speaks: ProtocolVersions,
-    /// An object that becomes the owner of all objects the member creates in the home cluster, so that
-    /// Kubernetes collects them when an installation is removed.
+    /// An object that becomes the owner of Members and their Leases, so that Kubernetes deletes them when
+    /// an installation is removed. ShardMaps and the coordinator's Lease have no owner: they outlive it.
     pub owner: Option<OwnerReference>,
     /// Seeds the random suffixes of member ids and the jitter of retries.
     pub seed: u64,
@@ -46,6 +46,9 @@ pub struct LeaseTimings {
     /// and others wait this much longer before they take the Lease.
     pub margin: Duration,
 }
+
+/// The longest duration of a Lease. Nobody believes a Lease that says more.
+pub const MAX_LEASE: Duration = Duration::from_secs(600);
 
 /// Why a member cannot work with its settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,6 +70,9 @@ pub enum ConfigError {
         /// The margin.
         margin: Duration,
     },
+    /// The Lease lasts longer than others believe.
+    #[error("a lease duration of {0:?} is too long: at most {max:?}", max = MAX_LEASE)]
+    Duration(Duration),
     /// The capacity is out of bounds.
     #[error("capacity {0} is out of bounds: use 1 to 1000")]
     Capacity(u32),
@@ -128,6 +134,9 @@ impl Config {
         let LeaseTimings { duration, renew_interval, margin } = self.lease;
         if duration <= renew_interval * 2 + margin || renew_interval.is_zero() {
             return Err(ConfigError::Timings { duration, renew_interval, margin });
+        }
+        if duration > MAX_LEASE {
+            return Err(ConfigError::Duration(duration));
         }
         if !(1..=1000).contains(&self.capacity) {
             return Err(ConfigError::Capacity(self.capacity));

@@ -11,7 +11,8 @@
 //! - **S5** The coordinator takes a shard from a silent member only after it took that member's Lease by
 //!   compare-and-swap and read the taken Lease back: from then on no renewal can succeed. If the Lease is
 //!   missing, the coordinator first creates it in its own name, which fails if the Lease was only not
-//!   seen.
+//!   seen. A Lease that anybody else took, gave back or edited is taken too, when it has run out
+//!   (`lease::edits`).
 //! - The coordinator neither replaces nor deletes a map in a version of the protocol that it does not
 //!   speak. It changes the version of a map only when all owners of its shards speak the next one
 //!   ([`crate::protocol`]).
@@ -33,6 +34,9 @@ mod dead;
 mod draft;
 mod names;
 mod peers;
+mod reach;
+mod removal;
+mod rest;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +45,7 @@ use std::time::Duration;
 use model::{ClusterName, Epoch, MemberId, Moment, single};
 
 use crate::config::LeaseTimings;
+use crate::handover::Entry;
 use crate::identity::Identities;
 use crate::lease::{self, LeaseRecord, LeaseState};
 use crate::ranges::RangeChange;
@@ -52,12 +57,11 @@ use crate::world::World;
 use draft::Draft;
 use names::Names;
 use peers::Peers;
+use removal::Removals;
+use rest::Resting;
 
 /// How long a new coordinator waits for members that start together, if no shard has an owner.
 const START_WAIT: Duration = Duration::from_millis(400);
-/// How long a cluster must be missing from the configuration before its shards are drained: loading or
-/// swapping a configuration must not stop a fleet.
-const REMOVAL_GRACE: Duration = Duration::from_secs(5);
 /// How long Leases and Members of the dead stay, for people to see.
 const DEAD_KEPT: Duration = Duration::from_secs(60);
 
@@ -70,7 +74,7 @@ pub struct View<'a> {
     pub world: &'a World,
     /// The maps as the writes under way will leave them.
     pub pending: BTreeMap<&'a ClusterName, &'a MapRecord>,
-    /// The configured clusters.
+    /// The clusters that the coordinator itself has configured.
     pub clusters: &'a BTreeSet<ClusterName>,
     /// Which clusters these are, as far as they told.
     pub identities: &'a Identities,
@@ -89,6 +93,8 @@ pub struct Plan {
     pub wake: Option<Moment>,
     /// The epoch floor that the coordinator's Lease must carry before maps can be deleted.
     pub floor: Epoch,
+    /// What people should know, each with object, cause and fix.
+    pub problems: Vec<String>,
 }
 
 /// What a coordinator remembers between steps: since when something is missing, the loads of shards, and
@@ -98,7 +104,8 @@ pub struct Plan {
 pub struct Coordinator {
     speaks: ProtocolVersions,
     missing_leases: BTreeMap<MemberId, Moment>,
-    missing_clusters: BTreeMap<ClusterName, Moment>,
+    removals: Removals,
+    resting: Resting,
     loads: LoadHistory,
     range_changes: BTreeSet<RangeChange>,
 }
@@ -115,7 +122,8 @@ impl Coordinator {
         Self {
             speaks,
             missing_leases: BTreeMap::new(),
-            missing_clusters: BTreeMap::new(),
+            removals: Removals::default(),
+            resting: Resting::default(),
             loads: LoadHistory::default(),
             range_changes: BTreeSet::new(),
         }
@@ -125,7 +133,7 @@ impl Coordinator {
     pub fn step(&mut self, view: &View<'_>, now: Moment) -> Plan {
         let mut plan = Plan::default();
         let peers = Peers::judge(view, self.speaks, now);
-        let clusters = with_fleet(view.clusters, &peers);
+        let clusters = wanted(view.clusters, &peers);
         let view = &View { clusters: &clusters, ..view.clone() };
         self.take_leases(view, &peers, now, &mut plan);
         self.write_maps(view, &peers, now, &mut plan);
@@ -135,14 +143,18 @@ impl Coordinator {
 
     /// Takes the Leases that ran out, and creates those that have been missing for as long.
     fn take_leases(&mut self, view: &View<'_>, peers: &Peers, now: Moment, plan: &mut Plan) {
+        let owners = || view.world.maps().values().flat_map(|map| map.entries.values());
+        let owners: BTreeSet<_> = owners().filter_map(Entry::owner).collect();
         for (member, state) in &peers.states {
             let Some(observed) = view.world.lease_of(member) else { continue };
-            if *state == LeaseState::Expired {
+            let is_due = *state == LeaseState::Expired
+                || (*state == LeaseState::Over && owners.contains(member));
+            if is_due {
                 let taken = observed.record.taken_by(view.me, view.timings.duration);
                 plan.writes.push(Write::Replace(Object::Lease(taken)));
-            } else if state.is_alive() {
+            } else if !state.is_gone() {
                 let next = observed.suspect_at(view.timings);
-                let expires = observed.expires(view.timings.margin);
+                let expires = observed.expires(view.timings);
                 plan.wake_at(if next > now { next } else { expires });
             }
         }
@@ -161,8 +173,8 @@ impl Coordinator {
     }
 
     fn write_maps(&mut self, view: &View<'_>, peers: &Peers, now: Moment, plan: &mut Plan) {
-        let mut unwanted = self.unwanted_clusters(view, now, plan);
-        let names = Names::judge(view, peers, |name| view.clusters.contains(name));
+        let mut unwanted = self.removals.due(view, peers, now, plan);
+        let names = Names::judge(view, peers, |name| removal::is_wanted(name, view, peers));
         unwanted.extend(names.unwanted());
         let kept = names.kept(view.clusters);
         let view = &View { clusters: &kept, ..view.clone() };
@@ -187,40 +199,18 @@ impl Coordinator {
             plan.writes.extend(draft.into_write());
         }
     }
-
-    /// The clusters with a map that have been missing from the configuration for long enough.
-    fn unwanted_clusters(
-        &mut self,
-        view: &View<'_>,
-        now: Moment,
-        plan: &mut Plan,
-    ) -> BTreeSet<ClusterName> {
-        let missing = |cluster: &ClusterName| {
-            view.world.maps().contains_key(cluster) && !view.clusters.contains(cluster)
-        };
-        self.missing_clusters.retain(|cluster, _| missing(cluster));
-        for cluster in view.world.maps().keys().filter(|cluster| missing(cluster)) {
-            self.missing_clusters.entry(cluster.clone()).or_insert(now);
-        }
-        let mut unwanted = BTreeSet::new();
-        for (cluster, &since) in &self.missing_clusters {
-            if now < since + REMOVAL_GRACE {
-                plan.wake_at(since + REMOVAL_GRACE);
-            } else {
-                unwanted.insert(cluster.clone());
-            }
-        }
-        unwanted
-    }
 }
 
-/// The clusters to have maps: the configured ones, and the one that stands for the fleet, if a member
-/// can run work that is of no cluster.
-fn with_fleet<'a>(
+/// The clusters to have maps: the configured ones, those that other members have configured, and the one
+/// that stands for the fleet, if a member can run work that is of no cluster.
+fn wanted<'a>(
     configured: &'a BTreeSet<ClusterName>,
     peers: &Peers<'_>,
 ) -> Cow<'a, BTreeSet<ClusterName>> {
     let mut clusters = Cow::Borrowed(configured);
+    if peers.new_clusters.iter().any(|cluster| !configured.contains(*cluster)) {
+        clusters.to_mut().extend(peers.new_clusters.iter().copied().cloned());
+    }
     if peers.groups.keys().any(single::is_single) {
         clusters.to_mut().insert(single::fleet_cluster());
     }

@@ -62,11 +62,11 @@ impl Election {
                 let due = self.lead.map(|lead| lead.renewed + timings.renew_interval);
                 match due {
                     Some(due) if now < due && !rises => ElectionStep::Wait(due),
-                    _ => replace(observed.record.clone()),
+                    _ => replace(observed.record.renewed(timings.duration)),
                 }
             }
             Some(_) => {
-                let expires = observed.changed + observed.record.duration;
+                let expires = observed.changed + observed.lasts(timings);
                 if now < expires {
                     ElectionStep::Wait(expires)
                 } else {
@@ -111,7 +111,7 @@ mod tests {
         record.holder = holder.map(str::to_owned);
         record.transitions = 4;
         record.floor = Floor::Known(FLOOR);
-        ObservedLease { record, changed: at(1_000), alive: at(1_000) }
+        ObservedLease::seen(record, None, at(1_000))
     }
 
     /// What member `a` does: `create`, `take`, `renew` or `wait <ms>`.

@@ -1,12 +1,18 @@
-//! The public handle of a member: starts it, implements the fence, makes it leave.
+//! The public handle of a member: starts it, implements the fence, makes it leave, and tells whether its
+//! loop still turns.
+//!
+//! A loop that ended, or hangs, harms nobody: it renews nothing, so nothing is permitted once the Lease is
+//! over. But the process is of no use then. [`Sharding::ended`] tells of the one, [`Sharding::turns`] of
+//! the other.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use kube::Client;
 use model::{
     Clock, ClusterSet, Epoch, FenceError, Hold, Holding, Moment, OwnedShards, Ownership, Permit,
-    Purpose, ShardId, Workload,
+    Purpose, ShardId, TaskEnd, VitalTask, Workload,
 };
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -15,6 +21,7 @@ use crate::config::{Config, ConfigError};
 use crate::member::Departure;
 use crate::metrics::Metrics;
 use crate::node::Node;
+use crate::pulse::{Pulse, Stalled};
 use crate::shell::run::{Acknowledged, Loop, Snapshot};
 use crate::shell::write::Writer;
 use crate::status::{HeldShard, Status};
@@ -34,6 +41,8 @@ struct Inner {
     departed: watch::Receiver<Option<Departure>>,
     leave: watch::Sender<bool>,
     acknowledged: Arc<Acknowledged>,
+    pulse: Pulse,
+    task: VitalTask,
     _stop: DropGuard,
 }
 
@@ -72,12 +81,13 @@ impl Sharding {
             owner: config.owner.clone(),
         };
         let node = Node::new(config, clock.now());
-        let first = Snapshot::of(&node, Arc::default(), 0, clock.now());
+        let first = Snapshot::of(&node, Arc::default(), 0, Arc::default(), clock.now());
         let (owned_sender, owned) = watch::channel(Arc::clone(&first.published.owned));
         let (snapshot_sender, snapshot) = watch::channel(Arc::new(first));
         let (departed_sender, departed) = watch::channel(None);
         let (leave, leave_receiver) = watch::channel(false);
         let acknowledged = Arc::new(Acknowledged::default());
+        let (turned, pulse) = Pulse::new(lease.duration, clock.now());
         let stop = CancellationToken::new();
         let run = Loop {
             node,
@@ -93,11 +103,13 @@ impl Sharding {
             owned: owned_sender,
             snapshot: snapshot_sender,
             departed: departed_sender,
+            turned,
             rng: fastrand::Rng::with_seed(seed.wrapping_add(1)),
             problems: Arc::default(),
             unowned: (0, 0),
+            unserved: Arc::default(),
         };
-        tokio::spawn(run.run(stop.clone()));
+        let task = VitalTask::spawn(run.run(stop.clone()));
         let inner = Inner {
             clock,
             owned,
@@ -105,6 +117,8 @@ impl Sharding {
             departed,
             leave,
             acknowledged,
+            pulse,
+            task,
             _stop: stop.drop_guard(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -123,6 +137,29 @@ impl Sharding {
         }
     }
 
+    /// Waits until the member's loop has ended: it returns after a departure, else that is a defect.
+    pub async fn ended(&self) -> TaskEnd {
+        self.inner.task.ended().await
+    }
+
+    /// How the member's loop has ended, if it has.
+    pub fn end(&self) -> Option<TaskEnd> {
+        self.inner.task.end()
+    }
+
+    /// Whether the member's loop turns, or has ended in order. What the home cluster does plays no part.
+    /// Takes half a second at most.
+    ///
+    /// # Errors
+    /// If it has not turned for a Lease's duration. Only a new process helps then.
+    pub async fn turns(&self) -> Result<(), Stalled> {
+        let departed = || self.inner.departed.borrow().is_some();
+        match self.inner.pulse.check(&*self.inner.clock).await {
+            Err(_) if departed() => Ok(()),
+            outcome => outcome,
+        }
+    }
+
     /// The present status of this member.
     pub fn status(&self) -> Status {
         let snapshot = Arc::clone(&self.inner.snapshot.borrow());
@@ -136,7 +173,7 @@ impl Sharding {
             lease_valid_seconds: now.until(snapshot.published.valid_until).as_secs_f64(),
             coordinator: snapshot.coordinator.clone(),
             is_coordinator: snapshot.is_coordinator,
-            shards: owned.holdings.iter().map(held).collect(),
+            shards: owned.holdings.iter().map(|held| shown(held, &snapshot.unserved)).collect(),
             unowned: snapshot.unowned,
             refused_clusters: snapshot.refused.clone(),
             problems: snapshot.found.iter().chain(snapshot.problems.values()).cloned().collect(),
@@ -144,13 +181,14 @@ impl Sharding {
     }
 }
 
-fn held((shard, holding): (&ShardId, &Holding)) -> HeldShard {
+fn shown((shard, holding): (&ShardId, &Holding), unserved: &BTreeSet<ShardId>) -> HeldShard {
     let hold = match holding.hold {
         Hold::Warming => "warming",
         Hold::Active => "active",
         Hold::Draining { .. } => "draining",
     };
-    HeldShard { shard: shard.clone(), epoch: holding.epoch, hold }
+    let unserved = unserved.contains(shard);
+    HeldShard { shard: shard.clone(), epoch: holding.epoch, hold, unserved }
 }
 
 impl Ownership for Sharding {

@@ -134,6 +134,16 @@ impl Names {
         due.map(|(name, (why, _))| DownCluster::new(name, &self.text(name, why)))
     }
 
+    /// The names for which this member must get no shards: those of other clusters at once, and second
+    /// names when that lasts. A coordinator knows of these by itself, and a renamed cluster needs no Member
+    /// to be written.
+    pub(crate) fn unfit(&self) -> impl Iterator<Item = &ClusterName> {
+        let is_unfit = |(why, since): &(Refusal, Moment)| {
+            matches!(why, Refusal::Another(_)) || self.now >= *since + REPORT_AFTER
+        };
+        self.refused.iter().filter(move |(_, refused)| is_unfit(refused)).map(|(name, _)| name)
+    }
+
     /// What the Member says because the maps do not say it: for which clusters its names stand.
     pub(crate) fn said(&self) -> Vec<NamedCluster> {
         self.said.0.clone()

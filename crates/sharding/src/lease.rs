@@ -10,8 +10,12 @@
 //!
 //! ```text
 //!   Fresh ⇄ Suspect ──▶ Expired ──taken by compare-and-swap──▶ Taken
-//!     └──────────── given back by its member ────────────────▶ Released
+//!     └───┬────── holder changed by anybody else ──▶ Lost ──▶ Over ──same──▶ Taken
 //! ```
+//!
+//! `edits` judges the state, and says what edits by hand cannot do.
+
+mod edits;
 
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
@@ -23,6 +27,9 @@ use model::{MemberId, Moment};
 use crate::api::{MANAGED_BY, ObjectVersion};
 use crate::config::LeaseTimings;
 use crate::floor::Floor;
+
+pub use edits::Past;
+use edits::whole;
 
 /// The name of the coordinator's Lease.
 pub const COORDINATOR: &str = "leasehold-coordinator";
@@ -51,10 +58,14 @@ pub struct LeaseRecord {
 /// The state of a Lease as an observer sees it. A better state is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum LeaseState {
-    /// Another member took it after it ran out: its member is fenced for good.
+    /// This observer took it after it ran out: its member is fenced for good.
     Taken,
-    /// Its member gave it back and runs nothing any more.
-    Released,
+    /// It has another holder, or its member gave it back, and it has run out since. Its member does not
+    /// act, unless somebody made it the holder again unseen.
+    Over,
+    /// It has another holder or none, for whatever reason, and has not run out yet: its member may act
+    /// until it notices.
+    Lost,
     /// Silent for its whole duration and the margin: others may take it.
     Expired,
     /// Silent for longer than a healthy member ever is.
@@ -68,11 +79,14 @@ pub(crate) enum LeaseState {
 pub struct ObservedLease {
     /// What was read last.
     pub record: LeaseRecord,
-    /// When this version was first seen. That is later than it was written, which is the safe side.
+    /// When this version was first seen. That is later than it was written, which is the safe side. If
+    /// its member lost it: when the first such version was.
     pub changed: Moment,
     /// When the observer last saw a renewal; a change of the holder does not count. For metrics only, not
     /// part of the hash.
     pub alive: Moment,
+    /// What earlier versions said.
+    pub past: Past,
 }
 
 /// The name of a member's Lease.
@@ -93,9 +107,9 @@ pub fn selector() -> String {
 // === impl LeaseState ===
 
 impl LeaseState {
-    /// Whether its member can never act again.
+    /// Whether its member does not count any more.
     pub(crate) fn is_gone(self) -> bool {
-        self <= Self::Released
+        self <= Self::Over
     }
 
     /// Whether its member may still act, as far as an observer can know.
@@ -110,12 +124,11 @@ impl LeaseRecord {
     /// A Lease that `holder` will create. It lasts `duration`, which the field holds in whole seconds:
     /// rounded up, so that observers rather wait too long than too short.
     pub fn new(name: String, holder: &MemberId, duration: Duration) -> Self {
-        let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
         Self {
             name,
             version: ObjectVersion::default(),
             holder: Some(holder.as_str().to_owned()),
-            duration: Duration::from_secs(seconds.max(1)),
+            duration: whole(duration),
             transitions: 0,
             floor: Floor::default(),
             acquired: None,
@@ -131,6 +144,13 @@ impl LeaseRecord {
             floor: self.floor.clone(),
             ..Self::new(self.name.clone(), holder, duration)
         }
+    }
+
+    /// This Lease, renewed by its holder, with the duration by which the holder acts: what the Lease
+    /// says may be an edit.
+    #[must_use]
+    pub(crate) fn renewed(&self, duration: Duration) -> Self {
+        Self { duration: whole(duration), ..self.clone() }
     }
 
     /// This Lease, given back.
@@ -163,33 +183,12 @@ impl Hash for ObservedLease {
     /// whatever the margin is, because the margin is shorter than the duration. Two states that are
     /// compared at different times can then treat all moments in the past alike.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { record, changed: _, alive: _ } = self;
-        (record, self.expires(record.duration)).hash(state);
+        let Self { record, changed: _, alive: _, past } = self;
+        (record, past, self.settles()).hash(state);
     }
 }
 
 impl ObservedLease {
-    /// The state of a member's Lease.
-    pub(crate) fn state(
-        &self,
-        member: &MemberId,
-        timings: LeaseTimings,
-        now: Moment,
-    ) -> LeaseState {
-        match &self.record.holder {
-            None => LeaseState::Released,
-            Some(holder) if holder != member.as_str() => LeaseState::Taken,
-            Some(_) if now >= self.expires(timings.margin) => LeaseState::Expired,
-            Some(_) if now >= self.suspect_at(timings) => LeaseState::Suspect,
-            Some(_) => LeaseState::Fresh,
-        }
-    }
-
-    /// When others may take it if it stays silent.
-    pub(crate) fn expires(&self, margin: Duration) -> Moment {
-        self.changed + self.record.duration + margin
-    }
-
     /// When its member becomes suspect if it stays silent: after two and a half renewal intervals. A
     /// member gives up a lost renewal after three quarters of the interval and repeats it within
     /// another quarter, so two intervals may pass between two renewals that arrive; the half is for
@@ -211,7 +210,7 @@ mod tests {
         let me: MemberId = "a-1".parse().unwrap();
         let mut record = LeaseRecord::new(member_lease_name(&me), &me, Duration::from_secs(8));
         record.holder = holder.map(str::to_owned);
-        ObservedLease { record, changed: at(changed_ms), alive: at(changed_ms) }
+        ObservedLease::seen(record, None, at(changed_ms))
     }
 
     fn at(ms: u64) -> Moment {
@@ -227,9 +226,11 @@ mod tests {
             (Some("a-1"), 6_000, LeaseState::Suspect),
             (Some("a-1"), 9_499, LeaseState::Suspect),
             (Some("a-1"), 9_500, LeaseState::Expired),
-            (Some("b-1"), 1_000, LeaseState::Taken),
-            (Some("b-1"), 99_000, LeaseState::Taken),
-            (None, 1_000, LeaseState::Released),
+            (Some("b-1"), 1_000, LeaseState::Lost),
+            (Some("b-1"), 9_499, LeaseState::Lost),
+            (Some("b-1"), 9_500, LeaseState::Over),
+            (None, 9_499, LeaseState::Lost),
+            (None, 9_500, LeaseState::Over),
         ] {
             let (lease, timings) = (observed(holder, 1_000), LeaseTimings::default());
             assert_eq!(lease.state(&me, timings, at(now_ms)), expect, "{holder:?} at {now_ms} ms");

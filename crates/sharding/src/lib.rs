@@ -13,8 +13,9 @@
 //! | `config` | the settings of a member |
 //! | `definitions` | whether the home cluster's definitions keep what members write |
 //! | [`floor`] | the epoch from which maps begin when their clusters return |
+//! | [`lease`] | what a Lease says, and its states |
+//! | `lease::edits` | the state of a Lease as an observer sees it, whatever people write into it |
 //! | `uid_annotation` | how a ShardMap says for which cluster it stands |
-//! | [`lease`] | the state of a Lease as an observer sees it |
 //! | [`identity`] | which cluster a name stands for; the names under which a member may not act |
 //! | [`handover`] | how one shard changes hands, is split and merged |
 //! | [`record`] | the objects of the home cluster; writes bound to versions |
@@ -26,6 +27,7 @@
 //! | `ownership` | what this member holds |
 //! | `load` | what this member reports about the load of its shards |
 //! | `failing` | which failing clusters this member reports |
+//! | `reach` | which clusters a member has configured and reaches: how it says so, how that is read |
 //! | `election` | who coordinates |
 //! | [`weight`] | what each shard weighs, from the reported loads |
 //! | [`planner`] | who should own what |
@@ -34,6 +36,7 @@
 //! | `outbox` | which writes are under way, and which pause |
 //! | [`node`] | all of it together: inputs in, writes out |
 //! | `shell` | watches, writes and sleeps; decides nothing |
+//! | `pulse` | whether the shell's loop still turns |
 //!
 //! # Why it is safe
 //! This is the argument in short; the named files give it in full. Three kinds of tests attack each
@@ -95,9 +98,11 @@
 //!   minus a margin; [`lease`] counts silence from when an observer saw it, plus a margin. The
 //!   coordinator takes the Lease by compare-and-swap against the version whose silence it measured, so a
 //!   renewal that it has not seen makes the takeover fail. Only after that does it reassign the shards.
+//!   What people write into a Lease by hand, holder or duration, hastens no takeover (`lease::edits`).
 //!   Attacked by
-//!   `the_fence_precedes_every_takeover`, and by the bugs `NoMargin`, `TakeWithoutVersion` and
-//!   `TrustWallClock`.
+//!   `the_fence_precedes_every_takeover`, `no_edit_lets_a_takeover_precede_the_fence`,
+//!   `nobody_who_edits_leases_under_faults_breaks_a_rule`, and by the bugs `NoMargin`,
+//!   `TakeWithoutVersion`, `TrustWallClock`, `BelieveHolder` and `BelieveDuration`.
 //! - **S8** *A cluster is worked on under one name.* A cluster is the uid that it tells ([`identity`]). One
 //!   map stands for it: a coordinator creates none for a second name, and gives shards owners only while no
 //!   other map stands for the cluster (`coordinator::names`). A member acts under no name whose map stands
@@ -113,11 +118,23 @@
 //! - **S6** *A key is never processed twice at once; a change during processing runs again.* The queue
 //!   of the engine ensures it for one member; this crate adds S1, which extends it to all members.
 //!
+//! - **S7** *A shard is given only to a member that has its cluster configured and reaches it, and leaves
+//!   one that fails while another succeeds.* Members say what they have configured and reach ([`api`]); a
+//!   digest proves that the coordinator reads it right (`reach`). The planner asks for each shard and member
+//!   how the two fit ([`planner::Fit`]): nobody gets a shard of a cluster that it lacks, or of which it is
+//!   not known whether it has it. If no member reaches a cluster, its shards stay where they are. A map is
+//!   removed only when no live member has its cluster configured, and not soon if its members died or if
+//!   many would go at once ([`coordinator`]). Attacked by `a_reader_is_never_wrong`,
+//!   `every_shard_ends_where_it_is_served`,
+//!   `six_clusters_of_which_one_member_has_three_are_served_and_none_is_forgotten`,
+//!   `an_emptied_configuration_does_not_drain_the_fleet`, `what_some_member_serves_is_served_under_faults`,
+//!   and by the bugs `IgnoresReports`, `HidesFailures` and `LosesInParts` of the simulation.
+//!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
-//! network and arrive late. It also assumes that nobody edits Leases and ShardMaps by hand; a coordinator
-//! that saw the deletion of a map by hand restores it. Only a single coordinator can promise that a group
-//! of scope `Fleet` is on one member: its shards are in several maps, and two coordinators that overlap
-//! could separate them for a while, each shard still with one owner.
+//! network and arrive late. It also assumes that nobody edits ShardMaps by hand; a coordinator that saw the
+//! deletion of a map by hand restores it. Only a single coordinator can promise that a group of scope
+//! `Fleet` is on one member: its shards are in several maps, and two coordinators that overlap could
+//! separate them for a while, each shard still with one owner.
 //!
 //! **L1** *Once faults cease, every shard is owned within a bound:* the Lease's duration, the margin
 //! and a few round trips; every retry has a bounded pause (`outbox`). Attacked by `chaos`.
@@ -148,7 +165,9 @@ mod ownership;
 pub mod planner;
 mod problem;
 pub mod protocol;
+mod pulse;
 pub mod ranges;
+mod reach;
 pub mod read;
 pub mod record;
 mod shell;
@@ -158,8 +177,9 @@ mod versions;
 pub mod weight;
 pub mod world;
 
-pub use config::{Config, ConfigError, LeaseTimings};
+pub use config::{Config, ConfigError, LeaseTimings, MAX_LEASE};
 pub use handle::{Error, Sharding};
 pub use member::{Departure, Standing};
+pub use pulse::Stalled;
 pub use status::{HeldShard, Status};
 pub use versions::ProtocolVersions;

@@ -252,9 +252,7 @@ mod tests {
             }
             let seen = sent + Duration::from_millis(jitter_ms);
             assert!(!member.fence_if_expired(sent), "it fences itself");
-            if let Some(lease) =
-                lease.replace(ObservedLease { record: record.clone(), changed: seen, alive: seen })
-            {
+            if let Some(lease) = lease.replace(ObservedLease::seen(record.clone(), None, seen)) {
                 worst = worst.min(lease.state(&id, timings, seen));
             }
             // The answer takes as long as the event.
@@ -298,11 +296,8 @@ mod tests {
             // within 2 × 500 ms / 8 s.
             let theirs = |ms: u64| at(origin + (ms as i64 * (1_000_000 + drift_ppm) / 1_000_000) as u64);
             let id = member.id().clone();
-            let lease = ObservedLease {
-                record: LeaseRecord::new(member_lease_name(&id), &id, timings.duration),
-                changed: theirs(sent + delay),
-                alive: theirs(sent + delay),
-            };
+            let record = LeaseRecord::new(member_lease_name(&id), &id, timings.duration);
+            let lease = ObservedLease::seen(record, None, theirs(sent + delay));
             let takeover = (sent..sent + 60_000)
                 .find(|&ms| lease.state(&id, timings, theirs(ms)) == LeaseState::Expired)
                 .expect("it expires");

@@ -21,6 +21,7 @@ pub(crate) struct Metrics {
     shard_epoch: IntGaugeVec,
     shards_owned: IntGaugeVec,
     shards_unowned: IntGauge,
+    shards_unserved: IntGauge,
     handover_seconds: HistogramVec,
     moves_total: IntCounter,
     lease_age: Gauge,
@@ -45,6 +46,10 @@ impl Metrics {
             )?,
             shards_owned: gauges("shards_owned", "Shards this member owns.", &["member"])?,
             shards_unowned: gauge("shards_unowned", "Shards of the fleet that nobody owns.")?,
+            shards_unserved: gauge(
+                "shards_unserved",
+                "Shards this member owns whose cluster it does not have configured or fails to reach.",
+            )?,
             handover_seconds: HistogramVec::new(
                 HistogramOpts::new(
                     "leasehold_handover_seconds",
@@ -84,6 +89,7 @@ impl Metrics {
         registry.register(Box::new(self.shard_epoch.clone()))?;
         registry.register(Box::new(self.shards_owned.clone()))?;
         registry.register(Box::new(self.shards_unowned.clone()))?;
+        registry.register(Box::new(self.shards_unserved.clone()))?;
         registry.register(Box::new(self.handover_seconds.clone()))?;
         registry.register(Box::new(self.moves_total.clone()))?;
         registry.register(Box::new(self.lease_age.clone()))?;
@@ -118,6 +124,10 @@ impl Metrics {
 
     pub(crate) fn set_unowned(&self, shards: u32) {
         self.shards_unowned.set(shards.into());
+    }
+
+    pub(crate) fn set_unserved(&self, shards: usize) {
+        self.shards_unserved.set(i64::try_from(shards).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn set_lease_age(&self, seconds: f64) {

@@ -17,6 +17,7 @@ mod lead;
 mod leave;
 mod names;
 mod own;
+mod reach;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use model::{ClusterName, Epoch, GroupName, MemberId, Moment, OwnedShards, ShardId, Work};
 
-use crate::api::{DownCluster, MemberState};
+use crate::api::{DownCluster, MemberSpec, MemberState, ObjectVersion};
 use crate::config::Config;
 use crate::coordinator::Coordinator;
 use crate::cordon::Cordon;
@@ -39,6 +40,7 @@ use crate::outbox::Outbox;
 use crate::ownership::Tracker;
 use crate::problem;
 use crate::protocol;
+use crate::reach::Report;
 use crate::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
 use crate::world::World;
 
@@ -127,11 +129,16 @@ pub struct Node {
     names: Names,
     /// What is wrong with names of clusters, as it was logged.
     refused: Vec<String>,
+    reach: Report,
+    /// Its own Member as it sent it last, and the version which that gave.
+    sent: Option<(ObjectVersion, MemberSpec)>,
     world: World,
     /// The maps in versions of the protocol that it does not speak.
     unread: BTreeSet<ClusterName>,
     /// What people must repair, and the revision of the world it was found in.
     problems: (u64, Vec<String>),
+    /// What it noticed as coordinator.
+    noticed: Vec<String>,
     membership: Membership,
     tracker: Tracker,
     election: Election,
@@ -163,9 +170,12 @@ impl Node {
             failing: FailingClusters::default(),
             names: Names::default(),
             refused: Vec::new(),
+            reach: Report::default(),
+            sent: None,
             world: World::default(),
             unread: BTreeSet::new(),
             problems: (0, Vec::new()),
+            noticed: Vec::new(),
             tracker: Tracker::new(membership.id().clone(), config.drain_timeout),
             membership,
             election: Election::default(),
@@ -192,6 +202,7 @@ impl Node {
             Input::Observed(event) => self.world.observe(event, now),
             Input::Completed(target, outcome) => self.complete(&target, outcome, now),
             Input::Clusters(clusters, down) => {
+                self.reach.configured(&clusters);
                 self.clusters = Some(clusters);
                 self.down_clusters = down;
                 self.planned = None;
@@ -313,14 +324,19 @@ impl Node {
 
     /// Notes each problem once when it appears, and once when it is repaired.
     fn find_problems(&mut self) {
-        let revision = self.world.revision();
-        if self.problems.0 == revision {
-            return;
+        if self.problems.0 != self.world.revision() {
+            self.find_problems_again();
         }
+    }
+
+    fn find_problems_again(&mut self) {
+        let revision = self.world.revision();
         let Config { speaks, namespace, .. } = &self.config;
         let refusal = protocol::refusal(&self.world, self.membership.id(), *speaks, namespace);
         let floor = problem::unreadable_floor(&self.world, namespace);
-        let found: Vec<String> = [refusal, floor].into_iter().flatten().collect();
+        let mut found: Vec<String> =
+            [refusal, floor, self.unsaid()].into_iter().flatten().collect();
+        found.extend(self.noticed.iter().cloned());
         let (_, known) = std::mem::replace(&mut self.problems, (revision, found.clone()));
         let new = found.iter().filter(|text| !known.contains(text)).cloned();
         self.notes.extend(new.map(Note::Problem));
@@ -354,6 +370,7 @@ impl Node {
                 self.coordinator_lease_written(&ended, &outcome);
             }
             Kind::Lease if done && self.is_taking(&ended.write) => {
+                self.world.took(&target.name);
                 self.notes.push(Note::Took(target.name.clone()));
             }
             Kind::Map => {
@@ -362,7 +379,8 @@ impl Node {
                     self.notes.extend(handovers.into_iter().map(Note::HandedOver));
                 }
             }
-            Kind::Lease | Kind::Member => {}
+            Kind::Member => self.member_written(&ended, &outcome),
+            Kind::Lease => {}
         }
         if target.kind == Kind::Map || target.name != own {
             self.planned = None;

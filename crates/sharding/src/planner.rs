@@ -7,9 +7,9 @@
 //! decide alike.
 //!
 //! ```text
-//!   shards ─▶ board ─▶ unassigned: of nobody, of leavers, with a lost target, of cordoned members ─┐
-//!               │                                                                                  ├─▶ moves
-//!               └────▶ balance: from members above their share to those below it ──────────────────┘
+//!   shards ─▶ board ─▶ unassigned: of nobody, of leavers, with a lost target, not reached,  ─┐
+//!               │                  of cordoned members                                         ├─▶ moves
+//!               └────▶ balance: from members above their share to those below it ──────────────┘
 //! ```
 //!
 //! # Laws (each a property test)
@@ -24,10 +24,14 @@
 //!   has 0.95 times its share or its number of shards.
 //! - While a member is silent, its load still counts, until it is gone: the share of the others stays
 //!   the same. So nothing moves when members fall silent and return.
+//! - **S7** A shard goes only to a member that has its cluster configured, and to one that does not reach
+//!   the cluster only if no member does. It leaves an owner that lacks or does not reach its cluster for a
+//!   member that serves it, unless it rests, and stays where it is while there is none. Nothing else moves
+//!   for that ([`Fit`]).
 //! - A plan is complete: planning again while its moves are in flight adds nothing.
 //! - A bound per member and one for the fleet limit the moves in flight that balance or that empty a
-//!   cordoned member. Shards without an owner and those of a leaver do not wait, because their work is
-//!   not done meanwhile.
+//!   cordoned member. Shards without an owner, those of a leaver and those that their owner does not
+//!   reach do not wait, because their work is not done meanwhile.
 //! - All shards of a group of scope `Fleet` go to one member. They go to the next one together, when no
 //!   other member holds any of them.
 //! - The plan does not depend on the order in which shards are given.
@@ -39,6 +43,7 @@ mod balance;
 mod board;
 mod level;
 mod locality;
+mod reach;
 mod unassigned;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +51,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{GroupName, GroupTraits, MemberId, ShardId};
 
 use board::Board;
+pub use reach::{Fit, Reach};
 
 /// The bounds of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +77,8 @@ pub struct PlanMember {
     pub capacity: u32,
     /// The groups it can run.
     pub groups: BTreeSet<GroupName>,
+    /// The clusters it could serve.
+    pub reach: Reach,
 }
 
 /// Whether a member takes, keeps or loses shards.
@@ -98,6 +106,9 @@ pub struct PlanShard {
     pub divisible: u32,
     /// Where it is.
     pub placement: Placement,
+    /// Whether it stays where it is for now: its cluster has just left an owner that did not reach it, or
+    /// its owner has lacked the cluster for a moment only.
+    pub rests: bool,
 }
 
 /// Where a shard is.
@@ -128,6 +139,8 @@ pub struct Proposal {
     /// first. Only a split can help them: see [`crate::ranges`]. A member is not overloaded by what no
     /// split could divide.
     pub stuck: Vec<MemberId>,
+    /// The shards of these members that no other member could serve: to split them helps nobody.
+    pub confined: BTreeSet<ShardId>,
 }
 
 /// A decision: this shard should go to that member.
@@ -150,6 +163,8 @@ pub enum Reason {
     OwnerLeaves,
     /// The member that should get it cannot take it any more.
     TargetLost,
+    /// Its owner does not reach its cluster, or does not have it configured, and another member does.
+    Unreached,
     /// Its owner is cordoned.
     Maintenance,
     /// The other shards of its group, of scope `Fleet`, are elsewhere.
@@ -181,12 +196,13 @@ pub fn plan(
     let mut moves = unassigned::assign(&mut board);
     let balancing = balance::balance(&mut board);
     moves.extend(balancing.moves);
-    Proposal { moves, share: balancing.share, stuck: balancing.stuck }
+    let balance::Balancing { share, stuck, confined, .. } = balancing;
+    Proposal { moves, share, stuck, confined }
 }
 
 /// The finaliser of SplitMix64. Names differ in their last bytes, which FNV-1a alone barely mixes into
 /// the high bits.
-fn mix(mut x: u64) -> u64 {
+pub(crate) fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

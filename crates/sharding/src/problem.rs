@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use kube::Error;
 use model::error::foreign;
+use model::{ClusterName, MemberId};
 
+use crate::api::MAX_NAMED;
 use crate::floor::{ANNOTATION, Floor};
 use crate::lease::COORDINATOR;
 use crate::read::Unreadable;
@@ -69,6 +71,35 @@ pub(crate) fn unreadable_floor(world: &World, namespace: &str) -> Option<String>
     Some(format!(
         "leases.coordination.k8s.io {COORDINATOR} in namespace {namespace} of the home cluster: the annotation {ANNOTATION} is {text:?} and no epoch, so no ShardMap is deleted, and none is created for a cluster without one; set it to {least}, or to the highest epoch that a cluster removed long ago may have reached, if that was higher: kubectl annotate --overwrite --namespace {namespace} lease {COORDINATOR} {ANNOTATION}={least}"
     ))
+}
+
+/// Why the ShardMaps of these clusters stay although no live member has the clusters configured.
+pub(crate) fn unclaimed(
+    clusters: &[&ClusterName],
+    after: Duration,
+    is_mass: bool,
+) -> Option<String> {
+    let first = clusters.first()?;
+    let more = match clusters.len() - 1 {
+        0 => String::new(),
+        count => format!(" (and {count} more)"),
+    };
+    let minutes = after.as_secs() / 60;
+    let why = if is_mass {
+        "so many at once are rarely meant: was a Secret, a folder or a kubeconfig emptied? put the clusters back and their owners go on"
+    } else {
+        "the members that had it died or left, so its shards are not served; start a replica that has it configured"
+    };
+    Some(format!(
+        "shardmaps.leasehold.dev {first}{more} of the home cluster: no live member has this cluster configured: {why}; if it was meant, nothing need be done: the map goes after {minutes} minutes"
+    ))
+}
+
+/// What is wrong with a member whose clusters differ too much from the fleet's.
+pub(crate) fn too_different(member: &MemberId) -> String {
+    format!(
+        "member {member} has configured more than {MAX_NAMED} clusters and lacks more than {MAX_NAMED} that others have: that is more than a Member can say, so it gets no shards but of clusters that it names; give all replicas the same clusters, or put them into namespaces of their own"
+    )
 }
 
 #[cfg(test)]

@@ -136,9 +136,10 @@ impl<'a> Situation<'a> {
         }
         let mut splits = Vec::new();
         for member in stuck {
-            let owned = self.loads().filter(
-                |(shard, _)| matches!(&shard.placement, Placement::Settled(o) if o == member),
-            );
+            let owned = self.loads().filter(|(shard, _)| {
+                matches!(&shard.placement, Placement::Settled(o) if o == member)
+                    && !self.proposal.confined.contains(&shard.id)
+            });
             let divisible = owned.map(|(shard, load)| (shard, u64::from(load.divisible)));
             let worth_it = divisible.filter(|&(shard, divisible)| {
                 divisible > SPLIT_OVER_MERGE * self.small_load()

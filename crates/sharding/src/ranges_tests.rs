@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::planner::{Limits, PlanMember, Role, plan};
+use crate::planner::{Limits, PlanMember, Reach, Role, plan};
 
 /// A fleet whose drains end at once, and whose load is even over uids.
 struct Pool {
@@ -27,12 +27,14 @@ impl Pool {
             role: Role::Open,
             capacity: 100,
             groups: BTreeSet::from([GROUP.parse().unwrap()]),
+            reach: Reach::default(),
         };
         let whole = |n: usize| PlanShard {
             id: format!("c{n}/{GROUP}/0/1").parse().unwrap(),
             weight: BASE,
             divisible: 0,
             placement: Placement::Unowned,
+            rests: false,
         };
         Self {
             members: (0..members)
@@ -99,7 +101,13 @@ impl Pool {
             RangeChange::Split(_) => self.splits += 1,
             RangeChange::Merge(_) => self.merges += 1,
         }
-        let shard = |id| PlanShard { id, weight: BASE, divisible: 0, placement: place.clone() };
+        let shard = |id| PlanShard {
+            id,
+            weight: BASE,
+            divisible: 0,
+            placement: place.clone(),
+            rests: false,
+        };
         self.shards.extend(made.into_iter().map(shard));
         self.shards.sort_by(|a, b| a.id.cmp(&b.id));
     }
@@ -204,6 +212,7 @@ fn a_map_that_is_full_splits_no_further() {
             weight: 1,
             divisible: 1,
             placement: Placement::Settled("m-0".parse().unwrap()),
+            rests: false,
         })
         .collect();
     pool.shards[0].id = format!("c0/{GROUP}/1/2").parse().unwrap();
@@ -234,6 +243,7 @@ fn split_of(shards: &[(u32, u32)]) -> Option<usize> {
         weight: BASE,
         divisible: 0,
         placement: Placement::Settled(owner.clone()),
+        rests: false,
     };
     let plan: Vec<PlanShard> = (0..shards.len()).map(shard).collect();
     let points = |&(all, divisible): &(u32, u32)| Points { all, divisible };

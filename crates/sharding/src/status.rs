@@ -48,4 +48,7 @@ pub struct HeldShard {
     pub epoch: Epoch,
     /// `warming`, `active` or `draining`.
     pub hold: &'static str,
+    /// Whether nobody is served: this member does not have the cluster configured, or fails to reach it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unserved: bool,
 }

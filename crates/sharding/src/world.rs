@@ -75,6 +75,14 @@ impl World {
         }
     }
 
+    /// Takes in that this member took another's Lease by compare-and-swap.
+    pub fn took(&mut self, name: &str) {
+        if let Some(lease) = self.leases.get_mut(name) {
+            lease.take();
+            self.revision += 1;
+        }
+    }
+
     /// Takes in that an object is gone. `last` is its last state, if known: the deletion of an earlier
     /// object of that name is ignored.
     pub fn remove(&mut self, target: &Target, last: Option<&Object>) {
@@ -181,12 +189,12 @@ impl World {
 
     fn apply_lease(&mut self, record: lease::LeaseRecord, now: Moment) {
         let known = self.leases.get(&record.name);
-        let passed_on = known.filter(|known| known.record.holder != record.holder);
+        let passed_on = known.is_some_and(|known| known.record.holder != record.holder);
         let floor_changes = known.is_some_and(|known| known.record.floor != record.floor);
-        self.revision += u64::from(known.is_none() || passed_on.is_some() || floor_changes);
+        self.revision += u64::from(known.is_none() || passed_on || floor_changes);
         self.highest_floor = self.highest_floor.max(record.floor.known().unwrap_or_default());
-        let alive = passed_on.map_or(now, |known| known.alive);
-        self.leases.insert(record.name.clone(), ObservedLease { record, changed: now, alive });
+        let seen = ObservedLease::seen(record, known, now);
+        self.leases.insert(seen.record.name.clone(), seen);
     }
 
     fn replace(&mut self, kind: Kind, resource: &str, objects: Vec<Object>, now: Moment) {

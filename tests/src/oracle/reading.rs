@@ -11,6 +11,9 @@ use crate::world::history::{Applied, Event, ProcessId, Request};
 /// The prefix of the names of members' Leases.
 pub(super) const MEMBER_LEASE: &str = "leasehold-member-";
 
+/// How exact the times are that were read from the clocks of processes.
+const CLOCK_SLACK_US: u64 = 10_000;
+
 /// The evidence of a run, sorted.
 pub(super) struct Reading<'a> {
     pub(super) outcome: &'a Outcome,
@@ -36,7 +39,9 @@ pub(super) struct Run<'a> {
     pub(super) from_us: u64,
     /// When it ended, or its process did.
     pub(super) until_us: u64,
-    /// The parts of it in which its process ran.
+    /// When its code was last let run, if it ended.
+    ran_us: Option<u64>,
+    /// The parts of it in which its process ran, until its code was last let run.
     pub(super) live: Vec<(u64, u64)>,
 }
 
@@ -65,7 +70,11 @@ impl<'a> Reading<'a> {
         for run in &mut reading.runs {
             run.until_us = run.until_us.min(end);
             let halts = reading.halts.get(&run.process).map_or(&[][..], Vec::as_slice);
-            run.live = without((run.from_us, run.until_us), halts);
+            let ran_us = run.ran_us.unwrap_or(run.until_us).min(run.until_us);
+            // If its process slept between the check that let it begin and its first line, it ran then.
+            let slept = ran_us + CLOCK_SLACK_US < run.from_us;
+            let from_us = if slept { ran_us } else { run.from_us };
+            run.live = without((from_us, ran_us.max(from_us)), halts);
         }
         reading
     }
@@ -77,9 +86,12 @@ impl<'a> Reading<'a> {
                 dispatch,
                 from_us: at_us,
                 until_us: u64::MAX,
+                ran_us: None,
                 live: Vec::new(),
             }),
-            Event::Finished(process, dispatch) => self.finish(*process, dispatch, at_us),
+            Event::Finished(process, dispatch, ran_us) => {
+                self.finish(*process, dispatch, (at_us, *ran_us));
+            }
             Event::Ended(process, _) => self.gone(*process, at_us),
             Event::Stopped(process) => {
                 self.halts.entry(*process).or_default().push((at_us, u64::MAX));
@@ -109,12 +121,12 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn finish(&mut self, process: ProcessId, dispatch: &Dispatch, at_us: u64) {
+    fn finish(&mut self, process: ProcessId, dispatch: &Dispatch, (at_us, ran_us): (u64, u64)) {
         let same = |run: &&mut Run<'_>| {
             run.process == process && run.until_us == u64::MAX && run.dispatch == dispatch
         };
         if let Some(run) = self.runs.iter_mut().rev().find(same) {
-            run.until_us = at_us;
+            (run.until_us, run.ran_us) = (at_us, Some(ran_us));
         }
     }
 

@@ -1,8 +1,10 @@
 //! Begins and ends faults.
 
 use super::history::Event;
+use super::link::Outgoing;
 use super::plan::{Churn, Fault, Kind, Plan};
 use super::process::identity;
+use super::timeline::Stumble;
 use super::{World, edits};
 
 /// The faults of a run: those to come, and those that have begun.
@@ -59,6 +61,12 @@ impl World {
             Kind::Join => self.join(),
             Kind::Drain { replica } => self.drain(replica, true),
             Kind::Pause { replica } | Kind::Suspend { replica } => self.stop(replica),
+            Kind::Stumble { replica, after, skip } => {
+                if let Some((_, process)) = &self.replicas[replica].process {
+                    let until_us = fault.until_us;
+                    process.timeline().arm(Some(Stumble { after, skip, until_us }));
+                }
+            }
             Kind::Step { replica, seconds } => {
                 if let Some((_, process)) = &self.replicas[replica].process {
                     process.timeline().step_wall(seconds);
@@ -89,6 +97,11 @@ impl World {
             }
             Kind::Pause { replica } => self.resume(replica, false),
             Kind::Suspend { replica } => self.resume(replica, true),
+            Kind::Stumble { replica, .. } => {
+                if let Some((_, process)) = &self.replicas[replica].process {
+                    process.timeline().arm(None);
+                }
+            }
             Kind::Drain { replica } => self.drain(replica, false),
             Kind::Freeze { cluster, gap: true, .. } => self.servers[cluster].api.compact(),
             Kind::Churn { cluster, .. } => {
@@ -96,6 +109,39 @@ impl World {
                 self.configure();
             }
             _ => {}
+        }
+    }
+
+    /// Stops the replicas that stopped between a check and an act in the slice that ends at `until_us`,
+    /// and holds back what they sent: for as long as they sleep what they do after waking, and perhaps
+    /// what they sent before.
+    pub(super) fn stumble(&mut self, until_us: u64, sent: &mut [Outgoing]) {
+        for replica in &mut self.replicas {
+            let Some((number, process)) = &replica.process else { continue };
+            let Some((at_us, slept_us)) = process.timeline().stood() else { continue };
+            if replica.stopped_us.is_some() {
+                continue;
+            }
+            self.history.add(at_us, Event::Stopped(*number));
+            self.history.add(at_us + slept_us, Event::Resumed(*number));
+            replica.stopped_us = Some(at_us);
+            replica.stumbled_until_us = Some(until_us + slept_us);
+            let held = self.rng.bool();
+            for outgoing in sent.iter_mut().filter(|outgoing| outgoing.process == *number) {
+                if held || outgoing.at_us > at_us {
+                    outgoing.leaves_us = at_us + slept_us;
+                }
+            }
+        }
+    }
+
+    /// Lets the replicas run on whose machines have slept between a check and an act.
+    pub(super) fn recover(&mut self) {
+        let now = self.now_us;
+        for replica in &mut self.replicas {
+            if replica.stumbled_until_us.is_some_and(|until_us| until_us <= now) {
+                (replica.stopped_us, replica.stumbled_until_us) = (None, None);
+            }
         }
     }
 
@@ -131,6 +177,9 @@ impl World {
     fn resume(&mut self, replica: usize, slept: bool) {
         let now = self.now_us;
         let stopped = &mut self.replicas[replica];
+        if stopped.stumbled_until_us.is_some() {
+            return;
+        }
         if let (Some((number, process)), Some(since)) =
             (&stopped.process, stopped.stopped_us.take())
         {

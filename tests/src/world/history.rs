@@ -34,8 +34,8 @@ pub enum Event {
     Resumed(ProcessId),
     /// A reconcile is about to begin.
     Started(ProcessId, Dispatch),
-    /// A reconcile ended.
-    Finished(ProcessId, Dispatch),
+    /// A reconcile ended. Its code was last let run at that time, in the world's microseconds.
+    Finished(ProcessId, Dispatch, u64),
     /// A process sent a request.
     Sent(ProcessId, Request),
     /// A server carried out a write.
@@ -132,6 +132,13 @@ impl History {
         self.lock().push(Record { at_us, event });
     }
 
+    /// Adds the end of a process. What it would have done after a sleep does not happen.
+    pub fn end(&self, process: ProcessId, at_us: u64, how: &'static str) {
+        let mut records = self.lock();
+        records.retain(|record| record.at_us <= at_us || !record.event.is_of(process));
+        records.push(Record { at_us, event: Event::Ended(process, how) });
+    }
+
     /// Everything that happened, in the order of the world's time.
     pub fn take(&self) -> Vec<Record> {
         let mut records = std::mem::take(&mut *self.lock());
@@ -144,14 +151,23 @@ impl History {
     }
 }
 
+impl Event {
+    /// Whether a process does this, or it happens to it.
+    fn is_of(&self, process: ProcessId) -> bool {
+        matches!(self, Self::Started(of, _) | Self::Finished(of, ..) | Self::Resumed(of)
+            if *of == process)
+    }
+}
+
 impl DispatchObserver for Observer {
     fn started(&self, dispatch: &Dispatch) {
         let event = Event::Started(self.process, dispatch.clone());
         self.history.add(self.timeline.world_us(), event);
     }
 
-    fn finished(&self, dispatch: &Dispatch, _: Moment) {
-        let event = Event::Finished(self.process, dispatch.clone());
+    fn finished(&self, dispatch: &Dispatch, ran: Moment) {
+        let ran_us = self.timeline.world_us_of(ran);
+        let event = Event::Finished(self.process, dispatch.clone(), ran_us);
         self.history.add(self.timeline.world_us(), event);
     }
 }
@@ -205,7 +221,7 @@ impl fmt::Display for Record {
                 let Dispatch { member, shard, epoch, key, .. } = run;
                 write!(f, "p{p} run {key} as {member} for {shard} at {epoch}")
             }
-            Event::Finished(p, run) => write!(f, "p{p} end {} at {}", run.key, run.epoch),
+            Event::Finished(p, run, _) => write!(f, "p{p} end {} at {}", run.key, run.epoch),
             Event::Sent(p, Request { id, cluster, method, path, .. }) => {
                 write!(f, "p{p} #{id} to c{cluster}: {method} {path}")
             }

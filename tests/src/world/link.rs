@@ -40,6 +40,8 @@ pub type Pieces = UnboundedSender<Result<Bytes, Broken>>;
 pub struct Outgoing {
     /// When it was sent, in the world's microseconds.
     pub at_us: u64,
+    /// When it leaves the machine: later, if that slept meanwhile.
+    pub leaves_us: u64,
     /// The process that sent it.
     pub process: ProcessId,
     /// The cluster that gets it.
@@ -81,8 +83,10 @@ impl Link {
         let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let (reply, answer) = oneshot::channel();
+        let at_us = self.timeline.world_us();
         self.outbox.add(Outgoing {
-            at_us: self.timeline.world_us(),
+            at_us,
+            leaves_us: at_us,
             process: self.process,
             cluster: self.cluster,
             request: http::Request::from_parts(parts, body),

@@ -6,6 +6,7 @@
 //! - [`timeline`]: its time and its clock
 //! - [`link`], [`network`], [`server`]: from a process to a server and back, through [`mailbox`]
 //! - [`edits`]: what users do meanwhile
+//! - `stumble`: a fence at which a machine can stop between check and act
 //! - [`mirror`]: the controller that replicas run beside the built-in ones
 //! - [`history`]: what happened, for oracles
 //! - [`planted`]: bugs, which show that the oracles can fail
@@ -40,6 +41,7 @@ pub mod plan;
 pub mod planted;
 pub mod process;
 pub mod server;
+mod stumble;
 pub mod timeline;
 
 use std::collections::BTreeMap;
@@ -54,7 +56,7 @@ use serde_json::Value;
 use self::edits::Users;
 use self::faults::ActiveFaults;
 use self::history::{Event, History, Record};
-use self::link::Outbox;
+use self::link::{Outbox, Outgoing};
 use self::machine::Machine;
 use self::network::{Network, mixed};
 use self::plan::{Plan, SECOND_US};
@@ -101,6 +103,8 @@ struct Replica {
     process: Option<(history::ProcessId, Process)>,
     /// When the process was stopped, if it is.
     stopped_us: Option<u64>,
+    /// When it runs on by itself, if it stopped between a check and an act.
+    stumbled_until_us: Option<u64>,
     /// Whether a new process starts once this one has left.
     returns: bool,
 }
@@ -113,6 +117,8 @@ struct World {
     now_us: u64,
     history: History,
     outbox: Outbox,
+    /// What has not left the machines that sleep.
+    held: Vec<Outgoing>,
     network: Network,
     users: Users,
     servers: Vec<Arc<SimServer>>,
@@ -154,6 +160,7 @@ impl World {
             now_us: 0,
             history,
             outbox: Outbox::default(),
+            held: Vec::new(),
             network,
             users,
             servers,
@@ -175,6 +182,7 @@ impl World {
         let from = self.now_us;
         let settled = from > self.plan.setup.heal_us + SETTLED_US;
         let until = from + self.rng.u64(if settled { CALM_SLICE_MS } else { SLICE_MS }) * 1_000;
+        self.recover();
         self.advance_faults();
         self.change();
         for replica in &self.replicas {
@@ -185,8 +193,13 @@ impl World {
         }
         self.remove_ended();
         let mut sent = self.outbox.take();
+        self.stumble(until, &mut sent);
+        sent.append(&mut self.held);
         sent.sort_by_key(|outgoing| outgoing.at_us);
-        for outgoing in sent {
+        let (leaving, held): (Vec<_>, _) =
+            sent.into_iter().partition(|outgoing| outgoing.leaves_us <= until);
+        self.held = held;
+        for outgoing in leaving {
             self.network.send(outgoing, self.machine.handle());
         }
         let end = self.timeline.enter(from, until);
@@ -240,9 +253,11 @@ impl World {
         if let Some((number, process)) = self.replicas[replica].process.take() {
             drop(process);
             self.network.forget(number);
-            self.history.add(self.now_us, Event::Ended(number, how));
+            self.held.retain(|outgoing| outgoing.process != number);
+            self.history.end(number, self.now_us, how);
         }
-        self.replicas[replica].stopped_us = None;
+        let replica = &mut self.replicas[replica];
+        (replica.stopped_us, replica.stumbled_until_us) = (None, None);
     }
 
     /// Removes the processes that have ended on their own.

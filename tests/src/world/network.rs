@@ -92,7 +92,7 @@ impl Network {
 
     /// Sends a request of a process.
     pub fn send(&mut self, outgoing: Outgoing, world: &Handle) {
-        let Outgoing { at_us, process, cluster, request, reply } = outgoing;
+        let Outgoing { at_us, leaves_us, process, cluster, request, reply } = outgoing;
         let count = self.sent.entry((process, cluster)).or_default();
         *count += 1;
         let mut rng =
@@ -104,7 +104,7 @@ impl Network {
             process,
             sent,
             sent_us: at_us,
-            arrives_us: at_us + rng.u64(0..10_000),
+            arrives_us: leaves_us + rng.u64(0..10_000),
             request,
             fate: AnswerFate::Sent,
             reply: Some(reply),

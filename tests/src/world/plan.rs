@@ -7,6 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
+use model::Purpose;
 use sharding::LeaseTimings;
 
 use super::planted::Planted;
@@ -95,6 +96,10 @@ pub enum Kind {
     Pause { replica: usize },
     /// Its machine sleeps: its clocks count the time, its timers do not.
     Suspend { replica: usize },
+    /// Its machine sleeps until the end, from the moment at which such a check allows an act, the next or
+    /// the one after: it acts after waking. What it sent just before lies in its buffers until then, or
+    /// has left it.
+    Stumble { replica: usize, after: Purpose, skip: u8 },
     /// Its wall clock is set to another time.
     Step { replica: usize, seconds: i64 },
     /// Nothing passes between it and a cluster in these directions. At the end connections break,
@@ -146,9 +151,13 @@ impl Plan {
         let mut setup = Setup::draw(&mut rng);
         let count = rng.u64(0..=MAX_FAULTS);
         let mut faults: Vec<_> = (0..count).map(|_| Fault::draw(&mut rng, &setup)).collect();
-        faults.sort_by_key(|fault| fault.from_us);
-        // Last, so that this draw changes no other.
+        // Last, so that these draws change no other.
         setup.update_us = (rng.u8(0..3) == 0).then(|| rng.u64(0..FAULTS_UNTIL_S * SECOND_US));
+        if rng.bool() {
+            let kind = Kind::stumble(&mut rng, &setup);
+            faults.push(Fault { kind, ..Fault::draw(&mut rng, &setup) });
+        }
+        faults.sort_by_key(|fault| fault.from_us);
         Self { seed, setup, faults, bug: None }
     }
 
@@ -247,6 +256,11 @@ impl Kind {
             17 => Self::Drain { replica },
             _ => Self::Requests { cluster, percent: rng.u32(5..60), how: RequestFault::draw(rng) },
         }
+    }
+
+    fn stumble(rng: &mut fastrand::Rng, setup: &Setup) -> Self {
+        let after = [Purpose::Dispatch, Purpose::Run, Purpose::Write][rng.usize(0..3)];
+        Self::Stumble { replica: rng.usize(0..setup.replicas), after, skip: rng.u8(0..2) }
     }
 }
 

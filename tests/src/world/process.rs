@@ -24,6 +24,7 @@ use super::machine::Machine;
 use super::mirror;
 use super::plan::Setup;
 use super::planted::{Planted, Planter};
+use super::stumble::stumbling;
 use super::timeline::{Pace, Timeline};
 
 /// How long a reconcile may continue in a shard that is handed over.
@@ -244,7 +245,7 @@ impl Parts {
         };
         let config = EngineConfig {
             clock: timeline.clone(),
-            ownership: planter.ownership(Arc::new(sharding.clone())),
+            ownership: stumbling(planter.ownership(Arc::new(sharding.clone())), timeline),
             clusters: clusters.subscribe(),
             groups: self.groups,
             registry: &self.registry,

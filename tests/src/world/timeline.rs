@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use model::{Clock, Moment, Sleep};
+use model::{Clock, Moment, Purpose, Sleep};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -46,6 +46,21 @@ struct State {
     /// By how much its wall clock was stepped, in seconds.
     wall_step_s: i64,
     slice: Slice,
+    /// When the machine falls asleep, if it shall.
+    armed: Option<Stumble>,
+    /// When it stopped so in this slice, and for how long.
+    stood: Option<(u64, u64)>,
+}
+
+/// A machine falls asleep between a check and the act that it allows.
+#[derive(Clone, Copy, Debug)]
+pub struct Stumble {
+    /// What the check is for.
+    pub after: Purpose,
+    /// How many such checks pass before: a write is checked twice, before and after its turn.
+    pub skip: u8,
+    /// Until when it sleeps, in the world's microseconds.
+    pub until_us: u64,
 }
 
 /// A slice of the world's time, and the tokio time of the process in it.
@@ -72,14 +87,49 @@ impl Timeline {
         let passed = self.origin.elapsed().saturating_sub(from).as_micros();
         let whole = until.saturating_sub(from).as_micros();
         let part = (u128::from(until_us - from_us) * passed).checked_div(whole).unwrap_or_default();
-        until_us.min(from_us + u64::try_from(part).unwrap_or(u64::MAX))
+        let slept_us = self.stood().map_or(0, |(_, slept_us)| slept_us);
+        until_us.min(from_us + u64::try_from(part).unwrap_or(u64::MAX)) + slept_us
+    }
+
+    /// The world's time at a moment of the process's clock that has passed, to about a millisecond.
+    pub fn world_us_of(&self, moment: Moment) -> u64 {
+        let passed = moment.since(Moment::from_origin(self.pace.boot)).as_millis();
+        let rate = u128::from(1_000_000_u64.saturating_add_signed(self.pace.drift_ppm));
+        self.born_us + u64::try_from(passed * 1_000_000_000 / rate).unwrap_or(u64::MAX)
     }
 
     /// Enters the next slice, and gives the instant at which it ends.
     pub fn enter(&self, from_us: u64, until_us: u64) -> Instant {
         let (from, until) = (self.local(from_us), self.local(until_us));
-        self.state().slice = Slice { from_us, until_us, from, until };
+        let mut state = self.state();
+        state.slice = Slice { from_us, until_us, from, until };
+        state.stood = None;
         self.origin + until
+    }
+
+    /// Lets the machine fall asleep once; no more, if there is none.
+    pub fn arm(&self, stumble: Option<Stumble>) {
+        self.state().armed = stumble;
+    }
+
+    /// A check has been passed: the machine sleeps here, if it shall. What it does in the rest of the
+    /// slice it does after that. Call it inside its runtime.
+    pub fn pass(&self, purpose: Purpose) {
+        let due = self.state().armed.take_if(|stumble| {
+            let due = stumble.after == purpose && stumble.skip == 0;
+            stumble.skip -= u8::from(stumble.after == purpose && !due);
+            due
+        });
+        let Some(Stumble { until_us, .. }) = due else { return };
+        let at_us = self.world_us();
+        let slept_us = until_us.saturating_sub(at_us);
+        self.state().stood = Some((at_us, slept_us));
+        self.suspend(slept_us);
+    }
+
+    /// When it stopped in this slice between a check and an act, and for how long, if it did.
+    pub fn stood(&self) -> Option<(u64, u64)> {
+        self.state().stood
     }
 
     /// The machine slept for that much of the world's time: its clocks ran, tokio's timers did not.

@@ -70,7 +70,8 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
     let shard_row = |s: &FleetShard| {
         let owner = s.owner.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
         let target = s.target.as_ref().map(|t| format!("-> {t}")).unwrap_or_default();
-        [s.shard.to_string(), word(&s.phase), s.epoch.to_string(), owner, target]
+        let served = if s.unserved { ", not served" } else { "" };
+        [s.shard.to_string(), word(&s.phase) + served, s.epoch.to_string(), owner, target]
     };
     let mut text = columns(
         ["MEMBER", "STATE", "LEASE", "RENEWED", "SHARDS", "BUSY", "PROTOCOL", "ROLE"],
@@ -100,6 +101,13 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
         count(Phase::Draining),
         count(Phase::Unowned),
     );
+    let unserved = fleet.shards.iter().filter(|shard| shard.unserved).count();
+    if unserved > 0 {
+        text += &format!(
+            "{unserved} shards are not served: their owners do not have the cluster configured or \
+             fail to reach it\n"
+        );
+    }
     text
 }
 
@@ -194,6 +202,7 @@ mod tests {
                     epoch: Epoch(3),
                     phase: Phase::Draining,
                     target: Some("replica-10-xyzzy".parse().unwrap()),
+                    unserved: false,
                 },
                 FleetShard {
                     shard: "north/tdset/0/1".parse().unwrap(),
@@ -201,6 +210,15 @@ mod tests {
                     epoch: Epoch(0),
                     phase: Phase::Unowned,
                     target: None,
+                    unserved: false,
+                },
+                FleetShard {
+                    shard: "west/tdset/0/1".parse().unwrap(),
+                    owner: Some("replica-0-abcde".parse().unwrap()),
+                    epoch: Epoch(7),
+                    phase: Phase::Owned,
+                    target: None,
+                    unserved: true,
                 },
             ],
             protocol_version: Some(1),
@@ -215,9 +233,10 @@ mod tests {
         replica-0-abcde   active    held   1.5s ago  1       1.25  1         coordinator
         replica-10-xyzzy  draining  held   1.5s ago  1       1.25  1-2
 
-        SHARD            PHASE     EPOCH  OWNER            TARGET
-        east/tdset/0/1   draining  3      replica-0-abcde  -> replica-10-xyzzy
-        north/tdset/0/1  unowned   0      -
+        SHARD            PHASE              EPOCH  OWNER            TARGET
+        east/tdset/0/1   draining           3      replica-0-abcde  -> replica-10-xyzzy
+        north/tdset/0/1  unowned            0      -
+        west/tdset/0/1   owned, not served  7      replica-0-abcde
 
         DOWN CLUSTER  SEEN BY                           REASON
         west          replica-0-abcde,replica-10-xyzzy  kubeconfig west has no contexts; fix: add a context
@@ -225,7 +244,8 @@ mod tests {
         CANNOT TAKE PART  REASON
         replica-10-xyzzy  the fleet uses protocol version 1; roll this replica back
 
-        2 members, 2 shards: 0 owned, 1 draining, 1 unowned
+        2 members, 3 shards: 1 owned, 1 draining, 1 unowned
+        1 shards are not served: their owners do not have the cluster configured or fail to reach it
         ");
     }
 }

@@ -42,7 +42,7 @@ pub struct Config {
     pub identity: String,
     /// How much load this replica takes, relative to the others.
     pub capacity: u32,
-    /// The owner of our objects in the home cluster: they are deleted with it.
+    /// The owner of Members and their Leases in the home cluster: they are deleted with it.
     pub owner: Option<OwnerObject>,
     /// Where the workload clusters come from.
     pub clusters: ClusterSources,

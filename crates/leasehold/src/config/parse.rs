@@ -6,7 +6,7 @@ use std::time::Duration;
 use clusters::{DEFAULT_QUOTA, Plugin, Plugins, Prefix, Risk};
 use model::ControllerName;
 use serde_json::Value;
-use sharding::LeaseTimings;
+use sharding::{LeaseTimings, MAX_LEASE};
 use telemetry::{LogConfig, OtlpConfig};
 use upstream::UpstreamLimits;
 
@@ -28,7 +28,6 @@ const MAX_WORKERS: u64 = 256;
 const MAX_NAMESPACES: usize = 100;
 /// Shorter Leases would fail on an ordinary hiccup of an API server.
 const MIN_LEASE: Duration = Duration::from_secs(3);
-const MAX_LEASE: Duration = Duration::from_secs(600);
 const MIN_RENEW: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// The most requests a second and at once, to one cluster.

@@ -1,13 +1,15 @@
 //! The coordinator's plan: it weighs shards, and moves, splits and merges them.
 
-use model::Moment;
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{ClusterName, MemberId, Moment};
 
 use super::draft::Drafts;
 use super::peers::Peers;
 use super::{Coordinator, Plan, View};
 use crate::api::ShardPath;
 use crate::lease::LeaseState::Fresh;
-use crate::planner::{self, Limits, Move, PlanShard};
+use crate::planner::{self, Fit, Limits, Move, PlanShard, Reach, Reason, Role};
 use crate::ranges::{self, RangeChange, Situation};
 use crate::weight::{self, OwnedShard, Points};
 
@@ -21,10 +23,19 @@ impl Coordinator {
         now: Moment,
         plan: &mut Plan,
     ) {
+        self.resting.prune(now);
+        self.resting.follow(unserved(drafts, peers), now);
         let (shards, points) = self.weigh(drafts, peers, now);
         let proposal = planner::plan(&peers.roles, &peers.groups, &shards, &Limits::default());
         for step in &proposal.moves {
+            if step.reason == Reason::Unreached && fails_at_owner(drafts, peers, step) {
+                self.resting.moved(&step.shard.cluster, now);
+            }
             begin_move(drafts, step);
+        }
+        // A cluster that has rested may go on.
+        if let Some(at) = self.resting.next_end(now) {
+            plan.wake_at(at);
         }
         let complete = view.since + weight::MEMORY;
         let range_changes = ranges::decide(&Situation {
@@ -57,7 +68,9 @@ impl Coordinator {
         let mut owned = Vec::new();
         for (shard, placement, owner) in drafts.values().flat_map(|draft| draft.planned(peers)) {
             let id = shard.clone();
-            shards.push(PlanShard { id, weight: weight::BASE, divisible: 0, placement });
+            let waits = |owner| self.resting.waits(&id.cluster, owner, now);
+            let rests = self.resting.rests(&id.cluster, now) || owner.is_some_and(waits);
+            shards.push(PlanShard { id, weight: weight::BASE, divisible: 0, placement, rests });
             let can_report = owner.is_some_and(|owner| peers.states.get(owner) == Some(&Fresh));
             owned.push(OwnedShard { shard, owner, can_report });
         }
@@ -67,6 +80,36 @@ impl Coordinator {
         }
         (shards, points)
     }
+}
+
+/// The owners that do not serve the cluster of a shard while another member does, with that cluster.
+fn unserved(drafts: &Drafts<'_>, peers: &Peers<'_>) -> BTreeSet<(ClusterName, MemberId)> {
+    let odd = peers.roles.iter().filter(|(_, member)| member.reach != Reach::default());
+    let odd: BTreeMap<&MemberId, &Reach> = odd.map(|(id, member)| (id, &member.reach)).collect();
+    if odd.is_empty() {
+        return BTreeSet::new();
+    }
+    let owners = drafts
+        .iter()
+        .flat_map(|(&cluster, draft)| draft.owners().map(move |owner| (cluster, owner)));
+    let is_off = |&(cluster, owner): &(&ClusterName, &MemberId)| {
+        let fit = odd.get(owner).map(|reach| reach.of(cluster));
+        matches!(fit, Some(Fit::Lacks | Fit::Fails))
+    };
+    let serves = |&(cluster, _): &(&ClusterName, &MemberId)| {
+        let mut open = peers.roles.values().filter(|member| member.role == Role::Open);
+        open.any(|member| member.reach.of(cluster) == Fit::Serves)
+    };
+    let unserved = owners.filter(is_off).filter(serves);
+    unserved.map(|(cluster, owner)| (cluster.clone(), owner.clone())).collect()
+}
+
+/// Whether a shard leaves an owner that has its cluster configured.
+fn fails_at_owner(drafts: &Drafts<'_>, peers: &Peers<'_>, step: &Move) -> bool {
+    let Move { shard, .. } = step;
+    let draft = drafts.get(&shard.cluster);
+    let owner = draft.and_then(|draft| peers.roles.get(draft.owner(&ShardPath::from(shard))?));
+    owner.is_some_and(|owner| owner.reach.of(&shard.cluster) == Fit::Fails)
 }
 
 fn begin_move(drafts: &mut Drafts<'_>, step: &Move) {

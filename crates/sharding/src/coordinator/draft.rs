@@ -252,6 +252,11 @@ impl Draft<'_> {
         self.desired.entries.get(path)?.owner()
     }
 
+    /// The owners of its shards.
+    pub(super) fn owners(&self) -> impl Iterator<Item = &MemberId> {
+        self.desired.entries.values().filter_map(Entry::owner)
+    }
+
     /// Replaces the entry of a shard.
     pub(super) fn change(&mut self, path: &ShardPath, change: impl Fn(&Entry) -> Entry) {
         if let Some(next) = self.desired.entries.get(path).map(change) {

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{ClusterName, Epoch, GroupName, GroupScope, GroupTraits, MemberId, Moment, ShardId};
 
 use super::View;
+use super::reach::Reports;
 use crate::api::{MemberSpec, MemberState, ShardLoad, ShardPath};
 use crate::handover::{Entry, Facts};
 use crate::lease::LeaseState;
-use crate::planner::{PlanMember, Role};
+use crate::planner::{Fit, PlanMember, Reach, Role};
 use crate::protocol;
 use crate::versions::ProtocolVersions;
 use crate::world::World;
@@ -27,6 +28,10 @@ pub(super) struct Peers<'a> {
     /// The reported loads, also by members that are gone.
     pub(super) reported: BTreeMap<&'a MemberId, &'a [ShardLoad]>,
     pub(super) spoken: Spoken,
+    /// The clusters of members that died a short while ago and may return.
+    pub(super) died: Vec<Reach>,
+    /// The clusters that some member has configured and that have no map.
+    pub(super) new_clusters: BTreeSet<&'a ClusterName>,
 }
 
 /// Versions of the protocol.
@@ -50,7 +55,10 @@ impl<'a> Peers<'a> {
             .filter(|member| !states.contains_key(*member))
             .cloned()
             .collect();
+        let reports = Reports::of(view);
         let mut peers = Self {
+            died: Vec::new(),
+            new_clusters: reports.new_clusters().collect(),
             roles: BTreeMap::new(),
             missing,
             acknowledged: BTreeSet::new(),
@@ -63,18 +71,21 @@ impl<'a> Peers<'a> {
             states,
         };
         for (id, member) in world.members() {
-            peers.add(id, &member.spec);
+            peers.add(id, &member.spec, &reports);
         }
         peers
     }
 
-    fn add(&mut self, id: &'a MemberId, spec: &'a MemberSpec) {
+    fn add(&mut self, id: &'a MemberId, spec: &'a MemberSpec, reports: &Reports<'_>) {
         self.reported.insert(id, &spec.loads);
         for drain in &spec.acknowledged_drains {
             self.acknowledged.insert((id, &drain.shard, drain.epoch));
         }
         let state = self.states.get(id).copied();
         if state.is_some_and(LeaseState::is_gone) {
+            if spec.state != MemberState::Leaving && spec.clusters.is_some() {
+                self.died.push(reports.reach(id, spec));
+            }
             return;
         }
         self.add_groups(spec);
@@ -89,7 +100,8 @@ impl<'a> Peers<'a> {
             _ => Role::Suspect,
         };
         let (capacity, groups) = (spec.capacity.max(1), spec.groups.iter().cloned().collect());
-        self.roles.insert(id.clone(), PlanMember { role, capacity, groups });
+        let reach = reports.reach(id, spec);
+        self.roles.insert(id.clone(), PlanMember { role, capacity, groups, reach });
     }
 
     /// If members differ about a group, as during an update, the strictest scope counts.
@@ -109,20 +121,33 @@ impl<'a> Peers<'a> {
         self.groups.get(group).is_some_and(|traits| traits.scope == GroupScope::Fleet)
     }
 
+    /// Whether a member never acts again, whatever is written into its Lease.
+    fn is_over(&self, member: &MemberId) -> bool {
+        self.states.get(member) == Some(&LeaseState::Taken)
+    }
+
+    /// Whether a member is alive, as far as its Lease tells.
+    pub(super) fn is_alive(&self, member: &MemberId) -> bool {
+        self.states.get(member).is_some_and(|state| state.is_alive())
+    }
+
     /// Whether an owner of shards speaks the version in use, or never acts again.
     pub(super) fn follows(&self, world: &World, owner: &MemberId) -> bool {
         let member = world.members().get(owner);
-        self.states.get(owner).is_some_and(|state| state.is_gone())
+        self.is_over(owner)
             || member.is_some_and(|member| member.spec.versions().speaks(self.spoken.in_use))
     }
 
     pub(super) fn facts(&self, cluster: &ClusterName, path: &ShardPath, entry: &Entry) -> Facts {
         let Some(owner) = entry.owner() else { return Facts::default() };
         let open = |target: &MemberId| {
-            self.roles.get(target).is_some_and(|member| member.role == Role::Open)
+            self.roles.get(target).is_some_and(|member| {
+                let stays = target == owner;
+                member.role == Role::Open && (stays || member.reach.of(cluster) != Fit::Lacks)
+            })
         };
         Facts {
-            owner_gone: self.states.get(owner).is_some_and(|state| state.is_gone()),
+            owner_gone: self.is_over(owner),
             acknowledged: {
                 let shard = path.in_cluster(cluster);
                 self.acknowledged.contains(&(owner, &shard, entry.epoch()))

@@ -3,11 +3,13 @@
 mod floor;
 mod load;
 mod names;
+mod reach;
 mod single;
 mod skew;
 
 use model::Epoch;
 
+use super::removal::{LONG_GRACE, REMOVAL_GRACE};
 use super::*;
 use crate::api::{AcknowledgedDrain, MemberSpec, MemberState, ObjectVersion};
 use crate::handover::Entry;
@@ -81,7 +83,11 @@ impl Scene {
         let name = lease::member_lease_name(&member);
         let mut record = LeaseRecord::new(name, &member, LeaseTimings::default().duration);
         record.holder = holder.map(str::to_owned);
+        let (name, taken) = (record.name.clone(), holder != Some(member.as_str()));
         self.apply(Object::Lease(record));
+        if taken {
+            self.world.took(&name);
+        }
     }
 
     fn renew(&mut self, member: &str) {

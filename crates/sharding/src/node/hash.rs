@@ -34,6 +34,10 @@ impl Hash for Node {
             // No cluster of the model tells its identity.
             names: _,
             refused: _,
+            reach,
+            // It only saves writes that would change nothing.
+            sent: _,
+            noticed: _,
             // For metrics and logs.
             handovers: _,
             notes: _,
@@ -47,6 +51,7 @@ impl Hash for Node {
             rng: _,
         } = self;
         (clusters, down_clusters, world, unread, tracker, election, coordinator).hash(state);
+        reach.said().hash(state);
         (membership.id(), membership.standing(), membership.renew_at()).hash(state);
         (outbox, member_written, leave_by, cordon, departed, was_coordinating, floor).hash(state);
         // A plan from an older revision counts as none. The revision itself does not matter.

@@ -47,6 +47,7 @@ impl Node {
             self.handovers = HandoverLog::default();
             self.floor = Epoch::default();
             self.planned = None;
+            self.notice(Vec::new());
         }
         let planned = if coordinating { self.plan(now) } else { None };
         if coordinating && self.world.durable_floor().is_some_and(|durable| durable < self.floor) {
@@ -157,6 +158,7 @@ impl Node {
         };
         let plan = self.coordinator.step(&view, now);
         self.floor = self.floor.max(plan.floor);
+        self.notice(plan.problems);
         let mut held_back = false;
         for write in plan.writes {
             held_back |= !self.send(write, now);

@@ -69,7 +69,8 @@ impl Node {
             }
             Standing::Holding { .. } => {
                 if let Some(held) = self.world.lease_of(id) {
-                    let renewal = Write::Replace(Object::Lease(held.record.clone()));
+                    let renewed = held.record.renewed(self.config.lease.duration);
+                    let renewal = Write::Replace(Object::Lease(renewed));
                     self.outbox.offer_urgent(renewal, now);
                 }
             }
@@ -111,6 +112,7 @@ impl Node {
         if !self.membership.is_valid(now) {
             return;
         }
+        self.follow_reach();
         let id = self.membership.id();
         let spec = self.member_spec();
         let Some(held) = self.world.members().get(id) else {
@@ -123,7 +125,7 @@ impl Node {
         };
         let only_count = MemberSpec { shards: spec.shards, ..held.spec.clone() } == spec;
         let soon = now < self.member_written + self.config.lease.renew_interval;
-        if held.spec == spec || (only_count && soon) {
+        if held.spec == spec || (only_count && soon) || self.has_sent(&held.version, &spec) {
             return;
         }
         let record = MemberRecord { spec, ..held.clone() };
@@ -152,6 +154,7 @@ impl Node {
             busy: self.load.reported_busy(),
             loads: self.load.reported(),
             down_clusters: self.reported_down(),
+            clusters: self.reach.said(),
         }
     }
 

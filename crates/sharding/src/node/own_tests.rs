@@ -20,6 +20,8 @@ struct Home {
     version: u64,
     /// Every Member as it was written.
     written: Vec<MemberSpec>,
+    /// Whether it has the definitions of an earlier release and drops what these do not know.
+    is_old: bool,
 }
 
 impl Home {
@@ -32,7 +34,7 @@ impl Home {
             node.handle(Input::Observed(Observation::Listed(kind, "1".into(), Vec::new())), now);
         }
         node.handle(Input::Clusters(BTreeSet::new(), Vec::new()), now);
-        let mut home = Self { node, now, version: 1, written: Vec::new() };
+        let mut home = Self { node, now, version: 1, written: Vec::new(), is_old: false };
         home.settle();
         home
     }
@@ -59,8 +61,9 @@ impl Home {
 
     fn write(&mut self, write: Write) -> Option<Object> {
         let (Write::Create(mut object) | Write::Replace(mut object)) = write else { return None };
-        if let Object::Member(member) = &object {
+        if let Object::Member(member) = &mut object {
             self.written.push(member.spec.clone());
+            member.spec.clusters = member.spec.clusters.take().filter(|_| !self.is_old);
         }
         object.set_version(self.next_version());
         Some(object)
@@ -135,6 +138,44 @@ fn a_cluster_that_fails_for_long_is_reported_beside_those_without_a_client() {
     home.now = home.now + REPORT_AFTER;
     fails(&[], &mut home);
     assert_eq!(home.member().spec.down_clusters, unusable);
+}
+
+#[test]
+fn what_it_has_configured_and_does_not_reach_is_in_its_member() {
+    let mut home = Home::with_member();
+    let names: BTreeSet<model::ClusterName> =
+        ["east", "west"].map(|name| name.parse().unwrap()).into();
+    let west = DownCluster::new(&"west".parse().unwrap(), "no kubeconfig");
+    home.node.handle(Input::Clusters(names, vec![west.clone()]), home.now);
+    home.settle();
+    let said = home.member().spec.clusters.unwrap();
+    assert_eq!((said.count, said.only.len()), (2, 2));
+    assert_eq!(said.fails, std::slice::from_ref(&west.cluster));
+    home.node.handle(Input::Failing([(west.cluster, Arc::from("x"))].into()), home.now);
+    home.node.handle(Input::Clusters(BTreeSet::from(["east".parse().unwrap()]), vec![]), home.now);
+    home.settle();
+    let said = home.member().spec.clusters.unwrap();
+    assert_eq!((said.only.len(), said.fails.len()), (1, 0), "it has the other one no longer");
+}
+
+#[test]
+fn what_the_definitions_of_an_earlier_release_drop_is_not_sent_again_and_again() {
+    let mut home = Home::with_member();
+    home.is_old = true;
+    home.node.handle(Input::Clusters(["east".parse().unwrap()].into(), Vec::new()), home.now);
+    home.settle();
+    assert_eq!(home.member().spec.clusters, None);
+    // Until it also says that it holds the shard.
+    home.wait(3);
+    home.wait(3);
+    let writes = home.written.len();
+    for _ in 0..10 {
+        home.wait(1);
+    }
+    assert_eq!(home.written.len(), writes);
+    home.patch(|spec| spec.drain = true);
+    home.settle();
+    assert!(home.written.last().unwrap().drain, "what others write is still followed");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::MemberId;
+use model::{MemberId, ShardId};
 
 use super::board::{Board, BoardMember, UnitState};
 use super::level::Level;
@@ -13,6 +13,7 @@ pub(super) struct Balancing {
     pub(super) moves: Vec<Move>,
     pub(super) share: u64,
     pub(super) stuck: Vec<MemberId>,
+    pub(super) confined: BTreeSet<ShardId>,
 }
 
 struct Balance<'b, 'a> {
@@ -55,12 +56,15 @@ pub(super) fn balance(board: &mut Board<'_>) -> Balancing {
     };
     // Most plans end here, before the units are sorted.
     if balance.open.len() < 2 || !balance.is_off(fine) {
-        return Balancing { moves: Vec::new(), share, stuck: Vec::new() };
+        let (moves, stuck) = (Vec::new(), Vec::new());
+        return Balancing { moves, share, stuck, confined: BTreeSet::new() };
     }
     balance.sort_units();
     let moves = balance.run();
     let stuck = balance.stuck(fine);
-    Balancing { moves, share, stuck }
+    let confined = balance.confined(&stuck);
+    let stuck = stuck.into_iter().map(|member| balance.board.members[member].id.clone()).collect();
+    Balancing { moves, share, stuck, confined }
 }
 
 impl Balance<'_, '_> {
@@ -82,7 +86,7 @@ impl Balance<'_, '_> {
         for (i, unit) in self.board.units.iter().enumerate() {
             let Some(member) = unit.at else { continue };
             self.rigid[member] = self.rigid[member].max(unit.weight - unit.divisible);
-            if unit.state == UnitState::Settled(member) {
+            if unit.state == UnitState::Settled(member) && !unit.rests() {
                 self.movable[member].insert((unit.weight, i));
             } else {
                 self.fixed[member] = unit.weight.max(self.fixed[member]);
@@ -205,7 +209,7 @@ impl Balance<'_, '_> {
     /// The members that carry too much, have nothing in flight and that no move would relieve, whatever
     /// the bounds in flight: there is none, or none is due. If a part that cannot be divided is heavier
     /// than the share, that part is the share, as in `exceeds`.
-    fn stuck(&self, level: Level) -> Vec<MemberId> {
+    fn stuck(&self, level: Level) -> Vec<usize> {
         let Self { board, open, .. } = self;
         let is_stuck = |&from: &usize| {
             let member = &board.members[from];
@@ -220,6 +224,21 @@ impl Balance<'_, '_> {
         };
         let mut stuck: Vec<usize> = open.iter().copied().filter(is_stuck).collect();
         stuck.sort_by(|&a, &b| board.compare(b, a, 0).then(a.cmp(&b)));
-        stuck.into_iter().map(|member| board.members[member].id.clone()).collect()
+        stuck
+    }
+
+    /// The shards of these members that no other member could take.
+    fn confined(&self, members: &[usize]) -> BTreeSet<ShardId> {
+        let Self { board, open, .. } = self;
+        if board.alike {
+            return BTreeSet::new();
+        }
+        let stuck = |unit: usize| board.units[unit].at.filter(|member| members.contains(member));
+        let confined = (0..board.units.len()).filter(|&unit| {
+            stuck(unit).is_some_and(|at| !open.iter().any(|&m| m != at && board.takes(m, unit)))
+        });
+        confined
+            .flat_map(|unit| board.units[unit].shards.iter().map(|shard| shard.id.clone()))
+            .collect()
     }
 }

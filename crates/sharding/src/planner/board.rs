@@ -8,10 +8,11 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use model::range::MAX_BITS;
-use model::{GroupName, GroupScope, GroupTraits, MemberId, uid_hash};
+use model::{ClusterName, GroupName, GroupScope, GroupTraits, MemberId, uid_hash};
 
 use super::level::Level;
 use super::locality::{Kinds, Locality, shared_kinds};
+use super::reach::{Fit, served};
 use super::{Limits, Move, Placement, PlanMember, PlanShard, Reason, Role, mix};
 
 pub(super) struct Board<'a> {
@@ -21,6 +22,8 @@ pub(super) struct Board<'a> {
     pub(super) limits: &'a Limits,
     /// Units in flight, over all members.
     pub(super) in_flight: usize,
+    /// Whether every member serves every cluster, as in most fleets.
+    pub(super) alike: bool,
     index: BTreeMap<&'a MemberId, usize>,
 }
 
@@ -37,6 +40,8 @@ pub(super) struct BoardMember<'a> {
     pub(super) in_flight: usize,
     /// Which groups it can run, by their index.
     runs: Vec<bool>,
+    /// How it stands with each cluster, by its index; `None` if it serves all.
+    fits: Option<Vec<Fit>>,
     hash: u64,
 }
 
@@ -50,6 +55,9 @@ pub(super) struct Unit<'a> {
     /// The part of the weight that splits could take from it.
     pub(super) divisible: u64,
     group: usize,
+    /// The index of its cluster, or those of the clusters of its shards if they are many.
+    cluster: usize,
+    clusters: Vec<usize>,
     kinds: Kinds,
     /// The hash of its name, computed only where there is a tie.
     hash: OnceCell<u64>,
@@ -85,10 +93,17 @@ impl<'a> Board<'a> {
         limits: &'a Limits,
     ) -> Self {
         let known = known_groups(shards);
-        let members: Vec<BoardMember<'a>> =
-            members.iter().map(|(id, member)| BoardMember::new(id, member, &known)).collect();
+        let shards = sorted(shards);
+        let mut clusters: Vec<&ClusterName> =
+            shards.iter().map(|shard| &shard.id.cluster).collect();
+        clusters.dedup();
+        let members: Vec<BoardMember<'a>> = members
+            .iter()
+            .map(|(id, member)| BoardMember::new(id, member, &known, &clusters))
+            .collect();
         let index = members.iter().enumerate().map(|(i, member)| (member.id, i)).collect();
         let mut board = Self {
+            alike: members.iter().all(|member| member.fits.is_none()),
             members,
             units: Vec::new(),
             locality: Locality::default(),
@@ -96,7 +111,10 @@ impl<'a> Board<'a> {
             in_flight: 0,
             index,
         };
-        board.units = board.wrap(sorted(shards), groups, &known);
+        board.units = board.wrap(shards, groups, &known);
+        if !board.alike {
+            board.find_unreached();
+        }
         let shares = board.units.iter().map(|unit| (&unit.shards.first().id, unit.kinds));
         board.locality = Locality::of(shares);
         for unit in 0..board.units.len() {
@@ -121,17 +139,23 @@ impl<'a> Board<'a> {
             })
             .collect();
         let mut units: Vec<Unit<'a>> = Vec::with_capacity(shards.len());
-        let mut bundles: BTreeMap<usize, Vec<&'a PlanShard>> = BTreeMap::new();
+        let mut bundles: BTreeMap<usize, Vec<(&'a PlanShard, usize)>> = BTreeMap::new();
+        let (mut cluster, mut last) = (0, shards.first().map(|shard| &shard.id.cluster));
         for shard in shards {
+            if last != Some(&shard.id.cluster) {
+                (cluster, last) = (cluster + 1, Some(&shard.id.cluster));
+            }
             let group = known[&shard.id.group];
             let (scope, kinds) = traits[group];
             if scope == GroupScope::Fleet {
-                bundles.entry(group).or_default().push(shard);
+                bundles.entry(group).or_default().push((shard, cluster));
                 continue;
             }
             units.push(Unit {
                 weight: u64::from(shard.weight),
-                state: self.state(shard, group),
+                state: self.state(shard, group, cluster),
+                cluster,
+                clusters: Vec::new(),
                 at: None,
                 divisible: divisible(shard, scope),
                 group,
@@ -145,8 +169,11 @@ impl<'a> Board<'a> {
     }
 
     /// Makes one unit of the shards of a group of scope `Fleet`.
-    fn bundle(&self, group: usize, shards: Vec<&'a PlanShard>) -> Unit<'a> {
-        let states: Vec<UnitState> = shards.iter().map(|shard| self.state(shard, group)).collect();
+    fn bundle(&self, group: usize, shards: Vec<(&'a PlanShard, usize)>) -> Unit<'a> {
+        let (shards, clusters): (Vec<&'a PlanShard>, Vec<usize>) = shards.into_iter().unzip();
+        let parts = shards.iter().zip(&clusters);
+        let states: Vec<UnitState> =
+            parts.map(|(shard, &cluster)| self.state(shard, group, cluster)).collect();
         let count = |wanted: UnitState| states.iter().filter(|&&state| state == wanted).count();
         let rank = |state: UnitState| match state {
             // The fewest must move to where most are already.
@@ -160,14 +187,17 @@ impl<'a> Board<'a> {
             at: None,
             divisible: 0,
             group,
+            cluster: 0,
+            clusters,
             kinds: 0,
             hash: OnceCell::new(),
             shards: Shards::Many(shards),
         }
     }
 
-    fn state(&self, shard: &PlanShard, group: usize) -> UnitState {
+    fn state(&self, shard: &PlanShard, group: usize, cluster: usize) -> UnitState {
         let fits = |member: usize| self.members[member].runs[group];
+        let lacks = |member: usize| self.members[member].fit(cluster) == Fit::Lacks;
         match &shard.placement {
             Placement::Unowned => UnitState::Unassigned(Reason::Unowned),
             Placement::Settled(owner) => match self.index.get(owner) {
@@ -180,13 +210,42 @@ impl<'a> Board<'a> {
                     Role::Open => UnitState::Settled(member),
                 },
             },
-            Placement::Moving { to, .. } => match to.as_ref().and_then(|to| self.index.get(to)) {
-                Some(&member) if self.members[member].role == Role::Open && fits(member) => {
+            Placement::Moving { from, to } => match to.as_ref().and_then(|to| self.index.get(to)) {
+                Some(&member)
+                    if self.members[member].role == Role::Open
+                        && fits(member)
+                        && (to.as_ref() == Some(from) || !lacks(member)) =>
+                {
                     UnitState::Bound(member)
                 }
                 _ => UnitState::Unassigned(Reason::TargetLost),
             },
         }
+    }
+
+    /// Finds the units that must leave an owner because it does not serve them, and another member does.
+    fn find_unreached(&mut self) {
+        for unit in 0..self.units.len() {
+            let owner = match self.units[unit].state {
+                UnitState::Settled(member) => Some(member),
+                UnitState::Unassigned(Reason::Maintenance) => self.units[unit]
+                    .shards
+                    .iter()
+                    .find_map(|shard| self.index_of(shard.placement.owner()?)),
+                _ => None,
+            };
+            if owner.is_some_and(|owner| self.is_unreached(unit, owner)) {
+                self.units[unit].state = UnitState::Unassigned(Reason::Unreached);
+            }
+        }
+    }
+
+    fn is_unreached(&self, unit: usize, owner: usize) -> bool {
+        let fits = self.units[unit].clusters().iter().map(|&c| self.members[owner].fit(c));
+        let is_off = matches!(fits.min(), Some(Fit::Lacks | Fit::Fails));
+        let is_off = is_off && !self.units[unit].rests();
+        let open = || (0..self.members.len()).filter(|&member| self.is_open_to(member, unit));
+        is_off && open().any(|m| served(self.merit(m, unit)) > served(self.merit(owner, unit)))
     }
 
     /// Counts a unit at its member, or at the one it moves to, and in flight if it moves.
@@ -207,6 +266,8 @@ impl<'a> Board<'a> {
         let from = self.index.get(from).copied();
         let to = to.as_ref().and_then(|to| self.index.get(to).copied());
         self.start_move(from, to);
+        // One that waits for another member arrives nowhere yet.
+        let to = to.filter(|_| self.units[unit].at == to);
         let open = |member: Option<usize>| member.filter(|&m| self.members[m].role == Role::Open);
         if let (Some(from), Some(to)) = (open(from), open(to))
             && from != to
@@ -239,9 +300,23 @@ impl<'a> Board<'a> {
         self.members[member].units += 1;
     }
 
-    /// Whether a member takes units and can run this one.
+    /// Whether a member takes units, can run this one and serves all its clusters.
     pub(super) fn takes(&self, member: usize, unit: usize) -> bool {
+        self.is_open_to(member, unit)
+            && self.units[unit]
+                .clusters()
+                .iter()
+                .all(|&c| self.members[member].fit(c) == Fit::Serves)
+    }
+
+    /// Whether a member takes units and can run this one.
+    pub(super) fn is_open_to(&self, member: usize, unit: usize) -> bool {
         self.members[member].role == Role::Open && self.members[member].runs[self.units[unit].group]
+    }
+
+    /// How much of a unit a member serves, to compare members.
+    pub(super) fn merit(&self, member: usize, unit: usize) -> u64 {
+        self.units[unit].clusters().iter().map(|&c| self.members[member].fit(c).merit()).sum()
     }
 
     /// Whether one more move from or to this member is within the bounds.
@@ -289,16 +364,17 @@ impl<'a> Board<'a> {
         // No other member may have a shard of the unit when its next owner gets one.
         let elsewhere =
             shards.iter().any(|shard| shard.placement.owner().is_some_and(|o| Some(o) != target));
-        let due = shards.iter().filter(|shard| match &shard.placement {
+        let parts = shards.iter().zip(self.units[unit].clusters().iter().copied());
+        let due = parts.filter(|(shard, _)| match &shard.placement {
             Placement::Unowned => target.is_some() && !elsewhere,
             Placement::Settled(owner) => Some(owner) != target,
             Placement::Moving { to, .. } => to.as_ref() != target,
         });
-        due.map(|shard| Move {
+        due.map(|(shard, cluster)| Move {
             shard: shard.id.clone(),
             to: target.cloned(),
-            reason: match self.state(shard, *group) {
-                UnitState::Unassigned(reason) => reason,
+            reason: match self.state(shard, *group, cluster) {
+                UnitState::Unassigned(own) if reason != Reason::Unreached => own,
                 _ => reason,
             },
         })
@@ -311,8 +387,10 @@ impl<'a> BoardMember<'a> {
         id: &'a MemberId,
         member: &'a PlanMember,
         groups: &BTreeMap<&'a GroupName, usize>,
+        clusters: &[&ClusterName],
     ) -> Self {
         Self {
+            fits: member.reach.of_all(clusters),
             id,
             role: member.role,
             capacity: member.capacity.clamp(1, 1000),
@@ -327,6 +405,11 @@ impl<'a> BoardMember<'a> {
 }
 
 impl BoardMember<'_> {
+    /// How it stands with the cluster of that index.
+    fn fit(&self, cluster: usize) -> Fit {
+        self.fits.as_ref().map_or(Fit::Serves, |fits| fits[cluster])
+    }
+
     /// Whether it bears a share of the load. A suspect member with units does: while it is silent, the
     /// share of the others must stay the same.
     pub(super) fn shares(&self) -> bool {
@@ -339,6 +422,19 @@ impl BoardMember<'_> {
 }
 
 impl Unit<'_> {
+    /// Whether a shard of it rests.
+    pub(super) fn rests(&self) -> bool {
+        self.shards.iter().any(|shard| shard.rests)
+    }
+
+    /// The indices of the clusters of its shards, in the order of the shards.
+    fn clusters(&self) -> &[usize] {
+        match &self.shards {
+            Shards::One(_) => std::slice::from_ref(&self.cluster),
+            Shards::Many(_) => &self.clusters,
+        }
+    }
+
     fn hash(&self) -> u64 {
         *self.hash.get_or_init(|| match &self.shards {
             Shards::One(shard) => mix(uid_hash(&shard.id.to_string())),

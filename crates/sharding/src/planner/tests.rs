@@ -5,6 +5,7 @@ mod churn;
 mod laws;
 mod objects;
 mod pipeline;
+mod reach;
 
 use model::{GroupScope, ShardId, uid_hash};
 
@@ -22,7 +23,8 @@ fn id(n: usize) -> MemberId {
 }
 
 fn member(role: Role) -> PlanMember {
-    PlanMember { role, capacity: 100, groups: BTreeSet::from([GROUP.parse().unwrap()]) }
+    let groups = BTreeSet::from([GROUP.parse().unwrap()]);
+    PlanMember { role, capacity: 100, groups, reach: Reach::default() }
 }
 
 fn open(members: usize) -> BTreeMap<MemberId, PlanMember> {
@@ -31,7 +33,7 @@ fn open(members: usize) -> BTreeMap<MemberId, PlanMember> {
 
 fn shard(n: usize, weight: u32, placement: Placement) -> PlanShard {
     let id = format!("c{n}/{GROUP}/0/1").parse().unwrap();
-    PlanShard { id, weight, divisible: weight, placement }
+    PlanShard { id, weight, divisible: weight, placement, rests: false }
 }
 
 fn unowned(shards: usize) -> Vec<PlanShard> {

@@ -24,6 +24,10 @@ pub(super) fn assign(board: &mut Board<'_>) -> Vec<Move> {
         return moves;
     }
     unassigned.sort_unstable();
+    if !board.alike {
+        // What few members serve comes first: the others are left for what any member serves.
+        unassigned.sort_by_cached_key(|&(reason, _, unit)| (reason, takers(board, unit)));
+    }
     let level = board.level(true, false);
     for (reason, _, unit) in unassigned {
         moves.extend(assign_unit(board, level, unit, reason));
@@ -38,7 +42,9 @@ fn assign_unit(board: &mut Board<'_>, level: Level, unit: usize, reason: Reason)
     if bounded && from.is_some_and(|member| !board.is_free(member)) {
         return Vec::new();
     }
-    let to = best(board, level, unit, bounded);
+    // If nobody could serve it, a drain under way ends at its owner: it is as good there as anywhere.
+    let back = from.filter(|&m| reason == Reason::TargetLost && board.is_open_to(m, unit));
+    let to = best(board, level, unit, bounded).or(back);
     if bounded && to.is_none() {
         // It stays where it is and is served there.
         return Vec::new();
@@ -58,10 +64,14 @@ fn owner(board: &Board<'_>, unit: usize) -> Option<usize> {
     board.index_of(board.units[unit].shards.iter().find_map(|shard| shard.placement.owner())?)
 }
 
-/// The member for a unit: one that has the caches it needs, if that leaves it calm; else the one that
-/// would carry least.
+/// The member for a unit: of those that serve most of it, one that has the caches it needs, if that
+/// leaves it calm; else the one that would carry least.
 fn best(board: &Board<'_>, level: Level, unit: usize, bounded: bool) -> Option<usize> {
-    let open = |&member: &usize| board.takes(member, unit) && (!bounded || board.is_free(member));
+    let could =
+        |member: usize| board.is_open_to(member, unit) && (!bounded || board.is_free(member));
+    let most = most_merit(board, unit, bounded, could)?;
+    let open =
+        |&member: &usize| could(member) && (board.alike || board.merit(member, unit) == most);
     let weight = board.units[unit].weight;
     let calm = |&member: &usize| {
         let member = &board.members[member];
@@ -79,6 +89,28 @@ fn best(board: &Board<'_>, level: Level, unit: usize, bounded: bool) -> Option<u
     (0..board.members.len()).filter(open).min_by(|&a, &b| {
         board.compare(a, b, weight).then_with(|| board.score(b, unit).cmp(&board.score(a, unit)))
     })
+}
+
+/// How many members take a unit.
+fn takers(board: &Board<'_>, unit: usize) -> usize {
+    (0..board.members.len()).filter(|&member| board.takes(member, unit)).count()
+}
+
+/// The most that one of these members serves of a unit; `None` if none serves or could serve any of it,
+/// or if less than its owner does, which may keep it.
+fn most_merit(
+    board: &Board<'_>,
+    unit: usize,
+    may_stay: bool,
+    could: impl Fn(usize) -> bool,
+) -> Option<u64> {
+    if board.alike {
+        return Some(0);
+    }
+    let of = |member: usize| board.merit(member, unit);
+    let least = owner(board, unit).filter(|_| may_stay).map_or(1, of);
+    let most = (0..board.members.len()).filter(|&member| could(member)).map(of).max();
+    most.filter(|&most| most >= least.max(1))
 }
 
 impl Unit<'_> {

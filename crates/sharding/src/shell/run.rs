@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use model::{Clock, ClusterSet, Epoch, Moment, OwnedShards, ShardId, Workload};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::write::{Done, Writer};
 use super::{Message, definitions, home};
@@ -28,6 +28,8 @@ const MESSAGES: usize = 1024;
 const BATCH: usize = 1024;
 /// How often the work done for each shard is measured.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(5);
+/// How often it turns while it waits for the home cluster's definitions; later the node says when.
+const TURN_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a write may take, except renewals of the own Lease.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -41,6 +43,7 @@ pub(crate) struct Snapshot {
     pub(crate) coordinator: Option<model::MemberId>,
     pub(crate) is_coordinator: bool,
     pub(crate) unowned: u32,
+    pub(crate) unserved: Arc<BTreeSet<ShardId>>,
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
     /// What people must repair in the home cluster.
     pub(crate) found: Vec<String>,
@@ -71,9 +74,12 @@ pub(crate) struct Loop {
     pub(crate) owned: watch::Sender<Arc<OwnedShards>>,
     pub(crate) snapshot: watch::Sender<Arc<Snapshot>>,
     pub(crate) departed: watch::Sender<Option<Departure>>,
+    /// Notes each turn, for those who watch over the loop.
+    pub(crate) turned: watch::Sender<Moment>,
     pub(crate) rng: fastrand::Rng,
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
     pub(crate) unowned: (u64, u32),
+    pub(crate) unserved: Arc<BTreeSet<ShardId>>,
 }
 
 impl Snapshot {
@@ -81,6 +87,7 @@ impl Snapshot {
         node: &Node,
         problems: Arc<BTreeMap<Operation, String>>,
         unowned: u32,
+        unserved: Arc<BTreeSet<ShardId>>,
         now: Moment,
     ) -> Self {
         Self {
@@ -94,6 +101,7 @@ impl Snapshot {
             coordinator: node.coordinator(),
             is_coordinator: node.is_coordinator(now),
             unowned,
+            unserved,
             problems,
             found: node.problems().to_vec(),
             refused: node.refused().to_vec(),
@@ -127,6 +135,7 @@ impl Loop {
                 self.departed.send_replace(Some(Departure::HandedOver));
                 return;
             }
+            Some(ended) = watches.join_next() => return watch_ended(ended),
             () = self.definitions(&mut messages) => {}
         }
         home::spawn(&mut watches, &client, &namespace, &sender, &mut self.rng);
@@ -142,6 +151,7 @@ impl Loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
+                Some(ended) = watches.join_next() => return watch_ended(ended),
                 Some(done) = writes.join_next() => self.written(done),
                 Some(message) = messages.recv() => {
                     self.receive(message);
@@ -170,7 +180,13 @@ impl Loop {
 
     /// Waits until the home cluster's definitions keep what this member is going to write.
     async fn definitions(&mut self, messages: &mut mpsc::Receiver<Message>) {
-        while let Some(message) = messages.recv().await {
+        loop {
+            let now = self.clock.now();
+            self.turned.send_replace(now);
+            let message = tokio::select! {
+                Some(message) = messages.recv() => message,
+                () = self.clock.sleep_until(now + TURN_INTERVAL) => continue,
+            };
             let known = matches!(message, Message::Definitions(_, None));
             self.receive(message);
             self.publish(self.clock.now());
@@ -207,6 +223,8 @@ impl Loop {
             self.measure_at = now + MEASURE_INTERVAL;
             self.node.handle(Input::Measured(self.workload.measure()), now);
             self.node.handle(Input::Failing(self.workload.failing()), now);
+            self.unserved = Arc::new(self.node.unserved());
+            self.metrics.set_unserved(self.unserved.len());
         }
     }
 
@@ -219,7 +237,7 @@ impl Loop {
         }
     }
 
-    fn written(&mut self, done: Result<Done, tokio::task::JoinError>) {
+    fn written(&mut self, done: Result<Done, JoinError>) {
         let Done { target, outcome, operation, problem } = match done {
             Ok(done) => done,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
@@ -233,6 +251,7 @@ impl Loop {
     /// One step of the node. Publishes its result and sends its writes.
     fn step(&mut self, writes: &mut JoinSet<Done>) -> Moment {
         let now = self.clock.now();
+        self.turned.send_replace(now);
         let output = self.node.step(now);
         self.publish(now);
         for note in &output.notes {
@@ -259,7 +278,8 @@ impl Loop {
         if self.unowned.0 != world.revision() {
             self.unowned = (world.revision(), world.unowned_shards());
         }
-        let snapshot = Snapshot::of(&self.node, Arc::clone(&self.problems), self.unowned.1, now);
+        let (problems, unserved) = (Arc::clone(&self.problems), Arc::clone(&self.unserved));
+        let snapshot = Snapshot::of(&self.node, problems, self.unowned.1, unserved, now);
         let Snapshot { published, renewed, .. } = snapshot.clone();
         self.metrics.set_owned(&published.owned);
         self.metrics.set_unowned(snapshot.unowned);
@@ -309,5 +329,14 @@ impl Loop {
                 Arc::make_mut(&mut self.problems).insert(operation, text);
             }
         }
+    }
+}
+
+/// A watch goes on as long as the loop that it tells. Without it the loop would renew its Lease and see
+/// nothing, so a panic goes on in the loop, and any other end is the loop's as well.
+fn watch_ended(ended: Result<(), JoinError>) {
+    match ended {
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        _ => error!("a watch of the home cluster ended by itself"),
     }
 }

@@ -1,5 +1,10 @@
 //! Carries out one write to the home cluster, bound to the version from which it was decided, and reports
 //! how it ended.
+//!
+//! Members and their Leases have the configured owner, with which Kubernetes deletes them. ShardMaps and
+//! the coordinator's Lease have none: they hold who may act, and the epochs, and must outlive an upgrade
+//! that replaces whatever the owner is. A replacement sends the whole object, so one that an earlier
+//! release wrote loses its owner with the next write.
 
 use std::time::Duration;
 
@@ -11,7 +16,7 @@ use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
 use kube::core::Request;
 
 use crate::api::{MANAGED_BY, Member, ObjectVersion, ShardMap};
-use crate::lease::LeaseRecord;
+use crate::lease::{COORDINATOR, LeaseRecord};
 use crate::problem::{self, Operation};
 use crate::read::{self, Unreadable};
 use crate::record::{MapRecord, MemberRecord, Object, Target, Write, WriteOutcome};
@@ -129,9 +134,15 @@ impl Writer {
             uid: some(&version.uid),
             resource_version: some(&version.resource),
             labels: Some([(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned())].into()),
-            owner_references: self.owner.clone().map(|owner| vec![owner]),
+            owner_references: None,
             ..ObjectMeta::default()
         }
+    }
+
+    /// The same, of an object that goes with the configured owner.
+    fn owned_metadata(&self, name: &str, version: &ObjectVersion) -> ObjectMeta {
+        let owner_references = self.owner.clone().map(|owner| vec![owner]);
+        ObjectMeta { owner_references, ..self.metadata(name, version) }
     }
 
     fn lease(&self, record: LeaseRecord, wall: Timestamp) -> Lease {
@@ -146,12 +157,16 @@ impl Writer {
             ..LeaseSpec::default()
         };
         let annotations = record.floor.annotations();
-        let metadata = ObjectMeta { annotations, ..self.metadata(&record.name, &record.version) };
+        let metadata = match record.name.as_str() {
+            COORDINATOR => self.metadata(COORDINATOR, &record.version),
+            name => self.owned_metadata(name, &record.version),
+        };
+        let metadata = ObjectMeta { annotations, ..metadata };
         Lease { metadata, spec: Some(spec) }
     }
 
     fn member(&self, record: MemberRecord) -> Member {
-        let metadata = self.metadata(record.id.as_str(), &record.version);
+        let metadata = self.owned_metadata(record.id.as_str(), &record.version);
         Member { metadata, spec: record.spec }
     }
 

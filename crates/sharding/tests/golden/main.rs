@@ -15,7 +15,9 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-use leasehold_sharding::planner::{Limits, Placement, PlanMember, PlanShard, Reason, Role, plan};
+use leasehold_sharding::planner::{
+    Limits, Placement, PlanMember, PlanShard, Reach, Reason, Role, plan,
+};
 use leasehold_sharding::ranges::{self, RangeChange, Situation};
 use leasehold_sharding::weight::{BASE, Points};
 use model::{GroupName, GroupScope, GroupTraits, MemberId};
@@ -87,7 +89,8 @@ impl Case {
             _ => panic!("no role: {role}"),
         };
         let (capacity, groups) = (parsed(capacity), BTreeSet::new());
-        self.members.insert(parsed(name), PlanMember { role, capacity, groups });
+        self.members
+            .insert(parsed(name), PlanMember { role, capacity, groups, reach: Reach::default() });
     }
 
     fn add_group(&mut self, name: &str, scope: &str, kinds: &[&str]) {
@@ -110,7 +113,7 @@ impl Case {
         let (shard, load): (model::ShardId, u32) = (parsed(shard), parsed(load));
         self.points.push(Points { all: load, divisible: load });
         let weight = BASE + load;
-        self.shards.push(PlanShard { id: shard, weight, divisible: load, placement });
+        self.shards.push(PlanShard { id: shard, weight, divisible: load, placement, rests: false });
     }
 
     fn outcome(mut self) -> String {
@@ -170,6 +173,7 @@ fn reason(reason: Reason) -> &'static str {
         Reason::Unowned => "nobody has it",
         Reason::OwnerLeaves => "its owner leaves",
         Reason::TargetLost => "its next owner cannot take it",
+        Reason::Unreached => "its owner does not reach it",
         Reason::Maintenance => "its owner is drained",
         Reason::Together => "its group is one for the fleet",
         Reason::Balance => "balance",

@@ -5,14 +5,14 @@ use stateright::{Model, Property};
 use crate::oracle::{Milestone, Rule};
 use crate::planted::{Bug, Wrapper};
 use crate::process::{KINDS, Watch};
-use crate::system::{Action, Beginning, MEMBERS, Slot, State};
+use crate::system::{Action, Beginning, Edit, MEMBERS, Slot, State};
 
 /// A fleet.
 #[derive(Clone, Copy, Debug)]
 pub struct Fleet {
     pub beginning: Beginning,
-    /// The most disturbances: starts, departures, crashes, pauses, stalled watches, delayed writes,
-    /// delayed answers.
+    /// The most disturbances: starts, departures, crashes, pauses, edits, stalled watches, delayed
+    /// writes, delayed answers.
     pub disturbances: u8,
     /// A bug around each member.
     pub bug: Option<Bug>,
@@ -87,6 +87,7 @@ fn between_ticks(state: &State, actions: &mut Vec<Action>) {
             actions.push(Action::Resume(member));
         } else if state.disturbances > 0 {
             actions.extend([Action::Crash(member), Action::Pause(member), Action::Leave(member)]);
+            actions.extend([Edit::Holder, Edit::Duration].map(|edit| Action::Edit(member, edit)));
             let live =
                 KINDS.into_iter().filter(|kind| matches!(process.watches[kind], Watch::Live));
             actions.extend(live.map(|kind| Action::Stall(member, kind)));

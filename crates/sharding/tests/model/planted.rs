@@ -44,6 +44,10 @@ pub enum Bug {
     OverwriteMap,
     /// The engine asks the fence when a reconcile starts and not when it writes.
     FenceAtDispatchOnly,
+    /// A Lease that somebody else emptied counts as over at once.
+    BelieveHolder,
+    /// A Lease lasts as long as it says, however short that is.
+    BelieveDuration,
 }
 
 /// What stands between a member and everything else: nothing, or one bug.
@@ -68,6 +72,16 @@ impl Wrapper {
                 if self.has(Bug::TrustWallClock) =>
             {
                 written(lease).unwrap_or(now)
+            }
+            Input::Observed(Observation::Applied(Object::Lease(lease)))
+                if self.has(Bug::BelieveHolder) && lease.holder.is_none() =>
+            {
+                now - TIMINGS.silence()
+            }
+            Input::Observed(Observation::Applied(Object::Lease(lease)))
+                if self.has(Bug::BelieveDuration) =>
+            {
+                now - TIMINGS.duration.saturating_sub(lease.duration)
             }
             _ => now,
         }
@@ -168,6 +182,7 @@ fn breaks(bug: Bug) -> Rule {
         Bug::KeepEpoch => Rule::S3,
         Bug::OverwriteMap => Rule::S4,
         Bug::TakeWithoutVersion | Bug::NoMargin | Bug::TrustWallClock => Rule::S5,
+        Bug::BelieveHolder | Bug::BelieveDuration => Rule::S5,
     }
 }
 
@@ -184,6 +199,8 @@ fn each_planted_bug_is_caught() {
         Bug::KeepEpoch,
         Bug::OverwriteMap,
         Bug::FenceAtDispatchOnly,
+        Bug::BelieveHolder,
+        Bug::BelieveDuration,
     ] {
         let (rule, states, steps, beginning) = hunt(bug);
         println!("{:<20} {rule:<8} {states:>7} {steps:>6}  {beginning:?}", format!("{bug:?}"));

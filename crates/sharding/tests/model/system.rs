@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_sharding::node::Input;
 use leasehold_sharding::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
@@ -119,6 +120,17 @@ pub enum Action {
     Resume(usize),
     /// A member is asked to leave.
     Leave(usize),
+    /// A member pauses, and meanwhile somebody edits its Lease.
+    Edit(usize, Edit),
+}
+
+/// What somebody writes into a Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// No holder, as if its member had given it back.
+    Holder,
+    /// The shortest duration.
+    Duration,
 }
 
 impl State {
@@ -201,6 +213,11 @@ impl State {
             Action::Pause(member) => {
                 self.disturbances -= 1;
                 self.process_mut(member).pause = Some(LONGEST);
+            }
+            Action::Edit(member, edit) => {
+                self.disturbances -= 1;
+                self.process_mut(member).pause = Some(LONGEST);
+                self.edit(member, edit);
             }
             Action::Resume(member) => self.resume(member, None),
             Action::Leave(member) => {
@@ -367,6 +384,21 @@ impl State {
             }
         }
         outcome
+    }
+
+    /// Somebody edits a member's Lease. No oracle judges that: what the members make of it counts.
+    fn edit(&mut self, member: usize, edit: Edit) {
+        let id = self.process_mut(member).node.id().clone();
+        let Some(mut lease) = self.store.lease_of(&id).cloned() else { return };
+        match edit {
+            Edit::Holder => lease.holder = None,
+            Edit::Duration => lease.duration = Duration::from_secs(1),
+        }
+        let write = Write::Replace(Object::Lease(lease));
+        let (_, commit) = Arc::make_mut(&mut self.store).write(write);
+        let Some(event) = commit.as_ref().and_then(store::event) else { return };
+        let told = |to| Message::Observation(to, Kind::Lease, event.clone());
+        self.prompt.extend((0..MEMBERS).map(told));
     }
 
     fn judge(&mut self, commit: &Commit) {

@@ -4,6 +4,7 @@
 mod clock;
 mod hands;
 mod names;
+mod reach;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -17,6 +18,9 @@ use leasehold_sharding::{Config, LeaseTimings};
 use model::{ClusterName, Epoch, Hold, MemberId, Purpose, ShardId, Work};
 
 use self::clock::{DriftingClock, Heat};
+pub use self::hands::Edit;
+use self::reach::Reached;
+pub use self::reach::{Bug, clusters};
 use crate::oracle::Oracle;
 use crate::server::Server;
 
@@ -67,6 +71,9 @@ pub struct Fleet {
     pub oracle: Oracle,
     /// The versions of the protocol that the next replica speaks.
     pub speaks: ProtocolVersions,
+    /// Whether replicas notice that a cluster fails of which they hold no shard.
+    pub probes: bool,
+    pub bug: Bug,
     network: Network,
     rng: fastrand::Rng,
     now_us: u64,
@@ -84,6 +91,7 @@ struct Replica {
     node: Node,
     clock: DriftingClock,
     speaks: ProtocolVersions,
+    reached: Reached,
     gone: bool,
     paused_until: u64,
     cut_off_until: u64,
@@ -108,6 +116,8 @@ impl Fleet {
             server: Server::default(),
             oracle: Oracle::default(),
             speaks: ProtocolVersions::SPOKEN,
+            probes: true,
+            bug: Bug::None,
             network,
             rng: fastrand::Rng::with_seed(seed),
             now_us: 0,
@@ -148,14 +158,12 @@ impl Fleet {
             speaks: self.speaks,
             ..Config::new(&identity, groups, self.rng.u64(..))
         };
-        let mut node = Node::new(config, clock.read(self.now_us));
-        let now = clock.read(self.now_us);
-        node.handle(Input::Clusters(self.clusters.clone(), Vec::new()), now);
-        node.handle(Input::Identified(self.identities.clone()), now);
+        let node = Node::new(config, clock.read(self.now_us));
         self.replicas.push(Replica {
             node,
             clock,
             speaks: self.speaks,
+            reached: Reached::default(),
             gone: false,
             paused_until: 0,
             cut_off_until: 0,
@@ -166,6 +174,8 @@ impl Fleet {
             planned_step: u64::MAX,
         });
         let replica = self.replicas.len() - 1;
+        self.configure(replica, &self.clusters.clone());
+        self.identify(replica, self.identities.clone());
         let (list, step) = (self.delay(), self.draw(0..50) * MS);
         self.schedule(list, replica, Happening::Watch { upto: usize::MAX });
         self.schedule(step, replica, Happening::Step);
@@ -183,11 +193,7 @@ impl Fleet {
     pub fn set_clusters(&mut self, count: usize) {
         self.clusters = (0..count).map(|n| format!("c{n}").parse().expect("a name")).collect();
         for replica in 0..self.replicas.len() {
-            let now = self.replicas[replica].clock.read(self.now_us);
-            self.replicas[replica]
-                .node
-                .handle(Input::Clusters(self.clusters.clone(), Vec::new()), now);
-            self.schedule(0, replica, Happening::Step);
+            self.configure(replica, &self.clusters.clone());
         }
     }
 
@@ -350,6 +356,7 @@ impl Fleet {
                 Some(replicas.iter().find(|r| !r.gone && r.node.id() == member)?.speaks)
             };
             Oracle::understood(&commit, replicas[replica].speaks, speaks);
+            self.check_removal(&commit);
             self.tell_watches();
         }
         if !self.is_lost(replica)
@@ -370,10 +377,10 @@ impl Fleet {
     }
 
     fn answer(&mut self, replica: usize, request: u64) {
-        let replica = &mut self.replicas[replica];
-        if let Some((target, outcome)) = replica.requests.remove(&request) {
-            let now = replica.clock.read(self.now_us);
-            replica.node.handle(Input::Completed(target, outcome), now);
+        if let Some((target, outcome)) = self.replicas[replica].requests.remove(&request) {
+            let input = self.seen(Input::Completed(target, outcome));
+            let now = self.replicas[replica].clock.read(self.now_us);
+            self.replicas[replica].node.handle(input, now);
         }
     }
 
@@ -385,16 +392,19 @@ impl Fleet {
         let now = watcher.clock.read(self.now_us);
         if upto == usize::MAX || watcher.watched == usize::MAX {
             for kind in [Kind::Lease, Kind::Member, Kind::Map] {
-                watcher.node.handle(Input::Observed(self.server.list(kind)), now);
+                let list = self.seen(Input::Observed(self.server.list(kind)));
+                self.replicas[replica].node.handle(list, now);
             }
-            watcher.watched = self.server.end();
+            self.replicas[replica].watched = self.server.end();
             return;
         }
         let (events, _) = self.server.since(watcher.watched.min(upto));
         let fresh = upto.saturating_sub(watcher.watched);
         for event in events.into_iter().take(fresh) {
-            watcher.node.handle(Input::Observed(event), now);
+            let event = self.seen(Input::Observed(event));
+            self.replicas[replica].node.handle(event, now);
         }
+        let watcher = &mut self.replicas[replica];
         watcher.watched = watcher.watched.max(upto);
     }
 
@@ -410,6 +420,8 @@ impl Fleet {
         let work = owned.holdings.keys().map(|shard| (shard.clone(), work(shard))).collect();
         let now = measured.clock.read(self.now_us);
         measured.node.handle(Input::Measured(work), now);
+        let failing = self.failing(replica);
+        self.replicas[replica].node.handle(failing, now);
         self.schedule(MEASURE_INTERVAL_US, replica, Happening::Measure);
     }
 

@@ -6,10 +6,12 @@
 //!
 //! `LEASEHOLD_SIM_SEED=n` replays one seed; `LEASEHOLD_SIM_SEEDS=n` runs that many.
 
+mod edits;
 mod fleet;
 mod floor;
 mod names;
 mod oracle;
+mod reach;
 mod server;
 mod skew;
 

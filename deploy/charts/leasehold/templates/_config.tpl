@@ -16,7 +16,7 @@ home:
 namespace: {{ include "leasehold.homeNamespace" . | quote }}
 {{- if not .Values.home.kubeconfigSecret }}
 {{- if eq (include "leasehold.homeNamespace" .) .Release.Namespace }}
-# What the replicas make in the home cluster goes when this goes.
+# Members and their Leases in the home cluster go when this goes. ShardMaps stay.
 owner: {apiVersion: v1, kind: ServiceAccount, name: {{ include "leasehold.serviceAccount" . | quote }}}
 {{- end }}
 {{- end }}

@@ -194,7 +194,12 @@ async fn uninstall(kind: &Kind) -> Result<()> {
         kind.shell(&format!("leasehold clusters remove {cluster} --context kind-{cluster}"))
             .await?;
     }
-    kind.shell("helm uninstall leasehold --namespace leasehold-system --wait").await?;
+    kind.shell(
+        "helm uninstall leasehold --namespace leasehold-system --wait
+         kubectl --namespace leasehold-system delete shardmaps --all
+         kubectl --namespace leasehold-system delete lease leasehold-coordinator",
+    )
+    .await?;
     let mut left = String::new();
     let outcome = wait::until(DEADLINE, "everything of the release to be gone", async || {
         left = kind

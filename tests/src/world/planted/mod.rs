@@ -17,10 +17,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::{Dispatch, DispatchObserver};
-use model::{Cluster, Moment, ObjectKey, Ownership, Workload};
+use model::{Cluster, Moment, ObjectKey, Ownership, Purpose, Workload};
 use sdk::ControllerSpec;
 
-use self::ownership::{Fenceless, First, Relay};
+use self::ownership::{First, Leniency, Lenient, Relay};
 use self::reconciler::{Forgetful, Forgets};
 
 /// A bug.
@@ -35,6 +35,8 @@ pub enum Planted {
     RelistDropsDeletes,
     /// The fence refuses dispatches, but no writes.
     FenceAtDispatchOnly,
+    /// What the fence permits may be done at any later time.
+    ForgetDeadline,
     /// A drain is acknowledged while reconciles still run.
     AcknowledgeEarly,
     /// What runs for a shard that is lost runs on for a while.
@@ -47,11 +49,12 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::ForgetDelayed,
         Self::PurgeLosesKey,
         Self::RelistDropsDeletes,
         Self::FenceAtDispatchOnly,
+        Self::ForgetDeadline,
         Self::AcknowledgeEarly,
         Self::RunOnWithoutShard,
         Self::ForgetChangeOfRunning,
@@ -79,11 +82,17 @@ impl Planter {
     /// What the engine takes for its ownership. Call it inside the process's runtime.
     pub fn ownership(&self, ownership: Arc<dyn Ownership>) -> Arc<dyn Ownership> {
         match self.bug {
-            Some(Planted::FenceAtDispatchOnly) => Arc::new(Fenceless(ownership)),
+            Some(Planted::FenceAtDispatchOnly) => {
+                Arc::new(Lenient(ownership, Leniency::Always(&[Purpose::Run, Purpose::Write])))
+            }
+            Some(Planted::ForgetDeadline) => Arc::new(Lenient(ownership, Leniency::Forever)),
             Some(Planted::AcknowledgeEarly) => {
                 Arc::new(Relay::start(ownership, First::Acknowledge))
             }
-            Some(Planted::RunOnWithoutShard) => Arc::new(Relay::start(ownership, First::Wait)),
+            Some(Planted::RunOnWithoutShard) => {
+                let lenient = Lenient(ownership, Leniency::Always(&[Purpose::Run]));
+                Arc::new(Relay::start(Arc::new(lenient), First::Wait))
+            }
             _ => ownership,
         }
     }

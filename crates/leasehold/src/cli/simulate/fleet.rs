@@ -269,7 +269,13 @@ impl Fleet {
                 if let Object::Map(map) = &object {
                     self.count(map);
                 }
+                let taken = match &object {
+                    Object::Lease(lease) => Some(lease.name.clone()),
+                    _ => None,
+                };
                 self.put(object);
+                // A coordinator writes no other Leases than those that it takes.
+                taken.into_iter().for_each(|lease| self.world.took(&lease));
             }
             Write::Delete(target, _) => self.world.remove(&target, None),
         }

@@ -244,6 +244,7 @@ proptest! {
                 weight: 1,
                 divisible: 0,
                 placement: Placement::Unowned,
+                rests: false,
             })
             .collect();
         settle_groups(&fleet, &traits, &mut shards);

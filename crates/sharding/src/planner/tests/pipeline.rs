@@ -77,6 +77,7 @@ impl Fleet {
                 weight: weight.all,
                 divisible: weight.divisible,
                 placement: placement(owner),
+                rests: false,
             })
             .collect();
         let groups = BTreeMap::new();

@@ -1,8 +1,22 @@
 //! What people see of a fleet, and what they do to its home cluster by hand.
 
+use std::time::Duration;
+
+use leasehold_sharding::lease::{LeaseRecord, member_lease_name};
 use leasehold_sharding::record::{Kind, MapRecord, Object, Target, Write, WriteOutcome};
 
 use super::Fleet;
+
+/// What somebody writes into the Lease of a member.
+#[derive(Clone, Copy, Debug)]
+pub enum Edit {
+    /// Another duration, in seconds.
+    Duration(u64),
+    /// Another holder, or none.
+    Holder(Option<&'static str>),
+    /// The member as holder.
+    Restore,
+}
 
 impl Fleet {
     /// The problems that a replica reports.
@@ -25,6 +39,33 @@ impl Fleet {
         let (outcome, _) = self.server.write(Write::Replace(Object::Map(map)));
         assert!(matches!(outcome, WriteOutcome::Done(_)), "{outcome:?}");
         self.tell_watches();
+    }
+
+    /// Somebody edits the Lease of a replica, if it has one.
+    pub fn edit_lease(&mut self, replica: usize, edit: Edit) {
+        let member = self.replicas[replica].node.id().clone();
+        let Some(mut lease) = self.lease_of(replica).cloned() else { return };
+        match edit {
+            Edit::Duration(seconds) => lease.duration = Duration::from_secs(seconds),
+            Edit::Holder(holder) => lease.holder = holder.map(str::to_owned),
+            Edit::Restore => lease.holder = Some(member.as_str().to_owned()),
+        }
+        let (outcome, _) = self.server.write(Write::Replace(Object::Lease(lease)));
+        assert!(matches!(outcome, WriteOutcome::Done(_)), "{outcome:?}");
+        self.tell_watches();
+    }
+
+    /// The duration in the Lease of a replica.
+    pub fn lease_seconds(&self, replica: usize) -> Option<u64> {
+        Some(self.lease_of(replica)?.duration.as_secs())
+    }
+
+    fn lease_of(&self, replica: usize) -> Option<&LeaseRecord> {
+        let name = member_lease_name(self.replicas[replica].node.id());
+        match self.server.get(Kind::Lease, &name)? {
+            Object::Lease(lease) => Some(lease),
+            _ => None,
+        }
     }
 
     /// Somebody deletes a Lease.

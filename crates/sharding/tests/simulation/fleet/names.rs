@@ -16,26 +16,30 @@ impl Fleet {
         let pairs: Vec<_> =
             names.iter().map(|text| text.split_once('=').expect("name=uid")).collect();
         let name = |text: &str| -> ClusterName { text.parse().expect("a name") };
-        let clusters = pairs.iter().map(|(text, _)| name(text)).collect();
+        let clusters: BTreeSet<ClusterName> = pairs.iter().map(|(text, _)| name(text)).collect();
         let identity = |(place, (text, uid)): (usize, &(&str, &str))| {
             let uid: ClusterUid = uid.parse().ok()?;
             Some((name(text), Arc::new(Identity { uid, origin: "a kubeconfig".into(), place })))
         };
-        let identities = pairs.iter().enumerate().filter_map(identity).collect();
+        let identities: Identities = pairs.iter().enumerate().filter_map(identity).collect();
         let replicas = match replica {
             Some(replica) => replica..replica + 1,
             None => 0..self.replicas.len(),
         };
         for replica in replicas {
-            let now = self.replicas[replica].clock.read(self.now_us);
-            let node = &mut self.replicas[replica].node;
-            node.handle(Input::Clusters(BTreeSet::clone(&clusters), Vec::new()), now);
-            node.handle(Input::Identified(Identities::clone(&identities)), now);
-            self.schedule(0, replica, Happening::Step);
+            self.configure(replica, &clusters);
+            self.identify(replica, Identities::clone(&identities));
         }
         if replica.is_none() {
             (self.clusters, self.identities) = (clusters, identities);
         }
+    }
+
+    /// The clusters tell a replica who they are.
+    pub(super) fn identify(&mut self, replica: usize, identities: Identities) {
+        let now = self.replicas[replica].clock.read(self.now_us);
+        self.replicas[replica].node.handle(Input::Identified(identities), now);
+        self.schedule(0, replica, Happening::Step);
     }
 
     /// From now on these names stand for one cluster, as the oracle judges it.

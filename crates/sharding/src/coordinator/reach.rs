@@ -1,0 +1,126 @@
+//! Which clusters each member could serve, from what the Members say ([`crate::reach`]).
+//!
+//! The coordinator knows its own clusters. It knows those of another member exactly if that one has the
+//! same, as the digests tell, or once it sees the same ShardMaps. Until then it knows what the lists name:
+//! the member keeps what it has, gets nothing else, and may have configured anything, so that no map goes
+//! because of it.
+//!
+//! A member of an earlier release reports nothing. It counts as it did in that release: as if it had
+//! configured what the coordinator has. One that is still joining has not read its configuration, so
+//! nothing is known about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::{ClusterName, MemberId, single};
+
+use super::View;
+use crate::api::{MemberSpec, MemberState};
+use crate::planner::{Fit, Reach};
+use crate::reach::{self, Known, Tally};
+use crate::world::World;
+
+type Fits = BTreeMap<ClusterName, Fit>;
+
+/// Reads what members say about their clusters.
+pub(super) struct Reports<'a> {
+    me: &'a MemberId,
+    tally: Tally,
+    world: &'a World,
+    mapped: Tally,
+    /// The clusters that have no map and should have one: members have them configured.
+    new: BTreeSet<&'a ClusterName>,
+    /// How the coordinator, and whoever has the same clusters, stands with those that it lacks.
+    like_me: Arc<Fits>,
+}
+
+impl<'a> Reports<'a> {
+    pub(super) fn of(view: &View<'a>) -> Self {
+        let (world, mine) = (view.world, view.clusters);
+        let active = world.members().values().filter(|m| m.spec.state == MemberState::Active);
+        let said = active.filter_map(|member| member.spec.clusters.as_ref());
+        let named = said.flat_map(|said| said.adds.iter().chain(&said.only));
+        let is_new = |name: &&ClusterName| {
+            !world.maps().contains_key(*name) && name.as_str() != single::FLEET
+        };
+        let new: BTreeSet<&ClusterName> = mine.iter().chain(named).filter(is_new).collect();
+        let foreign = reach::mapped(world).chain(new.iter().copied());
+        let lacked = foreign.filter(|name| !mine.contains(*name));
+        let like_me = lacked.map(|name| (name.clone(), Fit::Lacks)).collect();
+        Self {
+            me: view.me,
+            tally: Tally::of(mine),
+            world,
+            mapped: Tally::of(reach::mapped(world)),
+            new,
+            like_me: Arc::new(like_me),
+        }
+    }
+
+    /// The clusters that have no map and should have one.
+    pub(super) fn new_clusters(&self) -> impl Iterator<Item = &'a ClusterName> + '_ {
+        self.new.iter().copied()
+    }
+
+    /// Which clusters a member could serve.
+    pub(super) fn reach(&self, id: &MemberId, spec: &MemberSpec) -> Reach {
+        let Some(said) = &spec.clusters else {
+            let joins = spec.state == MemberState::Joining && id != self.me;
+            return if joins { reach_of(Fit::Unknown, Fits::new()) } else { self.like_me() };
+        };
+        let mut reach = if id == self.me || self.tally.is_of(said) {
+            self.like_me()
+        } else {
+            self.told(&reach::read(said, self.world, self.mapped))
+        };
+        if said.failing as usize > said.fails.len() {
+            // It fails to reach further clusters, nobody knows which.
+            forget_served(&mut reach);
+        }
+        for name in &said.fails {
+            if reach.of(name) > Fit::Fails || reach.of(name) == Fit::Unknown {
+                Arc::make_mut(&mut reach.named).insert(name.clone(), Fit::Fails);
+            }
+        }
+        reach
+    }
+
+    fn like_me(&self) -> Reach {
+        Reach { otherwise: Fit::Serves, named: Arc::clone(&self.like_me) }
+    }
+
+    fn told(&self, known: &Known<'_>) -> Reach {
+        let all = |names: &BTreeSet<&ClusterName>, fit: Fit| -> Fits {
+            names.iter().map(|&name| (name.clone(), fit)).collect()
+        };
+        match known {
+            Known::Only(names) => reach_of(Fit::Lacks, all(names, Fit::Serves)),
+            Known::But { lacks, adds } => {
+                let mut named = all(lacks, Fit::Lacks);
+                let others = self.new.iter().filter(|name| !adds.contains(*name));
+                named.extend(others.map(|&name| (name.clone(), Fit::Lacks)));
+                reach_of(Fit::Serves, named)
+            }
+            Known::InPart { lacks, adds } => {
+                let mut named = all(lacks, Fit::Lacks);
+                named.extend(all(adds, Fit::Serves));
+                reach_of(Fit::Unknown, named)
+            }
+        }
+    }
+}
+
+/// Work in no cluster can be done by each member, whatever its clusters.
+fn reach_of(otherwise: Fit, mut named: Fits) -> Reach {
+    if otherwise != Fit::Serves {
+        named.insert(single::fleet_cluster(), Fit::Serves);
+    }
+    Reach { otherwise, named: Arc::new(named) }
+}
+
+/// Forgets which clusters a member serves, but not which it lacks.
+fn forget_served(reach: &mut Reach) {
+    let unless_lacked = |fit: Fit| if fit == Fit::Lacks { fit } else { Fit::Unknown };
+    let named = reach.named.iter().map(|(name, fit)| (name.clone(), unless_lacked(*fit))).collect();
+    *reach = reach_of(unless_lacked(reach.otherwise), named);
+}

@@ -1,0 +1,204 @@
+//! Members with different clusters, and clusters that some do not reach.
+
+use super::*;
+use crate::api::ConfiguredClusters;
+use crate::coordinator::rest::{FIRST_REST, GRACE};
+use crate::reach::Report;
+
+impl Scene {
+    /// The coordinator `m-0` has the first clusters configured, and says so as all others do.
+    fn reaching(clusters: &[&str], others: &[(&str, &[&str])]) -> Self {
+        let mut scene = Scene::new(&["m-0"], clusters);
+        scene.says("m-0", clusters, &[]);
+        for (member, clusters) in others {
+            scene.renew(member);
+            scene.says(member, clusters, &[]);
+        }
+        scene
+    }
+
+    /// A member has these clusters configured and fails to reach those.
+    fn says(&mut self, member: &str, clusters: &[&str], fails: &[&str]) {
+        let said = self.report(clusters, fails);
+        self.member(member, |spec| spec.clusters = Some(said.clone()));
+    }
+
+    fn report(&self, clusters: &[&str], fails: &[&str]) -> ConfiguredClusters {
+        let own: BTreeSet<ClusterName> =
+            clusters.iter().map(|name| name.parse().unwrap()).collect();
+        let fails: Vec<ClusterName> = fails.iter().map(|name| name.parse().unwrap()).collect();
+        let mut report = Report::default();
+        report.configured(&own);
+        report.follow(&own, &self.world, &fails.iter().collect::<Vec<_>>());
+        report.said().unwrap()
+    }
+
+    /// All live ones renew, and time passes.
+    fn later(&mut self, members: &[&str], time: Duration) {
+        self.pass(time);
+        for member in members {
+            self.renew(member);
+        }
+    }
+
+    fn problems(&mut self) -> Vec<String> {
+        self.plan().problems
+    }
+}
+
+#[test]
+fn clusters_that_only_others_have_get_maps_and_go_to_those() {
+    let mut scene = Scene::reaching(&["east"], &[("m-1", &["east", "north", "west"])]);
+    scene.check(&[
+        "create east v: g/0/1 m-0@1",
+        "create north v: g/0/1 m-1@1",
+        "create west v: g/0/1 m-1@1",
+    ]);
+}
+
+#[test]
+fn a_member_of_the_previous_release_counts_as_having_what_the_coordinator_has() {
+    let mut scene = Scene::reaching(&["east"], &[("m-1", &["east", "west"])]);
+    scene.renew("m-2");
+    scene.member("m-2", |_| {});
+    scene.map("west", "m-2@4");
+    scene.map("east", "m-0@4");
+    scene.check(&[]);
+    scene.later(&["m-0", "m-1", "m-2"], GRACE);
+    scene.check(&["update west v8: g/0/1 m-2>m-1@4"]);
+}
+
+#[test]
+fn a_member_whose_clusters_are_not_known_keeps_what_it_has_and_gets_nothing() {
+    let mut scene = Scene::reaching(&["east", "west"], &[("m-1", &[])]);
+    let unknown = ConfiguredClusters { count: 7, digest: "0".into(), ..Default::default() };
+    scene.member("m-1", |spec| spec.clusters = Some(unknown.clone()));
+    scene.map("east", "m-1@4");
+    scene.check(&["create west v: g/0/1 m-0@1"]);
+    // And no map goes that it may have configured.
+    scene.map("west", "m-0@1");
+    scene.map("north", "m-0@1");
+    scene.later(&["m-0", "m-1"], LONG_GRACE * 2);
+    scene.check(&[]);
+    scene.says("m-1", &["east", "west"], &[]);
+    scene.check(&[]);
+    scene.later(&["m-0", "m-1"], REMOVAL_GRACE);
+    scene.check(&["update north v9: g/0/1 m-0>@1"]);
+}
+
+#[test]
+fn an_owner_that_does_not_reach_a_cluster_loses_it_to_one_that_does_and_then_it_rests() {
+    let both: &[&str] = &["east"];
+    let mut scene = Scene::reaching(both, &[("m-1", both)]);
+    scene.map("east", "m-1@4");
+    scene.check(&[]);
+    scene.says("m-1", both, both);
+    scene.check(&[]);
+    scene.later(&["m-0", "m-1"], GRACE);
+    scene.check(&["update east v6: g/0/1 m-1>m-0@4"]);
+    // The next owner fails as well, and the first seems to reach it again.
+    scene.map("east", "m-0@5");
+    scene.says("m-0", both, both);
+    scene.says("m-1", both, &[]);
+    scene.check(&[]);
+    scene.later(&["m-0", "m-1"], FIRST_REST);
+    scene.check(&["update east v10: g/0/1 m-0>m-1@5"]);
+    scene.map("east", "m-1@6");
+    scene.says("m-1", both, both);
+    scene.later(&["m-0", "m-1"], FIRST_REST);
+    scene.says("m-0", both, &[]);
+    scene.check(&[]);
+    scene.later(&["m-0", "m-1"], FIRST_REST);
+    assert_eq!(scene.writes().len(), 1, "each time it rests for longer");
+}
+
+#[test]
+fn a_cluster_that_nobody_reaches_stays_where_it_is() {
+    let both: &[&str] = &["east", "west"];
+    let mut scene = Scene::reaching(both, &[("m-1", both)]);
+    scene.map("east", "m-1@4");
+    for member in ["m-0", "m-1"] {
+        scene.says(member, both, both);
+    }
+    scene.check(&["create west v: g/0/1 m-0@1"]);
+}
+
+#[test]
+fn a_member_that_fails_to_reach_more_than_it_can_name_gets_nothing() {
+    let both: &[&str] = &["east", "west"];
+    let mut scene = Scene::reaching(both, &[("m-1", both)]);
+    let said = ConfiguredClusters { failing: 9, ..scene.report(both, &[]) };
+    scene.member("m-1", |spec| spec.clusters = Some(said.clone()));
+    scene.map("east", "m-1@4");
+    scene.check(&["create west v: g/0/1 m-0@1"]);
+}
+
+/// Six clusters, all of which `m-1` has configured, and three `m-0`. When `m-1` dies, its three stay.
+#[test]
+fn the_maps_of_a_member_that_died_stay_and_people_are_told() {
+    let mut scene = Scene::reaching(&["c0", "c1", "c2"], &[("m-1", &["c3", "c4", "c5"])]);
+    for n in 0..6 {
+        scene.map(&format!("c{n}"), if n < 3 { "m-0@1" } else { "m-1@1" });
+    }
+    scene.lease("m-1", Some("m-0"));
+    let freed = scene.writes();
+    assert_eq!(freed.len(), 3, "{freed:?}");
+    assert!(freed.iter().all(|write| write.ends_with("g/0/1 @1")), "{freed:?}");
+    for n in 3..6 {
+        scene.map(&format!("c{n}"), "@1");
+    }
+    scene.check(&[]);
+    scene.later(&["m-0"], REMOVAL_GRACE);
+    scene.check(&[]);
+    let problems = scene.problems();
+    assert_eq!(problems.len(), 1);
+    assert!(problems[0].starts_with("shardmaps.leasehold.dev c3 (and 2 more)"), "{problems:?}");
+    // Its process returns.
+    scene.renew("m-2");
+    scene.says("m-2", &["c3", "c4", "c5"], &[]);
+    assert!(scene.writes().iter().all(|write| write.ends_with("g/0/1 m-2@2")));
+    assert!(scene.problems().is_empty());
+}
+
+#[test]
+fn a_map_goes_when_no_live_member_has_its_cluster_and_its_owner_said_so() {
+    let (before, after): (&[&str], &[&str]) = (&["east", "west"], &["east"]);
+    let mut scene = Scene::reaching(before, &[("m-1", before)]);
+    scene.map("east", "m-0@1");
+    scene.map("west", "m-1@1");
+    scene.clusters.remove(&"west".parse().unwrap());
+    scene.says("m-0", after, &[]);
+    scene.later(&["m-0", "m-1"], LONG_GRACE * 2);
+    scene.check(&[]);
+    scene.says("m-1", after, &[]);
+    scene.check(&[]);
+    scene.later(&["m-0", "m-1"], REMOVAL_GRACE);
+    scene.check(&["update west v7: g/0/1 m-1>@1"]);
+}
+
+#[test]
+fn a_mass_of_maps_does_not_go_soon() {
+    let names: Vec<String> = (0..40).map(|n| format!("c{n:02}")).collect();
+    for (left, held) in [(30, None), (29, Some(11)), (0, Some(40))] {
+        let mut scene = Scene::new(&["m-0"], &[]);
+        for name in &names {
+            scene.map(name, "m-0@1");
+        }
+        let all: Vec<&str> = names.iter().map(String::as_str).collect();
+        let left = &all[..left];
+        scene.clusters = left.iter().map(|name| name.parse().unwrap()).collect();
+        scene.says("m-0", left, &[]);
+        scene.check(&[]);
+        scene.later(&["m-0"], REMOVAL_GRACE);
+        let (drained, told) = (scene.writes().len(), scene.problems());
+        let Some(held) = held else {
+            assert_eq!((drained, told.len()), (10, 0));
+            continue;
+        };
+        assert_eq!((drained, told.len()), (0, 1));
+        assert!(told[0].contains(&format!("(and {} more)", held - 1)), "{told:?}");
+        assert!(told[0].contains("Secret"), "{told:?}");
+        scene.later(&["m-0"], LONG_GRACE);
+        assert_eq!(scene.writes().len(), held, "it was meant");
+    }
+}

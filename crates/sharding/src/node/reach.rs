@@ -1,0 +1,82 @@
+//! What the member says about its clusters, in its Member and to people.
+
+use std::collections::BTreeSet;
+
+use model::{ClusterName, Hold, ShardId, single};
+
+use super::Node;
+use crate::api::MemberSpec;
+use crate::outbox::InFlight;
+use crate::problem;
+use crate::record::{Object, Write, WriteOutcome};
+
+impl Node {
+    /// Brings its report up to date: with the ShardMaps, the configured clusters and those that fail.
+    pub(super) fn follow_reach(&mut self) {
+        let Some(own) = &self.clusters else { return };
+        let unusable = self.down_clusters.iter().map(|down| down.cluster.clone());
+        let failing = self.failing.reported().map(|down| down.cluster);
+        let unfit = self.names.unfit().cloned();
+        let fails: BTreeSet<ClusterName> =
+            unusable.chain(failing).chain(unfit).filter(|cluster| own.contains(cluster)).collect();
+        let owned = self.tracker.owned();
+        let holds = |cluster: &ClusterName| owned.holdings.keys().any(|s| s.cluster == *cluster);
+        let mut fails: Vec<&ClusterName> = fails.iter().collect();
+        if fails.len() > 1 {
+            // Their shards must move; of the others it only gets none.
+            fails.sort_by_cached_key(|cluster| !holds(cluster));
+        }
+        self.reach.follow(own, &self.world, &fails);
+    }
+
+    /// The shards that it owns and does not serve: it does not have their cluster configured, or fails to
+    /// reach it.
+    pub(crate) fn unserved(&self) -> BTreeSet<ShardId> {
+        let said = self.reach.said().unwrap_or_default();
+        let own = self.clusters.as_ref();
+        let is_off = |cluster: &ClusterName| {
+            let lacks = own.is_some_and(|own| !own.contains(cluster));
+            cluster.as_str() != single::FLEET && (lacks || said.fails.contains(cluster))
+        };
+        let holdings = self.tracker.owned().holdings.iter();
+        let active =
+            holdings.filter(|(shard, held)| held.hold == Hold::Active && is_off(&shard.cluster));
+        active.map(|(shard, _)| shard.clone()).collect()
+    }
+
+    /// What is wrong if its clusters differ from the coordinator's by more than a Member can say.
+    pub(super) fn unsaid(&self) -> Option<String> {
+        let said = self.reach.said().filter(|_| self.reach.is_too_different())?;
+        let coordinator = self.world.coordinator()?;
+        let its = self.world.members().get(&coordinator)?.spec.clusters.as_ref()?;
+        (its.digest != said.digest).then(|| problem::too_different(self.membership.id()))
+    }
+
+    /// Takes in what the coordinator's last plan noticed.
+    pub(super) fn notice(&mut self, problems: Vec<String>) {
+        if self.noticed != problems {
+            self.noticed = problems;
+            self.find_problems_again();
+        }
+    }
+
+    /// Remembers what it sent and which version that gave. A home cluster with the definitions of an
+    /// earlier release drops what it does not know: to send that again and again would not help.
+    pub(super) fn member_written(&mut self, write: &InFlight, outcome: &WriteOutcome) {
+        let (Write::Create(Object::Member(sent)) | Write::Replace(Object::Member(sent))) =
+            &write.write
+        else {
+            return;
+        };
+        if let WriteOutcome::Done(Some(Object::Member(kept))) = outcome
+            && kept.id == *self.membership.id()
+        {
+            self.sent = Some((kept.version.clone(), sent.spec.clone()));
+        }
+    }
+
+    /// Whether the Member of that version is what the home cluster made of `spec`.
+    pub(super) fn has_sent(&self, version: &crate::api::ObjectVersion, spec: &MemberSpec) -> bool {
+        self.sent.as_ref().is_some_and(|(kept, sent)| kept == version && sent == spec)
+    }
+}

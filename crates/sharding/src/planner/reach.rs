@@ -1,0 +1,79 @@
+//! Which clusters a member could serve, as the planner sees it.
+//!
+//! A member that lacks a cluster has no way to its objects, so it gets none of its shards. One that fails
+//! to reach a cluster gets them only if nobody else is better: the shard of a cluster that is down
+//! everywhere has an owner, and is served as soon as the cluster is back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::ClusterName;
+
+/// How a member stands with a cluster, from the worst to the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fit {
+    /// It does not have the cluster configured.
+    Lacks,
+    /// Nobody knows. It keeps what it has and gets nothing.
+    Unknown,
+    /// It has the cluster configured and does not reach it.
+    Fails,
+    /// It has the cluster configured, and nothing says that it does not reach it.
+    Serves,
+}
+
+/// How a member stands with each cluster. By default it serves all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// How it stands with the clusters that are not named.
+    pub otherwise: Fit,
+    /// The named ones. Members with the same configuration share them.
+    pub named: Arc<BTreeMap<ClusterName, Fit>>,
+}
+
+impl Default for Reach {
+    fn default() -> Self {
+        Self { otherwise: Fit::Serves, named: Arc::default() }
+    }
+}
+
+impl Reach {
+    /// How the member stands with a cluster.
+    pub fn of(&self, cluster: &ClusterName) -> Fit {
+        self.named.get(cluster).copied().unwrap_or(self.otherwise)
+    }
+
+    /// How it stands with each of these clusters, which are in order; `None` if it serves all clusters.
+    pub(super) fn of_all(&self, clusters: &[&ClusterName]) -> Option<Vec<Fit>> {
+        let serves = |fit: &Fit| *fit == Fit::Serves;
+        if serves(&self.otherwise) && self.named.values().all(serves) {
+            return None;
+        }
+        let mut fits = vec![self.otherwise; clusters.len()];
+        for (cluster, fit) in &*self.named {
+            if let Ok(place) = clusters.binary_search(&cluster) {
+                fits[place] = *fit;
+            }
+        }
+        Some(fits)
+    }
+}
+
+/// What one shard counts that a member serves, compared with one that it fails to reach.
+const SERVED: u64 = 1 << 32;
+
+impl Fit {
+    /// What a shard counts at a member that stands so. Sums compare members for several shards at once.
+    pub(super) fn merit(self) -> u64 {
+        match self {
+            Self::Lacks | Self::Unknown => 0,
+            Self::Fails => 1,
+            Self::Serves => SERVED,
+        }
+    }
+}
+
+/// How many shards are served where they count that much together.
+pub(super) fn served(merit: u64) -> u64 {
+    merit / SERVED
+}

@@ -1,0 +1,187 @@
+//! Which clusters a member has configured and reaches: how it says so, and how that is read. Pure.
+//!
+//! A fleet has up to ten thousand clusters and a hundred members, so a Member does not name all. It says
+//! how its clusters differ from those that have a ShardMap, which all members see: usually not at all. It
+//! also says how many they are, and a digest of their names. Whoever reads it applies the difference to
+//! the ShardMaps that *it* sees and compares count and digest. If they agree, it knows the member's
+//! clusters exactly, whatever the two have seen meanwhile. If they do not, it knows only what the lists
+//! name, and the member will soon say it anew.
+//!
+//! # Invariants
+//! - What the lists name is true by itself, also while count and digest do not agree: the member has
+//!   configured what it adds and has not configured what it lacks.
+//! - A report is rewritten only when it has become wrong. When a cluster comes or goes everywhere, each
+//!   member writes once.
+//! - A member of the previous release reports nothing: see `coordinator::reach` for how it counts.
+//!
+//! The digest is the sum of one well mixed 64-bit hash for each name. It protects from mistakes, not from
+//! members that lie: who may write Members may do more than that.
+
+use std::collections::BTreeSet;
+
+use model::{ClusterName, single, uid_hash};
+
+use crate::api::{ConfiguredClusters, that_fit};
+use crate::planner::mix;
+use crate::world::World;
+
+/// How many clusters there are, and the digest of their names. Names are added and taken away in any
+/// order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    count: i64,
+    sum: u64,
+}
+
+impl Tally {
+    pub(crate) fn of<'a>(names: impl IntoIterator<Item = &'a ClusterName>) -> Self {
+        names.into_iter().fold(Self::default(), Self::plus)
+    }
+
+    pub(crate) fn plus(self, name: &ClusterName) -> Self {
+        Self { count: self.count + 1, sum: self.sum.wrapping_add(hash(name)) }
+    }
+
+    fn minus(self, name: &ClusterName) -> Self {
+        Self { count: self.count - 1, sum: self.sum.wrapping_sub(hash(name)) }
+    }
+
+    /// Whether a member says of its clusters that they tally so.
+    pub(crate) fn is_of(self, said: &ConfiguredClusters) -> bool {
+        self.count == i64::from(said.count) && self.digest() == said.digest
+    }
+
+    fn digest(self) -> String {
+        format!("{:016x}", self.sum)
+    }
+}
+
+fn hash(name: &ClusterName) -> u64 {
+    mix(uid_hash(name.as_str()))
+}
+
+/// The clusters that have a ShardMap. The one that stands for the fleet is none.
+pub(crate) fn mapped(world: &World) -> impl Iterator<Item = &ClusterName> {
+    world.maps().keys().filter(|cluster| cluster.as_str() != single::FLEET)
+}
+
+/// What a reader knows about the clusters of a member that said this.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Known<'a> {
+    /// Exactly these.
+    Only(BTreeSet<&'a ClusterName>),
+    /// Exactly those that have a ShardMap, but these; and further ones.
+    But {
+        /// Those that it does not have.
+        lacks: BTreeSet<&'a ClusterName>,
+        /// Those that it has besides.
+        adds: BTreeSet<&'a ClusterName>,
+    },
+    /// Only what the lists say: the reader and the member see different ShardMaps, or the difference is
+    /// too long for a Member.
+    InPart {
+        /// Those that it does not have.
+        lacks: BTreeSet<&'a ClusterName>,
+        /// Those that it has.
+        adds: BTreeSet<&'a ClusterName>,
+    },
+}
+
+/// Reads what a member said. `mapped` is the tally of the clusters that have a ShardMap by `world`.
+pub(crate) fn read<'a>(said: &'a ConfiguredClusters, world: &World, mapped: Tally) -> Known<'a> {
+    let only: BTreeSet<&ClusterName> = said.only.iter().collect();
+    if Tally::of(only.iter().copied()).is_of(said) {
+        return Known::Only(only);
+    }
+    let lacks: BTreeSet<&ClusterName> = said.lacks.iter().collect();
+    let adds: BTreeSet<&ClusterName> = said.adds.iter().chain(only).collect();
+    let has_map = |name: &&&ClusterName| world.maps().contains_key(**name);
+    let tally = lacks.iter().filter(has_map).fold(mapped, |tally, name| tally.minus(name));
+    let tally =
+        adds.iter().filter(|name| !has_map(name)).fold(tally, |tally, name| tally.plus(name));
+    match said.only.is_empty() && tally.is_of(said) {
+        true => Known::But { lacks, adds },
+        false => Known::InPart { lacks, adds },
+    }
+}
+
+/// A member that has configured so few clusters names them: that is always exact, and people can read it.
+const FEW: usize = 32;
+
+/// What a member says, kept as long as it is true.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Report {
+    said: Option<ConfiguredClusters>,
+    own: Tally,
+    /// The revision of the world in which it was last found true.
+    revision: Option<u64>,
+    too_different: bool,
+}
+
+impl Report {
+    /// The configured clusters changed.
+    pub(crate) fn configured(&mut self, own: &BTreeSet<ClusterName>) {
+        self.own = Tally::of(own);
+        self.revision = None;
+    }
+
+    /// Brings it up to date: with the ShardMaps that exist, and with the clusters that the member fails to
+    /// reach, the most important first.
+    pub(crate) fn follow(
+        &mut self,
+        own: &BTreeSet<ClusterName>,
+        world: &World,
+        fails: &[&ClusterName],
+    ) {
+        if self.revision != Some(world.revision()) {
+            self.revision = Some(world.revision());
+            let is_true = |said: &ConfiguredClusters| {
+                self.own.is_of(said)
+                    && !matches!(read(said, world, Tally::of(mapped(world))), Known::InPart { .. })
+            };
+            if !self.said.as_ref().is_some_and(is_true) {
+                self.renew(own, world);
+            }
+        }
+        if let Some(said) = &mut self.said {
+            said.fails = that_fit(fails.iter().copied());
+            let count = u32::try_from(fails.len()).unwrap_or(u32::MAX);
+            said.failing = if fails.len() > said.fails.len() { count } else { 0 };
+        }
+    }
+
+    fn renew(&mut self, own: &BTreeSet<ClusterName>, world: &World) {
+        let lacks: Vec<&ClusterName> = mapped(world).filter(|name| !own.contains(*name)).collect();
+        let adds: Vec<&ClusterName> =
+            own.iter().filter(|name| !world.maps().contains_key(*name)).collect();
+        let mut said = ConfiguredClusters {
+            count: own.len().try_into().unwrap_or(u32::MAX),
+            digest: self.own.digest(),
+            lacks: that_fit(lacks.iter().copied()),
+            adds: that_fit(adds.iter().copied()),
+            ..ConfiguredClusters::default()
+        };
+        let fits = said.lacks.len() == lacks.len() && said.adds.len() == adds.len();
+        let all = that_fit(own.iter());
+        let fits_all = all.len() == own.len();
+        if fits_all && (!fits || own.len() <= FEW) {
+            (said.lacks, said.adds, said.only) = (Vec::new(), Vec::new(), all);
+        }
+        self.too_different = !fits && !fits_all;
+        self.said = Some(said);
+    }
+
+    /// What the member says now; nothing before it knows its clusters.
+    pub(crate) fn said(&self) -> Option<ConfiguredClusters> {
+        self.said.clone()
+    }
+
+    /// Whether its clusters differ from the fleet's by more than it can say.
+    pub(crate) fn is_too_different(&self) -> bool {
+        self.too_different
+    }
+}
+
+#[cfg(test)]
+#[path = "reach_tests.rs"]
+mod tests;

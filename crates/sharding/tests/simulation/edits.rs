@@ -1,0 +1,72 @@
+//! People edit Leases: holders, durations. S1, S3 and S5 hold meanwhile, and every shard is owned afterwards.
+
+use crate::fleet::{Edit, Fault, Fleet, Network};
+use crate::for_each_seed;
+
+/// What somebody may write into a Lease.
+const EDITS: [Edit; 6] = [
+    Edit::Duration(0),
+    Edit::Duration(1),
+    Edit::Duration(60),
+    Edit::Holder(None),
+    Edit::Holder(Some("somebody")),
+    Edit::Restore,
+];
+
+/// A member that does not see the edit acts on until its Lease is over, and nobody has its shards
+/// before.
+#[test]
+fn an_edit_that_its_member_does_not_see_gives_nothing_away() {
+    for edit in [Edit::Holder(None), Edit::Holder(Some("somebody")), Edit::Duration(1)] {
+        for_each_seed("edit unseen", |seed| {
+            let mut fleet = Fleet::new(seed, 12, Network::Calm);
+            fleet.start_all(3);
+            fleet.run_for(10_000);
+            fleet.inject(Fault::Partition(0, 20_000));
+            let pause = fleet.draw(0..2_000);
+            fleet.run_for(pause);
+            fleet.edit_lease(0, edit);
+            // A silence, 2 % slow clocks, and some round trips.
+            fleet.run_for(10_000);
+            assert_eq!(fleet.oracle.owners(), [6, 6], "{edit:?}");
+            fleet.run_for(20_000);
+            assert_eq!(fleet.oracle.owners(), [4, 4, 4], "{edit:?}");
+        });
+    }
+}
+
+/// The next renewal puts the duration right.
+#[test]
+fn a_member_writes_its_own_duration() {
+    for_each_seed("edited duration", |seed| {
+        let mut fleet = Fleet::new(seed, 3, Network::Calm);
+        fleet.start_all(2);
+        fleet.run_for(5_000);
+        fleet.edit_lease(1, Edit::Duration(i32::MAX as u64));
+        fleet.run_for(3_000);
+        assert_eq!(fleet.lease_seconds(1), Some(8));
+    });
+}
+
+#[test]
+fn nobody_who_edits_leases_under_faults_breaks_a_rule() {
+    for_each_seed("editor", |seed| {
+        let mut fleet = Fleet::new(seed, 12, Network::Rough);
+        fleet.start_all(4);
+        fleet.run_for(5_000);
+        for _ in 0..16 {
+            fleet.inject_any();
+            for _ in 0..fleet.draw(0..4) {
+                let replica = fleet.draw(0..4) as usize;
+                let edit = EDITS[fleet.draw(0..EDITS.len() as u64) as usize];
+                fleet.edit_lease(replica, edit);
+                let pause = fleet.draw(0..3_000);
+                fleet.run_for(pause);
+            }
+        }
+        fleet.heal();
+        // The longest duration that somebody wrote is believed of the dead.
+        fleet.run_for(60_000 + 40_000);
+        assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 12, "all owned");
+    });
+}
