@@ -9,6 +9,7 @@
 //! east   2       2      0         0        replica-0…  replica-0-x7k2p  active  2
 //! ```
 
+mod container;
 mod path;
 mod version;
 
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::versions::{self, ProtocolVersions};
 
+pub use container::MemberContainer;
 pub use path::{InvalidShardPath, ShardPath};
 pub use version::ObjectVersion;
 
@@ -208,6 +210,10 @@ pub struct MemberSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub down_clusters: Vec<DownCluster>,
+    /// The container of its process, by which others learn of its death before its Lease runs out. Absent
+    /// if the process is not certain of it. Written when the Member is created, and never changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<MemberContainer>,
 }
 
 /// The load that a shard puts on the member that holds it, smoothed.
@@ -337,6 +343,7 @@ impl MemberSpec {
             busy: 0,
             loads: Vec::new(),
             down_clusters: Vec::new(),
+            container: None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use model::{GroupName, GroupTraits};
 
-use crate::api::DEFAULT_CAPACITY;
+use crate::api::{DEFAULT_CAPACITY, MemberContainer};
 use crate::versions::ProtocolVersions;
 
 /// The settings of one member.
@@ -31,6 +31,9 @@ pub struct Config {
     /// An object that becomes the owner of all objects the member creates in the home cluster, so that
     /// Kubernetes collects them when an installation is removed.
     pub owner: Option<OwnerReference>,
+    /// The container of this process, if it is certain of it: see
+    /// [`own_container`](crate::own_container).
+    pub container: Option<MemberContainer>,
     /// Seeds the random suffixes of member ids and the jitter of retries.
     pub seed: u64,
 }
@@ -113,6 +116,7 @@ impl Config {
             capacity: DEFAULT_CAPACITY,
             speaks: ProtocolVersions::SPOKEN,
             owner: None,
+            container: None,
             seed,
         }
     }

@@ -14,8 +14,9 @@ const MAX_NAMED: usize = 5;
 const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// What a fleet does without, so that it runs with the definitions of an earlier release: without the
-/// share of the heaviest object no shard is split.
-const DISPENSABLE: [&str; 1] = ["spec.loads[].heaviest"];
+/// share of the heaviest object no shard is split, and without a member's container its death is noticed
+/// by the silence of its Lease.
+const DISPENSABLE: [&str; 2] = ["spec.loads[].heaviest", "spec.container"];
 
 /// What to run.
 const FIX: &str = "apply those of this release: leasehold crds --for home | kubectl apply --server-side \
@@ -182,8 +183,11 @@ mod tests {
                 schema.pointer_mut("/properties/spec/properties/loads/items/properties");
             let Some(properties) = properties.and_then(Value::as_object_mut) else { return };
             removed += usize::from(properties.remove("heaviest").is_some());
+            let spec = schema.pointer_mut("/properties/spec/properties");
+            let spec = spec.and_then(Value::as_object_mut).expect("it has loads");
+            removed += usize::from(spec.remove("container").is_some());
         });
-        assert_eq!((problem(&earlier, &api::crds()), removed), (None, 1));
+        assert_eq!((problem(&earlier, &api::crds()), removed), (None, 2));
     }
 
     #[test]

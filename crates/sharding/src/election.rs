@@ -38,12 +38,13 @@ impl Election {
     }
 
     /// What a member that may coordinate should do. A Lease that it writes carries an epoch floor of at
-    /// least `floor`.
+    /// least `floor`. If the holder `is_dead`, nobody waits for its silence.
     pub(crate) fn step(
         &self,
         me: &MemberId,
         observed: Option<&ObservedLease>,
         floor: Epoch,
+        is_dead: bool,
         timings: LeaseTimings,
         now: Moment,
     ) -> ElectionStep {
@@ -67,7 +68,7 @@ impl Election {
             }
             Some(_) => {
                 let expires = observed.changed + observed.record.duration;
-                if now < expires {
+                if now < expires && !is_dead {
                     ElectionStep::Wait(expires)
                 } else {
                     replace(observed.record.taken_by(me, timings.duration))
@@ -116,7 +117,18 @@ mod tests {
 
     /// What member `a` does: `create`, `take`, `renew` or `wait <ms>`.
     fn check(election: &Election, lease: Option<&ObservedLease>, now_ms: u64, expect: &str) {
-        let step = election.step(&id("a"), lease, FLOOR, LeaseTimings::default(), at(now_ms));
+        check_after(election, lease, false, now_ms, expect);
+    }
+
+    fn check_after(
+        election: &Election,
+        lease: Option<&ObservedLease>,
+        is_dead: bool,
+        now_ms: u64,
+        expect: &str,
+    ) {
+        let timings = LeaseTimings::default();
+        let step = election.step(&id("a"), lease, FLOOR, is_dead, timings, at(now_ms));
         let text = match step {
             ElectionStep::Write(Write::Create(Object::Lease(record))) => {
                 assert_eq!(record.floor, Floor::Known(FLOOR));
@@ -140,6 +152,13 @@ mod tests {
         check(&election, Some(&held_by(None)), 1_001, "take");
         check(&election, Some(&held_by(Some("b"))), 8_999, "wait 9000");
         check(&election, Some(&held_by(Some("b"))), 9_000, "take");
+    }
+
+    #[test]
+    fn the_lease_of_a_dead_coordinator_is_taken_at_once() {
+        let election = Election::default();
+        check_after(&election, Some(&held_by(Some("b"))), true, 1_001, "take");
+        check_after(&election, Some(&held_by(Some("a"))), true, 1_001, "renew");
     }
 
     #[test]

@@ -14,6 +14,8 @@
 //! | `definitions` | whether the home cluster's definitions keep what members write |
 //! | [`floor`] | the epoch from which maps begin when their clusters return |
 //! | [`lease`] | the state of a Lease as an observer sees it |
+//! | `container` | which container this process is in, if that is certain |
+//! | [`death`] | whether a member's process has ended for certain |
 //! | [`handover`] | how one shard changes hands, is split and merged |
 //! | [`record`] | the objects of the home cluster; writes bound to versions |
 //! | [`world`] | the home cluster as observed; when each Lease last changed |
@@ -96,6 +98,13 @@
 //!   Attacked by
 //!   `the_fence_precedes_every_takeover`, and by the bugs `NoMargin`, `TakeWithoutVersion` and
 //!   `TrustWallClock`.
+//!   A second form needs no silence: proof that the member's process has ended ([`death`]). A Member
+//!   names the container of its process. Either home shows that this very instance has terminated, or
+//!   another process holds the kernel's lock that this one held until its end. Then the Lease is taken at
+//!   once, by compare-and-swap as ever, and the shards go after it. The same proof about a coordinator
+//!   lets another take its place. In doubt, silence decides. Attacked by
+//!   `a_proof_is_of_this_very_container`, `a_killed_container_costs_no_silence`, and by the bugs
+//!   `WrongContainer`, `StaleToken` and `SharedLock`.
 //! - **S6** *A key is never processed twice at once; a change during processing runs again.* The queue
 //!   of the engine ensures it for one member; this crate adds S1, which extends it to all members.
 //!
@@ -115,8 +124,10 @@
 
 pub mod api;
 mod config;
+mod container;
 pub mod coordinator;
 mod cordon;
+pub mod death;
 mod definitions;
 mod election;
 mod failing;
@@ -145,5 +156,6 @@ pub mod world;
 pub use config::{Config, ConfigError, LeaseTimings};
 pub use handle::{Error, Sharding};
 pub use member::{Departure, Standing};
+pub use shell::container::own_container;
 pub use status::{HeldShard, Status};
 pub use versions::ProtocolVersions;

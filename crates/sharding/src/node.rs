@@ -16,6 +16,7 @@ mod hash;
 mod lead;
 mod leave;
 mod own;
+mod succeed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -28,6 +29,7 @@ use crate::api::{DownCluster, MemberState};
 use crate::config::Config;
 use crate::coordinator::Coordinator;
 use crate::cordon::Cordon;
+use crate::death::Ended;
 use crate::election::Election;
 use crate::failing::FailingClusters;
 use crate::lease::{self, COORDINATOR};
@@ -62,6 +64,8 @@ pub enum Input {
     Measured(BTreeMap<ShardId, Work>),
     /// The clusters that fail at this moment, and how.
     Failing(BTreeMap<ClusterName, Arc<str>>),
+    /// Containers that have ended, as home says.
+    Ended(Vec<Ended>),
     /// Hand everything over and end.
     Leave,
 }
@@ -91,8 +95,10 @@ pub enum Note {
     },
     /// The member began or ceased to coordinate.
     Coordinating(bool),
-    /// As coordinator, the member took the Lease of a silent member.
+    /// The member took the Lease of a silent or dead member.
     Took(String),
+    /// Home says that the process of a member has ended.
+    Ended(MemberId),
     /// As coordinator, the member completed a handover.
     HandedOver(Handover),
     /// A problem appeared that people must repair; see [`Node::problems`].
@@ -154,7 +160,7 @@ impl Node {
             clusters: None,
             down_clusters: Vec::new(),
             failing: FailingClusters::default(),
-            world: World::default(),
+            world: World::of_process_in(config.container.clone()),
             unread: BTreeSet::new(),
             problems: (0, Vec::new()),
             tracker: Tracker::new(membership.id().clone(), config.drain_timeout),
@@ -192,6 +198,7 @@ impl Node {
             }
             Input::Measured(work) => self.measured(&work, now),
             Input::Failing(failing) => self.failing.observe(failing, now),
+            Input::Ended(ended) => self.learn_of_ended(ended),
             Input::Leave => {
                 let patience = self.config.drain_timeout + self.config.lease.duration;
                 self.leave_by.get_or_insert(now + patience);
@@ -208,6 +215,7 @@ impl Node {
         self.find_problems();
         self.keep_lease(now);
         self.keep_member(now);
+        self.succeed(now);
         let mut sooner = |at: Option<Moment>| wake = at.map_or(wake, |at| wake.min(at));
         sooner(self.coordinate(now));
         self.leave(now);

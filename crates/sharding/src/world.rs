@@ -10,8 +10,9 @@ use std::hash::{Hash, Hasher};
 
 use model::{ClusterName, Epoch, MemberId, Moment};
 
-use crate::api::ObjectVersion;
+use crate::api::{MemberContainer, ObjectVersion};
 use crate::config::LeaseTimings;
+use crate::death::{Deaths, Ended};
 use crate::lease::{self, LeaseState, ObservedLease};
 use crate::record::{Kind, MapRecord, MemberRecord, Object, Observation, Target};
 
@@ -30,6 +31,8 @@ pub struct World {
     changed_maps: BTreeSet<ClusterName>,
     /// The highest epoch floor ever seen in the coordinator's Lease.
     highest_floor: Epoch,
+    /// Whose processes have ended for certain.
+    deaths: Deaths,
     listed: BTreeSet<Kind>,
     revision: u64,
 }
@@ -44,6 +47,18 @@ pub(crate) struct DeletedMap {
 }
 
 impl World {
+    /// A home cluster of which nothing is observed yet, by a process in that container.
+    pub(crate) fn of_process_in(container: Option<MemberContainer>) -> Self {
+        Self { deaths: Deaths::known_to(container), ..Self::default() }
+    }
+
+    /// Takes in which containers have ended.
+    pub(crate) fn learn_of_ended(&mut self, ended: Vec<Ended>) {
+        let Self { deaths, members, .. } = self;
+        let containers = || members.values().filter_map(|member| member.spec.container.as_ref());
+        deaths.learn(ended, |one| containers().any(|container| Ended::of(container) == *one));
+    }
+
     /// Takes in what a watch shows.
     pub fn observe(&mut self, observation: Observation, now: Moment) {
         match observation {
@@ -100,7 +115,7 @@ impl World {
         self.leases.get(&lease::member_lease_name(member))
     }
 
-    /// The state of each member's Lease.
+    /// The state of each member's Lease. That of a dead member has run out, however fresh it is.
     pub(crate) fn lease_states(
         &self,
         timings: LeaseTimings,
@@ -109,8 +124,24 @@ impl World {
         self.leases.iter().filter_map(move |(name, lease)| {
             let member = lease::subject(name)?;
             let state = lease.state(&member, timings, now);
+            let state = if self.is_dead(&member) { state.min(LeaseState::Expired) } else { state };
             Some((member, state))
         })
+    }
+
+    /// Whether a member's process has ended for certain ([`crate::death`]).
+    pub(crate) fn is_dead(&self, member: &MemberId) -> bool {
+        let container = self.members.get(member).and_then(|member| member.spec.container.as_ref());
+        container.is_some_and(|container| self.deaths.cover(container))
+    }
+
+    /// The members whose process this very process succeeds in the same container.
+    pub(crate) fn predecessors(&self) -> impl Iterator<Item = &MemberId> {
+        let succeeded = |member: &MemberRecord| {
+            let container = member.spec.container.as_ref();
+            container.is_some_and(|container| self.deaths.succeed(container))
+        };
+        self.members.iter().filter(move |(_, member)| succeeded(member)).map(|(id, _)| id)
     }
 
     /// How many members hold their Lease.
@@ -256,8 +287,9 @@ impl Hash for World {
     /// What decisions depend on: all but the revision, which only says that something changed.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { leases, members, maps, deleted_maps, .. } = self;
-        let Self { changed_maps, highest_floor, listed, revision: _, .. } = self;
+        let Self { changed_maps, highest_floor, listed, deaths, revision: _, .. } = self;
         (leases, members, maps, deleted_maps, changed_maps, highest_floor, listed).hash(state);
+        deaths.hash(state);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod floor;
 mod load;
+mod proof;
 mod single;
 mod skew;
 

@@ -112,7 +112,7 @@ impl Node {
             return;
         }
         let id = self.membership.id();
-        let spec = self.member_spec();
+        let mut spec = self.member_spec();
         let Some(held) = self.world.members().get(id) else {
             if self.leave_by.is_none() {
                 let record =
@@ -121,6 +121,8 @@ impl Node {
             }
             return;
         };
+        // Definitions of an earlier release drop it.
+        spec.container.clone_from(&held.spec.container);
         let only_count = MemberSpec { shards: spec.shards, ..held.spec.clone() } == spec;
         let soon = now < self.member_written + self.config.lease.renew_interval;
         if held.spec == spec || (only_count && soon) {
@@ -151,6 +153,7 @@ impl Node {
             busy: self.load.reported_busy(),
             loads: self.load.reported(),
             down_clusters: self.reported_down(),
+            container: self.config.container.clone(),
         }
     }
 
