@@ -249,6 +249,7 @@ fn sharding_config(
 ) -> sharding::Config {
     let groups = traits.keys().cloned().collect();
     sharding::Config {
+        container: sharding::own_container(clock::seed()),
         namespace: config.namespace.clone(),
         lease: config.lease,
         drain_timeout: config.drain_timeout,
