@@ -13,6 +13,7 @@ use crate::problem::Operation;
 use crate::record::Observation;
 
 /// What the watches send to the loop.
+#[expect(clippy::large_enum_variant, reason = "most are the large one, and each is used at once")]
 pub(crate) enum Message {
     /// Something was observed.
     Home(Observation),
