@@ -43,6 +43,8 @@ pub(crate) const MAX_DOWN_CLUSTERS: usize = 64;
 pub(crate) const MAX_DOWN_BYTES: usize = 6 * 1024;
 /// The most shards whose load a Member reports; [`crate::load::MAX_LOAD_BYTES`] bounds them too.
 pub(crate) const MAX_LOADS: usize = 1024;
+/// The most earlier instances of its container of which a Member says that they have ended.
+pub(crate) const MAX_SUCCEEDED: usize = 16;
 /// The longest reason that a Member reports, in characters.
 pub(crate) const MAX_REASON_CHARS: usize = 1024;
 
@@ -214,6 +216,11 @@ pub struct MemberSpec {
     /// if the process is not certain of it. Written when the Member is created, and never changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<MemberContainer>,
+    /// The tokens of instances of the same container that ran before and have ended, as its process knows by
+    /// the lock that it holds. Only with `container`; at most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub succeeds: Vec<String>,
 }
 
 /// The load that a shard puts on the member that holds it, smoothed.
@@ -344,6 +351,7 @@ impl MemberSpec {
             loads: Vec::new(),
             down_clusters: Vec::new(),
             container: None,
+            succeeds: Vec::new(),
         }
     }
 

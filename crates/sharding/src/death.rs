@@ -10,7 +10,7 @@
 //!    `pkg/kubelet/kuberuntime/kuberuntime_container.go`). What others write for a node that they cannot
 //!    reach, a phase, a condition, `ContainerStatusUnknown`, a deletion, has no token and proves
 //!    nothing.
-//! 2. *Its successor says so.* A Member may name a file of its Pod on which its process holds the
+//! 2. *Its successor says so*, in its Member. A Member may name a file of its Pod on which its process holds the
 //!    kernel's lock from before the Member was written until the process ends. A process that holds this lock
 //!    itself, on the same file of a machine with the same start, knows that the other has ended: the kernel
 //!    gives the lock to one process at a time, and the number of a file that is open is given to no
@@ -41,7 +41,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::api::MemberContainer;
+use crate::api::{MAX_SUCCEEDED, MemberContainer, MemberSpec};
 use crate::container;
 
 /// The most ended containers that are remembered. Those that no Member names are forgotten first; beyond
@@ -108,6 +108,14 @@ impl Ended {
     pub(crate) fn of(container: &MemberContainer) -> Self {
         let MemberContainer { pod_uid, name, token, boot_id: _, lock_id: _ } = container.clone();
         Self { pod_uid, name, token }
+    }
+
+    /// The instances that a member succeeds in its container.
+    pub(crate) fn said_by(member: &MemberSpec) -> Vec<Self> {
+        let Some(container) = &member.container else { return Vec::new() };
+        let tokens = member.succeeds.iter().filter(|token| **token != container.token);
+        let ended = |token: &String| Self { token: token.clone(), ..Self::of(container) };
+        tokens.take(MAX_SUCCEEDED).map(ended).collect()
     }
 
     /// The ended instances of its containers that a Pod shows: the present one if it has ended, and the one

@@ -11,12 +11,12 @@
 //!   own Member ◀─ state, acknowledged drains ──────┘
 //! ```
 
+mod end;
 mod handovers;
 mod hash;
 mod lead;
 mod leave;
 mod own;
-mod succeed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -95,7 +95,7 @@ pub enum Note {
     },
     /// The member began or ceased to coordinate.
     Coordinating(bool),
-    /// The member took the Lease of a silent or dead member.
+    /// As coordinator, the member took the Lease of a silent or dead member.
     Took(String),
     /// Home says that the process of a member has ended.
     Ended(MemberId),
@@ -215,7 +215,6 @@ impl Node {
         self.find_problems();
         self.keep_lease(now);
         self.keep_member(now);
-        self.succeed(now);
         let mut sooner = |at: Option<Moment>| wake = at.map_or(wake, |at| wake.min(at));
         sooner(self.coordinate(now));
         self.leave(now);

@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 
 use model::{ClusterName, Epoch, MemberId, Moment};
 
-use crate::api::{MemberContainer, ObjectVersion};
+use crate::api::{MAX_SUCCEEDED, MemberContainer, ObjectVersion};
 use crate::config::LeaseTimings;
 use crate::death::{Deaths, Ended};
 use crate::lease::{self, LeaseState, ObservedLease};
@@ -78,6 +78,7 @@ impl World {
         match object {
             Object::Lease(record) => self.apply_lease(record, now),
             Object::Member(record) => {
+                self.learn_of_ended(Ended::said_by(&record.spec));
                 let known = self.members.insert(record.id.clone(), record.clone());
                 self.revision += u64::from(known.is_none_or(|known| known.spec != record.spec));
             }
@@ -124,7 +125,8 @@ impl World {
         self.leases.iter().filter_map(move |(name, lease)| {
             let member = lease::subject(name)?;
             let state = lease.state(&member, timings, now);
-            let state = if self.is_dead(&member) { state.min(LeaseState::Expired) } else { state };
+            let is_due = !state.is_gone() && self.is_dead(&member);
+            let state = if is_due { LeaseState::Expired } else { state };
             Some((member, state))
         })
     }
@@ -135,13 +137,12 @@ impl World {
         container.is_some_and(|container| self.deaths.cover(container))
     }
 
-    /// The members whose process this very process succeeds in the same container.
-    pub(crate) fn predecessors(&self) -> impl Iterator<Item = &MemberId> {
-        let succeeded = |member: &MemberRecord| {
-            let container = member.spec.container.as_ref();
-            container.is_some_and(|container| self.deaths.succeed(container))
-        };
-        self.members.iter().filter(move |(_, member)| succeeded(member)).map(|(id, _)| id)
+    /// The tokens of the instances that this very process succeeds in the same container.
+    pub(crate) fn succeeded(&self) -> Vec<String> {
+        let containers = self.members.values().filter_map(|member| member.spec.container.as_ref());
+        let succeeded = containers.filter(|container| self.deaths.succeed(container));
+        let tokens: BTreeSet<_> = succeeded.map(|container| container.token.clone()).collect();
+        tokens.into_iter().take(MAX_SUCCEEDED).collect()
     }
 
     /// How many members hold their Lease.

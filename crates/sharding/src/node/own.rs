@@ -123,6 +123,9 @@ impl Node {
         };
         // Definitions of an earlier release drop it.
         spec.container.clone_from(&held.spec.container);
+        if spec.container.is_none() {
+            spec.succeeds.clear();
+        }
         let only_count = MemberSpec { shards: spec.shards, ..held.spec.clone() } == spec;
         let soon = now < self.member_written + self.config.lease.renew_interval;
         if held.spec == spec || (only_count && soon) {
@@ -154,6 +157,7 @@ impl Node {
             loads: self.load.reported(),
             down_clusters: self.reported_down(),
             container: self.config.container.clone(),
+            succeeds: self.world.succeeded(),
         }
     }
 

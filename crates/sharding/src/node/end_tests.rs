@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use model::{MemberId, Moment};
+
 use super::*;
 use crate::api::{MemberContainer, MemberSpec, ObjectVersion};
 use crate::config::Config;
 use crate::lease::{COORDINATOR, LeaseRecord, member_lease_name};
 use crate::node::Input;
-use crate::record::{Kind, MemberRecord, Observation, WriteOutcome};
+use crate::record::{Kind, MemberRecord, Object, Observation, Write, WriteOutcome};
 
 fn container(token: &str, lock: Option<&str>) -> MemberContainer {
     MemberContainer {
@@ -53,40 +55,42 @@ fn node(own: Option<MemberContainer>, other: Option<MemberContainer>) -> Node {
     node
 }
 
-/// The Leases that the process takes at once, with the versions that it replaces.
-fn taken(node: &mut Node) -> Vec<(String, String)> {
-    let mut taken = Vec::new();
-    loop {
+/// The Leases that the process takes at once, and what its Member says of the instances before.
+fn done(node: &mut Node) -> (Vec<String>, Vec<String>) {
+    let (mut taken, mut said) = (Vec::new(), Vec::new());
+    for resource in 100.. {
         let writes = node.step(at(60)).writes;
         if writes.is_empty() {
-            return taken;
+            break;
         }
         for write in writes {
             let target = write.target();
-            let (Write::Create(mut object) | Write::Replace(mut object)) = write.clone() else {
-                panic!("{write:?}");
+            let is_replaced = matches!(write, Write::Replace(_));
+            let (Write::Create(mut object) | Write::Replace(mut object)) = write else {
+                panic!("{target:?} is deleted");
             };
-            if let Write::Replace(Object::Lease(lease)) = &write
-                && lease.holder.as_deref() == Some(node.id().as_str())
-            {
-                taken.push((lease.name.clone(), lease.version.resource.clone()));
+            match &object {
+                Object::Lease(lease) if is_replaced => taken.push(lease.name.clone()),
+                Object::Member(member) => said.clone_from(&member.spec.succeeds),
+                _ => {}
             }
-            object.set_version(version(100 + taken.len() as u64));
+            object.set_version(version(resource));
             node.handle(Input::Completed(target, WriteOutcome::Done(Some(object))), at(60));
         }
     }
+    (taken, said)
 }
 
 #[test]
-fn a_process_takes_over_from_the_one_before_in_its_container() {
+fn a_process_says_whom_it_succeeds_and_coordinates_in_its_place() {
     let mut node = node(Some(container("t2", Some("9:1"))), Some(container("t1", Some("9:1"))));
-    let expect = [("leasehold-member-replica-0-old", "1"), (COORDINATOR, "2")];
-    let expect = expect.map(|(name, version)| (name.to_owned(), version.to_owned()));
-    assert_eq!(taken(&mut node), expect, "and it coordinates in its place");
+    let (taken, said) = done(&mut node);
+    assert_eq!(taken, [COORDINATOR, "leasehold-member-replica-0-old"]);
+    assert_eq!(said, ["t1"]);
 }
 
 #[test]
-fn in_doubt_a_process_takes_nothing() {
+fn in_doubt_a_process_says_and_takes_nothing() {
     let mine = || Some(container("t2", Some("9:1")));
     for (own, other) in [
         (mine(), Some(container("t1", None))),
@@ -97,8 +101,28 @@ fn in_doubt_a_process_takes_nothing() {
         (None, Some(container("t1", Some("9:1")))),
     ] {
         let about = format!("{own:?} {other:?}");
-        assert_eq!(taken(&mut node(own, other)), [], "{about}");
+        assert_eq!(done(&mut node(own, other)), (vec![], vec![]), "{about}");
     }
+}
+
+#[test]
+fn others_believe_the_successor() {
+    let mut node = node(None, Some(container("t1", Some("9:1"))));
+    let (old, next) = ("replica-0-old".parse().unwrap(), "replica-0-new".parse().unwrap());
+    let mut spec = MemberSpec::new("replica-0", Vec::new());
+    spec.container = Some(container("t2", Some("9:1")));
+    let says = |tokens: &[&str], resource| {
+        let succeeds = tokens.iter().map(|&token| token.to_owned()).collect();
+        let spec = MemberSpec { succeeds, ..spec.clone() };
+        let record = MemberRecord { id: MemberId::clone(&next), version: version(resource), spec };
+        Input::Observed(Observation::Applied(Object::Member(record)))
+    };
+    node.handle(says(&["t0", "t2"], 20), at(60));
+    assert!(!node.world().is_dead(&old) && !node.world().is_dead(&next), "nobody ends itself");
+    node.handle(says(&["t1"], 21), at(60));
+    assert!(node.world().is_dead(&old) && !node.world().is_dead(&next));
+    node.handle(says(&[], 22), at(60));
+    assert!(node.world().is_dead(&old), "it is true for ever");
 }
 
 #[test]
