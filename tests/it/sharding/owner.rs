@@ -48,9 +48,12 @@ async fn maps_and_the_coordinators_lease_have_no_owner_and_lose_that_of_an_earli
     assert_eq!((of_lease(coordinator).await, of_map().await), (vec![], vec![]));
     let member = sharding.status().member;
     let lease = sharding::lease::member_lease_name(&member);
-    assert_eq!(of_lease(&lease).await, [owner.clone()]);
+    assert_eq!(of_lease(&lease).await, std::slice::from_ref(&owner));
     let members = Api::<Member>::namespaced(home.server.client(), NAMESPACE);
-    assert_eq!(members.get(member.as_str()).await.unwrap().owner_references(), [owner.clone()]);
+    assert_eq!(
+        members.get(member.as_str()).await.unwrap().owner_references(),
+        std::slice::from_ref(&owner)
+    );
 
     // As an earlier release left them.
     let patch = Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}));
