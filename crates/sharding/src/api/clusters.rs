@@ -11,7 +11,7 @@ pub(crate) const MAX_NAMED_BYTES: usize = 8 * 1024;
 
 /// The clusters that a member has configured, said in a few bytes: how they differ from those that have a
 /// ShardMap, or their names if they are few. Count and digest prove that the reader has the same idea of
-/// them as the member ([`crate::reach`]).
+/// them as the member (`crate::reach`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfiguredClusters {
