@@ -26,8 +26,8 @@
 //!   the same. So nothing moves when members fall silent and return.
 //! - **S7** A shard goes only to a member that has its cluster configured, and to one that does not reach
 //!   the cluster only if no member does. It leaves an owner that lacks or does not reach its cluster for a
-//!   member that serves it, unless it rests, and stays where it is while there is none. Nothing else moves
-//!   for that ([`Fit`]).
+//!   member that serves it, unless it rests. Nothing else moves for that ([`Fit`]). While nobody serves
+//!   it, it stays with those that could, and is balanced among them.
 //! - A plan is complete: planning again while its moves are in flight adds nothing.
 //! - A bound per member and one for the fleet limit the moves in flight that balance or that empty a
 //!   cordoned member. Shards without an owner, those of a leaver and those that their owner does not

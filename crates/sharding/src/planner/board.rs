@@ -300,13 +300,16 @@ impl<'a> Board<'a> {
         self.members[member].units += 1;
     }
 
-    /// Whether a member takes units, can run this one and serves all its clusters.
+    /// Whether a member takes units, can run this one, and serves all its clusters but those that the
+    /// member at which it is fails to reach too.
     pub(super) fn takes(&self, member: usize, unit: usize) -> bool {
+        let at = self.units[unit].at;
+        let fails = |member: usize, cluster| self.members[member].fit(cluster) == Fit::Fails;
         self.is_open_to(member, unit)
-            && self.units[unit]
-                .clusters()
-                .iter()
-                .all(|&c| self.members[member].fit(c) == Fit::Serves)
+            && self.units[unit].clusters().iter().all(|&cluster| {
+                self.members[member].fit(cluster) == Fit::Serves
+                    || fails(member, cluster) && at.is_some_and(|at| fails(at, cluster))
+            })
     }
 
     /// Whether a member takes units and can run this one.
