@@ -37,6 +37,19 @@ fn writer() -> ControllerSpec {
     }))
 }
 
+/// The same, in a task that the reconcile spawns and waits for: the fence does not keep that from running
+/// on, only from writing.
+fn spawning_writer() -> ControllerSpec {
+    Controller::for_kind::<ConfigMap>("maps").reconciler(run(|ctx, key| {
+        let (client, name) = (ctx.client(), key.name.clone());
+        let write = async move {
+            let api: Api<ConfigMap> = Api::namespaced(client, "ns");
+            api.delete(&name, &DeleteParams::default()).await
+        };
+        tokio::spawn(write).map(|ended| Ok(ended.expect("no panic").map(|_| Action::Done)?)).boxed()
+    }))
+}
+
 fn maps(count: usize) -> Vec<Value> {
     (0..count).map(|number| config_map(&format!("m{number}"), 1)).collect()
 }
@@ -366,7 +379,7 @@ async fn a_write_that_waits_for_its_turn_holds_up_no_drain() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_permitted_before_a_wait_is_asked_again_after_it() {
-    let world = World::start(vec![writer()]);
+    let world = World::start(vec![spawning_writer()]);
     let mut server = paused(&world).await;
     assert_eq!(world.metric(REJECTED), "0");
     world.lease(Duration::ZERO);

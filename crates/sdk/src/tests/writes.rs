@@ -7,6 +7,7 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
+use model::Clock;
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 
@@ -28,16 +29,25 @@ fn fenced(error: &kube::Error) -> Option<&FencedError> {
     source.downcast_ref()
 }
 
+/// The code that writes.
+#[derive(Clone, Copy, PartialEq)]
+enum Writes {
+    /// The reconcile, which runs no further when its Lease is over.
+    Itself,
+    /// A task that it spawned and waits for: only its writes are fenced.
+    InATask,
+}
+
 /// A controller that writes when it is told to, and tells how that went.
-fn writer() -> (ControllerSpec, Arc<Notify>, watch::Receiver<Vec<String>>) {
+fn writer(writes: Writes) -> (ControllerSpec, Arc<Notify>, watch::Receiver<Vec<String>>) {
     let go = Arc::new(Notify::new());
     let (told, results) = watch::channel(Vec::new());
     let gate = Arc::clone(&go);
     let spec = maps(move |ctx, _| {
-        let (gate, told) = (Arc::clone(&gate), told.clone());
-        async move {
+        let (gate, told, client) = (Arc::clone(&gate), told.clone(), ctx.client());
+        let write = async move {
             gate.notified().await;
-            let result = delete(ctx.client()).await;
+            let result = delete(client).await;
             told.send_modify(|all| {
                 all.push(match &result {
                     Ok(()) => "written".to_owned(),
@@ -50,8 +60,11 @@ fn writer() -> (ControllerSpec, Arc<Notify>, watch::Receiver<Vec<String>>) {
             });
             result.map_err(ReconcileError::from)?;
             Ok(Action::Done)
+        };
+        match writes {
+            Writes::Itself => write.boxed(),
+            Writes::InATask => tokio::spawn(write).map(|ended| ended.expect("no panic")).boxed(),
         }
-        .boxed()
     });
     (spec, go, results)
 }
@@ -65,8 +78,8 @@ struct Stage {
     results: watch::Receiver<Vec<String>>,
 }
 
-async fn about_to_write() -> Stage {
-    let (spec, go, results) = writer();
+async fn about_to_write(writes: Writes) -> Stage {
+    let (spec, go, results) = writer(writes);
     let world = World::start(vec![spec]);
     let mut server = world.engage("east", 1);
     world.hold_active("east", 3);
@@ -77,7 +90,7 @@ async fn about_to_write() -> Stage {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_says_who_sends_it_and_ends_with_the_lease() {
-    let Stage { world, mut server, _list, go, mut results } = about_to_write().await;
+    let Stage { world, mut server, _list, go, mut results } = about_to_write(Writes::InATask).await;
     world.lease(Duration::from_millis(5500));
     go.notify_one();
     let write = server.expect("DELETE /api/v1/namespaces/ns/configmaps/other timeout=5500ms").await;
@@ -102,7 +115,7 @@ async fn a_write_says_who_sends_it_and_ends_with_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_ends_with_the_lease_though_timers_stood_still_meanwhile() {
-    let Stage { world, mut server, _list, go, mut results } = about_to_write().await;
+    let Stage { world, mut server, _list, go, mut results } = about_to_write(Writes::InATask).await;
     world.lease(Duration::from_millis(5500));
     go.notify_one();
     let _write = server.asked().await;
@@ -113,8 +126,21 @@ async fn a_write_ends_with_the_lease_though_timers_stood_still_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reconcile_ends_with_the_lease_and_so_does_its_write() {
+    let Stage { world, mut server, _list, go, results } = about_to_write(Writes::Itself).await;
+    world.lease(Duration::from_millis(5500));
+    go.notify_one();
+    let began = world.clock.now();
+    let _write = server.asked().await;
+    world.wait_entries(2).await;
+    assert_eq!(world.clock.now().since(began), Duration::from_millis(5500));
+    assert!(results.borrow().is_empty(), "no line of it ran after that");
+    assert_eq!(world.metric(REJECTED), "0");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_write_without_a_valid_lease_is_not_sent() {
-    let Stage { world, mut server, _list, go, mut results } = about_to_write().await;
+    let Stage { world, mut server, _list, go, mut results } = about_to_write(Writes::InATask).await;
     world.lease(Duration::ZERO);
     go.notify_one();
     results.wait_for(|all| all.len() == 1 && all[0] == "refused").await.unwrap();
@@ -124,7 +150,7 @@ async fn a_write_without_a_valid_lease_is_not_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_the_writes_of_what_it_cancels() {
-    let Stage { world, mut server, _list, go, results } = about_to_write().await;
+    let Stage { world, mut server, _list, go, results } = about_to_write(Writes::Itself).await;
     go.notify_one();
     let write = server.asked().await;
     world.drain("east", 3, Duration::from_secs(2));
@@ -174,13 +200,13 @@ async fn an_event_is_published_once_and_then_counted() {
 #[tokio::test(start_paused = true)]
 async fn reads_pass_the_fence() {
     let world = World::start(vec![maps(|ctx, _| {
-        async move {
-            let api: Api<ConfigMap> = Api::namespaced(ctx.client(), "ns");
+        let api: Api<ConfigMap> = Api::namespaced(ctx.client(), "ns");
+        let both = async move {
             api.get("other").await?;
             api.create(&PostParams::default(), &ConfigMap::default()).await?;
             Ok(Action::Done)
-        }
-        .boxed()
+        };
+        tokio::spawn(both).map(|ended| ended.expect("no panic")).boxed()
     })]);
     let mut server = world.engage("east", 1);
     world.hold_active("east", 3);
