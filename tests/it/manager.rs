@@ -4,10 +4,12 @@
 //! - `across`: controllers that work in several clusters
 //! - `beside`: what a program runs beside its controllers: runnables and checks
 //! - `guarded`: who may read metrics and debug views
+//! - `names`: clusters with two names
 
 mod across;
 mod beside;
 mod guarded;
+mod names;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -2,19 +2,30 @@
 
 use std::sync::Arc;
 
-use model::{Cluster, ClusterName, ClusterSet, ClusterState};
+use model::{Cluster, ClusterName, ClusterSet, ClusterState, ClusterUid, Identity};
 use tokio::task::AbortHandle;
 
 use crate::probe::Finding;
-use crate::provider::Source;
+use crate::provider::{Access, Fingerprint, Source};
 use crate::status::{ClusterStatus, State};
 
 /// The reason of a cluster whose client is not ready when the set is published.
-const CONNECTING: &str = "its client is not ready yet: its credential plugin is slow";
+const CONNECTING: &str = "its client is not ready yet: its credential plugin is slow, or its API server has not answered yet";
+/// A server that does not tell which cluster it is is asked again with every so many probes: each time, it
+/// may log a refusal.
+const ASK_EVERY: u32 = 30;
 
 /// A configured cluster.
 pub(crate) struct Entry {
     pub(crate) source: Source,
+    /// The place of its source in the configuration.
+    pub(crate) place: usize,
+    /// Which cluster its server said it is, and how that server was reached.
+    known: Option<(ClusterUid, Option<Fingerprint>)>,
+    /// Why its server does not tell.
+    untold: Option<Arc<str>>,
+    /// The probes since it was engaged.
+    probes: u32,
     pub(crate) serving: Serving,
     /// The result of the last probe.
     pub(crate) finding: Option<Finding>,
@@ -35,8 +46,51 @@ pub(crate) enum Serving {
 }
 
 impl Entry {
-    pub(crate) fn new(source: Source) -> Self {
-        Self { source, serving: Serving::Connecting, finding: None, making: None, probing: None }
+    pub(crate) fn new(source: Source, place: usize) -> Self {
+        Self {
+            source,
+            place,
+            known: None,
+            untold: None,
+            probes: 0,
+            serving: Serving::Connecting,
+            finding: None,
+            making: None,
+            probing: None,
+        }
+    }
+
+    /// Which cluster it is, if its server said so and is still reached in the same way.
+    pub(crate) fn identity(&self) -> Option<Arc<Identity>> {
+        let (uid, destination) = self.known.as_ref()?;
+        let origin = Arc::clone(&self.source.origin);
+        let identity = Identity { uid: uid.clone(), origin, place: self.place };
+        (*destination == self.destination()).then(|| Arc::new(identity))
+    }
+
+    /// Its server said which cluster it is. Returns which one it was until now, if that is another.
+    pub(crate) fn identified(&mut self, uid: ClusterUid) -> Option<ClusterUid> {
+        let before = self.identity().map(|before| before.uid.clone());
+        self.untold = None;
+        self.known = Some((uid.clone(), self.destination()));
+        before.filter(|before| *before != uid)
+    }
+
+    /// Its server does not tell which cluster it is. Returns whether that is news.
+    pub(crate) fn not_told(&mut self, reason: Arc<str>) -> bool {
+        let is_news = self.untold.is_none();
+        self.untold = Some(reason);
+        is_news
+    }
+
+    /// Whether the next probe need not ask which cluster it is.
+    pub(crate) fn is_untold(&mut self) -> bool {
+        self.probes = self.probes.wrapping_add(1);
+        self.untold.is_some() && !self.probes.is_multiple_of(ASK_EVERY)
+    }
+
+    fn destination(&self) -> Option<Fingerprint> {
+        self.source.access.as_ref().ok().map(Access::destination)
     }
 
     pub(crate) fn is_connecting(&self) -> bool {
@@ -70,6 +124,8 @@ impl Entry {
             state,
             origin: Arc::clone(&self.source.origin),
             incarnation,
+            uid: self.identity().map(|identity| identity.uid.clone()),
+            unidentified: self.untold.clone(),
             answers: self.finding.as_ref().map(Result::is_ok),
             reason,
         }
@@ -96,7 +152,7 @@ pub(crate) fn same(a: &ClusterSet, b: &ClusterSet) -> bool {
     a.clusters.len() == b.clusters.len()
         && a.clusters.iter().zip(&b.clusters).all(|(a, b)| match (a, b) {
             ((a_name, Engaged(a)), (b_name, Engaged(b))) => {
-                a_name == b_name && a.incarnation == b.incarnation
+                a_name == b_name && a.incarnation == b.incarnation && a.identity == b.identity
             }
             ((a_name, Down(a)), (b_name, Down(b))) => a_name == b_name && a == b,
             _ => false,

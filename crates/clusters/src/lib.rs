@@ -5,18 +5,23 @@
 //!  Directory      ─┤
 //!  Secrets        ─┼──────────▶ Registry ─┼─▶ Status      (watch)
 //!  InCluster      ─┘  of sources   task   └─▶ leasehold_cluster_up{cluster}
-//!                                  ▲  │ makes clients, asks servers whether they answer
+//!                                  ▲  │ makes clients, asks servers who they are
 //!                                  └──┘ (bounded, off the registry's own task)
 //! ```
 //!
-//! Owns: reading kubeconfigs, naming clusters, making clients, saying why a cluster has none.
-//! Does not own: what runs on a cluster, or whether the server behind a client is healthy. An
-//! unreachable server stays engaged; only status and metrics show it.
+//! Owns: reading kubeconfigs, naming clusters, making clients, saying which cluster each name is and why a
+//! cluster has no client.
+//! Does not own: what runs on a cluster, which of two names of one cluster is used, or whether the server
+//! behind a client is healthy. A server that becomes unreachable stays engaged; only status and metrics
+//! show it.
 //!
 //! # Invariants
 //! - Trouble with one cluster never delays another: each client is made in a task of its own, a credential
 //!   plugin that hangs occupies only its own place, and a file that changes all the time delays nobody.
 //! - An engaged cluster's incarnation is higher than that of every cluster engaged before it.
+//! - A name is engaged only when its server has said which cluster it is, or has said that it does not
+//!   tell (S8). What it said is remembered for as long as the kubeconfig leads to the same server. A name
+//!   behind which another cluster appears gets another incarnation.
 //! - A kubeconfig may do only what the configuration allows its source ([`trust`]): programs, files outside
 //!   of its folder, impersonation, servers without TLS or on this host. People who may write a mounted
 //!   Secret must not run programs here, send this process's files to their server, or reach servers that
@@ -34,6 +39,7 @@ mod error;
 mod file;
 mod following;
 mod http;
+mod identity;
 mod in_cluster;
 #[cfg(feature = "install")]
 pub mod install;

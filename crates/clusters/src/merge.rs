@@ -17,6 +17,8 @@ use crate::provider::{Snapshot, Source};
 pub(crate) struct Merged {
     /// One source per name.
     pub(crate) sources: BTreeMap<ClusterName, Source>,
+    /// The place of each in the configuration: that of its provider.
+    pub(crate) places: BTreeMap<ClusterName, usize>,
     /// Duplicates, excesses, and the providers' own problems.
     pub(crate) problems: Vec<Arc<str>>,
 }
@@ -24,7 +26,7 @@ pub(crate) struct Merged {
 /// Joins the snapshots, in the order of the configuration.
 pub(crate) fn merge<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Merged {
     let mut merged = Merged::default();
-    for snapshot in snapshots {
+    for (number, snapshot) in snapshots.into_iter().enumerate() {
         merged.problems.extend(snapshot.problems.iter().cloned());
         for source in &snapshot.sources {
             let full = merged.sources.len() >= MAX_CLUSTERS;
@@ -33,6 +35,7 @@ pub(crate) fn merge<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Me
                 Entry::Vacant(_) if full => merged.problems.push(excess(source)),
                 Entry::Vacant(place) => {
                     place.insert(source.clone());
+                    merged.places.insert(source.name.clone(), number);
                 }
             }
         }

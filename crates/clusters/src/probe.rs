@@ -1,10 +1,13 @@
-//! Whether an API server answers: one cheap request, bounded in time and number.
+//! Whether an API server answers, and as which cluster: one cheap request, bounded in time and number. A
+//! server that does not tell which cluster it is gets another.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use model::Cluster;
 use tokio::sync::Semaphore;
+
+use crate::identity::{Told, ask};
 
 /// How often each cluster is probed.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
@@ -16,10 +19,29 @@ pub(crate) const MAX_PROBES: usize = 32;
 /// The result of a probe.
 pub(crate) type Finding = Result<(), Arc<str>>;
 
-/// Asks `cluster` for its version after `delay`, when a place is free.
-pub(crate) async fn probe(cluster: Cluster, places: Arc<Semaphore>, delay: Duration) -> Finding {
+/// Asks `cluster` who it is after `delay`, when a place is free; if it is `untold`, only whether it answers.
+pub(crate) async fn probe(
+    cluster: Cluster,
+    places: Arc<Semaphore>,
+    delay: Duration,
+    untold: bool,
+) -> (Finding, Option<Told>) {
     tokio::time::sleep(delay).await;
     let _place = places.acquire().await.expect("the semaphore is never closed");
+    if untold {
+        return (version(&cluster).await, None);
+    }
+    let answer = ask(&cluster.client).await;
+    let finding = match &answer {
+        Told::Known(_) => Ok(()),
+        Told::Untold(_) => version(&cluster).await,
+        Told::Silent(reason) => Err(Arc::clone(reason)),
+    };
+    (finding, Some(answer))
+}
+
+/// Asks `cluster` for its version.
+async fn version(cluster: &Cluster) -> Finding {
     // Open to every authenticated user by default, through the role system:public-info-viewer.
     match tokio::time::timeout(PROBE_TIMEOUT, cluster.client.apiserver_version()).await {
         Ok(Ok(_)) => Ok(()),

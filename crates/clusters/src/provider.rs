@@ -83,6 +83,13 @@ impl Access {
         self.clusters().find_map(|cluster| cluster.server.as_deref())
     }
 
+    /// What leads to the server: its URL and how its certificate is checked. Credentials do not count.
+    pub(crate) fn destination(&self) -> Fingerprint {
+        let text = |cluster: &Cluster| serde_json::to_vec(cluster).unwrap_or_default();
+        let parts: Vec<_> = self.clusters().map(text).collect();
+        Fingerprint::of(parts.iter().map(Vec::as_slice))
+    }
+
     fn clusters(&self) -> impl Iterator<Item = &Cluster> {
         let named = match self {
             Self::Kubeconfig { kubeconfig, .. } => kubeconfig.clusters.as_slice(),

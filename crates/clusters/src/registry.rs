@@ -1,12 +1,16 @@
 //! The registry: one task that owns the set of clusters and publishes it.
 //!
 //! ```text
-//!             new source                 client made
+//!             new source            client made, server known
 //!  (absent) ────────────▶ Connecting ──────────────────▶ Engaged ─┐ new kubeconfig: Engaged with
 //!      ▲                    │     ▲                        │  ▲   │ the old client until the new
 //!      │                    ▼     │ retried, backing off   │  └───┘ one is made
 //!      └── source gone ──── Down ─┘ ◀── unusable kubeconfig┘
 //! ```
+//!
+//! A server is known when it has said which cluster it is, or that it does not tell.
+
+mod identify;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,9 +28,10 @@ use tracing::{error, info, warn};
 use crate::connect::{Connector, Link, Role};
 use crate::entry::{Entry, Serving, same};
 use crate::error::Unusable;
+use crate::identity::Told;
 use crate::merge::{Merged, merge};
 use crate::probe::{Finding, MAX_PROBES, PROBE_INTERVAL, probe};
-use crate::provider::{Access, ClusterProvider, Snapshot, Source};
+use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
 use crate::status::Status;
 
 /// How long the first publication waits for slow clients after all providers have answered. Clusters
@@ -42,10 +47,10 @@ const PANICKED: &str = "making its client panicked, a defect of the manager: see
 /// Whether the registry probes API servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Probing {
-    /// Every ten seconds, for metrics and status.
+    /// Every ten seconds, for metrics and status; and asks which clusters they are.
     #[default]
     On,
-    /// Never: an engaged cluster counts as up.
+    /// Never: an engaged cluster counts as up, and nobody knows which it is.
     Off,
 }
 
@@ -144,8 +149,26 @@ impl Clusters {
 
 /// The report of a cluster's own task.
 enum Report {
-    Made { name: ClusterName, source: Source, attempt: u32, made: Result<Link, Arc<Unusable>> },
-    Probed { name: ClusterName, incarnation: u64, finding: Finding },
+    Made {
+        name: ClusterName,
+        source: Source,
+        attempt: u32,
+        made: Result<Link, Arc<Unusable>>,
+    },
+    /// A server was asked which cluster it is. `of` is the source whose client asked.
+    Asked {
+        name: ClusterName,
+        of: Fingerprint,
+        link: Link,
+        attempt: u32,
+        answer: Told,
+    },
+    Probed {
+        name: ClusterName,
+        incarnation: u64,
+        finding: Finding,
+        answer: Option<Told>,
+    },
     FirstWaitOver,
 }
 
@@ -195,7 +218,7 @@ impl Task {
     /// Takes a provider's snapshot and acts on the differences.
     fn take(&mut self, place: usize, snapshot: Snapshot) {
         self.snapshots[place] = Some(snapshot);
-        let Merged { sources, problems } = merge(self.snapshots.iter().flatten());
+        let Merged { sources, places, problems } = merge(self.snapshots.iter().flatten());
         for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
             warn!("{problem}");
         }
@@ -210,13 +233,15 @@ impl Task {
             keep
         });
         for (name, source) in sources {
-            self.update(name, source);
+            let place = places.get(&name).copied().unwrap_or_default();
+            self.update(name, source, place);
         }
         self.publish();
     }
 
-    fn update(&mut self, name: ClusterName, source: Source) {
+    fn update(&mut self, name: ClusterName, source: Source, place: usize) {
         if let Some(entry) = self.entries.get_mut(&name) {
+            entry.place = place;
             if entry.source.fingerprint == source.fingerprint {
                 entry.source.origin = source.origin;
                 return;
@@ -224,7 +249,7 @@ impl Task {
             entry.stop_making();
             entry.source = source.clone();
         } else {
-            self.entries.insert(name.clone(), Entry::new(source.clone()));
+            self.entries.insert(name.clone(), Entry::new(source.clone(), place));
         }
         match &source.access {
             Ok(_) => self.make(name, source, 0),
@@ -292,15 +317,18 @@ impl Task {
                     return;
                 }
                 match made {
-                    Ok(link) => self.engage(&name, link),
+                    Ok(link) => self.identify(name, link, 0),
                     Err(error) => {
                         self.down(&name, error.reason().into());
                         self.make(name, source, attempt.saturating_add(1));
                     }
                 }
             }
-            Report::Probed { name, incarnation, finding } => {
-                self.probed(&name, incarnation, finding);
+            Report::Asked { name, of, link, attempt, answer } => {
+                self.asked(name, of, link, attempt, answer);
+            }
+            Report::Probed { name, incarnation, finding, answer } => {
+                self.probed(&name, incarnation, finding, answer);
             }
         }
         self.publish();
@@ -309,7 +337,8 @@ impl Task {
     fn engage(&mut self, name: &ClusterName, Link { client, wire }: Link) {
         self.incarnations += 1;
         let incarnation = self.incarnations;
-        let cluster = Cluster { name: name.clone(), client, wire, incarnation };
+        let identity = self.entries.get(name).and_then(Entry::identity);
+        let cluster = Cluster { name: name.clone(), client, wire, incarnation, identity };
         if let Some(entry) = self.entries.get_mut(name) {
             info!(cluster = %name, origin = %entry.source.origin, incarnation = self.incarnations, "cluster engaged");
             if entry.source.access.as_ref().is_ok_and(Access::is_insecure) {
@@ -339,16 +368,23 @@ impl Task {
         let (name, incarnation) = (cluster.name.clone(), cluster.incarnation);
         let places = Arc::clone(&self.places);
         let for_task = name.clone();
+        let untold = self.entries.get_mut(&name).is_some_and(Entry::is_untold);
         let handle = self.work.spawn(async move {
-            let finding = probe(cluster, places, delay).await;
-            Report::Probed { name: for_task, incarnation, finding }
+            let (finding, answer) = probe(cluster, places, delay, untold).await;
+            Report::Probed { name: for_task, incarnation, finding, answer }
         });
         if let Some(entry) = self.entries.get_mut(&name) {
             entry.probing = Some(handle);
         }
     }
 
-    fn probed(&mut self, name: &ClusterName, incarnation: u64, finding: Finding) {
+    fn probed(
+        &mut self,
+        name: &ClusterName,
+        incarnation: u64,
+        finding: Finding,
+        answer: Option<Told>,
+    ) {
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Serving::Engaged(cluster) = &entry.serving else { return };
         if cluster.incarnation != incarnation {
@@ -361,7 +397,11 @@ impl Task {
             (_, Ok(())) => {}
         }
         entry.finding = Some(finding);
-        let cluster = cluster.clone();
+        let mut cluster = cluster.clone();
+        if answer.is_some_and(|answer| self.learn_again(name, &mut cluster, answer)) {
+            let Cluster { client, wire, .. } = cluster;
+            return self.engage(name, Link { client, wire });
+        }
         self.probe(cluster, PROBE_INTERVAL);
     }
 

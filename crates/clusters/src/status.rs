@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::ClusterName;
+use model::{ClusterName, ClusterUid};
 use serde::Serialize;
 
 /// Every configured cluster, and problems of the configuration of clusters as a whole.
@@ -28,6 +28,12 @@ pub struct ClusterStatus {
     /// A number that rises with each engagement of any cluster; the number of its last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<u64>,
+    /// Which cluster it is: the uid of its namespace `kube-system`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<ClusterUid>,
+    /// Why that is unknown, and how to repair it, if its server does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unidentified: Option<Arc<str>>,
     /// Whether its API server answered the last probe; absent before the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<bool>,

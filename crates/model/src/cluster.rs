@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{ClusterName, Wire};
+use crate::{ClusterName, ClusterUid, Wire};
 
 /// An engaged cluster: its name and a way to reach it.
 #[derive(Clone)]
@@ -17,12 +17,25 @@ pub struct Cluster {
     pub wire: Wire,
     /// Rises each time the kubeconfig of this cluster changes. Then every watch must be opened again.
     pub incarnation: u64,
+    /// Which cluster it is; `None` if its server does not tell, and for clusters of a test.
+    pub identity: Option<Arc<Identity>>,
+}
+
+/// Which cluster has a name, and who gave it that name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The cluster.
+    pub uid: ClusterUid,
+    /// The kubeconfig and context that gave the name, for people.
+    pub origin: Arc<str>,
+    /// The place of what it comes from in the configuration. Of two names that are new, the first stays.
+    pub place: usize,
 }
 
 impl Cluster {
-    /// A cluster whose wire goes through `client`.
+    /// A cluster whose wire goes through `client`, and whose identity nobody asked for.
     pub fn new(name: ClusterName, client: kube::Client, incarnation: u64) -> Self {
-        Self { name, wire: client.clone().into(), client, incarnation }
+        Self { name, wire: client.clone().into(), client, incarnation, identity: None }
     }
 }
 

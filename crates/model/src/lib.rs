@@ -31,13 +31,13 @@ pub mod testing;
 pub mod wire;
 
 pub use clock::{Clock, ManualClock, Moment, Sleep};
-pub use cluster::{Cluster, ClusterSet, ClusterState};
+pub use cluster::{Cluster, ClusterSet, ClusterState, Identity};
 pub use group::{GroupScope, GroupTraits};
 pub use key::ObjectKey;
 pub use kind::{AnyObject, Kind, Object};
 pub use labels::ClusterLabels;
 pub use load::{Unmeasured, Work, Workload};
-pub use name::{ClusterName, ControllerName, GroupName, InvalidName, MemberId};
+pub use name::{ClusterName, ClusterUid, ControllerName, GroupName, InvalidName, MemberId};
 pub use ownership::{FenceError, Hold, Holding, OwnedShards, Ownership, Permit, Purpose};
 pub use range::{Range, uid_hash};
 pub use selector::{Selector, SelectorError};

@@ -104,6 +104,10 @@ name! {
     GroupName, "controller group name"
 }
 name! {
+    /// What a cluster is, whatever it is called: the uid of its namespace `kube-system`.
+    ClusterUid, "cluster uid"
+}
+name! {
     /// One incarnation of a manager process: pod name plus a random suffix.
     MemberId, "member id"
 }

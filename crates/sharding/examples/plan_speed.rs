@@ -172,6 +172,7 @@ fn step(shards: &[PlanShard], reported: bool) -> Taken {
         world: &world,
         pending: BTreeMap::new(),
         clusters: &clusters,
+        identities: &BTreeMap::new(),
         timings: LeaseTimings::default(),
         since: Moment::from_origin(Duration::ZERO),
     };

@@ -19,8 +19,8 @@ use std::fmt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt};
 use model::{
-    ClusterName, ClusterSet, ClusterState, Epoch, GroupName, GroupScope, GroupTraits, MemberId,
-    ShardId,
+    ClusterName, ClusterSet, ClusterState, ClusterUid, Epoch, GroupName, GroupScope, GroupTraits,
+    MemberId, ShardId,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -197,6 +197,11 @@ pub struct MemberSpec {
     /// only field that others write; the process keeps it in each of its incarnations.
     #[serde(default, skip_serializing_if = "is_false")]
     pub drain: bool,
+    /// For which clusters its names stand, where the ShardMaps do not say the same: the first 64 of them.
+    /// Their coordinator may not have these clusters configured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub named_clusters: Vec<NamedCluster>,
     /// Milliseconds of work in each second, over all its shards and workers. Smoothed, updated only
     /// when it changes by a fifth, and zero below a hundredth of a worker.
     #[serde(default)]
@@ -278,6 +283,18 @@ pub struct DownCluster {
     pub reason: String,
 }
 
+/// A cluster and a name of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NamedCluster {
+    /// The name.
+    #[schemars(with = "String", length(min = 1, max = 63))]
+    pub name: ClusterName,
+    /// The cluster: the uid of its namespace `kube-system`.
+    #[schemars(with = "String", length(min = 1, max = 63))]
+    pub uid: ClusterUid,
+}
+
 /// Whether a member wants shards.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
@@ -344,6 +361,7 @@ impl MemberSpec {
             shards: 0,
             acknowledged_drains: Vec::new(),
             drain: false,
+            named_clusters: Vec::new(),
             busy: 0,
             loads: Vec::new(),
             down_clusters: Vec::new(),

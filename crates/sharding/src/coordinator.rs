@@ -23,6 +23,7 @@
 //! - Shards of a group of scope `Fleet` get a next owner only when no other member may act for any of
 //!   them, over all maps. Two coordinators that overlap could still give shards of such a group, in
 //!   *different* maps, to different members: S1 is a promise for each shard.
+//! - There is one map for each cluster, whatever its names ([`names`]).
 //! - Work in no cluster ([`model::single`]) has its shards in a map of its own, which exists as long as
 //!   a live member can run such work. Names alone decide that, so a coordinator needs to know neither
 //!   the work nor its configuration.
@@ -31,6 +32,7 @@ mod assign;
 mod base;
 mod dead;
 mod draft;
+mod names;
 mod peers;
 mod reach;
 mod removal;
@@ -44,6 +46,7 @@ use model::{ClusterName, Epoch, MemberId, Moment, single};
 
 use crate::config::LeaseTimings;
 use crate::handover::Entry;
+use crate::identity::Identities;
 use crate::lease::{self, LeaseRecord, LeaseState};
 use crate::ranges::RangeChange;
 use crate::record::{MapRecord, Object, Write};
@@ -52,6 +55,7 @@ use crate::weight::LoadHistory;
 use crate::world::World;
 
 use draft::Draft;
+use names::Names;
 use peers::Peers;
 use removal::Removals;
 use rest::Resting;
@@ -72,6 +76,8 @@ pub struct View<'a> {
     pub pending: BTreeMap<&'a ClusterName, &'a MapRecord>,
     /// The clusters that the coordinator itself has configured.
     pub clusters: &'a BTreeSet<ClusterName>,
+    /// Which clusters these are, as far as they told.
+    pub identities: &'a Identities,
     /// The timings by which it judges Leases.
     pub timings: LeaseTimings,
     /// Since when it coordinates.
@@ -167,13 +173,18 @@ impl Coordinator {
     }
 
     fn write_maps(&mut self, view: &View<'_>, peers: &Peers, now: Moment, plan: &mut Plan) {
-        let unwanted = self.removals.due(view, peers, now, plan);
+        let mut unwanted = self.removals.due(view, peers, now, plan);
+        let names = Names::judge(view, peers, |name| removal::is_wanted(name, view, peers));
+        unwanted.extend(names.unwanted());
+        let kept = names.kept(view.clusters);
+        let view = &View { clusters: &kept, ..view.clone() };
         let mut drafts = draft::all(view, &peers.spoken, &unwanted);
         self.range_changes.retain(|change| draft::is_under_way(&drafts, change));
         let holders = draft::fleet_holders(&drafts, peers);
         for draft in drafts.values_mut() {
             draft.bring_up_to_date(peers, &self.range_changes, &holders);
         }
+        names.apply(view, &mut drafts);
         let started = view.since + START_WAIT;
         if now < started && drafts.values().all(Draft::is_unowned) {
             plan.wake_at(started);

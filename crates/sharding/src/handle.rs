@@ -175,6 +175,7 @@ impl Sharding {
             is_coordinator: snapshot.is_coordinator,
             shards: owned.holdings.iter().map(|held| shown(held, &snapshot.unserved)).collect(),
             unowned: snapshot.unowned,
+            refused_clusters: snapshot.refused.clone(),
             problems: snapshot.found.iter().chain(snapshot.problems.values()).cloned().collect(),
         }
     }

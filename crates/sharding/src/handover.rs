@@ -6,12 +6,13 @@
 //!       ▲                                       │ drain(C)
 //!       │ settled, no eligible target           ▼
 //!       ├──────────────────────────── Draining(B→C, e+1) ──settled──▶ Owned(C, e+2)
-//!       └── owner gone ── Owned(B, e+1)
+//!       └── settled ── Owned(B, e+1)
 //! ```
 //!
 //! *Settled* means that B acknowledged the drain of exactly this epoch in its Member object, or
 //! that B is gone: it gave its Lease back, or the coordinator took the Lease by compare-and-swap after
-//! it ran out.
+//! it ran out. A member may acknowledge a drain that nobody asked for: it may not act on the shard
+//! ([`crate::identity`]).
 //!
 //! An unowned shard may be replaced by its halves, each `Unowned(e)`, and two unowned halves by the
 //! whole, `Unowned(max)`. So the next owner of any part has a higher epoch than every owner before.
@@ -70,7 +71,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Whether the owner of a draining shard will never act for it again at its epoch.
+    /// Whether the owner of the shard will never act for it again at its epoch.
     pub(crate) fn owner_is_done(self) -> bool {
         self.owner_gone || self.acknowledged
     }
@@ -107,9 +108,8 @@ impl Entry {
     pub(crate) fn settle(&self, facts: Facts) -> Entry {
         let epoch = self.epoch();
         match self {
-            Self::Owned { .. } if facts.owner_gone => Self::Unowned { epoch },
-            Self::Draining { target, .. } if facts.owner_gone || facts.acknowledged => match target
-            {
+            Self::Owned { .. } if facts.owner_is_done() => Self::Unowned { epoch },
+            Self::Draining { target, .. } if facts.owner_is_done() => match target {
                 Some(next) if facts.target_eligible => Self::owned_next(next, epoch),
                 _ => Self::Unowned { epoch },
             },

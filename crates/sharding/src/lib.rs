@@ -15,6 +15,8 @@
 //! | [`floor`] | the epoch from which maps begin when their clusters return |
 //! | [`lease`] | what a Lease says, and its states |
 //! | `lease::edits` | the state of a Lease as an observer sees it, whatever people write into it |
+//! | `uid_annotation` | how a ShardMap says for which cluster it stands |
+//! | [`identity`] | which cluster a name stands for; the names under which a member may not act |
 //! | [`handover`] | how one shard changes hands, is split and merged |
 //! | [`record`] | the objects of the home cluster; writes bound to versions |
 //! | [`world`] | the home cluster as observed; when each Lease last changed |
@@ -101,6 +103,18 @@
 //!   `the_fence_precedes_every_takeover`, `no_edit_lets_a_takeover_precede_the_fence`,
 //!   `nobody_who_edits_leases_under_faults_breaks_a_rule`, and by the bugs `NoMargin`,
 //!   `TakeWithoutVersion`, `TrustWallClock`, `BelieveHolder` and `BelieveDuration`.
+//! - **S8** *A cluster is worked on under one name.* A cluster is the uid that it tells ([`identity`]). One
+//!   map stands for it: a coordinator creates none for a second name, and gives shards owners only while no
+//!   other map stands for the cluster (`coordinator::names`). A member acts under no name whose map stands
+//!   for another cluster than its own of that name, nor under one whose cluster has a map under another
+//!   name; it drains such shards by itself. A rename carries the entries, unowned, into the map of the new
+//!   name before the old one goes. Attacked by `a_cluster_with_two_names_is_served_under_one`,
+//!   `replicas_that_differ_about_a_name_never_act_under_both`,
+//!   `a_renamed_cluster_keeps_its_epochs_and_has_no_owner_under_two_names`, and by members that pay no heed
+//!   to identities (`a_fleet_that_ignores_identities_is_caught`). It holds for clusters that tell who they
+//!   are, beside members of an earlier release only for what the members of this one do. Two coordinators
+//!   that overlap could create two maps for one cluster; then members act under the first of the two names
+//!   as soon as they see both.
 //! - **S6** *A key is never processed twice at once; a change during processing runs again.* The queue
 //!   of the engine ensures it for one member; this crate adds S1, which extends it to all members.
 //!
@@ -140,6 +154,7 @@ mod failing;
 pub mod floor;
 mod handle;
 pub mod handover;
+pub mod identity;
 pub mod lease;
 mod load;
 mod member;
@@ -157,6 +172,7 @@ pub mod read;
 pub mod record;
 mod shell;
 mod status;
+mod uid_annotation;
 mod versions;
 pub mod weight;
 pub mod world;

@@ -15,6 +15,7 @@ mod handovers;
 mod hash;
 mod lead;
 mod leave;
+mod names;
 mod own;
 mod reach;
 
@@ -31,6 +32,7 @@ use crate::coordinator::Coordinator;
 use crate::cordon::Cordon;
 use crate::election::Election;
 use crate::failing::FailingClusters;
+use crate::identity::{Identities, Names};
 use crate::lease::{self, COORDINATOR};
 use crate::load::LoadReporter;
 use crate::member::{Departure, Membership, Standing};
@@ -58,6 +60,8 @@ pub enum Input {
     Completed(Target, WriteOutcome),
     /// The configured clusters, and the reasons why some are down.
     Clusters(BTreeSet<ClusterName>, Vec<DownCluster>),
+    /// Which clusters these are: those that told.
+    Identified(Identities),
     /// The engine says that the shard has no running work any more.
     Acknowledged(ShardId, Epoch),
     /// The work done so far for every shard held.
@@ -122,6 +126,9 @@ pub struct Node {
     clusters: Option<BTreeSet<ClusterName>>,
     down_clusters: Vec<DownCluster>,
     failing: FailingClusters,
+    names: Names,
+    /// What is wrong with names of clusters, as it was logged.
+    refused: Vec<String>,
     reach: Report,
     /// Its own Member as it sent it last, and the version which that gave.
     sent: Option<(ObjectVersion, MemberSpec)>,
@@ -161,6 +168,8 @@ impl Node {
             clusters: None,
             down_clusters: Vec::new(),
             failing: FailingClusters::default(),
+            names: Names::default(),
+            refused: Vec::new(),
             reach: Report::default(),
             sent: None,
             world: World::default(),
@@ -198,6 +207,7 @@ impl Node {
                 self.down_clusters = down;
                 self.planned = None;
             }
+            Input::Identified(identities) => self.identified(identities),
             Input::Acknowledged(shard, epoch) => {
                 self.tracker.acknowledge(&shard, epoch);
             }
@@ -293,7 +303,9 @@ impl Node {
         if self.membership.standing() == Standing::Gone {
             return;
         }
-        for cluster in self.world.take_changed_maps() {
+        let mut changed = self.world.take_changed_maps();
+        self.follow_names(&mut changed, now);
+        for cluster in changed {
             self.follow_map(&cluster, now);
         }
     }

@@ -11,9 +11,11 @@
 //!   gone. So no two members dispatch for a shard at once.
 //! - **S2** An acknowledgement counts only for a shard that is draining at exactly that epoch. The
 //!   engine gives it when no work of the shard is queued, delayed or in flight.
+//! - **S8** A shard of a refused name is held only as draining, although its map has not asked for that.
+//!   The acknowledgement is as good as any other: the member does not hold the shard at that epoch again.
 //! - An entry with an epoch below one that was seen is ignored (within one ShardMap object).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +31,8 @@ pub(crate) struct Tracker {
     drain_timeout: Duration,
     owned: Arc<OwnedShards>,
     memory: BTreeMap<ClusterName, Memory>,
+    /// The names under which this member may not act.
+    refused: BTreeSet<ClusterName>,
 }
 
 /// What was seen of one ShardMap object.
@@ -65,7 +69,8 @@ enum DrainProgress {
 impl Tracker {
     /// A tracker for `member`, which holds nothing yet.
     pub(crate) fn new(member: MemberId, drain_timeout: Duration) -> Self {
-        Self { drain_timeout, owned: Arc::new(OwnedShards::none(member)), memory: BTreeMap::new() }
+        let (memory, refused) = (BTreeMap::new(), BTreeSet::new());
+        Self { drain_timeout, owned: Arc::new(OwnedShards::none(member)), memory, refused }
     }
 
     pub(crate) fn owned(&self) -> &Arc<OwnedShards> {
@@ -74,7 +79,16 @@ impl Tracker {
 
     /// Starts over under another id and holds nothing. The caller shows it every map again.
     pub(crate) fn restart(&mut self, member: MemberId) {
-        *self = Self::new(member, self.drain_timeout);
+        let refused = std::mem::take(&mut self.refused);
+        *self = Self { refused, ..Self::new(member, self.drain_timeout) };
+    }
+
+    /// This member may act under a name no longer, or again. The caller shows it the map again.
+    pub(crate) fn refuse(&mut self, cluster: &ClusterName, refused: bool) {
+        match refused {
+            true => drop(self.refused.insert(cluster.clone())),
+            false => drop(self.refused.remove(cluster)),
+        }
     }
 
     /// Takes in the present state of a cluster's map, or its absence.
@@ -89,12 +103,15 @@ impl Tracker {
                     *memory = Memory { uid: map.version.uid.clone(), ..Memory::default() };
                 }
                 memory.withheld = false;
+                let refused = self.refused.contains(cluster);
                 // An entry that is gone was settled before: the map waits for no acknowledgement of it.
                 let gone = memory.shards.iter_mut().filter(|(p, _)| !map.entries.contains_key(p));
                 gone.for_each(|(_, seen)| seen.drain.settle());
                 for (path, entry) in &map.entries {
                     let seen = memory.shards.entry(path.clone()).or_default();
-                    if let Some(holding) = seen.observe(&me, entry, now + self.drain_timeout) {
+                    if let Some(holding) =
+                        seen.observe(&me, entry, now + self.drain_timeout, refused)
+                    {
                         held.insert(path.in_cluster(cluster), holding);
                     }
                 }
@@ -182,8 +199,15 @@ impl DrainProgress {
 }
 
 impl Seen {
-    /// Takes in an entry. Returns the holding that follows from it for `me`.
-    fn observe(&mut self, me: &MemberId, entry: &Entry, deadline: Moment) -> Option<Holding> {
+    /// Takes in an entry. Returns the holding that follows from it for `me`, which may act under the name
+    /// of the cluster unless it is `refused`.
+    fn observe(
+        &mut self,
+        me: &MemberId,
+        entry: &Entry,
+        deadline: Moment,
+        refused: bool,
+    ) -> Option<Holding> {
         if entry.epoch() < self.epoch {
             return None;
         }
@@ -194,23 +218,31 @@ impl Seen {
         }
         let epoch = entry.epoch();
         match entry {
-            Entry::Owned { owner, .. } if owner == me => (self.drain == DrainProgress::NotAsked)
-                .then_some(Holding { epoch, hold: Hold::Active }),
-            Entry::Draining { owner, .. } if owner == me => match self.drain {
-                DrainProgress::Acknowledged { .. } => None,
-                DrainProgress::Asked { deadline } => {
-                    Some(Holding { epoch, hold: Hold::Draining { deadline } })
-                }
-                DrainProgress::NotAsked => {
-                    self.drain = DrainProgress::Asked { deadline };
-                    Some(Holding { epoch, hold: Hold::Draining { deadline } })
-                }
-            },
-            Entry::Draining { target: Some(target), .. } if target == me => {
+            Entry::Owned { owner, .. }
+                if owner == me && !refused && self.drain == DrainProgress::NotAsked =>
+            {
+                Some(Holding { epoch, hold: Hold::Active })
+            }
+            // A drain that the member began by itself goes on when it may act again.
+            Entry::Owned { owner, .. } | Entry::Draining { owner, .. } if owner == me => {
+                self.drain(deadline)
+            }
+            Entry::Draining { target: Some(target), .. } if target == me && !refused => {
                 Some(Holding { epoch: epoch.next(), hold: Hold::Warming })
             }
             _ => None,
         }
+    }
+
+    /// The holding while the shard drains, which begins now unless it has begun.
+    fn drain(&mut self, deadline: Moment) -> Option<Holding> {
+        let deadline = match self.drain {
+            DrainProgress::Acknowledged { .. } => return None,
+            DrainProgress::Asked { deadline } => deadline,
+            DrainProgress::NotAsked => deadline,
+        };
+        self.drain = DrainProgress::Asked { deadline };
+        Some(Holding { epoch: self.epoch, hold: Hold::Draining { deadline } })
     }
 }
 

@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use model::{ClusterName, Epoch, MemberId};
+use model::{ClusterName, ClusterUid, Epoch, MemberId};
 
 use crate::api::{Member, MemberSpec, ObjectVersion, ShardMap, ShardMapSpec, ShardPath, Summary};
 use crate::handover::Entry;
 use crate::lease::LeaseRecord;
+use crate::uid_annotation;
 use crate::versions;
 
 /// The parts of a Member that this crate uses.
@@ -36,12 +37,18 @@ pub struct MapRecord {
     pub epoch_floor: Epoch,
     /// The version of the protocol in which it is written.
     pub protocol: u32,
+    /// For which cluster it stands, if that is known: see [`crate::identity`].
+    pub cluster_uid: Option<ClusterUid>,
     /// The shards.
     pub entries: BTreeMap<ShardPath, Entry>,
 }
 
 /// An object of one of the three kinds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "few are under way at once, and maps hold the records"
+)]
 pub enum Object {
     /// A Lease.
     Lease(LeaseRecord),
@@ -115,6 +122,7 @@ impl MapRecord {
             version: ObjectVersion::default(),
             epoch_floor: Epoch::default(),
             protocol: versions::FIRST,
+            cluster_uid: None,
             entries: BTreeMap::new(),
         }
     }
@@ -137,6 +145,7 @@ impl MapRecord {
             version: ObjectVersion::read(&map.metadata),
             epoch_floor: map.spec.epoch_floor,
             protocol: map.spec.protocol_version,
+            cluster_uid: uid_annotation::read(map.metadata.annotations.as_ref()),
             entries: map
                 .spec
                 .shards

@@ -29,6 +29,10 @@ pub struct Status {
     pub shards: Vec<HeldShard>,
     /// How many shards of the fleet have no owner.
     pub unowned: u32,
+    /// The clusters under whose name this member does nothing: each is another cluster than the fleet's of
+    /// that name, or has another name. With both names, cause and fix.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused_clusters: Vec<String>,
     /// The present problems, each with object, cause and fix: this member does not speak the fleet's
     /// version of the protocol, requests to the home cluster fail, objects there are damaged.
     pub problems: Vec<String>,

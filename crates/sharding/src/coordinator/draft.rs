@@ -7,6 +7,8 @@
 //! A [`Draft`] has exactly two versions of its map: the [`Base`], which never changes, and the desired
 //! map, which every step replaces. The write follows from the two.
 
+mod standing;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,6 +36,8 @@ pub(super) struct Draft<'a> {
     /// The map as it should be.
     desired: Cow<'a, MapRecord>,
     goal: Goal,
+    /// Whether shards without an owner get none for now.
+    waits: bool,
 }
 
 /// What should become of a map.
@@ -70,7 +74,7 @@ pub(super) fn all<'a>(
             let is_durable = world.durable_floor() >= Some(desired.highest_epoch());
             let removed = unwanted.contains(cluster);
             let goal = if removed { Goal::Remove { is_durable } } else { Goal::Keep };
-            Some((cluster, Draft { base, desired, goal }))
+            Some((cluster, Draft { base, desired, goal, waits: false }))
         })
         .collect()
 }
@@ -268,7 +272,9 @@ impl Draft<'_> {
     ) -> impl Iterator<Item = (ShardId, Placement, Option<&'b MemberId>)> + 'b {
         let cluster = &self.desired.cluster;
         let planned = |path: &ShardPath| self.is_kept() && is_placed(&path.group, cluster, peers);
-        let entries = self.desired.entries.iter().filter(move |(path, _)| planned(path));
+        let waits = |entry: &Entry| self.waits && entry.owner().is_none();
+        let entries = self.desired.entries.iter();
+        let entries = entries.filter(move |(path, entry)| planned(path) && !waits(entry));
         entries.map(|(path, entry)| {
             (path.in_cluster(&self.desired.cluster), self.placement(path, entry), entry.owner())
         })

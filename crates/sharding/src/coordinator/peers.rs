@@ -148,7 +148,7 @@ impl<'a> Peers<'a> {
         };
         Facts {
             owner_gone: self.is_over(owner),
-            acknowledged: matches!(entry, Entry::Draining { .. }) && {
+            acknowledged: {
                 let shard = path.in_cluster(cluster);
                 self.acknowledged.contains(&(owner, &shard, entry.epoch()))
             },

@@ -133,6 +133,11 @@ fn may_return(cluster: &ClusterName, peers: &Peers<'_>) -> bool {
     peers.died.iter().any(|reach| matches!(reach.of(cluster), Fit::Fails | Fit::Serves))
 }
 
+/// Whether a live member may have a cluster configured.
+pub(super) fn is_wanted(cluster: &ClusterName, view: &View<'_>, peers: &Peers<'_>) -> bool {
+    wanted(cluster, view, peers) != Wanted::No
+}
+
 /// Whether live members have a cluster configured.
 fn wanted(cluster: &ClusterName, view: &View<'_>, peers: &Peers<'_>) -> Wanted {
     if view.clusters.contains(cluster) {

@@ -2,6 +2,7 @@
 
 mod floor;
 mod load;
+mod names;
 mod reach;
 mod single;
 mod skew;
@@ -18,6 +19,7 @@ use crate::record::{Kind, MemberRecord, Target};
 struct Scene {
     world: World,
     clusters: BTreeSet<ClusterName>,
+    identities: Identities,
     pending: Vec<MapRecord>,
     coordinator: Coordinator,
     revision: u64,
@@ -56,6 +58,7 @@ impl Scene {
         let mut scene = Self {
             world: World::default(),
             clusters: clusters.iter().map(|name| name.parse().unwrap()).collect(),
+            identities: Identities::new(),
             pending: Vec::new(),
             coordinator: Coordinator::default(),
             revision: 0,
@@ -126,6 +129,7 @@ impl Scene {
             world: &self.world,
             pending: self.pending.iter().map(|map| (&map.cluster, map)).collect(),
             clusters: &self.clusters,
+            identities: &self.identities,
             timings: LeaseTimings::default(),
             since: Moment::from_origin(Duration::from_secs(1)),
         };

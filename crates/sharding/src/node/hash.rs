@@ -31,6 +31,9 @@ impl Hash for Node {
             load: _,
             // Its result is in the Member too.
             failing: _,
+            // No cluster of the model tells its identity.
+            names: _,
+            refused: _,
             reach,
             // It only saves writes that would change nothing.
             sent: _,

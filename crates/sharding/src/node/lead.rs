@@ -152,6 +152,7 @@ impl Node {
             world: &self.world,
             pending: pending.collect(),
             clusters,
+            identities: self.names.own(),
             timings: self.config.lease,
             since,
         };

@@ -150,6 +150,7 @@ impl Node {
             shards: self.tracker.owned().holdings.len().try_into().unwrap_or(u32::MAX),
             acknowledged_drains: self.tracker.acknowledged(),
             drain: self.cordon.is_cordoned(),
+            named_clusters: self.names.said(),
             busy: self.load.reported_busy(),
             loads: self.load.reported(),
             down_clusters: self.reported_down(),
@@ -162,7 +163,8 @@ impl Node {
         let known = |failing: &DownCluster| {
             unusable.clone().any(|unusable| unusable.cluster == failing.cluster)
         };
-        let failing = self.failing.reported().filter(|failing| !known(failing));
+        let failing = self.names.down().chain(self.failing.reported());
+        let failing = failing.filter(|failing| !known(failing));
         DownCluster::that_fit(unusable.clone().cloned().chain(failing))
     }
 }

@@ -16,8 +16,9 @@ impl Node {
         let Some(own) = &self.clusters else { return };
         let unusable = self.down_clusters.iter().map(|down| down.cluster.clone());
         let failing = self.failing.reported().map(|down| down.cluster);
+        let unfit = self.names.unfit().cloned();
         let fails: BTreeSet<ClusterName> =
-            unusable.chain(failing).filter(|cluster| own.contains(cluster)).collect();
+            unusable.chain(failing).chain(unfit).filter(|cluster| own.contains(cluster)).collect();
         let owned = self.tracker.owned();
         let holds = |cluster: &ClusterName| owned.holdings.keys().any(|s| s.cluster == *cluster);
         let mut fails: Vec<&ClusterName> = fails.iter().collect();

@@ -47,6 +47,8 @@ pub(crate) struct Snapshot {
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
     /// What people must repair in the home cluster.
     pub(crate) found: Vec<String>,
+    /// What is wrong with names of clusters.
+    pub(crate) refused: Vec<String>,
 }
 
 /// Drains that the engine has finished, for the loop. The set has one entry for each shard and epoch, so
@@ -102,6 +104,7 @@ impl Snapshot {
             unserved,
             problems,
             found: node.problems().to_vec(),
+            refused: node.refused().to_vec(),
         }
     }
 }
@@ -197,6 +200,10 @@ impl Loop {
         let set = Arc::clone(&self.clusters.borrow_and_update());
         let names = set.clusters.keys().cloned().collect();
         self.node.handle(Input::Clusters(names, DownCluster::all_of(&set)), self.clock.now());
+        let identified = set
+            .engaged()
+            .filter_map(|cluster| Some((cluster.name.clone(), cluster.identity.clone()?)));
+        self.node.handle(Input::Identified(identified.collect()), self.clock.now());
     }
 
     fn take_requests(&mut self) {

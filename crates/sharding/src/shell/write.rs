@@ -20,6 +20,7 @@ use crate::lease::{COORDINATOR, LeaseRecord};
 use crate::problem::{self, Operation};
 use crate::read::{self, Unreadable};
 use crate::record::{MapRecord, MemberRecord, Object, Target, Write, WriteOutcome};
+use crate::uid_annotation;
 
 /// How to reach the home cluster.
 #[derive(Clone)]
@@ -170,7 +171,9 @@ impl Writer {
     }
 
     fn map(&self, record: MapRecord) -> ShardMap {
+        let annotations = uid_annotation::annotations(record.cluster_uid.as_ref());
         let metadata = self.metadata(record.cluster.as_str(), &record.version);
+        let metadata = ObjectMeta { annotations, ..metadata };
         ShardMap { metadata, spec: record.spec() }
     }
 }

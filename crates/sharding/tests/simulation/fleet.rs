@@ -3,6 +3,7 @@
 
 mod clock;
 mod hands;
+mod names;
 mod reach;
 
 use std::cmp::Reverse;
@@ -10,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use leasehold_sharding::ProtocolVersions;
+use leasehold_sharding::identity::Identities;
 use leasehold_sharding::node::{Input, Node};
 use leasehold_sharding::record::{Kind, Target, Write, WriteOutcome};
 use leasehold_sharding::{Config, LeaseTimings};
@@ -80,6 +82,8 @@ pub struct Fleet {
     arrivals: BTreeMap<(u64, u64), (usize, u64, Write)>,
     replicas: Vec<Replica>,
     clusters: BTreeSet<ClusterName>,
+    /// Which clusters these are, for the next replica.
+    identities: Identities,
     heat: BTreeMap<ClusterName, Heat>,
 }
 
@@ -122,6 +126,7 @@ impl Fleet {
             arrivals: BTreeMap::new(),
             replicas: Vec::new(),
             clusters: BTreeSet::new(),
+            identities: Identities::new(),
             heat: BTreeMap::new(),
         };
         fleet.set_clusters(clusters);
@@ -170,6 +175,7 @@ impl Fleet {
         });
         let replica = self.replicas.len() - 1;
         self.configure(replica, &self.clusters.clone());
+        self.identify(replica, self.identities.clone());
         let (list, step) = (self.delay(), self.draw(0..50) * MS);
         self.schedule(list, replica, Happening::Watch { upto: usize::MAX });
         self.schedule(step, replica, Happening::Step);

@@ -20,11 +20,21 @@ const PROBES: u64 = 16;
 /// A hash of some object's uid, in one cluster and for one group.
 type Probe = (ClusterName, GroupName, u64);
 
+/// Who dispatches, under which name of the cluster, and the latest end.
+#[derive(Debug)]
+struct Dispatch {
+    member: MemberId,
+    name: ClusterName,
+    end_us: u64,
+}
+
 /// All that the oracles remember.
 #[derive(Debug, Default)]
 pub struct Oracle {
     /// The present dispatch of each probe: the member, and the latest end.
-    running: BTreeMap<Probe, (MemberId, u64)>,
+    running: BTreeMap<Probe, Dispatch>,
+    /// The clusters that have another name than themselves: name to cluster.
+    pub clusters: BTreeMap<ClusterName, ClusterName>,
     /// The last owner of each probe, and its epoch, the highest so far.
     owned: BTreeMap<Probe, (Option<MemberId>, Epoch)>,
     owners: BTreeMap<ShardId, MemberId>,
@@ -35,29 +45,38 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// S1: dispatch intervals of different members never overlap.
+    /// S1 and S8: dispatch intervals of different members never overlap, nor do those under different
+    /// names of a cluster.
     pub fn dispatched(&mut self, shard: &ShardId, member: &MemberId, now_us: u64, until_us: u64) {
         *self.dispatches.entry(shard.cluster.clone()).or_default() += 1;
-        for probe in probes(shard) {
-            if let Some((other, end)) = self.running.get(&probe) {
+        for probe in self.probes_of_cluster(shard) {
+            if let Some(Dispatch { member: other, name, end_us }) = self.running.get(&probe) {
                 assert!(
-                    other == member || *end <= now_us,
-                    "S1: {member} dispatches {shard} at {now_us} µs while {other} does until {end}"
+                    (other == member && *name == shard.cluster) || *end_us <= now_us,
+                    "S1, S8: {member} dispatches {shard} at {now_us} µs while {other} does in {name} until {end_us}"
                 );
             }
-            self.running.insert(probe, (member.clone(), until_us));
+            let (member, name) = (member.clone(), shard.cluster.clone());
+            self.running.insert(probe, Dispatch { member, name, end_us: until_us });
         }
     }
 
     /// A reconcile ended, or was cancelled.
     pub fn ended(&mut self, shard: &ShardId, member: &MemberId, now_us: u64) {
-        for probe in probes(shard) {
-            if let Some((running, end)) = self.running.get_mut(&probe)
-                && running == member
+        for probe in self.probes_of_cluster(shard) {
+            if let Some(running) = self.running.get_mut(&probe)
+                && running.member == *member
+                && running.name == shard.cluster
             {
-                *end = (*end).min(now_us);
+                running.end_us = running.end_us.min(now_us);
             }
         }
+    }
+
+    /// The probes that lie in a shard, in the cluster for which its name stands.
+    fn probes_of_cluster(&self, shard: &ShardId) -> Vec<Probe> {
+        let cluster = self.clusters.get(&shard.cluster).unwrap_or(&shard.cluster);
+        probes(shard).map(|(_, group, hash)| (cluster.clone(), group, hash)).collect()
     }
 
     /// S3 and S5 over everything that the store accepts. `valid_until` gives, in real time, until when a

@@ -25,6 +25,19 @@ pub(super) fn user(fleet: &str) -> Vec<Value> {
     ]
 }
 
+/// The namespace whose uid says which cluster this is.
+const IDENTITY: &str = "kube-system";
+
+/// The right to read that namespace, by which a fleet finds out that two names are one cluster. A right in a
+/// namespace holds for the namespace itself.
+pub(super) fn identity() -> [Value; 2] {
+    let rule = PolicyRule {
+        resource_names: Some(vec![IDENTITY.to_owned()]),
+        ..sdk::rbac::rule("", &["namespaces"], &["get"])
+    };
+    role(&format!("{USER}-identity"), Some(IDENTITY), &[rule])
+}
+
 /// The rights of one controller: in these namespaces, or in all if there are none. Rules for what has no
 /// namespace are for the whole cluster in any case.
 pub(super) fn rights(
@@ -69,6 +82,16 @@ mod tests {
     use sdk::rbac::rule;
 
     use super::*;
+
+    #[test]
+    fn one_namespace_tells_which_cluster_it_is() {
+        let [role, binding] = identity();
+        let rule = json!({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"],
+            "resourceNames": ["kube-system"]});
+        assert_eq!((&role["kind"], &role["rules"]), (&json!("Role"), &json!([rule])));
+        assert_eq!(role["metadata"]["namespace"], "kube-system");
+        assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    }
 
     #[test]
     fn rights_reach_no_further_than_the_namespaces() {

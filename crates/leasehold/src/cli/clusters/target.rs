@@ -113,6 +113,7 @@ impl Target {
         namespaces: &[String],
     ) -> anyhow::Result<()> {
         let mut manifests = rights::user(fleet);
+        manifests.extend(rights::identity());
         let mut definitions = Vec::new();
         for name in controllers {
             let (rules, definition) = builtin(name)?;

@@ -201,6 +201,7 @@ impl Fleet {
             world: &self.world,
             pending: BTreeMap::new(),
             clusters: &self.clusters,
+            identities: &BTreeMap::new(),
             timings: LeaseTimings::default(),
             since: self.began,
         };

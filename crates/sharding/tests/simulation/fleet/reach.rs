@@ -124,9 +124,12 @@ impl Fleet {
     }
 
     /// S7: the map of a cluster that a live replica has configured, and had time to say so, is not
-    /// deleted.
+    /// deleted. One of two names of a cluster is another matter (S8).
     pub fn check_removal(&self, commit: &Commit) {
         let (Some(Object::Map(map)), None) = (&commit.before, &commit.after) else { return };
+        if self.oracle.clusters.contains_key(&map.cluster) {
+            return;
+        }
         for replica in self.replicas.iter().filter(|replica| !replica.gone) {
             let since = replica.reached.configured.get(&map.cluster);
             let heard = since.is_some_and(|&since| since + HEARD_US <= self.now_us);

@@ -1,0 +1,178 @@
+//! Which cluster a server is: it is asked for the uid of the namespace `kube-system`, which every cluster
+//! has and keeps. One request, bounded in time and bytes.
+//!
+//! The answer is the server's own word. A server can claim to be another cluster, as it can lie in
+//! everything else; it can take no name from a cluster that has one (`sharding` remembers by uid).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, StatusCode, header::ACCEPT};
+use http_body_util::{BodyExt, Limited};
+use kube::Client;
+use kube::client::Body;
+use model::ClusterUid;
+use model::error::{chain, foreign};
+use serde::Deserialize;
+
+/// What is asked for.
+const PATH: &str = "/api/v1/namespaces/kube-system";
+/// Only its metadata, if the server can leave the rest out.
+const FORM: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// How long an answer may take.
+pub(crate) const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+/// The most bytes of an answer: annotations and managed fields are a few hundred KiB at most.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+/// The first wait before a silent server is asked again; doubles each time.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+/// The longest wait before that.
+const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// What a server says about its identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Which cluster it is.
+    Known(ClusterUid),
+    /// It answers, but not that: for want of a right, or because it has no such namespace. The text says
+    /// what to do.
+    Untold(Arc<str>),
+    /// It gives no answer that an API server would give. The text says why.
+    Silent(Arc<str>),
+}
+
+/// Asks a server which cluster it is.
+pub(crate) async fn ask(client: &Client) -> Told {
+    match tokio::time::timeout(ASK_TIMEOUT, answer(client)).await {
+        Ok(answer) => answer,
+        Err(_) => silent(&format!("gives no answer within {}s", ASK_TIMEOUT.as_secs())),
+    }
+}
+
+/// The wait before attempt number `attempt`, which is at least 1.
+pub(crate) fn ask_after(attempt: u32) -> Duration {
+    RETRY_MIN.saturating_mul(1 << (attempt - 1).min(8)).min(RETRY_MAX)
+}
+
+async fn answer(client: &Client) -> Told {
+    let request = Request::get(PATH).header(ACCEPT, FORM).body(Body::empty());
+    let Ok(request) = request else { return silent("cannot be asked") };
+    let answer = match client.send(request).await {
+        Ok(answer) => answer,
+        Err(error) => return silent(&format!("does not answer: {}", chain(&error))),
+    };
+    let (head, body) = answer.into_parts();
+    match Limited::new(body, MAX_ANSWER_BYTES).collect().await {
+        Ok(body) => read(head.status, &body.to_bytes()),
+        Err(error) => silent(&format!("does not answer: {}", foreign(&error.to_string()))),
+    }
+}
+
+/// What an answer says. Pure.
+fn read(status: StatusCode, body: &[u8]) -> Told {
+    let of_body = || serde_json::from_slice::<Refusal>(body).unwrap_or_default().message;
+    match status.as_u16() {
+        200 => match serde_json::from_slice::<Namespace>(body).map(|found| found.metadata.uid) {
+            Ok(uid) => match uid.parse() {
+                Ok(uid) => Told::Known(uid),
+                Err(_) => silent(&format!("answers GET {PATH} with no uid: {:?}", foreign(&uid))),
+            },
+            Err(error) => {
+                silent(&format!("answers GET {PATH} with no namespace: {}", foreign(&error.to_string())))
+            }
+        },
+        401 => Told::Silent(
+            format!(
+                "its API server answers 401 to GET {PATH}: {}; fix: renew the credentials in the kubeconfig",
+                foreign(&of_body())
+            )
+            .into(),
+        ),
+        400..=499 if !matches!(status.as_u16(), 408 | 429) => Told::Untold(
+            format!(
+                "it cannot be told from other clusters: its API server answers {} to GET {PATH}: {}; fix: \
+                 give its user, in the namespace kube-system, the verb get on namespaces",
+                status.as_u16(),
+                foreign(&of_body())
+            )
+            .into(),
+        ),
+        code => silent(&format!("answers {code} to GET {PATH}: {}", foreign(&of_body()))),
+    }
+}
+
+fn silent(what: &str) -> Told {
+    let fix = "check the server's address and the network path to it";
+    Told::Silent(format!("its API server {what}; fix: {fix}").into())
+}
+
+/// What is read of a namespace.
+#[derive(Deserialize)]
+struct Namespace {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    uid: String,
+}
+
+/// What is read of a refusal.
+#[derive(Default, Deserialize)]
+struct Refusal {
+    #[serde(default)]
+    message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(status: u16, body: &str, expect: &str) {
+        let answer = read(StatusCode::from_u16(status).unwrap(), body.as_bytes());
+        let text = match answer {
+            Told::Known(uid) => format!("known: {uid}"),
+            Told::Untold(text) => format!("untold: {text}"),
+            Told::Silent(text) => format!("silent: {text}"),
+        };
+        assert!(text.starts_with(expect), "{text}");
+    }
+
+    #[test]
+    fn only_a_uid_is_an_identity() {
+        let uid = "4f5c0f1e-7a3b-4a51-9d5c-0c2f3f1f7b11";
+        let namespace =
+            |uid: &str| format!(r#"{{"metadata":{{"name":"kube-system","uid":{uid}}}}}"#);
+        check(200, &namespace(&format!("{uid:?}")), &format!("known: {uid}"));
+        for wrong in ["7", "null", "{}", "[]"] {
+            check(
+                200,
+                &namespace(wrong),
+                "silent: its API server answers GET /api/v1/namespaces/kube-system with no namespace",
+            );
+        }
+        for wrong in ["", "a b", "\\u001b[2J", &"a".repeat(64), "../x"] {
+            check(
+                200,
+                &namespace(&format!("\"{wrong}\"")),
+                "silent: its API server answers GET /api/v1/namespaces/kube-system with no uid",
+            );
+        }
+        check(200, "<html>log in</html>", "silent: its API server answers GET");
+        check(200, r#"{"kind":"Namespace"}"#, "silent: its API server answers GET");
+    }
+
+    #[test]
+    fn a_server_that_may_not_tell_is_no_silent_server() {
+        let status = r#"{"kind":"Status","message":"user \"x\" cannot get"}"#;
+        check(
+            403,
+            status,
+            "untold: it cannot be told from other clusters: its API server answers 403 to GET /api/v1/namespaces/kube-system: user \"x\" cannot get; fix: give its user, in the namespace kube-system, the verb get",
+        );
+        check(404, "404 page not found", "untold: ");
+        check(401, status, "silent: its API server answers 401");
+        check(429, "", "silent: its API server answers 429");
+        check(503, "{]", "silent: its API server answers 503");
+        check(302, "", "silent: its API server answers 302");
+    }
+}

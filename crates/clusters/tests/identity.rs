@@ -1,0 +1,202 @@
+//! Which cluster each name is: what the registry asks servers, and what it makes of their answers. Servers
+//! are real sockets, so time is real.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold_clusters::{
+    ClusterStatus, Clusters, KubeconfigFile, Probing, Registry, State, Trust,
+};
+use model::ManualClock;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+/// The longest that anything here may take on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A server that gives the same answer to each question for `kube-system`, and its version to others.
+#[derive(Clone)]
+struct Server {
+    port: u16,
+    answer: Arc<Mutex<(u16, String)>>,
+}
+
+impl Server {
+    async fn start(status: u16, body: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = Self { port, answer: Arc::new(Mutex::new((status, body.to_owned()))) };
+        let serving = server.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serving.clone().serve(stream));
+            }
+        });
+        server
+    }
+
+    fn say(&self, status: u16, body: &str) {
+        *self.answer.lock().unwrap() = (status, body.to_owned());
+    }
+
+    async fn serve(self, mut stream: TcpStream) {
+        let mut request = vec![0; 64 << 10];
+        while let Ok(read @ 1..) = stream.read(&mut request).await {
+            let asks = request[..read].starts_with(b"GET /api/v1/namespaces/kube-system ");
+            let (status, body) = match asks {
+                true => self.answer.lock().unwrap().clone(),
+                false => (200, r#"{"major":"1","minor":"33","gitVersion":"v1.33.0","gitCommit":"","gitTreeState":"","buildDate":"","goVersion":"","compiler":"","platform":""}"#.to_owned()),
+            };
+            let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n", body.len());
+            if stream.write_all((head + &body).as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn told(uid: &str) -> String {
+    format!(
+        r#"{{"kind":"PartialObjectMetadata","metadata":{{"name":"kube-system","uid":"{uid}"}}}}"#
+    )
+}
+
+/// Writes a kubeconfig with these servers, each a context of its name.
+fn write(path: &Path, token: &str, servers: &[(&str, &Server)]) {
+    let list = |entry: &dyn Fn(&str, u16) -> String| -> String {
+        servers.iter().map(|(name, server)| entry(name, server.port)).collect()
+    };
+    let clusters = list(&|name, port| {
+        format!("- {{name: {name}, cluster: {{server: 'http://127.0.0.1:{port}'}}}}\n")
+    });
+    let contexts =
+        list(&|name, _| format!("- {{name: {name}, context: {{cluster: {name}, user: u}}}}\n"));
+    let users = format!("users: [{{name: u, user: {{token: {token}}}}}]\n");
+    fs::write(path, format!("clusters:\n{clusters}contexts:\n{contexts}{users}")).unwrap();
+}
+
+async fn spawn(path: &Path) -> Clusters {
+    let provider = KubeconfigFile::new(path, None).trusted(Trust::own()).provider();
+    let clock = Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
+    let (stop, metrics) = (CancellationToken::new(), prometheus::Registry::new());
+    let spawned = Registry::spawn(vec![provider], Probing::On, stop, &metrics, clock);
+    let mut clusters = spawned.unwrap();
+    clusters.ready().await.unwrap();
+    clusters
+}
+
+/// `east=u1@3`: the name, which cluster it is, and its incarnation; or `east: ` and why it is down.
+fn text(status: &ClusterStatus) -> String {
+    let uid = status.uid.as_ref().map_or("?", |uid| uid.as_str());
+    match (status.state, status.incarnation) {
+        (State::Engaged, Some(number)) => format!("{}={uid}@{number}", status.name),
+        _ => format!("{}: {}", status.name, status.reason.as_deref().unwrap_or_default()),
+    }
+}
+
+async fn until(clusters: &Clusters, name: &str, holds: impl Fn(&str) -> bool) -> String {
+    let mut status = clusters.watch_status();
+    let is_it = |status: &&ClusterStatus| status.name.as_str() == name;
+    let mut last = String::new();
+    let waited = tokio::time::timeout(DEADLINE, async {
+        loop {
+            last = status
+                .borrow_and_update()
+                .clusters
+                .iter()
+                .find(is_it)
+                .map_or_else(String::new, text);
+            if holds(&last) {
+                return;
+            }
+            status.changed().await.unwrap();
+        }
+    });
+    assert!(waited.await.is_ok(), "{name} stays {last:?}");
+    last
+}
+
+async fn becomes(clusters: &Clusters, name: &str, expect: &str) {
+    until(clusters, name, |text| text == expect).await;
+}
+
+#[tokio::test]
+async fn servers_tell_which_cluster_they_are_and_two_names_may_be_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("k");
+    let (one, two) = (Server::start(200, &told("u1")).await, Server::start(200, &told("u2")).await);
+    write(&path, "t", &[("east", &one), ("east-2", &one), ("west", &two)]);
+    let clusters = spawn(&path).await;
+    for (name, uid) in [("east", "=u1@"), ("east-2", "=u1@"), ("west", "=u2@")] {
+        until(&clusters, name, |text| text.contains(uid)).await;
+        let set = clusters.watch().borrow().clone();
+        let identity = set.get(&name.parse().unwrap()).unwrap().identity.clone().unwrap();
+        assert!(identity.origin.contains(&format!("context \"{name}\"")), "{identity:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_may_not_tell_is_engaged_as_before_with_what_to_repair() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("k");
+    let server = Server::start(403, r#"{"message":"user x cannot get namespaces"}"#).await;
+    write(&path, "t", &[("east", &server)]);
+    let clusters = spawn(&path).await;
+    becomes(&clusters, "east", "east=?@1").await;
+    let unidentified = clusters.status().clusters[0].unidentified.clone().unwrap();
+    assert!(
+        unidentified.contains("user x cannot get namespaces; fix: give its user"),
+        "{unidentified}"
+    );
+    assert!(clusters.watch().borrow().get(&"east".parse().unwrap()).unwrap().identity.is_none());
+}
+
+#[tokio::test]
+async fn what_is_no_answer_of_an_api_server_engages_nothing_and_holds_nobody_up() {
+    let huge = format!(r#"{{"metadata":{{"uid":"u1","name":"{}"}}}}"#, "x".repeat(2 << 20));
+    let dir = tempfile::tempdir().unwrap();
+    let good = Server::start(200, &told("u9")).await;
+    for (number, (status, body)) in
+        [(200, "<html>log in</html>"), (200, &huge), (200, "{}"), (200, &told("")), (500, "")]
+            .into_iter()
+            .enumerate()
+    {
+        let path = dir.path().join(number.to_string());
+        let bad = Server::start(status, body).await;
+        write(&path, "t", &[("east", &bad), ("west", &good)]);
+        let clusters = spawn(&path).await;
+        until(&clusters, "west", |text| text.starts_with("west=u9@")).await;
+        let down = until(&clusters, "east", |text| text.contains("its API server")).await;
+        assert!(down.starts_with("east: its API server") && down.contains("; fix: "), "{down}");
+        bad.say(200, &told("u1"));
+        until(&clusters, "east", |text| text.starts_with("east=u1@")).await;
+    }
+}
+
+#[tokio::test]
+async fn an_identity_is_remembered_and_another_cluster_is_another_incarnation() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("k");
+    let (server, other) = (Server::start(200, &told("u1")).await, Server::start(503, "").await);
+    write(&path, "t", &[("east", &server)]);
+    let clusters = spawn(&path).await;
+    becomes(&clusters, "east", "east=u1@1").await;
+    // The server restarts while its token changes: it stays engaged.
+    server.say(503, "");
+    write(&path, "t2", &[("east", &server)]);
+    becomes(&clusters, "east", "east=u1@2").await;
+    // The cluster is made anew behind the same address.
+    server.say(200, &told("u2"));
+    write(&path, "t3", &[("east", &server)]);
+    becomes(&clusters, "east", "east=u2@4").await;
+    // Behind another address it may be any cluster.
+    write(&path, "t3", &[("east", &other)]);
+    until(&clusters, "east", |text| text.starts_with("east: its API server answers 503")).await;
+    other.say(200, &told("u3"));
+    becomes(&clusters, "east", "east=u3@5").await;
+}

@@ -1,0 +1,164 @@
+//! Which map stands for which cluster (S8): one map for each cluster, whatever its names.
+//!
+//! ```text
+//!  second name of a cluster:  its map, if it has one, drains and goes; it gets none
+//!  renamed cluster:           old map: drains ─▶ unowned ──────────────────▶ deleted
+//!                             new map:              └─▶ created, unowned, ─────┴─▶ stands for the cluster,
+//!                                                       with the old epochs        gets owners
+//!  name of another cluster:   its map drains (the owners see it) ─▶ unowned ─▶ stands for the new one
+//! ```
+//!
+//! # Invariants
+//! - **S1** The map of a cluster gets owners for shards that have none only while no other map stands for
+//!   the cluster: while one is there, somebody may act under its name. So a rename never serves a cluster
+//!   under two names at once. The old map goes only when no shard in it has an owner, which is what S1
+//!   says about any next owner.
+//! - **S3** The new map of a renamed cluster begins from the entries of the old one: the epochs, and the
+//!   splits, go on. The old map goes only when the new one is there.
+//! - A cluster that has a map keeps its name, however the configurations call it besides: who adds a name
+//!   takes nothing from a cluster that is in use.
+//!
+//! Two coordinators that overlap could each create a map for one cluster, because these are two objects.
+//! Then members act under the first of the two names as soon as they see both.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{ClusterName, ClusterUid, single};
+
+use super::View;
+use super::draft::Drafts;
+use super::peers::Peers;
+
+/// What the names of clusters stand for.
+#[derive(Debug, Default)]
+pub(super) struct Names<'a> {
+    /// For which cluster a name stands, by those who have it configured.
+    said: BTreeMap<&'a ClusterName, &'a ClusterUid>,
+    /// The names whose map stands for another cluster than that.
+    disputed: BTreeSet<&'a ClusterName>,
+    /// The names of clusters that another name keeps.
+    seconds: BTreeSet<&'a ClusterName>,
+    /// The names that nobody has configured any more, each with the name that the cluster has now.
+    renamed: BTreeMap<&'a ClusterName, &'a ClusterName>,
+    /// The names of clusters that have another map too.
+    waiting: BTreeSet<&'a ClusterName>,
+}
+
+impl<'a> Names<'a> {
+    /// Judges the names of all clusters that have a map or should have one. `is_wanted` says whether
+    /// somebody has a name configured.
+    pub(super) fn judge(
+        view: &View<'a>,
+        peers: &Peers<'_>,
+        is_wanted: impl Fn(&ClusterName) -> bool,
+    ) -> Self {
+        let maps = view.world.maps();
+        let mut names = Self { said: said(view, peers), ..Self::default() };
+        let mut claims: BTreeMap<&ClusterUid, Vec<&ClusterName>> = BTreeMap::new();
+        let unmapped = view.clusters.iter().filter(|name| !maps.contains_key(*name));
+        for name in maps.keys().chain(unmapped).filter(|name| name.as_str() != single::FLEET) {
+            let stands = maps.get(name).and_then(|map| map.cluster_uid.as_ref());
+            let said = names.said.get(name).copied();
+            if stands.is_some_and(|stands| said.is_some_and(|said| said != stands)) {
+                names.disputed.insert(name);
+            }
+            if let Some(uid) = stands.or(said) {
+                claims.entry(uid).or_default().push(name);
+            }
+        }
+        for claimants in claims.into_values().filter(|claimants| claimants.len() > 1) {
+            names.choose(view, &claimants, &is_wanted);
+        }
+        names
+    }
+
+    /// Chooses among the names of one cluster.
+    fn choose(
+        &mut self,
+        view: &View<'a>,
+        claimants: &[&'a ClusterName],
+        is_wanted: impl Fn(&ClusterName) -> bool,
+    ) {
+        let maps = view.world.maps();
+        // A map that stands for it, then any map, then the order of the configuration.
+        let rank = |name: &'a ClusterName| {
+            let map = maps.get(name).map(|map| map.cluster_uid.is_none());
+            let place = view.identities.get(name).map(|identity| identity.place);
+            (map.is_none(), map, place.is_none(), place, name)
+        };
+        let settled = claimants.iter().copied().filter(|name| !self.disputed.contains(name));
+        let (wanted, gone): (Vec<_>, Vec<_>) = settled.partition(|name| is_wanted(name));
+        let Some(keeper) = wanted.iter().copied().min_by_key(|name| rank(name)) else { return };
+        self.seconds.extend(wanted.into_iter().filter(|name| *name != keeper));
+        self.renamed.extend(gone.into_iter().map(|name| (name, keeper)));
+        if claimants.iter().any(|name| *name != keeper && maps.contains_key(*name)) {
+            self.waiting.insert(keeper);
+        }
+    }
+
+    /// The clusters that should have a map.
+    pub(super) fn kept(
+        &self,
+        clusters: &'a BTreeSet<ClusterName>,
+    ) -> Cow<'a, BTreeSet<ClusterName>> {
+        let mut kept = Cow::Borrowed(clusters);
+        if !self.seconds.is_empty() {
+            kept.to_mut().retain(|name| !self.seconds.contains(name));
+        }
+        kept
+    }
+
+    /// The names whose maps are to go now.
+    pub(super) fn unwanted(&self) -> impl Iterator<Item = ClusterName> {
+        self.seconds.iter().chain(self.renamed.keys()).map(|name| (*name).clone())
+    }
+
+    /// Puts into the drafts for which cluster each map stands, who waits, and what the map of a new name
+    /// takes over from that of the old one.
+    pub(super) fn apply(&self, view: &View<'_>, drafts: &mut Drafts<'_>) {
+        for (old, new) in &self.renamed {
+            let Some((name, mut before)) = drafts.remove_entry(*old) else { continue };
+            if let Some(next) = drafts.get_mut(*new) {
+                next.take_over(&mut before);
+            }
+            drafts.insert(name, before);
+        }
+        let maps = view.world.maps().values().chain(view.pending.values().copied());
+        let mut taken: BTreeMap<&ClusterUid, BTreeSet<&ClusterName>> = BTreeMap::new();
+        for map in maps {
+            if let Some(uid) = &map.cluster_uid {
+                taken.entry(uid).or_default().insert(&map.cluster);
+            }
+        }
+        for draft in drafts.values_mut() {
+            draft.forget_deleted();
+            let name = draft.cluster().clone();
+            let Some(uid) = self.said.get(&name) else { continue };
+            if self.disputed.contains(&name) {
+                draft.dispute();
+                continue;
+            }
+            if self.waiting.contains(&name) {
+                draft.wait();
+            }
+            if taken.get(uid).is_none_or(|holders| holders.iter().all(|holder| **holder == name)) {
+                draft.stand_for(uid);
+            }
+        }
+    }
+}
+
+/// For which clusters names stand, by the coordinator, or else by a live member.
+fn said<'a>(view: &View<'a>, peers: &Peers<'_>) -> BTreeMap<&'a ClusterName, &'a ClusterUid> {
+    let mut said = BTreeMap::new();
+    for (id, member) in view.world.members() {
+        if peers.states.get(id).is_some_and(|state| state.is_alive()) {
+            for named in &member.spec.named_clusters {
+                said.entry(&named.name).or_insert(&named.uid);
+            }
+        }
+    }
+    said.extend(view.identities.iter().map(|(name, identity)| (name, &identity.uid)));
+    said
+}

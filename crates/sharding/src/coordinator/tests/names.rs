@@ -1,0 +1,166 @@
+//! Names of clusters: one map for each cluster.
+
+use model::{ClusterUid, Identity};
+use std::sync::Arc;
+
+use super::*;
+use crate::api::NamedCluster;
+
+impl Scene {
+    /// The coordinator's own clusters told who they are: `east=u1`, in the order of the configuration.
+    fn identify(&mut self, names: &[&str]) {
+        let one = |(place, text): (usize, &&str)| {
+            let (name, uid) = text.split_once('=').unwrap();
+            let identity = Identity { uid: uid.parse().unwrap(), origin: "a file".into(), place };
+            (name.parse().unwrap(), Arc::new(identity))
+        };
+        self.identities = names.iter().enumerate().map(one).collect();
+        self.clusters = self.identities.keys().cloned().collect();
+    }
+
+    fn stands(&mut self, cluster: &str, uid: &str, shard: &str) {
+        let map = MapRecord { cluster_uid: uid.parse().ok(), ..Self::map_record(cluster, shard) };
+        self.apply(Object::Map(map));
+    }
+
+    /// Carries out what the next step writes to maps, and says it: `east=u1 m-0@1`.
+    fn carry_out(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let plan = self.plan();
+        for write in plan.writes {
+            match write {
+                Write::Create(Object::Map(map)) | Write::Replace(Object::Map(map)) => {
+                    let entries: Vec<_> = map.entries.values().map(show).collect();
+                    let uid = map.cluster_uid.as_ref().map_or("", ClusterUid::as_str);
+                    lines.push(format!("{}={uid} {}", map.cluster, entries.join(" ")));
+                    self.apply(Object::Map(map));
+                }
+                Write::Delete(target, _) if target.kind == Kind::Map => {
+                    lines.push(format!("delete {}", target.name));
+                    self.world.remove(&target, None);
+                }
+                _ => {}
+            }
+        }
+        self.raise_floor(plan.floor);
+        lines
+    }
+
+    fn raise_floor(&mut self, floor: Epoch) {
+        let mut record = LeaseRecord::new(
+            lease::COORDINATOR.to_owned(),
+            &id("m-0"),
+            LeaseTimings::default().duration,
+        );
+        record.floor = crate::floor::Floor::Known(floor.max(self.world.highest_floor()));
+        self.apply(Object::Lease(record));
+    }
+
+    /// The member says that it has drained a shard.
+    fn acknowledge(&mut self, member: &str, cluster: &str, epoch: u64) {
+        let shard = format!("{cluster}/g/0/1").parse().unwrap();
+        let drain = AcknowledgedDrain { shard, epoch: Epoch(epoch) };
+        self.member(member, |spec| spec.acknowledged_drains = vec![drain.clone()]);
+    }
+}
+
+#[test]
+fn a_second_name_of_a_cluster_gets_no_map() {
+    let mut scene = Scene::new(&["m-0"], &[]);
+    scene.identify(&["east=u1", "west=u2", "a=u1"]);
+    assert_eq!(scene.carry_out(), ["east=u1 m-0@1", "west=u2 m-0@1"]);
+    assert_eq!(scene.carry_out(), [""; 0]);
+    // Whoever comes later takes nothing from it, wherever it stands in the configuration.
+    scene.identify(&["a=u1", "east=u1", "west=u2"]);
+    assert_eq!(scene.carry_out(), [""; 0]);
+}
+
+#[test]
+fn of_two_maps_of_an_earlier_release_one_drains_and_goes() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &[]);
+    scene.map("east", "m-0@3");
+    scene.map("east-2", "m-1@4");
+    scene.identify(&["east=u1", "east-2=u1"]);
+    assert_eq!(scene.carry_out(), ["east=u1 m-0@3", "east-2= m-1>@4"]);
+    assert_eq!(scene.carry_out(), [""; 0]);
+    scene.acknowledge("m-1", "east-2", 4);
+    assert_eq!(scene.carry_out(), ["east-2= @4"]);
+    assert_eq!(scene.carry_out(), [""; 0], "its epochs are durable first");
+    assert_eq!(scene.carry_out(), ["delete east-2"]);
+    assert_eq!(scene.carry_out(), [""; 0]);
+}
+
+#[test]
+fn a_renamed_cluster_keeps_its_epochs_and_has_no_owner_under_two_names() {
+    let mut scene = Scene::new(&["m-0"], &[]);
+    scene.stands("east", "u1", "m-0@7");
+    scene.identify(&["east-2=u1"]);
+    // Nobody waits for the grace of a cluster that is gone: this one is not.
+    assert_eq!(scene.carry_out(), ["east=u1 m-0>@7", "east-2= @0"]);
+    assert_eq!(scene.carry_out(), [""; 0]);
+    scene.acknowledge("m-0", "east", 7);
+    assert_eq!(scene.carry_out(), ["east=u1 @7", "east-2= @7"]);
+    assert_eq!(scene.carry_out(), [""; 0]);
+    assert_eq!(scene.carry_out(), ["delete east"]);
+    assert_eq!(scene.carry_out(), ["east-2=u1 m-0@8"]);
+}
+
+#[test]
+fn a_rename_keeps_the_splits() {
+    let mut scene = Scene::new(&["m-0"], &[]);
+    let mut map = MapRecord { cluster_uid: "u1".parse().ok(), ..Scene::map_record("east", "@3") };
+    map.entries = [("g/0/2", "@3"), ("g/1/2", "@5")]
+        .map(|(path, text)| (path.parse().unwrap(), entry(text)))
+        .into();
+    scene.apply(Object::Map(map));
+    scene.identify(&["east-2=u1"]);
+    assert_eq!(scene.carry_out(), ["east-2= @3 @5"]);
+    assert_eq!(scene.carry_out(), ["delete east"]);
+    assert_eq!(scene.carry_out(), ["east-2=u1 m-0@4 m-0@6"]);
+}
+
+#[test]
+fn a_name_stands_for_another_cluster_when_nobody_acts_for_the_one_before() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &[]);
+    scene.stands("east", "u1", "m-1@7");
+    scene.identify(&["east=u2"]);
+    assert_eq!(scene.carry_out(), [""; 0]);
+    // The owner drains by itself when it sees the other cluster.
+    scene.acknowledge("m-1", "east", 7);
+    assert_eq!(scene.carry_out(), ["east= @7"]);
+    let next = scene.carry_out();
+    assert!(next[0].starts_with("east=u2 m-") && next[0].ends_with("@8"), "{next:?}");
+}
+
+#[test]
+fn a_coordinator_learns_from_members_what_it_does_not_know() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east", "east-2"]);
+    let named =
+        |name: &str| NamedCluster { name: name.parse().unwrap(), uid: "u1".parse().unwrap() };
+    scene.member("m-1", |spec| spec.named_clusters = vec![named("east-2"), named("east")]);
+    let written = scene.carry_out();
+    assert_eq!(written.len(), 1);
+    assert!(written[0].starts_with("east=u1 "), "{written:?}");
+}
+
+#[test]
+fn two_clusters_that_swap_their_names_are_served_in_the_end() {
+    let mut scene = Scene::new(&["m-0"], &[]);
+    scene.stands("east", "u1", "@7");
+    scene.stands("west", "u2", "@3");
+    scene.identify(&["east=u2", "west=u1"]);
+    assert_eq!(scene.carry_out(), ["east= @7", "west= @3"]);
+    assert_eq!(scene.carry_out(), ["east=u2 m-0@8", "west=u1 m-0@4"]);
+}
+
+#[test]
+fn a_deleted_map_says_nothing_about_its_name() {
+    let mut scene = Scene::new(&["m-0"], &[]);
+    scene.stands("east", "u1", "@7");
+    let target = Target { kind: Kind::Map, name: "east".to_owned() };
+    scene.world.remove(&target, None);
+    scene.stands("east-2", "u1", "m-0@9");
+    scene.identify(&["east-2=u1", "east=u5"]);
+    let written = scene.carry_out();
+    assert!(written.len() == 1 && written[0].starts_with("east=u5 m-0@"), "{written:?}");
+}

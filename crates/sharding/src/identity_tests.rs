@@ -1,0 +1,121 @@
+use super::*;
+use crate::record::{Kind, Observation};
+
+/// `east=u1@2` is a configured cluster: its name, its uid and its place.
+fn own(names: &[&str]) -> Identities {
+    let one = |text: &&str| {
+        let (name, rest) = text.split_once('=').unwrap();
+        let (uid, place) = rest.split_once('@').unwrap();
+        let origin = format!("file {name}").into();
+        let identity =
+            Identity { uid: uid.parse().unwrap(), origin, place: place.parse().unwrap() };
+        (name.parse().unwrap(), Arc::new(identity))
+    };
+    names.iter().map(one).collect()
+}
+
+/// `east=u1` is a map that stands for a cluster, `east=` one that does not say it.
+fn map(text: &str) -> MapRecord {
+    let (name, uid) = text.split_once('=').unwrap();
+    MapRecord { cluster_uid: uid.parse().ok(), ..MapRecord::new(name.parse().unwrap()) }
+}
+
+fn stands(maps: &[&str]) -> Stands {
+    let said = maps.iter().map(|text| map(text));
+    said.filter_map(|map| Some((map.cluster, map.cluster_uid?))).collect()
+}
+
+fn synced() -> World {
+    let mut world = World::default();
+    for kind in [Kind::Lease, Kind::Member, Kind::Map] {
+        world.observe(Observation::Listed(kind, "1".into(), Vec::new()), Moment::default());
+    }
+    world
+}
+
+fn check(names: &[&str], mapped: &[&str], expect: &[&str]) {
+    let text = |(name, why): (ClusterName, Refusal)| match why {
+        Refusal::Another(uid) => format!("{name} is not {uid}"),
+        Refusal::Second(first) => format!("{name} is {first}"),
+    };
+    let found: Vec<_> = refusals(&own(names), &stands(mapped)).into_iter().map(text).collect();
+    assert_eq!(found, expect, "{names:?} {mapped:?}");
+}
+
+#[test]
+fn a_cluster_has_one_name() {
+    check(&["east=u1@0", "west=u2@0"], &["east=u1", "west=u2"], &[]);
+    // The map decides, whatever the order; also if this member does not know the first name.
+    check(&["a=u1@0", "east=u1@1"], &["east=u1", "a="], &["a is east"]);
+    check(&["a=u1@0"], &["east=u1"], &["a is east"]);
+    check(&["a=u1@0", "east=u1@1"], &["a=u1", "east=u1"], &["east is a"]);
+    // Before there is a map, the order of the configuration.
+    check(&["a=u1@1", "east=u1@0"], &["a=", "east="], &["a is east"]);
+    check(&["a=u1@0", "b=u1@0", "c=u1@0"], &[], &["b is a", "c is a"]);
+}
+
+#[test]
+fn a_name_stands_for_one_cluster() {
+    check(&["east=u2@0"], &["east=u1"], &["east is not u1"]);
+    check(&["east=u2@0", "west=u1@0"], &["east=u1"], &["east is not u1", "west is east"]);
+}
+
+#[test]
+fn what_nobody_says_refuses_nothing() {
+    check(&[], &["east=u1", "west=u1"], &[]);
+    check(&["east=u1@0"], &[], &[]);
+    check(&["east=u1@0"], &["east=", "west="], &[]);
+    check(&["east=u1@0"], &["east=u1", "west="], &[]);
+}
+
+#[test]
+fn a_refusal_names_both_and_is_reported_when_it_lasts() {
+    let (mut names, world) = (Names::default(), synced());
+    let at = |s| Moment::from_origin(Duration::from_secs(s));
+    names.learn(own(&["a=u1@0", "east=u1@1"]));
+    names.observe(&"east".parse().unwrap(), Some(&map("east=u1")));
+    assert_eq!(names.follow(&world, at(1)), ["a".parse().unwrap()]);
+    assert_eq!(names.follow(&world, at(5)), []);
+    assert_eq!(
+        names.problems().collect::<Vec<_>>(),
+        [
+            "cluster a: it is the same cluster as east (the uid of its kube-system is u1), which keeps it: \
+          east comes from file east, a comes from file a; fix: remove one of the two; to rename a \
+          cluster, remove the old name from all replicas"
+        ]
+    );
+    names.follow(&world, at(10));
+    assert_eq!(names.down().count(), 0);
+    names.follow(&world, at(11));
+    assert_eq!(names.down().count(), 1);
+    names.observe(&"east".parse().unwrap(), None);
+    names.observe(&"a".parse().unwrap(), Some(&map("a=u1")));
+    assert_eq!(names.follow(&world, at(12)).len(), 2);
+    assert_eq!(names.down().count(), 0, "now the other is refused, for a moment");
+}
+
+#[test]
+fn a_member_says_what_the_maps_do_not() {
+    let (mut names, world) = (Names::default(), synced());
+    let at = |s| Moment::from_origin(Duration::from_secs(s));
+    let said = |names: &Names| -> Vec<_> {
+        names.said().iter().map(|named| format!("{}={}", named.name, named.uid)).collect()
+    };
+    names.learn(own(&["a=u1@0", "b=u2@0", "c=u3@0", "d=u4@0"]));
+    for text in ["a=u1", "b=", "c=u9"] {
+        let map = map(text);
+        names.observe(&map.cluster, Some(&map));
+    }
+    names.follow(&World::default(), at(1));
+    assert_eq!(said(&names), [""; 0], "before it has seen the maps");
+    names.follow(&world, at(1));
+    assert_eq!(said(&names), ["b=u2", "c=u3", "d=u4"]);
+    names.observe(&"b".parse().unwrap(), Some(&map("b=u2")));
+    names.follow(&world, at(2));
+    assert_eq!(said(&names).len(), 3, "now and then");
+    names.follow(&world, at(6));
+    assert_eq!(said(&names), ["c=u3", "d=u4"]);
+    names.learn(own(&["e=u5@0"]));
+    names.follow(&world, at(7));
+    assert_eq!(said(&names), ["e=u5"], "at once when its clusters change");
+}
