@@ -257,6 +257,7 @@ fn sharding_config(
     let groups = traits.keys().cloned().collect();
     sharding::Config {
         namespace: config.namespace.clone(),
+        installation: config.installation.clone(),
         lease: config.lease,
         drain_timeout: config.drain_timeout,
         capacity: config.capacity,

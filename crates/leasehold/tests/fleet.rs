@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::Server;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
@@ -57,9 +58,13 @@ impl Fleet {
     /// Another member, with the least of an engine: it acknowledges each drain at once.
     fn join(&mut self, number: u64) {
         let groups = BTreeSet::from(["g".parse().expect("a name")]);
+        self.join_as(Config::new(&format!("replica-{number}"), groups, number));
+    }
+
+    fn join_as(&mut self, config: Config) {
         let sharding = Sharding::spawn(
             self.server.client(),
-            Config::new(&format!("replica-{number}"), groups, number),
+            config,
             self.clusters.subscribe(),
             Arc::new(Unmeasured),
             Arc::new(SystemClock),
@@ -137,6 +142,30 @@ async fn a_member_is_drained_and_taken_back() {
     assert_eq!(unknown.status.code(), Some(1));
     let text = String::from_utf8_lossy(&unknown.stderr).into_owned();
     assert!(text.contains("no member \"replica-7\"") && text.contains("replica-1"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_of_another_installation_takes_no_part() {
+    let mut fleet = Fleet::start(2, 4).await;
+    fleet.balanced(2).await;
+    let leases = Api::<Lease>::namespaced(fleet.server.client(), NAMESPACE);
+    let lease = leases.get("leasehold-coordinator").await.expect("a Lease");
+    let annotations = lease.metadata.annotations.expect("annotations");
+    assert_eq!(annotations["leasehold.dev/installation"], "leasehold");
+
+    let groups = BTreeSet::from(["g".parse().expect("a name")]);
+    let installation = "laptop".to_owned();
+    fleet.join_as(Config { installation, ..Config::new("laptop", groups, 9) });
+    let stranger = fleet.members.pop().expect("it joined");
+    let refused = async {
+        let text = "belongs to the installation \"leasehold\", and this replica is of \"laptop\"";
+        while !stranger.status().problems.iter().any(|problem| problem.contains(text)) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, refused).await.expect("it says why");
+    fleet.balanced(2).await;
+    assert!(stranger.watch().borrow().holdings.is_empty());
 }
 
 /// A ServiceAccount of the target, as its server sees the tokens in the Secret of the home cluster.

@@ -14,6 +14,8 @@ use crate::versions::ProtocolVersions;
 pub struct Config {
     /// The namespace in the home cluster that holds Leases, Members and ShardMaps.
     pub namespace: String,
+    /// The installation: replicas with one configuration. Those of another take no part in this namespace.
+    pub installation: String,
     /// The name of the process, the same in each of its incarnations: that of the pod or the host.
     pub identity: String,
     /// The timings of its Lease.
@@ -47,6 +49,9 @@ pub struct LeaseTimings {
     pub margin: Duration,
 }
 
+/// The installation of those that do not name theirs.
+pub const DEFAULT_INSTALLATION: &str = "leasehold";
+
 /// The longest duration of a Lease. Nobody believes a Lease that says more.
 pub const MAX_LEASE: Duration = Duration::from_secs(600);
 
@@ -58,6 +63,11 @@ pub enum ConfigError {
         "identity {0:?} cannot name a member: use 1 to 63 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit"
     )]
     Identity(String),
+    /// The installation is no name.
+    #[error(
+        "installation {0:?} is no name: use 1 to 63 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit"
+    )]
+    Installation(String),
     /// The timings leave no room for a renewal that fails once.
     #[error(
         "lease timings of {duration:?} / {renew_interval:?} with a margin of {margin:?} leave no room for a failed renewal: the duration must exceed twice the interval plus the margin"
@@ -111,6 +121,7 @@ impl Config {
     pub fn new(identity: &str, groups: BTreeSet<GroupName>, seed: u64) -> Self {
         Self {
             namespace: "leasehold-system".to_owned(),
+            installation: DEFAULT_INSTALLATION.to_owned(),
             identity: identity.to_owned(),
             lease: LeaseTimings::default(),
             drain_timeout: Duration::from_secs(30),
@@ -130,6 +141,9 @@ impl Config {
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.identity.parse::<model::MemberId>().is_err() {
             return Err(ConfigError::Identity(self.identity.clone()));
+        }
+        if self.installation.parse::<model::MemberId>().is_err() {
+            return Err(ConfigError::Installation(self.installation.clone()));
         }
         let LeaseTimings { duration, renew_interval, margin } = self.lease;
         if duration <= renew_interval * 2 + margin || renew_interval.is_zero() {
@@ -164,5 +178,9 @@ mod tests {
     fn an_identity_must_be_a_name() {
         let config = Config::new("Replica 0", BTreeSet::new(), 1);
         assert!(matches!(config.validate(), Err(ConfigError::Identity(_))));
+        let named = Config { identity: "replica-0".to_owned(), ..config };
+        assert_eq!(named.validate(), Ok(()));
+        let odd = Config { installation: "a b".to_owned(), ..named };
+        assert!(matches!(odd.validate(), Err(ConfigError::Installation(_))));
     }
 }

@@ -22,6 +22,15 @@ struct Lead {
     valid_until: Moment,
 }
 
+/// What a coordinator's Lease carries for all who coordinate after it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carried<'a> {
+    /// The least epoch floor.
+    pub(crate) floor: Epoch,
+    /// The installation to which the namespace belongs.
+    pub(crate) installation: &'a str,
+}
+
 /// What to do about the coordinator's Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is used at once")]
@@ -37,18 +46,18 @@ impl Election {
         self.lead.filter(|lead| now < lead.valid_until).map(|lead| lead.since)
     }
 
-    /// What a member that may coordinate should do. A Lease that it writes carries an epoch floor of at
-    /// least `floor`.
+    /// What a member that may coordinate should do. The Lease that it writes carries this.
     pub(crate) fn step(
         &self,
         me: &MemberId,
         observed: Option<&ObservedLease>,
-        floor: Epoch,
+        Carried { floor, installation }: Carried<'_>,
         timings: LeaseTimings,
         now: Moment,
     ) -> ElectionStep {
         let raised = |lease: LeaseRecord| {
-            Object::Lease(LeaseRecord { floor: lease.floor.raised(floor), ..lease })
+            let installation = Some(installation.to_owned());
+            Object::Lease(LeaseRecord { floor: lease.floor.raised(floor), installation, ..lease })
         };
         let Some(observed) = observed else {
             let record = LeaseRecord::new(COORDINATOR.to_owned(), me, timings.duration);
@@ -116,10 +125,12 @@ mod tests {
 
     /// What member `a` does: `create`, `take`, `renew` or `wait <ms>`.
     fn check(election: &Election, lease: Option<&ObservedLease>, now_ms: u64, expect: &str) {
-        let step = election.step(&id("a"), lease, FLOOR, LeaseTimings::default(), at(now_ms));
+        let carried = Carried { floor: FLOOR, installation: "i" };
+        let step = election.step(&id("a"), lease, carried, LeaseTimings::default(), at(now_ms));
         let text = match step {
             ElectionStep::Write(Write::Create(Object::Lease(record))) => {
                 assert_eq!(record.floor, Floor::Known(FLOOR));
+                assert_eq!(record.installation.as_deref(), Some("i"));
                 "create".to_owned()
             }
             ElectionStep::Write(Write::Replace(Object::Lease(record))) => {

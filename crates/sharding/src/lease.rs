@@ -27,6 +27,7 @@ use model::{MemberId, Moment};
 use crate::api::{MANAGED_BY, ObjectVersion};
 use crate::config::LeaseTimings;
 use crate::floor::Floor;
+use crate::installation;
 
 pub use edits::Past;
 use edits::whole;
@@ -51,6 +52,8 @@ pub struct LeaseRecord {
     pub transitions: i32,
     /// The epoch floor that it carries, if it is the coordinator's.
     pub floor: Floor,
+    /// The installation to which the namespace belongs, if it is the coordinator's and says it.
+    pub installation: Option<String>,
     /// When the holder acquired it, by the holder's wall clock. Kept for people, never compared.
     pub acquired: Option<Timestamp>,
 }
@@ -131,6 +134,7 @@ impl LeaseRecord {
             duration: whole(duration),
             transitions: 0,
             floor: Floor::default(),
+            installation: None,
             acquired: None,
         }
     }
@@ -142,6 +146,7 @@ impl LeaseRecord {
             version: self.version.clone(),
             transitions: self.transitions.saturating_add(1),
             floor: self.floor.clone(),
+            installation: self.installation.clone(),
             ..Self::new(self.name.clone(), holder, duration)
         }
     }
@@ -171,6 +176,7 @@ impl LeaseRecord {
             ),
             transitions: spec.lease_transitions.unwrap_or_default(),
             floor: Floor::read(lease.metadata.annotations.as_ref()),
+            installation: installation::read(lease.metadata.annotations.as_ref()),
             acquired: spec.acquire_time.map(|time| time.0),
         })
     }

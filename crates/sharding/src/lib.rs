@@ -28,6 +28,7 @@
 //! | `load` | what this member reports about the load of its shards |
 //! | `failing` | which failing clusters this member reports |
 //! | `reach` | which clusters a member has configured and reaches: how it says so, how that is read |
+//! | `installation` | to which installation the namespace belongs |
 //! | `election` | who coordinates |
 //! | [`weight`] | what each shard weighs, from the reported loads |
 //! | [`planner`] | who should own what |
@@ -155,6 +156,7 @@ pub mod floor;
 mod handle;
 pub mod handover;
 pub mod identity;
+mod installation;
 pub mod lease;
 mod load;
 mod member;
@@ -177,7 +179,7 @@ mod versions;
 pub mod weight;
 pub mod world;
 
-pub use config::{Config, ConfigError, LeaseTimings, MAX_LEASE};
+pub use config::{Config, ConfigError, DEFAULT_INSTALLATION, LeaseTimings, MAX_LEASE};
 pub use handle::{Error, Sharding};
 pub use member::{Departure, Standing};
 pub use pulse::Stalled;

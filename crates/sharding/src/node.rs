@@ -33,6 +33,7 @@ use crate::cordon::Cordon;
 use crate::election::Election;
 use crate::failing::FailingClusters;
 use crate::identity::{Identities, Names};
+use crate::installation;
 use crate::lease::{self, COORDINATOR};
 use crate::load::LoadReporter;
 use crate::member::{Departure, Membership, Standing};
@@ -269,7 +270,7 @@ impl Node {
 
     /// Whether it wants shards.
     pub fn state(&self) -> MemberState {
-        if self.leave_by.is_some() {
+        if self.leave_by.is_some() || (self.is_foreign() && self.owns_any()) {
             MemberState::Leaving
         } else if self.is_ready() {
             MemberState::Active
@@ -296,7 +297,12 @@ impl Node {
     }
 
     fn is_ready(&self) -> bool {
-        self.world.is_synced() && self.clusters.is_some()
+        self.world.is_synced() && self.clusters.is_some() && !self.is_foreign()
+    }
+
+    /// Whether the namespace belongs to another installation.
+    fn is_foreign(&self) -> bool {
+        installation::other(&self.world, &self.config.installation).is_some()
     }
 
     fn follow_maps(&mut self, now: Moment) {
@@ -331,11 +337,12 @@ impl Node {
 
     fn find_problems_again(&mut self) {
         let revision = self.world.revision();
-        let Config { speaks, namespace, .. } = &self.config;
+        let Config { speaks, namespace, installation, .. } = &self.config;
         let refusal = protocol::refusal(&self.world, self.membership.id(), *speaks, namespace);
+        let stranger = installation::refusal(&self.world, installation, namespace);
         let floor = problem::unreadable_floor(&self.world, namespace);
         let mut found: Vec<String> =
-            [refusal, floor, self.unsaid()].into_iter().flatten().collect();
+            [stranger, refusal, floor, self.unsaid()].into_iter().flatten().collect();
         found.extend(self.noticed.iter().cloned());
         let (_, known) = std::mem::replace(&mut self.problems, (revision, found.clone()));
         let new = found.iter().filter(|text| !known.contains(text)).cloned();
@@ -344,8 +351,8 @@ impl Node {
         self.notes.extend(old.map(Note::Solved));
     }
 
-    /// What people must repair: a version of the protocol that this member does not speak, an epoch floor
-    /// that cannot be read. Each with object, cause and fix.
+    /// What people must repair: a namespace of another installation, a version of the protocol that this
+    /// member does not speak, an epoch floor that cannot be read. Each with object, cause and fix.
     pub fn problems(&self) -> &[String] {
         &self.problems.1
     }

@@ -38,6 +38,8 @@ pub struct Config {
     pub home: Home,
     /// The namespace that holds them.
     pub namespace: String,
+    /// The installation: replicas with one configuration. Those of another take no part in its namespace.
+    pub installation: String,
     /// The name of the process, the same after a restart: that of the Pod or the host.
     pub identity: String,
     /// How much load this replica takes, relative to the others.
@@ -225,6 +227,7 @@ impl Config {
         Self {
             home,
             namespace: "leasehold-system".to_owned(),
+            installation: sharding::DEFAULT_INSTALLATION.to_owned(),
             identity: identity.into(),
             capacity: 100,
             owner: None,

@@ -31,7 +31,7 @@ fn the_example_holds_every_key_and_is_right() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/leasehold.example.yaml");
     let known: Vec<_> = controllers::all().collect();
     let config = Config::load(&path, &known).unwrap();
-    assert_eq!(config.identity, "replica-0");
+    assert_eq!((&*config.installation, &*config.identity), ("leasehold", "replica-0"));
     assert_eq!(config.lease, sharding::LeaseTimings::default());
     assert_eq!(config.upstream, UpstreamLimits::default());
     assert_eq!(config.clusters.kubeconfigs.len(), 2);
@@ -104,7 +104,7 @@ telemetry: {log: {format: yaml, filter: 'engine=loud'}, otlp: {sampleRatio: 2}}
     telemetry.log.filter: found "engine=loud"; allowed: a level (error, warn, info, debug, trace) or directives like info,leasehold_engine=debug
     telemetry.otlp.endpoint: missing; allowed: a URL, as in http://127.0.0.1:4317
     telemetry.otlp.sampleRatio: found 2; allowed: a share from 0.0 to 1.0
-    controlers: unknown key; did you mean controllers? Known here: home, namespace, identity, capacity, owner, clusters, controllers, lease, upstream, fence, drainTimeout, shutdownGracePeriod, admin, probes, telemetry, journal
+    controlers: unknown key; did you mean controllers? Known here: home, namespace, installation, identity, capacity, owner, clusters, controllers, lease, upstream, fence, drainTimeout, shutdownGracePeriod, admin, probes, telemetry, journal
     "#);
 }
 

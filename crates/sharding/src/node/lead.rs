@@ -103,8 +103,11 @@ impl Node {
         if observed.is_some_and(|lease| lease.record.holder.as_deref() != Some(me.as_str())) {
             self.election.lost();
         }
-        let floor = self.floor.max(self.world.highest_floor());
-        match self.election.step(me, observed, floor, self.config.lease, now) {
+        let carried = election::Carried {
+            floor: self.floor.max(self.world.highest_floor()),
+            installation: &self.config.installation,
+        };
+        match self.election.step(me, observed, carried, self.config.lease, now) {
             election::ElectionStep::Wait(until) => Some(until),
             election::ElectionStep::Write(write) => {
                 self.outbox.offer(write, now);

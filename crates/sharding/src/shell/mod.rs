@@ -10,7 +10,6 @@ use crate::problem::Operation;
 use crate::record::Observation;
 
 /// What the watches send to the loop.
-#[expect(clippy::large_enum_variant, reason = "a bounded channel holds them")]
 pub(crate) enum Message {
     /// Something was observed.
     Home(Box<Observation>),

@@ -16,6 +16,7 @@ use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
 use kube::core::Request;
 
 use crate::api::{MANAGED_BY, Member, ObjectVersion, ShardMap};
+use crate::installation;
 use crate::lease::{COORDINATOR, LeaseRecord};
 use crate::problem::{self, Operation};
 use crate::read::{self, Unreadable};
@@ -156,7 +157,9 @@ impl Writer {
             renew_time: Some(MicroTime(wall)),
             ..LeaseSpec::default()
         };
-        let annotations = record.floor.annotations();
+        let mut annotations = record.floor.annotations().unwrap_or_default();
+        annotations.extend(installation::annotation(record.installation.as_deref()));
+        let annotations = (!annotations.is_empty()).then_some(annotations);
         let metadata = match record.name.as_str() {
             COORDINATOR => self.metadata(COORDINATOR, &record.version),
             name => self.owned_metadata(name, &record.version),

@@ -14,7 +14,7 @@ use leasehold_sharding::ProtocolVersions;
 use leasehold_sharding::identity::Identities;
 use leasehold_sharding::node::{Input, Node};
 use leasehold_sharding::record::{Kind, Target, Write, WriteOutcome};
-use leasehold_sharding::{Config, LeaseTimings};
+use leasehold_sharding::{Config, DEFAULT_INSTALLATION, LeaseTimings};
 use model::{ClusterName, Epoch, Hold, MemberId, Purpose, ShardId, Work};
 
 use self::clock::{DriftingClock, Heat};
@@ -71,6 +71,8 @@ pub struct Fleet {
     pub oracle: Oracle,
     /// The versions of the protocol that the next replica speaks.
     pub speaks: ProtocolVersions,
+    /// The installation of the next replica.
+    pub installation: &'static str,
     /// Whether replicas notice that a cluster fails of which they hold no shard.
     pub probes: bool,
     pub bug: Bug,
@@ -116,6 +118,7 @@ impl Fleet {
             server: Server::default(),
             oracle: Oracle::default(),
             speaks: ProtocolVersions::SPOKEN,
+            installation: DEFAULT_INSTALLATION,
             probes: true,
             bug: Bug::None,
             network,
@@ -156,6 +159,7 @@ impl Fleet {
         let config = Config {
             lease: LeaseTimings::default(),
             speaks: self.speaks,
+            installation: self.installation.to_owned(),
             ..Config::new(&identity, groups, self.rng.u64(..))
         };
         let node = Node::new(config, clock.read(self.now_us));

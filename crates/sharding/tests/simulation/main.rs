@@ -9,6 +9,7 @@
 mod edits;
 mod fleet;
 mod floor;
+mod installation;
 mod names;
 mod oracle;
 mod reach;

@@ -14,6 +14,7 @@ home:
   inCluster: true
 {{- end }}
 namespace: {{ include "leasehold.homeNamespace" . | quote }}
+installation: {{ .Values.installation | default .Release.Name | quote }}
 {{- if not .Values.home.kubeconfigSecret }}
 {{- if eq (include "leasehold.homeNamespace" .) .Release.Namespace }}
 # Members and their Leases in the home cluster go when this goes. ShardMaps stay.

@@ -1,0 +1,71 @@
+//! Two installations in one namespace: replicas that do not share a configuration share no work.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::fleet::{Fault, Fleet, Network};
+use crate::{for_each_seed, seeds};
+
+/// Three replicas of one installation, and then two of `second`, under faults.
+fn beside(seed: u64, second: &'static str) -> Fleet {
+    let mut fleet = Fleet::new(seed, 12, Network::Rough);
+    fleet.start_all(3);
+    fleet.run_for(10_000);
+    fleet.installation = second;
+    fleet.start_all(2);
+    for _ in 0..12 {
+        let (replica, ms) = (fleet.draw(0..5) as usize, fleet.draw(0..20_000));
+        let faults =
+            [Fault::Pause(replica, ms), Fault::Partition(replica, ms), Fault::Freeze(replica, ms)];
+        let (fault, pause) = (fleet.draw(0..3) as usize, fleet.draw(0..6_000));
+        fleet.inject(faults[fault]);
+        fleet.run_for(pause);
+    }
+    fleet.heal();
+    fleet.run_for(40_000);
+    assert_eq!(fleet.oracle.owners(), [4, 4, 4], "the first three have all");
+    for stranger in [3, 4] {
+        let problem = fleet.problem(stranger).expect("it says why");
+        assert!(problem.contains("belongs to the installation \"leasehold\""), "{problem}");
+    }
+    fleet
+}
+
+#[test]
+fn a_second_installation_takes_no_part_whatever_happens_to_the_first() {
+    for_each_seed("second installation", |seed| {
+        let mut fleet = beside(seed, "laptop");
+        for replica in 0..3 {
+            fleet.inject(Fault::Crash(replica));
+        }
+        fleet.run_for(700_000);
+        assert!(!fleet.coordinates(3) && !fleet.coordinates(4));
+        assert_eq!(fleet.server.maps(), 12, "no map is deleted");
+        // Somebody decides that the first installation is gone for good.
+        fleet.delete_lease("leasehold-coordinator");
+        fleet.run_for(20_000);
+        assert_eq!(fleet.oracle.owners(), [6, 6]);
+        assert_eq!(fleet.problem(3), None);
+    });
+}
+
+/// The planted bug: a replica that takes itself for one of the fleet.
+#[test]
+fn a_replica_that_takes_itself_for_one_of_the_fleet_is_caught() {
+    let fails = |seed| catch_unwind(AssertUnwindSafe(|| beside(seed, "leasehold"))).is_err();
+    assert!(seeds().all(fails));
+}
+
+#[test]
+fn of_two_installations_that_begin_at_once_one_gets_everything() {
+    for_each_seed("two installations at once", |seed| {
+        let mut fleet = Fleet::new(seed, 12, Network::Rough);
+        for installation in ["red", "blue", "red", "blue"] {
+            fleet.installation = installation;
+            fleet.start();
+        }
+        fleet.run_for(60_000);
+        assert_eq!(fleet.oracle.owners(), [6, 6]);
+        let refused: Vec<bool> = (0..4).map(|n| fleet.problem(n).is_some()).collect();
+        assert!(refused == [true, false, true, false] || refused == [false, true, false, true]);
+    });
+}
