@@ -498,7 +498,9 @@ impl Fleet {
             }
             let permit =
                 owned.permit(shard, held.epoch, Purpose::Dispatch, published.valid_until, now);
-            if idle && permit.is_ok() {
+            // Its engine has a client for the clusters that are configured.
+            let has_client = self.replicas[replica].reached.has(&shard.cluster);
+            if idle && has_client && permit.is_ok() {
                 starting.push((shard.clone(), held.epoch));
             }
         }

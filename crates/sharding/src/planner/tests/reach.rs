@@ -106,8 +106,7 @@ fn shards_of_clusters_that_are_down_everywhere_are_balanced_like_others() {
     use Fit::{Fails, Lacks, Serves};
     for (other, expect) in [(Fails, 2), (Lacks, 0)] {
         let members = fleet(&[Fails, other].map(|fit| reaching(Serves, &[fit; 4])));
-        let mut shards: Vec<_> =
-            (0..4).map(|n| shard(n, 1, Placement::Settled(id(0)))).collect();
+        let mut shards: Vec<_> = (0..4).map(|n| shard(n, 1, Placement::Settled(id(0)))).collect();
         settle(&members, &mut shards);
         assert_eq!(loads(&members, &shards), [4 - expect, expect], "{other:?}");
     }
