@@ -108,5 +108,11 @@ mod tests {
         lease.floor = read("7");
         assert_eq!(lease.taken_by(&me, Duration::from_secs(8)).floor, read("7"));
         assert_eq!(lease.released().floor, read("7"));
+        lease.installation = Some("prod".to_owned());
+        let taken = lease.taken_by(&me, Duration::from_secs(8));
+        assert_eq!(
+            (taken.installation, lease.released().installation),
+            (lease.installation.clone(), lease.installation)
+        );
     }
 }

@@ -16,15 +16,10 @@
 
 use std::collections::BTreeMap;
 
-use model::error::foreign;
-
-use crate::lease::COORDINATOR;
-use crate::world::World;
-
 /// The annotation.
 const ANNOTATION: &str = "leasehold.dev/installation";
 /// The longest name of an installation: that of a label.
-pub(crate) const MAX_CHARS: usize = 63;
+const MAX_CHARS: usize = 63;
 
 /// Reads it. A text that is no name stands for another installation than everybody's, until people repair it.
 pub(crate) fn read(annotations: Option<&BTreeMap<String, String>>) -> Option<String> {
@@ -37,68 +32,17 @@ pub(crate) fn annotation(installation: Option<&str>) -> Option<(String, String)>
     installation.map(|name| (ANNOTATION.to_owned(), name.to_owned()))
 }
 
-/// The installation to which the namespace belongs, if it is not `mine`.
-pub(crate) fn other<'a>(world: &'a World, mine: &str) -> Option<&'a str> {
-    let lease = &world.leases().get(COORDINATOR)?.record;
-    lease.installation.as_deref().filter(|installation| *installation != mine)
-}
-
-/// Why a member of `mine` cannot take part, and what to do about it; `None` if it can.
-pub(crate) fn refusal(world: &World, mine: &str, namespace: &str) -> Option<String> {
-    let other = foreign(other(world, mine)?);
-    Some(format!(
-        "namespace {namespace} of the home cluster belongs to the installation {other:?}, and this replica is of {mine:?}, so it takes no part; set `installation: {other}` if it has the same configuration as those replicas, else give it a namespace of its own; if that installation is gone for good: kubectl delete --namespace {namespace} lease {COORDINATOR}"
-    ))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use model::Moment;
-
     use super::*;
-    use crate::lease::LeaseRecord;
-    use crate::record::Object;
-
-    fn world(installation: Option<&str>) -> World {
-        let mut world = World::default();
-        let me = "m-1".parse().unwrap();
-        let record = LeaseRecord::new(COORDINATOR.into(), &me, Duration::from_secs(8));
-        let annotations = annotation(installation).into_iter().collect();
-        let lease = LeaseRecord { installation: read(Some(&annotations)), ..record };
-        world.apply(Object::Lease(lease), Moment::default());
-        world
-    }
 
     #[test]
-    fn a_namespace_is_of_one_installation_and_says_of_which() {
-        assert_eq!(refusal(&World::default(), "a", "ns"), None);
-        assert_eq!(refusal(&world(None), "a", "ns"), None);
-        assert_eq!(refusal(&world(Some("a")), "a", "ns"), None);
-        let text = refusal(&world(Some("b")), "a", "ns").unwrap();
-        assert!(text.starts_with("namespace ns of the home cluster belongs to the installation \"b\", and this replica is of \"a\""), "{text}");
-        assert!(
-            text.ends_with("kubectl delete --namespace ns lease leasehold-coordinator"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn a_name_that_is_none_is_bounded_and_shown_without_what_steers_a_terminal() {
-        let long = world(Some(&format!("\u{1b}[2J{}", "x".repeat(10_000))));
-        let text = refusal(&long, "a", "ns").unwrap();
-        assert!(text.len() < 600 && !text.contains('\u{1b}'), "{text}");
-        assert_eq!(refusal(&world(Some("")), "a", "ns"), None);
-    }
-
-    #[test]
-    fn who_takes_or_gives_back_the_lease_keeps_the_name() {
-        let kept = world(Some("b")).leases()[COORDINATOR].record.clone();
-        let taken = kept.taken_by(&"m-2".parse().unwrap(), Duration::from_secs(8));
-        assert_eq!(
-            (taken.installation, kept.released().installation),
-            (kept.installation.clone(), kept.installation)
-        );
+    fn it_reads_back_and_what_is_too_long_is_nobodys() {
+        let back = |name: &str| read(Some(&annotation(Some(name)).into_iter().collect()));
+        assert_eq!(back("prod").as_deref(), Some("prod"));
+        assert_eq!((back(""), read(None)), (None, None));
+        let longest = "x".repeat(MAX_CHARS);
+        assert_ne!(back(&format!("{longest}y")), Some(longest));
+        assert_eq!(back(&"x".repeat(100_000)).unwrap().len(), MAX_CHARS + 1);
     }
 }

@@ -33,7 +33,6 @@ use crate::cordon::Cordon;
 use crate::election::Election;
 use crate::failing::FailingClusters;
 use crate::identity::{Identities, Names};
-use crate::installation;
 use crate::lease::{self, COORDINATOR};
 use crate::load::LoadReporter;
 use crate::member::{Departure, Membership, Standing};
@@ -302,7 +301,7 @@ impl Node {
 
     /// Whether the namespace belongs to another installation.
     fn is_foreign(&self) -> bool {
-        installation::other(&self.world, &self.config.installation).is_some()
+        self.world.installation().is_some_and(|its| its != self.config.installation)
     }
 
     fn follow_maps(&mut self, now: Moment) {
@@ -339,7 +338,7 @@ impl Node {
         let revision = self.world.revision();
         let Config { speaks, namespace, installation, .. } = &self.config;
         let refusal = protocol::refusal(&self.world, self.membership.id(), *speaks, namespace);
-        let stranger = installation::refusal(&self.world, installation, namespace);
+        let stranger = problem::of_another_installation(&self.world, installation, namespace);
         let floor = problem::unreadable_floor(&self.world, namespace);
         let mut found: Vec<String> =
             [stranger, refusal, floor, self.unsaid()].into_iter().flatten().collect();

@@ -45,10 +45,6 @@ pub struct MapRecord {
 
 /// An object of one of the three kinds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "few are under way at once, and maps hold the records"
-)]
 pub enum Object {
     /// A Lease.
     Lease(LeaseRecord),

@@ -177,6 +177,11 @@ impl World {
         self.listed.len() == 3
     }
 
+    /// The installation to which the namespace belongs, if the coordinator's Lease says it.
+    pub(crate) fn installation(&self) -> Option<&str> {
+        self.leases.get(lease::COORDINATOR)?.record.installation.as_deref()
+    }
+
     /// Counts changes. The renewal of a Lease does not count.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
