@@ -171,7 +171,7 @@ mod tests {
         let text = refusal(Some("\u{1b}[2Jb")).unwrap();
         assert!(
             text.starts_with(
-                "namespace ns of the home cluster belongs to the installation \"[2Jb\", and this replica is of \"a\""
+                "namespace ns of the home cluster belongs to the installation \" [2Jb\", and this replica is of \"a\""
             ),
             "{text}"
         );
