@@ -23,7 +23,7 @@
 //! - Shards of a group of scope `Fleet` get a next owner only when no other member may act for any of
 //!   them, over all maps. Two coordinators that overlap could still give shards of such a group, in
 //!   *different* maps, to different members: S1 is a promise for each shard.
-//! - There is one map for each cluster, whatever its names ([`names`]).
+//! - There is one map for each cluster, whatever its names (`names`).
 //! - Work in no cluster ([`model::single`]) has its shards in a map of its own, which exists as long as
 //!   a live member can run such work. Names alone decide that, so a coordinator needs to know neither
 //!   the work nor its configuration.
