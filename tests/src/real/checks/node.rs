@@ -281,10 +281,11 @@ impl Stage {
         Ok(())
     }
 
-    /// `leasehold clusters` gives the fleet a cluster, renews its token and takes it away.
+    /// `leasehold clusters` gives the fleet a cluster, renews its token and takes it away. It is the cluster
+    /// that has a name already, because the other has nobody who fills a Secret with a token: the fleet
+    /// asks it with that token which cluster it is, refuses the second name and names the first.
     async fn cluster_by_command(&self, leasehold: &Path) -> Result<()> {
         let watch = Stopwatch::start();
-        // The cluster itself, under a second name: the other has nobody who fills a Secret with a token.
         let home = &self.node.control.kubeconfig;
         let clusters = |words: &str| {
             let mut command = Command::new(leasehold);
@@ -292,22 +293,28 @@ impl Stage {
             process::run(&mut command)
         };
         let target = format!("--context local --kubeconfig {}", home.display());
-        let served = async || {
-            wait::until(DEADLINE, "the added cluster to be served", async || {
+        let row = async |what: &str, expect: Option<&str>| {
+            wait::until(DEADLINE, what, async || {
                 let list = clusters("list")?;
                 let row = list.lines().find(|line| line.starts_with("added "));
-                // Its name, its server and its shards, and no reason why it is down.
-                let row: Vec<_> = row.unwrap_or_default().split_whitespace().collect();
-                Ok(matches!(row[..], [_, _, shards] if shards != "0").then_some(()))
+                Ok(match (row, expect) {
+                    (Some(row), Some(text)) => row.contains(text),
+                    (row, expect) => row.is_some() == expect.is_some(),
+                }
+                .then_some(()))
             })
             .await
         };
+        let second = Some("it is the same cluster as local");
         clusters(&format!("add {target} --name added --controllers tdset --namespaces default"))?;
-        served().await?;
+        row("the second name of a cluster to be refused", second).await?;
         clusters(&format!("rotate {target} --name added"))?;
-        served().await?;
+        row("the second name to be refused with the new token", second).await?;
         clusters(&format!("remove added {target}"))?;
-        println!("a cluster was added, its token rotated, and removed by commands after {watch}");
+        row("the second name to be gone", None).await?;
+        println!(
+            "a second name of a cluster was added, refused, its token rotated, and removed by commands after {watch}"
+        );
         Ok(())
     }
 
