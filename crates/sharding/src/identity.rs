@@ -95,13 +95,16 @@ impl Names {
     /// no longer are.
     pub(crate) fn follow(&mut self, world: &World, now: Moment) -> Vec<ClusterName> {
         self.now = now;
-        let is_new = std::mem::take(&mut self.is_new);
-        if world.is_synced() && now >= self.said.1 {
+        let changed =
+            if std::mem::take(&mut self.is_new) { self.judge(now) } else { Vec::new() };
+        // A coordinator that does not know why a name is refused would give it back at once.
+        if world.is_synced() && (now >= self.said.1 || !changed.is_empty()) {
             self.said = (self.unsaid(), now + SAY_EVERY);
         }
-        if !is_new {
-            return Vec::new();
-        }
+        changed
+    }
+
+    fn judge(&mut self, now: Moment) -> Vec<ClusterName> {
         let found = refusals(&self.own, &self.stands);
         let before = std::mem::take(&mut self.refused);
         let differs =
@@ -152,7 +155,10 @@ impl Names {
     fn unsaid(&self) -> Vec<NamedCluster> {
         let is_unsaid =
             |(name, own): &(&ClusterName, &Arc<Identity>)| self.stands.get(*name) != Some(&own.uid);
-        let unsaid = self.own.iter().filter(is_unsaid).take(MAX_NAMED);
+        // The refused ones first: they are the ones that matter.
+        let (refused, others): (Vec<_>, Vec<_>) =
+            self.own.iter().filter(is_unsaid).partition(|(name, _)| self.refuses(name));
+        let unsaid = refused.into_iter().chain(others).take(MAX_NAMED);
         unsaid
             .map(|(name, own)| NamedCluster { name: name.clone(), uid: own.uid.clone() })
             .collect()

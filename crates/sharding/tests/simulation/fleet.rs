@@ -215,6 +215,11 @@ impl Fleet {
         self.replicas[replica].node.departed() == Some(leasehold_sharding::Departure::HandedOver)
     }
 
+    /// How many replicas there ever were.
+    pub fn replicas(&self) -> usize {
+        self.replicas.len()
+    }
+
     /// The next replica is of one of these releases.
     pub fn draw_release(&mut self, releases: &[ProtocolVersions]) {
         self.speaks = releases[self.rng.usize(..releases.len())];
@@ -506,7 +511,9 @@ impl Fleet {
             }
             let permit =
                 owned.permit(shard, held.epoch, Purpose::Dispatch, published.valid_until, now);
-            if idle && permit.is_ok() {
+            // Its engine has a client for the clusters that are configured.
+            let has_client = self.replicas[replica].reached.has(&shard.cluster);
+            if idle && has_client && permit.is_ok() {
                 starting.push((shard.clone(), held.epoch));
             }
         }

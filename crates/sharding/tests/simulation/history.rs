@@ -73,6 +73,13 @@ fn strike(fleet: &mut Fleet) {
             fleet.restore_home(lost, away_ms);
         }
     }
+    // Some watches hang: only the answers to writes tell those members.
+    for replica in 0..fleet.replicas() {
+        if fleet.draw(0..2) == 0 {
+            let more_ms = fleet.draw(0..15_000);
+            fleet.inject(Fault::Freeze(replica, away_ms + more_ms));
+        }
+    }
     // A process that starts before the others have written to home again cannot know of the change.
     fleet.run_for(away_ms + 3_000);
 }

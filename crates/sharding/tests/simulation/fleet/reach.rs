@@ -51,8 +51,12 @@ impl Reached {
         }
     }
 
+    pub fn has(&self, cluster: &ClusterName) -> bool {
+        self.configured.contains_key(cluster)
+    }
+
     fn serves(&self, cluster: &ClusterName) -> bool {
-        self.configured.contains_key(cluster) && !self.unreached.contains(cluster)
+        self.has(cluster) && !self.unreached.contains(cluster)
     }
 }
 
