@@ -9,8 +9,8 @@
 //! - A coordinator writes the name of its installation into a Lease that has none, and never into one that
 //!   has another.
 //! - A member whose installation is not that of the Lease stays `Joining`: it gets no shards and does not
-//!   stand for election. One that owns shards already, because two installations began at once or somebody
-//!   edited the Lease, gives them up as one that leaves does.
+//!   coordinate. One that owns shards already, because two installations began at once or somebody edited
+//!   the Lease, says that it leaves, so that a coordinator of the other installation drains it.
 //! - Replicas of releases that name no installation take part as before. When one of them coordinates, the
 //!   Lease has no name for as long as that lasts.
 

@@ -287,6 +287,7 @@ impl Node {
     pub fn is_coordinator(&self, now: Moment) -> bool {
         self.membership.is_valid(now)
             && self.unread.is_empty()
+            && !self.is_foreign()
             && self.election.leading_since(now).is_some()
     }
 

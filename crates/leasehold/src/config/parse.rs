@@ -59,7 +59,7 @@ pub fn parse(text: &str, env: &Environment, known: &[&str]) -> Result<Config, Ve
 fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> {
     let home = home(&root, env);
     let namespace = root.value("namespace", values::namespace);
-    let installation = root.value("installation", values::installation);
+    let installation: Option<model::MemberId> = root.value("installation", values::name);
     let identity = identity(&root, env);
     let capacity = root.value("capacity", values::whole(1..=1000));
     let owner = owner(&root);
@@ -76,7 +76,7 @@ fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> 
     let defaults = Config::new(home?, identity?, clusters);
     Some(Config {
         namespace: namespace.unwrap_or(defaults.namespace),
-        installation: installation.unwrap_or(defaults.installation),
+        installation: installation.map_or(defaults.installation, |name| name.to_string()),
         capacity: capacity.map_or(defaults.capacity, |capacity| capacity as u32),
         owner,
         controllers,

@@ -36,14 +36,6 @@ pub(super) fn risk(value: &Value) -> Result<Risk, String> {
     value.as_str().and_then(|text| text.parse().ok()).ok_or_else(known)
 }
 
-/// The name of an installation.
-pub(super) fn installation(value: &Value) -> Result<String, String> {
-    let name = value.as_str().filter(|text| text.parse::<model::MemberId>().is_ok());
-    name.map(str::to_owned).ok_or_else(|| {
-        "1 to 63 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit".to_owned()
-    })
-}
-
 /// `true` or `false`.
 pub(super) fn flag(value: &Value) -> Result<bool, String> {
     value.as_bool().ok_or_else(|| "true or false".to_owned())

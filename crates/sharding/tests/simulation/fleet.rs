@@ -254,6 +254,15 @@ impl Fleet {
         }
     }
 
+    /// That many random faults, each with a pause of less than `pause_ms` after it.
+    pub fn suffer(&mut self, faults: usize, pause_ms: u64) {
+        for _ in 0..faults {
+            self.inject_any();
+            let pause = self.draw(0..pause_ms);
+            self.run_for(pause);
+        }
+    }
+
     /// Ends all pauses and partitions.
     pub fn heal(&mut self) {
         for replica in 0..self.replicas.len() {

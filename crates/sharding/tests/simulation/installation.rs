@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::fleet::{Fault, Fleet, Network};
+use crate::fleet::{Fault, Fleet, LONGEST_RECONCILE_MS, Network};
 use crate::{for_each_seed, seeds};
 
 /// Three replicas of one installation, and then two of `second`, under faults.
@@ -67,5 +67,29 @@ fn of_two_installations_that_begin_at_once_one_gets_everything() {
         assert_eq!(fleet.oracle.owners(), [6, 6]);
         let refused: Vec<bool> = (0..4).map(|n| fleet.problem(n).is_some()).collect();
         assert!(refused == [true, false, true, false] || refused == [false, true, false, true]);
+    });
+}
+
+/// Nobody overwrites what people wrote, not even a coordinator in the midst of its work.
+#[test]
+fn a_namespace_that_somebody_gave_to_another_installation_is_left_alone() {
+    for_each_seed("given away", |seed| {
+        let mut fleet = Fleet::new(seed, 12, Network::Calm);
+        fleet.start_all(3);
+        fleet.run_for(10_000);
+        // Maps are about to go, for which the coordinator writes its Lease.
+        fleet.set_clusters(6);
+        fleet.name_installation("other");
+        fleet.run_for(60_000);
+        assert_eq!(fleet.named_installation(), Some("other"));
+        assert!((0..3).all(|replica| !fleet.coordinates(replica)));
+        assert!((0..3).all(|replica| fleet.problem(replica).is_some()));
+        let kept = fleet.oracle.owners().iter().sum::<usize>();
+        assert!(kept >= 6, "what nobody may move stays: {kept}");
+        // Somebody repairs it.
+        fleet.name_installation("leasehold");
+        fleet.run_for(LONGEST_RECONCILE_MS + 20_000);
+        assert_eq!((fleet.oracle.owners(), fleet.server.maps()), (vec![2, 2, 2], 6));
+        assert!((0..3).all(|replica| fleet.problem(replica).is_none()));
     });
 }

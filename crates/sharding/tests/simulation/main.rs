@@ -116,11 +116,7 @@ fn chaos() {
         let mut fleet = Fleet::new(seed, 12, Network::Rough);
         fleet.start_all(4);
         fleet.run_for(5_000);
-        for _ in 0..12 {
-            fleet.inject_any();
-            let pause = fleet.draw(0..6_000);
-            fleet.run_for(pause);
-        }
+        fleet.suffer(12, 6_000);
         fleet.heal();
         // A Lease runs out and is taken, drains end, and balance returns eight moves at a time.
         fleet.run_for(40_000);
@@ -144,11 +140,7 @@ fn ranges_split_and_merge_under_faults() {
         }
         fleet.heat(0, 2_000);
         fleet.run_for(60_000);
-        for _ in 0..12 {
-            fleet.inject_any();
-            let pause = fleet.draw(0..12_000);
-            fleet.run_for(pause);
-        }
+        fleet.suffer(12, 12_000);
         let (splits, _) = fleet.oracle.range_changes();
         assert!(splits > 0, "the hot cluster is split");
         fleet.heat(0, 0);

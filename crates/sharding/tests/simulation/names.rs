@@ -16,11 +16,7 @@ fn twice(seed: u64, names: &[&str]) -> Fleet {
     fleet.are_one(&["c0", "c1"]);
     fleet.name_clusters(None, names);
     fleet.start_all(3);
-    for _ in 0..12 {
-        fleet.inject_any();
-        let pause = fleet.draw(0..6_000);
-        fleet.run_for(pause);
-    }
+    fleet.suffer(12, 6_000);
     fleet.heal();
     fleet.run_for(40_000);
     fleet
@@ -55,11 +51,7 @@ fn replicas_that_differ_about_a_name_never_act_under_both() {
         for replica in [1, 3] {
             fleet.name_clusters(Some(replica), &["c1=u0", "c2=u2"]);
         }
-        for _ in 0..12 {
-            fleet.inject_any();
-            let pause = fleet.draw(0..15_000);
-            fleet.run_for(pause);
-        }
+        fleet.suffer(12, 15_000);
         fleet.heal();
         fleet.name_clusters(None, &["c1=u0", "c2=u2"]);
         fleet.run_for(60_000);

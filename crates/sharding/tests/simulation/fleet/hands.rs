@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_sharding::lease::{LeaseRecord, member_lease_name};
+use leasehold_sharding::lease::{COORDINATOR, LeaseRecord, member_lease_name};
 use leasehold_sharding::record::{Kind, MapRecord, Object, Target, Write, WriteOutcome};
 
 use super::Fleet;
@@ -28,6 +28,25 @@ impl Fleet {
     pub fn coordinates(&self, replica: usize) -> bool {
         let replica = &self.replicas[replica];
         replica.node.is_coordinator(replica.clock.read(self.now_us))
+    }
+
+    /// Somebody writes another installation into the coordinator's Lease.
+    pub fn name_installation(&mut self, installation: &str) {
+        let Some(Object::Lease(lease)) = self.server.get(Kind::Lease, COORDINATOR) else {
+            panic!("nobody coordinates");
+        };
+        let installation = Some(installation.to_owned());
+        let lease = LeaseRecord { installation, ..lease.clone() };
+        let (outcome, _) = self.server.write(Write::Replace(Object::Lease(lease)));
+        assert!(matches!(outcome, WriteOutcome::Done(_)), "{outcome:?}");
+    }
+
+    /// To which installation the coordinator's Lease says that the namespace belongs.
+    pub fn named_installation(&self) -> Option<&str> {
+        match self.server.get(Kind::Lease, COORDINATOR)? {
+            Object::Lease(lease) => lease.installation.as_deref(),
+            _ => None,
+        }
     }
 
     /// Somebody changes the protocol version of a map, and nothing else.
