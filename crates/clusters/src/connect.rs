@@ -18,6 +18,7 @@ use tower::{ServiceBuilder, ServiceExt};
 use tower_http::decompression::DecompressionLayer;
 
 use crate::address::Reach;
+use crate::bounds::Bounds;
 use crate::credentials::{Authenticated, CredentialSource, Keeper};
 use crate::error::Unusable;
 use crate::http::{Connections, Protocol};
@@ -122,6 +123,8 @@ fn link(
     let headers = config.extra_headers_layer()?;
     let namespace = config.default_namespace.clone();
     let service = ServiceBuilder::new()
+        // Above decompression: it counts what reaches memory.
+        .layer(Bounds)
         .layer(base)
         .layer(gzip)
         .layer(headers)

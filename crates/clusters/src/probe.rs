@@ -52,7 +52,8 @@ async fn version(cluster: &Cluster) -> Finding {
         )
         .into()),
         Ok(Err(error)) => Err(format!(
-            "its API server does not answer: {}; fix: check the server's address and the network path to it",
+            "its API server gives no answer to GET /version that can be used: {}; fix: check the server's \
+             address, and what answers there",
             model::error::chain(&error)
         )
         .into()),
