@@ -18,8 +18,8 @@ use model::wire::Answer as Body;
 use model::{Kind, Wire};
 use tokio::time::Sleep;
 
-use crate::intake::{Intake, PAGE_KIB, STREAM_KIB, Share};
-use crate::lines::{LineTooLong, Lines};
+use crate::intake::{Intake, LargeLine, PAGE_KIB, STREAM_KIB, Share, WHOLE_KIB};
+use crate::lines::{LARGE_LINE_BYTES, LineTooLong, Lines};
 use crate::machine::{End, Request};
 use crate::scope::{Form, Scope};
 use crate::wire;
@@ -29,8 +29,6 @@ use crate::wire;
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 /// How long reading one page may take.
 pub const PAGE_TIMEOUT: Duration = Duration::from_secs(120);
-/// The largest page accepted.
-pub const MAX_PAGE_BYTES: usize = 1 << 30;
 /// The largest refusal read.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
@@ -78,6 +76,8 @@ enum State {
         body: Body,
         lines: Lines,
         idle: Pin<Box<Sleep>>,
+        /// While a large line is read.
+        large: Option<LargeLine>,
     },
     /// Over; nothing comes until the next [`Connection::request`].
     Over,
@@ -125,7 +125,7 @@ impl Connection {
 
     fn share_of(&self, request: &Request) -> Option<Share> {
         match request {
-            Request::List { .. } => Some(self.intake.share(PAGE_KIB)),
+            Request::List { limit, .. } => Some(self.intake.share(page_kib(*limit))),
             Request::Stream { .. } => Some(self.intake.share(STREAM_KIB)),
             Request::Watch { .. } => None,
         }
@@ -148,8 +148,9 @@ impl Connection {
                     hold(&mut self.share).await;
                     return self.answered();
                 }
-                State::Reading { body, lines, idle } => {
-                    return match read(body, lines, idle, &mut self.share).await {
+                State::Reading { body, lines, idle, large } => {
+                    let read = read(body, lines, idle, &mut self.share, (&self.intake, large));
+                    return match read.await {
                         Ok(line) => Arrival::Line(line),
                         Err((end, why)) => self.over(end, why),
                     };
@@ -163,7 +164,7 @@ impl Connection {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Answered(Answer::Stream(body)) => {
                 let idle = Box::pin(tokio::time::sleep(IDLE_TIMEOUT));
-                self.state = State::Reading { body, lines: Lines::default(), idle };
+                self.state = State::Reading { body, lines: Lines::default(), idle, large: None };
                 Arrival::Opened
             }
             State::Answered(Answer::Page(bytes)) => Arrival::Page(bytes),
@@ -178,7 +179,11 @@ impl Connection {
     }
 
     fn ask(&self, Asked(request, selector): &Asked) -> BoxFuture<'static, Answer> {
-        let stream = !matches!(request, Request::List { .. });
+        let max_bytes = match request {
+            Request::List { limit, .. } => Some((page_kib(*limit) as usize) << 10),
+            Request::Stream { .. } | Request::Watch { .. } => None,
+        };
+        let stream = max_bytes.is_none();
         let request = self.http_request(request);
         let request = match request.map(|request| selected(request, selector.as_deref())) {
             Ok(mut request) => {
@@ -200,10 +205,10 @@ impl Connection {
                 Ok(response) => response,
                 Err(error) => return Answer::Failed(End::Lost, model::error::chain(&*error)),
             };
-            match response.status() {
-                status if !status.is_success() => refused(status, response).await,
-                _ if stream => Answer::Stream(response.into_body()),
-                _ => page(response).await,
+            match (response.status(), max_bytes) {
+                (status, _) if !status.is_success() => refused(status, response).await,
+                (_, None) => Answer::Stream(response.into_body()),
+                (_, Some(max_bytes)) => page(response, max_bytes).await,
             }
         };
         answer.boxed()
@@ -268,28 +273,39 @@ async fn refused(status: StatusCode, response: Response<Body>) -> Answer {
         Ok(Ok(body)) => body,
         _ => Bytes::new(),
     };
-    let wire::Refusal { code, reason, message } = wire::refusal(status.as_u16(), &body);
-    let end = if code == 410 { End::Expired } else { End::Refused(code) };
-    Answer::Failed(end, format!("{code} {reason}: {message}"))
+    let refusal = wire::refusal(status.as_u16(), &body);
+    Answer::Failed(refusal.end(), refusal.to_string())
 }
 
-async fn page(response: Response<Body>) -> Answer {
-    let body = whole(response.into_body(), MAX_PAGE_BYTES);
+/// KiB of the share of a page, and of the page itself.
+fn page_kib(limit: Option<u32>) -> u32 {
+    match limit {
+        Some(2..) => PAGE_KIB,
+        // Everything in one piece, or one object, which may be large.
+        None | Some(_) => WHOLE_KIB,
+    }
+}
+
+async fn page(response: Response<Body>, max_bytes: usize) -> Answer {
+    let body = whole(response.into_body(), max_bytes);
     match tokio::time::timeout(PAGE_TIMEOUT, body).await {
         Ok(Ok(body)) => Answer::Page(body),
-        Ok(Err(why)) => Answer::Failed(End::Lost, why),
-        Err(_) => Answer::Failed(End::Idle, "reading a page took too long".into()),
+        Ok(Err((end, why))) => Answer::Failed(end, why),
+        Err(_) => {
+            let why = format!("a page has not come to its end within {}s", PAGE_TIMEOUT.as_secs());
+            Answer::Failed(End::Idle, why)
+        }
     }
 }
 
 /// The whole of a body, if it has at most this many bytes; otherwise why not, for people.
-async fn whole(mut body: Body, max_bytes: usize) -> Result<Bytes, String> {
+async fn whole(mut body: Body, max_bytes: usize) -> Result<Bytes, (End, String)> {
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| model::error::chain(&*error))?;
+        let frame = frame.map_err(|error| (End::Lost, model::error::chain(&*error)))?;
         let Ok(data) = frame.into_data() else { continue };
         if bytes.len() + data.len() > max_bytes {
-            return Err(format!("the answer is longer than {max_bytes} bytes"));
+            return Err((End::TooLarge, format!("a page is longer than {max_bytes} bytes")));
         }
         bytes.extend_from_slice(&data);
     }
@@ -315,6 +331,7 @@ async fn read(
     lines: &mut Lines,
     idle: &mut Pin<Box<Sleep>>,
     share: &mut Option<Share>,
+    (intake, large): (&Intake, &mut Option<LargeLine>),
 ) -> Result<Bytes, (End, Option<String>)> {
     loop {
         if !lines.are_taken() {
@@ -324,6 +341,13 @@ async fn read(
             Ok(Some(line)) => return Ok(line),
             Ok(None) => {}
             Err(error @ LineTooLong) => return Err((End::Garbage, Some(error.to_string()))),
+        }
+        // The line before has been taken in when the next is asked for.
+        let is_large = lines.partial_len() > LARGE_LINE_BYTES;
+        if !is_large {
+            *large = None;
+        } else if large.is_none() {
+            *large = Some(intake.large_line().await);
         }
         let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
         let frame = tokio::select! {

@@ -1,10 +1,13 @@
 //! How much of all lists of a process may be under way at once, so that a start with many clusters
 //! does not exhaust the memory.
 //!
-//! A list has a share of [`LISTED_KIB`] from its request until all of it is stored. A list whose cluster
-//! is slow or dead lends its share to others meanwhile and queues for it again when data arrives: only a
-//! cluster's own shards wait for it. Watches have no share. Shares are handed out first come, first
-//! served.
+//! A list has a share of [`LISTED_KIB`] from its request until all of it is stored. A page is at most as long
+//! as its share. A list whose cluster is slow or dead lends its share to others meanwhile and queues for it
+//! again when data arrives: only a cluster's own shards wait for it. Watches have no share. Shares are handed
+//! out first come, first served.
+//!
+//! Large lines, of lists and watches, are read a few at a time: others wait with what their connections have
+//! read ahead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +22,24 @@ pub const LISTED_KIB: usize = 128 << 10;
 pub const STREAM_KIB: u32 = 512;
 /// KiB of a page: 500 objects of 16 KB.
 pub const PAGE_KIB: u32 = 8 << 10;
+/// KiB of a list in one piece, or of a page with one object.
+pub const WHOLE_KIB: u32 = 32 << 10;
+/// Large lines read at once.
+pub const LARGE_LINES: usize = 4;
 /// How long a list may bring nothing before it lends its share.
 pub const LENT_AFTER: Duration = Duration::from_secs(1);
 
 /// The budget that all lists share. Clones are the same budget.
 #[derive(Clone, Debug)]
-pub struct Intake(Arc<Semaphore>);
+pub struct Intake {
+    kibibytes: Arc<Semaphore>,
+    large_lines: Arc<Semaphore>,
+}
+
+/// Leave to read a large line, until it is dropped.
+pub(crate) struct LargeLine(
+    #[expect(dead_code, reason = "it is there to be dropped")] OwnedSemaphorePermit,
+);
 
 /// One list's part.
 pub(crate) struct Share {
@@ -41,7 +56,9 @@ enum State {
 
 impl Default for Intake {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(LISTED_KIB)))
+        let [kibibytes, large_lines] =
+            [LISTED_KIB, LARGE_LINES].map(|permits| Arc::new(Semaphore::new(permits)));
+        Self { kibibytes, large_lines }
     }
 }
 
@@ -49,6 +66,12 @@ impl Intake {
     /// A part of it, not yet held.
     pub(crate) fn share(&self, kibibytes: u32) -> Share {
         Share { intake: self.clone(), kibibytes, state: State::Lent }
+    }
+
+    /// Waits until few others read a large line.
+    pub(crate) async fn large_line(&self) -> LargeLine {
+        let permit = Arc::clone(&self.large_lines).acquire_owned().await;
+        LargeLine(permit.expect("nobody closes it"))
     }
 }
 
@@ -60,7 +83,7 @@ impl Share {
                 State::Held(_) => return,
                 State::Queued(permit) => self.state = State::Held(permit.await),
                 State::Lent => {
-                    let Intake(semaphore) = self.intake.clone();
+                    let semaphore = Arc::clone(&self.intake.kibibytes);
                     let permit = semaphore.acquire_many_owned(self.kibibytes);
                     let permit = async { permit.await.expect("nobody closes it") };
                     self.state = State::Queued(permit.boxed());
@@ -105,6 +128,18 @@ mod tests {
         third.hold().await;
         drop((second, third));
         all.hold().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_large_lines_are_read_at_once() {
+        let intake = Intake::default();
+        let mut read = Vec::new();
+        for _ in 0..LARGE_LINES {
+            read.push(intake.large_line().await);
+        }
+        assert!(intake.large_line().now_or_never().is_none());
+        read.pop();
+        intake.large_line().await;
     }
 
     #[tokio::test(start_paused = true)]

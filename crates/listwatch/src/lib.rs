@@ -16,7 +16,7 @@
 //! - `intake`: how much of all lists may be under way at once.
 //! - `scope`: which objects of a kind are watched, and how much of each.
 //!
-//! A first list is requested as a stream (`sendInitialEvents`), and in pages if the server refuses
+//! A first list is requested as a stream (`sendInitialEvents`), and in pages if the server cannot do
 //! that. Afterwards the watch goes on from the last resourceVersion seen, through disconnects. When the
 //! server has forgotten that version (410), everything is listed again, and the caller learns which
 //! objects the new list does not contain.

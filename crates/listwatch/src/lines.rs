@@ -6,6 +6,9 @@ use bytes::{Bytes, BytesMut};
 /// `managedFields` stay well below ten times that.
 pub const MAX_LINE_BYTES: usize = 16 << 20;
 
+/// A line longer than this is read only while few others are.
+pub(crate) const LARGE_LINE_BYTES: usize = 1 << 20;
+
 /// A line longer than [`MAX_LINE_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server sent a line longer than {MAX_LINE_BYTES} bytes")]
@@ -29,6 +32,11 @@ impl Lines {
     /// Whether all lines have been taken out.
     pub(crate) fn are_taken(&self) -> bool {
         self.chunk.is_empty()
+    }
+
+    /// Bytes of a line whose end has not come.
+    pub(crate) fn partial_len(&self) -> usize {
+        self.partial.len()
     }
 
     /// The next whole line, without its end.

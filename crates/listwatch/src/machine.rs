@@ -1,19 +1,33 @@
 //! The list-and-watch protocol as a state machine, without IO.
 //!
 //! ```text
-//!                 refused                       last page
+//!            cannot, or breaks it              last page
 //!   Streaming ──────────────▶ Paging ────────────────────────┐
-//!    ▲  │  ▲                   ▲ │ 410: without limit        ▼
+//!    ▲  │  ▲  for an hour      ▲ │ 410: without limit        ▼
 //!    │  │  └──── 410 ──────────┼─┼──────────────────────▶ Watching
 //!    │  └── initial events end ┼─┼──────────────────────────▶ │ ▲
 //!    └─────────────────────────┴─┴──── 410, gone ─────────────┘ └─ closed, lost: resume
 //! ```
+//!
+//! Each end of a request is judged by its cause:
+//!
+//! | cause | what follows |
+//! |---|---|
+//! | 400, 406, 415 or 422 to a stream | the server cannot stream: pages, and a stream again after [`STREAM_AGAIN`] |
+//! | a stream that broke after it began, [`MAX_STREAM_BREAKS`] times in a row | the same |
+//! | 429, 5xx, no connection | nothing about streams or versions: the same again, later |
+//! | 410, or a version that the server does not have yet | list again |
+//! | a page that is too large | the same page with a quarter of the limit, which doubles again with each page |
+//! | a continue token that repeats, or pages without objects | the list starts over |
 //!
 //! # Invariants
 //! - [`Machine::begin`] says when a list starts over. An object that was known before and has not come
 //!   again by [`Progress::Synced`] is gone. So a delete in a gap is found (L2).
 //! - The resourceVersion to resume from is always one that the server sent.
 //! - Attempts without progress are spaced by a jittered, doubling wait; those after progress are not.
+//!   Progress is a complete list, or a line of a watch after it: a list that never ends is none.
+//! - Lists that start over are spaced in the same way, whatever they brought: at most one in [`CALM`] follows
+//!   at once.
 
 use std::time::Duration;
 
@@ -27,10 +41,17 @@ pub const MAX_WAIT: Duration = Duration::from_secs(30);
 pub const MAX_UNKNOWN_WAIT: Duration = Duration::from_secs(5);
 /// A watch that ends sooner than this did not end by its timeout.
 const MIN_WATCH: Duration = Duration::from_secs(1);
+/// A list that starts over so long after the one before has nothing to do with it.
+pub const CALM: Duration = Duration::from_secs(60);
 /// Objects in a page of a list.
 pub const PAGE_LIMIT: u32 = 500;
-/// Streaming lists that may break before pages are asked for instead.
-const MAX_STREAM_BREAKS: u32 = 3;
+/// Pages in a row that say that there is more and bring no object.
+pub const MAX_EMPTY_PAGES: u32 = 10;
+/// Streaming lists that may break in a row before pages are asked for instead.
+pub const MAX_STREAM_BREAKS: u32 = 3;
+/// How long pages are asked for from a server that cannot stream lists, or breaks them. It may be replaced
+/// or configured anew meanwhile.
+pub const STREAM_AGAIN: Duration = Duration::from_secs(3600);
 /// The server ends each watch after this long, and up to half a minute more, so that not all end
 /// at once.
 const WATCH_SECONDS: u32 = 260;
@@ -71,11 +92,6 @@ pub enum Signal<'a> {
         /// Whether the initial events of a streaming list end here.
         initial_end: bool,
     },
-    /// The server ends the watch.
-    Error {
-        /// The status.
-        code: u16,
-    },
 }
 
 /// What follows from it.
@@ -103,10 +119,14 @@ pub enum End {
     Lost,
     /// The server refused, with this status.
     Refused(u16),
-    /// The version is too old.
+    /// The server has no history from that version on: it is too old, or newer than the server's own.
     Expired,
     /// A line or page could not be understood.
     Garbage,
+    /// A page is longer than it may be.
+    TooLarge,
+    /// A list goes on and brings nothing new.
+    Endless,
 }
 
 impl End {
@@ -120,6 +140,8 @@ impl End {
             End::Refused(_) => "refused",
             End::Expired => "expired",
             End::Garbage => "garbage",
+            End::TooLarge => "too_large",
+            End::Endless => "endless",
         }
     }
 }
@@ -128,36 +150,61 @@ impl End {
 #[derive(Debug)]
 pub struct Machine {
     state: State,
-    /// The server cannot stream lists, or breaks them.
-    paged: bool,
+    /// Until when lists are asked for in pages.
+    paged_until: Moment,
+    /// Objects in a page: fewer after one that was too large.
+    page_limit: u32,
+    empty_pages: u32,
+    /// Whether the streaming list under way has brought anything.
+    heard: bool,
     stream_breaks: u32,
     /// Attempts in a row that brought nothing.
     failures: u32,
+    /// Lists in a row that started over within [`CALM`].
+    relists: u32,
     /// Garbage without progress in between.
     garbage: bool,
     unknown_kind: bool,
     began: Moment,
+    /// When the last list began.
+    listed: Moment,
     rng: fastrand::Rng,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
+    /// A list begins, in the way that suits then.
+    Anew,
     Streaming,
-    Paging { continue_token: Option<String>, limited: bool },
-    Watching { resource_version: String },
+    Paging {
+        continue_token: Option<String>,
+        limited: bool,
+    },
+    Watching {
+        resource_version: String,
+    },
+}
+
+impl State {
+    const FIRST_PAGE: Self = Self::Paging { continue_token: None, limited: true };
 }
 
 impl Machine {
     /// One that has asked for nothing yet.
     pub fn new(rng: fastrand::Rng) -> Self {
         Self {
-            state: State::Streaming,
-            paged: false,
+            state: State::Anew,
+            paged_until: Moment::default(),
+            page_limit: PAGE_LIMIT,
+            empty_pages: 0,
+            heard: false,
             stream_breaks: 0,
             failures: 0,
+            relists: 0,
             garbage: false,
             unknown_kind: false,
             began: Moment::default(),
+            listed: Moment::default(),
             rng,
         }
     }
@@ -165,11 +212,15 @@ impl Machine {
     /// The next request, and whether a list starts over with it.
     pub fn begin(&mut self, now: Moment) -> (Request, bool) {
         self.began = now;
+        if self.state == State::Anew {
+            let paged = now < self.paged_until;
+            self.state = if paged { State::FIRST_PAGE } else { State::Streaming };
+        }
         let timeout_seconds = WATCH_SECONDS + self.rng.u32(0..30);
-        match &self.state {
-            State::Streaming => (Request::Stream { timeout_seconds }, true),
+        let (request, anew) = match &self.state {
+            State::Anew | State::Streaming => (Request::Stream { timeout_seconds }, true),
             State::Paging { continue_token, limited } => {
-                let limit = limited.then_some(PAGE_LIMIT);
+                let limit = limited.then_some(self.page_limit);
                 let continue_token = continue_token.clone();
                 let anew = continue_token.is_none();
                 (Request::List { continue_token, limit }, anew)
@@ -178,18 +229,22 @@ impl Machine {
                 let resource_version = resource_version.clone();
                 (Request::Watch { resource_version, timeout_seconds }, false)
             }
+        };
+        if anew {
+            (self.listed, self.heard, self.empty_pages) = (now, false, 0);
         }
+        (request, anew)
     }
 
     /// Lists everything again, because the wanted ranges have changed. The request under way is dropped.
     pub fn restart(&mut self) {
-        self.state = self.first();
+        self.state = State::Anew;
     }
 
     /// Asks for the next list in pages instead of a stream.
     pub fn page_next(&mut self) {
-        if self.state == State::Streaming {
-            self.state = State::Paging { continue_token: None, limited: true };
+        if matches!(self.state, State::Anew | State::Streaming) {
+            self.state = State::FIRST_PAGE;
         }
     }
 
@@ -197,95 +252,113 @@ impl Machine {
     pub fn position(&self) -> Option<&str> {
         match &self.state {
             State::Watching { resource_version } => Some(resource_version),
-            State::Streaming | State::Paging { .. } => None,
+            State::Anew | State::Streaming | State::Paging { .. } => None,
         }
+    }
+
+    /// Whether the changes after a list are followed, and the last one was understood.
+    pub fn is_following(&self) -> bool {
+        matches!(self.state, State::Watching { .. }) && !self.garbage
     }
 
     /// Takes in one line of a watch.
     pub fn line(&mut self, signal: Signal<'_>) -> Progress {
-        match signal {
-            Signal::Change(version) => {
-                self.progress();
-                if let State::Watching { resource_version } = &mut self.state {
-                    version.clone_into(resource_version);
+        let State::Watching { resource_version } = &mut self.state else {
+            self.heard = true;
+            return match signal {
+                Signal::Bookmark { resource_version, initial_end: true } => {
+                    self.stream_breaks = 0;
+                    self.complete(resource_version)
                 }
-                Progress::Continue
-            }
-            Signal::Bookmark { resource_version: version, initial_end } => {
-                self.progress();
-                let first = self.state == State::Streaming;
-                if first && !initial_end {
-                    return Progress::Continue;
-                }
-                self.stream_breaks = 0;
-                self.state = State::Watching { resource_version: version.to_owned() };
-                if first { Progress::Synced } else { Progress::Continue }
-            }
-            Signal::Error { code: 410 } => Progress::Restart(End::Expired),
-            Signal::Error { code } => Progress::Restart(End::Refused(code)),
-        }
+                Signal::Bookmark { .. } | Signal::Change(_) => Progress::Continue,
+            };
+        };
+        let (Signal::Change(version) | Signal::Bookmark { resource_version: version, .. }) = signal;
+        version.clone_into(resource_version);
+        self.progress();
+        Progress::Continue
     }
 
-    /// Takes in one page of a list. The connection ends with it: report [`End::Page`].
-    pub fn page(&mut self, version: &str, next: Option<String>) -> Progress {
-        self.progress();
-        match (&mut self.state, next) {
-            (State::Paging { continue_token, .. }, Some(next)) => {
-                *continue_token = Some(next);
-                Progress::Continue
-            }
-            (state, _) => {
-                *state = State::Watching { resource_version: version.to_owned() };
-                Progress::Synced
-            }
+    /// Takes in one page of a list, with so many objects. The connection ends with it: report
+    /// [`End::Page`], or what [`Progress::Restart`] says.
+    pub fn page(&mut self, version: &str, next: Option<String>, objects: usize) -> Progress {
+        let (State::Paging { continue_token, .. }, Some(next)) = (&mut self.state, next) else {
+            return self.complete(version);
+        };
+        self.empty_pages = if objects == 0 { self.empty_pages + 1 } else { 0 };
+        if continue_token.as_ref() == Some(&next) || self.empty_pages > MAX_EMPTY_PAGES {
+            return Progress::Restart(End::Endless);
         }
+        *continue_token = Some(next);
+        self.page_limit = self.page_limit.saturating_mul(2).min(PAGE_LIMIT);
+        Progress::Continue
     }
 
     /// Takes in how a request ended. Returns how long to wait before the next.
     pub fn end(&mut self, end: End, now: Moment) -> Duration {
+        if end == End::Page {
+            return Duration::ZERO;
+        }
         let lived = now.since(self.began);
-        self.unknown_kind = end == End::Refused(404);
-        match end {
-            End::Page => return Duration::ZERO,
+        let is_watching = matches!(self.state, State::Watching { .. });
+        if is_watching && end == End::Closed && lived >= MIN_WATCH {
             // The watch had its time.
-            End::Closed if self.is_watching() && lived >= MIN_WATCH => {
-                self.failures = 0;
+            self.failures = 0;
+            return Duration::ZERO;
+        }
+        if is_watching && lived >= MAX_WAIT {
+            self.failures = 0;
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.unknown_kind = end == End::Refused(404) && !is_watching;
+        let garbage_again = std::mem::replace(&mut self.garbage, end == End::Garbage);
+        match (&mut self.state, end) {
+            (State::Watching { .. }, End::Garbage) if garbage_again => {}
+            // With the definition of the kind, all its objects are gone: a list shows it.
+            (State::Watching { .. }, End::Expired | End::Refused(404)) => {}
+            (State::Watching { .. }, _) => return self.wait(self.failures),
+            (State::Paging { continue_token: token @ Some(_), limited }, End::Expired) => {
+                // The token expired between pages: take everything in one piece.
+                (*token, *limited) = (None, false);
+                return self.list_again(end, now);
+            }
+            (State::Paging { limited: true, .. }, End::TooLarge) if self.page_limit > 1 => {
+                self.page_limit = (self.page_limit / 4).max(1);
+                return self.wait(self.failures);
+            }
+            (State::Paging { limited: false, .. }, End::TooLarge) => {
+                self.state = State::FIRST_PAGE;
+                return self.list_again(end, now);
+            }
+            // The token is still good.
+            (State::Paging { .. }, End::Refused(429)) => return self.wait(self.failures),
+            (State::Streaming, End::Refused(400 | 406 | 415 | 422)) => {
+                self.paged_until = now + STREAM_AGAIN;
+                self.state = State::Anew;
                 return Duration::ZERO;
             }
-            End::Expired => {
-                let had_progress = self.failures == 0;
-                self.relist();
-                if had_progress {
-                    self.failures = 1;
-                    return Duration::ZERO;
-                }
-            }
-            // The definition of the kind is gone, and with it all objects; or the server's history
-            // does not reach our version (504 with ResourceVersionTooLarge), as after a restore.
-            End::Refused(404 | 504) if self.is_watching() => self.relist(),
-            End::Refused(400 | 406 | 415 | 422) if self.state == State::Streaming => {
-                self.paged = true;
-                self.relist();
-                return Duration::ZERO;
-            }
-            End::Garbage if self.is_watching() && self.garbage => self.relist(),
-            _ if self.state == State::Streaming && end != End::Refused(404) => {
-                // A server that is down breaks streams too, but then pages serve as well.
-                self.stream_breaks += 1;
-                self.paged |= self.stream_breaks >= MAX_STREAM_BREAKS;
-                self.relist();
-            }
-            // A list that broke between pages starts over, because its token may be bad.
-            _ if !self.is_watching() => self.relist(),
+            (State::Streaming, End::Closed | End::Idle | End::Garbage) => self.broke(now),
+            (State::Streaming, End::Lost) if self.heard => self.broke(now),
             _ => {}
         }
-        self.garbage = end == End::Garbage;
-        self.failures = self.failures.saturating_add(1);
-        self.wait()
+        self.state = State::Anew;
+        self.list_again(end, now)
     }
 
-    fn is_watching(&self) -> bool {
-        matches!(self.state, State::Watching { .. })
+    /// A streaming list broke after it began.
+    fn broke(&mut self, now: Moment) {
+        self.stream_breaks += 1;
+        if self.stream_breaks >= MAX_STREAM_BREAKS {
+            self.stream_breaks = 0;
+            self.paged_until = now + STREAM_AGAIN;
+        }
+    }
+
+    /// The list is complete: from this version on there is a watch.
+    fn complete(&mut self, version: &str) -> Progress {
+        self.progress();
+        self.state = State::Watching { resource_version: version.to_owned() };
+        Progress::Synced
     }
 
     /// Something came that had not come before.
@@ -294,206 +367,25 @@ impl Machine {
         self.garbage = false;
     }
 
-    fn relist(&mut self) {
-        self.state = match &self.state {
-            // The token expired between pages: take everything in one piece.
-            State::Paging { continue_token: Some(_), .. } => {
-                State::Paging { continue_token: None, limited: false }
-            }
-            State::Paging { limited, .. } => {
-                State::Paging { continue_token: None, limited: *limited }
-            }
-            _ => self.first(),
-        };
-    }
-
-    /// How a list begins.
-    fn first(&self) -> State {
-        if self.paged {
-            State::Paging { continue_token: None, limited: true }
-        } else {
-            State::Streaming
+    /// How long to wait before a list starts over. The first that a version's end causes follows at once.
+    fn list_again(&mut self, end: End, now: Moment) -> Duration {
+        if now.since(self.listed) >= CALM {
+            self.relists = 0;
         }
+        let before = self.relists;
+        self.relists = self.relists.saturating_add(1);
+        self.wait(if end == End::Expired { before } else { self.failures.max(before) })
     }
 
-    /// Between half and all of the doubled wait.
-    fn wait(&mut self) -> Duration {
-        let doublings = self.failures.saturating_sub(1).min(16);
+    /// Between half and all of the wait that so many failures double; none without a failure.
+    fn wait(&mut self, failures: u32) -> Duration {
+        let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
         let limit = if self.unknown_kind { MAX_UNKNOWN_WAIT } else { MAX_WAIT };
-        let full = FIRST_WAIT.saturating_mul(1 << doublings).min(limit);
+        let full = FIRST_WAIT.saturating_mul(1 << doublings.min(16)).min(limit);
         full.mul_f64(0.5 + self.rng.f64() / 2.0)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(millis: u64) -> Moment {
-        Moment::from_origin(Duration::from_millis(millis))
-    }
-
-    /// Plays a script against a machine and writes down what it does.
-    ///
-    /// `change N`, `bookmark N`, `end N` (initial events end), `error N`, `garbage` are lines;
-    /// `page N` and `page N next` are pages; `closed`, `lost`, `idle`, `status N` end a request;
-    /// `pass MS` lets time go by; `restart` and `paged` ask for a list.
-    fn play(script: &str) -> String {
-        let mut machine = Machine::new(fastrand::Rng::with_seed(1));
-        let mut now = 0;
-        let mut log = Vec::new();
-        let begin = |machine: &mut Machine, now: u64, log: &mut Vec<String>| {
-            let (request, anew) = machine.begin(at(now));
-            log.push(match request {
-                Request::Stream { .. } => "stream".to_owned(),
-                Request::List { continue_token, limit } => {
-                    let token = continue_token.unwrap_or_default();
-                    format!("list[{token}]{}", if limit.is_some() { "" } else { "all" })
-                }
-                Request::Watch { resource_version, .. } => format!("watch@{resource_version}"),
-            });
-            if anew {
-                log.push("anew".into());
-            }
-        };
-        begin(&mut machine, now, &mut log);
-        for step in script.split(", ") {
-            let mut words = step.split(' ');
-            let (word, arg) = (words.next().unwrap(), words.next().unwrap_or_default());
-            let verdict = match word {
-                "pass" => {
-                    now += arg.parse::<u64>().unwrap();
-                    continue;
-                }
-                "restart" | "paged" => {
-                    machine.restart();
-                    if word == "paged" {
-                        machine.page_next();
-                    }
-                    begin(&mut machine, now, &mut log);
-                    continue;
-                }
-                "change" => machine.line(Signal::Change(arg)),
-                "bookmark" => {
-                    machine.line(Signal::Bookmark { resource_version: arg, initial_end: false })
-                }
-                "end" => {
-                    machine.line(Signal::Bookmark { resource_version: arg, initial_end: true })
-                }
-                "error" => machine.line(Signal::Error { code: arg.parse().unwrap() }),
-                "garbage" => Progress::Restart(End::Garbage),
-                "page" => {
-                    let verdict = machine.page(arg, words.next().map(str::to_owned));
-                    if verdict == Progress::Synced {
-                        log.push("synced".into());
-                    }
-                    Progress::Restart(End::Page)
-                }
-                "closed" => Progress::Restart(End::Closed),
-                "lost" => Progress::Restart(End::Lost),
-                "idle" => Progress::Restart(End::Idle),
-                "status" => Progress::Restart(End::Refused(arg.parse().unwrap())),
-                other => panic!("{other}"),
-            };
-            match verdict {
-                Progress::Continue => {}
-                Progress::Synced => log.push("synced".into()),
-                Progress::Restart(end) => {
-                    let wait = machine.end(end, at(now));
-                    if !wait.is_zero() {
-                        log.push("wait".into());
-                    }
-                    begin(&mut machine, now, &mut log);
-                }
-            }
-        }
-        log.join(" ")
-    }
-
-    #[test]
-    fn the_protocol() {
-        for (script, expect) in [
-            // The ordinary course: a streamed list, a watch that ends by its timeout and resumes.
-            ("change 3, end 5, change 7, pass 5000, closed", "stream anew synced watch@7"),
-            ("end 5, bookmark 9, pass 5000, closed", "stream anew synced watch@9"),
-            (
-                "end 5, change 6, lost, change 8, lost",
-                "stream anew synced wait watch@6 wait watch@8",
-            ),
-            ("end 5, pass 200000, idle", "stream anew synced wait watch@5"),
-            // A watch that the server closes at once is not asked for in a hot loop.
-            ("end 5, closed, closed", "stream anew synced wait watch@5 wait watch@5"),
-            // Too old: list again at once; too old again: with a pause.
-            (
-                "end 5, change 6, error 410, error 410",
-                "stream anew synced stream anew wait stream anew",
-            ),
-            (
-                "end 5, pass 5000, closed, error 410, end 9",
-                "stream anew synced watch@5 stream anew synced",
-            ),
-            // The server refuses to stream: pages, then a watch; later lists are paged at once.
-            (
-                "status 422, page 4 tok, page 4, error 410",
-                "stream anew list[] anew list[tok] synced watch@4 list[] anew",
-            ),
-            // A stream that breaks starts over; one that always breaks gives way to pages.
-            (
-                "change 3, lost, change 3, closed, idle",
-                "stream anew wait stream anew wait stream anew wait list[] anew",
-            ),
-            // The kind is not known yet, or no more.
-            (
-                "status 404, status 404, status 404, status 404",
-                "stream anew wait stream anew wait stream anew wait stream anew wait stream anew",
-            ),
-            ("end 5, status 404", "stream anew synced wait stream anew"),
-            // Overload and refusal keep the place.
-            (
-                "end 5, status 429, status 500, status 403",
-                "stream anew synced wait watch@5 wait watch@5 wait watch@5",
-            ),
-            ("end 5, status 504", "stream anew synced wait stream anew"),
-            // Something else is wanted: a list starts over at once, whatever was under way.
-            (
-                "end 5, change 6, restart, change 3, restart, end 9, closed",
-                "stream anew synced stream anew stream anew synced wait watch@9",
-            ),
-            (
-                "end 5, paged, page 6 tok, restart, end 7, paged, page 8",
-                "stream anew synced list[] anew list[tok] stream anew synced list[] anew synced watch@8",
-            ),
-            ("status 422, page 4 tok, restart", "stream anew list[] anew list[tok] list[] anew"),
-            // Garbage: resume; garbage at the same place: list again.
-            ("end 5, garbage, garbage", "stream anew synced wait watch@5 wait stream anew"),
-            ("end 5, garbage, change 6, garbage", "stream anew synced wait watch@5 wait watch@6"),
-        ] {
-            assert_eq!(play(script), expect, "{script}");
-        }
-    }
-
-    #[test]
-    fn an_expired_token_asks_for_everything_in_one_piece() {
-        assert_eq!(
-            play("status 422, page 4 tok, error 410, page 6"),
-            "stream anew list[] anew list[tok] list[]all anew synced watch@6"
-        );
-    }
-
-    #[test]
-    fn waits_double_with_jitter_up_to_their_limit() {
-        let mut machine = Machine::new(fastrand::Rng::with_seed(7));
-        for attempt in 0..12_u32 {
-            machine.begin(at(0));
-            let wait = machine.end(End::Lost, at(0));
-            let full = FIRST_WAIT.saturating_mul(1 << attempt).min(MAX_WAIT);
-            assert!(wait >= full / 2 && wait <= full, "{attempt}: {wait:?}");
-        }
-        for _ in 0..3 {
-            assert!(machine.end(End::Refused(404), at(0)) <= MAX_UNKNOWN_WAIT);
-        }
-        machine.page("1", None);
-        machine.begin(at(0));
-        assert!(machine.end(End::Lost, at(0)) <= FIRST_WAIT, "progress forgets the failures");
-    }
-}
+#[path = "machine_tests.rs"]
+mod tests;

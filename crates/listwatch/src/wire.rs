@@ -2,10 +2,18 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use model::error::foreign;
-use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::{Deserialize, de};
 use serde_json::value::RawValue;
+
+use crate::machine::End;
+
+/// The most objects of a page. The shortest object of which anything can be kept has name, uid and version
+/// and takes 60 bytes, so that a page of real ones is too long first.
+const MAX_PAGE_OBJECTS: usize = 150_000;
 
 /// One line of a watch.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,14 +30,7 @@ pub enum Line<'a> {
         initial_end: bool,
     },
     /// The server ends the watch for a reason.
-    Error {
-        /// The status.
-        code: u16,
-        /// The reason, a word for programs.
-        reason: String,
-        /// The message, for people.
-        message: String,
-    },
+    Error(Refusal),
 }
 
 /// One page of a list.
@@ -48,18 +49,63 @@ pub struct Page<'a> {
 /// A server's answer that is no object: why it refuses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(crate) struct Refusal {
-    pub(crate) code: u16,
-    pub(crate) reason: String,
-    pub(crate) message: String,
+pub struct Refusal {
+    /// The status.
+    pub code: u16,
+    /// The reason, a word for programs.
+    pub reason: String,
+    /// The message, for people.
+    pub message: String,
+    #[serde(deserialize_with = "nullable")]
+    details: Details,
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Details {
+    #[serde(deserialize_with = "nullable")]
+    causes: Vec<Cause>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Cause {
+    reason: String,
+}
+
+/// Of a 504, that the server does not have the version yet, as after a restore; other 504s come from a server
+/// or proxy that is too slow.
+const TOO_NEW: &str = "ResourceVersionTooLarge";
+
 impl Refusal {
+    /// How it ends a request.
+    pub fn end(&self) -> End {
+        let is_too_new = || self.details.causes.iter().any(|cause| cause.reason == TOO_NEW);
+        match self.code {
+            410 => End::Expired,
+            504 if is_too_new() => End::Expired,
+            code => End::Refused(code),
+        }
+    }
+
     /// With texts that can be shown.
     fn shortened(self) -> Self {
-        let Self { code, reason, message } = self;
-        Self { code, reason: foreign(&reason), message: foreign(&message) }
+        let (reason, message) = (foreign(&self.reason), foreign(&self.message));
+        Self { reason, message, ..self }
     }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.code, self.reason, self.message)
+    }
+}
+
+/// Go writes `null` for what is empty.
+fn nullable<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 #[derive(Deserialize)]
@@ -89,7 +135,43 @@ struct BookmarkMeta<'a> {
 struct RawPage<'a> {
     metadata: ListMeta,
     #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
+    items: Items<'a>,
+}
+
+/// The objects of a page, at most [`MAX_PAGE_OBJECTS`].
+#[derive(Default)]
+struct Items<'a>(Vec<&'a str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Vec<&'de str>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of objects, or null")
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Vec::new())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                let mut found = Vec::new();
+                while let Some(item) = items.next_element::<&RawValue>()? {
+                    if found.len() == MAX_PAGE_OBJECTS {
+                        let why = format!("a page of more than {MAX_PAGE_OBJECTS} objects");
+                        return Err(de::Error::custom(why));
+                    }
+                    found.push(item.get());
+                }
+                Ok(found)
+            }
+        }
+
+        from.deserialize_any(Reader).map(Items)
+    }
 }
 
 #[derive(Deserialize)]
@@ -143,8 +225,10 @@ pub fn strict_line(bytes: &[u8]) -> Result<Line<'_>, serde_json::Error> {
         // Some proxies put a bare Status into the stream.
         Err(error) => {
             let refusal: Refusal = serde_json::from_slice(bytes)?;
-            let Refusal { code, reason, message } = refusal.shortened();
-            return if code == 0 { Err(error) } else { Ok(Line::Error { code, reason, message }) };
+            return match refusal.code {
+                0 => Err(error),
+                _ => Ok(Line::Error(refusal.shortened())),
+            };
         }
     };
     match &*raw.kind {
@@ -162,8 +246,7 @@ pub fn strict_line(bytes: &[u8]) -> Result<Line<'_>, serde_json::Error> {
         }
         "ERROR" => {
             let refusal: Refusal = serde_json::from_str(raw.object.get())?;
-            let Refusal { code, reason, message } = refusal.shortened();
-            Ok(Line::Error { code, reason, message })
+            Ok(Line::Error(refusal.shortened()))
         }
         other => {
             Err(serde::de::Error::custom(format!("an event of unknown type {:?}", foreign(other))))
@@ -181,7 +264,7 @@ pub fn page(bytes: &[u8]) -> Result<Page<'_>, serde_json::Error> {
         resource_version: raw.metadata.resource_version,
         continue_token: Some(raw.metadata.continue_token).filter(|token| !token.is_empty()),
         shard_info: raw.metadata.shard_info.map(|info| info.selector),
-        items: raw.items.unwrap_or_default().into_iter().map(RawValue::get).collect(),
+        items: raw.items.0,
     })
 }
 
@@ -194,12 +277,17 @@ pub(crate) fn refusal(code: u16, body: &[u8]) -> Refusal {
     } else {
         parsed.message
     };
-    Refusal { code, reason: parsed.reason, message }.shortened()
+    Refusal { code, message, ..parsed }.shortened()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn refused(code: u16, reason: &str, message: &str) -> Line<'static> {
+        let (reason, message) = (reason.into(), message.into());
+        Line::Error(Refusal { code, reason, message, ..Refusal::default() })
+    }
 
     #[test]
     fn lines_of_a_watch() {
@@ -218,11 +306,11 @@ mod tests {
             ),
             (
                 r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}"#.into(),
-                Line::Error { code: 410, reason: "Expired".into(), message: "too old".into() },
+                refused(410, "Expired", "too old"),
             ),
             (
                 r#"{"kind":"Status","code":500,"message":"etcd"}"#.into(),
-                Line::Error { code: 500, reason: String::new(), message: "etcd".into() },
+                refused(500, "", "etcd"),
             ),
         ] {
             assert_eq!(line(text.as_bytes()).unwrap(), expect, "{text}");
@@ -255,6 +343,34 @@ mod tests {
         assert_eq!((last.items.len(), last.continue_token, last.shard_info), (0, None, None));
         let part = br#"{"metadata":{"resourceVersion":"9","shardInfo":{"selector":"shardRange(x)"}},"items":[]}"#;
         assert_eq!(page(part).unwrap().shard_info.as_deref(), Some("shardRange(x)"));
+    }
+
+    #[test]
+    fn a_page_has_a_bounded_number_of_objects() {
+        let of = |objects: usize| {
+            let items = vec!["{}"; objects].join(",");
+            format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{items}]}}"#)
+        };
+        let most = of(MAX_PAGE_OBJECTS);
+        assert_eq!(page(most.as_bytes()).unwrap().items.len(), MAX_PAGE_OBJECTS);
+        let error = page(of(MAX_PAGE_OBJECTS + 1).as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("more than 150000 objects"), "{error}");
+    }
+
+    #[test]
+    fn an_end_is_judged_by_its_cause() {
+        let too_new = r#"{"code":504,"reason":"Timeout","message":"Too large resource version",
+            "details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"x"}]}}"#;
+        for (code, body, expect) in [
+            (410, "", End::Expired),
+            (504, too_new, End::Expired),
+            (504, r#"{"code":504,"reason":"Timeout","details":null}"#, End::Refused(504)),
+            (504, r#"{"code":504,"details":{"causes":null}}"#, End::Refused(504)),
+            (504, "<html>gateway timeout</html>", End::Refused(504)),
+            (422, "", End::Refused(422)),
+        ] {
+            assert_eq!(refusal(code, body.as_bytes()).end(), expect, "{code} {body}");
+        }
     }
 
     #[test]
