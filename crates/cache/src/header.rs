@@ -10,6 +10,9 @@ use std::sync::Arc;
 use model::uid_hash;
 use uuid::Uuid;
 
+/// The most bytes of a name, namespace, uid or version, as Kubernetes bounds names.
+pub const MAX_NAME_BYTES: usize = 253;
+
 /// Names an object of one kind in one cluster. Ordered by namespace, then name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocalKey {
@@ -239,6 +242,9 @@ pub enum HeaderError {
         /// Where, in bytes from the beginning of the object.
         at: usize,
     },
+    /// A field is longer than any API server lets it be.
+    #[error("an object came with a metadata.{0} of more than {MAX_NAME_BYTES} bytes")]
+    TooLong(&'static str),
     /// A field that every stored object has is absent or empty.
     #[error("an object came without metadata.{0}")]
     Missing(&'static str),

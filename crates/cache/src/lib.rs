@@ -74,6 +74,6 @@ pub use entry::{DecodeError, Entry};
 pub use header::{Header, HeaderError, Labels, LocalKey, Owner, ResourceVersion, Uid};
 pub use options::{Index, OWNERS, OptionsByKind, StoreOptions, Transform};
 pub use partial::{PartialFields, PartialMetadata, partial_metadata};
-pub use store::{CacheBytes, NoIndex, Store};
+pub use store::{CacheBytes, NoIndex, Store, StoreSize};
 pub use training::{Trained, Training};
 pub use writer::StoreWriter;

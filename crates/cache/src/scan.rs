@@ -5,7 +5,7 @@
 //! pass; it is stored as it is and fails when decoded. The pass never panics and never recurses deeper than
 //! [`MAX_TRANSFORM_DEPTH`].
 
-use super::header::HeaderError;
+use super::header::{HeaderError, MAX_NAME_BYTES};
 use super::options::{MAX_TRANSFORM_DEPTH, Transform};
 use super::pass::{Pass, Scan, unquoted};
 
@@ -51,6 +51,12 @@ pub(super) fn scan<'a>(
         if value.is_empty() {
             return Err(HeaderError::Missing(field));
         }
+        if value.len() > MAX_NAME_BYTES {
+            return Err(HeaderError::TooLong(field));
+        }
+    }
+    if scan.namespace.as_ref().is_some_and(|namespace| namespace.len() > MAX_NAME_BYTES) {
+        return Err(HeaderError::TooLong("namespace"));
     }
     Ok(scan)
 }

@@ -49,6 +49,18 @@ impl CacheBytes {
     }
 }
 
+/// How much is in a store. Kept as objects come and go, so that asking costs nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreSize {
+    /// Objects.
+    pub objects: usize,
+    /// Bytes of objects, of what they share, and of their places in the first table. The other tables and
+    /// dictionaries, which are few and bounded, are left out.
+    pub cache_bytes: usize,
+    /// Bytes of the objects' JSON, unpacked.
+    pub json_bytes: usize,
+}
+
 /// The tables. A reader's copy does not change.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Objects {
@@ -207,6 +219,15 @@ impl Store {
     /// Whether there is no object.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// How much is in it.
+    pub fn size(&self) -> StoreSize {
+        let objects = self.read();
+        let Payload { objects: count, bytes, .. } = objects.payload;
+        let places = count * size_of::<Arc<Entry>>();
+        let cache_bytes = objects.entry_bytes + objects.shared_bytes + places;
+        StoreSize { objects: count, cache_bytes, json_bytes: bytes }
     }
 
     /// Bytes held for objects, headers, tables and dictionaries.

@@ -28,9 +28,11 @@
 //!   only this process reaches.
 //! - A credential is renewed without a restart, by one renewal at a time. Requests wait for it only when
 //!   there is no valid credential.
+//! - Every answer is bounded in bytes, after decompression, and in time, whoever reads it (B1, `bounds`).
 //! - Contents of kubeconfigs never reach a log: errors name file, position and cause, not values.
 
 mod address;
+mod bounds;
 pub mod connect;
 mod credentials;
 mod directory;
@@ -64,7 +66,7 @@ pub use file::KubeconfigFile;
 pub use following::{client_from_kubeconfig, client_in_cluster};
 pub use in_cluster::InCluster;
 pub use prefix::Prefix;
-pub use provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
+pub use provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source, budgeted};
 pub use registry::{Clusters, Probing, Registry};
 pub use risk::Risk;
 pub use secret::LABEL;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use kube::config::{Cluster, Kubeconfig};
-use model::ClusterName;
+use model::{Budget, ClusterName};
 use sha2::{Digest, Sha256};
 
 use crate::error::Unusable;
@@ -19,6 +19,38 @@ pub trait ClusterProvider: Send + 'static {
     /// The sources. The first call returns as soon as they are known, each later one when they differ from
     /// the last result. It need not be cancel safe: the registry drops the future only to stop for good.
     fn next(&mut self) -> BoxFuture<'_, Snapshot>;
+
+    /// How much is kept of each of its clusters; `None` for as much as of any other.
+    fn budget(&self) -> Option<Budget> {
+        None
+    }
+}
+
+/// The same provider, whose clusters have this budget.
+pub fn budgeted(
+    provider: Box<dyn ClusterProvider>,
+    budget: Option<Budget>,
+) -> Box<dyn ClusterProvider> {
+    Box::new(Budgeted { provider, budget })
+}
+
+struct Budgeted {
+    provider: Box<dyn ClusterProvider>,
+    budget: Option<Budget>,
+}
+
+impl ClusterProvider for Budgeted {
+    fn label(&self) -> String {
+        self.provider.label()
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Snapshot> {
+        self.provider.next()
+    }
+
+    fn budget(&self) -> Option<Budget> {
+        self.budget
+    }
 }
 
 /// Everything that one provider knows at one moment.

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use model::{Clock, Cluster, ClusterName, ClusterSet, TaskEnd, VitalTask};
+use model::{Budget, Clock, Cluster, ClusterName, ClusterSet, TaskEnd, VitalTask};
 use prometheus::{IntGaugeVec, Opts};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
@@ -90,6 +90,7 @@ impl Registry {
         let (status_sender, status) = watch::channel(Arc::default());
         let task = Task {
             snapshots: vec![None; providers.len()],
+            budgets: providers.iter().map(|provider| provider.budget()).collect(),
             entries: BTreeMap::new(),
             problems: Vec::new(),
             incarnations: 0,
@@ -185,6 +186,8 @@ enum Publication {
 
 struct Task {
     snapshots: Vec<Option<Snapshot>>,
+    /// Of the clusters of each provider.
+    budgets: Vec<Option<Budget>>,
     entries: BTreeMap<ClusterName, Entry>,
     problems: Vec<Arc<str>>,
     /// Counts engagements of all clusters. So a name that goes and returns gets a higher number, although
@@ -338,7 +341,9 @@ impl Task {
         self.incarnations += 1;
         let incarnation = self.incarnations;
         let identity = self.entries.get(name).and_then(Entry::identity);
-        let cluster = Cluster { name: name.clone(), client, wire, incarnation, identity };
+        let place = self.entries.get(name).map_or(0, |entry| entry.place);
+        let budget = self.budgets.get(place).copied().flatten();
+        let cluster = Cluster { name: name.clone(), client, wire, incarnation, budget, identity };
         if let Some(entry) = self.entries.get_mut(name) {
             info!(cluster = %name, origin = %entry.source.origin, incarnation = self.incarnations, "cluster engaged");
             if entry.source.access.as_ref().is_ok_and(Access::is_insecure) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{ClusterName, ClusterUid, Wire};
+use crate::{Budget, ClusterName, ClusterUid, Wire};
 
 /// An engaged cluster: its name and a way to reach it.
 #[derive(Clone)]
@@ -17,6 +17,8 @@ pub struct Cluster {
     pub wire: Wire,
     /// Rises each time the kubeconfig of this cluster changes. Then every watch must be opened again.
     pub incarnation: u64,
+    /// How much of it is kept; `None` for as much as of any other.
+    pub budget: Option<Budget>,
     /// Which cluster it is; `None` if its server does not tell, and for clusters of a test.
     pub identity: Option<Arc<Identity>>,
 }
@@ -35,7 +37,14 @@ pub struct Identity {
 impl Cluster {
     /// A cluster whose wire goes through `client`, and whose identity nobody asked for.
     pub fn new(name: ClusterName, client: kube::Client, incarnation: u64) -> Self {
-        Self { name, wire: client.clone().into(), client, incarnation, identity: None }
+        Self {
+            name,
+            wire: client.clone().into(),
+            client,
+            incarnation,
+            budget: None,
+            identity: None,
+        }
     }
 }
 

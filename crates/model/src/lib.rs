@@ -10,6 +10,7 @@
 //!   its implementations are in shell files elsewhere.
 //! - `sharding`, `clusters` and `engine` meet only through traits of this crate.
 
+pub mod budget;
 pub mod clock;
 pub mod cluster;
 pub mod error;
@@ -30,6 +31,7 @@ pub mod task;
 pub mod testing;
 pub mod wire;
 
+pub use budget::{Budget, Budgets};
 pub use clock::{Clock, ManualClock, Moment, Sleep};
 pub use cluster::{Cluster, ClusterSet, ClusterState, Identity};
 pub use group::{GroupScope, GroupTraits};

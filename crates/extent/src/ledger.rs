@@ -1,0 +1,326 @@
+//! What each cluster's caches take, against its budget and against that of all clusters.
+//!
+//! ```text
+//!   informers ── Part ──▶ Account of a cluster ──▶ Ledger of all
+//!                             │ the first overrun      │ too much: the largest account is overdrawn
+//!                             ▼                        ▼
+//!                        supervisor: quarantine of that cluster
+//! ```
+//!
+//! # Invariants
+//! - A cluster's account is what its informers have put in and not taken out: a [`Part`] that is dropped takes
+//!   its own out.
+//! - An account is overdrawn once and for good. After a pause the cluster begins with another one.
+//! - If all clusters together take too much, the one that takes most is to blame, whoever grows last.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use cache::StoreSize;
+use model::{Budget, ClusterName};
+use tokio::sync::Notify;
+
+/// Objects that one list may mention, for each that may be kept: a member that holds one range of a kind gets
+/// all of them from most servers.
+pub const MENTIONED_FOR_EACH: usize = 16;
+
+/// How a cluster exceeds its budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overrun {
+    /// More objects than it may have.
+    Objects(usize),
+    /// More bytes of caches than it may have.
+    CacheBytes(usize),
+    /// More bytes of JSON than it may have.
+    JsonBytes(usize),
+    /// A list that mentions more objects than there may be.
+    Mentioned(usize),
+    /// It has the most of what is too much for all together.
+    Total(usize),
+}
+
+impl Overrun {
+    /// The word for it in metrics.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Objects(_) => "objects",
+            Self::CacheBytes(_) => "cache_bytes",
+            Self::JsonBytes(_) => "json_bytes",
+            Self::Mentioned(_) => "endless_list",
+            Self::Total(_) => "total_cache_bytes",
+        }
+    }
+}
+
+impl fmt::Display for Overrun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Objects(most) => {
+                write!(f, "the cluster has more than {most} objects of the watched kinds")?
+            }
+            Self::CacheBytes(most) => {
+                write!(f, "the cluster's objects take more than {most} bytes of cache")?
+            }
+            Self::JsonBytes(most) => {
+                write!(f, "the cluster's objects have more than {most} bytes of JSON")?
+            }
+            Self::Mentioned(most) => {
+                write!(f, "a list of the cluster goes on after {most} objects")?
+            }
+            Self::Total(most) => write!(
+                f,
+                "all clusters' objects take more than {most} bytes of cache, and this cluster's most of them"
+            )?,
+        }
+        let key = match self {
+            Self::Objects(_) | Self::Mentioned(_) => "maxObjects",
+            Self::CacheBytes(_) => "maxCacheBytes",
+            Self::JsonBytes(_) => "maxJsonBytes",
+            Self::Total(_) => "maxTotalCacheBytes",
+        };
+        write!(f, "; fix: see what fills the cluster, or raise budget.{key} in the configuration")
+    }
+}
+
+/// The accounts of all clusters. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Ledger(Arc<Total>);
+
+#[derive(Debug)]
+struct Total {
+    max_cache_bytes: usize,
+    cache_bytes: AtomicUsize,
+    accounts: Mutex<Vec<Weak<Account>>>,
+    overdrawn: Notify,
+}
+
+/// The account of one cluster, from its engagement to its end.
+#[derive(Debug)]
+pub struct Account {
+    cluster: ClusterName,
+    budget: Budget,
+    objects: AtomicUsize,
+    cache_bytes: AtomicUsize,
+    json_bytes: AtomicUsize,
+    overrun: OnceLock<Overrun>,
+    ledger: Ledger,
+}
+
+/// One informer's part of its cluster's account.
+#[derive(Debug)]
+pub struct Part {
+    account: Arc<Account>,
+    size: StoreSize,
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    /// One of clusters that together may take this much.
+    pub fn new(max_cache_bytes: usize) -> Self {
+        Self(Arc::new(Total {
+            max_cache_bytes,
+            cache_bytes: AtomicUsize::new(0),
+            accounts: Mutex::default(),
+            overdrawn: Notify::new(),
+        }))
+    }
+
+    /// An account for a cluster.
+    pub fn open(&self, cluster: &ClusterName, budget: Budget) -> Arc<Account> {
+        let account = Arc::new(Account {
+            cluster: cluster.clone(),
+            budget,
+            objects: AtomicUsize::new(0),
+            cache_bytes: AtomicUsize::new(0),
+            json_bytes: AtomicUsize::new(0),
+            overrun: OnceLock::new(),
+            ledger: self.clone(),
+        });
+        let mut accounts = self.0.accounts.lock().expect("no holder of this lock panics");
+        accounts.retain(|account| account.strong_count() > 0);
+        accounts.push(Arc::downgrade(&account));
+        account
+    }
+
+    /// Waits until some account is overdrawn that was not before.
+    pub async fn overdrawn(&self) {
+        self.0.overdrawn.notified().await;
+    }
+
+    /// The account that takes most; of equals, that of the first name.
+    fn largest(&self) -> Option<Arc<Account>> {
+        let accounts = self.0.accounts.lock().expect("no holder of this lock panics");
+        let open = accounts.iter().filter_map(Weak::upgrade);
+        open.max_by(|a, b| {
+            let bytes = |account: &Account| account.cache_bytes.load(Ordering::Relaxed);
+            bytes(a).cmp(&bytes(b)).then_with(|| b.cluster.cmp(&a.cluster))
+        })
+    }
+}
+
+// === impl Account ===
+
+impl Account {
+    /// An informer's part of it, empty.
+    pub fn part(self: &Arc<Self>) -> Part {
+        Part { account: Arc::clone(self), size: StoreSize::default() }
+    }
+
+    /// How the cluster exceeds its budget, if it has.
+    pub fn overrun(&self) -> Option<Overrun> {
+        self.overrun.get().copied()
+    }
+
+    fn overdraw(&self, overrun: Overrun) {
+        if self.overrun.set(overrun).is_ok() {
+            self.ledger.0.overdrawn.notify_one();
+        }
+    }
+
+    /// How it stands against its own budget.
+    fn check(&self) -> Option<Overrun> {
+        let Budget { max_objects, max_cache_bytes, max_json_bytes } = self.budget;
+        let over = |taken: &AtomicUsize, most: usize| taken.load(Ordering::Relaxed) > most;
+        if over(&self.objects, max_objects) {
+            Some(Overrun::Objects(max_objects))
+        } else if over(&self.cache_bytes, max_cache_bytes) {
+            Some(Overrun::CacheBytes(max_cache_bytes))
+        } else if over(&self.json_bytes, max_json_bytes) {
+            Some(Overrun::JsonBytes(max_json_bytes))
+        } else {
+            None
+        }
+    }
+}
+
+// === impl Part ===
+
+impl Part {
+    /// The informer's store has this size now.
+    ///
+    /// # Errors
+    /// If the cluster is overdrawn, by this or before.
+    pub fn takes(&mut self, size: StoreSize) -> Result<(), Overrun> {
+        let Account { objects, cache_bytes, json_bytes, ledger, .. } = &*self.account;
+        let before = std::mem::replace(&mut self.size, size);
+        replace(objects, before.objects, size.objects);
+        replace(json_bytes, before.json_bytes, size.json_bytes);
+        replace(cache_bytes, before.cache_bytes, size.cache_bytes);
+        let total = &ledger.0;
+        replace(&total.cache_bytes, before.cache_bytes, size.cache_bytes);
+        if let Some(overrun) = self.account.check() {
+            self.account.overdraw(overrun);
+        } else if total.cache_bytes.load(Ordering::Relaxed) > total.max_cache_bytes
+            && let Some(largest) = ledger.largest()
+        {
+            largest.overdraw(Overrun::Total(total.max_cache_bytes));
+        }
+        self.account.overrun().map_or(Ok(()), Err)
+    }
+
+    /// A list has mentioned so many objects, kept or not.
+    ///
+    /// # Errors
+    /// As [`Self::takes`].
+    pub fn mentions(&self, objects: usize) -> Result<(), Overrun> {
+        let most = self.account.budget.max_objects.saturating_mul(MENTIONED_FOR_EACH);
+        if objects > most {
+            self.account.overdraw(Overrun::Mentioned(most));
+        }
+        self.account.overrun().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // What it says of others does not matter here.
+        let _ = self.takes(StoreSize::default());
+    }
+}
+
+/// Takes an amount out and puts another in.
+fn replace(sum: &AtomicUsize, before: usize, now: usize) {
+    if now >= before {
+        sum.fetch_add(now - before, Ordering::Relaxed);
+    } else {
+        sum.fetch_sub(before - now, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDGET: Budget = Budget { max_objects: 10, max_cache_bytes: 1000, max_json_bytes: 5000 };
+
+    fn size(objects: usize, cache_bytes: usize, json_bytes: usize) -> StoreSize {
+        StoreSize { objects, cache_bytes, json_bytes }
+    }
+
+    fn open(ledger: &Ledger, name: &str) -> Arc<Account> {
+        ledger.open(&name.parse().unwrap(), BUDGET)
+    }
+
+    #[test]
+    fn each_bound_counts_over_all_informers_of_a_cluster() {
+        for (first, second, expect) in [
+            (size(5, 500, 2500), size(5, 500, 2500), None),
+            (size(5, 1, 1), size(6, 1, 1), Some(Overrun::Objects(10))),
+            (size(1, 1000, 1), size(1, 1, 1), Some(Overrun::CacheBytes(1000))),
+            (size(1, 1, 1), size(1, 1, 5000), Some(Overrun::JsonBytes(5000))),
+        ] {
+            let account = open(&Ledger::new(usize::MAX), "east");
+            let (mut one, mut other) = (account.part(), account.part());
+            assert_eq!(one.takes(first), Ok(()));
+            assert_eq!(other.takes(second).err(), expect);
+            assert_eq!(account.overrun(), expect);
+        }
+    }
+
+    #[test]
+    fn what_is_taken_out_does_not_count_and_an_overrun_stays() {
+        let account = open(&Ledger::new(usize::MAX), "east");
+        let (mut one, mut other) = (account.part(), account.part());
+        for _ in 0..100 {
+            assert_eq!(one.takes(size(9, 9, 9)), Ok(()));
+            assert_eq!(one.takes(size(1, 1, 1)), Ok(()));
+        }
+        assert_eq!(one.takes(size(10, 1, 1)), Ok(()));
+        drop(one);
+        assert_eq!(other.takes(size(10, 1, 1)), Ok(()));
+        assert_eq!(other.takes(size(11, 1, 1)), Err(Overrun::Objects(10)));
+        assert_eq!(other.takes(size(0, 0, 0)), Err(Overrun::Objects(10)));
+    }
+
+    #[test]
+    fn a_list_may_mention_more_than_is_kept_but_not_for_ever() {
+        let account = open(&Ledger::new(usize::MAX), "east");
+        let part = account.part();
+        assert_eq!(part.mentions(160), Ok(()));
+        assert_eq!(part.mentions(161), Err(Overrun::Mentioned(160)));
+    }
+
+    #[tokio::test]
+    async fn of_too_much_for_all_the_largest_is_to_blame() {
+        let ledger = Ledger::new(1500);
+        let accounts = ["a", "b", "c"].map(|name| open(&ledger, name));
+        let [mut a, mut b, mut c] = accounts.each_ref().map(|account| account.part());
+        assert_eq!(a.takes(size(1, 400, 1)), Ok(()));
+        assert_eq!(b.takes(size(1, 800, 1)), Ok(()));
+        assert_eq!(c.takes(size(1, 301, 1)), Ok(()), "another is larger");
+        let overruns = accounts.each_ref().map(|account| account.overrun());
+        assert_eq!(overruns, [None, Some(Overrun::Total(1500)), None]);
+        ledger.overdrawn().await;
+        assert_eq!(b.takes(size(1, 1, 1)), Err(Overrun::Total(1500)));
+    }
+
+    #[test]
+    fn an_overrun_names_its_key() {
+        let text = Overrun::CacheBytes(1000).to_string();
+        let fix =
+            "; fix: see what fills the cluster, or raise budget.maxCacheBytes in the configuration";
+        assert_eq!(text, format!("the cluster's objects take more than 1000 bytes of cache{fix}"));
+    }
+}

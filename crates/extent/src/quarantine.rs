@@ -1,0 +1,177 @@
+//! Clusters that exceed their budget: nothing is kept of them until a pause is over, and each further pause is
+//! longer. Pure but for a lock.
+//!
+//! Every member that gets such a cluster's shards comes to the same end, one after the other. That costs each
+//! of them one budget for a while, and no more.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use model::{ClusterName, Moment};
+use serde::Serialize;
+
+/// The first pause.
+pub const FIRST_PAUSE: Duration = Duration::from_secs(15);
+/// The longest pause.
+pub const MAX_PAUSE: Duration = Duration::from_secs(30 * 60);
+/// A cluster that has kept within its budget for so long after a pause begins with the first one again.
+pub const FORGIVEN_AFTER: Duration = Duration::from_secs(60 * 60);
+
+/// A cluster that exceeded its budget.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QuarantineStatus {
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// How it exceeds its budget, and what to do.
+    pub reason: Arc<str>,
+    /// How often in a row.
+    pub times: u32,
+    /// Seconds until it is tried again; none while it is tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_seconds: Option<f64>,
+}
+
+/// The clusters that exceeded their budget lately. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Quarantines(Arc<Mutex<BTreeMap<ClusterName, Quarantine>>>);
+
+#[derive(Debug)]
+struct Quarantine {
+    /// Of another kubeconfig nothing is known.
+    incarnation: u64,
+    reason: Arc<str>,
+    word: &'static str,
+    times: u32,
+    until: Moment,
+}
+
+impl Quarantines {
+    /// Begins the quarantine of a cluster. Returns its pause, unless it is under quarantine.
+    pub fn impose(
+        &self,
+        cluster: &ClusterName,
+        incarnation: u64,
+        (word, reason): (&'static str, Arc<str>),
+        now: Moment,
+    ) -> Option<Duration> {
+        let mut all = self.lock();
+        let before = all.get(cluster).filter(|known| known.incarnation == incarnation);
+        let before = before.filter(|known| now < known.until + FORGIVEN_AFTER);
+        if before.is_some_and(|known| now < known.until) {
+            return None;
+        }
+        let times = before.map_or(0, |known| known.times).saturating_add(1);
+        let pause = FIRST_PAUSE.saturating_mul(1 << (times - 1).min(16)).min(MAX_PAUSE);
+        let quarantine = Quarantine { incarnation, reason, word, times, until: now + pause };
+        all.insert(cluster.clone(), quarantine);
+        Some(pause)
+    }
+
+    /// Forgets what is over, and the clusters that are not among these incarnations.
+    pub fn forget(&self, engaged: &BTreeMap<ClusterName, u64>, now: Moment) {
+        self.lock().retain(|cluster, known| {
+            engaged.get(cluster) == Some(&known.incarnation) && now < known.until + FORGIVEN_AFTER
+        });
+    }
+
+    /// Whether nothing is kept of a cluster now.
+    pub fn holds(&self, cluster: &ClusterName, now: Moment) -> bool {
+        self.lock().get(cluster).is_some_and(|known| now < known.until)
+    }
+
+    /// When the next pause ends.
+    pub fn next_end(&self, now: Moment) -> Option<Moment> {
+        self.lock().values().map(|known| known.until).filter(|until| *until > now).min()
+    }
+
+    /// How a cluster exceeded its budget lately, also while it is tried again.
+    pub fn last_reason(&self, cluster: &ClusterName, now: Moment) -> Option<Arc<str>> {
+        let all = self.lock();
+        let known = all.get(cluster).filter(|known| now < known.until + FORGIVEN_AFTER)?;
+        Some(Arc::clone(&known.reason))
+    }
+
+    /// The clusters of which nothing is kept, and why.
+    pub fn failing(&self, now: Moment) -> BTreeMap<ClusterName, Arc<str>> {
+        let all = self.lock();
+        let held = all.iter().filter(|(_, known)| now < known.until);
+        held.map(|(cluster, known)| (cluster.clone(), Arc::clone(&known.reason))).collect()
+    }
+
+    /// The same with the word for it in metrics.
+    pub fn words(&self, now: Moment) -> Vec<(ClusterName, &'static str)> {
+        let all = self.lock();
+        let held = all.iter().filter(|(_, known)| now < known.until);
+        held.map(|(cluster, known)| (cluster.clone(), known.word)).collect()
+    }
+
+    /// All that is remembered, ordered by name.
+    pub fn status(&self, now: Moment) -> Vec<QuarantineStatus> {
+        let all = self.lock();
+        let status = |(cluster, known): (&ClusterName, &Quarantine)| QuarantineStatus {
+            cluster: cluster.clone(),
+            reason: Arc::clone(&known.reason),
+            times: known.times,
+            retry_seconds: (now < known.until).then(|| now.until(known.until).as_secs_f64()),
+        };
+        all.iter().map(status).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ClusterName, Quarantine>> {
+        self.0.lock().expect("no holder of this lock panics")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_origin(Duration::from_secs(seconds))
+    }
+
+    fn impose(all: &Quarantines, incarnation: u64, now: u64) -> u64 {
+        let reason = ("objects", Arc::from("too many"));
+        let pause = all.impose(&"east".parse().unwrap(), incarnation, reason, at(now));
+        pause.expect("it is not under quarantine").as_secs()
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_good_conduct_ends_that() {
+        let all = Quarantines::default();
+        let mut now = 0;
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            pauses.push(impose(&all, 1, now));
+            now += pauses.last().unwrap() + 5;
+        }
+        assert_eq!(pauses, [15, 30, 60, 120, 240, 480, 960, 1800, 1800]);
+        assert_eq!(impose(&all, 2, now), 15, "another kubeconfig");
+        let forgiven = now + 15 + FORGIVEN_AFTER.as_secs();
+        assert_eq!(impose(&all, 2, forgiven), 15);
+        assert_eq!(impose(&all, 2, forgiven + 15 + FORGIVEN_AFTER.as_secs() - 1), 30);
+    }
+
+    #[test]
+    fn a_cluster_is_held_until_its_pause_is_over() {
+        let (all, east) = (Quarantines::default(), "east".parse::<ClusterName>().unwrap());
+        assert!(!all.holds(&east, at(0)));
+        assert_eq!(impose(&all, 1, 0), 15);
+        assert!(all.holds(&east, at(14)) && !all.holds(&east, at(15)));
+        assert_eq!(all.impose(&east, 1, ("objects", Arc::from("x")), at(14)), None);
+        assert_eq!((all.next_end(at(14)), all.next_end(at(15))), (Some(at(15)), None));
+        assert_eq!(all.failing(at(14)).len(), 1);
+        let forgiven = 15 + FORGIVEN_AFTER.as_secs();
+        assert!(all.last_reason(&east, at(forgiven - 1)).is_some());
+        assert_eq!(all.last_reason(&east, at(forgiven)), None);
+        assert_eq!((all.failing(at(15)).len(), all.words(at(15)).len()), (0, 0));
+        assert_eq!(all.status(at(5))[0].retry_seconds, Some(10.0));
+        assert_eq!((all.status(at(15))[0].retry_seconds, all.status(at(15))[0].times), (None, 1));
+        all.forget(&[(east.clone(), 1)].into(), at(20));
+        assert_eq!(all.status(at(20)).len(), 1);
+        all.forget(&[(east, 2)].into(), at(20));
+        assert!(all.status(at(20)).is_empty());
+    }
+}
