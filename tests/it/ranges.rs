@@ -117,6 +117,7 @@ impl Fleet {
             seed: 1,
             cluster_labels: engine::DEFAULT_CLUSTER_LABELS,
             upstream: upstream::UpstreamLimits::default(),
+            budgets: model::Budgets::default(),
             stamps: false,
         };
         let engine = Engine::new(config, vec![spec]).unwrap();

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use futures::FutureExt;
 use futures::future::{self, BoxFuture};
 use listwatch::Form;
-use model::{Clock, ClusterSet, ControllerName, GroupName, Ownership};
+use model::{Budgets, Clock, ClusterSet, ControllerName, GroupName, Ownership};
 use prometheus::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::assigned::Assigned;
 use crate::assignment::AssignmentQueue;
 use crate::dispatch::DispatchObserver;
+use crate::engagements::{self, Engagements};
 use crate::expectations::Expectations;
 use crate::gauges::Gauges;
 use crate::informers::Informers;
@@ -57,6 +58,8 @@ pub struct EngineConfig<'a> {
     pub seed: u64,
     /// What may be asked of each cluster.
     pub upstream: UpstreamLimits,
+    /// How much is kept of each cluster.
+    pub budgets: Budgets,
     /// Whether every write carries the epoch at which it is made, for clusters whose admission policy
     /// checks it: see [`crate::stamp`].
     pub stamps: bool,
@@ -119,8 +122,7 @@ impl Engine {
             })
             .collect();
         let queues = runners.iter().map(|runner| Arc::clone(&runner.queue)).collect();
-        let (gates, presences) = (config.meter.gates().clone(), config.meter.presences().clone());
-        let board = Arc::new(Board::new(Arc::clone(&config.clock), queues, gates, presences));
+        let board = Arc::new(Board::new(Arc::clone(&config.clock), queues, &config.meter));
         let decoded = Arc::new(DecodedCache::new(DECODED_BYTES));
         let (labels, cache) = (Arc::clone(&metrics.labels), Arc::clone(&decoded));
         let gauges = Gauges::new(Arc::clone(&board), labels, cache)?;
@@ -144,6 +146,16 @@ impl Engine {
             let (spec, metrics) = (runner.spec.clone(), runner.metrics.clone());
             (group, Supervised::new(spec, &runner.queue, metrics, &runner.assigned))
         });
+        let engagements = Engagements::new(engagements::EngagementParts {
+            clock: Arc::clone(&config.clock),
+            metrics: metrics.clone(),
+            board: Arc::clone(&board),
+            quarantines: config.meter.quarantines().clone(),
+            upstream: config.upstream,
+            budgets: config.budgets,
+            rng: rng.fork(),
+            stamps: config.stamps,
+        });
         let supervisor = Supervisor::new(
             controllers,
             Parts {
@@ -154,9 +166,8 @@ impl Engine {
                 meter: config.meter,
                 metrics,
                 board: Arc::clone(&board),
-                upstream: config.upstream,
+                engagements,
                 rng,
-                stamps: config.stamps,
                 singles,
             },
         );

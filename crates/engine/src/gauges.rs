@@ -40,6 +40,7 @@ struct Families {
     mode: IntGaugeVec,
     available: IntGaugeVec,
     breaker: IntGaugeVec,
+    quarantined: IntGaugeVec,
     concurrency: IntGaugeVec,
 }
 
@@ -76,6 +77,10 @@ impl Collector for Gauges {
         }
         for (cluster, gate) in self.board.gates() {
             families.gate(&cluster, &gate.reading(self.board.now()), &self.labels);
+        }
+        for (cluster, reason) in self.board.quarantines().words(self.board.now()) {
+            let cluster = self.labels.of(&cluster);
+            families.quarantined.with_label_values(&[cluster, reason]).set(1);
         }
         families.decoded.set(i64::try_from(self.decoded.bytes()).unwrap_or(i64::MAX));
         families.collectors().iter().flat_map(|collector| collector.collect()).collect()
@@ -146,6 +151,12 @@ impl Families {
                  whether it answers; 2 open, none does until a pause is over.",
                 &["cluster"],
             )?,
+            quarantined: ints(
+                "leasehold_cluster_quarantined",
+                "1 for a cluster that exceeded its budget and is left alone until a pause is over, with the \
+                 bound that it exceeded.",
+                &["cluster", "reason"],
+            )?,
             concurrency: ints(
                 "leasehold_cluster_concurrency_limit",
                 "Requests to a cluster that may be under way at once, fewer when it is overloaded.",
@@ -154,7 +165,7 @@ impl Families {
         })
     }
 
-    fn collectors(&self) -> [&dyn Collector; 15] {
+    fn collectors(&self) -> [&dyn Collector; 16] {
         [
             &self.depth,
             &self.unfinished,
@@ -170,6 +181,7 @@ impl Families {
             &self.mode,
             &self.available,
             &self.breaker,
+            &self.quarantined,
             &self.concurrency,
         ]
     }
@@ -189,6 +201,7 @@ impl Families {
             &self.mode,
             &self.available,
             &self.breaker,
+            &self.quarantined,
             &self.concurrency,
         ] {
             ints.reset();

@@ -11,6 +11,7 @@ use crate::metrics::Metrics;
 use crate::request::ClusterClient;
 use crate::status::Board;
 use cache::{DecodedCache, OptionsByKind, StoreWriter};
+use extent::Account;
 
 /// The running informers. Holds none of them alive.
 #[derive(Debug)]
@@ -40,7 +41,12 @@ impl Informers {
     }
 
     /// The informer of a target: one that runs, or a new one. It stops when the last handle goes.
-    pub(crate) fn acquire(&mut self, target: Target, client: &ClusterClient) -> Arc<Informer> {
+    pub(crate) fn acquire(
+        &mut self,
+        target: Target,
+        client: &ClusterClient,
+        account: &Arc<Account>,
+    ) -> Arc<Informer> {
         if let Some(informer) = self.running.get(&target).and_then(Weak::upgrade) {
             return informer;
         }
@@ -57,7 +63,7 @@ impl Informers {
             Arc::clone(&self.clock),
             self.metrics.informer(&target.cluster, &target.kind),
             self.rng.fork(),
-            StoreWriter::new(options, Arc::clone(&self.decoded)),
+            (StoreWriter::new(options, Arc::clone(&self.decoded)), account.part()),
         );
         self.running.retain(|_, informer| informer.strong_count() > 0);
         self.running.insert(target, Arc::downgrade(&informer));

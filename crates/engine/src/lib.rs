@@ -32,17 +32,17 @@
 //! - A key whose object changes during its run runs again; a failed run is retried; gaining a shard
 //!   queues every object of it (`queue`, `supervisor`).
 //! - A shard opens only when everything it needs has been listed and queued; what was held before
-//!   is followed meanwhile (`informer::held`).
+//!   is followed meanwhile (`extent`).
 //!
 //! # What is cached
 //! - The objects that are reconciled here, their children, and all objects of mapped kinds: the objects
-//!   in some range scope (`range_filter`, `informer::scopes`). Of other objects only the uid is read;
+//!   in some range scope (crate `extent`, `informer::scopes`). Of other objects only the uid is read;
 //!   they are neither decoded nor stored.
 //! - An assignment requires the scopes of its shard before it collects keys, and every run holds its
 //!   assignment. So a warming shard lists while its present owner still works, and a draining shard
 //!   reads the same objects as before, until its last run has ended and the drain is acknowledged (S2).
 //! - A server that can select by uid saves traffic, but nothing relies on its filter
-//!   (`informer::sharded_list`).
+//!   (`extent`).
 //!
 //! # Why one cluster does not hold up another
 //! - Every request waits for its turn at its own cluster's gate (crate `upstream`): rate, concurrency
@@ -50,6 +50,9 @@
 //!   `queue`).
 //! - While a cluster's circuit breaker is open, its reconciles fail at once and are retried when it
 //!   closes; its informers wait, and ask again first.
+//!
+//! - What the caches of a cluster take is bounded for each cluster (crate `extent`). One that exceeds its budget is
+//!   left alone for a while: its shards stop, and everything that is cached of it is dropped (`engagements`).
 //!
 //! # How a controller works in several clusters
 //! One member holds the shards of all clusters of a controller with scope `Fleet`. A reconcile of a key
@@ -72,6 +75,7 @@ mod assigned;
 mod assignment;
 mod dispatch;
 mod drain;
+mod engagements;
 mod engine;
 mod error;
 mod expectations;
@@ -86,7 +90,6 @@ mod meter;
 mod metrics;
 mod path;
 mod presence;
-mod range_filter;
 mod reconcile;
 mod request;
 mod resync;
@@ -111,9 +114,10 @@ mod written;
 pub use dispatch::{Dispatch, DispatchObserver, Unobserved};
 pub use engine::{Engine, EngineConfig, EngineError};
 pub use error::{ReconcileError, RetryClass};
+pub use extent::{QuarantineStatus, ShardMode};
 pub use external::{External, ExternalError, ExternalFailure, Token, Verdict};
 pub use fence::FencedError;
-pub use informer::{Absence, InformerStatus, ShardMode};
+pub use informer::{Absence, InformerStatus};
 pub use listwatch::{Form, LENT_AFTER, LISTED_KIB, STREAM_KIB, Scope};
 pub use meter::Meter;
 pub use metrics::DEFAULT_CLUSTER_LABELS;

@@ -32,6 +32,7 @@ use model::{Clock, ClusterName, GroupName, Moment, ObjectKey, ShardId, Work, Wor
 use crate::informer::Target;
 use crate::presence::Presences;
 use cache::Store;
+use extent::Quarantines;
 use upstream::Gates;
 
 /// The counters of one engine. Clones share them.
@@ -44,6 +45,7 @@ struct Counters {
     slices: RwLock<BTreeMap<(ClusterName, GroupName), Arc<Slices>>>,
     gates: Gates,
     presences: Presences,
+    quarantines: Quarantines,
 }
 
 /// The shards of one group in one cluster that are held here. They share handlers and caches.
@@ -89,7 +91,8 @@ impl Meter {
     /// Counters at zero.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let (slices, gates) = (RwLock::default(), Gates::default());
-        Self(Arc::new(Counters { clock, slices, gates, presences: Presences::default() }))
+        let (presences, quarantines) = (Presences::default(), Quarantines::default());
+        Self(Arc::new(Counters { clock, slices, gates, presences, quarantines }))
     }
 
     /// The gates before the clusters, which know the clusters that fail.
@@ -100,6 +103,11 @@ impl Meter {
     /// What the controllers watch, where it is seen what clusters lack.
     pub(crate) fn presences(&self) -> &Presences {
         &self.0.presences
+    }
+
+    /// The clusters that exceeded their budget.
+    pub(crate) fn quarantines(&self) -> &Quarantines {
+        &self.0.quarantines
     }
 
     /// Begins to count for a shard. What is counted for its group in its cluster is shared with the
@@ -145,9 +153,12 @@ impl Workload for Meter {
     }
 
     fn failing(&self) -> BTreeMap<ClusterName, Arc<str>> {
-        let mut failing = self.0.presences.lacking();
+        let now = self.0.clock.now();
+        let mut failing = self.0.presences.unlisted(now);
+        failing.extend(self.0.presences.lacking());
         // A cluster that does not answer does not say which kinds it has.
-        failing.extend(self.0.gates.left_alone(self.0.clock.now()));
+        failing.extend(self.0.gates.left_alone(now));
+        failing.extend(self.0.quarantines.failing(now));
         failing
     }
 }
@@ -335,7 +346,7 @@ mod tests {
         let bytes = writer.store().bytes() as u64;
         let target = Target {
             cluster: "east".parse().unwrap(),
-            incarnation: 1,
+            engagement: 1,
             kind: Kind::of::<k8s_openapi::api::core::v1::ConfigMap>(),
             scope: Scope::default(),
             form: Form::Whole,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
 
-use model::{ClusterLabels, ClusterName, ControllerName};
+use model::{ClusterLabels, ClusterName, ControllerName, Moment};
 use serde::Serialize;
 
 use crate::informer::{Absence, Target};
@@ -121,6 +121,22 @@ impl Presences {
         });
         optional.retain(|target| !needed.contains(target));
         optional
+    }
+
+    /// The clusters of which something that a controller needs cannot be listed or watched, with a text for
+    /// people.
+    pub(crate) fn unlisted(&self, now: Moment) -> BTreeMap<ClusterName, Arc<str>> {
+        let mut texts = BTreeMap::new();
+        self.for_each(|_, cluster, source| {
+            if let Some(informer) = source.informer.as_ref().filter(|_| !source.optional)
+                && let Some(error) = informer.failure(now)
+            {
+                texts.entry(cluster.clone()).or_insert_with(|| {
+                    Arc::from(format!("its {} cannot be listed or watched: {error}", source.kind))
+                });
+            }
+        });
+        texts
     }
 
     /// The clusters that lack what a controller needs, with a text for people.

@@ -7,8 +7,8 @@ use listwatch::{Form, Scope};
 use model::{Kind, ObjectKey, Range};
 use queue::Priority;
 
-use crate::range_filter::RangeScope;
 use crate::view::{CacheView, FleetView};
+use extent::RangeScope;
 
 /// Says whether a change from one state of an object to another counts.
 pub type Predicate = Arc<dyn Fn(Option<&Entry>, Option<&Entry>) -> bool + Send + Sync>;

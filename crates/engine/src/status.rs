@@ -9,21 +9,24 @@ use model::{Clock, ClusterName, Moment};
 use serde::Serialize;
 
 use crate::assignment::AssignmentQueue;
-use crate::informer::{Condition, Informer, InformerState, InformerStatus};
+use crate::informer::{Condition, Informer, InformerState, InformerStatus, SYNC_PATIENCE};
+use crate::meter::Meter;
 use crate::presence::{AbsentSource, Presences};
+use extent::{QuarantineStatus, Quarantines};
 use queue::QueueStatus;
 use upstream::{Gate, Gates, UpstreamStatus};
 
 /// Whether the engine does its work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Readiness {
-    /// Whether the informers of every owned shard have synced, those of clusters that do not
-    /// answer left out: a dead cluster must not keep a replica from being ready for the others.
+    /// Whether the informers of every owned shard have synced, those of clusters left out that do not
+    /// answer, fail, or take longer than a minute for a list: no cluster may keep a replica from being
+    /// ready for the others.
     pub ready: bool,
     /// What is waited for: informers that have yet to sync.
     pub waiting: Vec<String>,
-    /// Informers that have not synced because their cluster refuses or does not answer. What every
-    /// controller does without is left out.
+    /// Informers that have not synced because their cluster refuses, does not answer or is too slow. What
+    /// every controller does without is left out.
     pub failing: Vec<String>,
 }
 
@@ -36,6 +39,7 @@ pub(crate) struct Board {
     informers: Mutex<Vec<Weak<Informer>>>,
     gates: Gates,
     presences: Presences,
+    quarantines: Quarantines,
     /// Whether the first look at shards and clusters has been acted on.
     running: AtomicBool,
 }
@@ -44,11 +48,12 @@ impl Board {
     pub(crate) fn new(
         clock: Arc<dyn Clock>,
         queues: Vec<Arc<AssignmentQueue>>,
-        gates: Gates,
-        presences: Presences,
+        meter: &Meter,
     ) -> Self {
         let (informers, running) = (Mutex::default(), AtomicBool::new(false));
-        Self { clock, queues, informers, gates, presences, running }
+        let (gates, presences) = (meter.gates().clone(), meter.presences().clone());
+        let quarantines = meter.quarantines().clone();
+        Self { clock, queues, informers, gates, presences, quarantines, running }
     }
 
     pub(crate) fn set_running(&self, running: bool) {
@@ -91,9 +96,14 @@ impl Board {
         &self.presences
     }
 
+    pub(crate) fn quarantines(&self) -> &Quarantines {
+        &self.quarantines
+    }
+
     fn readiness(&self) -> Readiness {
+        let now = self.now();
         let dispensable = self.presences.dispensable();
-        let left_alone: BTreeMap<_, _> = self.gates.left_alone(self.now()).collect();
+        let left_alone: BTreeMap<_, _> = self.gates.left_alone(now).collect();
         let (mut waiting, mut failing) = (Vec::new(), Vec::new());
         for state in self.informers() {
             let Condition { synced, error, .. } = state.condition();
@@ -102,7 +112,16 @@ impl Board {
                 name += &format!(" in {namespace}");
             }
             // One that waits for its first turn has not failed itself.
-            match error.or_else(|| left_alone.get(&state.target.cluster).map(ToString::to_string)) {
+            let cluster = &state.target.cluster;
+            let error = error.or_else(|| left_alone.get(cluster).map(ToString::to_string));
+            // One that is tried again after a quarantine is not waited for.
+            let excess = || Some(self.quarantines.last_reason(cluster, now)?.to_string());
+            let error = error.or_else(excess);
+            let overdue = || {
+                let text = format!("its list has not ended within {}s", SYNC_PATIENCE.as_secs());
+                state.is_overdue(now).then_some(text)
+            };
+            match error.or_else(overdue) {
                 _ if synced || dispensable.contains(&state.target) => {}
                 Some(error) => failing.push(format!("{name}: {error}")),
                 None => waiting.push(name),
@@ -132,6 +151,11 @@ impl EngineStatus {
     pub fn upstreams(&self) -> Vec<UpstreamStatus> {
         let now = self.0.now();
         self.0.gates().into_iter().map(|(cluster, gate)| gate.status(cluster, now)).collect()
+    }
+
+    /// The clusters that exceeded their budget lately.
+    pub fn quarantines(&self) -> Vec<QuarantineStatus> {
+        self.0.quarantines().status(self.0.now())
     }
 
     /// What controllers watch and clusters do not have, or do not let be watched.

@@ -9,6 +9,8 @@
 //!   for optional kinds as well, unless the server says that they do not exist.
 //! - What a shard needs stays cached until its last run has ended and its successors here have started:
 //!   a split or merge lists nothing again that was held.
+//! - A cluster that exceeds its budget counts as not engaged until its quarantine is over: its shards stop, and
+//!   what is cached of it goes with them.
 //! - Everything of a lost shard is cancelled in the step that finds the loss.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,12 +28,12 @@ use crate::across::Across;
 use crate::assigned::{Assigned, enqueue_all};
 use crate::assignment::{Assignment, AssignmentQueue, ClusterContext};
 use crate::drain::Drain;
+use crate::engagements::Engagements;
 use crate::handler::EventHandler;
 use crate::informer::{Informer, Target};
 use crate::informers::Informers;
 use crate::meter::{Meter, Slices};
 use crate::metrics::{ControllerMetrics, Metrics};
-use crate::request::ClusterClient;
 use crate::resync::Resync;
 use crate::shards::{Shards, Step};
 use crate::single::{SingleSpec, Singles};
@@ -39,7 +41,6 @@ use crate::spec::ControllerSpec;
 use crate::status::Board;
 use crate::visitors::Visitors;
 use queue::Priority;
-use upstream::{Gate, Upstream, UpstreamLimits};
 
 /// How many reports of handlers may be outstanding; beyond it handlers wait.
 const REPORTS: usize = 256;
@@ -55,11 +56,9 @@ pub(crate) struct Supervisor {
     meter: Meter,
     metrics: Metrics,
     board: Arc<Board>,
-    upstream: UpstreamLimits,
     rng: fastrand::Rng,
-    stamps: bool,
     shards: Shards,
-    engaged: BTreeMap<ClusterName, Engaged>,
+    engagements: Engagements,
     contexts: BTreeMap<(ControllerName, ClusterName), ContextState>,
     assignments: BTreeMap<(ShardId, ControllerName), Arc<Assignment>>,
     reports: mpsc::Sender<Synced>,
@@ -82,10 +81,8 @@ pub(crate) struct Parts {
     pub(crate) meter: Meter,
     pub(crate) metrics: Metrics,
     pub(crate) board: Arc<Board>,
-    pub(crate) upstream: UpstreamLimits,
+    pub(crate) engagements: Engagements,
     pub(crate) rng: fastrand::Rng,
-    /// Whether writes carry the epoch at which they are made.
-    pub(crate) stamps: bool,
     pub(crate) singles: Singles,
 }
 
@@ -127,11 +124,6 @@ impl Supervised {
             tokio::spawn(across.gained(gained));
         }
     }
-}
-
-struct Engaged {
-    incarnation: u64,
-    client: ClusterClient,
 }
 
 struct ContextState {
@@ -190,11 +182,9 @@ impl Supervisor {
             meter,
             metrics,
             board,
-            upstream: parts.upstream,
             rng: parts.rng,
-            stamps: parts.stamps,
             shards: Shards::default(),
-            engaged: BTreeMap::new(),
+            engagements: parts.engagements,
             contexts: BTreeMap::new(),
             assignments: BTreeMap::new(),
             reports,
@@ -220,6 +210,7 @@ impl Supervisor {
                     () = shutdown.cancelled() => return self.shut_down().await,
                     Ok(()) = owned.changed() => break,
                     Ok(()) = self.clusters.changed() => break,
+                    () = self.engagements.changed() => break,
                     Some(synced) = self.reported.recv() => self.synced(&synced),
                 }
             }
@@ -232,7 +223,8 @@ impl Supervisor {
     }
 
     fn follow(&mut self, owned: &OwnedShards, clusters: &ClusterSet) {
-        let engaged = clusters.engaged().map(|c| (c.name.clone(), c.incarnation));
+        let usable = self.engagements.usable(clusters);
+        let engaged = usable.iter().map(|c| (c.name.clone(), c.incarnation));
         // The fleet is always there.
         let incarnations = engaged.chain([(single::fleet_cluster(), 0)]).collect();
         let groups: BTreeSet<_> =
@@ -242,7 +234,8 @@ impl Supervisor {
         let (stops, others): (Vec<_>, Vec<_>) =
             steps.into_iter().partition(|step| matches!(step, Step::Stop { .. }));
         self.carry_out(stops);
-        self.engage(clusters);
+        self.engagements.engage(clusters, &usable);
+        self.singles.engage(self.engagements.clients());
         self.carry_out(others);
         self.ended.clear();
         for (name, controller) in &mut self.controllers {
@@ -251,32 +244,6 @@ impl Supervisor {
             let running = contexts * controller.spec.workers;
             controller.metrics.max_concurrent.set(i64::try_from(running).unwrap_or(i64::MAX));
         }
-    }
-
-    /// Creates the clients of newly engaged clusters and drops those of clusters that are gone.
-    fn engage(&mut self, clusters: &ClusterSet) {
-        let metrics = &self.metrics;
-        self.engaged.retain(|name, engaged| {
-            let present = clusters.get(name);
-            if !clusters.clusters.contains_key(name) {
-                metrics.forget_cluster(name);
-            }
-            present.is_some_and(|cluster| cluster.incarnation == engaged.incarnation)
-        });
-        for cluster in clusters.engaged() {
-            self.engaged.entry(cluster.name.clone()).or_insert_with(|| {
-                let (clock, rng) = (Arc::clone(&self.clock), self.rng.fork());
-                let upstream = Upstream::Cluster(cluster.name.clone());
-                let gate = Gate::new(upstream, &self.upstream, clock, rng);
-                self.board.watch_gate(&cluster.name, &gate);
-                let metrics = self.metrics.rest(&cluster.name);
-                let clock = Arc::clone(&self.clock);
-                let client = ClusterClient::new(cluster, gate, metrics, clock, self.stamps);
-                Engaged { incarnation: cluster.incarnation, client }
-            });
-        }
-        let engaged = self.engaged.iter();
-        self.singles.engage(engaged.map(|(name, engaged)| (name.clone(), engaged.client.clone())));
     }
 
     fn carry_out(&mut self, steps: Vec<Step>) {
@@ -344,19 +311,19 @@ impl Supervisor {
         name: &ControllerName,
         cluster: &ClusterName,
     ) -> Option<Arc<ClusterContext>> {
-        let engaged = self.engaged.get(cluster)?;
+        let engaged = self.engagements.get(cluster)?;
         let sources = &self.controllers[name].spec.sources;
         let informers: Vec<Arc<Informer>> = sources
             .iter()
             .map(|source| {
                 let target = Target {
                     cluster: cluster.clone(),
-                    incarnation: engaged.incarnation,
+                    engagement: engaged.number,
                     kind: source.kind.clone(),
                     scope: source.scope.clone(),
                     form: source.form,
                 };
-                self.informers.acquire(target, &engaged.client)
+                self.informers.acquire(target, &engaged.client, &engaged.account)
             })
             .collect();
         let context = Arc::new(ClusterContext::new(sources, informers, engaged.client.clone()));

@@ -253,6 +253,7 @@ impl Parts {
             observer: planter.observer(observer),
             seed: start.seed.wrapping_add(1),
             upstream: upstream::UpstreamLimits::default(),
+            budgets: model::Budgets::default(),
             stamps: false,
             cluster_labels: DEFAULT_CLUSTER_LABELS,
         };

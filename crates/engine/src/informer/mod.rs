@@ -5,15 +5,13 @@
 //! long as somebody holds its [`Informer`] handle; `informers` shares them.
 //!
 //! It holds the objects that some range scope includes, and no others: see
-//! [`crate::range_filter`]. One store serves all scopes, whatever the roles, ranges and groups
+//! the crate `extent`. One store serves all scopes, whatever the roles, ranges and groups
 //! behind them, so no object is cached twice; a reader may find more in it than it asked for.
 //!
 //! | file | owns |
 //! |---|---|
 //! | `task` | the task: what each answer of the server changes, and who is told |
 //! | `scopes` | the range scopes that are needed, held by guards |
-//! | `held` | what is held, what is wanted, when to list again: pure |
-//! | `sharded_list` | whether the server sends only what is wanted: pure |
 //! | `state`, `status` | what others may see of an informer |
 //! | `trainer` | the dictionary being trained on another thread |
 //!
@@ -32,11 +30,13 @@
 //! - What a scope includes stays in the store until the scope's guard is dropped. Assignments hold
 //!   guards, and runs hold assignments, so a draining shard reads everything until its last run has
 //!   ended.
+//! - Everything that is kept counts against the budget of its cluster, and so does how much a list mentions.
+//!   An informer of a cluster that is overdrawn ends; what it has kept goes with its readers.
 //! - Only the partial metadata is read of an object in no scope: it is neither stored nor decoded.
 
-mod held;
+#[cfg(test)]
+mod excess_tests;
 mod scopes;
-mod sharded_list;
 mod state;
 mod status;
 mod task;
@@ -57,13 +57,13 @@ use tracing::Span;
 
 pub(crate) use self::scopes::ScopeGuard;
 use self::scopes::Scopes;
-pub use self::sharded_list::ShardMode;
-pub(crate) use self::state::{Condition, InformerState, Target};
+pub(crate) use self::state::{Condition, InformerState, SYNC_PATIENCE, Target};
 pub use self::status::{Absence, InformerStatus};
 use self::task::Task;
 use crate::metrics::InformerMetrics;
-use crate::range_filter::RangeScope;
 use crate::request::ClusterClient;
+use extent::Part;
+use extent::RangeScope;
 
 /// Events one subscriber may have outstanding before the informer waits for it.
 pub const SUBSCRIBER_BUFFER: usize = 256;
@@ -123,14 +123,14 @@ impl Informer {
         clock: Arc<dyn Clock>,
         metrics: InformerMetrics,
         rng: fastrand::Rng,
-        writer: StoreWriter,
+        (writer, part): (StoreWriter, Part),
     ) -> Arc<Self> {
-        let state = Arc::new(InformerState::new(target, writer.store()));
+        let state = Arc::new(InformerState::new(target, writer.store(), clock.now()));
         let (admissions, waiting) = mpsc::channel(ADMISSIONS);
         let scopes = Scopes::default();
         let task = Task::new(
             Arc::clone(&state),
-            writer,
+            (writer, part),
             scopes.follow(),
             client,
             waiting,

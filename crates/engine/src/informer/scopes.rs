@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use tokio::sync::watch;
 
-use crate::range_filter::{RangeFilter, RangeScope};
+use extent::{RangeFilter, RangeScope};
 
 /// The scopes on one informer. Its task follows them.
 #[derive(Debug, Default)]

@@ -9,16 +9,21 @@ use listwatch::{Form, Scope};
 use model::{ClusterName, Kind, Moment};
 use tokio::sync::watch;
 
-use super::sharded_list::ShardMode;
 use super::status::{Absence, InformerStatus};
-use crate::range_filter::RangeFilter;
+use extent::{RangeFilter, ShardMode};
+
+/// How long readiness waits for a first list. One that takes longer is no reason to be unready for other
+/// clusters.
+pub(crate) const SYNC_PATIENCE: Duration = Duration::from_secs(60);
+/// An informer whose attempts have failed for so long makes its cluster a failing one.
+pub(crate) const FAILING_AFTER: Duration = Duration::from_secs(30);
 
 /// What an informer watches.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Target {
     pub(crate) cluster: ClusterName,
-    /// The incarnation of the cluster: another kubeconfig, another informer.
-    pub(crate) incarnation: u64,
+    /// The number of the cluster's engagement here: after another kubeconfig or a quarantine, another informer.
+    pub(crate) engagement: u64,
     pub(crate) kind: Kind,
     pub(crate) scope: Scope,
     pub(crate) form: Form,
@@ -29,6 +34,7 @@ pub(crate) struct Target {
 pub(crate) struct InformerState {
     pub(crate) target: Target,
     pub(crate) store: Store,
+    began: Moment,
     pub(super) condition: Mutex<Condition>,
     /// The version up to which the store shows everything; changes with each change of the store.
     pub(super) seen: watch::Sender<Option<ResourceVersion>>,
@@ -41,7 +47,10 @@ pub(crate) struct Condition {
     pub(crate) synced: bool,
     pub(crate) resource_version: String,
     pub(crate) heard: Option<Moment>,
+    /// Why the last attempt failed, until a list is complete or a watch after it is answered.
     pub(crate) error: Option<String>,
+    /// Since when there is such an error.
+    pub(crate) failing_since: Option<Moment>,
     /// Why the kind is not there, if that is what the server said last.
     pub(crate) absent: Option<Absence>,
     /// What is wanted of the kind, and who divides it.
@@ -50,10 +59,11 @@ pub(crate) struct Condition {
 }
 
 impl InformerState {
-    pub(super) fn new(target: Target, store: Store) -> Self {
+    pub(super) fn new(target: Target, store: Store, began: Moment) -> Self {
         Self {
             target,
             store,
+            began,
             condition: Mutex::default(),
             seen: watch::Sender::default(),
             queued: AtomicUsize::new(0),
@@ -72,6 +82,17 @@ impl InformerState {
     /// Whether everything that is wanted has been listed, and the server lets it be followed.
     pub(crate) fn is_available(&self) -> bool {
         self.update(|condition| condition.synced && condition.absent.is_none())
+    }
+
+    /// Whether its first list takes longer than others wait for it.
+    pub(crate) fn is_overdue(&self, now: Moment) -> bool {
+        !self.update(|condition| condition.synced) && now.since(self.began) >= SYNC_PATIENCE
+    }
+
+    /// Why it cannot list or watch, if attempts have failed for a while.
+    pub(crate) fn failure(&self, now: Moment) -> Option<String> {
+        let Condition { error, failing_since, .. } = self.condition();
+        error.filter(|_| failing_since.is_some_and(|since| now.since(since) >= FAILING_AFTER))
     }
 
     /// The version up to which the store shows everything, once a list is complete.
@@ -99,7 +120,7 @@ impl InformerState {
     }
 
     pub(crate) fn status(&self, now: Moment) -> InformerStatus {
-        let Condition { synced, resource_version, heard, error, absent, filter, mode } =
+        let Condition { synced, resource_version, heard, error, absent, filter, mode, .. } =
             self.condition();
         let Target { cluster, kind, scope, form, .. } = &self.target;
         let labels = scope.labels.to_string();

@@ -2,11 +2,10 @@
 
 use std::fmt;
 
+use extent::ShardMode;
 use listwatch::End;
 use model::ClusterName;
 use serde::Serialize;
-
-use super::sharded_list::ShardMode;
 
 /// Why a kind cannot be watched in a cluster that answers otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

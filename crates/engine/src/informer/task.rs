@@ -1,5 +1,6 @@
 //! The informer's task: what each answer of the server changes, and who is told.
 
+mod objects;
 mod tell;
 
 use std::sync::Arc;
@@ -11,29 +12,35 @@ use listwatch::{Arrival, Connection, End, Intake, Machine, Progress, Request, Si
 use model::{Clock, Moment, uid_hash};
 use tokio::sync::mpsc;
 
-use super::held::Held;
 use super::scopes::ScopeWatch;
-use super::sharded_list::ShardedList;
 use super::trainer::{self, Trainer};
 use super::{Absence, Change, Event, InformerState, Target};
 use crate::metrics::InformerMetrics;
 use crate::request::ClusterClient;
-use cache::{
-    Entry, PartialFields, PartialMetadata, ResourceVersion, StoreWriter, partial_metadata,
-};
+use cache::{Entry, PartialMetadata, ResourceVersion, StoreWriter};
+use extent::{Census, Held, Overrun, Part, ShardedList};
 
 /// Entries packed again before the informer looks up: about a millisecond.
 const RECODED_AT_ONCE: usize = 32;
 /// Entries looked at, to be dropped if nobody scopes them, before the informer looks up.
 const SWEPT_AT_ONCE: usize = 256;
 
+/// Why a list of pages is given up that brings nothing new.
+const ENDLESS: &str = "the server's list does not end: it repeats a continue token, or sends page after page \
+                       without objects";
+
 /// The state of one informer, owned by its task.
 pub(super) struct Task {
     state: Arc<InformerState>,
     writer: StoreWriter,
+    /// What the store takes, on the cluster's account.
+    part: Part,
+    /// How the cluster exceeds its budget: the end of this informer.
+    overrun: Option<Overrun>,
     trainer: Trainer,
     scopes: ScopeWatch,
     held: Held,
+    census: Census,
     sharded_list: ShardedList,
     /// The number of the last [`Change::Synced`].
     told: u64,
@@ -50,7 +57,7 @@ pub(super) struct Task {
 impl Task {
     pub(super) fn new(
         state: Arc<InformerState>,
-        writer: StoreWriter,
+        (writer, part): (StoreWriter, Part),
         scopes: ScopeWatch,
         client: ClusterClient,
         waiting: mpsc::Receiver<mpsc::Sender<Event>>,
@@ -61,9 +68,12 @@ impl Task {
         Self {
             state,
             writer,
+            part,
+            overrun: None,
             trainer: Trainer::default(),
             scopes,
             held: Held::default(),
+            census: Census::default(),
             sharded_list: ShardedList::default(),
             told: 0,
             told_absent: None,
@@ -76,6 +86,7 @@ impl Task {
         }
     }
 
+    /// Runs until it is dropped, or until its cluster is overdrawn.
     pub(super) async fn run(mut self) {
         while self.held.wanted().is_empty() {
             let (wanted, latest) = self.scopes.wanted();
@@ -94,7 +105,12 @@ impl Task {
                 turn = trainer::turn(), if self.trainer.may_train(&self.writer) => {
                     self.trainer.train(turn, &self.writer);
                 }
-                arrival = self.connection.next() => self.arrived(arrival).await,
+                arrival = self.connection.next() => {
+                    self.arrived(arrival).await;
+                    if self.overrun.is_some() {
+                        return;
+                    }
+                }
                 () = tokio::task::yield_now(), if self.writer.is_busy() => self.tidy(),
             }
         }
@@ -123,6 +139,7 @@ impl Task {
         if anew {
             self.writer.begin_replace();
             self.held.list_begins(selector.is_some());
+            self.census.begin(matches!(request, Request::List { .. }));
         }
         self.publish();
         (request, selector)
@@ -177,15 +194,28 @@ impl Task {
             }
             Arrival::End(end, why) => (end, why),
         };
+        if self.overrun.is_some() {
+            return;
+        }
         self.ended(end, why);
         self.absent(now).await;
     }
 
     fn heard(&mut self, now: Moment) {
         self.told_absent = None;
-        let recovered = self.state.update(|condition| {
+        self.state.update(|condition| {
             condition.heard = Some(now);
             condition.absent = None;
+        });
+        // That a list begins says nothing: it may fail in the same place again.
+        if self.machine.is_following() {
+            self.recovered();
+        }
+    }
+
+    fn recovered(&self) {
+        let recovered = self.state.update(|condition| {
+            condition.failing_since = None;
             condition.error.take()
         });
         if recovered.is_some() {
@@ -203,9 +233,10 @@ impl Task {
         if let Some(error) = why {
             let Target { cluster, kind, .. } = &self.state.target;
             let retry_ms = after.as_millis();
-            let absent = Absence::of(end);
+            let (absent, now) = (Absence::of(end), self.clock.now());
             let first = self.state.update(|condition| {
                 condition.absent = absent.or(condition.absent);
+                condition.failing_since.get_or_insert(now);
                 condition.error.replace(error.clone()).is_none()
             });
             // Say it once, not with each attempt.
@@ -224,6 +255,9 @@ impl Task {
         if let Line::Upsert(raw) | Line::Delete(raw) = line
             && let Some(found) = self.foreign(raw)
         {
+            self.mention(found.namespace.as_deref(), uid_hash(&found.uid), || {
+                found.uid.to_string()
+            })?;
             self.change(&found.resource_version);
             self.leave(&found, now).await;
             self.show();
@@ -232,6 +266,7 @@ impl Task {
         let progress = match line {
             Line::Upsert(raw) => {
                 let entry = self.object(raw, bytes)?;
+                self.mention_entry(&entry)?;
                 let progress = self.change(&entry.header.resource_version.to_string());
                 self.upsert(entry, now).await;
                 progress
@@ -240,6 +275,7 @@ impl Task {
                 let entry = self.object(raw, bytes)?;
                 let progress = self.change(&entry.header.resource_version.to_string());
                 if self.writer.remove(&entry.header.key).is_some() {
+                    self.count();
                     self.show();
                     self.tell(Change::Delete { old: entry }, now).await;
                 }
@@ -255,30 +291,12 @@ impl Task {
                 }
                 progress
             }
-            Line::Error { code, reason, message } => {
-                let Progress::Restart(end) = self.machine.line(Signal::Error { code }) else {
-                    return Ok(());
-                };
-                return Err((end, Some(format!("{code} {reason}: {message}"))));
-            }
+            Line::Error(refusal) => return Err((refusal.end(), Some(refusal.to_string()))),
         };
         if progress == Progress::Synced {
             self.listed(now).await;
         }
         Ok(())
-    }
-
-    /// Reads the object of a line.
-    fn object(&mut self, raw: &str, line: &[u8]) -> Result<Arc<Entry>, (End, Option<String>)> {
-        self.writer.parse(raw).or_else(|error| {
-            // Whether it is the object at all was not looked at.
-            match wire::strict_line(line).map_err(|error| garbage(&error))? {
-                Line::Upsert(object) | Line::Delete(object) if object != raw => {
-                    self.writer.parse(object).map_err(|error| garbage(&error))
-                }
-                _ => Err(garbage(&error)),
-            }
-        })
     }
 
     /// Tells those who wait for their own writes that the store has changed, and up to where it shows
@@ -300,26 +318,13 @@ impl Task {
         progress
     }
 
-    /// The object, if it is not among those that are wanted. Only its partial metadata is read.
-    fn foreign<'r>(&self, raw: &'r str) -> Option<PartialMetadata<'r>> {
-        let wanted = self.held.wanted();
-        if wanted.is_whole() {
-            return None;
-        }
-        let namespace = self.state.target.kind.namespaced;
-        let fields = PartialFields { namespace, owner: wanted.looks_at_owners() };
-        // Of one that has no partial_metadata, the whole scan says why.
-        let found = partial_metadata(raw, fields).ok()?;
-        let owner = || found.owner.as_deref().map(uid_hash);
-        (!wanted.contains(|| uid_hash(&found.uid), owner)).then_some(found)
-    }
-
     /// An object lies outside. If one of its name was held, that one is gone or left.
     async fn leave(&mut self, found: &PartialMetadata<'_>, now: Moment) {
         let Some(old) = self.state.store.get(found.namespace.as_deref(), &found.name) else {
             return;
         };
         self.writer.remove(&old.header.key);
+        self.count();
         self.show();
         // Else it was about to be swept.
         if self.held.wanted().holds(&old.header) {
@@ -335,28 +340,48 @@ impl Task {
         };
         self.sharded_list.answered(page.shard_info.as_deref());
         self.held.answered();
+        let objects = page.items.len();
         for raw in page.items {
-            if let Some(found) = self.foreign(raw) {
-                self.leave(&found, now).await;
-                continue;
+            if let Err(end) = self.item(raw, now).await {
+                return end;
             }
-            match self.writer.parse(raw) {
-                Ok(entry) => self.upsert(entry, now).await,
-                Err(error) => return garbage(&error),
+            if self.overrun.is_some() {
+                return (End::Page, None);
             }
         }
-        let progress = self.machine.page(&page.resource_version, page.continue_token);
-        if progress == Progress::Synced {
-            self.state.update(|c| c.resource_version.clone_from(&page.resource_version));
-            self.listed(now).await;
+        match self.machine.page(&page.resource_version, page.continue_token, objects) {
+            Progress::Restart(end) => return (end, Some(ENDLESS.to_owned())),
+            Progress::Continue => {}
+            Progress::Synced => {
+                self.state.update(|c| c.resource_version.clone_from(&page.resource_version));
+                self.listed(now).await;
+            }
         }
         (End::Page, None)
+    }
+
+    /// Takes in one object of a page.
+    async fn item(&mut self, raw: &str, now: Moment) -> Result<(), (End, Option<String>)> {
+        if let Some(found) = self.foreign(raw) {
+            self.mention(found.namespace.as_deref(), uid_hash(&found.uid), || {
+                found.uid.to_string()
+            })?;
+            self.leave(&found, now).await;
+            return Ok(());
+        }
+        let entry = self.writer.parse(raw).map_err(|error| garbage(&error))?;
+        self.mention_entry(&entry)?;
+        self.upsert(entry, now).await;
+        Ok(())
     }
 
     /// A list is complete: what it did not mention was deleted while we did not look.
     async fn listed(&mut self, now: Moment) {
         let missing = self.writer.finish_replace();
+        self.count();
+        self.census.end();
         self.connection.listed();
+        self.recovered();
         self.show();
         for old in missing {
             self.tell(Change::Delete { old }, now).await;
@@ -371,6 +396,7 @@ impl Task {
 
     async fn upsert(&mut self, new: Arc<Entry>, now: Moment) {
         let old = self.writer.upsert(&new);
+        self.count();
         self.show();
         match old {
             // A list after a gap tells of what did not change, too.

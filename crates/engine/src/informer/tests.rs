@@ -4,35 +4,41 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cache::{DecodedCache, StoreOptions, StoreWriter};
+use extent::{Account, Ledger};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::PartialObjectMeta;
 use listwatch::{Form, IDLE_TIMEOUT, Intake, Scope};
 use model::testing::PausedClock;
-use model::{Clock, Cluster, Kind};
+use model::{Budget, Clock, Cluster, Kind};
 use prometheus::Registry;
 use queue::Priority;
 use upstream::{Gate, Upstream, UpstreamLimits};
 
 use super::{Absence, Change, Informer, SUBSCRIBER_BUFFER, Subscription, Target};
 use crate::metrics::Metrics;
-use crate::range_filter::RangeScope;
 use crate::request::ClusterClient;
 use crate::testing::{PATIENCE, Server, config_map, server};
+use extent::RangeScope;
 
-const STREAM: &str = "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
-const PAGED: &str = "GET /api/v1/configmaps limit=500";
+pub(super) const STREAM: &str =
+    "GET /api/v1/configmaps watch=true&sendInitialEvents=true&resourceVersion=";
+pub(super) const PAGED: &str = "GET /api/v1/configmaps limit=500";
 
 fn watch(version: u64) -> String {
     format!("GET /api/v1/configmaps watch=true&resourceVersion={version}")
 }
 
-fn informer_without_scope(form: Form) -> (Arc<Informer>, Server) {
+pub(super) fn informer_with(
+    form: Form,
+    scope: Scope,
+    budget: Budget,
+) -> (Arc<Informer>, Arc<Account>, Server) {
     let (client, server) = server();
     let target = Target {
         cluster: "east".parse().unwrap(),
-        incarnation: 1,
+        engagement: 1,
         kind: Kind::of::<ConfigMap>(),
-        scope: Scope::default(),
+        scope,
         form,
     };
     let clock: Arc<dyn Clock> = PausedClock::new();
@@ -49,11 +55,19 @@ fn informer_without_scope(form: Form) -> (Arc<Informer>, Server) {
         Form::Metadata => StoreOptions::default().metadata_only(),
     };
     let writer = StoreWriter::new(options, Arc::new(DecodedCache::new(0)));
-    (Informer::start(target, client, Intake::default(), clock, metrics, rng, writer), server)
+    let account = Ledger::new(usize::MAX).open(&target.cluster, budget);
+    let kept = (writer, account.part());
+    let informer = Informer::start(target, client, Intake::default(), clock, metrics, rng, kept);
+    (informer, account, server)
+}
+
+fn informer_without_scope(form: Form) -> (Arc<Informer>, Server) {
+    let (informer, _, server) = informer_with(form, Scope::default(), Budget::default());
+    (informer, server)
 }
 
 /// Lets everything that can run do so.
-async fn settle() {
+pub(super) async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
@@ -65,7 +79,7 @@ fn metadata_informer() -> (Arc<Informer>, Server) {
 }
 
 /// An informer of everything.
-fn informer() -> (Arc<Informer>, Server) {
+pub(super) fn informer() -> (Arc<Informer>, Server) {
     let (informer, server) = informer_without_scope(Form::Whole);
     // For as long as it runs.
     std::mem::forget(informer.require(RangeScope::Whole));
@@ -89,7 +103,7 @@ async fn next(subscription: &mut Subscription) -> String {
     format!("{first}{sign}{}@{}", header.key.name, header.resource_version)
 }
 
-async fn told(subscription: &mut Subscription, expect: &str) {
+pub(super) async fn told(subscription: &mut Subscription, expect: &str) {
     for expect in expect.split(' ') {
         assert_eq!(next(subscription).await, expect);
     }

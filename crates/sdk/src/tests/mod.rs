@@ -3,6 +3,7 @@
 
 mod across;
 mod applying;
+mod budgets;
 mod dispatch;
 mod dividing;
 mod drifting;

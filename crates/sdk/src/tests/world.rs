@@ -10,8 +10,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use model::{
-    Clock, Cluster, ClusterSet, ClusterState, Epoch, FenceError, GroupName, Hold, Holding, Moment,
-    ObjectKey, OwnedShards, Ownership, Permit, Purpose, ShardId,
+    Budget, Clock, Cluster, ClusterSet, ClusterState, Epoch, FenceError, GroupName, Hold, Holding,
+    Moment, ObjectKey, OwnedShards, Ownership, Permit, Purpose, ShardId,
 };
 use prometheus::{Registry, TextEncoder};
 use tokio::sync::watch;
@@ -154,6 +154,7 @@ impl World {
                 observer: Arc::clone(&journal) as Arc<dyn DispatchObserver>,
                 seed: 7,
                 upstream,
+                budgets: model::Budgets::default(),
                 stamps: false,
                 cluster_labels: 10,
             },
@@ -176,8 +177,19 @@ impl World {
 
     /// Engages a cluster that this client talks to.
     pub(super) fn engage_client(&self, name: &str, incarnation: u64, client: kube::Client) {
+        self.engage_with(name, incarnation, client, None);
+    }
+
+    /// The same, with this budget.
+    pub(super) fn engage_with(
+        &self,
+        name: &str,
+        incarnation: u64,
+        client: kube::Client,
+        budget: Option<Budget>,
+    ) {
         let name: model::ClusterName = name.parse().unwrap();
-        let cluster = Cluster::new(name.clone(), client, incarnation);
+        let cluster = Cluster { budget, ..Cluster::new(name.clone(), client, incarnation) };
         self.clusters.send_modify(|set| {
             Arc::make_mut(set).clusters.insert(name, ClusterState::Engaged(cluster));
         });

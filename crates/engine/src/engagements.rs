@@ -1,0 +1,132 @@
+//! The clusters that this process works in: a client, a gate and an account for each.
+//!
+//! # Invariants
+//! - A cluster that exceeds its budget counts as not engaged until its quarantine is over. Then it is engaged
+//!   anew: other informers, another gate, an empty account.
+//! - Each engagement has a number of its own, so that nothing of an earlier one is shared with it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::{Budget, Budgets, Clock, Cluster, ClusterName, ClusterSet};
+use upstream::{Gate, Upstream, UpstreamLimits};
+
+use crate::metrics::Metrics;
+use crate::request::ClusterClient;
+use crate::status::Board;
+use extent::Quarantines;
+use extent::{Account, Ledger};
+
+/// The clusters that are engaged here.
+pub(crate) struct Engagements {
+    all: BTreeMap<ClusterName, Engaged>,
+    /// The number of the last one.
+    last: u64,
+    parts: EngagementParts,
+    ledger: Ledger,
+    /// Of a cluster whose source does not say how much.
+    budget: Budget,
+}
+
+/// What engagements are made of.
+pub(crate) struct EngagementParts {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Metrics,
+    pub(crate) board: Arc<Board>,
+    pub(crate) quarantines: Quarantines,
+    pub(crate) upstream: UpstreamLimits,
+    pub(crate) budgets: Budgets,
+    pub(crate) rng: fastrand::Rng,
+    /// Whether writes carry the epoch at which they are made.
+    pub(crate) stamps: bool,
+}
+
+/// One cluster.
+pub(crate) struct Engaged {
+    incarnation: u64,
+    pub(crate) number: u64,
+    pub(crate) client: ClusterClient,
+    pub(crate) account: Arc<Account>,
+}
+
+impl Engagements {
+    pub(crate) fn new(parts: EngagementParts) -> Self {
+        let Budgets { each, max_total_cache_bytes } = parts.budgets;
+        let ledger = Ledger::new(max_total_cache_bytes);
+        Self { all: BTreeMap::new(), last: 0, parts, ledger, budget: each }
+    }
+
+    /// The clusters that may be engaged, after those that exceed their budget are put under quarantine.
+    pub(crate) fn usable<'c>(&self, clusters: &'c ClusterSet) -> Vec<&'c Cluster> {
+        let EngagementParts { clock, quarantines, .. } = &self.parts;
+        let now = clock.now();
+        let incarnations = clusters.engaged().map(|c| (c.name.clone(), c.incarnation)).collect();
+        quarantines.forget(&incarnations, now);
+        for (cluster, Engaged { incarnation, account, .. }) in &self.all {
+            let Some(overrun) = account.overrun() else { continue };
+            let reason: Arc<str> = overrun.to_string().into();
+            let because = (overrun.reason(), Arc::clone(&reason));
+            if let Some(pause) = quarantines.impose(cluster, *incarnation, because, now) {
+                let retry_seconds = pause.as_secs();
+                tracing::warn!(%cluster, retry_seconds, "cluster left alone: {reason}");
+            }
+        }
+        clusters.engaged().filter(|cluster| !quarantines.holds(&cluster.name, now)).collect()
+    }
+
+    /// Makes what newly usable clusters need, and drops what is left of the others.
+    pub(crate) fn engage(&mut self, clusters: &ClusterSet, usable: &[&Cluster]) {
+        let metrics = &self.parts.metrics;
+        self.all.retain(|name, engaged| {
+            if !clusters.clusters.contains_key(name) {
+                metrics.forget_cluster(name);
+            }
+            // They are in order of their names.
+            let at = usable.binary_search_by(|cluster| cluster.name.cmp(name));
+            at.is_ok_and(|at| usable[at].incarnation == engaged.incarnation)
+        });
+        for cluster in usable {
+            if !self.all.contains_key(&cluster.name) {
+                let engaged = self.make(cluster);
+                self.all.insert(cluster.name.clone(), engaged);
+            }
+        }
+    }
+
+    fn make(&mut self, cluster: &Cluster) -> Engaged {
+        let EngagementParts { clock, metrics, board, upstream, rng, stamps, .. } = &mut self.parts;
+        let clock = || Arc::clone(clock);
+        let gate =
+            Gate::new(Upstream::Cluster(cluster.name.clone()), upstream, clock(), rng.fork());
+        board.watch_gate(&cluster.name, &gate);
+        let metrics = metrics.rest(&cluster.name);
+        let client = ClusterClient::new(cluster, gate, metrics, clock(), *stamps);
+        let account = self.ledger.open(&cluster.name, cluster.budget.unwrap_or(self.budget));
+        self.last += 1;
+        Engaged { incarnation: cluster.incarnation, number: self.last, client, account }
+    }
+
+    /// Waits until a cluster exceeds its budget or a quarantine is over.
+    pub(crate) async fn changed(&self) {
+        let EngagementParts { clock, quarantines, .. } = &self.parts;
+        let released = async {
+            match quarantines.next_end(clock.now()) {
+                Some(end) => clock.sleep_until(end).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.ledger.overdrawn() => {}
+            () = released => {}
+        }
+    }
+
+    pub(crate) fn get(&self, cluster: &ClusterName) -> Option<&Engaged> {
+        self.all.get(cluster)
+    }
+
+    /// The clients of all of them.
+    pub(crate) fn clients(&self) -> impl Iterator<Item = (ClusterName, ClusterClient)> {
+        self.all.iter().map(|(name, engaged)| (name.clone(), engaged.client.clone()))
+    }
+}

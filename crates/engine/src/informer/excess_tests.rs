@@ -1,0 +1,135 @@
+//! Informers of clusters that send too much, contradict themselves, or come to no end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use listwatch::{Form, Scope};
+use model::testing::PausedClock;
+use model::{Budget, Clock};
+
+use super::state::{FAILING_AFTER, SYNC_PATIENCE};
+use super::tests::{PAGED, STREAM, informer, informer_with, settle, told};
+use super::{Informer, Subscription};
+use crate::testing::{PATIENCE, Server, config_map};
+use extent::RangeScope;
+use extent::{Account, MENTIONED_FOR_EACH, Overrun};
+
+/// An informer of everything, with a budget of three objects.
+fn small_informer() -> (Arc<Informer>, Arc<Account>, Server) {
+    let budget = Budget { max_objects: 3, ..Budget::default() };
+    let (informer, account, server) = informer_with(Form::Whole, Scope::default(), budget);
+    std::mem::forget(informer.require(RangeScope::Whole));
+    (informer, account, server)
+}
+
+/// Waits until the informer has ended.
+async fn ended(events: &mut Subscription) {
+    while tokio::time::timeout(PATIENCE, events.next()).await.expect("an end").is_some() {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_ends_when_its_cluster_is_overdrawn() {
+    for paged in [false, true] {
+        let (informer, account, mut server) = small_informer();
+        let mut events = informer.subscribe().await;
+        let objects = ["a", "b", "c", "d", "e"].map(|name| config_map(name, 3));
+        let asked = server.expect(STREAM).await;
+        if paged {
+            asked.refuse(422, "Invalid");
+            server.expect(PAGED).await.page(5, "more", &objects);
+        } else {
+            asked.list(5, &objects);
+        }
+        ended(&mut events).await;
+        assert_eq!(account.overrun(), Some(Overrun::Objects(3)), "paged: {paged}");
+        assert_eq!(informer.state().store.len(), 4, "the rest was not taken in");
+        server.quiet(Duration::from_secs(600)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_count_against_the_budget_like_lists() {
+    let (informer, account, mut server) = small_informer();
+    let mut events = informer.subscribe().await;
+    let objects = ["a", "b", "c"].map(|name| config_map(name, 3));
+    let list = server.expect(STREAM).await.list(5, &objects);
+    list.event("DELETED", &config_map("a", 6));
+    list.event("ADDED", &config_map("d", 7));
+    told(&mut events, "!+a@3 !+b@3 !+c@3 synced -a@6 +d@7").await;
+    list.event("ADDED", &config_map("e", 8));
+    ended(&mut events).await;
+    assert_eq!(account.overrun(), Some(Overrun::Objects(3)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_repeats_itself_for_ever_is_an_overrun() {
+    let (informer, account, mut server) = small_informer();
+    let mut events = informer.subscribe().await;
+    let stream = server.expect(STREAM).await.watch();
+    for version in 0..100 {
+        stream.event("MODIFIED", &config_map("a", version));
+    }
+    ended(&mut events).await;
+    let most = 3 * MENTIONED_FOR_EACH;
+    assert_eq!(account.overrun(), Some(Overrun::Mentioned(most)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_contradicts_itself_fails_and_starts_over() {
+    let (informer, mut server) = informer();
+    server.expect(STREAM).await.refuse(422, "Invalid");
+    let error = || informer.state().condition().error.unwrap_or_default();
+    let mut twice = config_map("b", 3);
+    twice["metadata"]["uid"] = config_map("a", 3)["metadata"]["uid"].clone();
+    server.expect(PAGED).await.page(5, "", &[config_map("a", 3), twice]);
+    let again = server.expect(PAGED).await;
+    assert!(error().contains("twice, with uid \"uid-a\""), "{}", error());
+    again.page(5, "token", &[config_map("a", 3)]);
+    let next = server.asked().await;
+    next.page(5, "token", &[config_map("b", 3)]);
+    let again = server.expect(PAGED).await;
+    assert!(error().contains("repeats a continue token"), "{}", error());
+    again.page(5, "", &[config_map("a", 3), config_map("b", 3)]);
+    settle().await;
+    assert_eq!(error(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_of_another_namespace_is_not_taken_in() {
+    let scope = Scope { namespace: Some("ours".to_owned()), ..Scope::default() };
+    let (informer, _, mut server) = informer_with(Form::Whole, scope, Budget::default());
+    std::mem::forget(informer.require(RangeScope::Whole));
+    server.asked().await.list(5, &[config_map("a", 3)]);
+    server.asked().await;
+    let state = informer.state();
+    let error = state.condition().error.unwrap();
+    assert!(error.contains("in namespace ours and sends one in namespace \"ns\""), "{error}");
+    assert!(state.store.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_takes_long_is_overdue_and_one_that_fails_for_long_is_a_failure() {
+    let (informer, mut server) = informer();
+    let state = informer.state();
+    let clock = PausedClock::new();
+    let began = clock.now();
+    let stream = server.expect(STREAM).await.watch();
+    stream.event("ADDED", &config_map("a", 3));
+    settle().await;
+    assert!(!state.is_overdue(began + SYNC_PATIENCE - Duration::from_secs(1)));
+    assert!(state.is_overdue(began + SYNC_PATIENCE + Duration::from_secs(1)));
+    stream.broken();
+    server.asked().await.refuse(500, "InternalError");
+    let again = server.asked().await;
+    let failed = clock.now();
+    assert_eq!(state.failure(failed), None, "not at once");
+    // An answer that begins is no list.
+    let stream = again.watch();
+    settle().await;
+    assert!(state.failure(failed + FAILING_AFTER).unwrap().contains("500"));
+    stream.event("ADDED", &config_map("a", 3));
+    stream.initial_end(5);
+    settle().await;
+    assert_eq!(state.failure(failed + FAILING_AFTER), None);
+    assert!(!state.is_overdue(began + SYNC_PATIENCE * 2));
+}

@@ -1,0 +1,81 @@
+//! The objects that a server sends: which of them are read, and what they count against.
+
+use std::sync::Arc;
+
+use cache::{Entry, PartialFields, PartialMetadata, partial_metadata};
+use listwatch::End;
+use listwatch::wire::{self, Line};
+use model::uid_hash;
+
+use super::{Task, garbage};
+
+/// Bytes that an object may take in the queue of a controller: its key and its place. An estimate.
+const QUEUED_BYTES: usize = 256;
+
+impl Task {
+    /// Reads the object of a line.
+    pub(super) fn object(
+        &mut self,
+        raw: &str,
+        line: &[u8],
+    ) -> Result<Arc<Entry>, (End, Option<String>)> {
+        self.writer.parse(raw).or_else(|error| {
+            // Whether it is the object at all was not looked at.
+            match wire::strict_line(line).map_err(|error| garbage(&error))? {
+                Line::Upsert(object) | Line::Delete(object) if object != raw => {
+                    self.writer.parse(object).map_err(|error| garbage(&error))
+                }
+                _ => Err(garbage(&error)),
+            }
+        })
+    }
+
+    /// The object, if it is not among those that are wanted. Only its partial metadata is read.
+    pub(super) fn foreign<'r>(&self, raw: &'r str) -> Option<PartialMetadata<'r>> {
+        let wanted = self.held.wanted();
+        if wanted.is_whole() {
+            return None;
+        }
+        let namespace = self.state.target.kind.namespaced;
+        let fields = PartialFields { namespace, owner: wanted.looks_at_owners() };
+        // Of one that has no partial_metadata, the whole scan says why.
+        let found = partial_metadata(raw, fields).ok()?;
+        let owner = || found.owner.as_deref().map(uid_hash);
+        (!wanted.contains(|| uid_hash(&found.uid), owner)).then_some(found)
+    }
+
+    /// The server sends an object, as part of a list or as a change.
+    pub(super) fn mention(
+        &mut self,
+        namespace: Option<&str>,
+        hash: u64,
+        uid: impl FnOnce() -> String,
+    ) -> Result<(), (End, Option<String>)> {
+        if let Some(asked) = self.state.target.scope.namespace.as_deref()
+            && namespace != Some(asked)
+        {
+            let (kind, found) = (&self.state.target.kind, namespace.unwrap_or_default());
+            let why = format!(
+                "the server was asked for {kind} in namespace {asked} and sends one in namespace {:?}",
+                model::error::foreign(found)
+            );
+            return Err((End::Garbage, Some(why)));
+        }
+        self.census.mention(hash, uid).map_err(|twice| garbage(&twice))?;
+        self.overrun = self.part.mentions(self.census.mentioned()).err();
+        Ok(())
+    }
+
+    pub(super) fn mention_entry(&mut self, entry: &Entry) -> Result<(), (End, Option<String>)> {
+        let header = &entry.header;
+        let uid = || model::error::foreign(&header.uid.to_string());
+        self.mention(header.key.namespace.as_deref(), header.hash(), uid)
+    }
+
+    /// Counts what the store takes.
+    pub(super) fn count(&mut self) {
+        let mut size = self.state.store.size();
+        size.cache_bytes += size.objects * QUEUED_BYTES;
+        self.overrun = self.part.takes(size).err();
+    }
+}

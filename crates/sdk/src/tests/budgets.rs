@@ -1,0 +1,116 @@
+//! Clusters that exceed their budget: what happens to their shards, what is reported, and what others notice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::testing::{Server, config_map, server};
+use model::{Budget, ClusterName, Workload};
+
+use super::ranges::MAPS;
+use super::world::{World, idle, maps, settle};
+
+/// A cluster with a budget of three objects.
+fn engage_small(world: &World, name: &str) -> Server {
+    let (client, server) = server();
+    world.engage_with(name, 1, client, Some(Budget { max_objects: 3, ..Budget::default() }));
+    server
+}
+
+fn objects(count: usize) -> Vec<serde_json::Value> {
+    (0..count).map(|number| config_map(&format!("m{number}"), 1)).collect()
+}
+
+fn failing(world: &World, cluster: &str) -> Option<Arc<str>> {
+    world.meter.failing().remove(&cluster.parse::<ClusterName>().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_beyond_its_budget_is_left_alone_and_tried_again_and_others_go_on() {
+    let world = World::start(vec![maps(idle)]);
+    let mut east = engage_small(&world, "east");
+    let mut west = world.engage("west", 1);
+    world.hold_active("east", 1);
+    world.hold_active("west", 1);
+    let west_list = west.expect(MAPS).await.list(5, &objects(2));
+    world.wait_entries(4).await;
+    let quarantined =
+        || world.metric(r#"leasehold_cluster_quarantined{cluster="east",reason="objects"}"#);
+    for (times, pause) in [(1, 15), (2, 30), (3, 60)] {
+        let stream = east.expect(MAPS).await.watch();
+        settle().await;
+        // Only its first list is waited for.
+        assert_eq!(world.status.readiness().ready, times > 1);
+        objects(4).iter().for_each(|object| stream.event("ADDED", object));
+        stream.hung_up().await;
+        settle().await;
+        let reason = failing(&world, "east").expect("it is reported");
+        assert!(
+            reason.contains("more than 3 objects") && reason.contains("budget.maxObjects"),
+            "{reason}"
+        );
+        assert_eq!(quarantined(), "1");
+        let status = world.status.quarantines().remove(0);
+        assert_eq!((status.times, status.retry_seconds.is_some()), (times, true));
+        let held = world.status.informers();
+        assert!(held.iter().all(|one| one.cluster.as_str() == "west"), "nothing is kept: {held:?}");
+        assert!(world.status.readiness().ready);
+        east.quiet(Duration::from_secs(pause - 1)).await;
+    }
+    // The others notice nothing, and a cluster that keeps within its budget is served.
+    west_list.event("ADDED", &config_map("m9", 9));
+    world.wait_journal("end west/ns/m9@1").await;
+    let before = world.journal().len();
+    let _list = east.expect(MAPS).await.list(6, &objects(3));
+    world.wait_entries(before + 6).await;
+    assert_eq!((failing(&world, "east"), quarantined()), (None, "absent".to_owned()));
+    assert_eq!(failing(&world, "west"), None);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_can_be_handed_over_while_its_cluster_is_left_alone() {
+    let world = World::start(vec![maps(idle)]);
+    let mut east = engage_small(&world, "east");
+    world.hold_active("east", 1);
+    east.expect(MAPS).await.list(5, &objects(4)).hung_up().await;
+    settle().await;
+    world.drain("east", 1, Duration::from_secs(5));
+    world.wait_acknowledged("east/g/0/1@1").await;
+    world.hold("east", None);
+    east.quiet(Duration::from_secs(600)).await;
+    // Another kubeconfig is another chance.
+    let mut anew = world.engage("east", 2);
+    world.hold_active("east", 3);
+    anew.expect(MAPS).await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_comes_to_no_end_keeps_nobody_unready_and_one_that_fails_is_reported() {
+    let world = World::start(vec![maps(idle)]);
+    let mut east = world.engage("east", 1);
+    world.hold_active("east", 1);
+    let stream = east.expect(MAPS).await.watch();
+    for _ in 0..12 {
+        stream.event("ADDED", &config_map("m1", 1));
+        assert!(!world.status.readiness().ready, "it is waited for");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    let readiness = world.status.readiness();
+    assert!(
+        readiness.ready && readiness.failing[0].contains("not ended within 60s"),
+        "{readiness:?}"
+    );
+    assert_eq!(failing(&world, "east"), None, "it may be long");
+    stream.text("no event");
+    for _ in 0..6 {
+        let stream = east.asked().await.watch();
+        stream.text("no event");
+        stream.hung_up().await;
+    }
+    // By now it is asked for pages.
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let reason = failing(&world, "east").expect("it is reported");
+    assert!(reason.starts_with("its ConfigMap cannot be listed or watched"), "{reason}");
+    world.stop().await;
+}
