@@ -22,11 +22,11 @@ use crate::overlap;
 const SHOWN: [&str; 2] = ["configmonitor", "tdset"];
 
 /// How long replicas may take to hand over and exit before they are killed.
-const STOP_GRACE: Duration = Duration::from_secs(15);
+const STOP_GRACE: Duration = Duration::from_secs(25);
 
 /// The replicas' own bounds, below that.
 const DRAIN_TIMEOUT: &str = "5s";
-const SHUTDOWN_GRACE_PERIOD: &str = "10s";
+const SHUTDOWN_GRACE_PERIOD: &str = "20s";
 
 /// How many lines of a replica's log are shown when it fails.
 const LOG_LINES: usize = 8;

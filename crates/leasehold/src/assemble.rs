@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clusters::{
     ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Probing, Registry, Secrets,
-    Terms, Trust, Unusable,
+    Terms, Trust, Unusable, budgeted,
 };
 use engine::DEFAULT_CLUSTER_LABELS;
 use engine::{DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, SingleSpec, Unobserved};
@@ -111,6 +111,7 @@ pub(crate) async fn assemble(
             observer,
             seed: clock::seed(),
             upstream: config.upstream,
+            budgets: config.budgets,
             stamps: config.stamp_epochs,
             cluster_labels: DEFAULT_CLUSTER_LABELS,
         },
@@ -231,20 +232,23 @@ fn providers(config: &Config, home: &Client) -> Vec<Box<dyn ClusterProvider>> {
         config.clusters.clone();
     // Those whose authors are the configuration's come first: nobody else takes a name from them.
     let in_cluster = in_cluster.into_iter().map(|name| InCluster::new(name).provider());
-    let files = kubeconfigs.into_iter().map(|KubeconfigSource { path, contexts, allow }| {
+    let files = kubeconfigs.into_iter().map(|source| {
+        let KubeconfigSource { path, contexts, allow, budget } = source;
         let plugins = credential_plugins.clone();
         let trust = Trust { plugins, allowed: allow, contained: false };
-        KubeconfigFile::new(path, contexts).trusted(trust).provider()
+        budgeted(KubeconfigFile::new(path, contexts).trusted(trust).provider(), budget)
     });
     let folders = directories.into_iter().map(|source| {
-        let DirectorySource { path, prefix, max_clusters, allow } = source;
-        Directory::new(path).terms(Terms { prefix, quota: max_clusters, allow }).provider()
+        let DirectorySource { path, prefix, max_clusters, allow, budget } = source;
+        let terms = Terms { prefix, quota: max_clusters, allow };
+        budgeted(Directory::new(path).terms(terms).provider(), budget)
     });
     let secrets = secrets.into_iter().map(|source| {
-        let SecretSource { selector, namespace, prefix, max_clusters, allow } = source;
+        let SecretSource { selector, namespace, prefix, max_clusters, allow, budget } = source;
         let namespace = namespace.unwrap_or_else(|| config.namespace.clone());
         let secrets = Secrets::new(home.clone(), &namespace, &selector);
-        secrets.terms(Terms { prefix, quota: max_clusters, allow }).provider()
+        let terms = Terms { prefix, quota: max_clusters, allow };
+        budgeted(secrets.terms(terms).provider(), budget)
     });
     in_cluster.chain(files).chain(folders).chain(secrets).collect()
 }
@@ -267,8 +271,8 @@ fn sharding_config(
     }
 }
 
-/// The reference to the configured owner. A home cluster that does not answer is asked again; one
-/// that answers "no" is an error.
+/// The reference to the configured owner. A home cluster that does not answer, or has too much to do, is
+/// asked again; that there is no such owner, or that it may not be read, is an error.
 async fn owner(home: &Client, config: &Config) -> Result<Option<OwnerReference>, Error> {
     let Some(OwnerObject { api_version, kind, name }) = &config.owner else { return Ok(None) };
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -285,7 +289,7 @@ async fn owner(home: &Client, config: &Config) -> Result<Option<OwnerReference>,
                     ..OwnerReference::default()
                 }));
             }
-            Ok(Err(source @ kube::Error::Api(_))) => {
+            Ok(Err(source @ kube::Error::Api(_))) if is_final(&source) => {
                 return Err(Error::Owner {
                     kind: kind.clone(),
                     name: name.clone(),
@@ -296,9 +300,14 @@ async fn owner(home: &Client, config: &Config) -> Result<Option<OwnerReference>,
             Ok(Err(error)) => model::error::chain(&error),
             Err(_) => format!("no answer within {}s", OWNER_TIMEOUT.as_secs()),
         };
-        warn!("the start waits for the home cluster, which does not answer: {reason}");
+        warn!("the start waits for the home cluster, which gives no answer: {reason}");
         tokio::time::sleep(OWNER_RETRY).await;
     }
+}
+
+/// Whether asking again would bring the same answer.
+fn is_final(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 403 | 404))
 }
 
 /// Logs one line for the clusters and one for each controller group.
@@ -311,5 +320,22 @@ fn announce(set: &ClusterSet, groups: &BTreeMap<ControllerName, GroupName>) {
     }
     for (group, controllers) in members {
         info!(%group, controllers = controllers.join(", "), "controller group");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn only_a_missing_owner_or_right_ends_the_start() {
+        for (code, expect) in
+            [(403, true), (404, true), (401, false), (429, false), (500, false), (503, false)]
+        {
+            let error = kube::Error::Api(Status::failure("why", "x").with_code(code).boxed());
+            assert_eq!(is_final(&error), expect, "{code}");
+        }
     }
 }

@@ -114,6 +114,7 @@ impl Handles {
             "clusters": status.clusters,
             "problems": status.problems,
             "upstreams": self.engine.upstreams(),
+            "quarantines": self.engine.quarantines(),
             "informers": self.engine.informers(),
             "absent": self.engine.absent(),
         })

@@ -223,7 +223,7 @@ impl Clusters {
         let path = self.kubeconfig.clone();
         let home = Home::Kubeconfig { path: path.clone(), context, allow: allow.clone() };
         let contexts = Some(self.contexts.clone());
-        let kubeconfigs = vec![KubeconfigSource { path, contexts, allow }];
+        let kubeconfigs = vec![KubeconfigSource { path, contexts, allow, budget: None }];
         let sources =
             ClusterSources { kubeconfigs, credential_plugins, ..ClusterSources::default() };
         Config { admin: admin.map(Into::into), ..Config::new(home, "local", sources) }

@@ -107,8 +107,8 @@ impl Manager {
         self
     }
 
-    /// Adds a check of readiness. `/readyz?verbose` and `/healthz?verbose` list it with the manager's own
-    /// checks; while it fails, the probe fails with its error.
+    /// Adds a check of readiness. `/readyz?verbose` lists it with the manager's own checks; while it fails,
+    /// the probe fails with its error.
     ///
     /// It is called for each probe, one call at a time. A check without an answer within
     /// [`admin::CHECK_TIMEOUT`] fails the probe and is dropped; it delays no other check.

@@ -5,6 +5,7 @@
 //! from the defaults here or from the [`Environment`]. `deploy/leasehold.example.yaml` shows every
 //! key.
 
+mod budget;
 mod parse;
 mod problem;
 mod reader;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 pub use admin::{Settings as AdminSettings, Tls as AdminTls};
 pub use clusters::{Plugin, Plugins, Prefix, Risk};
-use model::{ClusterName, ControllerName};
+use model::{Budget, Budgets, ClusterName, ControllerName};
 use sharding::LeaseTimings;
 use telemetry::{LogConfig, OtlpConfig};
 use upstream::UpstreamLimits;
@@ -54,6 +55,8 @@ pub struct Config {
     pub lease: LeaseTimings,
     /// What this replica may ask of each workload cluster.
     pub upstream: UpstreamLimits,
+    /// How much this replica keeps of its workload clusters.
+    pub budgets: Budgets,
     /// Whether every write carries its epoch, for clusters with the admission policy.
     pub stamp_epochs: bool,
     /// How long reconciles may go on in a shard that is being handed over.
@@ -112,6 +115,8 @@ pub struct KubeconfigSource {
     pub contexts: Option<Vec<String>>,
     /// The risks that are taken for it.
     pub allow: BTreeSet<Risk>,
+    /// How much is kept of each of its clusters; `None` for as much as of any other.
+    pub budget: Option<Budget>,
 }
 
 /// One folder of kubeconfigs. They may run no credential programs, and the files that they name must lie
@@ -126,13 +131,15 @@ pub struct DirectorySource {
     pub max_clusters: usize,
     /// The risks that are taken for them.
     pub allow: BTreeSet<Risk>,
+    /// How much is kept of each of its clusters; `None` for as much as of any other.
+    pub budget: Option<Budget>,
 }
 
 impl DirectorySource {
     /// The folder at `path`, with no prefix and no risk taken.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let (path, allow) = (path.into(), BTreeSet::new());
-        Self { path, prefix: None, max_clusters: clusters::DEFAULT_QUOTA, allow }
+        Self { path, prefix: None, max_clusters: clusters::DEFAULT_QUOTA, allow, budget: None }
     }
 }
 
@@ -150,6 +157,8 @@ pub struct SecretSource {
     pub max_clusters: usize,
     /// The risks that are taken for them.
     pub allow: BTreeSet<Risk>,
+    /// How much is kept of each of them; `None` for as much as of any other.
+    pub budget: Option<Budget>,
 }
 
 impl SecretSource {
@@ -158,7 +167,7 @@ impl SecretSource {
     pub fn new(selector: impl Into<String>) -> Self {
         let (selector, allow) = (selector.into(), BTreeSet::new());
         let max_clusters = clusters::DEFAULT_QUOTA;
-        Self { selector, namespace: None, prefix: None, max_clusters, allow }
+        Self { selector, namespace: None, prefix: None, max_clusters, allow, budget: None }
     }
 }
 
@@ -235,6 +244,7 @@ impl Config {
             controllers: None,
             lease: LeaseTimings::default(),
             upstream: UpstreamLimits::default(),
+            budgets: Budgets::default(),
             stamp_epochs: false,
             drain_timeout: Duration::from_secs(30),
             shutdown_grace_period: Duration::from_secs(60),

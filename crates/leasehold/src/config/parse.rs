@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clusters::{DEFAULT_QUOTA, Plugin, Plugins, Prefix, Risk};
-use model::ControllerName;
+use model::{Budget, ControllerName};
 use serde_json::Value;
 use sharding::{LeaseTimings, MAX_LEASE};
 use telemetry::{LogConfig, OtlpConfig};
 use upstream::UpstreamLimits;
 
+use super::budget::{budgets, of_source};
 use super::problem::Problem;
 use super::reader::{Notes, Section, unknown};
 use super::{
@@ -35,7 +36,7 @@ const MAX_REQUESTS: u64 = 100_000;
 /// The bounds of the pause after failures of a cluster.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(600);
-/// What an exit takes beyond its drain: to release the Lease and stop servers.
+/// What an exit takes beyond its drain and a Lease: to release the Lease and stop servers.
 const EXIT_MARGIN: Duration = Duration::from_secs(5);
 
 /// A configuration from the text of its file, which may name the controllers in `known`.
@@ -63,12 +64,13 @@ fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> 
     let identity = identity(&root, env);
     let capacity = root.value("capacity", values::whole(1..=1000));
     let owner = owner(&root);
-    let clusters = clusters(&root, env);
+    let budgets = budgets(&root);
+    let clusters = clusters(&root, env, budgets.each);
     let controllers = controllers(&root, known);
     let lease = lease(&root);
     let upstream = upstream(&root);
     let stamp_epochs = fence(&root);
-    let waits = waits(&root);
+    let waits = waits(&root, lease);
     let admin = admin(&root, env);
     let (log, otlp) = telemetry_section(&root, identity.as_deref().unwrap_or_default());
     let journal = root.value("journal", values::text).map(|path| env.dir.join(path));
@@ -82,6 +84,7 @@ fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> 
         controllers,
         lease,
         upstream,
+        budgets,
         stamp_epochs,
         drain_timeout: waits.0,
         shutdown_grace_period: waits.1,
@@ -161,14 +164,14 @@ fn owner(root: &Section<'_>) -> Option<OwnerObject> {
     Some(OwnerObject { api_version: api_version?, kind: kind?, name: name? })
 }
 
-fn clusters(root: &Section<'_>, env: &Environment) -> ClusterSources {
+fn clusters(root: &Section<'_>, env: &Environment, each: Budget) -> ClusterSources {
     let section = root.section("clusters");
     let mut seen = BTreeSet::new();
     let kubeconfigs = section
         .sections("kubeconfigs")
         .into_iter()
         .filter_map(|entry| {
-            let source = kubeconfig(&entry, env);
+            let source = kubeconfig(&entry, env, each);
             if let Some(source) = &source
                 && !seen.insert(source.path.clone())
             {
@@ -182,8 +185,8 @@ fn clusters(root: &Section<'_>, env: &Environment) -> ClusterSources {
         })
         .collect();
     let mut prefixes = BTreeSet::new();
-    let directories = directories(&section, env, &mut prefixes);
-    let secrets = secrets(&section, &mut prefixes);
+    let directories = directories(&section, env, each, &mut prefixes);
+    let secrets = secrets(&section, each, &mut prefixes);
     let in_cluster = section.value("inCluster", values::name);
     let known = ["inCluster", "kubeconfigs", "directories", "directory", "secrets"];
     if !known.into_iter().any(|key| section.has(key)) {
@@ -202,14 +205,15 @@ fn clusters(root: &Section<'_>, env: &Environment) -> ClusterSources {
 fn directories(
     section: &Section<'_>,
     env: &Environment,
+    each: Budget,
     prefixes: &mut BTreeSet<Prefix>,
 ) -> Vec<DirectorySource> {
     let listed = section.sections("directories").into_iter().filter_map(|entry| {
         let path = required(&entry, "path", "the path of a folder of kubeconfigs");
         let (prefix, max_clusters) = strangers(&entry, prefixes);
-        let allow = allow(&entry);
+        let (allow, budget) = (allow(&entry), of_source(&entry, each));
         entry.finish();
-        Some(DirectorySource { path: env.dir.join(path?), prefix, max_clusters, allow })
+        Some(DirectorySource { path: env.dir.join(path?), prefix, max_clusters, allow, budget })
     });
     let listed: Vec<_> = listed.collect();
     let single = section.value("directory", values::text);
@@ -217,15 +221,20 @@ fn directories(
     single.into_iter().chain(listed).collect()
 }
 
-fn secrets(section: &Section<'_>, prefixes: &mut BTreeSet<Prefix>) -> Vec<SecretSource> {
+fn secrets(
+    section: &Section<'_>,
+    each: Budget,
+    prefixes: &mut BTreeSet<Prefix>,
+) -> Vec<SecretSource> {
     let listed = section.sections("secrets").into_iter().filter_map(|entry| {
         let selector =
             required(&entry, "selector", "a label selector, as in leasehold.dev/cluster");
         let namespace = entry.value("namespace", values::namespace);
         let (prefix, max_clusters) = strangers(&entry, prefixes);
-        let allow = allow(&entry);
+        let (allow, budget) = (allow(&entry), of_source(&entry, each));
         entry.finish();
-        Some(SecretSource { selector: selector?, namespace, prefix, max_clusters, allow })
+        let selector = selector?;
+        Some(SecretSource { selector, namespace, prefix, max_clusters, allow, budget })
     });
     listed.collect()
 }
@@ -265,7 +274,7 @@ fn plugin(entry: Section<'_>) -> Option<Plugin> {
     Some(Plugin { command: command?, args, env, pass_env })
 }
 
-fn kubeconfig(entry: &Section<'_>, env: &Environment) -> Option<KubeconfigSource> {
+fn kubeconfig(entry: &Section<'_>, env: &Environment, each: Budget) -> Option<KubeconfigSource> {
     let path = required(entry, "path", "the path of a kubeconfig").map(|path| env.dir.join(path));
     let contexts = entry.list("contexts", values::text);
     if contexts.as_ref().is_some_and(Vec::is_empty) && entry.has("contexts") {
@@ -274,7 +283,8 @@ fn kubeconfig(entry: &Section<'_>, env: &Environment) -> Option<KubeconfigSource
             "an empty list; allowed: names of contexts, or no list for every context",
         );
     }
-    Some(KubeconfigSource { path: path?, contexts, allow: allow(entry) })
+    let (allow, budget) = (allow(entry), of_source(entry, each));
+    Some(KubeconfigSource { path: path?, contexts, allow, budget })
 }
 
 fn controllers(
@@ -395,11 +405,12 @@ fn fence(root: &Section<'_>) -> bool {
     stamp_epochs
 }
 
-/// The drain timeout and the grace period, which must be long enough for it.
-fn waits(root: &Section<'_>) -> (Duration, Duration) {
+/// The drain timeout and the grace period. An exit drains, and then waits until its shards have been handed
+/// over: if the coordinator dies meanwhile, until its Lease has run out and another has taken its place.
+fn waits(root: &Section<'_>, lease: LeaseTimings) -> (Duration, Duration) {
     let bounds = || values::duration(Duration::from_secs(1)..=MAX_WAIT);
     let drain = root.value_or("drainTimeout", bounds(), Duration::from_secs(30));
-    let least = drain.map_or(Duration::ZERO, |drain| drain + EXIT_MARGIN);
+    let least = drain.map_or(Duration::ZERO, |drain| drain + lease.duration + EXIT_MARGIN);
     let grace = root.value_or("shutdownGracePeriod", bounds(), least.max(Duration::from_secs(60)));
     if let (Some(drain), Some(grace)) = (drain, grace)
         && grace < least
@@ -407,9 +418,11 @@ fn waits(root: &Section<'_>) -> (Duration, Duration) {
         root.problem(
             "shutdownGracePeriod",
             format!(
-                "found {} with a drainTimeout of {}; allowed: at least {}, so that a drain may end",
+                "found {} with a drainTimeout of {} and a Lease of {}; allowed: at least {}, so that a drain \
+                 may end and its shards be handed over",
                 values::show(grace),
                 values::show(drain),
+                values::show(lease.duration),
                 values::show(least),
             ),
         );

@@ -34,6 +34,9 @@ fn the_example_holds_every_key_and_is_right() {
     assert_eq!((&*config.installation, &*config.identity), ("leasehold", "replica-0"));
     assert_eq!(config.lease, sharding::LeaseTimings::default());
     assert_eq!(config.upstream, UpstreamLimits::default());
+    assert_eq!(config.budgets, Budgets::default());
+    let own = Budget { max_objects: 500_000, max_cache_bytes: 256 << 20, ..Budget::default() };
+    assert_eq!(config.clusters.kubeconfigs[1].budget, Some(own));
     assert_eq!(config.clusters.kubeconfigs.len(), 2);
     assert_eq!(config.clusters.directories.len(), 2);
     let Plugins::Listed(plugins) = &config.clusters.credential_plugins else { panic!() };
@@ -104,7 +107,7 @@ telemetry: {log: {format: yaml, filter: 'engine=loud'}, otlp: {sampleRatio: 2}}
     telemetry.log.filter: found "engine=loud"; allowed: a level (error, warn, info, debug, trace) or directives like info,leasehold_engine=debug
     telemetry.otlp.endpoint: missing; allowed: a URL, as in http://127.0.0.1:4317
     telemetry.otlp.sampleRatio: found 2; allowed: a share from 0.0 to 1.0
-    controlers: unknown key; did you mean controllers? Known here: home, namespace, installation, identity, capacity, owner, clusters, controllers, lease, upstream, fence, drainTimeout, shutdownGracePeriod, admin, probes, telemetry, journal
+    controlers: unknown key; did you mean controllers? Known here: home, namespace, installation, identity, capacity, owner, budget, clusters, controllers, lease, upstream, fence, drainTimeout, shutdownGracePeriod, admin, probes, telemetry, journal
     "#);
 }
 
@@ -166,8 +169,8 @@ fn values_are_held_to_their_bounds() {
     );
     check(
         "shutdownGracePeriod: 10s",
-        "shutdownGracePeriod: found 10s with a drainTimeout of 30s; allowed: at least 35s, so that a \
-         drain may end",
+        "shutdownGracePeriod: found 10s with a drainTimeout of 30s and a Lease of 8s; allowed: at least 43s, so \
+         that a drain may end and its shards be handed over",
     );
 }
 
@@ -215,6 +218,41 @@ fn home_and_clusters_are_required() {
     let both =
         load("home: {inCluster: true, kubeconfig: h}\nclusters: {inCluster: l}").unwrap_err();
     assert_eq!(both, "home: inCluster and a kubeconfig are given; allowed: one of them");
+}
+
+#[test]
+fn budgets_are_for_each_cluster_each_source_and_all() {
+    let text = "home: {inCluster: true}\nbudget: {maxObjects: 1000, maxCacheBytes: 600Mi}\nclusters:\n  \
+                directories: [{path: a}, {path: b, budget: {maxCacheBytes: 1073741824}}]\n";
+    let config = load(text).unwrap();
+    let each = Budget { max_objects: 1000, max_cache_bytes: 600 << 20, ..Budget::default() };
+    assert_eq!(config.budgets, Budgets { each, max_total_cache_bytes: 600 << 20 });
+    let of_b = Budget { max_cache_bytes: 1 << 30, ..each };
+    let found: Vec<_> = config.clusters.directories.iter().map(|source| source.budget).collect();
+    assert_eq!(found, [None, Some(of_b)]);
+    check(
+        "budget: {maxObjects: 99, maxJsonBytes: 1GB}",
+        "budget.maxObjects: found 99; allowed: a whole number from 100 to 10000000\n\
+         budget.maxJsonBytes: found \"1GB\"; allowed: a number of bytes from 1Mi to 1Ti, as in 67108864, \
+         65536Ki, 64Mi or 1Gi",
+    );
+    check(
+        "budget: {maxTotalCacheBytes: 32Mi}",
+        "budget.maxTotalCacheBytes: found 33554432 with a maxCacheBytes of 67108864; allowed: at least as much, \
+         or one cluster could never use its own budget",
+    );
+}
+
+#[test]
+fn an_exit_has_time_for_a_drain_and_a_lease() {
+    let lease = "lease: {duration: 30s}\ndrainTimeout: 55s\n";
+    check(&format!("{lease}shutdownGracePeriod: 90s"), "ok");
+    check(
+        &format!("{lease}shutdownGracePeriod: 89s"),
+        "shutdownGracePeriod: found 89s with a drainTimeout of 55s and a Lease of 30s; allowed: at least 90s, so \
+         that a drain may end and its shards be handed over",
+    );
+    assert_eq!(load(&format!("{LEAST}{lease}")).unwrap().shutdown_grace_period.as_secs(), 90);
 }
 
 #[test]

@@ -49,6 +49,21 @@ pub(super) fn whole(bounds: RangeInclusive<u64>) -> impl Read<u64> {
     }
 }
 
+/// A number of bytes within bounds, as a whole number or with a unit.
+pub(super) fn bytes(bounds: RangeInclusive<u64>) -> impl Read<usize> {
+    move |value| {
+        let allowed = || {
+            let (least, most) = (show_bytes(*bounds.start()), show_bytes(*bounds.end()));
+            format!(
+                "a number of bytes from {least} to {most}, as in 67108864, 65536Ki, 64Mi or 1Gi"
+            )
+        };
+        let parsed = value.as_u64().or_else(|| value.as_str().and_then(parse_bytes));
+        let found = parsed.filter(|bytes| bounds.contains(bytes));
+        found.and_then(|bytes| usize::try_from(bytes).ok()).ok_or_else(allowed)
+    }
+}
+
 /// A share, from 0.0 to 1.0.
 pub(super) fn share(value: &Value) -> Result<f64, String> {
     let share = value.as_f64().filter(|share| (0.0..=1.0).contains(share));
@@ -140,6 +155,23 @@ fn parse_duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number.parse::<f64>().ok()? * unit_seconds).ok()
 }
 
+/// The units of bytes, the largest first.
+const BYTE_UNITS: [(&str, u64); 4] =
+    [("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
+
+/// `64Mi`, `1Gi`, `1000`.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let unit = BYTE_UNITS.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)));
+    let (number, size) = unit.unwrap_or((text, 1));
+    number.parse::<u64>().ok()?.checked_mul(size)
+}
+
+/// A number of bytes as it is written in the file.
+fn show_bytes(bytes: u64) -> String {
+    let unit = BYTE_UNITS.iter().find(|(_, size)| bytes >= *size && bytes.is_multiple_of(*size));
+    unit.map_or_else(|| bytes.to_string(), |(unit, size)| format!("{}{unit}", bytes / size))
+}
+
 /// A duration as it is written in the file.
 pub(super) fn show(duration: Duration) -> String {
     let millis = duration.as_millis();
@@ -155,6 +187,23 @@ pub(super) fn show(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn byte_counts() {
+        for (text, expect) in [
+            ("1000", Some("1000")),
+            ("64Mi", Some("64Mi")),
+            ("65536Ki", Some("64Mi")),
+            ("1Gi", Some("1Gi")),
+            ("1.5Gi", None),
+            ("64M", None),
+            ("-1", None),
+            ("", None),
+            ("99999999999Ti", None),
+        ] {
+            assert_eq!(parse_bytes(text).map(show_bytes).as_deref(), expect, "{text}");
+        }
+    }
 
     #[test]
     fn durations() {

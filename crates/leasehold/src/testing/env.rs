@@ -369,6 +369,7 @@ impl TestEnv {
             observer: Arc::new(Unobserved),
             seed: 1,
             upstream: upstream::UpstreamLimits::default(),
+            budgets: model::Budgets::default(),
             stamps: false,
             cluster_labels: engine::DEFAULT_CLUSTER_LABELS,
         };

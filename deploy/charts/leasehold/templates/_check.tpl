@@ -12,8 +12,8 @@
 {{- fail (printf "controllers.%s.namespaces: \"*\" stands for all of them, so name nothing beside it" $name) -}}
 {{- end -}}
 {{- end -}}
-{{- if lt (int .Values.shutdownGracePeriodSeconds) (add (int .Values.drainTimeoutSeconds) 5 | int) -}}
-{{- fail "shutdownGracePeriodSeconds: must be at least drainTimeoutSeconds + 5" -}}
+{{- if lt (int .Values.shutdownGracePeriodSeconds) (add (int .Values.drainTimeoutSeconds) (int .Values.lease.durationSeconds) 5 | int) -}}
+{{- fail "shutdownGracePeriodSeconds: must be at least drainTimeoutSeconds + lease.durationSeconds + 5" -}}
 {{- end -}}
 {{- if le (int .Values.lease.durationSeconds) (mul 2 (int .Values.lease.renewIntervalSeconds) | int) -}}
 {{- fail "lease.durationSeconds: must be more than twice renewIntervalSeconds, so that one renewal may fail" -}}

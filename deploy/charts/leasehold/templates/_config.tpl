@@ -37,6 +37,9 @@ clusters:
     {{- with .allow }}
     allow: {{ toJson . }}
     {{- end }}
+    {{- with .budget }}
+    budget: {{ toJson . }}
+    {{- end }}
   {{- else }} []
   {{- end }}
   {{- with .Values.clusters.secrets }}
@@ -66,6 +69,9 @@ lease:
   renewInterval: {{ .Values.lease.renewIntervalSeconds }}s
 {{- with .Values.upstream }}
 upstream: {{ toJson . }}
+{{- end }}
+{{- with .Values.budget }}
+budget: {{ toJson . }}
 {{- end }}
 {{- if .Values.admissionPolicy.enabled }}
 fence:

@@ -98,7 +98,7 @@ async fn main() -> Result<()> {
         allow: [Risk::Loopback].into(),
     };
     let (path, allow) = (args.kubeconfig.clone(), [Risk::Loopback].into());
-    let source = KubeconfigSource { path, contexts: None, allow };
+    let source = KubeconfigSource { path, allow, ..KubeconfigSource::default() };
     let clusters = ClusterSources { kubeconfigs: vec![source], ..ClusterSources::default() };
     let config = Config::new(home, NAME, clusters);
     let _telemetry = telemetry::init(&config.log, config.otlp.as_ref())?;

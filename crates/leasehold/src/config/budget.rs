@@ -1,0 +1,57 @@
+//! How much is kept of clusters: of each, of those of one source, and of all together.
+
+use std::ops::RangeInclusive;
+
+use model::{Budget, Budgets};
+
+use super::reader::Section;
+use super::values;
+
+/// The bounds of what may be kept of one cluster. Less than the least would keep out ordinary clusters.
+const OBJECTS: RangeInclusive<u64> = 100..=10_000_000;
+const BYTES: RangeInclusive<u64> = (1 << 20)..=(1 << 40);
+
+/// The budget of each cluster and of all.
+pub(super) fn budgets(root: &Section<'_>) -> Budgets {
+    let section = root.section("budget");
+    let defaults = Budgets::default();
+    let each = keys(&section, defaults.each);
+    let total = section.value("maxTotalCacheBytes", values::bytes(BYTES));
+    let max_total_cache_bytes =
+        total.unwrap_or(defaults.max_total_cache_bytes.max(each.max_cache_bytes));
+    if max_total_cache_bytes < each.max_cache_bytes {
+        section.problem(
+            "maxTotalCacheBytes",
+            format!(
+                "found {max_total_cache_bytes} with a maxCacheBytes of {}; allowed: at least as much, or one \
+                 cluster could never use its own budget",
+                each.max_cache_bytes
+            ),
+        );
+    }
+    section.finish();
+    Budgets { each, max_total_cache_bytes }
+}
+
+/// The budget of each cluster of one source, if it says anything of it; what it leaves out is as for `each`.
+pub(super) fn of_source(entry: &Section<'_>, each: Budget) -> Option<Budget> {
+    if !entry.has("budget") {
+        return None;
+    }
+    let section = entry.section("budget");
+    let budget = keys(&section, each);
+    section.finish();
+    Some(budget)
+}
+
+fn keys(section: &Section<'_>, defaults: Budget) -> Budget {
+    let objects = section.value("maxObjects", values::whole(OBJECTS));
+    let bytes = |key, default| section.value(key, values::bytes(BYTES)).unwrap_or(default);
+    Budget {
+        max_objects: objects
+            .and_then(|objects| usize::try_from(objects).ok())
+            .unwrap_or(defaults.max_objects),
+        max_cache_bytes: bytes("maxCacheBytes", defaults.max_cache_bytes),
+        max_json_bytes: bytes("maxJsonBytes", defaults.max_json_bytes),
+    }
+}
