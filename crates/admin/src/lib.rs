@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `/livez` | that the process answers and the checks of liveness pass, the manager's and the program's own. Nothing of a cluster, so that trouble with one does not restart the process |
 //! | `/readyz` | whether the manager's readiness checks and the program's own pass |
-//! | `/healthz` | whether all checks pass |
+//! | `/healthz` | the same as `/livez`, as is the custom |
 //! | `/metrics` | Prometheus text |
 //! | `/debug/{name}` | one view as JSON |
 //! | `/` | the paths above |
