@@ -6,13 +6,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use aws_sdk_sqs::config::http::HttpResponse;
+use aws_sdk_sqs::config::interceptors::BeforeDeserializationInterceptorContextMut;
 use aws_sdk_sqs::config::retry::RetryConfig;
 use aws_sdk_sqs::config::timeout::TimeoutConfig;
 use aws_sdk_sqs::config::{
-    BehaviorVersion, Credentials, Region, SharedHttpClient, StalledStreamProtectionConfig,
+    BehaviorVersion, ConfigBag, Credentials, Intercept, Region, RuntimeComponents,
+    SharedHttpClient, StalledStreamProtectionConfig,
 };
-use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_sqs::error::{BoxError, ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::types::QueueAttributeName;
+use aws_smithy_types::body::SdkBody;
+use http_body_util::Limited;
 use sdk::{ExternalFailure, ExternalLimits, Verdict};
 
 use super::desired::{Desired, REDRIVE_POLICY, normalised_redrive};
@@ -39,6 +43,32 @@ pub(super) const TO_MAKE: u32 = 4;
 /// How long one request may take, and its connection to be made.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The largest answer that is read, in bytes. A queue has about twenty attributes and at most fifty tags.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+
+/// Bounds the answers of SQS and STS, which the library would read to their end. The address of SQS may come
+/// from a Queue.
+#[derive(Debug)]
+pub(super) struct BoundedAnswers;
+
+impl Intercept for BoundedAnswers {
+    fn name(&self) -> &'static str {
+        "BoundedAnswers"
+    }
+
+    fn modify_before_deserialization(
+        &self,
+        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let response = context.response_mut();
+        let body = response.take_body();
+        *response.body_mut() = SdkBody::from_body_1_x(Limited::new(body, MAX_ANSWER_BYTES));
+        Ok(())
+    }
+}
 
 /// What a refusal means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +205,7 @@ impl Sqs {
         let mut config = aws_sdk_sqs::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .http_client(http)
+            .interceptor(BoundedAnswers)
             .credentials_provider(credentials)
             .region(Region::new(region.to_owned()))
             .retry_config(RetryConfig::disabled())

@@ -19,7 +19,7 @@ use kube::api::Api;
 use sdk::ClusterName;
 use sdk::{Context, External, ExternalError, ExternalLimits, ReconcileError};
 
-use super::client::{Failure, LIMITS, Refusal, Sqs, failure, timeouts};
+use super::client::{BoundedAnswers, Failure, LIMITS, Refusal, Sqs, failure, timeouts};
 use super::desired::Source;
 use super::environment::{
     AwsEnvironment, KEY, ROLE, SECRET_KEY, SESSION_TOKEN, STS_ENDPOINT, TOKEN_FILE,
@@ -213,6 +213,7 @@ impl Sessions {
         let mut config = aws_sdk_sts::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .http_client(self.http())
+            .interceptor(BoundedAnswers)
             .region(Region::new(region.to_owned()))
             .retry_config(RetryConfig::disabled())
             .timeout_config(timeouts());
