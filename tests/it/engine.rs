@@ -16,7 +16,7 @@ use model::ObjectKey;
 use sdk::{Action, Context, Controller, ReconcileError, Reconciler};
 use serde_json::json;
 
-use crate::copy::{Copy, seen, wanted};
+use tests::copy::{Copy, seen, wanted};
 
 const NAMESPACE: &str = "maps";
 

@@ -2,7 +2,6 @@
 //!
 //! - `connections`: how many connections a cluster costs
 //! - `controllers`: the built-in controllers through the engine, over embedded API servers
-//! - `copy`: a small controller for the others
 //! - `engine`: the engine against a server that misbehaves
 //! - `kit`: the test kit with replicas, and a context for unit tests
 //! - `manager`: replicas as a library user runs them, over embedded API servers
@@ -17,8 +16,6 @@
 mod connections;
 #[cfg(test)]
 mod controllers;
-#[cfg(test)]
-mod copy;
 #[cfg(test)]
 mod engine;
 #[cfg(test)]

@@ -34,7 +34,7 @@ use tests::install;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::copy::{Copy, seen};
+use tests::copy::{Copy, seen};
 
 /// The longest that anything here may take: a takeover on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -56,8 +56,8 @@ async fn server(name: &str) -> Server {
 fn sources(dir: &Path, servers: &[&Server]) -> ClusterSources {
     let path = dir.join("kubeconfig");
     fs::write(&path, apiserver::merge_kubeconfigs(servers)).unwrap();
-    let kubeconfigs =
-        vec![KubeconfigSource { path, contexts: None, allow: [Risk::Loopback].into() }];
+    let allow = [Risk::Loopback].into();
+    let kubeconfigs = vec![KubeconfigSource { path, allow, ..KubeconfigSource::default() }];
     ClusterSources { kubeconfigs, ..Default::default() }
 }
 

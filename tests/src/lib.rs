@@ -2,6 +2,8 @@
 //! out.
 //!
 //! - [`collector`]: an OTLP collector that keeps what it receives
+//! - [`copy`]: a small controller for tests
+//! - [`hostile`]: a cluster that misbehaves, and a replica beside it
 //! - [`install`]: what clusters need before a test
 //! - [`proxy`]: a connection that can be delayed, dropped, cut and counted
 //! - [`world`]: fleets of managers over embedded clusters, simulated from a seed
@@ -16,8 +18,10 @@
 pub mod bench;
 pub mod chaos;
 pub mod collector;
+pub mod copy;
 pub mod dashboards;
 mod harness;
+pub mod hostile;
 pub mod install;
 pub mod oracle;
 pub mod proxy;

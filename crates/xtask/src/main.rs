@@ -25,6 +25,8 @@ enum Task {
     Codegen(codegen::Args),
     /// Runs every query of the dashboard and the rules against a real Prometheus and a live demo.
     Dashboards(Forwarded),
+    /// Runs a replica beside a cluster that misbehaves, one way after the other.
+    Hostile(Forwarded),
     /// Explores the model of the sharding protocol further than `cargo test` does, and prints how
     /// many states there are.
     Model(Model),
@@ -40,6 +42,7 @@ fn main() -> Result<()> {
         Task::Bench(args) => drive::harness("bench", &args),
         Task::Chaos(args) => drive::harness("chaos", &args),
         Task::Dashboards(args) => drive::harness("dashboards", &args),
+        Task::Hostile(args) => drive::harness("hostile", &args),
         Task::Real(args) => drive::harness("real", &args),
         Task::Model(args) => drive::model(&args),
         Task::Soak(args) => drive::soak(&args),

@@ -16,7 +16,7 @@ use sharding::api::Phase;
 use tokio::sync::{Notify, mpsc};
 
 use super::*;
-use crate::copy::wanted;
+use tests::copy::wanted;
 
 /// Copies ConfigMaps of the hub into the other clusters, and notes each copy at the hub's object.
 #[derive(Clone)]

@@ -12,9 +12,9 @@ use serde_json::json;
 
 /// The reconciler.
 #[derive(Default)]
-pub(crate) struct Copy {
+pub struct Copy {
     /// The names of ConfigMaps that were gone when they were reconciled.
-    pub(crate) gone: Arc<Mutex<BTreeSet<String>>>,
+    pub gone: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Reconciler for Copy {
@@ -23,7 +23,7 @@ impl Reconciler for Copy {
     async fn reconcile(&self, ctx: &Context, key: &ObjectKey) -> Result<Action, ReconcileError> {
         let namespace = key.namespace.as_deref();
         let Some(map) = ctx.get::<ConfigMap>(namespace, &key.name)? else {
-            self.gone.lock().unwrap().insert(key.name.to_string());
+            self.gone.lock().expect("no holder of this lock panics").insert(key.name.to_string());
             return Ok(Action::Done);
         };
         let Some(wanted) = wanted(&map).filter(|wanted| seen(&map) != Some(wanted)) else {
@@ -37,11 +37,11 @@ impl Reconciler for Copy {
 }
 
 /// The value to copy.
-pub(crate) fn wanted(map: &ConfigMap) -> Option<&str> {
+pub fn wanted(map: &ConfigMap) -> Option<&str> {
     Some(map.data.as_ref()?.get("wanted")?.as_str())
 }
 
 /// The copied value.
-pub(crate) fn seen(map: &ConfigMap) -> Option<&str> {
+pub fn seen(map: &ConfigMap) -> Option<&str> {
     Some(map.metadata.annotations.as_ref()?.get("seen")?.as_str())
 }

@@ -1,0 +1,279 @@
+//! What a hostile cluster answers. Bodies are made as they are sent, so that they cost this process nothing.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use flate2::{Compress, Compression, FlushCompress};
+use futures::stream::{self, BoxStream, StreamExt};
+use serde_json::{Value, json};
+
+use super::mode::Mode;
+
+/// How much of a body is made at once.
+const PIECE_BYTES: usize = 64 << 10;
+/// Objects in each page of an endless list.
+const PAGE_OBJECTS: usize = 500;
+/// The namespaces of [`Mode::ManyNamespaces`].
+const NAMESPACES: usize = 100_000;
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) method: String,
+    pub(super) path: String,
+    pub(super) query: String,
+    pub(super) takes_gzip: bool,
+    /// Of lower-case names, as they came.
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: Vec<u8>,
+}
+
+/// An answer. Its body ends the connection if it ends before it should.
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) headers: Vec<(&'static str, String)>,
+    pub(super) body: BoxStream<'static, Bytes>,
+}
+
+impl Asked {
+    fn has(&self, parameter: &str) -> bool {
+        self.query.split('&').any(|pair| pair.starts_with(parameter))
+    }
+
+    fn value(&self, key: &str) -> Option<&str> {
+        self.query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
+    }
+
+    /// Whether it is about the ConfigMaps that the replica's controller watches.
+    fn is_of_maps(&self) -> bool {
+        self.method == "GET" && self.path == "/api/v1/configmaps"
+    }
+
+    fn is_stream(&self) -> bool {
+        self.is_of_maps() && self.has("sendInitialEvents=true")
+    }
+
+    fn is_watch(&self) -> bool {
+        self.is_of_maps() && self.has("watch=") && !self.is_stream()
+    }
+
+    fn is_list(&self) -> bool {
+        self.is_of_maps() && !self.has("watch=")
+    }
+}
+
+/// The answer of a cluster in this mode; none if it answers as it should.
+pub(super) fn of(mode: Mode, asked: &Asked) -> Option<Reply> {
+    let list = |body: BoxStream<'static, Bytes>| {
+        if asked.is_stream() {
+            Some(status(422, "Invalid", &[]))
+        } else {
+            asked.is_list().then(|| ok(body))
+        }
+    };
+    // Else nothing would be listed again.
+    if mode.lies_in_lists() && asked.is_watch() {
+        return Some(status(410, "Expired", &[]));
+    }
+    match mode {
+        Mode::Behaves | Mode::WrongClock => None,
+        Mode::VersionBomb => match asked.path.as_str() {
+            "/version" => Some(bomb(asked, "{\"gitVersion\":\"v1\",\"platform\":\"", " ", 3 << 10)),
+            "/api/v1/namespaces/kube-system" => Some(status(403, "Forbidden", &[])),
+            _ => None,
+        },
+        Mode::PageBomb if asked.is_stream() => Some(status(422, "Invalid", &[])),
+        Mode::PageBomb => {
+            let begins = r#"{"metadata":{"resourceVersion":"1"},"items":[{}"#;
+            asked.is_list().then(|| bomb(asked, begins, ",{}", 1 << 10))
+        }
+        Mode::EndlessList => {
+            let page =
+                asked.value("continue").and_then(|page| page.parse().ok()).unwrap_or(0_usize);
+            let objects = (0..PAGE_OBJECTS).map(|n| map("default", &format!("map-{page}-{n}")));
+            list(page_of(objects, &(page + 1).to_string()))
+        }
+        Mode::EndlessStream => asked
+            .is_stream()
+            .then(|| ok(lines((0..).map(|n| added(&map("default", &format!("map-{n}"))))))),
+        Mode::EndlessLine => (asked.is_stream() || asked.is_watch()).then(|| ok(endless_line())),
+        Mode::RepeatedToken => {
+            let page = asked.value("continue").map_or(0, str::len);
+            list(page_of([map("default", &format!("map-{page}"))].into_iter(), "again"))
+        }
+        Mode::EmptyPages => {
+            let page =
+                asked.value("continue").and_then(|page| page.parse().ok()).unwrap_or(0_usize);
+            list(page_of(std::iter::empty(), &(page + 1).to_string()))
+        }
+        Mode::WatchGone if asked.is_stream() => Some(status(422, "Invalid", &[])),
+        Mode::WatchGone => asked.is_watch().then(|| status(410, "Expired", &[])),
+        Mode::Refusals if asked.is_stream() => Some(status(422, "Invalid", &[])),
+        Mode::Refusals if asked.is_watch() => Some(status(504, "Timeout", &[])),
+        Mode::Refusals => {
+            let later = [("retry-after", "1".to_owned())];
+            asked.is_list().then(|| status(429, "TooManyRequests", &later))
+        }
+        Mode::SlowBody => list(trickle()),
+        Mode::HugeObject => list(huge_page()),
+        Mode::DeepObject => list(deep_page()),
+        Mode::BadText => {
+            let mut page = page_text([map("default", "bad")].into_iter(), "").into_bytes();
+            let at = page.windows(3).position(|part| part == b"bad").expect("it is in it");
+            page[at] = 0xff;
+            list(whole(page))
+        }
+        Mode::LongNames => list(page_of([map("default", &"n".repeat(300))].into_iter(), "")),
+        Mode::TwiceTheUid => {
+            let (one, mut other) = (map("default", "one"), map("default", "other"));
+            other["metadata"]["uid"] = one["metadata"]["uid"].clone();
+            list(page_of([one, other].into_iter(), ""))
+        }
+        Mode::ManyNamespaces => asked.is_stream().then(|| ok(many_namespaces())),
+        Mode::Redirects => {
+            let itself = [("location", format!("{}?{}", asked.path, asked.query))];
+            asked.is_of_maps().then(|| status(302, "Found", &itself))
+        }
+    }
+}
+
+/// What a mode adds to the head of every answer.
+pub(super) fn headers(mode: Mode) -> Vec<(&'static str, String)> {
+    match mode {
+        Mode::WrongClock => vec![
+            ("date", "Thu, 01 Jan 1970 00:00:00 GMT".to_owned()),
+            ("retry-after", "99999999".to_owned()),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+fn ok(body: BoxStream<'static, Bytes>) -> Reply {
+    Reply { status: 200, headers: vec![("content-type", "application/json".to_owned())], body }
+}
+
+fn status(code: u16, reason: &str, headers: &[(&'static str, String)]) -> Reply {
+    let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+        "reason": reason, "message": format!("the cluster says {code}")});
+    Reply { status: code, headers: headers.to_vec(), body: whole(body.to_string().into_bytes()) }
+}
+
+fn whole(body: Vec<u8>) -> BoxStream<'static, Bytes> {
+    stream::once(async { Bytes::from(body) }).boxed()
+}
+
+/// A gzip that unfolds to so many MiB of `fill` after `begins`; unfolded for a client that takes no gzip.
+fn bomb(asked: &Asked, begins: &'static str, fill: &str, mebibytes: usize) -> Reply {
+    let fill = fill.repeat((1 << 20) / fill.len());
+    let (mut first, mut rest) = (begins.as_bytes().to_vec(), fill.into_bytes());
+    if asked.takes_gzip {
+        // A full flush forgets what came before: the same piece can follow any number of times.
+        let mut deflate = Compress::new(Compression::best(), false);
+        let header = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
+        first = [&header[..], &deflated(&mut deflate, &first)].concat();
+        rest = deflated(&mut deflate, &rest);
+    }
+    let (first, rest) = (Bytes::from(first), Bytes::from(rest));
+    let body = stream::once(async { first }).chain(stream::repeat(rest).take(mebibytes)).boxed();
+    let mut reply = ok(body);
+    if asked.takes_gzip {
+        reply.headers.push(("content-encoding", "gzip".to_owned()));
+    }
+    reply
+}
+
+fn deflated(deflate: &mut Compress, bytes: &[u8]) -> Vec<u8> {
+    let mut found = Vec::with_capacity(bytes.len() + 1024);
+    deflate
+        .compress_vec(bytes, &mut found, FlushCompress::Full)
+        .expect("the buffer is large enough");
+    found
+}
+
+fn map(namespace: &str, name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace, "uid": format!("uid-{namespace}-{name}"),
+            "resourceVersion": "7"},
+        "data": {"text": format!("{name} has some text of its own")}})
+}
+
+fn added(object: &Value) -> String {
+    format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n")
+}
+
+fn page_text(objects: impl Iterator<Item = Value>, token: &str) -> String {
+    let items: Vec<String> = objects.map(|object| object.to_string()).collect();
+    let metadata = json!({"resourceVersion": "9", "continue": token});
+    format!(
+        "{{\"kind\":\"ConfigMapList\",\"metadata\":{metadata},\"items\":[{}]}}",
+        items.join(",")
+    )
+}
+
+fn page_of(objects: impl Iterator<Item = Value>, token: &str) -> BoxStream<'static, Bytes> {
+    whole(page_text(objects, token).into_bytes())
+}
+
+/// Lines in pieces.
+fn lines(lines: impl Iterator<Item = String> + Send + 'static) -> BoxStream<'static, Bytes> {
+    stream::unfold(lines, |mut lines| async move {
+        let mut piece = String::new();
+        while piece.len() < PIECE_BYTES {
+            let Some(line) = lines.next() else { break };
+            piece += &line;
+        }
+        (!piece.is_empty()).then(|| (Bytes::from(piece), lines))
+    })
+    .boxed()
+}
+
+fn endless_line() -> BoxStream<'static, Bytes> {
+    let begins = Bytes::from_static(br#"{"type":"ADDED","object":{"data":{"text":""#);
+    stream::once(async { begins }).chain(stream::repeat(filler())).boxed()
+}
+
+fn huge_page() -> BoxStream<'static, Bytes> {
+    let begins = concat!(
+        r#"{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"huge","namespace":"default","#,
+        r#""uid":"huge","resourceVersion":"7"},"data":{"text":""#
+    );
+    let pieces = (100 << 20) / PIECE_BYTES;
+    let ends = Bytes::from_static(br#""}}]}"#);
+    stream::once(async { Bytes::from_static(begins.as_bytes()) })
+        .chain(stream::repeat(filler()).take(pieces))
+        .chain(stream::once(async { ends }))
+        .boxed()
+}
+
+fn filler() -> Bytes {
+    Bytes::from(vec![b'x'; PIECE_BYTES])
+}
+
+fn trickle() -> BoxStream<'static, Bytes> {
+    let pieces = stream::repeat(Bytes::from_static(b" "));
+    pieces
+        .then(|piece| async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            piece
+        })
+        .boxed()
+}
+
+/// A page with an object that nests lists, and one beside it. It is text, because a value so deep could not be
+/// dropped.
+fn deep_page() -> BoxStream<'static, Bytes> {
+    const LEVELS: usize = 100_000;
+    let mut deep = map("default", "deep");
+    deep["spec"] = Value::String("NESTED".to_owned());
+    let page = page_text([deep, map("default", "beside")].into_iter(), "");
+    let lists = format!("{}{}", "[".repeat(LEVELS), "]".repeat(LEVELS));
+    whole(page.replace("\"NESTED\"", &lists).into_bytes())
+}
+
+fn many_namespaces() -> BoxStream<'static, Bytes> {
+    let objects = (0..NAMESPACES).map(|n| added(&map(&format!("namespace-{n}"), "map")));
+    let end = json!({"type": "BOOKMARK", "object": {"kind": "ConfigMap", "apiVersion": "v1",
+        "metadata": {"resourceVersion": "9",
+            "annotations": {"k8s.io/initial-events-end": "true"}}}});
+    lines(objects.chain([format!("{end}\n")])).chain(stream::pending()).boxed()
+}

@@ -1,0 +1,133 @@
+//! The ways in which a cluster misbehaves.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What one hostile cluster does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Mode {
+    /// Nothing wrong: every request is answered by the embedded server behind it.
+    Behaves,
+    /// `/version` unfolds from 3 MB to 3 GB. The cluster does not tell its identity, so that it is asked.
+    VersionBomb,
+    /// A page of a list unfolds to 1 GB of `{}`.
+    PageBomb,
+    /// A list of pages that never ends: a new continue token each time.
+    EndlessList,
+    /// A streaming list whose initial events never end.
+    EndlessStream,
+    /// A watch with a line that never ends.
+    EndlessLine,
+    /// Each page has the same continue token.
+    RepeatedToken,
+    /// Each page is empty, and there is always another one.
+    EmptyPages,
+    /// Lists are answered, and every watch with 410.
+    WatchGone,
+    /// 422 to streams, 504 to watches, 429 to lists.
+    Refusals,
+    /// A list trickles, a byte a second.
+    SlowBody,
+    /// An object of 100 MB.
+    HugeObject,
+    /// An object with 100,000 nested lists, beside good ones.
+    DeepObject,
+    /// A page that is not UTF-8.
+    BadText,
+    /// Names of 300 bytes.
+    LongNames,
+    /// A list with a uid twice.
+    TwiceTheUid,
+    /// 100,000 namespaces with an object each.
+    ManyNamespaces,
+    /// Every request is redirected to itself.
+    Redirects,
+    /// Good answers with a clock that is wrong by decades, and a long `Retry-After`.
+    WrongClock,
+}
+
+/// What a replica makes of a cluster in a mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// It reports the cluster as failing, with this in the reason.
+    Reported(&'static str),
+    /// It goes on to serve the cluster.
+    Served,
+    /// It keeps what it knows, and asks seldom.
+    Patient,
+}
+
+impl Mode {
+    /// All that misbehave.
+    pub const ALL: [Self; 18] = [
+        Self::VersionBomb,
+        Self::PageBomb,
+        Self::EndlessList,
+        Self::EndlessStream,
+        Self::EndlessLine,
+        Self::RepeatedToken,
+        Self::EmptyPages,
+        Self::WatchGone,
+        Self::Refusals,
+        Self::SlowBody,
+        Self::HugeObject,
+        Self::DeepObject,
+        Self::BadText,
+        Self::LongNames,
+        Self::TwiceTheUid,
+        Self::ManyNamespaces,
+        Self::Redirects,
+        Self::WrongClock,
+    ];
+
+    /// What a replica makes of it.
+    pub fn expected(self) -> Expected {
+        match self {
+            Self::VersionBomb => Expected::Reported("longer than 65536 bytes"),
+            Self::PageBomb => Expected::Reported("a page is longer than"),
+            Self::EndlessList | Self::EndlessStream => Expected::Reported("fix: see what fills"),
+            Self::HugeObject => Expected::Reported("a page is longer than"),
+            Self::RepeatedToken | Self::EmptyPages => Expected::Reported("list does not end"),
+            Self::Refusals => Expected::Reported("the server answers 504"),
+            Self::SlowBody => Expected::Reported("not come to its end"),
+            Self::BadText => Expected::Reported("cannot be listed or watched"),
+            Self::LongNames => Expected::Reported("more than 253 bytes"),
+            Self::TwiceTheUid => Expected::Reported("twice"),
+            Self::Redirects => Expected::Reported("302"),
+            Self::EndlessLine | Self::WatchGone => Expected::Patient,
+            Self::Behaves | Self::DeepObject | Self::ManyNamespaces | Self::WrongClock => {
+                Expected::Served
+            }
+        }
+    }
+
+    /// Whether it shows only when everything is listed.
+    pub(super) fn lies_in_lists(self) -> bool {
+        !matches!(
+            self,
+            Self::Behaves
+                | Self::VersionBomb
+                | Self::EndlessLine
+                | Self::WatchGone
+                | Self::Refusals
+                | Self::WrongClock
+        )
+    }
+
+    /// How long it may take until the cluster is reported: failures for half a minute, and the ten seconds
+    /// after which a member reports.
+    pub fn patience(self) -> Duration {
+        match self {
+            // A slow page has two minutes.
+            Self::SlowBody => Duration::from_secs(240),
+            _ => Duration::from_secs(90),
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = clap::ValueEnum::to_possible_value(self).expect("no mode is hidden");
+        f.pad(name.get_name())
+    }
+}
