@@ -85,7 +85,10 @@ impl Mode {
         match self {
             Self::VersionBomb => Expected::Reported("longer than 65536 bytes"),
             Self::PageBomb => Expected::Reported("a page is longer than"),
-            Self::EndlessList | Self::EndlessStream => Expected::Reported("fix: see what fills"),
+            // A hundred thousand objects are more than the budget of these runs.
+            Self::EndlessList | Self::EndlessStream | Self::ManyNamespaces => {
+                Expected::Reported("fix: see what fills")
+            }
             Self::HugeObject => Expected::Reported("a page is longer than"),
             Self::RepeatedToken | Self::EmptyPages => Expected::Reported("list does not end"),
             Self::Refusals => Expected::Reported("the server answers 504"),
@@ -95,9 +98,7 @@ impl Mode {
             Self::TwiceTheUid => Expected::Reported("twice"),
             Self::Redirects => Expected::Reported("302"),
             Self::EndlessLine | Self::WatchGone => Expected::Patient,
-            Self::Behaves | Self::DeepObject | Self::ManyNamespaces | Self::WrongClock => {
-                Expected::Served
-            }
+            Self::Behaves | Self::DeepObject | Self::WrongClock => Expected::Served,
         }
     }
 
