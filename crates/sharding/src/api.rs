@@ -223,6 +223,11 @@ pub struct MemberSpec {
     /// configured what the coordinator has, and reached all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clusters: Option<ConfiguredClusters>,
+    /// Set once home was restored from a backup, emptied or replaced: no owner is named at this epoch or
+    /// below any more. Far above all epochs that the member saw before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<i64>", range(min = 0))]
+    pub history_floor: Option<Epoch>,
 }
 
 /// The load that a shard puts on the member that holds it, smoothed.
@@ -366,6 +371,7 @@ impl MemberSpec {
             loads: Vec::new(),
             down_clusters: Vec::new(),
             clusters: None,
+            history_floor: None,
         }
     }
 

@@ -15,9 +15,10 @@ const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// What a fleet does without, so that it runs with the definitions of an earlier release: without the
 /// share of the heaviest object no shard is split, without the report of its clusters each member counts as
-/// if it had the coordinator's, and without the named clusters a coordinator knows only the identities of
-/// its own.
-const DISPENSABLE: [&str; 3] = ["spec.loads[].heaviest", "spec.clusters", "spec.namedClusters"];
+/// if it had the coordinator's, without the named clusters a coordinator knows only the identities of its
+/// own, and after a restore of home members learn from each other through the coordinator's Lease only.
+const DISPENSABLE: [&str; 4] =
+    ["spec.loads[].heaviest", "spec.clusters", "spec.namedClusters", "spec.historyFloor"];
 
 /// What to run.
 const FIX: &str = "apply those of this release: leasehold crds --for home | kubectl apply --server-side \

@@ -11,6 +11,7 @@
 //!   own Member ◀─ state, acknowledged drains ──────┘
 //! ```
 
+mod anew;
 mod handovers;
 mod hash;
 mod lead;
@@ -33,6 +34,7 @@ use crate::cordon::Cordon;
 use crate::election::Election;
 use crate::failing::FailingClusters;
 use crate::identity::{Identities, Names};
+use crate::history::History;
 use crate::lease::{self, COORDINATOR};
 use crate::load::LoadReporter;
 use crate::member::{Departure, Membership, Standing};
@@ -81,6 +83,9 @@ pub struct Output {
     pub wake: Moment,
     /// Events worth a log line or a metric.
     pub notes: Vec<Note>,
+    /// Whether home must be read anew: every watch starts with a list, and nothing that a watch showed
+    /// before may be passed in any more.
+    pub reread: bool,
 }
 
 /// An event worth a log line or a metric.
@@ -94,6 +99,11 @@ pub enum Note {
         is: MemberId,
         /// Why the member could not act.
         cause: &'static str,
+    },
+    /// Home was restored, emptied or replaced: the member read it anew.
+    HistoryChanged {
+        /// What proves it.
+        proof: &'static str,
     },
     /// The member began or ceased to coordinate.
     Coordinating(bool),
@@ -133,6 +143,11 @@ pub struct Node {
     /// Its own Member as it sent it last, and the version which that gave.
     sent: Option<(ObjectVersion, MemberSpec)>,
     world: World,
+    history: History,
+    /// Whether home must be read anew.
+    reread: bool,
+    /// Whether a list was older than what was known.
+    is_behind: bool,
     /// The maps in versions of the protocol that it does not speak.
     unread: BTreeSet<ClusterName>,
     /// What people must repair, and the revision of the world it was found in.
@@ -173,6 +188,9 @@ impl Node {
             reach: Report::default(),
             sent: None,
             world: World::default(),
+            history: History::default(),
+            reread: false,
+            is_behind: false,
             unread: BTreeSet::new(),
             problems: (0, Vec::new()),
             noticed: Vec::new(),
@@ -199,7 +217,7 @@ impl Node {
     /// Takes in one input.
     pub fn handle(&mut self, input: Input, now: Moment) {
         match input {
-            Input::Observed(event) => self.world.observe(event, now),
+            Input::Observed(event) => self.observe(event, now),
             Input::Completed(target, outcome) => self.complete(&target, outcome, now),
             Input::Clusters(clusters, down) => {
                 self.reach.configured(&clusters);
@@ -223,6 +241,7 @@ impl Node {
     /// Draws the conclusions from all inputs since the last step.
     pub fn step(&mut self, now: Moment) -> Output {
         let mut wake = now + MAX_SLEEP;
+        self.follow_leaps(now);
         self.follow_cordon();
         self.fence(now);
         self.follow_maps(now);
@@ -238,7 +257,8 @@ impl Node {
         sooner(self.leave_by.filter(|&at| at > now));
         self.outbox.prune(now);
         let writes = self.outbox.take();
-        Output { writes, wake, notes: std::mem::take(&mut self.notes) }
+        let reread = std::mem::take(&mut self.reread);
+        Output { writes, wake, notes: std::mem::take(&mut self.notes), reread }
     }
 
     /// What the fence needs now.
@@ -360,8 +380,12 @@ impl Node {
     fn complete(&mut self, target: &Target, outcome: WriteOutcome, now: Moment) {
         let jitter = 0.75 + 0.25 * self.rng.f64();
         let Some(ended) = self.outbox.complete(target, &outcome, jitter, now) else { return };
+        if !self.is_of_home(&ended.write, &outcome, now) {
+            return;
+        }
         match &outcome {
             WriteOutcome::Done(Some(object)) | WriteOutcome::Conflict(Some(object)) => {
+                self.history.saw(object);
                 self.world.apply(object.clone(), now);
             }
             WriteOutcome::Done(None) | WriteOutcome::Conflict(None) => {

@@ -35,6 +35,8 @@ impl Planned {
 impl Node {
     /// Takes part in the election and, if elected, coordinates. Returns when to look again.
     pub(super) fn coordinate(&mut self, now: Moment) -> Option<Moment> {
+        let required = self.required_floor();
+        self.world.raise_floor(required);
         let wake = if self.may_coordinate(now) { self.stand_for_election(now) } else { None };
         if !self.unread.is_empty() {
             self.step_down(now);
@@ -135,6 +137,9 @@ impl Node {
     fn plan(&mut self, now: Moment) -> Option<Moment> {
         if self.outbox.is_busy() {
             return None;
+        }
+        if let Some(until) = self.waits_for_history(now) {
+            return Some(until);
         }
         let states: Vec<_> = self.world.lease_states(self.config.lease, now).collect();
         let revision = self.world.revision();

@@ -11,8 +11,8 @@ use crate::record::Observation;
 
 /// What the watches send to the loop.
 pub(crate) enum Message {
-    /// Something was observed.
-    Home(Box<Observation>),
+    /// Something was observed, by the watches of that number.
+    Home(u64, Box<Observation>),
     /// An operation fails for this reason, or works again.
     Problem(Operation, Option<String>),
     /// The definitions were asked for: what is wrong with them.

@@ -5,6 +5,7 @@ mod clock;
 mod hands;
 mod names;
 mod reach;
+mod home;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -87,6 +88,8 @@ pub struct Fleet {
     /// Which clusters these are, for the next replica.
     identities: Identities,
     heat: BTreeMap<ClusterName, Heat>,
+    /// Until when home answers nobody.
+    home_away_until: u64,
 }
 
 struct Replica {
@@ -131,6 +134,7 @@ impl Fleet {
             clusters: BTreeSet::new(),
             identities: Identities::new(),
             heat: BTreeMap::new(),
+            home_away_until: 0,
         };
         fleet.set_clusters(clusters);
         fleet
@@ -209,6 +213,11 @@ impl Fleet {
     /// Whether a replica that should leave has handed over its shards and departed.
     pub fn has_departed(&self, replica: usize) -> bool {
         self.replicas[replica].node.departed() == Some(leasehold_sharding::Departure::HandedOver)
+    }
+
+    /// How many replicas there ever were.
+    pub fn replicas(&self) -> usize {
+        self.replicas.len()
     }
 
     /// The next replica is of one of these releases.
@@ -314,7 +323,7 @@ impl Fleet {
     /// Whether the next message to or from a replica is lost.
     fn is_lost(&mut self, replica: usize) -> bool {
         let lost = self.network == Network::Rough && self.rng.u32(..200) == 0;
-        lost || self.replicas[replica].cut_off_until > self.now_us
+        lost || self.replicas[replica].cut_off_until.max(self.home_away_until) > self.now_us
     }
 
     fn schedule(&mut self, after_us: u64, replica: usize, happening: Happening) {
@@ -357,7 +366,7 @@ impl Fleet {
     /// A write reaches the store.
     fn arrive(&mut self) {
         let Some((_, (replica, request, write))) = self.arrivals.pop_first() else { return };
-        let (outcome, commit) = self.server.write(write);
+        let (outcome, commit) = self.commit(replica, write);
         if let Some(commit) = commit {
             let replicas = &self.replicas;
             let valid_until = |member: &MemberId| {
@@ -399,7 +408,8 @@ impl Fleet {
 
     fn deliver(&mut self, replica: usize, upto: usize) {
         let watcher = &mut self.replicas[replica];
-        if watcher.cut_off_until.max(watcher.frozen_until) > self.now_us {
+        let silent_until = watcher.cut_off_until.max(watcher.frozen_until);
+        if silent_until.max(self.home_away_until) > self.now_us {
             return;
         }
         let now = watcher.clock.read(self.now_us);
@@ -418,7 +428,7 @@ impl Fleet {
             self.replicas[replica].node.handle(event, now);
         }
         let watcher = &mut self.replicas[replica];
-        watcher.watched = watcher.watched.max(upto);
+        watcher.watched = watcher.watched.max(upto.min(self.server.end()));
     }
 
     /// The engine reports how much work it has done for each shard that it holds.
@@ -445,6 +455,9 @@ impl Fleet {
             let now = stepping.clock.read(self.now_us);
             let output = stepping.node.step(now);
             let wake = stepping.clock.real(output.wake).max(self.now_us + 1);
+            if output.reread {
+                self.reread(replica);
+            }
             for write in output.writes {
                 self.send(replica, write);
             }

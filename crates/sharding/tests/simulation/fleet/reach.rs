@@ -32,6 +32,11 @@ pub enum Bug {
     None,
     /// Nobody reads what Members say about their clusters.
     IgnoresReports,
+    /// After a change of home's history, a member renews its Lease at whatever version home has, and makes it
+    /// again where home has none. It keeps what it holds.
+    HoldOn,
+    /// The coordinator names owners at the epochs that follow those in home's maps.
+    ForgetEpochs,
     /// Nobody says which clusters it does not reach.
     HidesFailures,
     /// Clusters that are gone all at once are told a few at a time, so that they are no mass.
