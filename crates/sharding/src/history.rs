@@ -13,7 +13,7 @@
 //! - a list of a version shows an object as it was before that version, and not as it was known to be
 //!   ([`World::compare`](crate::world::World::compare)). A list that is only older than what is known is read
 //!   again after the next renewal;
-//! - the Lease of a new id gets a lower version than a Lease that was seen before its creation;
+//! - a write of the own Lease gets a lower version than a Lease that was seen before it was sent;
 //! - a list that is newer than all that was seen shows none of the Leases that home had, not even the
 //!   coordinator's, which no member ever deletes: home is another one, whatever its versions;
 //! - an epoch appears that leaps over every known one. Only a member that has one of these proofs makes
@@ -67,8 +67,8 @@ const UNHEARD_OF: u64 = LEAP / 2;
 pub(crate) struct History {
     /// The highest version of any Lease.
     newest_lease: u64,
-    /// The same when the creation of the own Lease was sent.
-    joined_after: u64,
+    /// The same when the last write of the own Lease was sent.
+    written_after: u64,
     /// The names and uids of the Leases that the watches show. Not those of answers: a member may write
     /// to another home before it has read that.
     leases: BTreeMap<String, String>,
@@ -133,9 +133,9 @@ impl History {
         self.seen = self.seen.max(epoch.unwrap_or_default());
     }
 
-    /// The own Lease is about to be created.
-    pub(crate) fn joining(&mut self) {
-        self.joined_after = self.newest_lease;
+    /// The own Lease is about to be written.
+    pub(crate) fn writes_lease(&mut self) {
+        self.written_after = self.newest_lease;
     }
 
     /// Home does not answer this member, which has no Lease.
@@ -158,11 +158,11 @@ impl History {
         own_lease: &str,
     ) -> Option<&'static str> {
         match (write, outcome) {
-            (Write::Create(_), WriteOutcome::Done(Some(Object::Lease(made))))
+            (Write::Create(_) | Write::Replace(_), WriteOutcome::Done(Some(Object::Lease(made))))
                 if made.name == own_lease
-                    && is_before(&made.version.resource, self.joined_after) =>
+                    && is_before(&made.version.resource, self.written_after) =>
             {
-                Some("a new Lease got a lower version than Leases had before")
+                Some("a Lease got a lower version than Leases had before")
             }
             (Write::Replace(object), WriteOutcome::Conflict(Some(found)))
                 if found.version().older_than(&object.version().resource) =>

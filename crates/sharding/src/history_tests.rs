@@ -37,7 +37,7 @@ fn the_answer_to_an_own_write_proves_that_versions_went_back_and_a_newer_one_doe
     assert_eq!(own, OWN);
     let mut history = History::default();
     history.saw(&lease("other", 50));
-    history.joining();
+    history.writes_lease();
     // Seen only after the creation was sent.
     history.saw(&lease("other", 90));
     let delete = || Write::Delete(lease("x", 50).target(), lease("x", 50).version().clone());
@@ -51,6 +51,8 @@ fn the_answer_to_an_own_write_proves_that_versions_went_back_and_a_newer_one_doe
         (delete(), WriteOutcome::Conflict(Some(lease("x", 70))), false),
         (Write::Create(lease(OWN, 0)), WriteOutcome::Done(Some(lease(OWN, 7))), true),
         (Write::Create(lease(OWN, 0)), WriteOutcome::Done(Some(lease(OWN, 60))), false),
+        (Write::Replace(lease(OWN, 5)), WriteOutcome::Done(Some(lease(OWN, 7))), true),
+        (Write::Replace(lease(OWN, 5)), WriteOutcome::Done(Some(lease(OWN, 60))), false),
         // Its name may have been used before, so its version says nothing.
         (Write::Create(lease("x", 0)), WriteOutcome::Conflict(Some(lease("x", 7))), false),
     ] {

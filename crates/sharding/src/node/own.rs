@@ -67,14 +67,16 @@ impl Node {
                 let name = lease::member_lease_name(id);
                 let record = LeaseRecord::new(name, id, self.config.lease.duration);
                 if self.outbox.offer_urgent(Write::Create(Object::Lease(record)), now) {
-                    self.history.joining();
+                    self.history.writes_lease();
                 }
             }
             Standing::Holding { .. } => {
                 if let Some(held) = self.world.lease_of(id) {
                     let renewed = held.record.renewed(self.config.lease.duration);
                     let renewal = Write::Replace(Object::Lease(renewed));
-                    self.outbox.offer_urgent(renewal, now);
+                    if self.outbox.offer_urgent(renewal, now) {
+                        self.history.writes_lease();
+                    }
                 }
             }
         }
