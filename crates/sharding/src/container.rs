@@ -18,7 +18,9 @@
 //!   token at most, and a token is in the file of one instance: a process draws its own.
 //! - The lock is the kernel's, on a file that the kubelet mounts into every instance of each container of the
 //!   Pod: `/etc/hosts`, from `.../pods/UID/etc-hosts`. The process never lets go of it, so it ends with the
-//!   process and not before. A process that does not get it names no lock.
+//!   process and not before. A process that does not get it names no lock, nor does one whose file lies in
+//!   a file system of which it is not known that this kernel alone grants its locks ([`LOCAL`]): a
+//!   file server forgets locks when it does not hear of their holder.
 
 use crate::api::MemberContainer;
 
@@ -26,6 +28,8 @@ use crate::api::MemberContainer;
 pub(crate) const TERMINATION_LOG: &str = "/dev/termination-log";
 /// The file that all containers of a Pod have in common.
 pub(crate) const HOSTS: &str = "/etc/hosts";
+/// File systems whose locks are this kernel's own.
+const LOCAL: [&str; 8] = ["bcachefs", "btrfs", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"];
 /// The first process of a process namespace.
 pub(crate) const FIRST_PROCESS: u32 = 1;
 /// What the message begins with, before the token.
@@ -38,7 +42,8 @@ const RANDOM_DIGITS: usize = 8;
 /// The container of the process with these mounts (as in `/proc/self/mountinfo`), on a machine that was
 /// started as `boot_id`; `None` if the mounts do not show the kubelet's file.
 pub(crate) fn of(mounts: &str, boot_id: &str, token: &str) -> Option<MemberContainer> {
-    let mut parts = root_of(mounts, TERMINATION_LOG)?.rsplit('/');
+    let (root, _) = mount_at(mounts, TERMINATION_LOG)?;
+    let mut parts = root.rsplit('/');
     let (random, name, containers) = (parts.next()?, parts.next()?, parts.next()?);
     let (pod_uid, pods) = (parts.next()?, parts.next()?);
     let is_random = random.len() == RANDOM_DIGITS && random.bytes().all(|b| b.is_ascii_hexdigit());
@@ -60,20 +65,24 @@ pub(crate) fn of(mounts: &str, boot_id: &str, token: &str) -> Option<MemberConta
     all_fit.then_some(container)
 }
 
-/// Whether [`HOSTS`] is the file that all containers of the Pod share.
+/// Whether [`HOSTS`] is the file that all containers of the Pod share, and its lock is this kernel's.
 pub(crate) fn shares_hosts(mounts: &str, pod_uid: &str) -> bool {
-    root_of(mounts, HOSTS).is_some_and(|root| root.ends_with(&format!("/pods/{pod_uid}/etc-hosts")))
+    let shared = format!("/pods/{pod_uid}/etc-hosts");
+    mount_at(mounts, HOSTS)
+        .is_some_and(|(root, kind)| root.ends_with(&shared) && LOCAL.contains(&kind))
 }
 
-/// What a mount shows of its file system: the lines are `ID PARENT MAJOR:MINOR ROOT POINT ...`. `None` if
-/// there is no such mount, or another that hides it.
-fn root_of<'a>(mounts: &'a str, wanted: &str) -> Option<&'a str> {
-    let mut roots = mounts.lines().filter_map(|line| {
+/// Which part of its file system a mount shows, and the kind of that: the lines are
+/// `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [TAG ...] - KIND ...`. `None` if there is no such mount, or
+/// another that hides it.
+fn mount_at<'a>(mounts: &'a str, wanted: &str) -> Option<(&'a str, &'a str)> {
+    let mut found = mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(3);
         let (root, point) = (fields.next()?, fields.next()?);
-        (point == wanted).then_some(root)
+        (point == wanted).then(|| (root, fields.skip_while(|field| *field != "-").nth(1)))
     });
-    roots.next().filter(|_| roots.next().is_none())
+    let (root, kind) = found.next().filter(|_| found.next().is_none())?;
+    Some((root, kind.unwrap_or_default()))
 }
 
 /// What the process writes into the file for the message of termination.
@@ -148,6 +157,12 @@ mod tests {
         assert!(hosts("/var/lib/kubelet/pods/1c9d/etc-hosts"));
         assert!(!hosts("/var/lib/kubelet/pods/2/etc-hosts"));
         assert!(!hosts("/containers/storage/hosts"));
+        let remote = mount("/x/pods/1c9d/etc-hosts", HOSTS).replace("ext4", "nfs4");
+        assert!(!shares_hosts(&remote, "1c9d"), "a file server forgets locks");
+        let tagged = mount("/x/pods/1c9d/etc-hosts", HOSTS).replace(" - ", " shared:1 master:2 - ");
+        assert!(shares_hosts(&tagged, "1c9d"));
+        let cut = mount("/x/pods/1c9d/etc-hosts", HOSTS).replace(" - ext4 /dev/vda1 rw", "");
+        assert!(!shares_hosts(&cut, "1c9d"), "of an unknown kind");
         let twice = mount("/pods/1c9d/etc-hosts", HOSTS) + &mount("/x", HOSTS);
         assert!(!shares_hosts(&twice, "1c9d"), "one hides the other");
     }

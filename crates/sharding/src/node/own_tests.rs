@@ -7,8 +7,7 @@ use std::time::Duration;
 use model::{MemberId, Moment, Work};
 
 use crate::api::{
-    DownCluster, MAX_DOWN_BYTES, MAX_DOWN_CLUSTERS, MAX_REASON_CHARS, MemberContainer, MemberSpec,
-    ObjectVersion,
+    DownCluster, MAX_DOWN_BYTES, MAX_DOWN_CLUSTERS, MAX_REASON_CHARS, MemberSpec, ObjectVersion,
 };
 use crate::config::Config;
 use crate::failing::REPORT_AFTER;
@@ -29,12 +28,8 @@ impl Home {
     /// One member that has joined.
     fn with_member() -> Self {
         let groups = BTreeSet::from(["g".parse().unwrap()]);
-        Self::with_config(Config::new("replica-0", groups, 1))
-    }
-
-    fn with_config(config: Config) -> Self {
         let now = Moment::from_origin(Duration::from_secs(60));
-        let mut node = Node::new(config, now);
+        let mut node = Node::new(Config::new("replica-0", groups, 1), now);
         for kind in [Kind::Lease, Kind::Member, Kind::Map] {
             node.handle(Input::Observed(Observation::Listed(kind, "1".into(), Vec::new())), now);
         }
@@ -234,26 +229,4 @@ fn load_is_reported_in_the_member_and_ends_with_the_incarnation() {
     assert_eq!(reported, 1, "a steady load is written once");
     home.rejoin();
     assert_eq!((home.member().spec.busy, home.member().spec.loads), (0, Vec::new()));
-}
-
-/// A home whose definitions are those of an earlier release drops the container.
-#[test]
-fn a_container_that_home_does_not_keep_is_not_written_again() {
-    let groups = BTreeSet::from(["g".parse().unwrap()]);
-    let container = MemberContainer {
-        pod_uid: "pod-1".into(),
-        name: "leasehold".into(),
-        boot_id: "boot".into(),
-        token: "t1".into(),
-        lock_id: None,
-    };
-    let config = Config { container: Some(container), ..Config::new("replica-0", groups, 1) };
-    let mut home = Home::with_config(config);
-    assert!(home.written[0].container.is_some());
-    home.patch(|spec| spec.container = None);
-    home.settle();
-    assert_eq!(home.written.len(), 1);
-    home.patch(|spec| spec.capacity = 1);
-    home.settle();
-    assert_eq!(home.member().spec.container, None);
 }
