@@ -3,13 +3,12 @@
 //! # Why it is proof (S5, second form)
 //! A Member names the container of its process by Pod, name and a token for this very instance
 //! ([`crate::container`]). Two things prove that such a process has ended:
-//! 1. *Home says so.* The status of the Pod of that uid shows the container of that name as terminated,
-//!    with exactly that token as its message. Only the kubelet of the Pod's node puts it there: it reads the
-//!    file of an instance when its runtime says that this instance has exited, and of no other
-//!    (`convertToKubeContainerStatus` in Kubernetes's
-//!    `pkg/kubelet/kuberuntime/kuberuntime_container.go`). What others write for a node that they cannot
-//!    reach, a phase, a condition, `ContainerStatusUnknown`, a deletion, has no token and proves
-//!    nothing.
+//! 1. *Home says so.* `containerStatuses` of the Pod of that uid shows the container of that name as
+//!    terminated, now (`state`) or before its present run (`lastState`), with exactly that token as its
+//!    message. Only the kubelet of the Pod's node puts it there: it reads the file of an instance when its
+//!    runtime says that this instance has exited, and of no other (`convertToKubeContainerStatus` in
+//!    Kubernetes's `pkg/kubelet/kuberuntime/kuberuntime_container.go`). The token is of one instance, as a
+//!    containerID is, but a process knows its own token and cannot know its containerID for certain.
 //! 2. *Its successor says so*, in its Member. A Member may name a file of its Pod on which its process holds the
 //!    kernel's lock from before the Member was written until the process ends. A process that holds this lock
 //!    itself, on the same file of a machine with the same start, knows that the other has ended: the kernel
@@ -18,7 +17,20 @@
 //!    node's runtime is exchanged under running containers, the kubelet may start a second instance beside
 //!    the first (it sees only what its runtime shows it), and that one does not get the lock.
 //!
-//! Both are final: an instance that has ended never runs again, whatever the age of what is read. So a stale
+//! Everything else proves nothing:
+//! - a Pod that is deleted or not found: after a deletion by force its containers may run on;
+//! - a node that is not ready, or a Pod with phase `Failed`: the node controller and the collector of Pods write
+//!   both for nodes that they cannot reach, and with a phase comes no token;
+//! - `ContainerStatusUnknown` and `Unknown`: nobody knows;
+//! - a higher `restartCount` or another containerID alone: which instance ran the process, nothing says;
+//! - another Pod, even of the same name; another container, a sidecar, an init or ephemeral one: its name, or
+//!   the list that shows it, is another;
+//! - a Member that names no container.
+//!
+//! The assumption: nobody else writes `pods/status` or Members of the fleet with a lie, and the runtime tells
+//! the truth. SECURITY.md says so to users.
+//!
+//! Both proofs are final: an instance that has ended never runs again, whatever the age of what is read. So a stale
 //! answer and a home restored from a backup can only show less. No clock takes part.
 //!
 //! An ended process starts nothing and sends nothing: the kernel gives the lock up, and reports the end to the
@@ -202,6 +214,13 @@ mod tests {
             json!(null),
             json!({"phase": "Failed", "reason": "NodeLost"}),
             json!({"conditions": [{"type": "DisruptionTarget", "status": "True"}]}),
+            json!({"phase": "Failed", "reason": "Evicted", "message": a1}),
+            json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}),
+            json!({"containerStatuses": [{"name": "leasehold", "restartCount": 3,
+                "containerID": "containerd://2", "state": {"running": {}}}]}),
+            json!({"initContainerStatuses": [{"name": "leasehold", "state": terminated("Error", &a1)}]}),
+            json!({"ephemeralContainerStatuses":
+                [{"name": "leasehold", "state": terminated("Error", &a1)}]}),
             json!({"containerStatuses": {"name": "leasehold"}}),
             json!({"containerStatuses": [{"state": terminated("Error", &a1)}]}),
         ] {
