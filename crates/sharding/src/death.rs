@@ -9,9 +9,9 @@
 //!    runtime says that this instance has exited, and of no other (`convertToKubeContainerStatus` in
 //!    Kubernetes's `pkg/kubelet/kuberuntime/kuberuntime_container.go`). The token is of one instance, as a
 //!    containerID is, but a process knows its own token and cannot know its containerID for certain.
-//! 2. *Its successor says so*, in its Member. A Member may name a file of its Pod on which its process holds the
-//!    kernel's lock from before the Member was written until the process ends. A process that holds this lock
-//!    itself, on the same file of a machine with the same start, knows that the other has ended: the kernel
+//! 2. *Its successor says so*, in its Member. A Member may name a file of its Pod on which its process
+//!    holds the kernel's lock from before the Member was written until the process ends. A process that
+//!    holds this lock itself, on the same file of a machine with the same start, knows that the other has ended: the kernel
 //!    gives the lock to one process at a time, and the number of a file that is open is given to no
 //!    other file. This needs no right to read Pods and no trust in whoever starts containers: where a
 //!    node's runtime is exchanged under running containers, the kubelet may start a second instance beside
@@ -19,8 +19,8 @@
 //!
 //! Everything else proves nothing:
 //! - a Pod that is deleted or not found: after a deletion by force its containers may run on;
-//! - a node that is not ready, or a Pod with phase `Failed`: the node controller and the collector of Pods write
-//!   both for nodes that they cannot reach, and with a phase comes no token;
+//! - a node that is not ready, or a Pod with phase `Failed`: the node controller and the collector of Pods
+//!   write both for nodes that they cannot reach, and with a phase comes no token;
 //! - `ContainerStatusUnknown` and `Unknown`: nobody knows;
 //! - a higher `restartCount` or another containerID alone: which instance ran the process, nothing says;
 //! - another Pod, even of the same name; another container, a sidecar, an init or ephemeral one: its name, or
@@ -30,8 +30,8 @@
 //! The assumption: nobody else writes `pods/status` or Members of the fleet with a lie, and the runtime tells
 //! the truth. SECURITY.md says so to users.
 //!
-//! Both proofs are final: an instance that has ended never runs again, whatever the age of what is read. So a stale
-//! answer and a home restored from a backup can only show less. No clock takes part.
+//! Both proofs are final: an instance that has ended never runs again, whatever the age of what is read.
+//! So a stale answer and a home restored from a backup can only show less. No clock takes part.
 //!
 //! An ended process starts nothing and sends nothing: the kernel gives the lock up, and reports the end to the
 //! runtime, only after the last thread is gone. What the process had sent is another matter. After a silence
@@ -45,8 +45,8 @@
 //! back before a shard moves. Without proof (no container named, a lost node, no right to read Pods) the
 //! Lease decides as ever.
 //!
-//! Attacked by `a_proof_is_of_this_very_container` here, by `only_who_holds_the_lock_of_another_knows_of_its_end`,
-//! by the model's restarts with and without the kubelet's word, and by the bugs `WrongContainer`,
+//! Attacked by `a_proof_is_of_this_very_container` here, by
+//! `only_who_holds_the_lock_of_another_knows_of_its_end`, by the model's restarts with and without the kubelet's word, and by the bugs `WrongContainer`,
 //! `StaleToken` and `SharedLock`.
 
 use std::collections::BTreeSet;

@@ -115,7 +115,7 @@ impl LeaseState {
         self <= Self::Over
     }
 
-    /// The state of the same Lease, when it is proved that its member has ended: there is nothing to wait for.
+    /// The state of the same Lease if its member has ended for certain: there is nothing to wait for.
     pub(crate) fn of_the_dead(self) -> Self {
         match self {
             Self::Fresh | Self::Suspect | Self::Expired => Self::Expired,

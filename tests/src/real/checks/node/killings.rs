@@ -17,6 +17,8 @@ use crate::harness::{kubectl, load};
 const KILLS: usize = 8;
 /// How long a Lease lasts, by default.
 const LEASE: Duration = Duration::from_secs(8);
+/// How many of the kills may take as long as a Lease, on a busy machine.
+const MOST_LATE: usize = 1;
 /// The shards whose objects are looked at.
 const WATCHED: &str = "remote/tdset/";
 
@@ -41,7 +43,10 @@ impl Stage {
         }
         println!("{}", summary(&killings));
         let late = killings.iter().filter(|killing| killing.served >= LEASE).count();
-        ensure!(late * 2 < KILLS, "most shards waited for the Lease of their dead owner");
+        ensure!(
+            late <= MOST_LATE,
+            "{late} of {KILLS} times shards waited for the Lease of their dead owner"
+        );
         for (what, waited) in [("starts again at once", false), ("waits", true)] {
             let covered = killings.iter().any(|killing| killing.waited == waited);
             ensure!(covered, "no container was killed that {what}");
