@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the clock of these tests is tokio's paused one")]
 
 mod owner;
+mod proof;
 mod watchdog;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +25,7 @@ use model::{
     Unmeasured,
 };
 use serde_json::json;
-use sharding::api::{ShardMap, crds};
+use sharding::api::{MemberContainer, ShardMap, crds};
 use sharding::{Config, Departure, LeaseTimings, Sharding};
 use tests::install;
 use tokio::sync::watch;
@@ -98,8 +99,12 @@ impl Home {
     }
 
     fn replica(&self, number: u64) -> Replica {
+        self.replica_in(&format!("replica-{number}"), number, None)
+    }
+
+    fn replica_in(&self, identity: &str, seed: u64, container: Option<MemberContainer>) -> Replica {
         let groups = BTreeSet::from(["tdset".parse().unwrap()]);
-        let config = Config::new(&format!("replica-{number}"), groups, number);
+        let config = Config { container, ..Config::new(identity, groups, seed) };
         let registry = prometheus::Registry::new();
         let sharding = Sharding::spawn(
             self.server.client(),

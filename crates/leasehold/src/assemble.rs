@@ -260,6 +260,7 @@ fn sharding_config(
 ) -> sharding::Config {
     let groups = traits.keys().cloned().collect();
     sharding::Config {
+        container: sharding::own_container(clock::seed()),
         namespace: config.namespace.clone(),
         installation: config.installation.clone(),
         lease: config.lease,

@@ -10,6 +10,7 @@
 //! ```
 
 mod clusters;
+mod container;
 mod path;
 mod version;
 
@@ -31,6 +32,7 @@ pub use clusters::ConfiguredClusters;
 #[cfg(test)]
 pub(crate) use clusters::MAX_NAMED_BYTES;
 pub(crate) use clusters::{MAX_NAMED, that_fit};
+pub use container::MemberContainer;
 pub use path::{InvalidShardPath, ShardPath};
 pub use version::ObjectVersion;
 
@@ -46,6 +48,8 @@ pub(crate) const MAX_DOWN_CLUSTERS: usize = 64;
 pub(crate) const MAX_DOWN_BYTES: usize = 6 * 1024;
 /// The most shards whose load a Member reports; [`crate::load::MAX_LOAD_BYTES`] bounds them too.
 pub(crate) const MAX_LOADS: usize = 1024;
+/// The most earlier instances of its container of which a Member says that they have ended.
+pub(crate) const MAX_SUCCEEDED: usize = 16;
 /// The longest reason that a Member reports, in characters.
 pub(crate) const MAX_REASON_CHARS: usize = 1024;
 
@@ -223,6 +227,15 @@ pub struct MemberSpec {
     /// configured what the coordinator has, and reached all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clusters: Option<ConfiguredClusters>,
+    /// The container of its process, by which others learn of its death before its Lease runs out. Absent
+    /// if the process is not certain of it. Written when the Member is created, and never changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<MemberContainer>,
+    /// The tokens of instances of the same container that ran before and have ended, as its process knows by
+    /// the lock that it holds. Only with `container`; at most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub succeeds: Vec<String>,
 }
 
 /// The load that a shard puts on the member that holds it, smoothed.
@@ -366,6 +379,8 @@ impl MemberSpec {
             loads: Vec::new(),
             down_clusters: Vec::new(),
             clusters: None,
+            container: None,
+            succeeds: Vec::new(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use model::{GroupName, GroupTraits};
 
-use crate::api::DEFAULT_CAPACITY;
+use crate::api::{DEFAULT_CAPACITY, MemberContainer};
 use crate::versions::ProtocolVersions;
 
 /// The settings of one member.
@@ -33,6 +33,9 @@ pub struct Config {
     /// An object that becomes the owner of Members and their Leases, so that Kubernetes deletes them when
     /// an installation is removed. ShardMaps and the coordinator's Lease have no owner: they outlive it.
     pub owner: Option<OwnerReference>,
+    /// The container of this process, if it is certain of it: see
+    /// [`own_container`](crate::own_container).
+    pub container: Option<MemberContainer>,
     /// Seeds the random suffixes of member ids and the jitter of retries.
     pub seed: u64,
 }
@@ -130,6 +133,7 @@ impl Config {
             capacity: DEFAULT_CAPACITY,
             speaks: ProtocolVersions::SPOKEN,
             owner: None,
+            container: None,
             seed,
         }
     }

@@ -8,8 +8,8 @@
 //! - **S4** A write of a map replaces exactly the version from which its plan was computed, or creates
 //!   a map where there is none. While a write of a map is under way, planning goes on from what it will
 //!   leave, and the map is not written (`base::Base`).
-//! - **S5** The coordinator takes a shard from a silent member only after it took that member's Lease by
-//!   compare-and-swap and read the taken Lease back: from then on no renewal can succeed. If the Lease is
+//! - **S5** The coordinator takes a shard from a silent or dead member only after it took that member's
+//!   Lease by compare-and-swap and read the taken Lease back: from then on no renewal can succeed. If the Lease is
 //!   missing, the coordinator first creates it in its own name, which fails if the Lease was only not
 //!   seen. A Lease that anybody else took, gave back or edited is taken too, when it has run out
 //!   (`lease::edits`).
@@ -141,7 +141,8 @@ impl Coordinator {
         plan
     }
 
-    /// Takes the Leases that ran out, and creates those that have been missing for as long.
+    /// Takes the Leases that ran out or whose member is dead, and creates those that have been missing for
+    /// as long as a silence.
     fn take_leases(&mut self, view: &View<'_>, peers: &Peers, now: Moment, plan: &mut Plan) {
         let owners = || view.world.maps().values().flat_map(|map| map.entries.values());
         let owners: BTreeSet<_> = owners().filter_map(Entry::owner).collect();

@@ -15,9 +15,15 @@ const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// What a fleet does without, so that it runs with the definitions of an earlier release: without the
 /// share of the heaviest object no shard is split, without the report of its clusters each member counts as
-/// if it had the coordinator's, and without the named clusters a coordinator knows only the identities of
-/// its own.
-const DISPENSABLE: [&str; 3] = ["spec.loads[].heaviest", "spec.clusters", "spec.namedClusters"];
+/// if it had the coordinator's, without the named clusters a coordinator knows only the identities of its
+/// own, and without a member's container its death is noticed by the silence of its Lease.
+const DISPENSABLE: [&str; 5] = [
+    "spec.loads[].heaviest",
+    "spec.clusters",
+    "spec.namedClusters",
+    "spec.container",
+    "spec.succeeds",
+];
 
 /// What to run.
 const FIX: &str = "apply those of this release: leasehold crds --for home | kubectl apply --server-side \
@@ -180,13 +186,14 @@ mod tests {
     fn a_fleet_does_without_what_an_earlier_release_did_not_know() {
         let mut removed = 0;
         let earlier = published(|_, schema| {
-            for (of, name) in [("/loads/items/properties", "heaviest"), ("", "clusters")] {
+            let spec = ["clusters", "container", "succeeds"].map(|name| ("", name));
+            for (of, name) in spec.into_iter().chain([("/loads/items/properties", "heaviest")]) {
                 let properties = schema.pointer_mut(&format!("/properties/spec/properties{of}"));
                 let properties = properties.and_then(Value::as_object_mut);
                 removed += usize::from(properties.is_some_and(|p| p.remove(name).is_some()));
             }
         });
-        assert_eq!((problem(&earlier, &api::crds()), removed), (None, 2));
+        assert_eq!((problem(&earlier, &api::crds()), removed), (None, 4));
     }
 
     #[test]

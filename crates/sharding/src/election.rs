@@ -46,12 +46,14 @@ impl Election {
         self.lead.filter(|lead| now < lead.valid_until).map(|lead| lead.since)
     }
 
-    /// What a member that may coordinate should do. The Lease that it writes carries this.
+    /// What a member that may coordinate should do. The Lease that it writes carries this. If the holder
+    /// `is_dead`, nobody waits for its silence.
     pub(crate) fn step(
         &self,
         me: &MemberId,
         observed: Option<&ObservedLease>,
         Carried { floor, installation }: Carried<'_>,
+        is_dead: bool,
         timings: LeaseTimings,
         now: Moment,
     ) -> ElectionStep {
@@ -76,7 +78,7 @@ impl Election {
             }
             Some(_) => {
                 let expires = observed.changed + observed.lasts(timings);
-                if now < expires {
+                if now < expires && !is_dead {
                     ElectionStep::Wait(expires)
                 } else {
                     replace(observed.record.taken_by(me, timings.duration))
@@ -125,8 +127,19 @@ mod tests {
 
     /// What member `a` does: `create`, `take`, `renew` or `wait <ms>`.
     fn check(election: &Election, lease: Option<&ObservedLease>, now_ms: u64, expect: &str) {
+        check_after(election, lease, false, now_ms, expect);
+    }
+
+    fn check_after(
+        election: &Election,
+        lease: Option<&ObservedLease>,
+        is_dead: bool,
+        now_ms: u64,
+        expect: &str,
+    ) {
+        let timings = LeaseTimings::default();
         let carried = Carried { floor: FLOOR, installation: "i" };
-        let step = election.step(&id("a"), lease, carried, LeaseTimings::default(), at(now_ms));
+        let step = election.step(&id("a"), lease, carried, is_dead, timings, at(now_ms));
         let text = match step {
             ElectionStep::Write(Write::Create(Object::Lease(record))) => {
                 assert_eq!(record.floor, Floor::Known(FLOOR));
@@ -151,6 +164,13 @@ mod tests {
         check(&election, Some(&held_by(None)), 1_001, "take");
         check(&election, Some(&held_by(Some("b"))), 8_999, "wait 9000");
         check(&election, Some(&held_by(Some("b"))), 9_000, "take");
+    }
+
+    #[test]
+    fn the_lease_of_a_dead_coordinator_is_taken_at_once() {
+        let election = Election::default();
+        check_after(&election, Some(&held_by(Some("b"))), true, 1_001, "take");
+        check_after(&election, Some(&held_by(Some("a"))), true, 1_001, "renew");
     }
 
     #[test]

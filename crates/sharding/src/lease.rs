@@ -115,6 +115,15 @@ impl LeaseState {
         self <= Self::Over
     }
 
+    /// The state of the same Lease if its member has ended for certain: there is nothing to wait for.
+    pub(crate) fn of_the_dead(self) -> Self {
+        match self {
+            Self::Fresh | Self::Suspect | Self::Expired => Self::Expired,
+            Self::Lost | Self::Over => Self::Over,
+            Self::Taken => Self::Taken,
+        }
+    }
+
     /// Whether its member may still act, as far as an observer can know.
     pub(crate) fn is_alive(self) -> bool {
         self >= Self::Suspect

@@ -17,6 +17,8 @@
 //! | `lease::edits` | the state of a Lease as an observer sees it, whatever people write into it |
 //! | `uid_annotation` | how a ShardMap says for which cluster it stands |
 //! | [`identity`] | which cluster a name stands for; the names under which a member may not act |
+//! | `container` | which container this process is in, if that is certain |
+//! | [`death`] | whether a member's process has ended for certain |
 //! | [`handover`] | how one shard changes hands, is split and merged |
 //! | [`record`] | the objects of the home cluster; writes bound to versions |
 //! | [`world`] | the home cluster as observed; when each Lease last changed |
@@ -104,6 +106,13 @@
 //!   `the_fence_precedes_every_takeover`, `no_edit_lets_a_takeover_precede_the_fence`,
 //!   `nobody_who_edits_leases_under_faults_breaks_a_rule`, and by the bugs `NoMargin`,
 //!   `TakeWithoutVersion`, `TrustWallClock`, `BelieveHolder` and `BelieveDuration`.
+//!   A second form needs no silence: proof that the member's process has ended ([`death`]). A Member
+//!   names the container of its process. Either home shows that this very instance has terminated, or
+//!   another process holds the kernel's lock that this one held until its end. Then the Lease is taken at
+//!   once, by compare-and-swap as ever, and the shards go after it. The same proof about a coordinator
+//!   lets another take its place. In doubt, silence decides. Attacked by
+//!   `a_proof_is_of_this_very_container`, `a_killed_container_costs_no_silence`, and by the bugs
+//!   `WrongContainer`, `StaleToken` and `SharedLock`.
 //! - **S8** *A cluster is worked on under one name.* A cluster is the uid that it tells ([`identity`]). One
 //!   map stands for it: a coordinator creates none for a second name, and gives shards owners only while no
 //!   other map stands for the cluster (`coordinator::names`). A member acts under no name whose map stands
@@ -147,8 +156,10 @@
 
 pub mod api;
 mod config;
+mod container;
 pub mod coordinator;
 mod cordon;
+pub mod death;
 mod definitions;
 mod election;
 mod failing;
@@ -183,5 +194,6 @@ pub use config::{Config, ConfigError, DEFAULT_INSTALLATION, LeaseTimings, MAX_LE
 pub use handle::{Error, Sharding};
 pub use member::{Departure, Standing};
 pub use pulse::Stalled;
+pub use shell::container::own_container;
 pub use status::{HeldShard, Status};
 pub use versions::ProtocolVersions;

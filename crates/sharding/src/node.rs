@@ -11,6 +11,7 @@
 //!   own Member ◀─ state, acknowledged drains ──────┘
 //! ```
 
+mod end;
 mod handovers;
 mod hash;
 mod lead;
@@ -30,6 +31,7 @@ use crate::api::{DownCluster, MemberSpec, MemberState, ObjectVersion};
 use crate::config::Config;
 use crate::coordinator::Coordinator;
 use crate::cordon::Cordon;
+use crate::death::Ended;
 use crate::election::Election;
 use crate::failing::FailingClusters;
 use crate::identity::{Identities, Names};
@@ -68,6 +70,8 @@ pub enum Input {
     Measured(BTreeMap<ShardId, Work>),
     /// The clusters that fail at this moment, and how.
     Failing(BTreeMap<ClusterName, Arc<str>>),
+    /// Containers that have ended, as home says.
+    Ended(Vec<Ended>),
     /// Hand everything over and end.
     Leave,
 }
@@ -97,8 +101,10 @@ pub enum Note {
     },
     /// The member began or ceased to coordinate.
     Coordinating(bool),
-    /// As coordinator, the member took the Lease of a silent member.
+    /// As coordinator, the member took the Lease of a silent or dead member.
     Took(String),
+    /// Home says that the process of a member has ended.
+    Ended(MemberId),
     /// As coordinator, the member completed a handover.
     HandedOver(Handover),
     /// A problem appeared that people must repair; see [`Node::problems`].
@@ -172,7 +178,7 @@ impl Node {
             refused: Vec::new(),
             reach: Report::default(),
             sent: None,
-            world: World::default(),
+            world: World::of_process_in(config.container.clone()),
             unread: BTreeSet::new(),
             problems: (0, Vec::new()),
             noticed: Vec::new(),
@@ -213,6 +219,7 @@ impl Node {
             }
             Input::Measured(work) => self.measured(&work, now),
             Input::Failing(failing) => self.failing.observe(failing, now),
+            Input::Ended(ended) => self.learn_of_ended(ended),
             Input::Leave => {
                 let patience = self.config.drain_timeout + self.config.lease.duration;
                 self.leave_by.get_or_insert(now + patience);

@@ -10,8 +10,9 @@ use std::hash::{Hash, Hasher};
 
 use model::{ClusterName, Epoch, MemberId, Moment};
 
-use crate::api::ObjectVersion;
+use crate::api::{MAX_SUCCEEDED, MemberContainer, ObjectVersion};
 use crate::config::LeaseTimings;
+use crate::death::{Deaths, Ended};
 use crate::lease::{self, LeaseState, ObservedLease};
 use crate::record::{Kind, MapRecord, MemberRecord, Object, Observation, Target};
 
@@ -30,6 +31,8 @@ pub struct World {
     changed_maps: BTreeSet<ClusterName>,
     /// The highest epoch floor ever seen in the coordinator's Lease.
     highest_floor: Epoch,
+    /// Whose processes have ended for certain.
+    deaths: Deaths,
     listed: BTreeSet<Kind>,
     revision: u64,
 }
@@ -44,6 +47,18 @@ pub(crate) struct DeletedMap {
 }
 
 impl World {
+    /// A home cluster of which nothing is observed yet, by a process in that container.
+    pub(crate) fn of_process_in(container: Option<MemberContainer>) -> Self {
+        Self { deaths: Deaths::known_to(container), ..Self::default() }
+    }
+
+    /// Takes in which containers have ended.
+    pub(crate) fn learn_of_ended(&mut self, ended: Vec<Ended>) {
+        let Self { deaths, members, .. } = self;
+        let containers = || members.values().filter_map(|member| member.spec.container.as_ref());
+        deaths.learn(ended, |one| containers().any(|container| Ended::of(container) == *one));
+    }
+
     /// Takes in what a watch shows.
     pub fn observe(&mut self, observation: Observation, now: Moment) {
         match observation {
@@ -63,6 +78,7 @@ impl World {
         match object {
             Object::Lease(record) => self.apply_lease(record, now),
             Object::Member(record) => {
+                self.learn_of_ended(Ended::said_by(&record.spec));
                 let known = self.members.insert(record.id.clone(), record.clone());
                 self.revision += u64::from(known.is_none_or(|known| known.spec != record.spec));
             }
@@ -108,7 +124,7 @@ impl World {
         self.leases.get(&lease::member_lease_name(member))
     }
 
-    /// The state of each member's Lease.
+    /// The state of each member's Lease. That of a dead member has run out, however fresh it is.
     pub(crate) fn lease_states(
         &self,
         timings: LeaseTimings,
@@ -117,8 +133,23 @@ impl World {
         self.leases.iter().filter_map(move |(name, lease)| {
             let member = lease::subject(name)?;
             let state = lease.state(&member, timings, now);
+            let state = if self.is_dead(&member) { state.of_the_dead() } else { state };
             Some((member, state))
         })
+    }
+
+    /// Whether a member's process has ended for certain ([`crate::death`]).
+    pub(crate) fn is_dead(&self, member: &MemberId) -> bool {
+        let container = self.members.get(member).and_then(|member| member.spec.container.as_ref());
+        container.is_some_and(|container| self.deaths.cover(container))
+    }
+
+    /// The tokens of the instances that this very process succeeds in the same container.
+    pub(crate) fn succeeded(&self) -> Vec<String> {
+        let containers = self.members.values().filter_map(|member| member.spec.container.as_ref());
+        let succeeded = containers.filter(|container| self.deaths.succeed(container));
+        let tokens: BTreeSet<_> = succeeded.map(|container| container.token.clone()).collect();
+        tokens.into_iter().take(MAX_SUCCEEDED).collect()
     }
 
     /// How many members hold their Lease.
@@ -269,8 +300,9 @@ impl Hash for World {
     /// What decisions depend on: all but the revision, which only says that something changed.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { leases, members, maps, deleted_maps, .. } = self;
-        let Self { changed_maps, highest_floor, listed, revision: _, .. } = self;
+        let Self { changed_maps, highest_floor, listed, deaths, revision: _, .. } = self;
         (leases, members, maps, deleted_maps, changed_maps, highest_floor, listed).hash(state);
+        deaths.hash(state);
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use kube::Client;
+use model::Range;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -145,6 +146,20 @@ async fn change(
         }
     }
     Ok(expected)
+}
+
+/// How many changes of TDSets their controller has seen in a cluster, over all in some ranges.
+///
+/// # Errors
+/// If they cannot be read.
+pub async fn observed(client: &Client, ranges: &[Range]) -> Result<u64> {
+    let sets = kubectl::list(client, &tdsets(None)).await?;
+    let is_inside = |set: &&Value| {
+        let hash = model::uid_hash(set["metadata"]["uid"].as_str().unwrap_or_default());
+        ranges.iter().any(|range| range.contains(hash))
+    };
+    let seen = |set: &Value| set["status"]["observedGeneration"].as_u64();
+    Ok(sets.iter().filter(is_inside).filter_map(seen).sum())
 }
 
 fn tdsets(name: Option<&str>) -> String {

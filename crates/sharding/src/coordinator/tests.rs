@@ -3,6 +3,7 @@
 mod floor;
 mod load;
 mod names;
+mod proof;
 mod reach;
 mod single;
 mod skew;

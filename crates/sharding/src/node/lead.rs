@@ -87,6 +87,7 @@ impl Node {
         self.world.members().iter().any(|(id, member)| {
             let state = |lease: &lease::ObservedLease| lease.state(id, self.config.lease, now);
             id != self.membership.id()
+                && !self.world.is_dead(id)
                 && member.spec.state == MemberState::Active
                 && self.reads_all(member.spec.versions())
                 && self.world.lease_of(id).is_some_and(|lease| state(lease).is_alive())
@@ -107,7 +108,8 @@ impl Node {
             floor: self.floor.max(self.world.highest_floor()),
             installation: &self.config.installation,
         };
-        match self.election.step(me, observed, carried, self.config.lease, now) {
+        let is_dead = self.world.coordinator().is_some_and(|holder| self.world.is_dead(&holder));
+        match self.election.step(me, observed, carried, is_dead, self.config.lease, now) {
             election::ElectionStep::Wait(until) => Some(until),
             election::ElectionStep::Write(write) => {
                 self.outbox.offer(write, now);

@@ -155,6 +155,8 @@ impl Node {
             loads: self.load.reported(),
             down_clusters: self.reported_down(),
             clusters: self.reach.said(),
+            container: self.config.container.clone(),
+            succeeds: self.world.succeeded(),
         }
     }
 

@@ -1,11 +1,14 @@
 //! The IO of sharding: watches of the home cluster, writes to it, and the loop that drives a
 //! [`Node`](crate::node::Node). It decides nothing.
 
+pub(crate) mod container;
 pub(crate) mod definitions;
 pub(crate) mod home;
+pub(crate) mod pods;
 pub(crate) mod run;
 pub(crate) mod write;
 
+use crate::death::Ended;
 use crate::problem::Operation;
 use crate::record::Observation;
 
@@ -13,6 +16,8 @@ use crate::record::Observation;
 pub(crate) enum Message {
     /// Something was observed.
     Home(Box<Observation>),
+    /// Containers have ended.
+    Ended(Vec<Ended>),
     /// An operation fails for this reason, or works again.
     Problem(Operation, Option<String>),
     /// The definitions were asked for: what is wrong with them.

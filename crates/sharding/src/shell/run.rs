@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::write::{Done, Writer};
-use super::{Message, definitions, home};
+use super::{Message, definitions, home, pods};
 use crate::api::DownCluster;
 use crate::config::LeaseTimings;
 use crate::lease;
@@ -142,8 +142,12 @@ impl Loop {
         let mut writes: JoinSet<Done> = JoinSet::new();
         self.take_clusters();
         let mut clusters_open = true;
+        let mut pods = Some(pods::follow(client, namespace, sender));
         loop {
             let wake = self.step(&mut writes);
+            if let Some(follow) = pods.take_if(|_| self.node.names_containers()) {
+                watches.spawn(follow);
+            }
             if self.node.departed().is_some() {
                 break;
             }
@@ -231,6 +235,7 @@ impl Loop {
     fn receive(&mut self, message: Message) {
         match message {
             Message::Home(event) => self.node.handle(Input::Observed(*event), self.clock.now()),
+            Message::Ended(ended) => self.node.handle(Input::Ended(ended), self.clock.now()),
             Message::Problem(operation, text) | Message::Definitions(operation, text) => {
                 self.note_problem(operation, text);
             }
@@ -302,7 +307,10 @@ impl Loop {
             Note::Coordinating(true) => info!(%member, "member coordinates"),
             Note::Coordinating(false) => info!(%member, "member no longer coordinates"),
             Note::Took(lease) => {
-                warn!(%member, lease, "took the Lease of a silent member; its shards go to others");
+                warn!(%member, lease, "took the Lease of a silent or dead member; its shards go to others");
+            }
+            Note::Ended(dead) => {
+                warn!(%member, %dead, "the process of a member has ended: nobody waits for its Lease");
             }
             Note::Problem(text) => warn!(%member, "{text}"),
             Note::Solved(text) => info!(%member, was = text, "problem solved"),

@@ -11,8 +11,8 @@ use crate::system::{Action, Beginning, Edit, MEMBERS, Slot, State};
 #[derive(Clone, Copy, Debug)]
 pub struct Fleet {
     pub beginning: Beginning,
-    /// The most disturbances: starts, departures, crashes, pauses, edits, stalled watches, delayed
-    /// writes, delayed answers.
+    /// The most disturbances: starts, departures, crashes, restarts, pauses, edits, stalled watches,
+    /// delayed writes, delayed answers.
     pub disturbances: u8,
     /// A bug around each member.
     pub bug: Option<Bug>,
@@ -68,6 +68,10 @@ impl Model for Fleet {
             Property::sometimes("a crash takeover completes", |_, state: &State| {
                 state.reached == Some(Milestone::Takeover)
             }),
+            Property::sometimes(
+                "a crash takeover completes before any silence",
+                |_, state: &State| state.reached == Some(Milestone::Proof),
+            ),
             Property::sometimes("two coordinators overlap", |_, state: &State| {
                 state.reached == Some(Milestone::Overlap)
             }),
@@ -88,6 +92,8 @@ fn between_ticks(state: &State, actions: &mut Vec<Action>) {
         } else if state.disturbances > 0 {
             actions.extend([Action::Crash(member), Action::Pause(member), Action::Leave(member)]);
             actions.extend([Edit::Holder, Edit::Duration].map(|edit| Action::Edit(member, edit)));
+            actions.push(Action::Kill(member));
+            actions.extend([true, false].map(|told| Action::Restart(member, told)));
             let live =
                 KINDS.into_iter().filter(|kind| matches!(process.watches[kind], Watch::Live));
             actions.extend(live.map(|kind| Action::Stall(member, kind)));

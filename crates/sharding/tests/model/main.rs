@@ -7,8 +7,10 @@
 //! Time passes in ticks. At each tick every clock advances by one, beginning with the first member or
 //! with the last. So a clock may be a tick ahead of another and then a tick behind: within the 5 ticks
 //! of a Lease they drift by 2, which is all that two margins of 1 allow. Runs of a draining shard end at
-//! any time. Besides, up to a number of *disturbances* happen: a member starts, leaves, crashes, or
-//! pauses for up to 9 ticks, perhaps while somebody edits the holder or the duration of its Lease; a watch (of Leases, Members or ShardMaps) stalls for up to 9 ticks and then
+//! any time. Besides, up to a number of *disturbances* happen: a member starts, leaves, crashes (home says
+//! that its container has ended, or not; another process starts in the container, or not), or pauses for up
+//! to 9 ticks, perhaps while somebody edits the holder or the duration of its Lease; a watch (of Leases,
+//! Members or ShardMaps) stalls for up to 9 ticks and then
 //! delivers what it has; a write is delayed, and reaches the store at any later time or never; an answer
 //! is delayed. After a delayed write or answer, the member stops waiting at its next tick.
 //!

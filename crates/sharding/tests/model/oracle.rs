@@ -28,6 +28,8 @@ pub enum Milestone {
     Handover,
     /// A shard went to another member after its owner's Lease was taken.
     Takeover,
+    /// The same, before that Lease could run out: the owner's death was proved.
+    Proof,
     /// Two members coordinated at one time.
     Overlap,
 }

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use leasehold_sharding::LeaseTimings;
-use leasehold_sharding::api::ObjectVersion;
+use leasehold_sharding::api::{MemberContainer, ObjectVersion};
+use leasehold_sharding::death::Ended;
 use leasehold_sharding::handover::Entry;
 use leasehold_sharding::lease::{self, LeaseRecord};
 use leasehold_sharding::node::Input;
@@ -18,7 +19,7 @@ use crate::explore::Fleet;
 use crate::oracle::Rule;
 use crate::process::TIMINGS;
 use crate::store::{Commit, Store};
-use crate::system::Beginning;
+use crate::system::{Beginning, MEMBERS};
 
 /// States after which the checker must have found a bug, over all beginnings.
 const MOST_STATES: usize = 20_000;
@@ -48,6 +49,12 @@ pub enum Bug {
     BelieveHolder,
     /// A Lease lasts as long as it says, however short that is.
     BelieveDuration,
+    /// The word that a container has ended is believed of another container.
+    WrongContainer,
+    /// A process takes the token of its container's instance from a status that still shows the one before.
+    StaleToken,
+    /// Processes that run at the same time name the same lock.
+    SharedLock,
 }
 
 /// What stands between a member and everything else: nothing, or one bug.
@@ -101,6 +108,29 @@ impl Wrapper {
             (Some(Bug::SkipDrain), Object::Map(map)) => skip_drains(map),
             _ => {}
         }
+    }
+
+    /// The container that a process names, with its instance.
+    pub fn container(self, number: usize, instance: u64) -> MemberContainer {
+        let pod = if self.has(Bug::SharedLock) { 0 } else { number };
+        let shown = if self.has(Bug::StaleToken) { 0 } else { instance };
+        MemberContainer {
+            pod_uid: format!("pod-{pod}"),
+            name: "leasehold".to_owned(),
+            boot_id: "boot".to_owned(),
+            token: format!("t{number}{shown}"),
+            lock_id: Some(format!("lock-{pod}")),
+        }
+    }
+
+    /// What the members make of the word that a container has ended.
+    pub fn ended(self, container: &MemberContainer) -> Ended {
+        let number: usize = container.pod_uid.trim_start_matches("pod-").parse().expect("a number");
+        let of = match self.has(Bug::WrongContainer) {
+            true => self.container((number + 1) % MEMBERS, 0),
+            false => container.clone(),
+        };
+        Ended { pod_uid: of.pod_uid, name: of.name, token: of.token }
     }
 
     /// What the store makes of a write.
@@ -183,6 +213,7 @@ fn breaks(bug: Bug) -> Rule {
         Bug::OverwriteMap => Rule::S4,
         Bug::TakeWithoutVersion | Bug::NoMargin | Bug::TrustWallClock => Rule::S5,
         Bug::BelieveHolder | Bug::BelieveDuration => Rule::S5,
+        Bug::WrongContainer | Bug::StaleToken | Bug::SharedLock => Rule::S5,
     }
 }
 
@@ -201,6 +232,9 @@ fn each_planted_bug_is_caught() {
         Bug::FenceAtDispatchOnly,
         Bug::BelieveHolder,
         Bug::BelieveDuration,
+        Bug::WrongContainer,
+        Bug::StaleToken,
+        Bug::SharedLock,
     ] {
         let (rule, states, steps, beginning) = hunt(bug);
         println!("{:<20} {rule:<8} {states:>7} {steps:>6}  {beginning:?}", format!("{bug:?}"));

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use leasehold_sharding::api::MemberContainer;
+use leasehold_sharding::death::Ended;
 use leasehold_sharding::node::{Input, Node};
 use leasehold_sharding::record::{Kind, Observation, Write};
 use leasehold_sharding::{Config, LeaseTimings};
@@ -36,6 +38,10 @@ pub struct Process {
     pub ticks: u64,
     /// It does nothing for at most that many ticks, while its clock runs on.
     pub pause: Option<u8>,
+    /// The container that its Member names.
+    pub container: MemberContainer,
+    /// How many processes ran in that container before.
+    pub instance: u64,
     /// Its first id. If it has another one, it fenced itself.
     pub born: MemberId,
     /// The shards that its engine runs, with their epochs.
@@ -43,6 +49,8 @@ pub struct Process {
     pub watches: BTreeMap<Kind, Watch>,
     /// The events that arrived while it was paused.
     pub missed: BTreeMap<Kind, VecDeque<Observation>>,
+    /// Which containers ended meanwhile.
+    pub missed_ended: Vec<Ended>,
 }
 
 /// A stream of events.
@@ -55,13 +63,16 @@ pub enum Watch {
 }
 
 impl Process {
-    /// The member with that number, when its process starts.
-    pub fn start(number: usize, ticks: u64, wrapper: Wrapper) -> Self {
+    /// The member with that number, when its process starts: the first in its container, or a later one.
+    pub fn start(number: usize, instance: u64, ticks: u64, wrapper: Wrapper) -> Self {
         let groups = GROUPS.iter().map(|group| group.parse().expect("a name")).collect();
+        let container = wrapper.container(number, instance);
+        let seed = number as u64 + 10 * instance;
         let config = Config {
+            container: Some(container.clone()),
             lease: wrapper.timings(),
             drain_timeout: Duration::from_secs(2),
-            ..Config::new(&format!("m{number}"), groups, number as u64)
+            ..Config::new(&format!("m{number}"), groups, seed)
         };
         config.validate().expect("the model's settings are valid ones");
         let mut node = Node::new(config, moment(ticks));
@@ -69,6 +80,8 @@ impl Process {
         node.handle(Input::Clusters(clusters, Vec::new()), moment(ticks));
         Self {
             born: node.id().clone(),
+            container,
+            instance,
             node,
             wrapper,
             ticks,
@@ -76,6 +89,7 @@ impl Process {
             running: BTreeMap::new(),
             watches: KINDS.map(|kind| (kind, Watch::Live)).into(),
             missed: BTreeMap::new(),
+            missed_ended: Vec::new(),
         }
     }
 

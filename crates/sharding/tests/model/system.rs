@@ -11,6 +11,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_sharding::api::MemberContainer;
+use leasehold_sharding::death::Ended;
 use leasehold_sharding::node::Input;
 use leasehold_sharding::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
 use model::{MemberId, ShardId};
@@ -42,6 +44,8 @@ pub struct State {
     pub answers: Vec<(usize, Target, WriteOutcome)>,
     /// Disturbances that may still happen.
     pub disturbances: u8,
+    /// Whether a process was killed since the last tick.
+    pub killed: bool,
     pub broken: Option<Rule>,
     /// The milestone of the last transition.
     pub reached: Option<Milestone>,
@@ -73,6 +77,7 @@ pub enum Message {
     Request(usize, Write),
     Answer(usize, Target, WriteOutcome),
     Observation(usize, Kind, Observation),
+    Ended(usize, Ended),
 }
 
 /// A write in the network.
@@ -112,8 +117,12 @@ pub enum Action {
     Deliver(usize, Kind),
     /// All runs of a draining shard have ended.
     Finish(usize, ShardId),
-    /// A member ends at once.
+    /// A member ends at once, and nobody says so.
     Crash(usize),
+    /// A member's container ends at once, and home says so.
+    Kill(usize),
+    /// The same, and another process starts in it. Home says so first, or not at all.
+    Restart(usize, bool),
     /// A member pauses, while its clock runs on.
     Pause(usize),
     /// It resumes.
@@ -145,6 +154,7 @@ impl State {
             delayed: Vec::new(),
             answers: Vec::new(),
             disturbances: 0,
+            killed: false,
             broken: None,
             reached: None,
         };
@@ -186,8 +196,8 @@ impl State {
                 self.start();
             }
             Action::Proceed => self.next_tick(),
-            Action::Tick => self.round = (0..MEMBERS).collect(),
-            Action::TickBackwards => self.round = (0..MEMBERS).rev().collect(),
+            Action::Tick => self.begin_round((0..MEMBERS).collect()),
+            Action::TickBackwards => self.begin_round((0..MEMBERS).rev().collect()),
             Action::Pass => self.next_message(),
             Action::Delay => self.delay(),
             Action::LoseAnswer => self.lose_answer(),
@@ -209,6 +219,15 @@ impl State {
             Action::Crash(member) => {
                 self.disturbances -= 1;
                 self.end(member);
+            }
+            Action::Kill(member) => {
+                self.disturbances -= 1;
+                self.kill(member, true);
+            }
+            Action::Restart(member, told) => {
+                self.disturbances -= 1;
+                let before = self.kill(member, told);
+                self.start_in(member, before + 1);
             }
             Action::Pause(member) => {
                 self.disturbances -= 1;
@@ -244,10 +263,20 @@ impl State {
         self.delayed.retain(|write| write.is_awaited || store.may_accept(&write.write));
     }
 
+    fn begin_round(&mut self, round: VecDeque<usize>) {
+        self.round = round;
+        self.killed = false;
+    }
+
     fn start(&mut self) {
-        let ticks = self.processes().map(|process| process.ticks).min().unwrap_or_default();
         let number = self.slots.iter().take_while(|slot| !matches!(slot, Slot::Empty)).count();
-        self.slots[number] = Slot::Taken(Arc::new(Process::start(number, ticks, self.wrapper)));
+        self.start_in(number, 0);
+    }
+
+    fn start_in(&mut self, number: usize, instance: u64) {
+        let ticks = self.processes().map(|process| process.ticks).min().unwrap_or_default();
+        let process = Process::start(number, instance, ticks, self.wrapper);
+        self.slots[number] = Slot::Taken(Arc::new(process));
         let lists = KINDS.map(|kind| Input::Observed(self.store.list(kind)));
         self.tell(number, lists);
     }
@@ -314,6 +343,7 @@ impl State {
                 self.tell(to, [Input::Completed(target, outcome)]);
             }
             Some(Message::Observation(to, kind, event)) => self.tell_event(to, kind, event),
+            Some(Message::Ended(to, ended)) => self.tell_ended(to, ended),
             None => {}
         }
     }
@@ -352,7 +382,10 @@ impl State {
         let process = self.process_mut(member);
         process.pause = None;
         let missed = std::mem::take(&mut process.missed);
-        self.tell(member, first);
+        let ended = std::mem::take(&mut process.missed_ended);
+        let ended = Some(Input::Ended(ended))
+            .filter(|input| !matches!(input, Input::Ended(e) if e.is_empty()));
+        self.tell(member, first.into_iter().chain(ended));
         for (kind, events) in missed {
             self.prompt
                 .extend(events.into_iter().map(|event| Message::Observation(member, kind, event)));
@@ -406,6 +439,10 @@ impl State {
         let broken = oracle::judge(commit, member);
         let reached = oracle::milestone(commit, &self.store, member);
         self.broken = self.broken.or(broken);
+        let reached = match reached {
+            Some(Milestone::Takeover) if self.killed => Some(Milestone::Proof),
+            reached => reached,
+        };
         self.reached = self.reached.or(reached);
     }
 
@@ -415,6 +452,29 @@ impl State {
         {
             self.tell(to, [Input::Observed(event)]);
         }
+    }
+
+    fn tell_ended(&mut self, to: usize, ended: Ended) {
+        let Some(process) = self.slots[to].process() else { return };
+        if process.pause.is_some() {
+            self.process_mut(to).missed_ended.push(ended);
+        } else {
+            self.tell(to, [Input::Ended(vec![ended])]);
+        }
+    }
+
+    /// A process ends, and home may say so. Returns how many ran in its container before.
+    fn kill(&mut self, member: usize, told: bool) -> u64 {
+        let process = self.process_mut(member);
+        let (container, instance): (MemberContainer, u64) =
+            (process.container.clone(), process.instance);
+        self.end(member);
+        self.killed = true;
+        if told {
+            let ended = self.wrapper.ended(&container);
+            self.prompt.extend((0..MEMBERS).map(|to| Message::Ended(to, ended.clone())));
+        }
+        instance
     }
 
     /// A member takes in inputs. Its writes are under way then.
@@ -460,20 +520,21 @@ impl State {
     /// What distinguishes this state from others.
     pub fn canonical(&self) -> Vec<u64> {
         let Self { store, slots, round, prompt, delayed, answers, disturbances, .. } = self;
-        let Self { wrapper: _, broken, reached, .. } = self;
+        let Self { wrapper: _, killed, broken, reached, .. } = self;
         let mut form = Canonical::default();
         let slowest = self.processes().map(|process| process.ticks).min().unwrap_or_default();
         for slot in slots {
             std::mem::discriminant(slot).hash(&mut form);
             if let Some(process) = slot.process() {
-                let Process { node, ticks, pause, born, running, watches, missed, wrapper: _ } =
-                    process;
+                let Process { node, ticks, pause, born, running, watches, missed, .. } = process;
+                let Process { container: _, instance, missed_ended, wrapper: _, .. } = process;
                 form.set_now(ORIGIN_S + ticks);
                 (node, ticks - slowest, pause, born, running, watches, missed).hash(&mut form);
+                (instance, missed_ended).hash(&mut form);
             }
         }
         store.objects.hash(&mut form);
-        (round, prompt, delayed, answers, disturbances, broken, reached).hash(&mut form);
+        (round, prompt, delayed, answers, disturbances, killed, broken, reached).hash(&mut form);
         form.into_words()
     }
 }

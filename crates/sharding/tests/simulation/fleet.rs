@@ -3,6 +3,7 @@
 
 mod clock;
 mod hands;
+mod kubelet;
 mod names;
 mod reach;
 
@@ -11,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use leasehold_sharding::ProtocolVersions;
+use leasehold_sharding::api::MemberContainer;
+use leasehold_sharding::death::Ended;
 use leasehold_sharding::identity::Identities;
 use leasehold_sharding::node::{Input, Node};
 use leasehold_sharding::record::{Kind, Target, Write, WriteOutcome};
@@ -35,8 +38,12 @@ const MEASURE_INTERVAL_US: u64 = 5_000_000;
 /// A fault of a replica.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
-    /// It stops at once and for good.
+    /// It stops at once and for good, and nobody says so.
     Crash(usize),
+    /// Its container ends at once, and its kubelet says so.
+    Kill(usize),
+    /// The same, and another replica starts in its container. Perhaps no kubelet says so.
+    Restart(usize),
     /// It pauses for that many milliseconds.
     Pause(usize, u64),
     /// It cannot reach the store for that many milliseconds. What it sent before may still arrive.
@@ -52,6 +59,7 @@ enum Happening {
     Step,
     Watch { upto: usize },
     Measure,
+    Ended(Ended),
     Answer { request: u64 },
     Finish { shard: ShardId, run: u64 },
 }
@@ -94,6 +102,7 @@ struct Replica {
     clock: DriftingClock,
     speaks: ProtocolVersions,
     reached: Reached,
+    container: MemberContainer,
     gone: bool,
     paused_until: u64,
     cut_off_until: u64,
@@ -150,6 +159,11 @@ impl Fleet {
 
     /// Starts another replica.
     pub fn start(&mut self) {
+        let container = kubelet::container(self.replicas.len(), 0);
+        self.start_in(container);
+    }
+
+    fn start_in(&mut self, container: MemberContainer) {
         let clock = DriftingClock {
             origin_us: self.draw(0..1_000_000_000),
             rate_ppm: self.draw(0..40_000) as i64 - 20_000,
@@ -160,6 +174,7 @@ impl Fleet {
             lease: LeaseTimings::default(),
             speaks: self.speaks,
             installation: self.installation.to_owned(),
+            container: Some(container.clone()),
             ..Config::new(&identity, groups, self.rng.u64(..))
         };
         let node = Node::new(config, clock.read(self.now_us));
@@ -168,6 +183,7 @@ impl Fleet {
             clock,
             speaks: self.speaks,
             reached: Reached::default(),
+            container,
             gone: false,
             paused_until: 0,
             cut_off_until: 0,
@@ -220,6 +236,8 @@ impl Fleet {
     pub fn inject(&mut self, fault: Fault) {
         match fault {
             Fault::Crash(replica) => self.stop(replica),
+            Fault::Kill(replica) => self.kill(replica),
+            Fault::Restart(replica) => self.restart(replica),
             Fault::Pause(replica, ms) => {
                 self.replicas[replica].paused_until = self.now_us + ms * MS;
             }
@@ -244,12 +262,14 @@ impl Fleet {
     pub fn inject_any(&mut self) {
         let replica = self.draw(0..self.replicas.len() as u64) as usize;
         let ms = self.draw(0..20_000);
-        match self.draw(0..7) {
+        match self.draw(0..9) {
             0 if self.alive() > 2 => self.inject(Fault::Crash(replica)),
             1 if self.alive() > 2 => self.inject(Fault::Leave(replica)),
             2 => self.inject(Fault::Partition(replica, ms)),
             3 => self.inject(Fault::Freeze(replica, ms)),
             4 if self.replicas.len() < 8 => self.start(),
+            5 if self.alive() > 2 => self.inject(Fault::Kill(replica)),
+            6 if !self.replicas[replica].gone => self.inject(Fault::Restart(replica)),
             _ => self.inject(Fault::Pause(replica, ms)),
         }
     }
@@ -342,6 +362,7 @@ impl Fleet {
             }
             Happening::Watch { upto } => self.deliver(replica, upto),
             Happening::Measure => self.measure(replica),
+            Happening::Ended(ended) => self.tell_of_end(replica, ended),
             Happening::Answer { request } => self.answer(replica, request),
             Happening::Finish { shard, run } => {
                 let running = &mut self.replicas[replica].running;

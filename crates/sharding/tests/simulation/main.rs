@@ -64,6 +64,47 @@ fn a_crash_costs_the_lease_and_the_margin() {
     });
 }
 
+/// What a crash costs when home says that the container has ended, whoever coordinates.
+#[test]
+fn a_killed_container_costs_no_silence() {
+    for_each_seed("kill", |seed| {
+        let mut fleet = Fleet::new(seed, 30, Network::Calm);
+        fleet.start_all(3);
+        fleet.run_for(10_000);
+        fleet.inject(Fault::Kill(seed as usize % 3));
+        // The kubelet notices within 1.3 s; the rest are round trips.
+        fleet.run_for(1_500);
+        assert_eq!(fleet.oracle.owners(), [15, 15]);
+        assert_eq!(fleet.oracle.moves(), 40, "only the dead one's shards moved");
+    });
+}
+
+/// The next process of a container takes its predecessor's Lease, whether a kubelet says anything or not.
+#[test]
+fn a_restarted_container_costs_no_silence() {
+    for_each_seed("kill and restart", |seed| {
+        let mut fleet = Fleet::new(seed, 30, Network::Calm);
+        fleet.start_all(3);
+        fleet.run_for(10_000);
+        fleet.inject(Fault::Restart(seed as usize % 3));
+        fleet.run_for(500);
+        assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 30, "all owned");
+        assert_eq!(fleet.owned_by_the_dead(), 0);
+    });
+}
+
+#[test]
+fn a_single_replica_that_restarts_goes_on_at_once() {
+    for_each_seed("restart alone", |seed| {
+        let mut fleet = Fleet::new(seed, 9, Network::Calm);
+        fleet.start();
+        fleet.run_for(5_000);
+        fleet.inject(Fault::Restart(0));
+        fleet.run_for(500);
+        assert_eq!((fleet.oracle.owners(), fleet.owned_by_the_dead()), (vec![9], 0));
+    });
+}
+
 #[test]
 fn a_leaver_hands_over_as_fast_as_its_work_ends() {
     for_each_seed("leave", |seed| {

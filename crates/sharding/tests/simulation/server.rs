@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_sharding::api::ObjectVersion;
+use leasehold_sharding::handover::Entry;
 use leasehold_sharding::lease;
 use leasehold_sharding::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
+use model::MemberId;
 
 /// The store.
 #[derive(Debug, Default)]
@@ -85,6 +87,15 @@ impl Server {
     /// How many ShardMaps there are.
     pub fn maps(&self) -> usize {
         self.objects.keys().filter(|target| target.kind == Kind::Map).count()
+    }
+
+    /// The owner of each shard that has one.
+    pub fn owners(&self) -> impl Iterator<Item = &MemberId> {
+        let maps = self.objects.values().filter_map(|object| match object {
+            Object::Map(map) => Some(map),
+            _ => None,
+        });
+        maps.flat_map(|map| map.entries.values()).filter_map(Entry::owner)
     }
 
     /// The versions of the protocol in which ShardMaps are written.

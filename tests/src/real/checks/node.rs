@@ -3,6 +3,8 @@
 //! upgraded, and no change is lost. Then it is uninstalled, and nothing is left but CRDs, ShardMaps and the
 //! coordinator's Lease.
 
+mod killings;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -315,35 +317,6 @@ impl Stage {
         println!(
             "a second name of a cluster was added, refused, its token rotated, and removed by commands after {watch}"
         );
-        Ok(())
-    }
-
-    /// Kills the processes of two owners with SIGKILL. Each restarts as another member, and others
-    /// take over the shards of the killed member.
-    async fn kill_pods(&self) -> Result<()> {
-        for _ in 0..2 {
-            let owners = Owners::read(&self.node.control.client).await?;
-            let (_, member) = owners.settled.first().context("nobody owns a shard")?.clone();
-            let mut pods = self.pods().await?.into_iter();
-            let victim = pods.find(|(pod, _)| is_incarnation(pod, &member));
-            let (victim, pod) = victim.with_context(|| format!("{member} is not in our Pods"))?;
-            let container = container_id(&pod).with_context(|| format!("{victim} runs nothing"))?;
-            let watch = Stopwatch::start();
-            self.node.kill_container(container)?;
-            let what = format!("the shards of {member} to be taken over");
-            wait::until(DEADLINE, &what, async || {
-                let owners = Owners::read(&self.node.control.client).await?;
-                let gone = owners.settled.iter().all(|(_, owner)| *owner != member);
-                Ok((gone && owners.whole_groups()? == GROUPS).then_some(()))
-            })
-            .await?;
-            println!("a Pod was killed with SIGKILL; its shards had new owners after {watch}");
-            let pods = self.settled().await?;
-            let pod = pods.get(&victim).context("the Pod of the killed container is gone")?;
-            let status = &pod["status"];
-            let restarts = status["containerStatuses"][0]["restartCount"].as_u64();
-            ensure!(restarts > Some(0), "{victim} was not restarted: {status}");
-        }
         Ok(())
     }
 

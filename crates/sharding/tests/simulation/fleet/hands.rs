@@ -49,6 +49,13 @@ impl Fleet {
         }
     }
 
+    /// How many shards have an owner that runs no more.
+    pub fn owned_by_the_dead(&self) -> usize {
+        let live = self.replicas.iter().filter(|replica| !replica.gone);
+        let live: Vec<_> = live.map(|replica| replica.node.id()).collect();
+        self.server.owners().filter(|owner| !live.contains(owner)).count()
+    }
+
     /// Somebody changes the protocol version of a map, and nothing else.
     pub fn rewrite_map(&mut self, cluster: &str, protocol: u32) {
         let Some(Object::Map(map)) = self.server.get(Kind::Map, cluster) else {
