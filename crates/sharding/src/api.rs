@@ -236,6 +236,22 @@ pub struct MemberSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub succeeds: Vec<String>,
+    /// Set once home was restored from a backup, emptied or replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<HomeHistory>,
+}
+
+/// What a member knows of changes of home's history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HomeHistory {
+    /// How often home was restored, emptied or replaced. Who knows of fewer reads home anew.
+    #[schemars(with = "i64", range(min = 1))]
+    pub changes: u64,
+    /// The highest epoch that the member saw before the last change: no owner is named at it or below any
+    /// more.
+    #[schemars(with = "i64", range(min = 0))]
+    pub floor: Epoch,
 }
 
 /// The load that a shard puts on the member that holds it, smoothed.
@@ -381,6 +397,7 @@ impl MemberSpec {
             clusters: None,
             container: None,
             succeeds: Vec::new(),
+            history: None,
         }
     }
 

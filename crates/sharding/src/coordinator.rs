@@ -18,6 +18,8 @@
 //!   ([`crate::protocol`]).
 //! - **S3** A map is deleted only when the coordinator's Lease, as read back, carries the map's highest
 //!   epoch. A new map begins from what the Lease carries ([`crate::floor`]).
+//! - **S3** No owner is named at the epoch floor or below it: after a change of home's history the floor
+//!   lies above all epochs that home has forgotten ([`crate::history`]).
 //! - The facts that free a shard (acknowledged drain, taken or released Lease) never become false again,
 //!   so acting on an old view of *other* objects does no harm.
 //! - Shards of a group of scope `Fleet` get a next owner only when no other member may act for any of
@@ -194,6 +196,7 @@ impl Coordinator {
         self.assign(view, &mut drafts, peers, now, plan);
         for draft in drafts.values_mut() {
             draft.use_protocol(peers, view.world);
+            draft.raise_epochs(view.world);
         }
         for draft in drafts.into_values() {
             plan.floor = plan.floor.max(draft.floor());

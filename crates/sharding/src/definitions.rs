@@ -16,13 +16,15 @@ const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// What a fleet does without, so that it runs with the definitions of an earlier release: without the
 /// share of the heaviest object no shard is split, without the report of its clusters each member counts as
 /// if it had the coordinator's, without the named clusters a coordinator knows only the identities of its
-/// own, and without a member's container its death is noticed by the silence of its Lease.
-const DISPENSABLE: [&str; 5] = [
+/// own, without a member's container its death is noticed by the silence of its Lease, and after a restore of
+/// home members learn from each other through the coordinator's Lease only.
+const DISPENSABLE: [&str; 6] = [
     "spec.loads[].heaviest",
     "spec.clusters",
     "spec.namedClusters",
     "spec.container",
     "spec.succeeds",
+    "spec.history",
 ];
 
 /// What to run.

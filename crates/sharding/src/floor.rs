@@ -1,9 +1,15 @@
-//! The epoch floor: the highest epoch of any ShardMap that was deleted.
+//! The epoch floor: no owner is named at it or below it any more.
 //!
 //! An annotation of the coordinator's Lease holds it, because every coordinator reads that object and
 //! writes it by compare-and-swap before it coordinates. A coordinator deletes a map only when the
 //! Lease, as read back, carries the map's highest epoch. A new map begins from the floor. So a cluster
 //! that returns goes on from its epochs, even if no member is left that saw it before.
+//!
+//! Home itself may be restored or emptied, and the floor with it, while no member is left. Therefore whoever
+//! takes the Lease raises the floor to the time of day, in seconds since 1970. A shard would need a new owner
+//! each second, on average over a coordinator's whole time, to overtake it. This is the only use of the wall clock
+//! for a decision: if it goes back between two coordinators, and home forgets the first, epochs may return.
+//! Where anybody remembers, a wrong clock changes nothing: the floor never falls.
 //!
 //! # Invariants
 //! - **S3** The floor never falls. A member that takes, renews or gives back the Lease keeps it
@@ -18,11 +24,13 @@ use model::Epoch;
 
 /// The annotation.
 pub const ANNOTATION: &str = "leasehold.dev/epoch-floor";
+/// The latest time of day that is believed, in seconds since 1970: some 8,700 years.
+pub(crate) const MAX_WALL: u64 = 1 << 38;
 
 /// The floor as a Lease carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Floor {
-    /// The highest epoch of any deleted map; the lowest epoch if none was deleted.
+    /// That epoch; the lowest one if there is no floor yet.
     Known(Epoch),
     /// A text that is no epoch. It stays as it is.
     Unreadable(String),

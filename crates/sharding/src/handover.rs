@@ -155,6 +155,15 @@ impl Entry {
         }
     }
 
+    /// An entry that names its owner for the first time, with the epoch after `floor` instead. `None` if
+    /// it names nobody.
+    pub(crate) fn raised_above(&self, floor: Epoch) -> Option<Entry> {
+        match self {
+            Self::Owned { owner, epoch } if *epoch <= floor => Some(Self::owned_next(owner, floor)),
+            _ => None,
+        }
+    }
+
     /// Owned by `owner`, after an owner at `epoch`. No other code makes an owner.
     fn owned_next(owner: &MemberId, epoch: Epoch) -> Self {
         Self::Owned { owner: owner.clone(), epoch: epoch.next() }

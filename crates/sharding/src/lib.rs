@@ -12,6 +12,7 @@
 //! | [`api`] | the custom resources: ShardMap, Member |
 //! | `config` | the settings of a member |
 //! | `definitions` | whether the home cluster's definitions keep what members write |
+//! | `history` | whether home is still the one that this member knows |
 //! | [`floor`] | the epoch from which maps begin when their clusters return |
 //! | [`lease`] | what a Lease says, and its states |
 //! | `lease::edits` | the state of a Lease as an observer sees it, whatever people write into it |
@@ -127,6 +128,11 @@
 //!   as soon as they see both.
 //! - **S6** *A key is never processed twice at once; a change during processing runs again.* The queue
 //!   of the engine ensures it for one member; this crate adds S1, which extends it to all members.
+//! - **S9** *Home's history may change: it is restored, emptied or replaced.* A member that has a proof of
+//!   it fences itself, joins under a new id, forgets what it observed and reads home anew. A coordinator
+//!   writes no map before one silence has passed. Epochs go on above all that anybody saw (`history`).
+//!   Attacked by `homes_history_changes_under_faults`, with oracles that remember what home forgot, by
+//!   `a_restored_home_is_served_again_in_time` and its like, and by the bugs `HoldOn` and `ForgetEpochs`.
 //!
 //! - **S7** *A shard is given only to a member that has its cluster configured and reaches it, and leaves
 //!   one that fails while another succeeds.* Members say what they have configured and reach ([`api`]); a
@@ -168,6 +174,7 @@ mod handle;
 pub mod handover;
 pub mod identity;
 mod installation;
+mod history;
 pub mod lease;
 mod load;
 mod member;

@@ -24,6 +24,7 @@ pub(crate) struct Metrics {
     shards_unserved: IntGauge,
     handover_seconds: HistogramVec,
     moves_total: IntCounter,
+    history_changes_total: IntCounter,
     lease_age: Gauge,
     is_coordinator: IntGauge,
     master_status: GaugeVec,
@@ -62,6 +63,10 @@ impl Metrics {
                 "leasehold_moves_total",
                 "Shards that this member, as coordinator, moved from one owner to the next.",
             )?,
+            history_changes_total: IntCounter::new(
+                "leasehold_home_history_changes_total",
+                "How often this member found that the home cluster was restored, emptied or replaced.",
+            )?,
             lease_age: Gauge::new(
                 "leasehold_member_lease_age_seconds",
                 "Time since this member's last successful renewal of its Lease.",
@@ -92,6 +97,7 @@ impl Metrics {
         registry.register(Box::new(self.shards_unserved.clone()))?;
         registry.register(Box::new(self.handover_seconds.clone()))?;
         registry.register(Box::new(self.moves_total.clone()))?;
+        registry.register(Box::new(self.history_changes_total.clone()))?;
         registry.register(Box::new(self.lease_age.clone()))?;
         registry.register(Box::new(self.is_coordinator.clone()))?;
         registry.register(Box::new(self.master_status.clone()))
@@ -144,6 +150,11 @@ impl Metrics {
         self.handover_seconds
             .with_label_values(&[handover.reason.label()])
             .observe(handover.took.as_secs_f64());
+    }
+
+    /// Counts a change of home's history.
+    pub(crate) fn history_changed(&self) {
+        self.history_changes_total.inc();
     }
 }
 

@@ -11,6 +11,7 @@
 //!   own Member ◀─ state, acknowledged drains ──────┘
 //! ```
 
+mod anew;
 mod end;
 mod handovers;
 mod hash;
@@ -35,6 +36,8 @@ use crate::death::Ended;
 use crate::election::Election;
 use crate::failing::FailingClusters;
 use crate::identity::{Identities, Names};
+use crate::floor;
+use crate::history::History;
 use crate::lease::{self, COORDINATOR};
 use crate::load::LoadReporter;
 use crate::member::{Departure, Membership, Standing};
@@ -72,6 +75,8 @@ pub enum Input {
     Failing(BTreeMap<ClusterName, Arc<str>>),
     /// Containers that have ended, as home says.
     Ended(Vec<Ended>),
+    /// The seconds since 1970, by the wall clock. Without them the floor of epochs is what home keeps.
+    Wall(u64),
     /// Hand everything over and end.
     Leave,
 }
@@ -85,6 +90,9 @@ pub struct Output {
     pub wake: Moment,
     /// Events worth a log line or a metric.
     pub notes: Vec<Note>,
+    /// Whether home must be read anew: every watch starts with a list, and nothing that a watch showed
+    /// before may be passed in any more.
+    pub reread: bool,
 }
 
 /// An event worth a log line or a metric.
@@ -98,6 +106,11 @@ pub enum Note {
         is: MemberId,
         /// Why the member could not act.
         cause: &'static str,
+    },
+    /// Home was restored, emptied or replaced: the member read it anew.
+    HistoryChanged {
+        /// What proves it.
+        proof: &'static str,
     },
     /// The member began or ceased to coordinate.
     Coordinating(bool),
@@ -139,6 +152,11 @@ pub struct Node {
     /// Its own Member as it sent it last, and the version which that gave.
     sent: Option<(ObjectVersion, MemberSpec)>,
     world: World,
+    history: History,
+    /// Whether home must be read anew.
+    reread: bool,
+    /// Whether a list was older than what was known.
+    is_behind: bool,
     /// The maps in versions of the protocol that it does not speak.
     unread: BTreeSet<ClusterName>,
     /// What people must repair, and the revision of the world it was found in.
@@ -151,6 +169,8 @@ pub struct Node {
     coordinator: Coordinator,
     /// The epoch floor that the coordinator's Lease should carry, if this is the coordinator.
     floor: Epoch,
+    /// The seconds since 1970, as an epoch.
+    wall: Epoch,
     planned: Option<lead::Planned>,
     handovers: HandoverLog,
     outbox: Outbox,
@@ -179,6 +199,9 @@ impl Node {
             reach: Report::default(),
             sent: None,
             world: World::of_process_in(config.container.clone()),
+            history: History::default(),
+            reread: false,
+            is_behind: false,
             unread: BTreeSet::new(),
             problems: (0, Vec::new()),
             noticed: Vec::new(),
@@ -187,6 +210,7 @@ impl Node {
             election: Election::default(),
             coordinator: Coordinator::speaking(config.speaks),
             floor: Epoch::default(),
+            wall: Epoch::default(),
             planned: None,
             handovers: HandoverLog::default(),
             outbox: Outbox::default(),
@@ -205,7 +229,7 @@ impl Node {
     /// Takes in one input.
     pub fn handle(&mut self, input: Input, now: Moment) {
         match input {
-            Input::Observed(event) => self.world.observe(event, now),
+            Input::Observed(event) => self.observe(event, now),
             Input::Completed(target, outcome) => self.complete(&target, outcome, now),
             Input::Clusters(clusters, down) => {
                 self.reach.configured(&clusters);
@@ -220,6 +244,7 @@ impl Node {
             Input::Measured(work) => self.measured(&work, now),
             Input::Failing(failing) => self.failing.observe(failing, now),
             Input::Ended(ended) => self.learn_of_ended(ended),
+            Input::Wall(seconds) => self.wall = Epoch(seconds.min(floor::MAX_WALL)),
             Input::Leave => {
                 let patience = self.config.drain_timeout + self.config.lease.duration;
                 self.leave_by.get_or_insert(now + patience);
@@ -230,6 +255,7 @@ impl Node {
     /// Draws the conclusions from all inputs since the last step.
     pub fn step(&mut self, now: Moment) -> Output {
         let mut wake = now + MAX_SLEEP;
+        self.follow_others(now);
         self.follow_cordon();
         self.fence(now);
         self.follow_maps(now);
@@ -245,7 +271,9 @@ impl Node {
         sooner(self.leave_by.filter(|&at| at > now));
         self.outbox.prune(now);
         let writes = self.outbox.take();
-        Output { writes, wake, notes: std::mem::take(&mut self.notes) }
+        writes.iter().for_each(|write| self.history.sends(write.target()));
+        let reread = std::mem::take(&mut self.reread);
+        Output { writes, wake, notes: std::mem::take(&mut self.notes), reread }
     }
 
     /// What the fence needs now.
@@ -367,8 +395,12 @@ impl Node {
     fn complete(&mut self, target: &Target, outcome: WriteOutcome, now: Moment) {
         let jitter = 0.75 + 0.25 * self.rng.f64();
         let Some(ended) = self.outbox.complete(target, &outcome, jitter, now) else { return };
+        if !self.is_of_home(&ended.write, &outcome, now) {
+            return;
+        }
         match &outcome {
             WriteOutcome::Done(Some(object)) | WriteOutcome::Conflict(Some(object)) => {
+                self.history.saw(object);
                 self.world.apply(object.clone(), now);
             }
             WriteOutcome::Done(None) | WriteOutcome::Conflict(None) => {

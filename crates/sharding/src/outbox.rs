@@ -1,7 +1,7 @@
 //! Writes under way and pauses after failed ones: at most one write per object, a bounded number in
 //! all, with backoff after failures.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use model::Moment;
@@ -23,6 +23,8 @@ const MAX_CONFLICT_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Outbox {
     in_flight: BTreeMap<Target, InFlight>,
+    /// Those under way whose answers no longer count.
+    forgotten: BTreeSet<Target>,
     retries: BTreeMap<Target, Retry>,
     ready: Vec<Write>,
 }
@@ -78,6 +80,9 @@ impl Outbox {
         now: Moment,
     ) -> Option<InFlight> {
         let ended = self.in_flight.remove(target)?;
+        if self.forgotten.remove(target) {
+            return None;
+        }
         let failures = self.retries.get(target).map_or(0, |retry| retry.failures);
         let pause = match outcome {
             WriteOutcome::Done(_) => {
@@ -95,6 +100,16 @@ impl Outbox {
         Some(ended)
     }
 
+    /// Drops what is not sent yet and the pauses. What is under way ends, but its answers no longer
+    /// count: they may come from before home's history changed.
+    pub(crate) fn forget(&mut self) {
+        for write in std::mem::take(&mut self.ready) {
+            self.in_flight.remove(&write.target());
+        }
+        self.retries.clear();
+        self.forgotten = self.in_flight.keys().cloned().collect();
+    }
+
     /// Whether a write to that object is under way.
     pub(crate) fn is_in_flight(&self, target: &Target) -> bool {
         self.in_flight.contains_key(target)
@@ -108,7 +123,9 @@ impl Outbox {
 
     /// The objects of that kind as the creates and replaces under way will leave them.
     pub(crate) fn pending(&self, kind: Kind) -> impl Iterator<Item = &Object> {
-        self.in_flight.values().filter_map(move |write| match &write.write {
+        let counts = |target: &Target| !self.forgotten.contains(target);
+        let counting = self.in_flight.iter().filter(move |(target, _)| counts(target));
+        counting.filter_map(move |(_, write)| match &write.write {
             Write::Create(object) | Write::Replace(object) => {
                 (object.target().kind == kind).then_some(object)
             }

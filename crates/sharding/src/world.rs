@@ -46,6 +46,17 @@ pub(crate) struct DeletedMap {
     pub(crate) is_exact: bool,
 }
 
+/// How a list agrees with what is held; see [`World::compare`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Agreement {
+    /// It is as new.
+    Agrees,
+    /// It is older: from a cache that lags, or from a history that went back.
+    Behind,
+    /// It is as new, and shows an object as it was before.
+    Contradiction,
+}
+
 impl World {
     /// A home cluster of which nothing is observed yet, by a process in that container.
     pub(crate) fn of_process_in(container: Option<MemberContainer>) -> Self {
@@ -213,6 +224,41 @@ impl World {
         self.leases.get(lease::COORDINATOR)?.record.installation.as_deref()
     }
 
+    /// How a list agrees with what is held: whether it is older than some of that, and whether it
+    /// contradicts it. A list says of which version it is, so it shows every object at least as it was
+    /// then.
+    pub(crate) fn compare(&self, kind: Kind, resource: &str, objects: &[Object]) -> Agreement {
+        let held = self.targets(kind);
+        let newer = |version: &ObjectVersion| {
+            let list = ObjectVersion { uid: String::new(), resource: resource.to_owned() };
+            list.older_than(&version.resource)
+        };
+        let contradicts = |object: &Object| {
+            self.version_of(&object.target())
+                .is_some_and(|held| !newer(held) && object.version().older_than(&held.resource))
+        };
+        if objects.iter().any(contradicts) {
+            Agreement::Contradiction
+        } else if held.iter().filter_map(|target| self.version_of(target)).any(newer) {
+            Agreement::Behind
+        } else {
+            Agreement::Agrees
+        }
+    }
+
+    /// Forgets all that was observed, because home's history changed. The floor never falls.
+    pub(crate) fn forget(&mut self) {
+        let Self { highest_floor, revision, .. } = *self;
+        let mut changed_maps = std::mem::take(&mut self.changed_maps);
+        changed_maps.extend(self.maps.keys().cloned());
+        *self = Self { highest_floor, revision: revision + 1, changed_maps, ..Self::default() };
+    }
+
+    /// Takes in that no owner may be named at that epoch, or below.
+    pub(crate) fn raise_floor(&mut self, floor: Epoch) {
+        self.highest_floor = self.highest_floor.max(floor);
+    }
+
     /// Counts changes. The renewal of a Lease does not count.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
@@ -358,6 +404,24 @@ mod tests {
         world.apply(Object::Map(map(3, 19)), at(2));
         let held = &world.maps()[&"east".parse::<ClusterName>().unwrap()];
         assert_eq!(held.version, version(20));
+    }
+
+    #[test]
+    fn a_list_shows_every_object_as_it_was_then_or_later() {
+        let mut world = World::default();
+        world.apply(Object::Map(map(4, 20)), at(1));
+        world.apply(lease("m-1", 30), at(1));
+        for (resource, shown, expect) in [
+            ("20", 20, Agreement::Agrees),
+            ("40", 35, Agreement::Agrees),
+            ("19", 18, Agreement::Behind),
+            ("20", 18, Agreement::Contradiction),
+            ("40", 18, Agreement::Contradiction),
+        ] {
+            let list = [Object::Map(map(4, shown))];
+            assert_eq!(world.compare(Kind::Map, resource, &list), expect, "{resource}, {shown}");
+        }
+        assert_eq!(world.compare(Kind::Map, "40", &[]), Agreement::Agrees, "it was deleted");
     }
 
     #[test]

@@ -247,6 +247,27 @@ impl Draft<'_> {
         }
     }
 
+    /// Raises the epochs of the owners that this draft names above the floor.
+    pub(super) fn raise_epochs(&mut self, world: &World) {
+        let floor = world.highest_floor();
+        let deleted = world.deleted_map(&self.desired.cluster).map(|deleted| &deleted.map);
+        let before = self.base.map().or(deleted);
+        let is_new = |path: &ShardPath, epoch: Epoch| {
+            let known = before.and_then(|map| map.entries.get(path));
+            known.is_none_or(|known| known.epoch() < epoch)
+        };
+        let raised: Vec<(ShardPath, Entry)> = self
+            .desired
+            .entries
+            .iter()
+            .filter(|(path, entry)| is_new(path, entry.epoch()))
+            .filter_map(|(path, entry)| Some((path.clone(), entry.raised_above(floor)?)))
+            .collect();
+        if !raised.is_empty() {
+            self.desired.to_mut().entries.extend(raised);
+        }
+    }
+
     /// The owner of a shard.
     pub(super) fn owner(&self, path: &ShardPath) -> Option<&MemberId> {
         self.desired.entries.get(path)?.owner()

@@ -12,12 +12,16 @@ impl Hash for Node {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self {
             // Constant for a process.
-            config: _,
+            config,
             groups: _,
             clusters,
             down_clusters,
             world,
             unread,
+            // The home of the model never goes back, but it may have been away.
+            history,
+            reread: _,
+            is_behind: _,
             // For logs and status; decisions depend on the world.
             problems: _,
             membership,
@@ -25,6 +29,8 @@ impl Hash for Node {
             election,
             coordinator,
             floor,
+            // The model tells no time of day.
+            wall: _,
             planned,
             // Estimates. Their result is in the Member, which is part of the world. The model measures
             // no work.
@@ -52,6 +58,7 @@ impl Hash for Node {
         } = self;
         (clusters, down_clusters, world, unread, tracker, election, coordinator).hash(state);
         reach.said().hash(state);
+        (history.is_away(), history.open_until(config.lease)).hash(state);
         (membership.id(), membership.standing(), membership.renew_at()).hash(state);
         (outbox, member_written, leave_by, cordon, departed, was_coordinating, floor).hash(state);
         // A plan from an older revision counts as none. The revision itself does not matter.

@@ -35,6 +35,8 @@ impl Planned {
 impl Node {
     /// Takes part in the election and, if elected, coordinates. Returns when to look again.
     pub(super) fn coordinate(&mut self, now: Moment) -> Option<Moment> {
+        let required = self.required_floor();
+        self.world.raise_floor(required);
         let wake = if self.may_coordinate(now) { self.stand_for_election(now) } else { None };
         if !self.unread.is_empty() {
             self.step_down(now);
@@ -104,8 +106,11 @@ impl Node {
         if observed.is_some_and(|lease| lease.record.holder.as_deref() != Some(me.as_str())) {
             self.election.lost();
         }
+        // Whoever takes office begins above all that was named before, known or not (`crate::floor`).
+        let is_mine = observed.is_some_and(|lease| lease.record.holder.as_deref() == Some(me.as_str()));
+        let began = if is_mine { Epoch::default() } else { self.wall };
         let carried = election::Carried {
-            floor: self.floor.max(self.world.highest_floor()),
+            floor: self.floor.max(self.world.highest_floor()).max(began),
             installation: &self.config.installation,
         };
         let is_dead = self.world.coordinator().is_some_and(|holder| self.world.is_dead(&holder));
@@ -137,6 +142,9 @@ impl Node {
     fn plan(&mut self, now: Moment) -> Option<Moment> {
         if self.outbox.is_busy() {
             return None;
+        }
+        if let Some(until) = self.waits_for_history(now) {
+            return Some(until);
         }
         let states: Vec<_> = self.world.lease_states(self.config.lease, now).collect();
         let revision = self.world.revision();

@@ -29,6 +29,10 @@ impl Node {
             }
             Standing::Holding { .. } if self.world.is_synced() && self.is_free() => {
                 if self.coordinator().as_ref() == Some(self.membership.id()) {
+                    if self.waits_for_history(now).is_some() {
+                        // The next coordinator may know of no change, and not wait.
+                        return;
+                    }
                     self.release(COORDINATOR, now);
                 } else if self.release(&lease::member_lease_name(self.membership.id()), now) {
                     // Before the release is sent: from here on the member acts for no shard.

@@ -24,6 +24,7 @@ impl Node {
         let Standing::Holding { .. } = self.membership.standing() else { return };
         let was = self.membership.id().clone();
         let cause = if self.membership.fence_if_expired(now) {
+            self.history.away();
             "its Lease could not be renewed in time"
         } else {
             match self.world.lease_of(&was).map(|lease| &lease.record.holder) {
@@ -35,7 +36,7 @@ impl Node {
         self.start_over(&was, cause, now);
     }
 
-    fn start_over(&mut self, was: &MemberId, cause: &'static str, now: Moment) {
+    pub(super) fn start_over(&mut self, was: &MemberId, cause: &'static str, now: Moment) {
         if self.leave_by.is_some() {
             self.membership.end();
             self.departed = Some(Departure::Abandoned);
@@ -87,8 +88,17 @@ impl Node {
         match (self.membership.standing(), outcome) {
             // It gave the Lease back; the world shows the result.
             (Standing::Gone, _) => {}
-            (_, WriteOutcome::Done(_)) => self.membership.renewed(write.sent),
-            (_, WriteOutcome::Failed) => self.membership.renewal_failed(now),
+            (_, WriteOutcome::Done(_)) => {
+                self.history.answers(now);
+                self.look_again();
+                self.membership.renewed(write.sent);
+            }
+            (standing, WriteOutcome::Failed) => {
+                if standing == Standing::Joining {
+                    self.history.away();
+                }
+                self.membership.renewal_failed(now);
+            }
             (Standing::Joining, WriteOutcome::Conflict(_)) => {
                 // The name is in use, maybe through an earlier write whose answer was lost.
                 self.start_over(&id, "its Lease exists already", now);
@@ -123,7 +133,9 @@ impl Node {
             }
             return;
         };
-        let only_count = MemberSpec { shards: spec.shards, ..held.spec.clone() } == spec;
+        // Older definitions do not keep the history: then it is not written again at once.
+        let (shards, history) = (spec.shards, spec.history);
+        let only_count = MemberSpec { shards, history, ..held.spec.clone() } == spec;
         let soon = now < self.member_written + self.config.lease.renew_interval;
         if held.spec == spec || (only_count && soon) || self.has_sent(&held.version, &spec) {
             return;
@@ -157,6 +169,7 @@ impl Node {
             clusters: self.reach.said(),
             container: self.config.container.clone(),
             succeeds: self.world.succeeded(),
+            history: self.history.said(),
         }
     }
 

@@ -32,16 +32,19 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause after failures.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// Starts the three watches. They end with the loop that receives their messages.
+/// Starts the three watches. They end with the loop that receives their messages. `number` tells what they
+/// show from what earlier watches showed.
 pub(crate) fn spawn(
     tasks: &mut JoinSet<()>,
     client: &Client,
     namespace: &str,
     messages: &mpsc::Sender<Message>,
     rng: &mut fastrand::Rng,
+    number: u64,
 ) {
     let mut watch = |kind| Follow {
         kind,
+        number,
         namespace: namespace.to_owned(),
         messages: messages.clone(),
         rng: rng.fork(),
@@ -53,6 +56,7 @@ pub(crate) fn spawn(
 
 struct Follow {
     kind: Kind,
+    number: u64,
     namespace: String,
     messages: mpsc::Sender<Message>,
     rng: fastrand::Rng,
@@ -207,7 +211,8 @@ impl Follow {
     }
 
     async fn send(&self, observation: Observation) -> Result<(), End> {
-        self.messages.send(Message::Home(Box::new(observation))).await.map_err(|_| End::Closed)
+        let message = Message::Home(self.number, Box::new(observation));
+        self.messages.send(message).await.map_err(|_| End::Closed)
     }
 
     async fn report(&self, verb: &'static str, text: Option<String>) -> Result<(), End> {

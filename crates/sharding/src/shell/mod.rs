@@ -14,8 +14,8 @@ use crate::record::Observation;
 
 /// What the watches send to the loop.
 pub(crate) enum Message {
-    /// Something was observed.
-    Home(Box<Observation>),
+    /// Something was observed, by the watches of that number.
+    Home(u64, Box<Observation>),
     /// Containers have ended.
     Ended(Vec<Ended>),
     /// An operation fails for this reason, or works again.

@@ -51,6 +51,13 @@ pub(crate) struct Snapshot {
     pub(crate) refused: Vec<String>,
 }
 
+/// The result of a step.
+struct Stepped {
+    wake: Moment,
+    /// Whether to start the watches anew.
+    reread: bool,
+}
+
 /// Drains that the engine has finished, for the loop. The set has one entry for each shard and epoch, so
 /// the shards held bound it.
 #[derive(Debug, Default)]
@@ -80,6 +87,8 @@ pub(crate) struct Loop {
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
     pub(crate) unowned: (u64, u32),
     pub(crate) unserved: Arc<BTreeSet<ShardId>>,
+    /// How often home was read anew: the number of the present watches.
+    pub(crate) rereads: u64,
 }
 
 impl Snapshot {
@@ -123,10 +132,11 @@ impl Acknowledged {
 impl Loop {
     /// Runs until the member has departed. Stops at once, wherever it is, when `stop` is cancelled.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut checks = JoinSet::new();
         let mut watches = JoinSet::new();
         let (sender, mut messages) = mpsc::channel(MESSAGES);
         let Writer { client, namespace, .. } = self.writer.clone();
-        watches.spawn(definitions::watch(client.clone(), namespace.clone(), sender.clone()));
+        checks.spawn(definitions::watch(client.clone(), namespace.clone(), sender.clone()));
         let mut leave = self.leave.clone();
         tokio::select! {
             () = stop.cancelled() => return,
@@ -135,18 +145,24 @@ impl Loop {
                 self.departed.send_replace(Some(Departure::HandedOver));
                 return;
             }
-            Some(ended) = watches.join_next() => return watch_ended(ended),
+            Some(ended) = checks.join_next() => return watch_ended(ended),
             () = self.definitions(&mut messages) => {}
         }
-        home::spawn(&mut watches, &client, &namespace, &sender, &mut self.rng);
+        home::spawn(&mut watches, &client, &namespace, &sender, &mut self.rng, self.rereads);
         let mut writes: JoinSet<Done> = JoinSet::new();
         self.take_clusters();
         let mut clusters_open = true;
-        let mut pods = Some(pods::follow(client, namespace, sender));
+        let mut pods = Some(pods::follow(client.clone(), namespace.clone(), sender.clone()));
         loop {
-            let wake = self.step(&mut writes);
+            let Stepped { wake, reread } = self.step(&mut writes);
             if let Some(follow) = pods.take_if(|_| self.node.names_containers()) {
-                watches.spawn(follow);
+                checks.spawn(follow);
+            }
+            if reread {
+                self.rereads += 1;
+                watches = JoinSet::new();
+                let number = self.rereads;
+                home::spawn(&mut watches, &client, &namespace, &sender, &mut self.rng, number);
             }
             if self.node.departed().is_some() {
                 break;
@@ -156,6 +172,7 @@ impl Loop {
                 biased;
                 () = stop.cancelled() => return,
                 Some(ended) = watches.join_next() => return watch_ended(ended),
+                Some(ended) = checks.join_next() => return watch_ended(ended),
                 Some(done) = writes.join_next() => self.written(done),
                 Some(message) = messages.recv() => {
                     self.receive(message);
@@ -234,7 +251,11 @@ impl Loop {
 
     fn receive(&mut self, message: Message) {
         match message {
-            Message::Home(event) => self.node.handle(Input::Observed(*event), self.clock.now()),
+            // The watches of before may have seen a history that home has no more.
+            Message::Home(number, _) if number != self.rereads => {}
+            Message::Home(_, event) => {
+                self.node.handle(Input::Observed(*event), self.clock.now());
+            }
             Message::Ended(ended) => self.node.handle(Input::Ended(ended), self.clock.now()),
             Message::Problem(operation, text) | Message::Definitions(operation, text) => {
                 self.note_problem(operation, text);
@@ -254,9 +275,11 @@ impl Loop {
     }
 
     /// One step of the node. Publishes its result and sends its writes.
-    fn step(&mut self, writes: &mut JoinSet<Done>) -> Moment {
+    fn step(&mut self, writes: &mut JoinSet<Done>) -> Stepped {
         let now = self.clock.now();
         self.turned.send_replace(now);
+        let wall = self.clock.wall().as_second().try_into().unwrap_or_default();
+        self.node.handle(Input::Wall(wall), now);
         let output = self.node.step(now);
         self.publish(now);
         for note in &output.notes {
@@ -267,7 +290,7 @@ impl Loop {
             let deadline = self.deadline(&write, &own);
             writes.spawn(self.writer.clone().run(write, deadline, self.clock.wall()));
         }
-        output.wake
+        Stepped { wake: output.wake, reread: output.reread }
     }
 
     /// A renewal ends before the next one is due.
@@ -303,6 +326,15 @@ impl Loop {
         match note {
             Note::Fenced { was, is, cause } => {
                 warn!(member = %was, next = %is, cause, "member fenced itself: it may not act any more");
+            }
+            Note::HistoryChanged { proof } => {
+                warn!(
+                    %member,
+                    proof,
+                    "the home cluster was restored, emptied or replaced: it is read anew, and every shard is \
+                     given anew after one silence"
+                );
+                self.metrics.history_changed();
             }
             Note::Coordinating(true) => info!(%member, "member coordinates"),
             Note::Coordinating(false) => info!(%member, "member no longer coordinates"),

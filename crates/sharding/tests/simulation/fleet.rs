@@ -6,6 +6,7 @@ mod hands;
 mod kubelet;
 mod names;
 mod reach;
+mod home;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -15,7 +16,7 @@ use leasehold_sharding::ProtocolVersions;
 use leasehold_sharding::api::MemberContainer;
 use leasehold_sharding::death::Ended;
 use leasehold_sharding::identity::Identities;
-use leasehold_sharding::node::{Input, Node};
+use leasehold_sharding::node::{Input, Node, Published};
 use leasehold_sharding::record::{Kind, Target, Write, WriteOutcome};
 use leasehold_sharding::{Config, DEFAULT_INSTALLATION, LeaseTimings};
 use model::{ClusterName, Epoch, Hold, MemberId, Purpose, ShardId, Work};
@@ -95,6 +96,8 @@ pub struct Fleet {
     /// Which clusters these are, for the next replica.
     identities: Identities,
     heat: BTreeMap<ClusterName, Heat>,
+    /// Until when home answers nobody.
+    home_away_until: u64,
 }
 
 struct Replica {
@@ -110,6 +113,8 @@ struct Replica {
     watched: usize,
     requests: BTreeMap<u64, (Target, WriteOutcome)>,
     running: BTreeMap<ShardId, Run>,
+    /// What its engine knew last.
+    held: Option<Published>,
     planned_step: u64,
 }
 
@@ -140,6 +145,7 @@ impl Fleet {
             clusters: BTreeSet::new(),
             identities: Identities::new(),
             heat: BTreeMap::new(),
+            home_away_until: 0,
         };
         fleet.set_clusters(clusters);
         fleet
@@ -191,6 +197,7 @@ impl Fleet {
             watched: usize::MAX,
             requests: BTreeMap::new(),
             running: BTreeMap::new(),
+            held: None,
             planned_step: u64::MAX,
         });
         let replica = self.replicas.len() - 1;
@@ -225,6 +232,11 @@ impl Fleet {
     /// Whether a replica that should leave has handed over its shards and departed.
     pub fn has_departed(&self, replica: usize) -> bool {
         self.replicas[replica].node.departed() == Some(leasehold_sharding::Departure::HandedOver)
+    }
+
+    /// How many replicas there ever were.
+    pub fn replicas(&self) -> usize {
+        self.replicas.len()
     }
 
     /// The next replica is of one of these releases.
@@ -334,7 +346,7 @@ impl Fleet {
     /// Whether the next message to or from a replica is lost.
     fn is_lost(&mut self, replica: usize) -> bool {
         let lost = self.network == Network::Rough && self.rng.u32(..200) == 0;
-        lost || self.replicas[replica].cut_off_until > self.now_us
+        lost || self.replicas[replica].cut_off_until.max(self.home_away_until) > self.now_us
     }
 
     fn schedule(&mut self, after_us: u64, replica: usize, happening: Happening) {
@@ -378,7 +390,7 @@ impl Fleet {
     /// A write reaches the store.
     fn arrive(&mut self) {
         let Some((_, (replica, request, write))) = self.arrivals.pop_first() else { return };
-        let (outcome, commit) = self.server.write(write);
+        let (outcome, commit) = self.commit(write);
         if let Some(commit) = commit {
             let replicas = &self.replicas;
             let valid_until = |member: &MemberId| {
@@ -420,7 +432,8 @@ impl Fleet {
 
     fn deliver(&mut self, replica: usize, upto: usize) {
         let watcher = &mut self.replicas[replica];
-        if watcher.cut_off_until.max(watcher.frozen_until) > self.now_us {
+        let silent_until = watcher.cut_off_until.max(watcher.frozen_until);
+        if silent_until.max(self.home_away_until) > self.now_us {
             return;
         }
         let now = watcher.clock.read(self.now_us);
@@ -439,7 +452,7 @@ impl Fleet {
             self.replicas[replica].node.handle(event, now);
         }
         let watcher = &mut self.replicas[replica];
-        watcher.watched = watcher.watched.max(upto);
+        watcher.watched = watcher.watched.max(upto.min(self.server.end()));
     }
 
     /// The engine reports how much work it has done for each shard that it holds.
@@ -464,8 +477,14 @@ impl Fleet {
         loop {
             let stepping = &mut self.replicas[replica];
             let now = stepping.clock.read(self.now_us);
+            if self.bug != Bug::ForgetTime {
+                stepping.node.handle(Input::Wall(self.now_us / 1_000_000), now);
+            }
             let output = stepping.node.step(now);
             let wake = stepping.clock.real(output.wake).max(self.now_us + 1);
+            if output.reread {
+                self.reread(replica);
+            }
             for write in output.writes {
                 self.send(replica, write);
             }
@@ -501,9 +520,9 @@ impl Fleet {
 
     /// Cancels runs that are not allowed, starts those that are, and returns the drains that are done.
     fn run_engine(&mut self, replica: usize) -> Vec<(ShardId, Epoch)> {
+        let published = self.believed(replica);
         let runner = &mut self.replicas[replica];
         let now = runner.clock.read(self.now_us);
-        let published = runner.node.published();
         let owned = &published.owned;
         let valid_until_us = runner.clock.real(published.valid_until);
         let may_run = |shard: &ShardId, run: &Run| {

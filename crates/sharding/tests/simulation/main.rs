@@ -11,6 +11,7 @@ mod fleet;
 mod floor;
 mod installation;
 mod names;
+mod history;
 mod oracle;
 mod reach;
 mod server;

@@ -37,6 +37,8 @@ pub struct Oracle {
     pub clusters: BTreeMap<ClusterName, ClusterName>,
     /// The last owner of each probe, and its epoch, the highest so far.
     owned: BTreeMap<Probe, (Option<MemberId>, Epoch)>,
+    /// The owner of each probe at the highest epoch ever, also in a history that home lost.
+    reached: BTreeMap<Probe, (Option<MemberId>, Epoch)>,
     owners: BTreeMap<ShardId, MemberId>,
     dispatches: BTreeMap<ClusterName, usize>,
     moves: usize,
@@ -105,6 +107,23 @@ impl Oracle {
                 }
             }
             Some(Object::Member(_)) | None => self.check_removal(commit),
+        }
+    }
+
+    /// The store has another history: what its maps say now. No epoch returns for all that.
+    pub fn history_changed<'a>(&mut self, maps: impl Iterator<Item = &'a MapRecord>) {
+        self.owned.clear();
+        self.owners.clear();
+        for map in maps {
+            for (path, entry) in &map.entries {
+                let shard = path.in_cluster(&map.cluster);
+                for probe in probes(&shard) {
+                    self.owned.insert(probe, (entry.owner().cloned(), entry.epoch()));
+                }
+                if let Some(owner) = entry.owner() {
+                    self.owners.insert(shard, owner.clone());
+                }
+            }
         }
     }
 
@@ -189,7 +208,12 @@ impl Oracle {
         let owner = entry.owner().cloned();
         if owner.is_some() && (&owner, epoch) != (&before, highest) {
             assert!(epoch > highest, "S3: {shard} goes to {owner:?} at the old epoch {epoch}");
-            assert!(matches!(entry, Entry::Owned { .. }), "{shard} begins as {entry:?}");
+            let now = (owner.clone(), epoch);
+            let last = self.reached.insert(probe.clone(), now.clone()).unwrap_or_default();
+            // Who owned it last may have it back as it was.
+            let stays = now == last;
+            assert!(epoch > last.1 || stays, "S3: {shard} goes to {now:?} after {last:?}");
+            assert!(stays || matches!(entry, Entry::Owned { .. }), "{shard} begins as {entry:?}");
         }
         self.owned.insert(probe.clone(), (owner, epoch));
     }

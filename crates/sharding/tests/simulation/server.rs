@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use leasehold_sharding::api::ObjectVersion;
 use leasehold_sharding::handover::Entry;
 use leasehold_sharding::lease;
-use leasehold_sharding::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
+use leasehold_sharding::record::{
+    Kind, MapRecord, Object, Observation, Target, Write, WriteOutcome,
+};
 use model::MemberId;
 
 /// The store.
@@ -14,6 +16,10 @@ pub struct Server {
     objects: BTreeMap<Target, Object>,
     log: Vec<Observation>,
     revision: u64,
+    /// The version before the first write in the log.
+    first: u64,
+    /// Counts the objects ever made, whatever became of them: no uid returns.
+    made: u64,
 }
 
 /// What a write changed.
@@ -39,7 +45,8 @@ impl Server {
         self.revision += 1;
         let after = match write {
             Write::Create(mut object) => {
-                let uid = format!("uid-{}", self.revision);
+                self.made += 1;
+                let uid = format!("uid-{}", self.made);
                 object.set_version(ObjectVersion { uid, resource: self.revision.to_string() });
                 Some(object)
             }
@@ -77,6 +84,37 @@ impl Server {
     /// The observations after a position in the log, and the end of the log.
     pub fn since(&self, position: usize) -> (Vec<Observation>, usize) {
         (self.log[position..].to_vec(), self.log.len())
+    }
+
+    /// Somebody puts back the data of a backup: the last writes never happened.
+    pub fn restore(&mut self, lost_writes: usize) {
+        self.log.truncate(self.log.len().saturating_sub(lost_writes));
+        self.objects.clear();
+        for event in &self.log {
+            match event {
+                Observation::Applied(object) => {
+                    self.objects.insert(object.target(), object.clone());
+                }
+                Observation::Deleted(object) => drop(self.objects.remove(&object.target())),
+                Observation::Listed(..) => {}
+            }
+        }
+        self.revision = self.log.len() as u64 + self.first;
+    }
+
+    /// Somebody replaces the store by an empty one, which counts its versions from there.
+    pub fn replace(&mut self, revision: u64) {
+        self.log.clear();
+        self.objects.clear();
+        (self.first, self.revision) = (revision, revision);
+    }
+
+    /// The present maps.
+    pub fn all_maps(&self) -> impl Iterator<Item = &MapRecord> {
+        self.objects.values().filter_map(|object| match object {
+            Object::Map(map) => Some(map),
+            _ => None,
+        })
     }
 
     /// The log's end.

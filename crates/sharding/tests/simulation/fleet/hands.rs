@@ -56,6 +56,13 @@ impl Fleet {
         self.server.owners().filter(|owner| !live.contains(owner)).count()
     }
 
+    /// Whether every owner is a member that runs.
+    pub fn owners_live(&self) -> bool {
+        let lives = |owner| self.replicas.iter().any(|r| !r.gone && r.node.id() == owner);
+        let mut entries = self.server.all_maps().flat_map(|map| map.entries.values());
+        entries.all(|entry| entry.owner().is_some_and(lives))
+    }
+
     /// Somebody changes the protocol version of a map, and nothing else.
     pub fn rewrite_map(&mut self, cluster: &str, protocol: u32) {
         let Some(Object::Map(map)) = self.server.get(Kind::Map, cluster) else {

@@ -32,6 +32,12 @@ pub enum Bug {
     None,
     /// Nobody reads what Members say about their clusters.
     IgnoresReports,
+    /// After a change of home's history, the engine of a member that lost all goes on with what it held.
+    HoldOn,
+    /// The coordinator names owners at the epochs that follow those in home's maps.
+    ForgetEpochs,
+    /// Nobody looks at the time of day.
+    ForgetTime,
     /// Nobody says which clusters it does not reach.
     HidesFailures,
     /// Clusters that are gone all at once are told a few at a time, so that they are no mass.

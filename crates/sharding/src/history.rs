@@ -1,0 +1,258 @@
+//! Whether the home cluster is still the one that this member knows (S9): its history may go back,
+//! begin anew, or be another's.
+//!
+//! Somebody may restore home from a backup, empty it, or put another in its place. Then nothing that was
+//! observed holds any more, and what was written since the backup never happened for home, although it
+//! did happen: owners went to work at epochs that home does not know.
+//!
+//! # What proves it
+//! A list or a watch may come from a cache that lags, so an old version in them proves nothing by itself.
+//! The answer to a write, and the read of one object after a conflict, are linearizable: they show all that
+//! was observed before the request was sent. So these are proofs:
+//! - a replacement meets the object at a *lower* version than the one it replaces;
+//! - a list of a version shows an object as it was before that version, and not as it was known to be
+//!   ([`World::compare`](crate::world::World::compare)). A list that is only older than what is known is read
+//!   again after the next renewal;
+//! - a write gets a lower version than an object of its kind that was seen before it was sent;
+//! - a list that is newer than all that was seen shows none of the Leases that home had, not even the
+//!   coordinator's, which no member ever deletes: home is another one, whatever its versions;
+//! - a Member knows of more changes than this member does. So one proof reaches all members whose watches
+//!   work.
+//!
+//! # What follows
+//! A member that learns of it fences itself and joins again under another id, so that what a restored
+//! ShardMap says of its former id gives nothing to anybody. It forgets all that it observed, reads home
+//! anew, and keeps two things, which it reports in its Member: how many changes it knows of, and the highest
+//! epoch that it ever saw.
+//!
+//! # Why it is safe
+//! - **S1** As coordinator, a member writes no map before one silence has passed since it learned of the
+//!   change. An owner that home does not know any more cannot renew its Lease: home has that at another
+//!   version, or not at all. So it learns of the change itself, or its validity ends within that silence.
+//!   An owner whose Lease was restored at exactly the version that it holds lost no renewal. It goes on,
+//!   rightly, until it is told.
+//! - **S3** The coordinator carries the highest reported epoch into the epoch floor of its Lease, and reads
+//!   that back, before it writes maps. No owner is named at or below the floor
+//!   ([`crate::coordinator`]). Epochs that nobody remembers lie below the time of day at which it took its
+//!   Lease ([`crate::floor`]).
+//! - **S5** Silence of a restored Lease counts from when it was read anew.
+//!
+//! # What it does not cover
+//! A process that starts after the change knows nothing of the time before. It learns of the change from
+//! Members and from the floor. The same holds for a member that had not seen what was lost. Therefore a
+//! member that home did not answer until it lost its Lease, or when it began, first listens as
+//! coordinator: for two intervals, in which every member that reaches home writes there. So there is one
+//! gap: a process that starts in the second after home's return, into a home whose coordinator's Lease
+//! nobody holds, may coordinate before any other member has written to home again. And API servers that
+//! were not restarted with their etcd may show the lost history for as long as its versions are ahead:
+//! members then prove the change again and again, and nobody acts.
+
+use std::collections::BTreeMap;
+
+use model::{Epoch, Moment};
+
+use crate::api::HomeHistory;
+use crate::config::LeaseTimings;
+use crate::lease::COORDINATOR;
+use crate::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
+
+/// What a member remembers of home, whatever home says later.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    /// The highest version of any object of a kind. Versions of different kinds may not be compared.
+    newest: BTreeMap<Kind, u64>,
+    /// The same when the last write of an object was sent, until it is answered.
+    sent_after: BTreeMap<Target, u64>,
+    /// The names and uids of the Leases that the watches show. Not those of answers: a member may write
+    /// to another home before it has read that.
+    leases: BTreeMap<String, String>,
+    /// The highest epoch in anything observed.
+    seen: Epoch,
+    /// Whether all of home was read at least once.
+    is_known: bool,
+    /// Whether home has not answered since this member lost its Lease, or began.
+    is_away: bool,
+    /// When home answered again after that.
+    returned: Option<Moment>,
+    /// How many changes it knows of, and how many others do.
+    changes: u64,
+    told: u64,
+    /// The highest epoch as of the last change.
+    floor: Epoch,
+    /// When the last change was learned of.
+    changed: Option<Moment>,
+}
+
+impl History {
+    /// Takes in what a watch shows. Returns the proof that home is another one, if it is one.
+    pub(crate) fn observe(&mut self, event: &Observation) -> Option<&'static str> {
+        match event {
+            Observation::Applied(object) => {
+                if let Object::Lease(lease) = object {
+                    self.leases.insert(lease.name.clone(), lease.version.uid.clone());
+                }
+                self.saw(object);
+            }
+            Observation::Deleted(object) => {
+                if let Object::Lease(lease) = object {
+                    self.leases.remove(&lease.name);
+                }
+                self.saw(object);
+            }
+            Observation::Listed(Kind::Lease, resource, objects) => {
+                if self.is_elsewhere(resource, objects) {
+                    return Some("none of the Leases that home had is left");
+                }
+                let shown = objects.iter().map(|lease| (lease.target().name, lease.version()));
+                self.leases = shown.map(|(name, version)| (name, version.uid.clone())).collect();
+                objects.iter().for_each(|object| self.saw(object));
+            }
+            Observation::Listed(_, _, objects) => {
+                objects.iter().for_each(|object| self.saw(object))
+            }
+        }
+        None
+    }
+
+    /// Takes in an object.
+    pub(crate) fn saw(&mut self, object: &Object) {
+        let newest = self.newest.entry(object.target().kind).or_default();
+        *newest = (*newest).max(object.version().resource.parse().unwrap_or_default());
+        let epoch = match object {
+            Object::Lease(lease) => lease.floor.known(),
+            Object::Member(member) => member.spec.history.map(|history| {
+                self.told = self.told.max(history.changes);
+                history.floor
+            }),
+            Object::Map(map) => Some(map.highest_epoch()),
+        };
+        self.seen = self.seen.max(epoch.unwrap_or_default());
+    }
+
+    /// An object is about to be written.
+    pub(crate) fn sends(&mut self, target: Target) {
+        let newest = self.newest_of(target.kind);
+        self.sent_after.insert(target, newest);
+    }
+
+    fn newest_of(&self, kind: Kind) -> u64 {
+        self.newest.get(&kind).copied().unwrap_or_default()
+    }
+
+    /// Home does not answer this member, which has no Lease.
+    pub(crate) fn away(&mut self) {
+        self.is_away = true;
+    }
+
+    /// Home answers.
+    pub(crate) fn answers(&mut self, now: Moment) {
+        if std::mem::take(&mut self.is_away) {
+            self.returned = Some(now);
+        }
+    }
+
+    /// The proof that an answer gives, if it gives one.
+    pub(crate) fn refuted_by(
+        &mut self,
+        write: &Write,
+        outcome: &WriteOutcome,
+    ) -> Option<&'static str> {
+        let sent_after = self.sent_after.remove(&write.target()).unwrap_or_default();
+        match (write, outcome) {
+            (_, WriteOutcome::Done(Some(made)))
+                if is_before(&made.version().resource, sent_after) =>
+            {
+                Some("a write got a lower version than objects of its kind had before")
+            }
+            (Write::Replace(object), WriteOutcome::Conflict(Some(found)))
+                if found.version().older_than(&object.version().resource) =>
+            {
+                Some("an object is back at a lower version than it had")
+            }
+            (Write::Delete(_, version), WriteOutcome::Conflict(Some(found)))
+                if found.version().older_than(&version.resource) =>
+            {
+                Some("an object is back at a lower version than it had")
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether others know of a change of which this member does not.
+    pub(crate) fn is_told(&mut self, is_synced: bool) -> bool {
+        if !is_synced {
+            return false;
+        }
+        if !std::mem::replace(&mut self.is_known, true) {
+            // What a newcomer reads first is where it begins.
+            self.changes = self.changes.max(self.told);
+        }
+        self.told > self.changes
+    }
+
+    /// Home's history changed. If others were told before, of the same change.
+    pub(crate) fn change(&mut self, now: Moment) {
+        let is_told = self.is_known && self.told > self.changes;
+        let changes = self.changes.max(self.told) + u64::from(!is_told);
+        *self = Self {
+            seen: self.seen,
+            is_known: self.is_known,
+            changes,
+            told: changes,
+            floor: self.seen,
+            changed: Some(now),
+            ..Self::default()
+        };
+    }
+
+    /// Until when a coordinator waits, as far as it is known now.
+    pub(crate) fn open_until(&self, timings: LeaseTimings) -> Option<Moment> {
+        let silent = self.changed.map(|changed| changed + timings.silence());
+        let heard = self.returned.map(|returned| returned + timings.renew_interval * 2);
+        silent.max(heard)
+    }
+
+    /// Whether home does not answer this member, which has no Lease.
+    pub(crate) fn is_away(&self) -> bool {
+        self.is_away
+    }
+
+    /// What its Member says of it; `None` while there was no change.
+    pub(crate) fn said(&self) -> Option<HomeHistory> {
+        let Self { changes, floor, .. } = *self;
+        (changes > 0).then_some(HomeHistory { changes, floor })
+    }
+
+    /// Until when a coordinator writes no map. `required` is the highest reported floor, `durable`
+    /// that in its Lease.
+    pub(crate) fn waits(
+        &mut self,
+        required: Epoch,
+        durable: Epoch,
+        timings: LeaseTimings,
+        now: Moment,
+    ) -> Option<Moment> {
+        if required > durable {
+            // It is new, and others learned of the change before it came.
+            self.changed.get_or_insert(now);
+        }
+        self.open_until(timings).filter(|&until| now < until)
+    }
+
+    /// Whether a list of Leases is of another home.
+    fn is_elsewhere(&self, resource: &str, objects: &[Object]) -> bool {
+        let stays =
+            |lease: &Object| self.leases.get(&lease.target().name) == Some(&lease.version().uid);
+        self.leases.contains_key(COORDINATOR)
+            && !is_before(resource, self.newest_of(Kind::Lease))
+            && !objects.iter().any(stays)
+    }
+}
+
+fn is_before(version: &str, other: u64) -> bool {
+    version.parse::<u64>().is_ok_and(|version| version < other)
+}
+
+#[cfg(test)]
+#[path = "history_tests.rs"]
+mod tests;
