@@ -62,9 +62,10 @@ impl<'a> Spec<'a> {
 /// A running control plane. Dropping it stops it.
 pub struct ControlPlane {
     name: String,
-    /// The API server first.
+    /// The API server first, then etcd.
     processes: Vec<ChildProcess>,
     api_server: Vec<String>,
+    etcd: Vec<String>,
     parts: Parts,
     /// The administrator's kubeconfig; its one context is named after the cluster.
     pub kubeconfig: PathBuf,
@@ -114,14 +115,14 @@ impl ControlPlane {
         let kubeconfig = parts.write_kubeconfig("admin", spec.name, ADMIN_TOKEN)?;
         let etcd = format!("http://127.0.0.1:{}", free_port()?);
         let api_server = api_server_flags(&parts.dir, spec, &etcd, port);
-        let processes = vec![
-            parts.spawn("kube-apiserver", &api_server)?,
-            parts.spawn("etcd", &etcd_flags(&parts.dir, &etcd, free_port()?))?,
-        ];
+        let etcd = etcd_flags(&parts.dir, &etcd, free_port()?);
+        let processes =
+            vec![parts.spawn("kube-apiserver", &api_server)?, parts.spawn("etcd", &etcd)?];
         let mut this = Self {
             name: spec.name.to_owned(),
             processes,
             api_server,
+            etcd,
             client: kubectl::client(&kubeconfig, spec.name).await?,
             kubectl: Kubectl::new(&parts.kube, &kubeconfig, spec.name),
             kubeconfig,
@@ -215,6 +216,25 @@ impl ControlPlane {
     pub async fn restart_api_server(&mut self) -> Result<()> {
         self.processes[0] = self.parts.spawn("kube-apiserver", &self.api_server)?;
         self.wait_ready().await
+    }
+
+    /// Kills the API server and etcd with SIGKILL.
+    pub fn stop(&mut self) {
+        self.processes[..2].iter_mut().for_each(ChildProcess::kill);
+    }
+
+    /// Starts both again, with what [`data`](Self::data) holds now, and waits until they are ready.
+    ///
+    /// # Errors
+    /// If one cannot be started or is not ready in time.
+    pub async fn resume(&mut self) -> Result<()> {
+        self.processes[1] = self.parts.spawn("etcd", &self.etcd)?;
+        self.restart_api_server().await
+    }
+
+    /// The folder of etcd's data.
+    pub fn data(&self) -> PathBuf {
+        self.parts.dir.join("etcd")
     }
 
     /// The URL of the API server.

@@ -16,8 +16,9 @@ use model::{Clock, Moment, Purpose, Sleep};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// What the world's wall clock shows when it begins.
-const WALL: Timestamp = Timestamp::constant(1_800_000_000, 0);
+/// What the world's wall clock shows when it begins, in seconds since 1970.
+pub(super) const WALL: u32 = 1_800_000_000;
+const BEGINNING: Timestamp = Timestamp::constant(WALL as i64, 0);
 
 /// How the clock of a process runs.
 #[derive(Clone, Copy, Debug)]
@@ -173,7 +174,7 @@ impl Clock for Timeline {
             (state.suspended, jiff::SignedDuration::from_secs(state.wall_step_s))
         };
         let passed = born + slept + self.origin.elapsed();
-        WALL.saturating_add(passed)
+        BEGINNING.saturating_add(passed)
             .and_then(|time| time.saturating_add(step))
             .expect("a duration is not calendar-relative")
     }

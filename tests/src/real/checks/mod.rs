@@ -10,6 +10,7 @@ mod etcd;
 mod examples;
 mod ground;
 mod home_cost;
+mod home_restored;
 mod issuer;
 mod kind;
 mod memcached;
@@ -62,6 +63,12 @@ pub const CHECKS: &[Check] = &[
         about: "three replicas over two clusters: kills and moves lose nothing, audit logs agree",
         needs: &[Need::Kube, Need::Leasehold],
         run: |scene| Box::pin(control_plane::run(scene)),
+    },
+    Check {
+        name: "home-restored",
+        about: "home is restored from a backup and emptied: served again soon, no epoch returns",
+        needs: &[Need::Kube, Need::Leasehold],
+        run: |scene| Box::pin(home_restored::run(scene)),
     },
     Check {
         name: "examples",

@@ -9,6 +9,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use model::Epoch;
 
+use crate::world::timeline::WALL;
+
+/// Owners up to this epoch are the first of their shards, or nearly so: a coordinator begins at the time of
+/// day, and the first one takes office when the world is a second or two old.
+const FIRST: Epoch = Epoch(WALL as u64 + 3);
+
 /// Says that all is done, without doing it, for some dispatches.
 pub(super) struct Forgetful {
     reconcile: Arc<dyn Reconcile>,
@@ -35,7 +41,7 @@ impl Forgetful {
     fn forgets(&self, dispatch: &Dispatch) -> bool {
         let Dispatch { shard, epoch, key, .. } = dispatch;
         let what = match self.forgets {
-            Forgets::FirstLooks if *epoch == Epoch(1) => return false,
+            Forgets::FirstLooks if *epoch <= FIRST => return false,
             Forgets::FirstLooks => format!("{shard} {epoch} {key}"),
             Forgets::OneKey => format!("{shard} {epoch}"),
         };
