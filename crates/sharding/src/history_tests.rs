@@ -52,7 +52,11 @@ fn the_answer_to_an_own_write_proves_that_versions_went_back_and_a_newer_one_doe
         (Write::Create(lease(OWN, 0)), WriteOutcome::Done(Some(lease(OWN, 60))), false),
         (Write::Replace(lease(OWN, 5)), WriteOutcome::Done(Some(lease(OWN, 7))), true),
         (Write::Replace(lease(OWN, 5)), WriteOutcome::Done(Some(lease(OWN, 60))), false),
-        (Write::Create(lease(COORDINATOR, 0)), WriteOutcome::Done(Some(lease(COORDINATOR, 3))), true),
+        (
+            Write::Create(lease(COORDINATOR, 0)),
+            WriteOutcome::Done(Some(lease(COORDINATOR, 3))),
+            true,
+        ),
         // Its name may have been used before, so its version says nothing.
         (Write::Create(lease("x", 0)), WriteOutcome::Conflict(Some(lease("x", 7))), false),
     ] {

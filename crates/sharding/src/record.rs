@@ -45,6 +45,7 @@ pub struct MapRecord {
 
 /// An object of one of the three kinds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "a list is taken apart as soon as it is read")]
 pub enum Object {
     /// A Lease.
     Lease(LeaseRecord),

@@ -174,7 +174,8 @@ impl Clock for Timeline {
             (state.suspended, jiff::SignedDuration::from_secs(state.wall_step_s))
         };
         let passed = born + slept + self.origin.elapsed();
-        BEGINNING.saturating_add(passed)
+        BEGINNING
+            .saturating_add(passed)
             .and_then(|time| time.saturating_add(step))
             .expect("a duration is not calendar-relative")
     }

@@ -50,8 +50,7 @@ impl Node {
     ) -> bool {
         let Some(proof) = self.history.refuted_by(write, outcome) else { return true };
         let own = lease::member_lease_name(self.membership.id());
-        let joins =
-            self.membership.standing() == Standing::Joining && write.target().name == own;
+        let joins = self.membership.standing() == Standing::Joining && write.target().name == own;
         self.begin_anew(proof, now);
         joins && matches!((write, outcome), (Write::Create(_), WriteOutcome::Done(_)))
     }

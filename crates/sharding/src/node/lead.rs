@@ -107,7 +107,8 @@ impl Node {
             self.election.lost();
         }
         // Whoever takes office begins above all that was named before, known or not (`crate::floor`).
-        let is_mine = observed.is_some_and(|lease| lease.record.holder.as_deref() == Some(me.as_str()));
+        let is_mine =
+            observed.is_some_and(|lease| lease.record.holder.as_deref() == Some(me.as_str()));
         let began = if is_mine { Epoch::default() } else { self.wall };
         let carried = election::Carried {
             floor: self.floor.max(self.world.highest_floor()).max(began),

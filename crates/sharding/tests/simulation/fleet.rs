@@ -3,10 +3,10 @@
 
 mod clock;
 mod hands;
+mod home;
 mod kubelet;
 mod names;
 mod reach;
-mod home;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};

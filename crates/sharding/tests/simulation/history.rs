@@ -136,9 +136,12 @@ fn homes_history_changes_under_faults() {
     for_each_seed("history", |seed| storm(seed, Bug::None));
 }
 
+/// Something that a seed and a bug make of a fleet.
+type Scene = fn(u64, Bug);
+
 #[test]
 fn each_bug_of_those_who_miss_a_change_is_caught() {
-    let scenes: [(_, _, fn(u64, Bug)); 3] = [
+    let scenes: [(Bug, &str, Scene); 3] = [
         (Bug::HoldOn, "S1", storm),
         (Bug::ForgetEpochs, "S3", storm),
         (Bug::ForgetTime, "S3", forgotten),

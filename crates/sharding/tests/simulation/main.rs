@@ -9,9 +9,9 @@
 mod edits;
 mod fleet;
 mod floor;
+mod history;
 mod installation;
 mod names;
-mod history;
 mod oracle;
 mod reach;
 mod server;
