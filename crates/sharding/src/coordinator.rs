@@ -19,7 +19,7 @@
 //! - **S3** A map is deleted only when the coordinator's Lease, as read back, carries the map's highest
 //!   epoch. A new map begins from what the Lease carries ([`crate::floor`]).
 //! - **S3** No owner is named at the epoch floor or below it: after a change of home's history the floor
-//!   lies above all epochs that home has forgotten ([`crate::history`]).
+//!   lies above all epochs that home has forgotten (`src/history.rs`).
 //! - The facts that free a shard (acknowledged drain, taken or released Lease) never become false again,
 //!   so acting on an old view of *other* objects does no harm.
 //! - Shards of a group of scope `Fleet` get a next owner only when no other member may act for any of

@@ -2,7 +2,7 @@
 //!
 //! # Why it is proof (S5, second form)
 //! A Member names the container of its process by Pod, name and a token for this very instance
-//! ([`crate::container`]). Two things prove that such a process has ended:
+//! (`src/container.rs`). Two things prove that such a process has ended:
 //! 1. *Home says so.* `containerStatuses` of the Pod of that uid shows the container of that name as
 //!    terminated, now (`state`) or before its present run (`lastState`), with exactly that token as its
 //!    message. Only the kubelet of the Pod's node puts it there: it reads the file of an instance when its

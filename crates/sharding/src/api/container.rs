@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The container whose first process a member is. What it takes to name one, and why a process that is in
-/// doubt names none, is in [`crate::container`].
+/// doubt names none, is in `src/container.rs`.
 #[derive(
     Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
