@@ -12,9 +12,9 @@ use crate::harness::manager::is_incarnation;
 use crate::harness::wait::{self, Stopwatch};
 use crate::harness::{kubectl, load};
 
-/// How often an owner is killed: each Pod more than once, because after its second death a container waits
-/// before it starts again.
-const KILLS: usize = 8;
+/// How often an owner is killed: more often than there are Pods, because after its second death a container
+/// waits before it starts again.
+const KILLS: usize = 4;
 /// How long a Lease lasts, by default.
 const LEASE: Duration = Duration::from_secs(8);
 /// How many of the kills may take as long as a Lease, on a busy machine.
