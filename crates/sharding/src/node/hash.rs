@@ -12,14 +12,13 @@ impl Hash for Node {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self {
             // Constant for a process.
-            config: _,
+            config,
             groups: _,
             clusters,
             down_clusters,
             world,
             unread,
-            // The home of the model never goes back, but it may have been away. Until when a coordinator then
-            // listens is a time that never returns: with it, no state would be met twice.
+            // The home of the model never goes back, but it may have been away.
             history,
             reread: _,
             is_behind: _,
@@ -59,7 +58,7 @@ impl Hash for Node {
         } = self;
         (clusters, down_clusters, world, unread, tracker, election, coordinator).hash(state);
         reach.said().hash(state);
-        history.is_away().hash(state);
+        (history.is_away(), history.open_until(config.lease)).hash(state);
         (membership.id(), membership.standing(), membership.renew_at()).hash(state);
         (outbox, member_written, leave_by, cordon, departed, was_coordinating, floor).hash(state);
         // A plan from an older revision counts as none. The revision itself does not matter.

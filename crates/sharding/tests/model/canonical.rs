@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 
-use crate::store::{FIRST_VERSION, VERSIONS};
+use crate::store::{FIRST_VERSION, OBJECTS};
 
 /// The origin of all clocks, in seconds. Moments are beyond it, other numbers below.
 pub const ORIGIN_S: u64 = 1 << 36;
@@ -42,11 +42,11 @@ impl Canonical {
     /// The form.
     pub fn into_words(mut self) -> Vec<u64> {
         let mut ranks: BTreeMap<u64, u64> = self.versions.iter().map(|&(_, v)| (v, 0)).collect();
-        let mut last = (u64::MAX, 0);
+        let mut next: BTreeMap<u64, u64> = BTreeMap::new();
         for (version, rank) in &mut ranks {
-            let object = version / VERSIONS;
-            last = if object == last.0 { (object, last.1 + 1) } else { (object, 0) };
-            *rank = last.1;
+            let next = next.entry(version % OBJECTS).or_default();
+            *rank = *next;
+            *next += 1;
         }
         for (at, version) in &self.versions {
             self.words[*at] = RANK + ranks[version];

@@ -12,16 +12,17 @@ use model::MemberId;
 /// The first resourceVersion. All have this many digits, by which the canonical form of a state
 /// recognises them.
 pub const FIRST_VERSION: u64 = 1_000_000_000_000;
-/// The most versions of one object. Those of the next begin after them.
-pub const VERSIONS: u64 = 1_000_000;
+/// The most objects. A version counts all writes in its higher digits, so that versions rise from write to
+/// write as etcd's do, and has the object's number in the lower ones.
+pub const OBJECTS: u64 = 1_000;
 
 /// The store.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     pub objects: BTreeMap<Target, Object>,
-    /// For each object ever written: its number, and how often it was written. Only versions of the same
-    /// object are compared, so each object has its own count, and writes to different objects lead to
-    /// the same state in any order.
+    /// For each object ever written: its number, and how often it was written. All versions rise, so it
+    /// matters only which of one object's versions are the older ones, and writes to different objects lead
+    /// to the same state in any order.
     written: BTreeMap<Target, (u64, u64)>,
 }
 
@@ -86,7 +87,8 @@ impl Store {
             Some(object) => object.version().uid.clone(),
             None => format!("uid-{number}-{count}"),
         };
-        let resource = (FIRST_VERSION + *number * VERSIONS + *count).to_string();
+        let (number, writes) = (*number, self.written.values().map(|(_, count)| count).sum::<u64>());
+        let resource = (FIRST_VERSION + writes * OBJECTS + number).to_string();
         ObjectVersion { uid, resource }
     }
 }
