@@ -61,7 +61,8 @@ pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Now, on a monotonic clock that counts time spent suspended.
     fn now(&self) -> Moment;
-    /// Now, on the wall clock. For people and schedules, never compared with another machine's.
+    /// Now, on the wall clock. For people, for schedules and for the floor of epochs, never for the age of a
+    /// Lease.
     fn wall(&self) -> Timestamp;
 
     /// Ends when this clock has reached that moment. Call and await it inside a runtime.

@@ -105,22 +105,23 @@ impl Deaths {
     /// Whether the process in this container has ended for certain.
     pub(crate) fn cover(&self, container: &MemberContainer) -> bool {
         let is_own = self.own.as_ref() == Some(container);
-        !is_own && (self.ended.contains(&Ended::of(container)) || self.succeed(container))
+        let is_told = || !self.ended.is_empty() && self.ended.contains(&Ended::of(container));
+        !is_own && (self.succeed(container) || is_told())
     }
 
     /// Whether this very process runs in a later instance of that container.
     pub(crate) fn succeed(&self, container: &MemberContainer) -> bool {
         let Some(own) = &self.own else { return false };
-        own.lock_id.is_some()
-            && MemberContainer { token: container.token.clone(), ..own.clone() } == *container
-            && own.token != container.token
+        let MemberContainer { pod_uid, name, boot_id, token, lock_id } = container;
+        let is_same = (&own.pod_uid, &own.name, &own.boot_id) == (pod_uid, name, boot_id);
+        is_same && own.lock_id.is_some() && own.lock_id == *lock_id && own.token != *token
     }
 }
 
 impl Ended {
     pub(crate) fn of(container: &MemberContainer) -> Self {
-        let MemberContainer { pod_uid, name, token, boot_id: _, lock_id: _ } = container.clone();
-        Self { pod_uid, name, token }
+        let MemberContainer { pod_uid, name, token, boot_id: _, lock_id: _ } = container;
+        Self { pod_uid: pod_uid.clone(), name: name.clone(), token: token.clone() }
     }
 
     /// The instances that a member succeeds in its container.

@@ -7,9 +7,9 @@
 //!
 //! Home itself may be restored or emptied, and the floor with it, while no member is left. Therefore whoever
 //! takes the Lease raises the floor to the time of day, in seconds since 1970. A shard would need a new owner
-//! each second, on average over a coordinator's whole time, to overtake it. This is the only use of the wall clock
-//! for a decision: if it goes back between two coordinators, and home forgets the first, epochs may return.
-//! Where anybody remembers, a wrong clock changes nothing: the floor never falls.
+//! each second, on average over a coordinator's whole time, to overtake it. Nothing else here is decided by a
+//! wall clock: if it goes back between two coordinators, and home forgets the first, epochs may return. Where
+//! anybody remembers, a wrong clock changes nothing: the floor never falls.
 //!
 //! # Invariants
 //! - **S3** The floor never falls. A member that takes, renews or gives back the Lease keeps it

@@ -193,7 +193,7 @@ impl History {
     /// Home's history changed. If others were told before, of the same change.
     pub(crate) fn change(&mut self, now: Moment) {
         let is_told = self.is_known && self.told > self.changes;
-        let changes = self.changes.max(self.told) + u64::from(!is_told);
+        let changes = self.changes.max(self.told).saturating_add(u64::from(!is_told));
         *self = Self {
             seen: self.seen,
             is_known: self.is_known,

@@ -229,10 +229,8 @@ impl World {
     /// then.
     pub(crate) fn compare(&self, kind: Kind, resource: &str, objects: &[Object]) -> Agreement {
         let held = self.targets(kind);
-        let newer = |version: &ObjectVersion| {
-            let list = ObjectVersion { uid: String::new(), resource: resource.to_owned() };
-            list.older_than(&version.resource)
-        };
+        let list = ObjectVersion { uid: String::new(), resource: resource.to_owned() };
+        let newer = |version: &ObjectVersion| list.older_than(&version.resource);
         let contradicts = |object: &Object| {
             self.version_of(&object.target())
                 .is_some_and(|held| !newer(held) && object.version().older_than(&held.resource))
@@ -246,12 +244,14 @@ impl World {
         }
     }
 
-    /// Forgets all that was observed, because home's history changed. The floor never falls.
+    /// Forgets all that was observed, because home's history changed. The floor never falls, and who has ended
+    /// never runs again.
     pub(crate) fn forget(&mut self) {
-        let Self { highest_floor, revision, .. } = *self;
-        let mut changed_maps = std::mem::take(&mut self.changed_maps);
-        changed_maps.extend(self.maps.keys().cloned());
-        *self = Self { highest_floor, revision: revision + 1, changed_maps, ..Self::default() };
+        let Self { maps, deaths, mut changed_maps, highest_floor, revision, .. } =
+            std::mem::take(self);
+        changed_maps.extend(maps.into_keys());
+        let revision = revision + 1;
+        *self = Self { changed_maps, highest_floor, deaths, revision, ..Self::default() };
     }
 
     /// Takes in that no owner may be named at that epoch, or below.
@@ -357,7 +357,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::api::ObjectVersion;
+    use crate::api::{MemberSpec, ObjectVersion};
     use crate::floor::Floor;
     use crate::handover::Entry;
     use crate::lease::LeaseRecord;
@@ -404,6 +404,32 @@ mod tests {
         world.apply(Object::Map(map(3, 19)), at(2));
         let held = &world.maps()[&"east".parse::<ClusterName>().unwrap()];
         assert_eq!(held.version, version(20));
+    }
+
+    #[test]
+    fn who_has_ended_is_remembered_when_all_else_is_forgotten() {
+        let container = |token: &str| MemberContainer {
+            pod_uid: "pod-1".into(),
+            name: "leasehold".into(),
+            boot_id: "boot".into(),
+            token: token.into(),
+            lock_id: Some("9:1".into()),
+        };
+        let member = |id: &MemberId, token: &str| {
+            let mut spec = MemberSpec::new("m", Vec::new());
+            spec.container = Some(container(token));
+            Object::Member(MemberRecord { id: id.clone(), version: version(1), spec })
+        };
+        let mut world = World::of_process_in(Some(container("own")));
+        let elsewhere = MemberContainer { pod_uid: "pod-2".into(), ..container("other") };
+        world.learn_of_ended(vec![Ended::of(&elsewhere)]);
+        world.forget();
+        for (id, token, is_dead) in [("m-1", "own", false), ("m-2", "before", true)] {
+            let id = id.parse().unwrap();
+            world.apply(member(&id, token), at(1));
+            assert_eq!(world.is_dead(&id), is_dead, "{token}");
+        }
+        assert!(world.deaths.cover(&elsewhere));
     }
 
     #[test]

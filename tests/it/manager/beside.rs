@@ -112,7 +112,7 @@ async fn single_work_runs_on_one_replica_and_moves_when_that_one_leaves() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn single_work_writes_through_the_fence_beside_controllers() {
     let dir = tempfile::tempdir().unwrap();
-    let (_home_server, home) = home(dir.path()).await;
+    let (home_server, home) = home(dir.path()).await;
     let east = server("east").await;
     let clusters = sources(dir.path(), &[&east]);
     let report = Runnable::new("report", |ctx| async move {
@@ -135,7 +135,11 @@ async fn single_work_writes_through_the_fence_beside_controllers() {
     let history = east.history();
     let write = history.iter().find(|write| write.user_agent.contains("single.report"));
     let agent = &write.expect("it is written by the runnable").user_agent;
-    assert!(agent.contains("shard=fleet.leasehold.dev/single.report/0/1; epoch="), "{agent}");
+    let shards = fleet(&home_server.client()).await.shards;
+    let shard = shards.iter().find(|shard| shard.shard.group.as_str() == "single.report");
+    let (shard, epoch) = shard.map(|shard| (shard.shard.to_string(), shard.epoch)).unwrap();
+    assert_eq!(shard, "fleet.leasehold.dev/single.report/0/1");
+    assert!(agent.contains(&format!("shard={shard}; epoch={epoch}; ")), "{agent}");
     assert_eq!(replica.leave().await, Departure::HandedOver);
 }
 

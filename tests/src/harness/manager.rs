@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -137,6 +137,15 @@ impl Manager {
 pub fn is_incarnation(identity: &str, member: &str) -> bool {
     let suffix = member.strip_prefix(identity).and_then(|rest| rest.strip_prefix('-'));
     suffix.is_some_and(|suffix| !suffix.contains('-'))
+}
+
+/// Which of `managers` runs `member`.
+///
+/// # Errors
+/// If none does.
+pub fn position(managers: &[Manager], member: &str) -> Result<usize> {
+    let index = managers.iter().position(|manager| manager.is(member));
+    index.with_context(|| format!("{member} is not one of our replicas"))
 }
 
 /// Gives `user` the rights of a built-in controller, as the chart does.

@@ -103,13 +103,14 @@ impl Node {
     fn stand_for_election(&mut self, now: Moment) -> Option<Moment> {
         let observed = self.world.leases().get(COORDINATOR);
         let me = self.membership.id();
-        if observed.is_some_and(|lease| lease.record.holder.as_deref() != Some(me.as_str())) {
+        let holds =
+            |lease: &lease::ObservedLease| lease.record.holder.as_deref() == Some(me.as_str());
+        let is_mine = observed.map(holds);
+        if is_mine == Some(false) {
             self.election.lost();
         }
         // Whoever takes office begins above all that was named before, known or not (`crate::floor`).
-        let is_mine =
-            observed.is_some_and(|lease| lease.record.holder.as_deref() == Some(me.as_str()));
-        let began = if is_mine { Epoch::default() } else { self.wall };
+        let began = if is_mine == Some(true) { Epoch::default() } else { self.wall };
         let carried = election::Carried {
             floor: self.floor.max(self.world.highest_floor()).max(began),
             installation: &self.config.installation,

@@ -20,11 +20,11 @@ use crate::read;
 use crate::record::{Kind, Object, Observation};
 
 /// How long the server keeps a watch open.
-const WATCH_SECONDS: u32 = 60;
-/// How much longer the task waits for its end.
-const WATCH_SLACK: Duration = Duration::from_secs(5);
+pub(super) const WATCH_SECONDS: u32 = 60;
+/// How long the task waits for a watch to show something or to end.
+pub(super) const WATCH_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
 /// How long a list may take.
-const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 /// The first pause after a failure; doubles with each.
@@ -148,8 +148,7 @@ impl Follow {
             bookmarks: true,
             ..WatchParams::default()
         };
-        let quiet = Duration::from_secs(WATCH_SECONDS.into()) + WATCH_SLACK;
-        let silent = || End::Failed(problem::timed_out(&self.operation("watch"), quiet));
+        let silent = || End::Failed(problem::timed_out(&self.operation("watch"), WATCH_TIMEOUT));
         let stream = tokio::time::timeout(LIST_TIMEOUT, api.watch(&params, version))
             .await
             .map_err(|_| silent())?
@@ -158,7 +157,7 @@ impl Follow {
         self.report("watch", None).await?;
         let mut stream = pin!(stream);
         while let Some(event) =
-            tokio::time::timeout(quiet, stream.next()).await.map_err(|_| silent())?
+            tokio::time::timeout(WATCH_TIMEOUT, stream.next()).await.map_err(|_| silent())?
         {
             match event.map_err(|error| self.end("watch", &error))? {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {

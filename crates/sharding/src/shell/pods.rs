@@ -15,13 +15,9 @@ use tokio::sync::mpsc;
 use tracing::{debug, info};
 
 use super::Message;
+use super::home::{LIST_TIMEOUT, WATCH_SECONDS, WATCH_TIMEOUT};
 use crate::death::Ended;
 
-/// How long the server keeps a watch open.
-const WATCH_SECONDS: u32 = 60;
-/// How long an answer or an event may take.
-const LIST_TIMEOUT: Duration = Duration::from_secs(10);
-const WATCH_TIMEOUT: Duration = Duration::from_secs(65);
 /// Pods in one page of a list.
 const PAGE: u32 = 100;
 /// The most pages that are read. Containers of further Pods are seen when their Pods change.

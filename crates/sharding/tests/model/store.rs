@@ -87,7 +87,8 @@ impl Store {
             Some(object) => object.version().uid.clone(),
             None => format!("uid-{number}-{count}"),
         };
-        let (number, writes) = (*number, self.written.values().map(|(_, count)| count).sum::<u64>());
+        let (number, writes) =
+            (*number, self.written.values().map(|(_, count)| count).sum::<u64>());
         let resource = (FIRST_VERSION + writes * OBJECTS + number).to_string();
         ObjectVersion { uid, resource }
     }

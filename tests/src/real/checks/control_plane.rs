@@ -166,8 +166,7 @@ async fn owner_of(home: &ControlPlane, managers: &[Manager], shard: &str) -> Res
     let owners = Owners::read(&home.client).await?;
     let owner = owners.settled.iter().find(|(name, _)| name == shard);
     let (_, owner) = owner.with_context(|| format!("nobody owns {shard}: {owners:?}"))?;
-    let index = managers.iter().position(|manager| manager.is(owner));
-    index.with_context(|| format!("{owner} is not one of our replicas"))
+    manager::position(managers, owner)
 }
 
 /// At the end the examples are as they should be.

@@ -65,19 +65,13 @@ pub async fn run(scene: &Scene) -> Result<()> {
     println!("home was restored; all shards had new owners and were served after {restored}");
 
     let lost = home::shards(&home.client).await?;
-    home.stop();
-    fs::remove_dir_all(home.data())?;
-    home.resume().await?;
-    home::install(&home.kubectl).await?;
+    empty(&mut home).await?;
     let emptied = served_anew(&home, &east, &lost, &mut managers).await?;
     println!("home was emptied; all shards had new owners and were served after {emptied}");
 
     let lost = home::shards(&home.client).await?;
     managers.iter_mut().for_each(Manager::kill);
-    home.stop();
-    fs::remove_dir_all(home.data())?;
-    home.resume().await?;
-    home::install(&home.kubectl).await?;
+    empty(&mut home).await?;
     managers = vec![Manager::start(scene, "replica-4", &home, &[&east], &json!({}))?];
     served_anew(&home, &east, &lost, &mut managers).await?;
     println!("home was emptied while nobody ran; a new replica serves after {watch}");
@@ -87,13 +81,20 @@ pub async fn run(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
+/// Home comes back without anything but our definitions.
+async fn empty(home: &mut ControlPlane) -> Result<()> {
+    home.stop();
+    fs::remove_dir_all(home.data())?;
+    home.resume().await?;
+    home::install(&home.kubectl).await
+}
+
 /// A replica that owns a shard.
 async fn busy(home: &ControlPlane, managers: &[Manager]) -> Result<usize> {
     let entries = home::shards(&home.client).await?;
     let mut owners = entries.iter().filter_map(|entry| entry.owner.as_deref());
     let owner = owners.next().context("nobody owns a shard")?;
-    let index = managers.iter().position(|manager| manager.is(owner));
-    index.with_context(|| format!("{owner} is not one of our replicas"))
+    manager::position(managers, owner)
 }
 
 /// How long after now every shard has an owner at an epoch above all `before`, and objects are reconciled.
