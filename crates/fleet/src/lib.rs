@@ -10,6 +10,7 @@ use model::{Epoch, MemberId, Moment, ShardId};
 use serde::Serialize;
 use sharding::api::{DownCluster, Member, MemberState, Phase, ShardMap};
 use sharding::lease::{self, LeaseRecord};
+use sharding::policy::{Policies, PolicyRecord};
 use sharding::protocol;
 use sharding::read::Unreadable;
 use sharding::record::{Kind, MapRecord, MemberRecord, Object};
@@ -35,15 +36,16 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Whether the fleet is as it should be: a member is alive, each shard is owned by one that is, and
-    /// nobody is refused. A member that has just died counts as alive until its Lease is taken.
+    /// Whether the fleet is as it should be: a member is alive, each shard is owned by one that is, or by
+    /// nobody if it is paused, and nobody is refused. A member that has just died counts as alive until its Lease is taken.
     pub fn is_settled(&self) -> bool {
         let alive = |id: &MemberId| {
             let mut members = self.members.iter();
             members.any(|member| member.member == *id && member.lease == LeaseStanding::Held)
         };
-        let owned = |shard: &FleetShard| {
-            shard.phase == Phase::Owned && shard.owner.as_ref().is_some_and(alive)
+        let owned = |shard: &FleetShard| match shard.paused_by {
+            Some(_) => shard.phase == Phase::Unowned,
+            None => shard.phase == Phase::Owned && shard.owner.as_ref().is_some_and(alive),
         };
         self.members.iter().any(|member| member.lease == LeaseStanding::Held)
             && self.shards.iter().all(owned)
@@ -130,6 +132,9 @@ pub struct FleetShard {
     /// Who gets it next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<MemberId>,
+    /// The FleetPolicy that pauses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused_by: Option<String>,
 }
 
 /// The home cluster could not be read.
@@ -166,6 +171,8 @@ pub struct Objects {
     pub members: Vec<Member>,
     /// The ShardMaps.
     pub maps: Vec<ShardMap>,
+    /// The FleetPolicies.
+    pub policies: Vec<PolicyRecord>,
 }
 
 /// Reads the fleet from the home cluster.
@@ -181,12 +188,26 @@ pub async fn read(client: Client, namespace: &str) -> Result<Fleet, ReadError> {
 /// # Errors
 /// A list that the home cluster refused or did not answer, or an object that cannot be read.
 pub async fn list(client: Client, namespace: &str) -> Result<Objects, ReadError> {
-    let (leases, members, maps) = tokio::try_join!(
+    let (leases, members, maps, policies) = tokio::try_join!(
         list_kind(&client, namespace, Kind::Lease, sharding::read::lease),
         list_kind(&client, namespace, Kind::Member, sharding::read::member),
         list_kind(&client, namespace, Kind::Map, sharding::read::shard_map),
+        list_policies(&client, namespace),
     )?;
-    Ok(Objects { leases, members, maps })
+    Ok(Objects { leases, members, maps, policies })
+}
+
+/// The FleetPolicies; none where there is no such kind, or no right to read it, as members have it too.
+async fn list_policies(client: &Client, namespace: &str) -> Result<Vec<PolicyRecord>, ReadError> {
+    match sharding::read::policies(client, namespace).list(&ListParams::default()).await {
+        Ok(list) => Ok(list.items.iter().map(PolicyRecord::of).collect()),
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(Vec::new()),
+        Err(source) => Err(ReadError::List {
+            what: "fleetpolicies.leasehold.dev",
+            namespace: namespace.to_owned(),
+            source: Box::new(source),
+        }),
+    }
 }
 
 async fn list_kind<T>(
@@ -210,14 +231,16 @@ async fn list_kind<T>(
     read.map_err(|source| ReadError::Object { namespace: namespace(), source })
 }
 
-/// Joins the three kinds into one picture.
+/// Joins the kinds into one picture.
 pub fn assemble(objects: &Objects) -> Fleet {
     let leases: BTreeMap<String, &Lease> =
         objects.leases.iter().map(|lease| (lease.name_any(), lease)).collect();
     let world = world(objects);
     let coordinator = world.coordinator();
     let mut shards: Vec<FleetShard> = objects.maps.iter().flat_map(shards_of).collect();
+    let policies = Policies::read(objects.policies.clone());
     for shard in &mut shards {
+        shard.paused_by = policies.pause_of(&shard.shard).map(str::to_owned);
         let owner = shard.owner.as_ref().filter(|_| shard.phase == Phase::Owned);
         let said = owner.and_then(|owner| world.members().get(owner)?.spec.clusters.as_ref());
         shard.unserved = said.is_some_and(|said| said.denies(&shard.shard.cluster));
@@ -233,7 +256,7 @@ pub fn assemble(objects: &Objects) -> Fleet {
         Some(FleetMember {
             identity: member.spec.identity.clone(),
             state: member.spec.state,
-            drain: member.spec.drain,
+            drain: member.spec.drain || policies.cordon(&member.spec),
             lease: standing(&id, lease),
             renewed: lease.and_then(|l| Some(l.spec.as_ref()?.renew_time.as_ref()?.0)),
             coordinator: coordinator.as_ref() == Some(&id),
@@ -289,6 +312,7 @@ fn shards_of(map: &ShardMap) -> Vec<FleetShard> {
             phase: entry.phase,
             unserved: false,
             target: entry.target.clone(),
+            paused_by: None,
         })
         .collect()
 }
@@ -330,7 +354,7 @@ mod tests {
         let fleet = assemble(&Objects {
             leases: vec![lease(lease::COORDINATOR, "m-0"), of("m-0"), of("m-1"), of("m-2")],
             members: vec![member("m-0", 1), member("m-1", 2), member("m-2", 1)],
-            maps: Vec::new(),
+            ..Objects::default()
         });
         assert_eq!(fleet.protocol_version, Some(1));
         assert_eq!(fleet.refused.len(), 1);

@@ -266,6 +266,7 @@ fn sharding_config(
         lease: config.lease,
         drain_timeout: config.drain_timeout,
         capacity: config.capacity,
+        zone: config.zone.clone(),
         traits,
         owner,
         ..sharding::Config::new(&config.identity, groups, clock::seed())

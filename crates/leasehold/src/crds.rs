@@ -9,7 +9,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     all
 }
 
-/// The definitions of the home cluster: ShardMap and Member.
+/// The definitions of the home cluster: ShardMap, Member and FleetPolicy.
 pub fn home_crds() -> Vec<CustomResourceDefinition> {
     sharding::api::crds()
 }

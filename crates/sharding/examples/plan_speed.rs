@@ -21,6 +21,7 @@ use leasehold_sharding::lease::{LeaseRecord, member_lease_name};
 use leasehold_sharding::planner::{
     Limits, Placement, PlanMember, PlanShard, Proposal, Reach, Role, plan,
 };
+use leasehold_sharding::policy::Policies;
 use leasehold_sharding::record::{MapRecord, MemberRecord, Object};
 use leasehold_sharding::world::World;
 use model::{ClusterName, Epoch, GroupName, MemberId, Moment, ShardId};
@@ -105,6 +106,7 @@ fn unowned(clusters: usize) -> Vec<PlanShard> {
             divisible: weight - 100,
             placement: Placement::Unowned,
             rests: false,
+            preferences: None,
         }
     };
     shards.enumerate().map(weigh).collect()
@@ -116,6 +118,7 @@ fn members(first: Role) -> BTreeMap<MemberId, PlanMember> {
         capacity: 100,
         groups: groups(),
         reach: Reach::default(),
+        max_shards: None,
     };
     (0..MEMBERS).map(|n| (member(n), member_of(n))).collect()
 }
@@ -173,6 +176,7 @@ fn step(shards: &[PlanShard], reported: bool) -> Taken {
         pending: BTreeMap::new(),
         clusters: &clusters,
         identities: &BTreeMap::new(),
+        policies: &Policies::default(),
         timings: LeaseTimings::default(),
         since: Moment::from_origin(Duration::ZERO),
     };

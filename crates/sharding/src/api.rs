@@ -1,7 +1,7 @@
-//! The custom resources of the home cluster: [`ShardMap`] and [`Member`], both namespaced.
+//! The custom resources of the home cluster: [`ShardMap`], [`Member`] and [`FleetPolicy`], all namespaced.
 //!
-//! Neither has a status subresource. Only the coordinator writes ShardMaps and only its own process
-//! writes a Member, and each of their changes must be one write.
+//! None has a status subresource. Only the coordinator writes ShardMaps and only its own process writes a
+//! Member, and each of their changes must be one write. People write FleetPolicies.
 //!
 //! ```text
 //! $ kubectl get shardmaps                              $ kubectl get members
@@ -12,6 +12,7 @@
 mod clusters;
 mod container;
 mod path;
+mod policy;
 mod version;
 
 use std::collections::BTreeMap;
@@ -34,6 +35,9 @@ pub(crate) use clusters::MAX_NAMED_BYTES;
 pub(crate) use clusters::{MAX_NAMED, that_fit};
 pub use container::MemberContainer;
 pub use path::{InvalidShardPath, ShardPath};
+pub use policy::{
+    FleetPolicy, FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MoveLimits, ShardSelector,
+};
 pub use version::ObjectVersion;
 
 /// How much a member can carry unless its configuration says otherwise.
@@ -239,6 +243,10 @@ pub struct MemberSpec {
     /// Set once home was restored from a backup, emptied or replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<HomeHistory>,
+    /// The zone in which its process runs, if its configuration says so. FleetPolicies select members by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub zone: Option<String>,
 }
 
 /// What a member knows of changes of home's history.
@@ -353,9 +361,9 @@ pub struct AcknowledgedDrain {
     pub epoch: Epoch,
 }
 
-/// The definitions of both kinds, for the home cluster.
+/// The definitions of all kinds, for the home cluster.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![ShardMap::crd(), Member::crd()]
+    vec![ShardMap::crd(), Member::crd(), FleetPolicy::crd()]
 }
 
 // Serde hands over references.
@@ -398,6 +406,7 @@ impl MemberSpec {
             container: None,
             succeeds: Vec::new(),
             history: None,
+            zone: None,
         }
     }
 

@@ -28,6 +28,8 @@ pub struct Config {
     pub traits: BTreeMap<GroupName, GroupTraits>,
     /// How much this member can carry, relative to the others (1 to 1000).
     pub capacity: u32,
+    /// The zone in which this process runs, by which FleetPolicies may select it.
+    pub zone: Option<String>,
     /// The versions of the protocol that it speaks. Only tests set others than this code's own.
     pub speaks: ProtocolVersions,
     /// An object that becomes the owner of Members and their Leases, so that Kubernetes deletes them when
@@ -71,6 +73,11 @@ pub enum ConfigError {
         "installation {0:?} is no name: use 1 to 63 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit"
     )]
     Installation(String),
+    /// The zone is no name.
+    #[error(
+        "zone {0:?} is no name: use 1 to 63 of a-z, 0-9, '-' and '.', beginning and ending with a letter or digit"
+    )]
+    Zone(String),
     /// The timings leave no room for a renewal that fails once.
     #[error(
         "lease timings of {duration:?} / {renew_interval:?} with a margin of {margin:?} leave no room for a failed renewal: the duration must exceed twice the interval plus the margin"
@@ -131,6 +138,7 @@ impl Config {
             groups,
             traits: BTreeMap::new(),
             capacity: DEFAULT_CAPACITY,
+            zone: None,
             speaks: ProtocolVersions::SPOKEN,
             owner: None,
             container: None,
@@ -148,6 +156,9 @@ impl Config {
         }
         if self.installation.parse::<model::MemberId>().is_err() {
             return Err(ConfigError::Installation(self.installation.clone()));
+        }
+        if let Some(zone) = self.zone.as_ref().filter(|zone| zone.parse::<model::MemberId>().is_err()) {
+            return Err(ConfigError::Zone(zone.clone()));
         }
         let LeaseTimings { duration, renew_interval, margin } = self.lease;
         if duration <= renew_interval * 2 + margin || renew_interval.is_zero() {
@@ -186,5 +197,7 @@ mod tests {
         assert_eq!(named.validate(), Ok(()));
         let odd = Config { installation: "a b".to_owned(), ..named };
         assert!(matches!(odd.validate(), Err(ConfigError::Installation(_))));
+        let odd = Config { zone: Some(String::new()), installation: "a".to_owned(), ..odd };
+        assert!(matches!(odd.validate(), Err(ConfigError::Zone(_))));
     }
 }

@@ -44,12 +44,13 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use model::{ClusterName, Epoch, MemberId, Moment, single};
+use model::{ClusterName, Epoch, MemberId, Moment, ShardId, single};
 
 use crate::config::LeaseTimings;
 use crate::handover::Entry;
 use crate::identity::Identities;
 use crate::lease::{self, LeaseRecord, LeaseState};
+use crate::policy::Policies;
 use crate::ranges::RangeChange;
 use crate::record::{MapRecord, Object, Write};
 use crate::versions::ProtocolVersions;
@@ -80,6 +81,8 @@ pub struct View<'a> {
     pub clusters: &'a BTreeSet<ClusterName>,
     /// Which clusters these are, as far as they told.
     pub identities: &'a Identities,
+    /// What people want.
+    pub policies: &'a Policies,
     /// The timings by which it judges Leases.
     pub timings: LeaseTimings,
     /// Since when it coordinates.
@@ -185,9 +188,13 @@ impl Coordinator {
         self.range_changes.retain(|change| draft::is_under_way(&drafts, change));
         let holders = draft::fleet_holders(&drafts, peers);
         for draft in drafts.values_mut() {
+            draft.pause(view.policies);
             draft.bring_up_to_date(peers, &self.range_changes, &holders);
+            draft.pause(view.policies);
         }
         names.apply(view, &mut drafts);
+        let shards: Vec<ShardId> = drafts.values().flat_map(Draft::shards).collect();
+        plan.problems.extend(view.policies.problems(shards.iter()));
         let started = view.since + START_WAIT;
         if now < started && drafts.values().all(Draft::is_unowned) {
             plan.wake_at(started);

@@ -146,6 +146,10 @@
 //!   `an_emptied_configuration_does_not_drain_the_fleet`, `what_some_member_serves_is_served_under_faults`,
 //!   and by the bugs `IgnoresReports`, `HidesFailures` and `LosesInParts` of the simulation.
 //!
+//! **P1** *What people want* ([`policy`]) changes only what the coordinator plans, so it breaks none of the rules
+//! above: a paused shard is drained as any other, and then waits. A coordinator that has not read the policies yet
+//! plans nothing. Attacked by `what_people_want_is_done_under_faults`, and by the bug `ForgetsPauses`.
+//!
 //! What this does not promise: a request that a member sent in time may still be delayed inside the
 //! network and arrive late. It also assumes that nobody edits ShardMaps by hand; a coordinator that saw the
 //! deletion of a map by hand restores it. Only a single coordinator can promise that a group of scope
@@ -183,6 +187,7 @@ pub mod node;
 mod outbox;
 mod ownership;
 pub mod planner;
+pub mod policy;
 mod problem;
 pub mod protocol;
 mod pulse;

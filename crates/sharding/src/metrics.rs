@@ -21,6 +21,7 @@ pub(crate) struct Metrics {
     shard_epoch: IntGaugeVec,
     shards_owned: IntGaugeVec,
     shards_unowned: IntGauge,
+    shards_paused: IntGauge,
     shards_unserved: IntGauge,
     handover_seconds: HistogramVec,
     moves_total: IntCounter,
@@ -46,7 +47,14 @@ impl Metrics {
                 &shard[..3],
             )?,
             shards_owned: gauges("shards_owned", "Shards this member owns.", &["member"])?,
-            shards_unowned: gauge("shards_unowned", "Shards of the fleet that nobody owns.")?,
+            shards_unowned: gauge(
+                "shards_unowned",
+                "Shards of the fleet that nobody owns and that are not paused.",
+            )?,
+            shards_paused: gauge(
+                "shards_paused",
+                "Shards of the fleet that nobody owns because a FleetPolicy pauses them.",
+            )?,
             shards_unserved: gauge(
                 "shards_unserved",
                 "Shards this member owns whose cluster it does not have configured or fails to reach.",
@@ -94,6 +102,7 @@ impl Metrics {
         registry.register(Box::new(self.shard_epoch.clone()))?;
         registry.register(Box::new(self.shards_owned.clone()))?;
         registry.register(Box::new(self.shards_unowned.clone()))?;
+        registry.register(Box::new(self.shards_paused.clone()))?;
         registry.register(Box::new(self.shards_unserved.clone()))?;
         registry.register(Box::new(self.handover_seconds.clone()))?;
         registry.register(Box::new(self.moves_total.clone()))?;
@@ -130,6 +139,10 @@ impl Metrics {
 
     pub(crate) fn set_unowned(&self, shards: u32) {
         self.shards_unowned.set(shards.into());
+    }
+
+    pub(crate) fn set_paused(&self, shards: u32) {
+        self.shards_paused.set(shards.into());
     }
 
     pub(crate) fn set_unserved(&self, shards: usize) {

@@ -43,6 +43,7 @@ use crate::load::LoadReporter;
 use crate::member::{Departure, Membership, Standing};
 use crate::outbox::Outbox;
 use crate::ownership::Tracker;
+use crate::policy::Policies;
 use crate::problem;
 use crate::protocol;
 use crate::reach::Report;
@@ -75,6 +76,8 @@ pub enum Input {
     Failing(BTreeMap<ClusterName, Arc<str>>),
     /// Containers that have ended, as home says.
     Ended(Vec<Ended>),
+    /// What people want; `None` while it is not known, and then no coordinator plans.
+    Policies(Option<Policies>),
     /// The seconds since 1970, by the wall clock. Without them the floor of epochs is what home keeps.
     Wall(u64),
     /// Hand everything over and end.
@@ -163,6 +166,8 @@ pub struct Node {
     problems: (u64, Vec<String>),
     /// What it noticed as coordinator.
     noticed: Vec<String>,
+    policies: Option<Policies>,
+    policy_changes: u64,
     membership: Membership,
     tracker: Tracker,
     election: Election,
@@ -205,6 +210,8 @@ impl Node {
             unread: BTreeSet::new(),
             problems: (0, Vec::new()),
             noticed: Vec::new(),
+            policies: Some(Policies::default()),
+            policy_changes: 0,
             tracker: Tracker::new(membership.id().clone(), config.drain_timeout),
             membership,
             election: Election::default(),
@@ -244,6 +251,11 @@ impl Node {
             Input::Measured(work) => self.measured(&work, now),
             Input::Failing(failing) => self.failing.observe(failing, now),
             Input::Ended(ended) => self.learn_of_ended(ended),
+            Input::Policies(policies) => {
+                self.policies = policies;
+                self.policy_changes += 1;
+                self.planned = None;
+            }
             Input::Wall(seconds) => self.wall = Epoch(seconds.min(floor::MAX_WALL)),
             Input::Leave => {
                 let patience = self.config.drain_timeout + self.config.lease.duration;
@@ -316,6 +328,23 @@ impl Node {
     /// The home cluster as it sees it.
     pub fn world(&self) -> &World {
         &self.world
+    }
+
+    /// Counts changes of the home cluster as it sees it, and of what people want.
+    pub(crate) fn revision(&self) -> u64 {
+        self.world.revision() + self.policy_changes
+    }
+
+    /// How many shards have no owner although they should have one, and how many because people have paused
+    /// them.
+    pub(crate) fn unowned_shards(&self) -> (u32, u32) {
+        let count = |shards: usize| shards.try_into().unwrap_or(u32::MAX);
+        let is_paused = |shard: &ShardId| {
+            self.policies.as_ref().is_some_and(|policies| policies.pause_of(shard).is_some())
+        };
+        let (paused, unowned): (Vec<ShardId>, Vec<ShardId>) =
+            self.world.unowned_shards().partition(is_paused);
+        (count(unowned.len()), count(paused.len()))
     }
 
     /// Whether it coordinates.

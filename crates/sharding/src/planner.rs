@@ -28,6 +28,10 @@
 //!   the cluster only if no member does. It leaves an owner that lacks or does not reach its cluster for a
 //!   member that serves it, unless it rests. Nothing else moves for that ([`Fit`]). While nobody serves
 //!   it, it stays with those that could, and is balanced among them.
+//! - What people want ([`Preferences`]) is like reach: a shard never goes to a member that they rule out, nor
+//!   stays there, even if no other can take it. It goes to one that they do not want only while no better one
+//!   can take it, and leaves it as soon as one can. No member gets more shards than it may have, and of more
+//!   than that it loses the lightest to members that have a place.
 //! - A plan is complete: planning again while its moves are in flight adds nothing.
 //! - A bound per member and one for the fleet limit the moves in flight that balance or that empty a
 //!   cordoned member. Shards without an owner, those of a leaver and those that their owner does not
@@ -44,14 +48,16 @@ mod board;
 mod level;
 mod locality;
 mod reach;
+mod sites;
 mod unassigned;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use model::{GroupName, GroupTraits, MemberId, ShardId};
 
 use board::Board;
-pub use reach::{Fit, Reach};
+pub use reach::{Fit, Preferences, Reach};
 
 /// The bounds of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +85,8 @@ pub struct PlanMember {
     pub groups: BTreeSet<GroupName>,
     /// The clusters it could serve.
     pub reach: Reach,
+    /// How many shards it has at most; `None` for any number.
+    pub max_shards: Option<u32>,
 }
 
 /// Whether a member takes, keeps or loses shards.
@@ -109,6 +117,8 @@ pub struct PlanShard {
     /// Whether it stays where it is for now: its cluster has just left an owner that did not reach it, or
     /// its owner has lacked the cluster for a moment only.
     pub rests: bool,
+    /// Where people want it; `None` if anywhere.
+    pub preferences: Option<Arc<Preferences>>,
 }
 
 /// Where a shard is.
@@ -165,6 +175,8 @@ pub enum Reason {
     TargetLost,
     /// Its owner does not reach its cluster, or does not have it configured, and another member does.
     Unreached,
+    /// People do not want it at its owner, or not so many shards there.
+    Policy,
     /// Its owner is cordoned.
     Maintenance,
     /// The other shards of its group, of scope `Fleet`, are elsewhere.

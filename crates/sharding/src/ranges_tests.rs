@@ -28,6 +28,7 @@ impl Pool {
             capacity: 100,
             groups: BTreeSet::from([GROUP.parse().unwrap()]),
             reach: Reach::default(),
+            max_shards: None,
         };
         let whole = |n: usize| PlanShard {
             id: format!("c{n}/{GROUP}/0/1").parse().unwrap(),
@@ -35,6 +36,7 @@ impl Pool {
             divisible: 0,
             placement: Placement::Unowned,
             rests: false,
+            preferences: None,
         };
         Self {
             members: (0..members)
@@ -107,6 +109,7 @@ impl Pool {
             divisible: 0,
             placement: place.clone(),
             rests: false,
+            preferences: None,
         };
         self.shards.extend(made.into_iter().map(shard));
         self.shards.sort_by(|a, b| a.id.cmp(&b.id));
@@ -213,6 +216,7 @@ fn a_map_that_is_full_splits_no_further() {
             divisible: 1,
             placement: Placement::Settled("m-0".parse().unwrap()),
             rests: false,
+            preferences: None,
         })
         .collect();
     pool.shards[0].id = format!("c0/{GROUP}/1/2").parse().unwrap();
@@ -244,6 +248,7 @@ fn split_of(shards: &[(u32, u32)]) -> Option<usize> {
         divisible: 0,
         placement: Placement::Settled(owner.clone()),
         rests: false,
+        preferences: None,
     };
     let plan: Vec<PlanShard> = (0..shards.len()).map(shard).collect();
     let points = |&(all, divisible): &(u32, u32)| Points { all, divisible };

@@ -11,7 +11,9 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::{Member, MemberSpec, MemberState, ShardMap, ShardMapSpec, Summary};
+use crate::api::{
+    FleetPolicy, FleetPolicySpec, Member, MemberSpec, MemberState, ShardMap, ShardMapSpec, Summary,
+};
 use crate::lease::LeaseRecord;
 use crate::record::{Kind, MapRecord, MemberRecord, Object};
 use crate::versions::{self, ProtocolVersions};
@@ -36,6 +38,20 @@ pub fn api(client: &Client, namespace: &str, kind: Kind) -> Api<DynamicObject> {
         Kind::Map => ApiResource::erase::<ShardMap>(&()),
     };
     Api::namespaced_with(client.clone(), namespace, &resource)
+}
+
+/// The API for policies.
+pub fn policies(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    let resource = ApiResource::erase::<FleetPolicy>(&());
+    Api::namespaced_with(client.clone(), namespace, &resource)
+}
+
+/// Reads what a FleetPolicy says.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn policy(object: &DynamicObject) -> Result<FleetPolicySpec, String> {
+    spec(object).map_err(|error| model::error::chain(&error))
 }
 
 /// Reads an object; `None` if its name is not one that this crate uses.

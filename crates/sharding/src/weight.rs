@@ -44,6 +44,8 @@ const NOISE: u64 = 1_000;
 const MAX_OVER_MEDIAN: u64 = 16;
 /// The highest load of one shard. Sums over any fleet stay far below 2^64.
 const MAX_POINTS: u64 = 1 << 24;
+/// What a millisecond of work in each second counts.
+const POINTS_PER_MS: u64 = 10;
 /// The binary digits of a load that count.
 const DIGITS: u32 = 4;
 
@@ -252,6 +254,14 @@ impl Told {
     }
 }
 
+impl Points {
+    /// The load of a shard for which people say how many milliseconds of work in each second it counts.
+    pub(crate) fn set(self, busy: u32) -> Self {
+        let all = rounded(u64::from(busy) * POINTS_PER_MS);
+        Self { all, divisible: self.divisible.min(all) }
+    }
+}
+
 /// What each shard weighs, by its points, in a fleet of this many members: at least [`BASE`].
 pub(crate) fn weights(points: &[Points], members: usize) -> Vec<Points> {
     let total: u64 = points.iter().map(|points| u64::from(points.all)).sum();
@@ -333,7 +343,7 @@ fn median_load(shards: &[OwnedShard<'_>], reported: &BTreeMap<&MemberId, &[Shard
 /// The load of a shard as one number: a point is a tenth of a millisecond of work per second, or one
 /// event per second, or a cached mebibyte.
 fn points(load: &ShardLoad) -> u64 {
-    let busy = u64::from(load.busy).saturating_mul(10);
+    let busy = u64::from(load.busy).saturating_mul(POINTS_PER_MS);
     busy.saturating_add(load.events / 1000).saturating_add(load.cached / 1024).min(MAX_POINTS)
 }
 

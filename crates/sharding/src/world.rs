@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
-use model::{ClusterName, Epoch, MemberId, Moment};
+use model::{ClusterName, Epoch, MemberId, Moment, ShardId};
 
 use crate::api::{MAX_SUCCEEDED, MemberContainer, ObjectVersion};
 use crate::config::LeaseTimings;
@@ -171,11 +171,13 @@ impl World {
         self.leases.iter().filter(held).count()
     }
 
-    /// How many shards have no owner, over all maps.
-    pub(crate) fn unowned_shards(&self) -> u32 {
-        let entries = self.maps.values().flat_map(|map| map.entries.values());
-        let unowned = entries.filter(|entry| entry.owner().is_none()).count();
-        unowned.try_into().unwrap_or(u32::MAX)
+    /// The shards that have no owner, over all maps.
+    pub(crate) fn unowned_shards(&self) -> impl Iterator<Item = ShardId> {
+        let unowned = |map: &MapRecord| {
+            let entries = map.entries.iter().filter(|(_, entry)| entry.owner().is_none());
+            entries.map(|(path, _)| path.in_cluster(&map.cluster)).collect::<Vec<_>>()
+        };
+        self.maps.values().flat_map(unowned)
     }
 
     /// The coordinator, by its Lease.

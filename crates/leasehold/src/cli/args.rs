@@ -30,6 +30,22 @@ pub(super) enum Command {
     Simulate(super::simulate::SimulateArgs),
     /// Hand over everything a member has and give it nothing new, for maintenance.
     Drain(DrainArgs),
+    /// Stop all work on some shards: a cluster, a controller group, or everything.
+    Pause(super::policy::PauseArgs),
+    /// Take a pause back.
+    Resume(super::policy::ResumeArgs),
+    /// Say which members are to have some shards.
+    Pin(super::policy::PlaceArgs),
+    /// Say which members are not to have some shards.
+    Avoid(super::policy::PlaceArgs),
+    /// Say how much load some shards count for, whatever is measured.
+    Weigh(super::policy::WeighArgs),
+    /// Say what members may carry, and how many shards may move at a time.
+    Limit(super::policy::LimitArgs),
+    /// Delete policies: take a pin, an avoidance, a weight or a limit back.
+    Lift(super::policy::LiftArgs),
+    /// Show the policies: what people want of the fleet.
+    Policies(super::policy::PoliciesArgs),
     /// Give the fleet clusters, and take them away.
     #[command(subcommand)]
     Clusters(super::clusters::ClustersCommand),
@@ -113,7 +129,7 @@ pub(super) struct CrdsArgs {
 pub(super) enum CrdSet {
     /// All of them.
     All,
-    /// ShardMap and Member.
+    /// ShardMap, Member and FleetPolicy.
     Home,
     /// Those of the built-in controllers.
     Workload,

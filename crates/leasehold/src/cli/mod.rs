@@ -1,7 +1,8 @@
 //! The `leasehold` program: its command line and its subcommands, one file each.
 //!
 //! [`main`] reads the command line (`args`) and hands over. `run` is one replica; `status`, `drain`
-//! and `simulate --from-live` look at a fleet through its home cluster (`home`); `clusters` adds
+//! and `simulate --from-live` look at a fleet through its home cluster (`home`); `policy` has the verbs by which
+//! people say what they want of it; `clusters` adds
 //! clusters to it and removes them; `backup` stores and fetches backups of databases; `crds` prints definitions; `apiserver` serves an embedded API server
 //! by itself.
 
@@ -14,6 +15,7 @@ mod columns;
 mod crds;
 mod drain;
 mod home;
+mod policy;
 mod run;
 mod simulate;
 mod status;
@@ -43,6 +45,14 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Status(args) => status::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Drain(args) => drain::run(&args),
+        Command::Pause(args) => policy::run(policy::pause(&args)),
+        Command::Resume(args) => policy::run(policy::resume(&args)),
+        Command::Pin(args) => policy::run(policy::pin(&args)),
+        Command::Avoid(args) => policy::run(policy::avoid(&args)),
+        Command::Weigh(args) => policy::run(policy::weigh(&args)),
+        Command::Limit(args) => policy::run(policy::limit(&args)),
+        Command::Lift(args) => policy::run(policy::lift(&args)),
+        Command::Policies(args) => policy::run(policy::policies(&args)),
         Command::Backup(command) => backup::run(&command),
         Command::Clusters(command) => clusters::run(&command),
         #[cfg(feature = "embedded")]

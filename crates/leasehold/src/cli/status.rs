@@ -70,8 +70,12 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
     let shard_row = |s: &FleetShard| {
         let owner = s.owner.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
         let target = s.target.as_ref().map(|t| format!("-> {t}")).unwrap_or_default();
-        let served = if s.unserved { ", not served" } else { "" };
-        [s.shard.to_string(), word(&s.phase) + served, s.epoch.to_string(), owner, target]
+        let note = match &s.paused_by {
+            Some(policy) => format!(", paused by {policy}"),
+            None if s.unserved => ", not served".to_owned(),
+            None => String::new(),
+        };
+        [s.shard.to_string(), word(&s.phase) + &note, s.epoch.to_string(), owner, target]
     };
     let mut text = columns(
         ["MEMBER", "STATE", "LEASE", "RENEWED", "SHARDS", "BUSY", "PROTOCOL", "ROLE"],
@@ -93,6 +97,7 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
         text += &columns(["CANNOT TAKE PART", "REASON"], fleet.refused.iter().map(row));
     }
     let count = |phase| fleet.shards.iter().filter(|s| s.phase == phase).count();
+    let paused = fleet.shards.iter().filter(|shard| shard.paused_by.is_some()).count();
     text += &format!(
         "\n{} members, {} shards: {} owned, {} draining, {} unowned\n",
         fleet.members.len(),
@@ -101,6 +106,9 @@ fn table(fleet: &Fleet, now: Timestamp) -> String {
         count(Phase::Draining),
         count(Phase::Unowned),
     );
+    if paused > 0 {
+        text += &format!("{paused} shards are paused: see `leasehold policies`\n");
+    }
     let unserved = fleet.shards.iter().filter(|shard| shard.unserved).count();
     if unserved > 0 {
         text += &format!(

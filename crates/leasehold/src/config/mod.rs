@@ -45,6 +45,8 @@ pub struct Config {
     pub identity: String,
     /// How much load this replica takes, relative to the others.
     pub capacity: u32,
+    /// The zone in which this process runs; FleetPolicies select replicas by it.
+    pub zone: Option<String>,
     /// The owner of Members and their Leases in the home cluster: they are deleted with it.
     pub owner: Option<OwnerObject>,
     /// Where the workload clusters come from.
@@ -226,6 +228,8 @@ pub struct Environment {
     pub dir: PathBuf,
     /// `$POD_NAME`.
     pub pod_name: Option<String>,
+    /// `$LEASEHOLD_ZONE`.
+    pub zone: Option<String>,
     /// The host's name.
     pub hostname: Option<String>,
 }
@@ -239,6 +243,7 @@ impl Config {
             installation: sharding::DEFAULT_INSTALLATION.to_owned(),
             identity: identity.into(),
             capacity: 100,
+            zone: None,
             owner: None,
             clusters,
             controllers: None,

@@ -63,6 +63,8 @@ fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> 
     let installation: Option<model::MemberId> = root.value("installation", values::name);
     let identity = identity(&root, env);
     let capacity = root.value("capacity", values::whole(1..=1000));
+    let zone: Option<model::GroupName> = root.value("zone", values::name);
+    let zone = zone.or_else(|| env.zone.as_ref()?.parse().ok()).map(|zone| zone.to_string());
     let owner = owner(&root);
     let budgets = budgets(&root);
     let clusters = clusters(&root, env, budgets.each);
@@ -80,6 +82,7 @@ fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> 
         namespace: namespace.unwrap_or(defaults.namespace),
         installation: installation.map_or(defaults.installation, |name| name.to_string()),
         capacity: capacity.map_or(defaults.capacity, |capacity| capacity as u32),
+        zone,
         owner,
         controllers,
         lease,

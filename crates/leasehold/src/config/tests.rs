@@ -10,7 +10,7 @@ use super::*;
 const KNOWN: [&str; 2] = ["tdset", "configmonitor"];
 
 fn env() -> Environment {
-    Environment { dir: "/etc/l".into(), pod_name: None, hostname: Some("Host-1".into()) }
+    Environment { dir: "/etc/l".into(), pod_name: None, zone: None, hostname: Some("Host-1".into()) }
 }
 
 fn load(text: &str) -> Result<Config, String> {
@@ -107,7 +107,7 @@ telemetry: {log: {format: yaml, filter: 'engine=loud'}, otlp: {sampleRatio: 2}}
     telemetry.log.filter: found "engine=loud"; allowed: a level (error, warn, info, debug, trace) or directives like info,leasehold_engine=debug
     telemetry.otlp.endpoint: missing; allowed: a URL, as in http://127.0.0.1:4317
     telemetry.otlp.sampleRatio: found 2; allowed: a share from 0.0 to 1.0
-    controlers: unknown key; did you mean controllers? Known here: home, namespace, installation, identity, capacity, owner, budget, clusters, controllers, lease, upstream, fence, drainTimeout, shutdownGracePeriod, admin, probes, telemetry, journal
+    controlers: unknown key; did you mean controllers? Known here: home, namespace, installation, identity, capacity, zone, owner, budget, clusters, controllers, lease, upstream, fence, drainTimeout, shutdownGracePeriod, admin, probes, telemetry, journal
     "#);
 }
 

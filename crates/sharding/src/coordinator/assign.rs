@@ -9,7 +9,7 @@ use super::peers::Peers;
 use super::{Coordinator, Plan, View};
 use crate::api::ShardPath;
 use crate::lease::LeaseState::Fresh;
-use crate::planner::{self, Fit, Limits, Move, PlanShard, Reach, Reason, Role};
+use crate::planner::{self, Fit, Move, PlanShard, Reach, Reason, Role};
 use crate::ranges::{self, RangeChange, Situation};
 use crate::weight::{self, OwnedShard, Points};
 
@@ -25,8 +25,9 @@ impl Coordinator {
     ) {
         self.resting.prune(now);
         self.resting.follow(unserved(drafts, peers), now);
-        let (shards, points) = self.weigh(drafts, peers, now);
-        let proposal = planner::plan(&peers.roles, &peers.groups, &shards, &Limits::default());
+        let (shards, points) = self.weigh(view, drafts, peers, now);
+        let limits = view.policies.limits();
+        let proposal = planner::plan(&peers.roles, &peers.groups, &shards, &limits);
         for step in &proposal.moves {
             if step.reason == Reason::Unreached && fails_at_owner(drafts, peers, step) {
                 self.resting.moved(&step.shard.cluster, now);
@@ -60,21 +61,31 @@ impl Coordinator {
 
     fn weigh(
         &mut self,
+        view: &View<'_>,
         drafts: &Drafts<'_>,
         peers: &Peers<'_>,
         now: Moment,
     ) -> (Vec<PlanShard>, Vec<Points>) {
+        let members = view.world.members().iter().map(|(id, member)| (id, &member.spec));
+        let mut placing = view.policies.placing(members);
         let mut shards = Vec::new();
         let mut owned = Vec::new();
         for (shard, placement, owner) in drafts.values().flat_map(|draft| draft.planned(peers)) {
             let id = shard.clone();
             let waits = |owner| self.resting.waits(&id.cluster, owner, now);
             let rests = self.resting.rests(&id.cluster, now) || owner.is_some_and(waits);
-            shards.push(PlanShard { id, weight: weight::BASE, divisible: 0, placement, rests });
+            let preferences = placing.of(&id);
+            let weight = weight::BASE;
+            shards.push(PlanShard { id, weight, divisible: 0, placement, rests, preferences });
             let can_report = owner.is_some_and(|owner| peers.states.get(owner) == Some(&Fresh));
             owned.push(OwnedShard { shard, owner, can_report });
         }
-        let points = self.loads.weigh(&owned, &peers.reported, now);
+        let mut points = self.loads.weigh(&owned, &peers.reported, now);
+        for (points, shard) in points.iter_mut().zip(&owned) {
+            if let Some(busy) = view.policies.busy_of(&shard.shard) {
+                *points = points.set(busy);
+            }
+        }
         for (shard, weight) in shards.iter_mut().zip(weight::weights(&points, peers.roles.len())) {
             (shard.weight, shard.divisible) = (weight.all, weight.divisible);
         }

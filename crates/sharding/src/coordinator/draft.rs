@@ -20,6 +20,7 @@ use super::peers::{Peers, Spoken};
 use crate::api::{MAX_SHARDS, ShardPath};
 use crate::handover::{Entry, Facts};
 use crate::planner::Placement;
+use crate::policy::Policies;
 use crate::ranges::RangeChange;
 use crate::record::{Kind, MapRecord, Object, Target, Write};
 use crate::world::World;
@@ -38,6 +39,8 @@ pub(super) struct Draft<'a> {
     goal: Goal,
     /// Whether shards without an owner get none for now.
     waits: bool,
+    /// The shards that people have paused.
+    paused: BTreeSet<ShardPath>,
 }
 
 /// What should become of a map.
@@ -74,7 +77,7 @@ pub(super) fn all<'a>(
             let is_durable = world.durable_floor() >= Some(desired.highest_epoch());
             let removed = unwanted.contains(cluster);
             let goal = if removed { Goal::Remove { is_durable } } else { Goal::Keep };
-            Some((cluster, Draft { base, desired, goal, waits: false }))
+            Some((cluster, Draft { base, desired, goal, waits: false, paused: BTreeSet::new() }))
         })
         .collect()
 }
@@ -136,6 +139,25 @@ impl Draft<'_> {
         } else {
             self.change_all(|_, entry| entry.drain(None));
         }
+    }
+
+    /// Drains the shards that people have paused: for nobody.
+    pub(super) fn pause(&mut self, policies: &Policies) {
+        if !policies.pause_any() {
+            return;
+        }
+        let is_paused = |shard: &ShardId| policies.pause_of(shard).is_some();
+        let paused = self.shards().filter(is_paused).map(|shard| ShardPath::from(&shard)).collect();
+        self.paused = paused;
+        let paused = self.paused.clone();
+        self.change_all(|path, entry| {
+            if paused.contains(path) { entry.drain(None) } else { entry.clone() }
+        });
+    }
+
+    /// Its shards.
+    pub(super) fn shards(&self) -> impl Iterator<Item = ShardId> {
+        self.desired.entries.keys().map(|path| path.in_cluster(&self.desired.cluster))
     }
 
     fn settle(&mut self, peers: &Peers<'_>, waiting: &BTreeSet<ShardId>, holders: &FleetHolders) {
@@ -285,14 +307,18 @@ impl Draft<'_> {
         }
     }
 
-    /// The shards to plan, with their placements and owners. Leaves out shards of groups and clusters
-    /// that are being removed.
+    /// The shards to plan, with their placements and owners. Leaves out those that are paused, and those of
+    /// groups and clusters that are being removed.
     pub(super) fn planned<'b>(
         &'b self,
         peers: &'b Peers<'_>,
     ) -> impl Iterator<Item = (ShardId, Placement, Option<&'b MemberId>)> + 'b {
         let cluster = &self.desired.cluster;
-        let planned = |path: &ShardPath| self.is_kept() && is_placed(&path.group, cluster, peers);
+        let planned = |path: &ShardPath| {
+            self.is_kept()
+                && is_placed(&path.group, cluster, peers)
+                && !self.paused.contains(path)
+        };
         let waits = |entry: &Entry| self.waits && entry.owner().is_none();
         let entries = self.desired.entries.iter();
         let entries = entries.filter(move |(path, entry)| planned(path) && !waits(entry));

@@ -10,6 +10,7 @@ use crate::api::{MemberSpec, MemberState, ShardLoad, ShardPath};
 use crate::handover::{Entry, Facts};
 use crate::lease::LeaseState;
 use crate::planner::{Fit, PlanMember, Reach, Role};
+use crate::policy::Policies;
 use crate::protocol;
 use crate::versions::ProtocolVersions;
 use crate::world::World;
@@ -71,12 +72,18 @@ impl<'a> Peers<'a> {
             states,
         };
         for (id, member) in world.members() {
-            peers.add(id, &member.spec, &reports);
+            peers.add(id, &member.spec, &reports, view.policies);
         }
         peers
     }
 
-    fn add(&mut self, id: &'a MemberId, spec: &'a MemberSpec, reports: &Reports<'_>) {
+    fn add(
+        &mut self,
+        id: &'a MemberId,
+        spec: &'a MemberSpec,
+        reports: &Reports<'_>,
+        policies: &Policies,
+    ) {
         self.reported.insert(id, &spec.loads);
         for drain in &spec.acknowledged_drains {
             self.acknowledged.insert((id, &drain.shard, drain.epoch));
@@ -90,18 +97,22 @@ impl<'a> Peers<'a> {
         }
         self.add_groups(spec);
         let speaks = spec.versions().speaks(self.spoken.in_use);
+        let terms = policies.terms_of(spec);
         let role = match (state, spec.state) {
             (Some(state), MemberState::Leaving) if state.is_alive() => Role::Leaving,
             // An owner that does not speak the version in use keeps maps from changing to it.
-            (Some(LeaseState::Fresh), MemberState::Active) if spec.drain || !speaks => {
+            (Some(LeaseState::Fresh), MemberState::Active)
+                if spec.drain || terms.is_cordoned || !speaks =>
+            {
                 Role::Cordoned
             }
             (Some(LeaseState::Fresh), MemberState::Active) => Role::Open,
             _ => Role::Suspect,
         };
-        let (capacity, groups) = (spec.capacity.max(1), spec.groups.iter().cloned().collect());
-        let reach = reports.reach(id, spec);
-        self.roles.insert(id.clone(), PlanMember { role, capacity, groups, reach });
+        let groups = spec.groups.iter().cloned().collect();
+        let capacity = terms.capacity.unwrap_or(spec.capacity).max(1);
+        let (reach, max_shards) = (reports.reach(id, spec), terms.max_shards);
+        self.roles.insert(id.clone(), PlanMember { role, capacity, groups, reach, max_shards });
     }
 
     /// If members differ about a group, as during an update, the strictest scope counts.

@@ -130,7 +130,7 @@ impl Removals {
 
 /// Whether a member had a cluster configured that died a short while ago.
 fn may_return(cluster: &ClusterName, peers: &Peers<'_>) -> bool {
-    peers.died.iter().any(|reach| matches!(reach.of(cluster), Fit::Fails | Fit::Serves))
+    peers.died.iter().any(|reach| reach.of(cluster) >= Fit::Fails)
 }
 
 /// Whether a live member may have a cluster configured.
@@ -149,10 +149,10 @@ fn wanted(cluster: &ClusterName, view: &View<'_>, peers: &Peers<'_>) -> Wanted {
     let mut wanted = Wanted::No;
     for member in peers.roles.values() {
         match member.reach.of(cluster) {
-            Fit::Fails | Fit::Serves if member.role == Role::Leaving => {
+            Fit::Fails | Fit::Unwanted | Fit::Serves if member.role == Role::Leaving => {
                 wanted = if wanted == Wanted::No { Wanted::Leaving } else { wanted };
             }
-            Fit::Fails | Fit::Serves => return Wanted::Yes,
+            Fit::Fails | Fit::Unwanted | Fit::Serves => return Wanted::Yes,
             Fit::Unknown => wanted = Wanted::Unknown,
             Fit::Lacks => {}
         }

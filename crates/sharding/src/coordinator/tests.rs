@@ -3,6 +3,7 @@
 mod floor;
 mod load;
 mod names;
+mod policy;
 mod proof;
 mod reach;
 mod single;
@@ -21,6 +22,7 @@ struct Scene {
     world: World,
     clusters: BTreeSet<ClusterName>,
     identities: Identities,
+    policies: Policies,
     pending: Vec<MapRecord>,
     coordinator: Coordinator,
     revision: u64,
@@ -60,6 +62,7 @@ impl Scene {
             world: World::default(),
             clusters: clusters.iter().map(|name| name.parse().unwrap()).collect(),
             identities: Identities::new(),
+            policies: Policies::default(),
             pending: Vec::new(),
             coordinator: Coordinator::default(),
             revision: 0,
@@ -131,6 +134,7 @@ impl Scene {
             pending: self.pending.iter().map(|map| (&map.cluster, map)).collect(),
             clusters: &self.clusters,
             identities: &self.identities,
+            policies: &self.policies,
             timings: LeaseTimings::default(),
             since: Moment::from_origin(Duration::from_secs(1)),
         };

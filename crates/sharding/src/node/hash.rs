@@ -44,6 +44,9 @@ impl Hash for Node {
             // It only saves writes that would change nothing.
             sent: _,
             noticed: _,
+            // The people of the model want nothing.
+            policies: _,
+            policy_changes: _,
             // For metrics and logs.
             handovers: _,
             notes: _,

@@ -158,6 +158,7 @@ impl Node {
             return last.wake;
         }
         let (since, clusters) = (self.election.leading_since(now)?, self.clusters.as_ref()?);
+        let policies = self.policies.as_ref()?;
         let pending = self.outbox.pending(Kind::Map).filter_map(|object| match object {
             Object::Map(map) => Some((&map.cluster, map)),
             _ => None,
@@ -168,6 +169,7 @@ impl Node {
             pending: pending.collect(),
             clusters,
             identities: self.names.own(),
+            policies,
             timings: self.config.lease,
             since,
         };

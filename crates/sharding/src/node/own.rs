@@ -170,6 +170,7 @@ impl Node {
             container: self.config.container.clone(),
             succeeds: self.world.succeeded(),
             history: self.history.said(),
+            zone: self.config.zone.clone(),
         }
     }
 

@@ -8,11 +8,12 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use model::range::MAX_BITS;
-use model::{ClusterName, GroupName, GroupScope, GroupTraits, MemberId, uid_hash};
+use model::{GroupName, GroupScope, GroupTraits, MemberId, uid_hash};
 
 use super::level::Level;
 use super::locality::{Kinds, Locality, shared_kinds};
 use super::reach::{Fit, served};
+use super::sites::Sites;
 use super::{Limits, Move, Placement, PlanMember, PlanShard, Reason, Role, mix};
 
 pub(super) struct Board<'a> {
@@ -32,15 +33,18 @@ pub(super) struct BoardMember<'a> {
     pub(super) role: Role,
     pub(super) capacity: u32,
     pub(super) load: u64,
-    /// The number of units in that load.
+    /// The number of units in that load, and of their shards.
     pub(super) units: usize,
+    shards: usize,
+    /// The most shards that it may have.
+    max_shards: Option<usize>,
     /// The part of the load that is moving here from another open member.
     pub(super) arriving: u64,
     /// Units in flight, from here and to here.
     pub(super) in_flight: usize,
     /// Which groups it can run, by their index.
     runs: Vec<bool>,
-    /// How it stands with each cluster, by its index; `None` if it serves all.
+    /// How it stands with each site, by its index; `None` if it serves all and is wanted in all.
     fits: Option<Vec<Fit>>,
     hash: u64,
 }
@@ -55,9 +59,9 @@ pub(super) struct Unit<'a> {
     /// The part of the weight that splits could take from it.
     pub(super) divisible: u64,
     group: usize,
-    /// The index of its cluster, or those of the clusters of its shards if they are many.
-    cluster: usize,
-    clusters: Vec<usize>,
+    /// The index of its site, or those of the sites of its shards if they are many.
+    site: usize,
+    sites: Vec<usize>,
     kinds: Kinds,
     /// The hash of its name, computed only where there is a tie.
     hash: OnceCell<u64>,
@@ -94,12 +98,10 @@ impl<'a> Board<'a> {
     ) -> Self {
         let known = known_groups(shards);
         let shards = sorted(shards);
-        let mut clusters: Vec<&ClusterName> =
-            shards.iter().map(|shard| &shard.id.cluster).collect();
-        clusters.dedup();
+        let sites = Sites::of(&shards);
         let members: Vec<BoardMember<'a>> = members
             .iter()
-            .map(|(id, member)| BoardMember::new(id, member, &known, &clusters))
+            .map(|(id, member)| BoardMember::new(id, member, &known, &sites))
             .collect();
         let index = members.iter().enumerate().map(|(i, member)| (member.id, i)).collect();
         let mut board = Self {
@@ -111,7 +113,7 @@ impl<'a> Board<'a> {
             in_flight: 0,
             index,
         };
-        board.units = board.wrap(shards, groups, &known);
+        board.units = board.wrap(shards, &sites, groups, &known);
         if !board.alike {
             board.find_unreached();
         }
@@ -120,6 +122,7 @@ impl<'a> Board<'a> {
         for unit in 0..board.units.len() {
             board.count(unit);
         }
+        board.find_surplus();
         board
     }
 
@@ -127,6 +130,7 @@ impl<'a> Board<'a> {
     fn wrap(
         &self,
         shards: Vec<&'a PlanShard>,
+        sites: &Sites<'a>,
         groups: &BTreeMap<GroupName, GroupTraits>,
         known: &BTreeMap<&GroupName, usize>,
     ) -> Vec<Unit<'a>> {
@@ -140,22 +144,18 @@ impl<'a> Board<'a> {
             .collect();
         let mut units: Vec<Unit<'a>> = Vec::with_capacity(shards.len());
         let mut bundles: BTreeMap<usize, Vec<(&'a PlanShard, usize)>> = BTreeMap::new();
-        let (mut cluster, mut last) = (0, shards.first().map(|shard| &shard.id.cluster));
-        for shard in shards {
-            if last != Some(&shard.id.cluster) {
-                (cluster, last) = (cluster + 1, Some(&shard.id.cluster));
-            }
+        for (shard, site) in shards.into_iter().zip(sites.of_each()) {
             let group = known[&shard.id.group];
             let (scope, kinds) = traits[group];
             if scope == GroupScope::Fleet {
-                bundles.entry(group).or_default().push((shard, cluster));
+                bundles.entry(group).or_default().push((shard, site));
                 continue;
             }
             units.push(Unit {
                 weight: u64::from(shard.weight),
-                state: self.state(shard, group, cluster),
-                cluster,
-                clusters: Vec::new(),
+                state: self.state(shard, group, site),
+                site,
+                sites: Vec::new(),
                 at: None,
                 divisible: divisible(shard, scope),
                 group,
@@ -170,10 +170,10 @@ impl<'a> Board<'a> {
 
     /// Makes one unit of the shards of a group of scope `Fleet`.
     fn bundle(&self, group: usize, shards: Vec<(&'a PlanShard, usize)>) -> Unit<'a> {
-        let (shards, clusters): (Vec<&'a PlanShard>, Vec<usize>) = shards.into_iter().unzip();
-        let parts = shards.iter().zip(&clusters);
+        let (shards, sites): (Vec<&'a PlanShard>, Vec<usize>) = shards.into_iter().unzip();
+        let parts = shards.iter().zip(&sites);
         let states: Vec<UnitState> =
-            parts.map(|(shard, &cluster)| self.state(shard, group, cluster)).collect();
+            parts.map(|(shard, &site)| self.state(shard, group, site)).collect();
         let count = |wanted: UnitState| states.iter().filter(|&&state| state == wanted).count();
         let rank = |state: UnitState| match state {
             // The fewest must move to where most are already.
@@ -187,17 +187,17 @@ impl<'a> Board<'a> {
             at: None,
             divisible: 0,
             group,
-            cluster: 0,
-            clusters,
+            site: 0,
+            sites,
             kinds: 0,
             hash: OnceCell::new(),
             shards: Shards::Many(shards),
         }
     }
 
-    fn state(&self, shard: &PlanShard, group: usize, cluster: usize) -> UnitState {
+    fn state(&self, shard: &PlanShard, group: usize, site: usize) -> UnitState {
         let fits = |member: usize| self.members[member].runs[group];
-        let lacks = |member: usize| self.members[member].fit(cluster) == Fit::Lacks;
+        let lacks = |member: usize| self.members[member].fit(site) == Fit::Lacks;
         match &shard.placement {
             Placement::Unowned => UnitState::Unassigned(Reason::Unowned),
             Placement::Settled(owner) => match self.index.get(owner) {
@@ -205,8 +205,9 @@ impl<'a> Board<'a> {
                 Some(&member) => match self.members[member].role {
                     Role::Leaving => UnitState::Unassigned(Reason::OwnerLeaves),
                     _ if !fits(member) => UnitState::Unassigned(Reason::OwnerLeaves),
-                    Role::Cordoned => UnitState::Unassigned(Reason::Maintenance),
                     Role::Suspect => UnitState::Held(member),
+                    _ if shard.rules_out(owner) => UnitState::Unassigned(Reason::Policy),
+                    Role::Cordoned => UnitState::Unassigned(Reason::Maintenance),
                     Role::Open => UnitState::Settled(member),
                 },
             },
@@ -223,7 +224,8 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// Finds the units that must leave an owner because it does not serve them, and another member does.
+    /// Finds the units that must leave an owner because it does not serve them, or is not wanted to, and another
+    /// member is better.
     fn find_unreached(&mut self) {
         for unit in 0..self.units.len() {
             let owner = match self.units[unit].state {
@@ -234,18 +236,22 @@ impl<'a> Board<'a> {
                     .find_map(|shard| self.index_of(shard.placement.owner()?)),
                 _ => None,
             };
-            if owner.is_some_and(|owner| self.is_unreached(unit, owner)) {
-                self.units[unit].state = UnitState::Unassigned(Reason::Unreached);
+            if let Some(fit) = owner.and_then(|owner| self.is_better_elsewhere(unit, owner)) {
+                let is_served = fit == Fit::Unwanted;
+                let reason = if is_served { Reason::Policy } else { Reason::Unreached };
+                self.units[unit].state = UnitState::Unassigned(reason);
             }
         }
     }
 
-    fn is_unreached(&self, unit: usize, owner: usize) -> bool {
-        let fits = self.units[unit].clusters().iter().map(|&c| self.members[owner].fit(c));
-        let is_off = matches!(fits.min(), Some(Fit::Lacks | Fit::Fails));
-        let is_off = is_off && !self.units[unit].rests();
+    /// How badly the owner of a unit stands with it, if another member would be better.
+    fn is_better_elsewhere(&self, unit: usize, owner: usize) -> Option<Fit> {
+        let fits = self.units[unit].sites().iter().map(|&site| self.members[owner].fit(site));
+        let fit = fits.min().filter(|fit| !matches!(fit, Fit::Serves | Fit::Unknown))?;
+        let stays = fit < Fit::Unwanted && self.units[unit].rests();
         let open = || (0..self.members.len()).filter(|&member| self.is_open_to(member, unit));
-        is_off && open().any(|m| served(self.merit(m, unit)) > served(self.merit(owner, unit)))
+        let is_better = |member| served(self.merit(member, unit)) > served(self.merit(owner, unit));
+        (!stays && open().any(is_better)).then_some(fit)
     }
 
     /// Counts a unit at its member, or at the one it moves to, and in flight if it moves.
@@ -254,9 +260,7 @@ impl<'a> Board<'a> {
         if let UnitState::Bound(member) | UnitState::Settled(member) | UnitState::Held(member) =
             state
         {
-            self.units[unit].at = Some(member);
-            self.members[member].load += weight;
-            self.members[member].units += 1;
+            self.add(unit, member);
         }
         let moving = self.units[unit].shards.iter().find_map(|shard| match &shard.placement {
             Placement::Moving { from, to } => Some((from, to)),
@@ -291,35 +295,85 @@ impl<'a> Board<'a> {
 
     /// Puts a unit at another member.
     pub(super) fn put(&mut self, unit: usize, member: usize) {
-        let weight = self.units[unit].weight;
-        if let Some(before) = self.units[unit].at.replace(member) {
-            self.members[before].load -= weight;
-            self.members[before].units -= 1;
-        }
-        self.members[member].load += weight;
-        self.members[member].units += 1;
+        self.take_away(unit);
+        self.add(unit, member);
     }
 
-    /// Whether a member takes units, can run this one, and serves all its clusters but those that the
-    /// member at which it is fails to reach too.
+    fn add(&mut self, unit: usize, to: usize) {
+        let Unit { weight, at, shards, .. } = &mut self.units[unit];
+        *at = Some(to);
+        let member = &mut self.members[to];
+        member.load += *weight;
+        member.units += 1;
+        member.shards += shards.count();
+    }
+
+    fn take_away(&mut self, unit: usize) {
+        let Unit { weight, at, shards, .. } = &mut self.units[unit];
+        let Some(before) = at.take() else { return };
+        let member = &mut self.members[before];
+        member.load -= *weight;
+        member.units -= 1;
+        member.shards -= shards.count();
+    }
+
+    /// Whether a member takes units, can run this one, and stands with all its sites at least as well as the
+    /// member at which it is.
     pub(super) fn takes(&self, member: usize, unit: usize) -> bool {
         let at = self.units[unit].at;
-        let fails = |member: usize, cluster| self.members[member].fit(cluster) == Fit::Fails;
         self.is_open_to(member, unit)
-            && self.units[unit].clusters().iter().all(|&cluster| {
-                self.members[member].fit(cluster) == Fit::Serves
-                    || fails(member, cluster) && at.is_some_and(|at| fails(at, cluster))
+            && self.units[unit].sites().iter().all(|&site| {
+                let fit = self.members[member].fit(site);
+                let here = || at.map(|at| self.members[at].fit(site));
+                fit == Fit::Serves || here().is_some_and(|here| (Fit::Fails..=fit).contains(&here))
             })
     }
 
-    /// Whether a member takes units and can run this one.
+    /// Whether a member takes units, can run this one, and has a place for it.
     pub(super) fn is_open_to(&self, member: usize, unit: usize) -> bool {
-        self.members[member].role == Role::Open && self.members[member].runs[self.units[unit].group]
+        let BoardMember { role, runs, shards, max_shards, .. } = &self.members[member];
+        let Unit { group, at, shards: its, .. } = &self.units[unit];
+        *role == Role::Open
+            && runs[*group]
+            && (*at == Some(member) || max_shards.is_none_or(|max| shards + its.count() <= max))
+    }
+
+    /// Finds the units that members have beyond the number of shards that they may have: the lightest.
+    fn find_surplus(&mut self) {
+        for member in 0..self.members.len() {
+            let BoardMember { max_shards: Some(max), shards, .. } = self.members[member] else {
+                continue;
+            };
+            let mut surplus = shards.saturating_sub(max);
+            if surplus == 0 {
+                continue;
+            }
+            let settled = |unit: &usize| self.units[*unit].state == UnitState::Settled(member);
+            let mut units: Vec<usize> = (0..self.units.len()).filter(settled).collect();
+            units.sort_by_key(|&unit| (self.units[unit].weight, self.score(member, unit)));
+            for unit in units {
+                let count = self.units[unit].shards.count();
+                if surplus == 0 {
+                    break;
+                }
+                let other = |taker: &usize| *taker != member && self.takes(*taker, unit);
+                if (0..self.members.len()).any(|taker| other(&taker)) {
+                    self.units[unit].state = UnitState::Unassigned(Reason::Policy);
+                    self.take_away(unit);
+                    surplus = surplus.saturating_sub(count);
+                }
+            }
+        }
     }
 
     /// How much of a unit a member serves, to compare members.
     pub(super) fn merit(&self, member: usize, unit: usize) -> u64 {
-        self.units[unit].clusters().iter().map(|&c| self.members[member].fit(c).merit()).sum()
+        self.units[unit].sites().iter().map(|&site| self.members[member].fit(site).merit()).sum()
+    }
+
+    /// Whether people rule out that a member has a unit.
+    pub(super) fn is_ruled_out(&self, member: usize, unit: usize) -> bool {
+        self.units[unit].shards.iter().any(|shard| shard.rules_out(self.members[member].id))
     }
 
     /// Whether one more move from or to this member is within the bounds.
@@ -367,16 +421,16 @@ impl<'a> Board<'a> {
         // No other member may have a shard of the unit when its next owner gets one.
         let elsewhere =
             shards.iter().any(|shard| shard.placement.owner().is_some_and(|o| Some(o) != target));
-        let parts = shards.iter().zip(self.units[unit].clusters().iter().copied());
+        let parts = shards.iter().zip(self.units[unit].sites().iter().copied());
         let due = parts.filter(|(shard, _)| match &shard.placement {
             Placement::Unowned => target.is_some() && !elsewhere,
             Placement::Settled(owner) => Some(owner) != target,
             Placement::Moving { to, .. } => to.as_ref() != target,
         });
-        due.map(|(shard, cluster)| Move {
+        due.map(|(shard, site)| Move {
             shard: shard.id.clone(),
             to: target.cloned(),
-            reason: match self.state(shard, *group, cluster) {
+            reason: match self.state(shard, *group, site) {
                 UnitState::Unassigned(own) if reason != Reason::Unreached => own,
                 _ => reason,
             },
@@ -390,15 +444,17 @@ impl<'a> BoardMember<'a> {
         id: &'a MemberId,
         member: &'a PlanMember,
         groups: &BTreeMap<&'a GroupName, usize>,
-        clusters: &[&ClusterName],
+        sites: &Sites<'_>,
     ) -> Self {
         Self {
-            fits: member.reach.of_all(clusters),
+            fits: sites.fits(id, member),
             id,
             role: member.role,
             capacity: member.capacity.clamp(1, 1000),
             load: 0,
             units: 0,
+            shards: 0,
+            max_shards: member.max_shards.map(|max| usize::try_from(max).unwrap_or(usize::MAX)),
             arriving: 0,
             in_flight: 0,
             runs: groups.keys().map(|group| member.groups.contains(*group)).collect(),
@@ -408,9 +464,9 @@ impl<'a> BoardMember<'a> {
 }
 
 impl BoardMember<'_> {
-    /// How it stands with the cluster of that index.
-    fn fit(&self, cluster: usize) -> Fit {
-        self.fits.as_ref().map_or(Fit::Serves, |fits| fits[cluster])
+    /// How it stands with the site of that index.
+    fn fit(&self, site: usize) -> Fit {
+        self.fits.as_ref().map_or(Fit::Serves, |fits| fits[site])
     }
 
     /// Whether it bears a share of the load. A suspect member with units does: while it is silent, the
@@ -430,11 +486,11 @@ impl Unit<'_> {
         self.shards.iter().any(|shard| shard.rests)
     }
 
-    /// The indices of the clusters of its shards, in the order of the shards.
-    fn clusters(&self) -> &[usize] {
+    /// The indices of the sites of its shards, in the order of the shards.
+    fn sites(&self) -> &[usize] {
         match &self.shards {
-            Shards::One(_) => std::slice::from_ref(&self.cluster),
-            Shards::Many(_) => &self.clusters,
+            Shards::One(_) => std::slice::from_ref(&self.site),
+            Shards::Many(_) => &self.sites,
         }
     }
 
@@ -456,11 +512,25 @@ impl<'a> Shards<'a> {
         .copied()
     }
 
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Many(shards) => shards.len(),
+        }
+    }
+
     pub(super) fn first(&self) -> &'a PlanShard {
         match self {
             Self::One(shard) => shard,
             Self::Many(shards) => shards[0],
         }
+    }
+}
+
+impl PlanShard {
+    fn rules_out(&self, member: &MemberId) -> bool {
+        let preferences = self.preferences.as_ref();
+        preferences.is_some_and(|preferences| preferences.get(member) == Some(&Fit::Lacks))
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::ClusterName;
+use model::{ClusterName, MemberId};
 
 /// How a member stands with a cluster, from the worst to the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,6 +18,8 @@ pub enum Fit {
     Unknown,
     /// It has the cluster configured and does not reach it.
     Fails,
+    /// It serves the cluster, and people want its shards elsewhere.
+    Unwanted,
     /// It has the cluster configured, and nothing says that it does not reach it.
     Serves,
 }
@@ -43,24 +45,19 @@ impl Reach {
         self.named.get(cluster).copied().unwrap_or(self.otherwise)
     }
 
-    /// How it stands with each of these clusters, which are in order; `None` if it serves all clusters.
-    pub(super) fn of_all(&self, clusters: &[&ClusterName]) -> Option<Vec<Fit>> {
-        let serves = |fit: &Fit| *fit == Fit::Serves;
-        if serves(&self.otherwise) && self.named.values().all(serves) {
-            return None;
-        }
-        let mut fits = vec![self.otherwise; clusters.len()];
-        for (cluster, fit) in &*self.named {
-            if let Ok(place) = clusters.binary_search(&cluster) {
-                fits[place] = *fit;
-            }
-        }
-        Some(fits)
+    /// Whether it serves all clusters.
+    pub(super) fn is_whole(&self) -> bool {
+        self.otherwise == Fit::Serves && self.named.values().all(|fit| *fit == Fit::Serves)
     }
 }
 
-/// What one shard counts that a member serves, compared with one that it fails to reach.
-const SERVED: u64 = 1 << 32;
+/// What people want of members for some shards: those that are not as good as any other.
+pub type Preferences = BTreeMap<MemberId, Fit>;
+
+/// What one shard counts that a member serves although people want it elsewhere, compared with one that it
+/// fails to reach; and one that it serves.
+const UNWANTED: u64 = 1 << 20;
+const SERVED: u64 = 1 << 40;
 
 impl Fit {
     /// What a shard counts at a member that stands so. Sums compare members for several shards at once.
@@ -68,12 +65,14 @@ impl Fit {
         match self {
             Self::Lacks | Self::Unknown => 0,
             Self::Fails => 1,
+            Self::Unwanted => UNWANTED,
             Self::Serves => SERVED,
         }
     }
 }
 
-/// How many shards are served where they count that much together.
+/// How well shards are served where they count that much together: by how many are where people want them,
+/// then by how many are served elsewhere.
 pub(super) fn served(merit: u64) -> u64 {
-    merit / SERVED
+    merit / UNWANTED
 }

@@ -5,6 +5,7 @@ mod churn;
 mod laws;
 mod objects;
 mod pipeline;
+mod policy;
 mod reach;
 
 use model::{GroupScope, ShardId, uid_hash};
@@ -24,7 +25,7 @@ fn id(n: usize) -> MemberId {
 
 fn member(role: Role) -> PlanMember {
     let groups = BTreeSet::from([GROUP.parse().unwrap()]);
-    PlanMember { role, capacity: 100, groups, reach: Reach::default() }
+    PlanMember { role, capacity: 100, groups, reach: Reach::default(), max_shards: None }
 }
 
 fn open(members: usize) -> BTreeMap<MemberId, PlanMember> {
@@ -33,7 +34,7 @@ fn open(members: usize) -> BTreeMap<MemberId, PlanMember> {
 
 fn shard(n: usize, weight: u32, placement: Placement) -> PlanShard {
     let id = format!("c{n}/{GROUP}/0/1").parse().unwrap();
-    PlanShard { id, weight, divisible: weight, placement, rests: false }
+    PlanShard { id, weight, divisible: weight, placement, rests: false, preferences: None }
 }
 
 fn unowned(shards: usize) -> Vec<PlanShard> {

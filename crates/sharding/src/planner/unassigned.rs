@@ -37,16 +37,23 @@ pub(super) fn assign(board: &mut Board<'_>) -> Vec<Move> {
 }
 
 fn assign_unit(board: &mut Board<'_>, level: Level, unit: usize, reason: Reason) -> Vec<Move> {
-    let bounded = reason == Reason::Maintenance;
     let from = owner(board, unit);
+    let must_leave = from.is_some_and(|member| board.is_ruled_out(member, unit));
+    let bounded = match reason {
+        Reason::Maintenance => true,
+        Reason::Policy => !must_leave,
+        _ => false,
+    };
     if bounded && from.is_some_and(|member| !board.is_free(member)) {
+        stay(board, unit, reason, from);
         return Vec::new();
     }
     // If nobody could serve it, a drain under way ends at its owner: it is as good there as anywhere.
-    let back = from.filter(|&m| reason == Reason::TargetLost && board.is_open_to(m, unit));
+    let may_return = |&member: &usize| board.is_open_to(member, unit) && !must_leave;
+    let back = from.filter(may_return).filter(|_| reason == Reason::TargetLost);
     let to = best(board, level, unit, bounded).or(back);
     if bounded && to.is_none() {
-        // It stays where it is and is served there.
+        stay(board, unit, reason, from);
         return Vec::new();
     }
     let moves = board.moves(unit, to, reason);
@@ -57,6 +64,13 @@ fn assign_unit(board: &mut Board<'_>, level: Level, unit: usize, reason: Reason)
         board.start_move(from, to);
     }
     moves
+}
+
+/// Leaves a unit where it is, and served.
+fn stay(board: &mut Board<'_>, unit: usize, reason: Reason, at: Option<usize>) {
+    if let (Reason::Policy, Some(member)) = (reason, at) {
+        board.put(unit, member);
+    }
 }
 
 /// The member that has the unit now.

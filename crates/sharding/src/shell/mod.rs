@@ -3,12 +3,15 @@
 
 pub(crate) mod container;
 pub(crate) mod definitions;
+mod follow;
 pub(crate) mod home;
 pub(crate) mod pods;
+pub(crate) mod policies;
 pub(crate) mod run;
 pub(crate) mod write;
 
 use crate::death::Ended;
+use crate::policy::PolicyRecord;
 use crate::problem::Operation;
 use crate::record::Observation;
 
@@ -18,6 +21,8 @@ pub(crate) enum Message {
     Home(u64, Box<Observation>),
     /// Containers have ended.
     Ended(Vec<Ended>),
+    /// All policies.
+    Policies(Vec<PolicyRecord>),
     /// An operation fails for this reason, or works again.
     Problem(Operation, Option<String>),
     /// The definitions were asked for: what is wrong with them.

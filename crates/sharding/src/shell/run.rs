@@ -12,13 +12,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::write::{Done, Writer};
-use super::{Message, definitions, home, pods};
+use super::{Message, definitions, home, pods, policies};
 use crate::api::DownCluster;
 use crate::config::LeaseTimings;
 use crate::lease;
 use crate::member::{Departure, Standing};
 use crate::metrics::Metrics;
 use crate::node::{Input, Node, Note, Published};
+use crate::policy::Policies;
 use crate::problem::Operation;
 use crate::record::{Kind, Target, Write};
 
@@ -149,10 +150,14 @@ impl Loop {
             () = self.definitions(&mut messages) => {}
         }
         home::spawn(&mut watches, &client, &namespace, &sender, &mut self.rng, self.rereads);
+        self.node.handle(Input::Policies(None), self.clock.now());
         let mut writes: JoinSet<Done> = JoinSet::new();
         self.take_clusters();
         let mut clusters_open = true;
-        let mut pods = Some(pods::follow(client.clone(), namespace.clone(), sender.clone()));
+        let rng = self.rng.fork();
+        checks.spawn(policies::spawn(&client, namespace.clone(), sender.clone(), rng));
+        let rng = self.rng.fork();
+        let mut pods = Some(pods::spawn(&client, namespace.clone(), sender.clone(), rng));
         loop {
             let Stepped { wake, reread } = self.step(&mut writes);
             if let Some(follow) = pods.take_if(|_| self.node.names_containers()) {
@@ -257,6 +262,10 @@ impl Loop {
                 self.node.handle(Input::Observed(*event), self.clock.now());
             }
             Message::Ended(ended) => self.node.handle(Input::Ended(ended), self.clock.now()),
+            Message::Policies(records) => {
+                let policies = Some(Policies::read(records));
+                self.node.handle(Input::Policies(policies), self.clock.now());
+            }
             Message::Problem(operation, text) | Message::Definitions(operation, text) => {
                 self.note_problem(operation, text);
             }
@@ -302,9 +311,11 @@ impl Loop {
 
     /// Publishes for the fence first, then for those who wait for a change.
     fn publish(&mut self, now: Moment) {
-        let world = self.node.world();
-        if self.unowned.0 != world.revision() {
-            self.unowned = (world.revision(), world.unowned_shards());
+        let revision = self.node.revision();
+        if self.unowned.0 != revision {
+            let (unowned, paused) = self.node.unowned_shards();
+            self.unowned = (revision, unowned);
+            self.metrics.set_paused(paused);
         }
         let (problems, unserved) = (Arc::clone(&self.problems), Arc::clone(&self.unserved));
         let snapshot = Snapshot::of(&self.node, problems, self.unowned.1, unserved, now);

@@ -90,7 +90,7 @@ impl Case {
         };
         let (capacity, groups) = (parsed(capacity), BTreeSet::new());
         self.members
-            .insert(parsed(name), PlanMember { role, capacity, groups, reach: Reach::default() });
+            .insert(parsed(name), PlanMember { role, capacity, groups, reach: Reach::default(), max_shards: None });
     }
 
     fn add_group(&mut self, name: &str, scope: &str, kinds: &[&str]) {
@@ -113,7 +113,7 @@ impl Case {
         let (shard, load): (model::ShardId, u32) = (parsed(shard), parsed(load));
         self.points.push(Points { all: load, divisible: load });
         let weight = BASE + load;
-        self.shards.push(PlanShard { id: shard, weight, divisible: load, placement, rests: false });
+        self.shards.push(PlanShard { id: shard, weight, divisible: load, placement, rests: false, preferences: None });
     }
 
     fn outcome(mut self) -> String {
@@ -174,6 +174,7 @@ fn reason(reason: Reason) -> &'static str {
         Reason::OwnerLeaves => "its owner leaves",
         Reason::TargetLost => "its next owner cannot take it",
         Reason::Unreached => "its owner does not reach it",
+        Reason::Policy => "people want it elsewhere",
         Reason::Maintenance => "its owner is drained",
         Reason::Together => "its group is one for the fleet",
         Reason::Balance => "balance",

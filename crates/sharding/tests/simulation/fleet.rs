@@ -6,6 +6,7 @@ mod hands;
 mod home;
 mod kubelet;
 mod names;
+mod policy;
 mod reach;
 
 use std::cmp::Reverse;
@@ -17,6 +18,7 @@ use leasehold_sharding::api::MemberContainer;
 use leasehold_sharding::death::Ended;
 use leasehold_sharding::identity::Identities;
 use leasehold_sharding::node::{Input, Node, Published};
+use leasehold_sharding::policy::PolicyRecord;
 use leasehold_sharding::record::{Kind, Target, Write, WriteOutcome};
 use leasehold_sharding::{Config, DEFAULT_INSTALLATION, LeaseTimings};
 use model::{ClusterName, Epoch, Hold, MemberId, Purpose, ShardId, Work};
@@ -61,6 +63,7 @@ enum Happening {
     Watch { upto: usize },
     Measure,
     Ended(Ended),
+    Policies,
     Answer { request: u64 },
     Finish { shard: ShardId, run: u64 },
 }
@@ -96,6 +99,8 @@ pub struct Fleet {
     /// Which clusters these are, for the next replica.
     identities: Identities,
     heat: BTreeMap<ClusterName, Heat>,
+    /// What people want.
+    policies: Vec<PolicyRecord>,
     /// Until when home answers nobody.
     home_away_until: u64,
 }
@@ -145,6 +150,7 @@ impl Fleet {
             clusters: BTreeSet::new(),
             identities: Identities::new(),
             heat: BTreeMap::new(),
+            policies: Vec::new(),
             home_away_until: 0,
         };
         fleet.set_clusters(clusters);
@@ -203,6 +209,7 @@ impl Fleet {
         let replica = self.replicas.len() - 1;
         self.configure(replica, &self.clusters.clone());
         self.identify(replica, self.identities.clone());
+        self.begin_policies(replica);
         let (list, step) = (self.delay(), self.draw(0..50) * MS);
         self.schedule(list, replica, Happening::Watch { upto: usize::MAX });
         self.schedule(step, replica, Happening::Step);
@@ -375,6 +382,7 @@ impl Fleet {
             Happening::Watch { upto } => self.deliver(replica, upto),
             Happening::Measure => self.measure(replica),
             Happening::Ended(ended) => self.tell_of_end(replica, ended),
+            Happening::Policies => self.tell_policies(replica),
             Happening::Answer { request } => self.answer(replica, request),
             Happening::Finish { shard, run } => {
                 let running = &mut self.replicas[replica].running;

@@ -13,6 +13,7 @@ mod history;
 mod installation;
 mod names;
 mod oracle;
+mod policy;
 mod reach;
 mod server;
 mod skew;

@@ -58,6 +58,7 @@ pub(crate) enum SimulationError {
 #[derive(Debug)]
 pub(crate) struct Fleet {
     world: World,
+    policies: Policies,
     coordinator: Coordinator,
     clusters: BTreeSet<ClusterName>,
     groups: Vec<GroupName>,
@@ -86,6 +87,7 @@ impl Fleet {
         let now = Moment::from_origin(Duration::from_secs(60));
         let mut fleet = Self {
             world: World::default(),
+            policies: Policies::read(scenario.policies.clone()),
             coordinator: Coordinator::default(),
             clusters: scenario.maps.iter().map(|map| map.cluster.clone()).collect(),
             groups: scenario.members.iter().flat_map(|m| m.spec.groups.clone()).collect(),
@@ -202,6 +204,7 @@ impl Fleet {
             pending: BTreeMap::new(),
             clusters: &self.clusters,
             identities: &BTreeMap::new(),
+            policies: &self.policies,
             timings: LeaseTimings::default(),
             since: self.began,
         };

@@ -41,6 +41,7 @@ fn scenario(objects: &Objects, namespace: &str) -> Scenario {
         title: format!("live, of namespace {namespace}"),
         loads: loads.map(|(_, load)| load.clone()).collect(),
         maps: objects.maps.iter().filter_map(MapRecord::read).collect(),
+        policies: objects.policies.clone(),
         members,
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clap::ValueEnum;
 use model::{ClusterName, GroupName, Range, ShardId};
 use sharding::api::{MemberSpec, ObjectVersion, ShardLoad};
+use sharding::policy::PolicyRecord;
 use sharding::record::{MapRecord, MemberRecord};
 
 /// The load of an invented shard, on average: busy milliseconds per second, events per thousand
@@ -24,6 +25,8 @@ pub(crate) struct Scenario {
     pub maps: Vec<MapRecord>,
     /// The true load of shards; that of their parts and unions follows from it.
     pub loads: Vec<ShardLoad>,
+    /// What people want.
+    pub policies: Vec<PolicyRecord>,
 }
 
 /// The shape of an invented fleet.

@@ -245,6 +245,7 @@ proptest! {
                 divisible: 0,
                 placement: Placement::Unowned,
                 rests: false,
+                preferences: None,
             })
             .collect();
         settle_groups(&fleet, &traits, &mut shards);

@@ -78,6 +78,7 @@ impl Fleet {
                 divisible: weight.divisible,
                 placement: placement(owner),
                 rests: false,
+                preferences: None,
             })
             .collect();
         let groups = BTreeMap::new();

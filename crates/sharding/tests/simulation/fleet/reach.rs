@@ -38,6 +38,8 @@ pub enum Bug {
     ForgetEpochs,
     /// Nobody looks at the time of day.
     ForgetTime,
+    /// A coordinator plans before it has read the policies.
+    ForgetsPauses,
     /// Nobody says which clusters it does not reach.
     HidesFailures,
     /// Clusters that are gone all at once are told a few at a time, so that they are no mass.

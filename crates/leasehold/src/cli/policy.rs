@@ -1,0 +1,454 @@
+//! `leasehold pause`, `resume`, `pin`, `avoid`, `weigh`, `limit`, `lift` and `policies`: what people want of
+//! the fleet, as FleetPolicies of its home cluster. Members read them at once; the coordinator acts on them.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use fleet::Fleet;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use model::{ShardId, uid_hash};
+use sharding::api::{
+    FleetPolicy, FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MoveLimits,
+    ShardSelector,
+};
+use sharding::policy::{Policies, PolicyRecord};
+
+use super::args::Output;
+use super::columns::columns;
+use super::home::{self, HomeArgs, HomeCluster};
+
+/// Who wrote a policy, as the home cluster records it.
+const MANAGER: &str = "leasehold-cli";
+/// How often the fleet is read while something is awaited.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Which shards.
+#[derive(Clone, Debug, clap::Args)]
+#[group(required = true, multiple = true)]
+pub(super) struct SelectArgs {
+    /// All shards of this cluster, or those of the groups given beside it.
+    #[arg(long, value_name = "NAME")]
+    cluster: Vec<String>,
+    /// All shards of this controller group, in all clusters or in those given beside it.
+    #[arg(long, value_name = "NAME")]
+    group: Vec<String>,
+    /// This shard, as `leasehold status` shows it: cluster/group/i/n.
+    #[arg(long, value_name = "SHARD")]
+    shard: Vec<ShardId>,
+    /// All shards of the fleet.
+    #[arg(long, conflicts_with_all = ["cluster", "group", "shard"])]
+    all: bool,
+}
+
+/// Which members.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct MemberArgs {
+    /// A replica, by its identity (the Pod's name); `name*` for all whose names begin so.
+    #[arg(long = "member", value_name = "NAME")]
+    names: Vec<String>,
+    /// The replicas in this zone.
+    #[arg(long = "zone", value_name = "NAME")]
+    zones: Vec<String>,
+}
+
+/// What all verbs share that write a policy.
+#[derive(Debug, clap::Args)]
+pub(super) struct WriteArgs {
+    /// Why, for those who read it.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Which fleet.
+    #[command(flatten)]
+    home: HomeArgs,
+}
+
+/// Arguments of `leasehold pause`.
+#[derive(Debug, clap::Args)]
+pub(super) struct PauseArgs {
+    /// Which shards.
+    #[command(flatten)]
+    select: SelectArgs,
+    /// Wait until nobody owns any of them.
+    #[arg(long)]
+    wait: bool,
+    /// Why, and which fleet.
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// Arguments of `leasehold resume`.
+#[derive(Debug, clap::Args)]
+pub(super) struct ResumeArgs {
+    /// The same shards as were paused together.
+    #[command(flatten)]
+    select: SelectArgs,
+    /// Which fleet.
+    #[command(flatten)]
+    home: HomeArgs,
+}
+
+/// Arguments of `leasehold pin` and `leasehold avoid`.
+#[derive(Debug, clap::Args)]
+pub(super) struct PlaceArgs {
+    /// Which shards.
+    #[command(flatten)]
+    select: SelectArgs,
+    /// Which members.
+    #[command(flatten)]
+    members: MemberArgs,
+    /// Rather leave a shard without an owner than have it elsewhere.
+    #[arg(long)]
+    required: bool,
+    /// Why, and which fleet.
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// Arguments of `leasehold weigh`.
+#[derive(Debug, clap::Args)]
+pub(super) struct WeighArgs {
+    /// Which shards.
+    #[command(flatten)]
+    select: SelectArgs,
+    /// Each of them counts as if its work took so many milliseconds in each second.
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    busy: u32,
+    /// Why, and which fleet.
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// Arguments of `leasehold limit`.
+#[derive(Debug, clap::Args)]
+pub(super) struct LimitArgs {
+    /// Which members; all if none is given.
+    #[command(flatten)]
+    members: MemberArgs,
+    /// What holds.
+    #[command(flatten)]
+    limits: Limits,
+    /// Why, and which fleet.
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// What `leasehold limit` sets.
+#[derive(Clone, Debug, clap::Args)]
+#[group(required = true, multiple = true)]
+pub(super) struct Limits {
+    /// How much each of these members can carry, in place of what its configuration says.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    capacity: Option<u32>,
+    /// How many shards each of them has at most.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    max_shards: Option<u32>,
+    /// They hand over what they have and get nothing, also after a restart.
+    #[arg(long)]
+    cordon: bool,
+    /// How many shards may move at a time from or to one member, for balance or maintenance.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    moves_per_member: Option<u32>,
+    /// How many may move at a time in the whole fleet.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    moves: Option<u32>,
+}
+
+/// Arguments of `leasehold lift`.
+#[derive(Debug, clap::Args)]
+pub(super) struct LiftArgs {
+    /// The policies, as `leasehold policies` shows them.
+    #[arg(value_name = "POLICY", required = true)]
+    names: Vec<String>,
+    /// Which fleet.
+    #[command(flatten)]
+    home: HomeArgs,
+}
+
+/// Arguments of `leasehold policies`.
+#[derive(Debug, clap::Args)]
+pub(super) struct PoliciesArgs {
+    /// The form of the answer.
+    #[arg(long, short, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    /// Which fleet.
+    #[command(flatten)]
+    home: HomeArgs,
+}
+
+/// Runs one of these commands.
+///
+/// # Errors
+/// When the home cluster cannot be reached, or refuses.
+pub(super) fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(command)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn pause(args: &PauseArgs) -> anyhow::Result<()> {
+    let spec = FleetPolicySpec { pause: Some(true), ..args.select.spec() };
+    let (home, name) = write("pause", spec, &args.write).await?;
+    while args.wait {
+        let fleet = home.fleet().await?;
+        let paused = |shard: &&fleet::FleetShard| shard.paused_by.as_deref() == Some(name.as_str());
+        let (all, left) = count(&fleet, paused);
+        if all > 0 && left == 0 {
+            println!("{name}: nobody owns any of {all} shards");
+            break;
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+    Ok(())
+}
+
+/// How many shards there are of these, and how many of them have an owner.
+fn count(fleet: &Fleet, of: impl Fn(&&fleet::FleetShard) -> bool) -> (usize, usize) {
+    let all: Vec<_> = fleet.shards.iter().filter(of).collect();
+    (all.len(), all.iter().filter(|shard| shard.owner.is_some()).count())
+}
+
+pub(super) async fn resume(args: &ResumeArgs) -> anyhow::Result<()> {
+    let home = HomeCluster::named_by(&args.home).await?;
+    let wanted = args.select.spec().shards;
+    let policies = list(&home).await?;
+    let pauses = || policies.iter().filter(|policy| policy.spec.pause == Some(true));
+    let same: Vec<_> = pauses().filter(|policy| same(&policy.spec.shards, &wanted)).collect();
+    if same.is_empty() {
+        let others: Vec<String> = pauses().map(ResourceExt::name_any).collect();
+        anyhow::ensure!(!others.is_empty(), "nothing is paused");
+        anyhow::bail!(
+            "no pause selects exactly these shards; there are {}: see `leasehold policies`, and take one back \
+             with `leasehold lift {}`",
+            others.join(", "),
+            others[0]
+        );
+    }
+    for policy in same {
+        let rest = FleetPolicySpec { pause: None, shards: None, reason: None, ..policy.spec.clone() };
+        anyhow::ensure!(
+            rest == FleetPolicySpec::default(),
+            "{} says more than a pause: edit it with kubectl edit fleetpolicy {0}",
+            policy.name_any()
+        );
+        delete(&home, &policy.name_any()).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn pin(args: &PlaceArgs) -> anyhow::Result<()> {
+    let spec = FleetPolicySpec { pin: Some(args.preference()?), ..args.select.spec() };
+    write("pin", spec, &args.write).await.map(drop)
+}
+
+pub(super) async fn avoid(args: &PlaceArgs) -> anyhow::Result<()> {
+    let spec = FleetPolicySpec { avoid: Some(args.preference()?), ..args.select.spec() };
+    write("avoid", spec, &args.write).await.map(drop)
+}
+
+pub(super) async fn weigh(args: &WeighArgs) -> anyhow::Result<()> {
+    let spec = FleetPolicySpec { busy: Some(args.busy), ..args.select.spec() };
+    anyhow::ensure!(spec.shards.is_some(), "say which shards, by --cluster, --group or --shard");
+    write("weigh", spec, &args.write).await.map(drop)
+}
+
+pub(super) async fn limit(args: &LimitArgs) -> anyhow::Result<()> {
+    let Limits { capacity, max_shards, cordon, moves_per_member, moves } = args.limits;
+    let (select, cordon) = (args.members.selector(), cordon.then_some(true));
+    let rule = MemberRule { select, capacity, max_shards, cordon };
+    let is_of_members = capacity.is_some() || max_shards.is_some() || cordon.is_some();
+    let limits = MoveLimits { per_member: moves_per_member, in_fleet: moves };
+    let spec = FleetPolicySpec {
+        members: is_of_members.then_some(rule),
+        moves: (limits != MoveLimits::default()).then_some(limits),
+        ..FleetPolicySpec::default()
+    };
+    write("limit", spec, &args.write).await.map(drop)
+}
+
+pub(super) async fn lift(args: &LiftArgs) -> anyhow::Result<()> {
+    let home = HomeCluster::named_by(&args.home).await?;
+    for name in &args.names {
+        delete(&home, name).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn policies(args: &PoliciesArgs) -> anyhow::Result<()> {
+    let home = HomeCluster::named_by(&args.home).await?;
+    let policies = list(&home).await?;
+    if args.output == Output::Json {
+        println!("{}", serde_json::to_string_pretty(&policies)?);
+        return Ok(());
+    }
+    let fleet = home.fleet().await?;
+    print!("{}", table(&policies, &fleet)?);
+    Ok(())
+}
+
+fn table(policies: &[FleetPolicy], fleet: &Fleet) -> anyhow::Result<String> {
+    let mut rows = Vec::new();
+    for policy in policies {
+        let name = policy.name_any();
+        let record = PolicyRecord { name: name.clone(), spec: Ok(policy.spec.clone()) };
+        let one = Policies::read(vec![record]);
+        let says = says(&policy.spec)?;
+        let about = match policy.spec.shards {
+            Some(_) => {
+                let shards = fleet.shards.iter().filter(|s| one.are_about(&s.shard)).count();
+                format!("{shards} of {}", fleet.shards.len())
+            }
+            None => "all".to_owned(),
+        };
+        rows.push([name, about, says, policy.spec.reason.clone().unwrap_or_default()]);
+    }
+    Ok(columns(["POLICY", "SHARDS", "SAYS", "REASON"], rows.into_iter()))
+}
+
+/// What a policy says, as its object has it, in one line.
+fn says(spec: &FleetPolicySpec) -> anyhow::Result<String> {
+    let spec = FleetPolicySpec { reason: None, shards: None, ..spec.clone() };
+    let json = serde_json::to_value(spec)?;
+    let fields = json.as_object().into_iter().flatten();
+    Ok(fields.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", "))
+}
+
+fn api(home: &HomeCluster) -> Api<FleetPolicy> {
+    Api::namespaced(home.client.clone(), &home.namespace)
+}
+
+async fn list(home: &HomeCluster) -> anyhow::Result<Vec<FleetPolicy>> {
+    let api = api(home);
+    let params = ListParams::default();
+    Ok(in_time(api.list(&params), "list FleetPolicies").await?.items)
+}
+
+async fn write(
+    verb: &str,
+    spec: FleetPolicySpec,
+    args: &WriteArgs,
+) -> anyhow::Result<(HomeCluster, String)> {
+    let name = name(verb, &spec)?;
+    let home = HomeCluster::named_by(&args.home).await?;
+    let spec = FleetPolicySpec { reason: args.reason.clone(), ..spec };
+    let says = says(&spec)?;
+    let policy = FleetPolicy::new(&name, spec);
+    let (api, params) = (api(&home), PatchParams::apply(MANAGER).force());
+    let patch = Patch::Apply(&policy);
+    let what = format!("write FleetPolicy {name} in namespace {}", home.namespace);
+    in_time(api.patch(&name, &params, &patch), &what).await?;
+    println!("{name}: {says}; take it back with `leasehold lift {name}`");
+    Ok((home, name))
+}
+
+async fn delete(home: &HomeCluster, name: &str) -> anyhow::Result<()> {
+    let (api, params) = (api(home), DeleteParams::default());
+    let what = format!("delete FleetPolicy {name} in namespace {}", home.namespace);
+    in_time(api.delete(name, &params), &what).await?;
+    println!("{name}: lifted");
+    Ok(())
+}
+
+async fn in_time<T>(
+    request: impl Future<Output = kube::Result<T>>,
+    what: &str,
+) -> anyhow::Result<T> {
+    let answer = tokio::time::timeout(home::TIMEOUT, request).await;
+    let answer = answer.map_err(|_| anyhow::anyhow!(home::silent()))?;
+    answer.with_context(|| what.to_owned())
+}
+
+/// A name that is the same for the same words: to say something again changes nothing. The hash tells
+/// selections apart whose first parts are the same.
+fn name(verb: &str, spec: &FleetPolicySpec) -> anyhow::Result<String> {
+    let of = match (&spec.shards, &spec.members) {
+        (Some(ShardSelector { clusters, groups, names }), _) => {
+            [clusters, groups, names].into_iter().flatten().next().cloned().unwrap_or_default()
+        }
+        (None, Some(rule)) => {
+            let MemberSelector { names, zones } = &rule.select;
+            names.iter().chain(zones).next().cloned().unwrap_or_else(|| "all".to_owned())
+        }
+        (None, None) => "all".to_owned(),
+    };
+    let kept = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' };
+    let of: String = of.chars().map(kept).take(30).collect();
+    let said = match &spec.members {
+        Some(rule) => serde_json::to_string(&rule.select)?,
+        None => serde_json::to_string(&spec.shards)?,
+    };
+    Ok(format!("{verb}-{}-{:06x}", of.trim_matches('-'), uid_hash(&said) & 0xff_ffff))
+}
+
+/// Whether two selectors are the same, in whatever order.
+fn same(a: &Option<ShardSelector>, b: &Option<ShardSelector>) -> bool {
+    let sets = |selector: &Option<ShardSelector>| {
+        let ShardSelector { clusters, groups, names } = selector.clone()?;
+        Some([clusters, groups, names].map(BTreeSet::from_iter))
+    };
+    sets(a) == sets(b)
+}
+
+impl SelectArgs {
+    /// A policy about these shards that says nothing yet.
+    fn spec(&self) -> FleetPolicySpec {
+        let Self { cluster, group, shard, all } = self.clone();
+        let sorted = |names: Vec<String>| Vec::from_iter(BTreeSet::from_iter(names));
+        let shards = (!all).then(|| ShardSelector {
+            clusters: sorted(cluster),
+            groups: sorted(group),
+            names: sorted(shard.iter().map(ToString::to_string).collect()),
+        });
+        FleetPolicySpec { shards, ..FleetPolicySpec::default() }
+    }
+}
+
+impl MemberArgs {
+    fn selector(&self) -> MemberSelector {
+        let Self { names, zones } = self.clone();
+        MemberSelector { names, zones }
+    }
+}
+
+impl PlaceArgs {
+    fn preference(&self) -> anyhow::Result<MemberPreference> {
+        let select = self.members.selector();
+        anyhow::ensure!(select != MemberSelector::default(), "say which members, by --member or --zone");
+        Ok(MemberPreference { select, required: self.required })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(cluster: &[&str], group: &[&str]) -> FleetPolicySpec {
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let (cluster, group) = (owned(cluster), owned(group));
+        SelectArgs { cluster, group, shard: Vec::new(), all: false }.spec()
+    }
+
+    #[test]
+    fn a_policy_is_named_after_what_it_selects_in_whatever_order() {
+        let name = |spec: &FleetPolicySpec| name("pause", spec).unwrap();
+        let one = name(&of(&["east", "west"], &[]));
+        assert!(one.starts_with("pause-east-"), "{one}");
+        assert_eq!(one, name(&of(&["west", "east"], &[])));
+        assert_ne!(one, name(&of(&["east"], &[])));
+        assert_ne!(name(&of(&["east"], &[])), name(&of(&[], &["east"])));
+        assert!(name(&FleetPolicySpec::default()).starts_with("pause-all-"));
+        let odd = name(&of(&["Ä-".repeat(60).as_str()], &[]));
+        assert!(odd.len() < 63 && odd.is_ascii(), "{odd}");
+    }
+
+    #[test]
+    fn the_same_selection_is_found_again() {
+        let (a, b) = (of(&["east", "west"], &["g"]).shards, of(&["west", "east"], &["g"]).shards);
+        assert!(same(&a, &b));
+        assert!(!same(&a, &of(&["east"], &["g"]).shards));
+        assert!(!same(&a, &None));
+        assert!(same(&None, &None));
+    }
+}

@@ -1,0 +1,60 @@
+//! What people want of a fleet: the coordinator does it through the maps.
+
+use super::*;
+use crate::api::{FleetPolicySpec, ShardSelector};
+use crate::policy::PolicyRecord;
+
+fn pause(clusters: &[&str]) -> Policies {
+    let clusters = clusters.iter().map(|&name| name.to_owned()).collect();
+    let shards = Some(ShardSelector { clusters, ..ShardSelector::default() });
+    let spec = FleetPolicySpec { shards, pause: Some(true), ..FleetPolicySpec::default() };
+    Policies::read(vec![PolicyRecord { name: "p".into(), spec: Ok(spec) }])
+}
+
+/// What becomes of the maps, without their versions.
+fn bodies(scene: &mut Scene) -> Vec<String> {
+    let writes = scene.writes();
+    writes.iter().filter_map(|write| Some(write.split_once(": ")?.1.to_owned())).collect()
+}
+
+#[test]
+fn a_paused_shard_drains_for_nobody_waits_and_gets_an_owner_again() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east", "west"]);
+    scene.map("east", "m-0@4");
+    scene.map("west", "m-1@4");
+    scene.policies = pause(&["east"]);
+    assert_eq!(bodies(&mut scene), ["g/0/1 m-0>@4"]);
+    scene.map("east", "m-0>@4");
+    assert_eq!(bodies(&mut scene), [""; 0], "it waits for the acknowledgement");
+    scene.member("m-0", |spec| {
+        let shard = "east/g/0/1".parse().unwrap();
+        spec.acknowledged_drains.push(AcknowledgedDrain { shard, epoch: Epoch(4) });
+    });
+    assert_eq!(bodies(&mut scene), ["g/0/1 @4"]);
+    scene.map("east", "@4");
+    assert_eq!(bodies(&mut scene), [""; 0], "nobody gets it");
+    scene.policies = Policies::default();
+    assert_eq!(bodies(&mut scene), ["g/0/1 m-0@5"]);
+}
+
+#[test]
+fn a_shard_that_moves_when_it_is_paused_reaches_nobody() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
+    scene.map("east", "m-0>m-1@4");
+    scene.policies = pause(&["east"]);
+    scene.member("m-0", |spec| {
+        let shard = "east/g/0/1".parse().unwrap();
+        spec.acknowledged_drains.push(AcknowledgedDrain { shard, epoch: Epoch(4) });
+    });
+    assert_eq!(bodies(&mut scene), ["g/0/1 @4"]);
+}
+
+#[test]
+fn a_policy_that_selects_nothing_is_told() {
+    let mut scene = Scene::new(&["m-0"], &["east"]);
+    scene.map("east", "m-0@4");
+    scene.policies = pause(&["eats"]);
+    let problems = scene.plan().problems;
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].contains("p selects no shard that there is"), "{problems:?}");
+}

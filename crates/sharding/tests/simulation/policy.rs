@@ -1,0 +1,93 @@
+//! What people want is done under faults: what is paused stays so, through crashes and new coordinators, and
+//! what is pinned is where it is wanted.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use leasehold_sharding::api::{
+    FleetPolicySpec, MemberPreference, MemberSelector, ShardSelector,
+};
+use leasehold_sharding::policy::PolicyRecord;
+
+use crate::fleet::{Bug, Fault, Fleet, Network};
+use crate::{for_each_seed, seeds};
+
+/// Half of the clusters are paused.
+const PAUSED: [&str; 6] = ["c0", "c1", "c2", "c3", "c4", "c5"];
+
+fn policy(name: &str, spec: FleetPolicySpec) -> PolicyRecord {
+    PolicyRecord { name: name.to_owned(), spec: Ok(spec) }
+}
+
+fn of(clusters: &[&str]) -> Option<ShardSelector> {
+    let clusters = clusters.iter().map(|&name| name.to_owned()).collect();
+    Some(ShardSelector { clusters, ..ShardSelector::default() })
+}
+
+fn dispatches(fleet: &Fleet) -> usize {
+    PAUSED.iter().map(|cluster| fleet.oracle.dispatches(cluster)).sum()
+}
+
+/// A fleet whose clusters are paused, through faults and through the end of all its replicas.
+fn paused(seed: u64, bug: Bug) -> Fleet {
+    let mut fleet = Fleet::new(seed, 12, Network::Rough);
+    fleet.bug = bug;
+    fleet.start_all(3);
+    fleet.run_for(5_000);
+    let spec = FleetPolicySpec { shards: of(&PAUSED), pause: Some(true), ..FleetPolicySpec::default() };
+    fleet.set_policies(vec![policy("p", spec)]);
+    fleet.suffer(6, 6_000);
+    fleet.heal();
+    fleet.run_for(40_000);
+    let before = dispatches(&fleet);
+    fleet.suffer(6, 6_000);
+    for replica in 0..fleet.replicas() {
+        fleet.inject(Fault::Crash(replica));
+    }
+    fleet.start_all(3);
+    fleet.run_for(30_000);
+    assert_eq!(dispatches(&fleet), before, "nobody works on what is paused");
+    assert_eq!(fleet.oracle.owners().iter().sum::<usize>(), 6, "the others are owned");
+    fleet
+}
+
+#[test]
+fn what_people_want_is_done_under_faults() {
+    for_each_seed("paused", |seed| {
+        let mut fleet = paused(seed, Bug::None);
+        let before = dispatches(&fleet);
+        fleet.set_policies(Vec::new());
+        fleet.run_for(10_000);
+        assert_eq!(fleet.oracle.owners(), [4, 4, 4], "all are owned again");
+        assert!(dispatches(&fleet) > before);
+    });
+}
+
+/// The planted bug: a coordinator that plans before it has read the policies.
+#[test]
+fn a_coordinator_that_forgets_pauses_is_caught() {
+    let fails = |seed| catch_unwind(AssertUnwindSafe(|| paused(seed, Bug::ForgetsPauses))).is_err();
+    assert!(seeds().any(fails));
+}
+
+#[test]
+fn pinned_shards_go_to_their_member_and_back_to_it() {
+    for_each_seed("pinned", |seed| {
+        let mut fleet = Fleet::new(seed, 12, Network::Calm);
+        fleet.start_all(3);
+        fleet.run_for(5_000);
+        let select = MemberSelector { names: vec!["replica-1".into()], ..MemberSelector::default() };
+        let pin = |required| {
+            let pin = Some(MemberPreference { select: select.clone(), required });
+            vec![policy("p", FleetPolicySpec { shards: of(&PAUSED), pin, ..FleetPolicySpec::default() })]
+        };
+        fleet.set_policies(pin(false));
+        fleet.run_for(20_000);
+        assert_eq!(fleet.oracle.owners(), [3, 6, 3]);
+        fleet.inject(Fault::Kill(1));
+        fleet.run_for(5_000);
+        assert_eq!(fleet.oracle.owners(), [6, 6], "elsewhere while it is away");
+        fleet.set_policies(pin(true));
+        fleet.run_for(20_000);
+        assert_eq!(fleet.oracle.owners(), [3, 3], "nowhere else, if that is required");
+    });
+}
