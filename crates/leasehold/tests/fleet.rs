@@ -145,6 +145,82 @@ async fn a_member_is_drained_and_taken_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn people_pause_pin_and_limit_what_a_fleet_does() {
+    let fleet = Fleet::start(2, 4).await;
+    fleet.balanced(2).await;
+    let run = async |args: &[&str]| fleet.leasehold(&[args, &["--kubeconfig"]].concat()).await;
+    let status = async || fleet.json(&["status", "--output", "json", "--kubeconfig"]).await;
+    let owner = |status: &Value, shard: &str| {
+        let shards = status["shards"].as_array().unwrap().iter();
+        let mut found = shards.filter(|found| found["shard"] == shard);
+        found.next().expect("a shard")["owner"].as_str().map(str::to_owned)
+    };
+
+    let pause = ["pause", "--cluster", "c0", "--cluster", "c1", "--reason", "an upgrade", "--wait"];
+    let paused = stdout(&run(&pause).await);
+    assert!(paused.contains("nobody owns any of 2 shards"), "{paused}");
+    let said = status().await;
+    for (shard, is_owned) in [("c0/g/0/1", false), ("c1/g/0/1", false), ("c2/g/0/1", true)] {
+        assert_eq!(owner(&said, shard).is_some(), is_owned, "{said:#}");
+    }
+    let listed = stdout(&run(&["policies"]).await);
+    assert!(listed.contains("2 of 4") && listed.contains("an upgrade"), "{listed}");
+    let settled = stdout(&run(&["status", "--wait", "30s"]).await);
+    assert!(settled.contains("paused by pause-c0-") && settled.contains("2 shards are paused"));
+    // To say it again changes nothing; to resume less than was paused is refused.
+    assert!(stdout(&run(&pause).await).contains("nobody owns any of 2"));
+    let part = run(&["resume", "--cluster", "c0"]).await;
+    let text = String::from_utf8_lossy(&part.stderr).into_owned();
+    assert!(!part.status.success() && text.contains("no pause selects exactly these"), "{text}");
+    let resume = ["resume", "--cluster", "c1", "--cluster", "c0"];
+    assert!(stdout(&run(&resume).await).contains("lifted"));
+    fleet.balanced(2).await;
+
+    let file = fleet.dir.path().join("pause.yaml");
+    let policy = json!({
+        "apiVersion": "leasehold.dev/v1alpha1", "kind": "FleetPolicy", "metadata": {"name": "p"},
+        "spec": {"shards": {"clusters": ["c2"]}, "pause": true},
+    });
+    std::fs::write(&file, policy.to_string()).expect("written");
+    let file = file.to_str().expect("UTF-8");
+    let next = ["simulate", "--policy", file, "--next", "--output", "json", "--from-live"];
+    let next = fleet.json(&next).await;
+    let steps = next.as_array().unwrap();
+    assert_eq!(steps.len(), 1, "{next}");
+    assert!(steps[0].as_str().unwrap().starts_with("c2/g/0/1: replica-"), "{next}");
+    assert!(steps[0].as_str().unwrap().ends_with("drains for nobody"), "{next}");
+
+    let pin = ["pin", "--shard", "c3/g/0/1", "--member", "replica-1", "--required"];
+    let pinned = stdout(&run(&pin).await);
+    let name = pinned.split(':').next().unwrap();
+    let limit = ["limit", "--member", "replica-1", "--max-shards", "1"];
+    assert!(stdout(&run(&limit).await).contains("maxShards"));
+    let moved = async {
+        let done = |status: &Value| {
+            let shards = status["shards"].as_array().unwrap().iter();
+            let of = |owner: &str| {
+                let its = |shard: &&Value| {
+                    shard["owner"].as_str().is_some_and(|of| of.starts_with(owner))
+                };
+                shards.clone().filter(its).map(|shard| shard["shard"].clone()).collect::<Vec<_>>()
+            };
+            of("replica-1") == ["c3/g/0/1"] && of("replica-0").len() == 3
+        };
+        while !done(&status().await) {}
+    };
+    timeout(PATIENCE, moved).await.expect("in time");
+    let lifted = stdout(&run(&["lift", name]).await);
+    assert!(lifted.contains("lifted"), "{lifted}");
+    let unknown = run(&["lift", "nothing"]).await;
+    let text = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(!unknown.status.success() && text.contains("delete FleetPolicy nothing"), "{text}");
+    // What says nothing is refused by the home cluster's definition, or by the command line.
+    assert!(!run(&["limit", "--member", "replica-1"]).await.status.success());
+    assert!(!run(&["pause"]).await.status.success());
+    assert!(!run(&["weigh", "--all", "--busy", "5"]).await.status.success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_of_another_installation_takes_no_part() {
     let mut fleet = Fleet::start(2, 4).await;
     fleet.balanced(2).await;

@@ -50,6 +50,7 @@ use crate::config::LeaseTimings;
 use crate::handover::Entry;
 use crate::identity::Identities;
 use crate::lease::{self, LeaseRecord, LeaseState};
+use crate::planner::Reason;
 use crate::policy::Policies;
 use crate::ranges::RangeChange;
 use crate::record::{MapRecord, Object, Write};
@@ -100,6 +101,8 @@ pub struct Plan {
     pub floor: Epoch,
     /// What people should know, each with object, cause and fix.
     pub problems: Vec<String>,
+    /// Why shards begin to move.
+    pub reasons: BTreeMap<ShardId, Reason>,
 }
 
 /// What a coordinator remembers between steps: since when something is missing, the loads of shards, and

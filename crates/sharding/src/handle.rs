@@ -108,6 +108,7 @@ impl Sharding {
             problems: Arc::default(),
             unowned: (0, 0),
             unserved: Arc::default(),
+            events: None,
             rereads: 0,
         };
         let task = VitalTask::spawn(run.run(stop.clone()));

@@ -304,6 +304,11 @@ impl Node {
         self.departed
     }
 
+    /// The name of the process.
+    pub(crate) fn identity(&self) -> &str {
+        &self.config.identity
+    }
+
     /// This incarnation.
     pub fn id(&self) -> &MemberId {
         self.membership.id()

@@ -318,6 +318,11 @@ impl World {
         self.changed_maps.insert(cluster);
     }
 
+    /// The uid of an object; empty if there is none.
+    pub(crate) fn uid_of(&self, target: &Target) -> &str {
+        self.version_of(target).map_or("", |version| &version.uid)
+    }
+
     fn targets(&self, kind: Kind) -> Vec<Target> {
         let names: Vec<String> = match kind {
             Kind::Lease => self.leases.keys().cloned().collect(),

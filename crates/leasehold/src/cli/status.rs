@@ -211,6 +211,7 @@ mod tests {
                     phase: Phase::Draining,
                     target: Some("replica-10-xyzzy".parse().unwrap()),
                     unserved: false,
+                    paused_by: None,
                 },
                 FleetShard {
                     shard: "north/tdset/0/1".parse().unwrap(),
@@ -219,6 +220,7 @@ mod tests {
                     phase: Phase::Unowned,
                     target: None,
                     unserved: false,
+                    paused_by: None,
                 },
                 FleetShard {
                     shard: "west/tdset/0/1".parse().unwrap(),
@@ -227,6 +229,7 @@ mod tests {
                     phase: Phase::Owned,
                     target: None,
                     unserved: true,
+                    paused_by: None,
                 },
             ],
             protocol_version: Some(1),

@@ -282,6 +282,7 @@ impl Environment {
         let uname = rustix::system::uname();
         Self {
             dir: absolute.parent().unwrap_or(Path::new("/")).to_owned(),
+            zone: std::env::var("LEASEHOLD_ZONE").ok(),
             pod_name: std::env::var("POD_NAME").ok().filter(|name| !name.is_empty()),
             hostname: uname.nodename().to_str().ok().map(str::to_owned),
         }

@@ -33,6 +33,7 @@ impl Coordinator {
                 self.resting.moved(&step.shard.cluster, now);
             }
             begin_move(drafts, step);
+            plan.reasons.insert(step.shard.clone(), step.reason);
         }
         // A cluster that has rested may go on.
         if let Some(at) = self.resting.next_end(now) {

@@ -2,12 +2,14 @@
 //! had no member that dispatches. It decides nothing. A new coordinator starts with an empty log.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use model::{ClusterName, MemberId, Moment, ShardId};
 
 use crate::api::{MemberState, ShardPath};
 use crate::handover::Entry;
+use crate::planner::Reason;
 use crate::record::MapRecord;
 use crate::world::World;
 
@@ -16,13 +18,17 @@ use crate::world::World;
 pub struct Handover {
     /// The shard.
     pub shard: ShardId,
-    /// Why.
+    /// How.
     pub reason: HandoverCause,
+    /// Why the coordinator moved it, as far as it is still known.
+    pub why: Option<Reason>,
+    /// Who has it now.
+    pub to: Option<MemberId>,
     /// From the beginning of the drain, or from the dead owner's last sign of life.
     pub took: Duration,
 }
 
-/// Why a shard changed owners.
+/// How a shard changed owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HandoverCause {
     /// A live handover: to balance, or from a cordoned member.
@@ -37,16 +43,38 @@ pub enum HandoverCause {
 #[derive(Clone, Debug, Default)]
 pub(super) struct HandoverLog {
     open: BTreeMap<ShardId, (Moment, HandoverCause)>,
+    why: BTreeMap<ShardId, Reason>,
     written: BTreeMap<ClusterName, Vec<Change>>,
 }
 
 #[derive(Clone, Debug)]
 enum Change {
     Begun(ShardId, Moment, HandoverCause),
-    Ended(ShardId),
+    Ended(ShardId, Option<MemberId>),
+}
+
+impl fmt::Display for Handover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { shard, reason, why, to, took } = self;
+        match to {
+            Some(to) => write!(f, "{shard} moved to {to} in {took:.1?}")?,
+            None => write!(f, "{shard} was split or merged in {took:.1?}")?,
+        }
+        match (reason, why) {
+            (HandoverCause::Crash, _) => f.write_str(": its owner was silent or dead"),
+            (HandoverCause::Leave, _) => f.write_str(": its owner left"),
+            (HandoverCause::Live, Some(why)) => write!(f, ": {why}"),
+            (HandoverCause::Live, None) => Ok(()),
+        }
+    }
 }
 
 impl HandoverLog {
+    /// The coordinator begins to move shards, for these reasons.
+    pub(super) fn begun(&mut self, reasons: BTreeMap<ShardId, Reason>) {
+        self.why.extend(reasons.into_iter().filter(|(_, reason)| *reason != Reason::Unowned));
+    }
+
     /// A map is about to be written: `before` becomes `after`.
     pub(super) fn sent(
         &mut self,
@@ -66,7 +94,7 @@ impl HandoverLog {
                 changes.push(Change::Begun(shard.clone(), since, cause));
             }
             if lost && matches!(entry, Entry::Owned { .. }) {
-                changes.push(Change::Ended(shard));
+                changes.push(Change::Ended(shard, entry.owner().cloned()));
             }
         }
         // A shard that was split or merged has its next owner when a part of its uids has one.
@@ -77,7 +105,7 @@ impl HandoverLog {
                     && matches!(entry, Entry::Owned { .. })
             };
             if !after.entries.contains_key(path) && after.entries.iter().any(follows) {
-                changes.push(Change::Ended(path.in_cluster(&after.cluster)));
+                changes.push(Change::Ended(path.in_cluster(&after.cluster), None));
             }
         }
         self.written.insert(after.cluster.clone(), changes);
@@ -101,9 +129,10 @@ impl HandoverLog {
                 Change::Begun(shard, since, cause) => {
                     self.open.entry(shard).or_insert((since, cause));
                 }
-                Change::Ended(shard) => {
+                Change::Ended(shard, to) => {
+                    let why = self.why.remove(&shard);
                     if let Some((since, reason)) = self.open.remove(&shard) {
-                        handovers.push(Handover { shard, reason, took: now.since(since) });
+                        handovers.push(Handover { shard, reason, why, to, took: now.since(since) });
                     }
                 }
             }

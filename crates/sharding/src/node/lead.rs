@@ -176,6 +176,7 @@ impl Node {
         let plan = self.coordinator.step(&view, now);
         self.floor = self.floor.max(plan.floor);
         self.notice(plan.problems);
+        self.handovers.begun(plan.reasons);
         let mut held_back = false;
         for write in plan.writes {
             held_back |= !self.send(write, now);

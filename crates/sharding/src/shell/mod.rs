@@ -3,6 +3,7 @@
 
 pub(crate) mod container;
 pub(crate) mod definitions;
+pub(crate) mod events;
 mod follow;
 pub(crate) mod home;
 pub(crate) mod pods;

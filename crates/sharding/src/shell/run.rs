@@ -9,9 +9,11 @@ use model::{Clock, ClusterSet, Epoch, Moment, OwnedShards, ShardId, Workload};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
 use super::write::{Done, Writer};
+use super::events::{Events, Told};
 use super::{Message, definitions, home, pods, policies};
 use crate::api::DownCluster;
 use crate::config::LeaseTimings;
@@ -88,6 +90,8 @@ pub(crate) struct Loop {
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
     pub(crate) unowned: (u64, u32),
     pub(crate) unserved: Arc<BTreeSet<ShardId>>,
+    /// Events of the fleet; `None` before the definitions are there.
+    pub(crate) events: Option<Events>,
     /// How often home was read anew: the number of the present watches.
     pub(crate) rereads: u64,
 }
@@ -151,6 +155,11 @@ impl Loop {
         }
         home::spawn(&mut watches, &client, &namespace, &sender, &mut self.rng, self.rereads);
         self.node.handle(Input::Policies(None), self.clock.now());
+        let (events, writing) =
+            Events::spawn(client.clone(), namespace.clone(), self.node.identity().to_owned());
+        self.events = Some(events);
+        // It ends with this loop, whatever it is doing.
+        let _events = AbortOnDropHandle::new(tokio::spawn(writing));
         let mut writes: JoinSet<Done> = JoinSet::new();
         self.take_clusters();
         let mut clusters_open = true;
@@ -293,6 +302,7 @@ impl Loop {
         self.publish(now);
         for note in &output.notes {
             self.log(note);
+            self.tell(note);
         }
         let own = lease::member_lease_name(self.node.id());
         for write in output.writes {
@@ -332,6 +342,13 @@ impl Loop {
         });
     }
 
+    fn tell(&mut self, note: &Note) {
+        let told = Told::of(note, self.node.id());
+        let (Some(events), Some(told)) = (&mut self.events, told) else { return };
+        let uid = self.node.world().uid_of(told.regarding()).to_owned();
+        events.tell(told, uid, self.clock.wall());
+    }
+
     fn log(&self, note: &Note) {
         let member = self.node.id();
         match note {
@@ -358,8 +375,7 @@ impl Loop {
             Note::Problem(text) => warn!(%member, "{text}"),
             Note::Solved(text) => info!(%member, was = text, "problem solved"),
             Note::HandedOver(handover) => {
-                let reason = handover.reason.label();
-                info!(shard = %handover.shard, reason, took = ?handover.took, "shard handed over");
+                info!("{handover}");
                 self.metrics.handed_over(handover);
             }
         }

@@ -25,7 +25,8 @@ noise: then the number of shards is balanced instead.
 Examples:
   leasehold simulate --members 10 --clusters 100 --load zipf --join 1
   leasehold simulate --members 5 --clusters 20 --load one-hot -o json
-  leasehold simulate --from-live home.kubeconfig --leave 1";
+  leasehold simulate --from-live home.kubeconfig --leave 1
+  leasehold simulate --from-live home.kubeconfig --policy pin.yaml --next";
 
 /// Arguments of `leasehold simulate`.
 #[derive(Debug, clap::Args)]
@@ -58,6 +59,12 @@ pub(crate) struct SimulateArgs {
     /// The event: this many members join, 1 to 1000.
     #[arg(long, value_name = "N", value_parser = |text: &str| number(text, 1000))]
     pub join: Option<u16>,
+    /// The event: people write these FleetPolicies, as for `kubectl apply -f`.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Say what the coordinator would begin now, and nothing else; with --policy, after that was written.
+    #[arg(long, requires = "from_live", conflicts_with_all = ["leave", "join"])]
+    pub next: bool,
     /// The seed that selects the members that leave and the clusters with much load.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

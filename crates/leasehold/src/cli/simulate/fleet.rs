@@ -13,6 +13,7 @@ use sharding::LeaseTimings;
 use sharding::api::{AcknowledgedDrain, MemberState, ObjectVersion, ShardLoad, ShardPath};
 use sharding::coordinator::{Coordinator, View};
 use sharding::handover::Entry;
+use sharding::policy::{Policies, PolicyRecord};
 use sharding::lease::{LeaseRecord, member_lease_name};
 use sharding::record::{Kind, MapRecord, Object, Observation, Target, Write};
 use sharding::world::World;
@@ -58,7 +59,7 @@ pub(crate) enum SimulationError {
 #[derive(Debug)]
 pub(crate) struct Fleet {
     world: World,
-    policies: Policies,
+    policies: Vec<PolicyRecord>,
     coordinator: Coordinator,
     clusters: BTreeSet<ClusterName>,
     groups: Vec<GroupName>,
@@ -87,7 +88,7 @@ impl Fleet {
         let now = Moment::from_origin(Duration::from_secs(60));
         let mut fleet = Self {
             world: World::default(),
-            policies: Policies::read(scenario.policies.clone()),
+            policies: scenario.policies.clone(),
             coordinator: Coordinator::default(),
             clusters: scenario.maps.iter().map(|map| map.cluster.clone()).collect(),
             groups: scenario.members.iter().flat_map(|m| m.spec.groups.clone()).collect(),
@@ -197,6 +198,16 @@ impl Fleet {
     fn round(&mut self) -> Result<bool, SimulationError> {
         self.now = self.now + ROUND;
         let leaving = self.play_members();
+        let writes = self.decide()?;
+        let decided = !writes.is_empty();
+        for write in writes {
+            self.carry_out(write);
+        }
+        Ok(decided || leaving)
+    }
+
+    /// One step of the coordinator.
+    fn decide(&mut self) -> Result<Vec<Write>, SimulationError> {
         let me = self.world.members().keys().next().cloned().ok_or(SimulationError::NoMembers)?;
         let view = View {
             me: &me,
@@ -204,16 +215,47 @@ impl Fleet {
             pending: BTreeMap::new(),
             clusters: &self.clusters,
             identities: &BTreeMap::new(),
-            policies: &self.policies,
+            policies: &Policies::read(self.policies.clone()),
             timings: LeaseTimings::default(),
             since: self.began,
         };
-        let writes = self.coordinator.step(&view, self.now).writes;
-        let decided = !writes.is_empty();
-        for write in writes {
-            self.carry_out(write);
+        Ok(self.coordinator.step(&view, self.now).writes)
+    }
+
+    /// People write these policies; those of the same names are replaced.
+    pub(crate) fn write_policies(&mut self, policies: Vec<PolicyRecord>) {
+        self.policies.retain(|old| policies.iter().all(|new| new.name != old.name));
+        self.policies.extend(policies);
+    }
+
+    /// What the coordinator would begin now, a line for each shard. Drains under way have ended.
+    ///
+    /// # Errors
+    /// When there is no member.
+    pub(crate) fn next(&mut self) -> Result<Vec<String>, SimulationError> {
+        self.play_members();
+        let mut lines = Vec::new();
+        for write in self.decide()? {
+            let (Write::Create(Object::Map(map)) | Write::Replace(Object::Map(map))) = write else {
+                continue;
+            };
+            let before = self.world.maps().get(&map.cluster);
+            for (path, entry) in &map.entries {
+                if before.and_then(|before| before.entries.get(path)) == Some(entry) {
+                    continue;
+                }
+                let shard = path.in_cluster(&map.cluster);
+                let name = |member: Option<&MemberId>| member.map_or("nobody", MemberId::as_str);
+                let owner = name(entry.owner());
+                lines.push(match entry {
+                    Entry::Draining { target, .. } => {
+                        format!("{shard}: {owner} drains for {}", name(target.as_ref()))
+                    }
+                    _ => format!("{shard}: goes to {owner}"),
+                });
+            }
         }
-        Ok(decided || leaving)
+        Ok(lines)
     }
 
     /// Everything that members do by themselves. Returns whether any is leaving.

@@ -13,7 +13,13 @@ mod live;
 pub(super) mod report;
 pub(super) mod scenario;
 
+use std::path::Path;
 use std::process::ExitCode;
+
+use anyhow::Context as _;
+use kube::ResourceExt;
+use sharding::api::FleetPolicy;
+use sharding::policy::PolicyRecord;
 
 use self::args::Format;
 pub(super) use self::args::SimulateArgs;
@@ -35,12 +41,33 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         }
         None => Scenario::invent(&args.shape(), args.seed),
     };
-    let report = play(scenario, args.change(), args.seed)?;
+    let policies = args.policy.as_deref().map(policies).transpose()?;
+    if args.next {
+        let mut fleet = Fleet::new(scenario);
+        fleet.write_policies(policies.unwrap_or_default());
+        let steps = fleet.next()?;
+        match args.output {
+            Format::Text if steps.is_empty() => println!("nothing: the fleet is at rest"),
+            Format::Text => steps.iter().for_each(|step| println!("{step}")),
+            Format::Json => println!("{}", serde_json::to_string_pretty(&steps)?),
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let report = play(scenario, args.change(), policies.unwrap_or_default(), args.seed)?;
     match args.output {
         Format::Text => print!("{report}"),
         Format::Json => println!("{}", serde_json::to_string_pretty(&report)?),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The FleetPolicies of a file.
+fn policies(path: &Path) -> anyhow::Result<Vec<PolicyRecord>> {
+    let what = || format!("read FleetPolicies from {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(what)?;
+    let policies: Vec<FleetPolicy> = serde_saphyr::from_multiple(&text).with_context(what)?;
+    let record = |policy: FleetPolicy| PolicyRecord { name: policy.name_any(), spec: Ok(policy.spec) };
+    Ok(policies.into_iter().map(record).collect())
 }
 
 /// Lets a fleet settle, changes it, and lets it settle again.
@@ -50,6 +77,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
 pub(super) fn play(
     scenario: Scenario,
     change: Change,
+    policies: Vec<PolicyRecord>,
     seed: u64,
 ) -> Result<Report, fleet::SimulationError> {
     let title = scenario.title.clone();
@@ -58,6 +86,7 @@ pub(super) fn play(
     let before = fleet.counts();
     let report = Report::new(title, change, seed, fleet.standing());
     fleet.change(change, seed)?;
+    fleet.write_policies(policies);
     let settled_after_seconds = fleet.settle()?.as_secs();
     let counts = fleet.counts().since(before);
     Ok(Report { after: fleet.standing(), counts, settled_after_seconds, ..report })

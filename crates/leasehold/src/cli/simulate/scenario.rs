@@ -87,6 +87,7 @@ impl Scenario {
             members: (0..members).map(|n| member(n, &groups)).collect(),
             maps: clusters.into_iter().map(MapRecord::new).collect(),
             loads,
+            policies: Vec::new(),
         }
     }
 

@@ -9,7 +9,7 @@ fn shape(members: u16, clusters: u16, groups: u16, load: Load) -> Shape {
 }
 
 fn simulate(shape: &Shape, change: Change) -> Report {
-    play(Scenario::invent(shape, 1), change, 1).unwrap()
+    play(Scenario::invent(shape, 1), change, Vec::new(), 1).unwrap()
 }
 
 #[test]
@@ -163,11 +163,11 @@ fn the_text_and_the_json() {
 #[test]
 fn somebody_must_stay() {
     let scenario = Scenario::invent(&shape(2, 1, 1, Load::Uniform), 1);
-    let error = play(scenario, Change::Leave(2), 1).unwrap_err();
+    let error = play(scenario, Change::Leave(2), Vec::new(), 1).unwrap_err();
     assert_eq!(
         error.to_string(),
         "2 members cannot leave: the fleet has 2, and one must stay; fix: --leave 1 at most, or more --members"
     );
-    let nobody = play(Scenario::default(), Change::Nothing, 1).unwrap_err();
+    let nobody = play(Scenario::default(), Change::Nothing, Vec::new(), 1).unwrap_err();
     assert_eq!(nobody, fleet::SimulationError::NoMembers);
 }
