@@ -36,7 +36,8 @@ pub(crate) use clusters::{MAX_NAMED, that_fit};
 pub use container::MemberContainer;
 pub use path::{InvalidShardPath, ShardPath};
 pub use policy::{
-    FleetPolicy, FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MoveLimits, ShardSelector,
+    FleetPolicy, FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MoveLimits,
+    ShardSelector,
 };
 pub use version::ObjectVersion;
 

@@ -157,7 +157,9 @@ impl Config {
         if self.installation.parse::<model::MemberId>().is_err() {
             return Err(ConfigError::Installation(self.installation.clone()));
         }
-        if let Some(zone) = self.zone.as_ref().filter(|zone| zone.parse::<model::MemberId>().is_err()) {
+        if let Some(zone) =
+            self.zone.as_ref().filter(|zone| zone.parse::<model::MemberId>().is_err())
+        {
             return Err(ConfigError::Zone(zone.clone()));
         }
         let LeaseTimings { duration, renew_interval, margin } = self.lease;

@@ -228,6 +228,8 @@ mod tests {
         metrics.handed_over(&Handover {
             shard: "east/g/0/1".parse().unwrap(),
             reason: HandoverCause::Crash,
+            why: None,
+            to: None,
             took: Duration::from_secs(8),
         });
         metrics.set_coordinator(true);

@@ -145,7 +145,11 @@ impl Policies {
     /// The milliseconds of work in each second that a shard counts for, in place of what is measured.
     pub(crate) fn busy_of(&self, shard: &ShardId) -> Option<u32> {
         let latest = self.policies.iter().rev();
-        latest.filter(|policy| policy.spec.busy.is_some()).find(|policy| policy.is_about(shard))?.spec.busy
+        latest
+            .filter(|policy| policy.spec.busy.is_some())
+            .find(|policy| policy.is_about(shard))?
+            .spec
+            .busy
     }
 
     /// Whether they cordon a member.
@@ -205,7 +209,11 @@ impl Policy {
     fn fit_of(&self, member: &MemberSpec) -> Fit {
         let judge = |preference: &Option<MemberPreference>, wanted: bool| match preference {
             Some(MemberPreference { select, required }) if select.contains(member) != wanted => {
-                if *required { Fit::Lacks } else { Fit::Unwanted }
+                if *required {
+                    Fit::Lacks
+                } else {
+                    Fit::Unwanted
+                }
             }
             _ => Fit::Serves,
         };
@@ -267,7 +275,8 @@ impl Placing<'_> {
             self.policies.policies.iter().enumerate().filter_map(about).collect();
         let Self { policies, members, known } = self;
         let judge = || {
-            let fit = |spec: &MemberSpec| about.iter().map(|&p| policies.policies[p].fit_of(spec)).min();
+            let fit =
+                |spec: &MemberSpec| about.iter().map(|&p| policies.policies[p].fit_of(spec)).min();
             let fits = members.iter().filter_map(|&(id, spec)| Some((id.clone(), fit(spec)?)));
             Arc::new(fits.filter(|(_, fit)| *fit != Fit::Serves).collect::<Preferences>())
         };

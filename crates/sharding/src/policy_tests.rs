@@ -99,11 +99,8 @@ fn of_two_numbers_the_one_counts_whose_policy_is_last_in_the_alphabet() {
         [("x", None, 10), ("m-1", None, 50), ("m-1", Some("far"), 90), ("m-2", Some("far"), 50)]
     {
         let terms = policies.terms_of(&member(identity, zone));
-        let expect = MemberTerms {
-            capacity: Some(capacity),
-            max_shards: Some(7),
-            is_cordoned: false,
-        };
+        let expect =
+            MemberTerms { capacity: Some(capacity), max_shards: Some(7), is_cordoned: false };
         assert_eq!(terms, expect, "{identity} in {zone:?}");
     }
 }
@@ -149,10 +146,8 @@ fn a_member_must_please_all_pins_and_avoidances() {
         let policies = Policies::read(records);
         let mut placing = policies.placing(members.iter());
         let preferences = placing.of(&shard("east/g/0/1")).unwrap();
-        let fits: Vec<Fit> = members
-            .keys()
-            .map(|id| preferences.get(id).copied().unwrap_or(Fit::Serves))
-            .collect();
+        let fits: Vec<Fit> =
+            members.keys().map(|id| preferences.get(id).copied().unwrap_or(Fit::Serves)).collect();
         assert_eq!(fits, expect, "{policies:?}");
         let again = placing.of(&shard("west/g/0/1")).unwrap();
         assert!(Arc::ptr_eq(&preferences, &again), "shards under the same policies share it");

@@ -33,7 +33,9 @@ mod tests {
         let back: Vec<CustomResourceDefinition> = serde_saphyr::from_multiple(&text).unwrap();
         assert_eq!(back, crds());
         let names: Vec<_> = back.iter().filter_map(|crd| crd.metadata.name.as_deref()).collect();
-        for name in ["shardmaps.leasehold.dev", "members.leasehold.dev", "fleetpolicies.leasehold.dev"] {
+        for name in
+            ["shardmaps.leasehold.dev", "members.leasehold.dev", "fleetpolicies.leasehold.dev"]
+        {
             assert_eq!(names.iter().filter(|found| **found == name).count(), 1, "{names:?}");
         }
     }

@@ -227,7 +227,8 @@ pub(super) async fn resume(args: &ResumeArgs) -> anyhow::Result<()> {
         );
     }
     for policy in same {
-        let rest = FleetPolicySpec { pause: None, shards: None, reason: None, ..policy.spec.clone() };
+        let rest =
+            FleetPolicySpec { pause: None, shards: None, reason: None, ..policy.spec.clone() };
         anyhow::ensure!(
             rest == FleetPolicySpec::default(),
             "{} says more than a pause: edit it with kubectl edit fleetpolicy {0}",
@@ -415,7 +416,10 @@ impl MemberArgs {
 impl PlaceArgs {
     fn preference(&self) -> anyhow::Result<MemberPreference> {
         let select = self.members.selector();
-        anyhow::ensure!(select != MemberSelector::default(), "say which members, by --member or --zone");
+        anyhow::ensure!(
+            select != MemberSelector::default(),
+            "say which members, by --member or --zone"
+        );
         Ok(MemberPreference { select, required: self.required })
     }
 }

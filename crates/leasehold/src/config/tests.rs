@@ -10,7 +10,12 @@ use super::*;
 const KNOWN: [&str; 2] = ["tdset", "configmonitor"];
 
 fn env() -> Environment {
-    Environment { dir: "/etc/l".into(), pod_name: None, zone: None, hostname: Some("Host-1".into()) }
+    Environment {
+        dir: "/etc/l".into(),
+        pod_name: None,
+        zone: None,
+        hostname: Some("Host-1".into()),
+    }
 }
 
 fn load(text: &str) -> Result<Config, String> {

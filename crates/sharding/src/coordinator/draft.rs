@@ -150,9 +150,11 @@ impl Draft<'_> {
         let paused = self.shards().filter(is_paused).map(|shard| ShardPath::from(&shard)).collect();
         self.paused = paused;
         let paused = self.paused.clone();
-        self.change_all(|path, entry| {
-            if paused.contains(path) { entry.drain(None) } else { entry.clone() }
-        });
+        self.change_all(
+            |path, entry| {
+                if paused.contains(path) { entry.drain(None) } else { entry.clone() }
+            },
+        );
     }
 
     /// Its shards.
@@ -315,9 +317,7 @@ impl Draft<'_> {
     ) -> impl Iterator<Item = (ShardId, Placement, Option<&'b MemberId>)> + 'b {
         let cluster = &self.desired.cluster;
         let planned = |path: &ShardPath| {
-            self.is_kept()
-                && is_placed(&path.group, cluster, peers)
-                && !self.paused.contains(path)
+            self.is_kept() && is_placed(&path.group, cluster, peers) && !self.paused.contains(path)
         };
         let waits = |entry: &Entry| self.waits && entry.owner().is_none();
         let entries = self.desired.entries.iter();

@@ -76,7 +76,9 @@ impl Told {
             Note::Took(name) => {
                 let subject = lease::subject(name);
                 let regarding = subject.map_or_else(coordinator, |subject| member(&subject));
-                let note = format!("{name} was taken: its holder is silent or dead, and others get its shards");
+                let note = format!(
+                    "{name} was taken: its holder is silent or dead, and others get its shards"
+                );
                 told(regarding, true, "MemberLost", "TakeOver", note)
             }
             Note::Ended(dead) => {

@@ -50,10 +50,8 @@ pub(super) trait Sink: Send {
     fn read(&self, object: DynamicObject) -> Result<Option<Self::Item>, Unreadable>;
 
     /// Takes in what a list or watch shows.
-    fn show(
-        &mut self,
-        shown: Shown<Self::Item>,
-    ) -> impl Future<Output = Result<(), Closed>> + Send;
+    fn show(&mut self, shown: Shown<Self::Item>)
+    -> impl Future<Output = Result<(), Closed>> + Send;
 
     /// Takes in that an operation fails, or works. Returns the least pause before the next attempt.
     fn report(
@@ -99,11 +97,7 @@ impl From<Closed> for End {
 }
 
 /// Follows objects until the sink is closed.
-pub(super) async fn follow<S: Sink>(
-    api: Api<DynamicObject>,
-    mut sink: S,
-    mut rng: fastrand::Rng,
-) {
+pub(super) async fn follow<S: Sink>(api: Api<DynamicObject>, mut sink: S, mut rng: fastrand::Rng) {
     let mut follow = Follow { api, failures: 0 };
     loop {
         let (verb, end) = follow.list_and_watch(&mut sink, &mut rng).await;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kube::api::DynamicObject;
 use kube::Client;
+use kube::api::DynamicObject;
 use tokio::sync::mpsc;
 use tracing::info;
 

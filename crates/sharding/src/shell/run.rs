@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
-use super::write::{Done, Writer};
 use super::events::{Events, Told};
+use super::write::{Done, Writer};
 use super::{Message, definitions, home, pods, policies};
 use crate::api::DownCluster;
 use crate::config::LeaseTimings;

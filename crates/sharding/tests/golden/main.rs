@@ -89,8 +89,10 @@ impl Case {
             _ => panic!("no role: {role}"),
         };
         let (capacity, groups) = (parsed(capacity), BTreeSet::new());
-        self.members
-            .insert(parsed(name), PlanMember { role, capacity, groups, reach: Reach::default(), max_shards: None });
+        self.members.insert(
+            parsed(name),
+            PlanMember { role, capacity, groups, reach: Reach::default(), max_shards: None },
+        );
     }
 
     fn add_group(&mut self, name: &str, scope: &str, kinds: &[&str]) {
@@ -113,7 +115,14 @@ impl Case {
         let (shard, load): (model::ShardId, u32) = (parsed(shard), parsed(load));
         self.points.push(Points { all: load, divisible: load });
         let weight = BASE + load;
-        self.shards.push(PlanShard { id: shard, weight, divisible: load, placement, rests: false, preferences: None });
+        self.shards.push(PlanShard {
+            id: shard,
+            weight,
+            divisible: load,
+            placement,
+            rests: false,
+            preferences: None,
+        });
     }
 
     fn outcome(mut self) -> String {

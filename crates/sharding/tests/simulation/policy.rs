@@ -3,9 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use leasehold_sharding::api::{
-    FleetPolicySpec, MemberPreference, MemberSelector, ShardSelector,
-};
+use leasehold_sharding::api::{FleetPolicySpec, MemberPreference, MemberSelector, ShardSelector};
 use leasehold_sharding::policy::PolicyRecord;
 
 use crate::fleet::{Bug, Fault, Fleet, Network};
@@ -33,7 +31,8 @@ fn paused(seed: u64, bug: Bug) -> Fleet {
     fleet.bug = bug;
     fleet.start_all(3);
     fleet.run_for(5_000);
-    let spec = FleetPolicySpec { shards: of(&PAUSED), pause: Some(true), ..FleetPolicySpec::default() };
+    let spec =
+        FleetPolicySpec { shards: of(&PAUSED), pause: Some(true), ..FleetPolicySpec::default() };
     fleet.set_policies(vec![policy("p", spec)]);
     fleet.suffer(6, 6_000);
     fleet.heal();
@@ -75,10 +74,14 @@ fn pinned_shards_go_to_their_member_and_back_to_it() {
         let mut fleet = Fleet::new(seed, 12, Network::Calm);
         fleet.start_all(3);
         fleet.run_for(5_000);
-        let select = MemberSelector { names: vec!["replica-1".into()], ..MemberSelector::default() };
+        let select =
+            MemberSelector { names: vec!["replica-1".into()], ..MemberSelector::default() };
         let pin = |required| {
             let pin = Some(MemberPreference { select: select.clone(), required });
-            vec![policy("p", FleetPolicySpec { shards: of(&PAUSED), pin, ..FleetPolicySpec::default() })]
+            vec![policy(
+                "p",
+                FleetPolicySpec { shards: of(&PAUSED), pin, ..FleetPolicySpec::default() },
+            )]
         };
         fleet.set_policies(pin(false));
         fleet.run_for(20_000);

@@ -13,8 +13,8 @@ use sharding::LeaseTimings;
 use sharding::api::{AcknowledgedDrain, MemberState, ObjectVersion, ShardLoad, ShardPath};
 use sharding::coordinator::{Coordinator, View};
 use sharding::handover::Entry;
-use sharding::policy::{Policies, PolicyRecord};
 use sharding::lease::{LeaseRecord, member_lease_name};
+use sharding::policy::{Policies, PolicyRecord};
 use sharding::record::{Kind, MapRecord, Object, Observation, Target, Write};
 use sharding::world::World;
 
@@ -245,7 +245,6 @@ impl Fleet {
                     continue;
                 }
                 let shard = path.in_cluster(&map.cluster);
-                let name = |member: Option<&MemberId>| member.map_or("nobody", MemberId::as_str);
                 let owner = name(entry.owner());
                 lines.push(match entry {
                     Entry::Draining { target, .. } => {
@@ -414,4 +413,8 @@ fn begins_in(range: Range, other: Range) -> bool {
 /// How many of the narrowest ranges it covers.
 fn width(range: Range) -> u64 {
     1 << (MAX_BITS - range.bits())
+}
+
+fn name(member: Option<&MemberId>) -> &str {
+    member.map_or("nobody", MemberId::as_str)
 }

@@ -66,7 +66,8 @@ fn policies(path: &Path) -> anyhow::Result<Vec<PolicyRecord>> {
     let what = || format!("read FleetPolicies from {}", path.display());
     let text = std::fs::read_to_string(path).with_context(what)?;
     let policies: Vec<FleetPolicy> = serde_saphyr::from_multiple(&text).with_context(what)?;
-    let record = |policy: FleetPolicy| PolicyRecord { name: policy.name_any(), spec: Ok(policy.spec) };
+    let record =
+        |policy: FleetPolicy| PolicyRecord { name: policy.name_any(), spec: Ok(policy.spec) };
     Ok(policies.into_iter().map(record).collect())
 }
 
