@@ -122,5 +122,5 @@ fn status_says_what_is_missing() {
 fn crds_are_yaml_for_kubectl() {
     let output = leasehold(Path::new("."), &["crds", "--for", "home"]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(text.matches("kind: CustomResourceDefinition").count(), 2);
+    assert_eq!(text.matches("kind: CustomResourceDefinition").count(), 3);
 }

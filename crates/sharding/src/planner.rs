@@ -45,10 +45,10 @@
 
 mod balance;
 mod board;
+mod classes;
 mod level;
 mod locality;
 mod reach;
-mod sites;
 mod unassigned;
 
 use std::collections::{BTreeMap, BTreeSet};

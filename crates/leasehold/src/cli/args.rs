@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use super::home::HomeArgs;
+use super::output::Output;
 
 /// A multi-cluster sharded controller manager for Kubernetes.
 #[derive(Debug, Parser)]
@@ -105,15 +106,6 @@ pub(super) struct DrainArgs {
     /// Which fleet.
     #[command(flatten)]
     pub home: HomeArgs,
-}
-
-/// The form of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
-    /// For people.
-    Table,
-    /// For programs.
-    Json,
 }
 
 /// Arguments of `leasehold crds`.

@@ -15,6 +15,7 @@ mod columns;
 mod crds;
 mod drain;
 mod home;
+mod output;
 mod policy;
 mod run;
 mod simulate;

@@ -16,9 +16,9 @@ use sharding::api::{
 };
 use sharding::policy::{Policies, PolicyRecord};
 
-use super::args::Output;
 use super::columns::columns;
 use super::home::{self, HomeArgs, HomeCluster};
+use super::output::Output;
 
 /// Who wrote a policy, as the home cluster records it.
 const MANAGER: &str = "leasehold-cli";

@@ -8,9 +8,10 @@ use jiff::Timestamp;
 use model::Clock;
 use sharding::api::{MemberState, Phase};
 
-use super::args::{Output, StatusArgs};
+use super::args::StatusArgs;
 use super::columns::columns;
 use super::home::HomeCluster;
+use super::output::Output;
 use crate::clock::SystemClock;
 use fleet::{Fleet, FleetMember, FleetShard, Refused};
 

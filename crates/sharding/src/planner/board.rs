@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use model::range::MAX_BITS;
 use model::{GroupName, GroupScope, GroupTraits, MemberId, uid_hash};
 
+use super::classes::Classes;
 use super::level::Level;
 use super::locality::{Kinds, Locality, shared_kinds};
 use super::reach::{Fit, served};
-use super::sites::Sites;
 use super::{Limits, Move, Placement, PlanMember, PlanShard, Reason, Role, mix};
 
 pub(super) struct Board<'a> {
@@ -44,7 +44,7 @@ pub(super) struct BoardMember<'a> {
     pub(super) in_flight: usize,
     /// Which groups it can run, by their index.
     runs: Vec<bool>,
-    /// How it stands with each site, by its index; `None` if it serves all and is wanted in all.
+    /// How it stands with each class, by its index; `None` if it serves all and is wanted in all.
     fits: Option<Vec<Fit>>,
     hash: u64,
 }
@@ -59,9 +59,9 @@ pub(super) struct Unit<'a> {
     /// The part of the weight that splits could take from it.
     pub(super) divisible: u64,
     group: usize,
-    /// The index of its site, or those of the sites of its shards if they are many.
-    site: usize,
-    sites: Vec<usize>,
+    /// The index of its class, or those of the classes of its shards if they are many.
+    class: usize,
+    classes: Vec<usize>,
     kinds: Kinds,
     /// The hash of its name, computed only where there is a tie.
     hash: OnceCell<u64>,
@@ -98,10 +98,10 @@ impl<'a> Board<'a> {
     ) -> Self {
         let known = known_groups(shards);
         let shards = sorted(shards);
-        let sites = Sites::of(&shards);
+        let classes = Classes::of(&shards);
         let members: Vec<BoardMember<'a>> = members
             .iter()
-            .map(|(id, member)| BoardMember::new(id, member, &known, &sites))
+            .map(|(id, member)| BoardMember::new(id, member, &known, &classes))
             .collect();
         let index = members.iter().enumerate().map(|(i, member)| (member.id, i)).collect();
         let mut board = Self {
@@ -113,7 +113,7 @@ impl<'a> Board<'a> {
             in_flight: 0,
             index,
         };
-        board.units = board.wrap(shards, &sites, groups, &known);
+        board.units = board.wrap(shards, &classes, groups, &known);
         if !board.alike {
             board.find_unreached();
         }
@@ -130,7 +130,7 @@ impl<'a> Board<'a> {
     fn wrap(
         &self,
         shards: Vec<&'a PlanShard>,
-        sites: &Sites<'a>,
+        classes: &Classes<'a>,
         groups: &BTreeMap<GroupName, GroupTraits>,
         known: &BTreeMap<&GroupName, usize>,
     ) -> Vec<Unit<'a>> {
@@ -144,18 +144,18 @@ impl<'a> Board<'a> {
             .collect();
         let mut units: Vec<Unit<'a>> = Vec::with_capacity(shards.len());
         let mut bundles: BTreeMap<usize, Vec<(&'a PlanShard, usize)>> = BTreeMap::new();
-        for (shard, site) in shards.into_iter().zip(sites.of_each()) {
+        for (shard, class) in shards.into_iter().zip(classes.of_each()) {
             let group = known[&shard.id.group];
             let (scope, kinds) = traits[group];
             if scope == GroupScope::Fleet {
-                bundles.entry(group).or_default().push((shard, site));
+                bundles.entry(group).or_default().push((shard, class));
                 continue;
             }
             units.push(Unit {
                 weight: u64::from(shard.weight),
-                state: self.state(shard, group, site),
-                site,
-                sites: Vec::new(),
+                state: self.state(shard, group, class),
+                class,
+                classes: Vec::new(),
                 at: None,
                 divisible: divisible(shard, scope),
                 group,
@@ -170,10 +170,10 @@ impl<'a> Board<'a> {
 
     /// Makes one unit of the shards of a group of scope `Fleet`.
     fn bundle(&self, group: usize, shards: Vec<(&'a PlanShard, usize)>) -> Unit<'a> {
-        let (shards, sites): (Vec<&'a PlanShard>, Vec<usize>) = shards.into_iter().unzip();
-        let parts = shards.iter().zip(&sites);
+        let (shards, classes): (Vec<&'a PlanShard>, Vec<usize>) = shards.into_iter().unzip();
+        let parts = shards.iter().zip(&classes);
         let states: Vec<UnitState> =
-            parts.map(|(shard, &site)| self.state(shard, group, site)).collect();
+            parts.map(|(shard, &class)| self.state(shard, group, class)).collect();
         let count = |wanted: UnitState| states.iter().filter(|&&state| state == wanted).count();
         let rank = |state: UnitState| match state {
             // The fewest must move to where most are already.
@@ -187,17 +187,17 @@ impl<'a> Board<'a> {
             at: None,
             divisible: 0,
             group,
-            site: 0,
-            sites,
+            class: 0,
+            classes,
             kinds: 0,
             hash: OnceCell::new(),
             shards: Shards::Many(shards),
         }
     }
 
-    fn state(&self, shard: &PlanShard, group: usize, site: usize) -> UnitState {
+    fn state(&self, shard: &PlanShard, group: usize, class: usize) -> UnitState {
         let fits = |member: usize| self.members[member].runs[group];
-        let lacks = |member: usize| self.members[member].fit(site) == Fit::Lacks;
+        let lacks = |member: usize| self.members[member].fit(class) == Fit::Lacks;
         match &shard.placement {
             Placement::Unowned => UnitState::Unassigned(Reason::Unowned),
             Placement::Settled(owner) => match self.index.get(owner) {
@@ -246,7 +246,7 @@ impl<'a> Board<'a> {
 
     /// How badly the owner of a unit stands with it, if another member would be better.
     fn is_better_elsewhere(&self, unit: usize, owner: usize) -> Option<Fit> {
-        let fits = self.units[unit].sites().iter().map(|&site| self.members[owner].fit(site));
+        let fits = self.units[unit].classes().iter().map(|&class| self.members[owner].fit(class));
         let fit = fits.min().filter(|fit| !matches!(fit, Fit::Serves | Fit::Unknown))?;
         let stays = fit < Fit::Unwanted && self.units[unit].rests();
         let open = || (0..self.members.len()).filter(|&member| self.is_open_to(member, unit));
@@ -317,14 +317,14 @@ impl<'a> Board<'a> {
         member.shards -= shards.count();
     }
 
-    /// Whether a member takes units, can run this one, and stands with all its sites at least as well as the
+    /// Whether a member takes units, can run this one, and stands with all its classes at least as well as the
     /// member at which it is.
     pub(super) fn takes(&self, member: usize, unit: usize) -> bool {
         let at = self.units[unit].at;
         self.is_open_to(member, unit)
-            && self.units[unit].sites().iter().all(|&site| {
-                let fit = self.members[member].fit(site);
-                let here = || at.map(|at| self.members[at].fit(site));
+            && self.units[unit].classes().iter().all(|&class| {
+                let fit = self.members[member].fit(class);
+                let here = || at.map(|at| self.members[at].fit(class));
                 fit == Fit::Serves || here().is_some_and(|here| (Fit::Fails..=fit).contains(&here))
             })
     }
@@ -368,7 +368,11 @@ impl<'a> Board<'a> {
 
     /// How much of a unit a member serves, to compare members.
     pub(super) fn merit(&self, member: usize, unit: usize) -> u64 {
-        self.units[unit].sites().iter().map(|&site| self.members[member].fit(site).merit()).sum()
+        self.units[unit]
+            .classes()
+            .iter()
+            .map(|&class| self.members[member].fit(class).merit())
+            .sum()
     }
 
     /// Whether people rule out that a member has a unit.
@@ -421,16 +425,16 @@ impl<'a> Board<'a> {
         // No other member may have a shard of the unit when its next owner gets one.
         let elsewhere =
             shards.iter().any(|shard| shard.placement.owner().is_some_and(|o| Some(o) != target));
-        let parts = shards.iter().zip(self.units[unit].sites().iter().copied());
+        let parts = shards.iter().zip(self.units[unit].classes().iter().copied());
         let due = parts.filter(|(shard, _)| match &shard.placement {
             Placement::Unowned => target.is_some() && !elsewhere,
             Placement::Settled(owner) => Some(owner) != target,
             Placement::Moving { to, .. } => to.as_ref() != target,
         });
-        due.map(|(shard, site)| Move {
+        due.map(|(shard, class)| Move {
             shard: shard.id.clone(),
             to: target.cloned(),
-            reason: match self.state(shard, *group, site) {
+            reason: match self.state(shard, *group, class) {
                 UnitState::Unassigned(own) if reason != Reason::Unreached => own,
                 _ => reason,
             },
@@ -444,10 +448,10 @@ impl<'a> BoardMember<'a> {
         id: &'a MemberId,
         member: &'a PlanMember,
         groups: &BTreeMap<&'a GroupName, usize>,
-        sites: &Sites<'_>,
+        classes: &Classes<'_>,
     ) -> Self {
         Self {
-            fits: sites.fits(id, member),
+            fits: classes.fits(id, member),
             id,
             role: member.role,
             capacity: member.capacity.clamp(1, 1000),
@@ -464,9 +468,9 @@ impl<'a> BoardMember<'a> {
 }
 
 impl BoardMember<'_> {
-    /// How it stands with the site of that index.
-    fn fit(&self, site: usize) -> Fit {
-        self.fits.as_ref().map_or(Fit::Serves, |fits| fits[site])
+    /// How it stands with the class of that index.
+    fn fit(&self, class: usize) -> Fit {
+        self.fits.as_ref().map_or(Fit::Serves, |fits| fits[class])
     }
 
     /// Whether it bears a share of the load. A suspect member with units does: while it is silent, the
@@ -486,11 +490,11 @@ impl Unit<'_> {
         self.shards.iter().any(|shard| shard.rests)
     }
 
-    /// The indices of the sites of its shards, in the order of the shards.
-    fn sites(&self) -> &[usize] {
+    /// The indices of the classes of its shards, in the order of the shards.
+    fn classes(&self) -> &[usize] {
         match &self.shards {
-            Shards::One(_) => std::slice::from_ref(&self.site),
-            Shards::Many(_) => &self.sites,
+            Shards::One(_) => std::slice::from_ref(&self.class),
+            Shards::Many(_) => &self.classes,
         }
     }
 

@@ -40,7 +40,7 @@ pub(crate) struct Told {
     note: String,
 }
 
-/// Takes in what is to be told.
+/// Takes in what people should know.
 pub(crate) struct Events {
     sender: mpsc::Sender<(Told, String, Timestamp)>,
     dropped: u64,
