@@ -214,6 +214,9 @@ async fn people_pause_pin_and_limit_what_a_fleet_does() {
     let unknown = run(&["lift", "nothing"]).await;
     let text = String::from_utf8_lossy(&unknown.stderr).into_owned();
     assert!(!unknown.status.success() && text.contains("delete FleetPolicy nothing"), "{text}");
+    let typo = run(&["pause", "--cluster", "c9", "--wait"]).await;
+    let text = String::from_utf8_lossy(&typo.stderr).into_owned();
+    assert!(!typo.status.success() && text.contains("selects no shard that there is"), "{text}");
     // What says nothing is refused by the home cluster's definition, or by the command line.
     assert!(!run(&["limit", "--member", "replica-1"]).await.status.success());
     assert!(!run(&["pause"]).await.status.success());

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use fleet::Fleet;
+use fleet::{Fleet, FleetShard};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use model::{ShardId, uid_hash};
@@ -191,23 +191,25 @@ pub(super) fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::
 pub(super) async fn pause(args: &PauseArgs) -> anyhow::Result<()> {
     let spec = FleetPolicySpec { pause: Some(true), ..args.select.spec() };
     let (home, name) = write("pause", spec, &args.write).await?;
-    while args.wait {
+    if args.wait { wait(&home, &name).await } else { Ok(()) }
+}
+
+/// Waits until nobody owns a shard that this policy pauses.
+async fn wait(home: &HomeCluster, name: &str) -> anyhow::Result<()> {
+    loop {
         let fleet = home.fleet().await?;
-        let paused = |shard: &&fleet::FleetShard| shard.paused_by.as_deref() == Some(name.as_str());
-        let (all, left) = count(&fleet, paused);
-        if all > 0 && left == 0 {
-            println!("{name}: nobody owns any of {all} shards");
-            break;
+        let is_paused = |shard: &&FleetShard| shard.paused_by.as_deref() == Some(name);
+        let paused: Vec<_> = fleet.shards.iter().filter(is_paused).collect();
+        anyhow::ensure!(
+            !paused.is_empty(),
+            "{name} selects no shard that there is: see `leasehold status`"
+        );
+        if paused.iter().all(|shard| shard.owner.is_none()) {
+            println!("{name}: nobody owns any of {} shards", paused.len());
+            return Ok(());
         }
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
-    Ok(())
-}
-
-/// How many shards there are of these, and how many of them have an owner.
-fn count(fleet: &Fleet, of: impl Fn(&&fleet::FleetShard) -> bool) -> (usize, usize) {
-    let all: Vec<_> = fleet.shards.iter().filter(of).collect();
-    (all.len(), all.iter().filter(|shard| shard.owner.is_some()).count())
 }
 
 pub(super) async fn resume(args: &ResumeArgs) -> anyhow::Result<()> {

@@ -149,7 +149,8 @@ async fn write_all(
 
 fn event(told: Told, uid: String, at: Timestamp, namespace: &str, instance: &str) -> Event {
     let Told { regarding, warning, reason, action, mut note } = told;
-    note.truncate(note.floor_char_boundary(MAX_NOTE_BYTES));
+    let end = (0..=MAX_NOTE_BYTES.min(note.len())).rev().find(|&end| note.is_char_boundary(end));
+    note.truncate(end.unwrap_or_default());
     let (api_version, kind) = match regarding.kind {
         Kind::Lease => ("coordination.k8s.io/v1".into(), "Lease".into()),
         Kind::Member => (api_version::<Member>(), kind::<Member>()),

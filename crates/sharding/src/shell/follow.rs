@@ -6,12 +6,13 @@
 //! growing pauses.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, WatchEvent, WatchParams};
-use tokio::time::Instant;
+use model::Clock;
 
 use crate::problem::{self, Operation};
 use crate::read::Unreadable;
@@ -97,8 +98,13 @@ impl From<Closed> for End {
 }
 
 /// Follows objects until the sink is closed.
-pub(super) async fn follow<S: Sink>(api: Api<DynamicObject>, mut sink: S, mut rng: fastrand::Rng) {
-    let mut follow = Follow { api, failures: 0 };
+pub(super) async fn follow<S: Sink>(
+    api: Api<DynamicObject>,
+    mut sink: S,
+    clock: Arc<dyn Clock>,
+    mut rng: fastrand::Rng,
+) {
+    let mut follow = Follow { api, clock, failures: 0 };
     loop {
         let (verb, end) = follow.list_and_watch(&mut sink, &mut rng).await;
         let failure = match end {
@@ -117,6 +123,7 @@ pub(super) async fn follow<S: Sink>(api: Api<DynamicObject>, mut sink: S, mut rn
 
 struct Follow {
     api: Api<DynamicObject>,
+    clock: Arc<dyn Clock>,
     /// Failures since something worked.
     failures: u32,
 }
@@ -140,11 +147,11 @@ impl Follow {
             Err(end) => return ("list", end),
         };
         loop {
-            let opened = Instant::now();
+            let opened = self.clock.now();
             if let Err(end) = self.watch(sink, &mut version).await {
                 return ("watch", end);
             }
-            if opened.elapsed() < SHORT_WATCH {
+            if self.clock.now().since(opened) < SHORT_WATCH {
                 tokio::time::sleep(self.pause(rng)).await;
             } else {
                 self.failures = 0;
@@ -193,11 +200,9 @@ impl Follow {
             };
             let event = event.map_err(|error| end(sink, "watch", &error))?;
             self.failures = 0;
-            let (object, shown): (_, fn(S::Item) -> Shown<S::Item>) = match event {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    (object, Shown::Applied)
-                }
-                WatchEvent::Deleted(object) => (object, Shown::Deleted),
+            let (object, is_there) = match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, true),
+                WatchEvent::Deleted(object) => (object, false),
                 WatchEvent::Bookmark(mark) => {
                     *version = mark.metadata.resource_version;
                     continue;
@@ -210,7 +215,8 @@ impl Follow {
                 version.clone_from(seen);
             }
             if let Some(item) = read(sink, "watch", object)? {
-                sink.show(shown(item)).await?;
+                let shown = if is_there { Shown::Applied(item) } else { Shown::Deleted(item) };
+                sink.show(shown).await?;
             }
         }
     }

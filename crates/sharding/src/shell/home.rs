@@ -1,9 +1,11 @@
 //! Follows Leases, Members and ShardMaps of the home cluster, one task each.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
 use kube::api::{DynamicObject, ListParams};
+use model::Clock;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -21,13 +23,15 @@ pub(crate) fn spawn(
     client: &Client,
     namespace: &str,
     messages: &mpsc::Sender<Message>,
+    clock: &Arc<dyn Clock>,
     rng: &mut fastrand::Rng,
     number: u64,
 ) {
     for kind in [Kind::Lease, Kind::Member, Kind::Map] {
         let (namespace, messages) = (namespace.to_owned(), messages.clone());
         let sink = Home { kind, number, namespace, messages };
-        tasks.spawn(follow(read::api(client, &sink.namespace, kind), sink, rng.fork()));
+        let api = read::api(client, &sink.namespace, kind);
+        tasks.spawn(follow(api, sink, Arc::clone(clock), rng.fork()));
     }
 }
 

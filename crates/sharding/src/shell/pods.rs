@@ -4,11 +4,13 @@
 //! It begins when a Member names a container, so a fleet outside of Kubernetes asks nobody for Pods. The
 //! right to read them is optional, and so is this whole task: without it, silence decides.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
+use model::Clock;
 use tokio::sync::mpsc;
 use tracing::{debug, info};
 
@@ -28,11 +30,12 @@ pub(crate) fn spawn(
     client: &Client,
     namespace: String,
     messages: mpsc::Sender<Message>,
+    clock: Arc<dyn Clock>,
     rng: fastrand::Rng,
 ) -> impl Future<Output = ()> + Send + 'static {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
     let api = Api::namespaced_with(client.clone(), &namespace, &resource);
-    follow(api, Pods { namespace, messages, was_forbidden: false }, rng)
+    follow(api, Pods { namespace, messages, was_forbidden: false }, clock, rng)
 }
 
 struct Pods {

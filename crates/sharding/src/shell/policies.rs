@@ -2,10 +2,12 @@
 //! are none.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
 use kube::api::DynamicObject;
+use model::Clock;
 use tokio::sync::mpsc;
 use tracing::info;
 
@@ -23,11 +25,12 @@ pub(crate) fn spawn(
     client: &Client,
     namespace: String,
     messages: mpsc::Sender<Message>,
+    clock: Arc<dyn Clock>,
     rng: fastrand::Rng,
 ) -> impl Future<Output = ()> + Send + 'static {
     let api = read::policies(client, &namespace);
     let known = BTreeMap::new();
-    follow(api, Policies { namespace, messages, known, was_missing: false }, rng)
+    follow(api, Policies { namespace, messages, known, was_missing: false }, clock, rng)
 }
 
 struct Policies {

@@ -141,6 +141,7 @@ impl Loop {
         let mut watches = JoinSet::new();
         let (sender, mut messages) = mpsc::channel(MESSAGES);
         let Writer { client, namespace, .. } = self.writer.clone();
+        let clock = Arc::clone(&self.clock);
         checks.spawn(definitions::watch(client.clone(), namespace.clone(), sender.clone()));
         let mut leave = self.leave.clone();
         tokio::select! {
@@ -153,7 +154,15 @@ impl Loop {
             Some(ended) = checks.join_next() => return watch_ended(ended),
             () = self.definitions(&mut messages) => {}
         }
-        home::spawn(&mut watches, &client, &namespace, &sender, &mut self.rng, self.rereads);
+        home::spawn(
+            &mut watches,
+            &client,
+            &namespace,
+            &sender,
+            &clock,
+            &mut self.rng,
+            self.rereads,
+        );
         self.node.handle(Input::Policies(None), self.clock.now());
         let (events, writing) =
             Events::spawn(client.clone(), namespace.clone(), self.node.identity().to_owned());
@@ -164,9 +173,16 @@ impl Loop {
         self.take_clusters();
         let mut clusters_open = true;
         let rng = self.rng.fork();
-        checks.spawn(policies::spawn(&client, namespace.clone(), sender.clone(), rng));
+        checks.spawn(policies::spawn(
+            &client,
+            namespace.clone(),
+            sender.clone(),
+            Arc::clone(&clock),
+            rng,
+        ));
         let rng = self.rng.fork();
-        let mut pods = Some(pods::spawn(&client, namespace.clone(), sender.clone(), rng));
+        let mut pods =
+            Some(pods::spawn(&client, namespace.clone(), sender.clone(), Arc::clone(&clock), rng));
         loop {
             let Stepped { wake, reread } = self.step(&mut writes);
             if let Some(follow) = pods.take_if(|_| self.node.names_containers()) {
@@ -176,7 +192,15 @@ impl Loop {
                 self.rereads += 1;
                 watches = JoinSet::new();
                 let number = self.rereads;
-                home::spawn(&mut watches, &client, &namespace, &sender, &mut self.rng, number);
+                home::spawn(
+                    &mut watches,
+                    &client,
+                    &namespace,
+                    &sender,
+                    &clock,
+                    &mut self.rng,
+                    number,
+                );
             }
             if self.node.departed().is_some() {
                 break;
