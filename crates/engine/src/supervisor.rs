@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use model::{
     Clock, ClusterName, ClusterSet, ControllerName, Epoch, GroupName, MemberId, Moment,
-    OwnedShards, Ownership, ShardId, single,
+    OwnedShards, Ownership, Range, ShardId, single,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -234,6 +234,7 @@ impl Supervisor {
         let (stops, others): (Vec<_>, Vec<_>) =
             steps.into_iter().partition(|step| matches!(step, Step::Stop { .. }));
         self.carry_out(stops);
+        self.drop_unused_contexts();
         self.engagements.engage(clusters, &usable);
         self.singles.engage(self.engagements.clients());
         self.carry_out(others);
@@ -375,9 +376,18 @@ impl Supervisor {
         }
         state.met[synced.source] = synced.met;
         let controller = &self.controllers[&synced.controller];
-        for ((shard, name), assignment) in &self.assignments {
+        let mut groups = self.groups.iter().filter(|(_, names)| names.contains(&synced.controller));
+        let Some((group, _)) = groups.next() else { return };
+        // The first of the group in the cluster, in the order of names.
+        let first = ShardId {
+            cluster: synced.cluster.clone(),
+            group: group.clone(),
+            range: Range::WHOLE,
+        };
+        let is_of_group = |shard: &ShardId| shard.cluster == synced.cluster && shard.group == *group;
+        let from = self.assignments.range((first, synced.controller.clone())..);
+        for ((shard, name), assignment) in from.take_while(|((shard, _), _)| is_of_group(shard)) {
             if *name == synced.controller
-                && shard.cluster == synced.cluster
                 && self.shards.is_active(shard)
                 && state.is_met(assignment)
             {
@@ -428,7 +438,7 @@ impl Supervisor {
         self.drains.spawn(drain.run());
     }
 
-    /// Cancels everything of a shard, and drops what only it needed.
+    /// Cancels everything of a shard.
     fn stop(&mut self, shard: &ShardId) {
         self.meter.close(shard);
         self.singles.stop(shard);
@@ -440,6 +450,10 @@ impl Supervisor {
                 self.ended.push(assignment);
             }
         }
+    }
+
+    /// Drops what only stopped shards needed: once for all of them, because a member may lose thousands at once.
+    fn drop_unused_contexts(&mut self) {
         let used: BTreeSet<_> =
             self.assignments.keys().map(|(s, name)| (name, &s.cluster)).collect();
         self.contexts.retain(|(name, cluster), state| {
@@ -458,6 +472,7 @@ impl Supervisor {
         {
             self.stop(&shard);
         }
+        self.drop_unused_contexts();
         self.ended.clear();
         self.singles.shut_down().await;
         self.drains.close();

@@ -11,11 +11,12 @@
 //! - A cluster's account is what its informers have put in and not taken out: a [`Part`] that is dropped takes
 //!   its own out.
 //! - An account is overdrawn once and for good. After a pause the cluster begins with another one.
-//! - If all clusters together take too much, the one that takes most is to blame, whoever grows last.
+//! - If all clusters together take too much, the one that takes most is to blame, whoever grows last. What it
+//!   has counts no more from then on, although it goes a part at a time: nobody else is blamed for it.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cache::StoreSize;
 use model::{Budget, ClusterName};
@@ -90,20 +91,34 @@ pub struct Ledger(Arc<Total>);
 #[derive(Debug)]
 struct Total {
     max_cache_bytes: usize,
-    cache_bytes: AtomicUsize,
-    accounts: Mutex<Vec<Weak<Account>>>,
+    books: Mutex<Books>,
     overdrawn: Notify,
+}
+
+/// What is taken now.
+#[derive(Debug, Default)]
+struct Books {
+    /// The bytes of cache of all accounts that are not overdrawn. Those of an overdrawn one are about to go,
+    /// so they count no more: else a second cluster could be blamed for them.
+    cache_bytes: usize,
+    accounts: BTreeMap<Key, Taken>,
+    opened: u64,
+}
+
+/// An account's cluster and a number, so that of equals the first by name comes first.
+type Key = (ClusterName, u64);
+
+#[derive(Debug, Default)]
+struct Taken {
+    size: StoreSize,
+    overrun: Option<Overrun>,
 }
 
 /// The account of one cluster, from its engagement to its end.
 #[derive(Debug)]
 pub struct Account {
-    cluster: ClusterName,
+    key: Key,
     budget: Budget,
-    objects: AtomicUsize,
-    cache_bytes: AtomicUsize,
-    json_bytes: AtomicUsize,
-    overrun: OnceLock<Overrun>,
     ledger: Ledger,
 }
 
@@ -121,27 +136,18 @@ impl Ledger {
     pub fn new(max_cache_bytes: usize) -> Self {
         Self(Arc::new(Total {
             max_cache_bytes,
-            cache_bytes: AtomicUsize::new(0),
-            accounts: Mutex::default(),
+            books: Mutex::default(),
             overdrawn: Notify::new(),
         }))
     }
 
     /// An account for a cluster.
     pub fn open(&self, cluster: &ClusterName, budget: Budget) -> Arc<Account> {
-        let account = Arc::new(Account {
-            cluster: cluster.clone(),
-            budget,
-            objects: AtomicUsize::new(0),
-            cache_bytes: AtomicUsize::new(0),
-            json_bytes: AtomicUsize::new(0),
-            overrun: OnceLock::new(),
-            ledger: self.clone(),
-        });
-        let mut accounts = self.0.accounts.lock().expect("no holder of this lock panics");
-        accounts.retain(|account| account.strong_count() > 0);
-        accounts.push(Arc::downgrade(&account));
-        account
+        let mut books = self.books();
+        books.opened += 1;
+        let key = (cluster.clone(), books.opened);
+        books.accounts.insert(key.clone(), Taken::default());
+        Arc::new(Account { key, budget, ledger: self.clone() })
     }
 
     /// Waits until some account is overdrawn that was not before.
@@ -149,14 +155,54 @@ impl Ledger {
         self.0.overdrawn.notified().await;
     }
 
-    /// The account that takes most; of equals, that of the first name.
-    fn largest(&self) -> Option<Arc<Account>> {
-        let accounts = self.0.accounts.lock().expect("no holder of this lock panics");
-        let open = accounts.iter().filter_map(Weak::upgrade);
-        open.max_by(|a, b| {
-            let bytes = |account: &Account| account.cache_bytes.load(Ordering::Relaxed);
-            bytes(a).cmp(&bytes(b)).then_with(|| b.cluster.cmp(&a.cluster))
-        })
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.0.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Overdraws those that take most until the others fit.
+    fn balance(&self, books: &mut Books) {
+        let most = self.0.max_cache_bytes;
+        while books.cache_bytes > most
+            && let Some(largest) = books.largest()
+        {
+            self.overdraw(books, &largest, Overrun::Total(most));
+        }
+    }
+
+    fn overdraw(&self, books: &mut Books, key: &Key, overrun: Overrun) {
+        let Books { cache_bytes, accounts, .. } = books;
+        let Some(taken) = accounts.get_mut(key) else { return };
+        if taken.overrun.is_none() {
+            taken.overrun = Some(overrun);
+            *cache_bytes -= taken.size.cache_bytes;
+            self.0.overdrawn.notify_one();
+        }
+    }
+}
+
+// === impl Books ===
+
+impl Books {
+    /// The account that takes most and is not overdrawn; of equals, that of the first name.
+    fn largest(&self) -> Option<Key> {
+        let open = self.accounts.iter().rev().filter(|(_, taken)| taken.overrun.is_none());
+        Some(open.max_by_key(|(_, taken)| taken.size.cache_bytes)?.0.clone())
+    }
+
+    /// A part of an account has another size.
+    fn replace(&mut self, key: &Key, before: StoreSize, now: StoreSize) {
+        let Some(taken) = self.accounts.get_mut(key) else { return };
+        if taken.overrun.is_none() {
+            self.cache_bytes = self.cache_bytes - before.cache_bytes + now.cache_bytes;
+        }
+        let size = &mut taken.size;
+        size.objects = size.objects - before.objects + now.objects;
+        size.cache_bytes = size.cache_bytes - before.cache_bytes + now.cache_bytes;
+        size.json_bytes = size.json_bytes - before.json_bytes + now.json_bytes;
+    }
+
+    fn overrun(&self, key: &Key) -> Option<Overrun> {
+        self.accounts.get(key)?.overrun
     }
 }
 
@@ -170,28 +216,28 @@ impl Account {
 
     /// How the cluster exceeds its budget, if it has.
     pub fn overrun(&self) -> Option<Overrun> {
-        self.overrun.get().copied()
-    }
-
-    fn overdraw(&self, overrun: Overrun) {
-        if self.overrun.set(overrun).is_ok() {
-            self.ledger.0.overdrawn.notify_one();
-        }
+        self.ledger.books().overrun(&self.key)
     }
 
     /// How it stands against its own budget.
-    fn check(&self) -> Option<Overrun> {
+    fn check(&self, size: StoreSize) -> Option<Overrun> {
         let Budget { max_objects, max_cache_bytes, max_json_bytes } = self.budget;
-        let over = |taken: &AtomicUsize, most: usize| taken.load(Ordering::Relaxed) > most;
-        if over(&self.objects, max_objects) {
+        if size.objects > max_objects {
             Some(Overrun::Objects(max_objects))
-        } else if over(&self.cache_bytes, max_cache_bytes) {
+        } else if size.cache_bytes > max_cache_bytes {
             Some(Overrun::CacheBytes(max_cache_bytes))
-        } else if over(&self.json_bytes, max_json_bytes) {
+        } else if size.json_bytes > max_json_bytes {
             Some(Overrun::JsonBytes(max_json_bytes))
         } else {
             None
         }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        // Its parts hold it, so they are gone, with what they took.
+        self.ledger.books().accounts.remove(&self.key);
     }
 }
 
@@ -203,21 +249,16 @@ impl Part {
     /// # Errors
     /// If the cluster is overdrawn, by this or before.
     pub fn takes(&mut self, size: StoreSize) -> Result<(), Overrun> {
-        let Account { objects, cache_bytes, json_bytes, ledger, .. } = &*self.account;
         let before = std::mem::replace(&mut self.size, size);
-        replace(objects, before.objects, size.objects);
-        replace(json_bytes, before.json_bytes, size.json_bytes);
-        replace(cache_bytes, before.cache_bytes, size.cache_bytes);
-        let total = &ledger.0;
-        replace(&total.cache_bytes, before.cache_bytes, size.cache_bytes);
-        if let Some(overrun) = self.account.check() {
-            self.account.overdraw(overrun);
-        } else if total.cache_bytes.load(Ordering::Relaxed) > total.max_cache_bytes
-            && let Some(largest) = ledger.largest()
-        {
-            largest.overdraw(Overrun::Total(total.max_cache_bytes));
+        let Account { key, ledger, .. } = &*self.account;
+        let mut books = ledger.books();
+        books.replace(key, before, size);
+        let own = books.accounts.get(key).and_then(|taken| self.account.check(taken.size));
+        if let Some(overrun) = own {
+            ledger.overdraw(&mut books, key, overrun);
         }
-        self.account.overrun().map_or(Ok(()), Err)
+        ledger.balance(&mut books);
+        books.overrun(key).map_or(Ok(()), Err)
     }
 
     /// A list has mentioned so many objects, kept or not.
@@ -225,11 +266,13 @@ impl Part {
     /// # Errors
     /// As [`Self::takes`].
     pub fn mentions(&self, objects: usize) -> Result<(), Overrun> {
-        let most = self.account.budget.max_objects.saturating_mul(MENTIONED_FOR_EACH);
+        let Account { key, budget, ledger } = &*self.account;
+        let most = budget.max_objects.saturating_mul(MENTIONED_FOR_EACH);
+        let mut books = ledger.books();
         if objects > most {
-            self.account.overdraw(Overrun::Mentioned(most));
+            ledger.overdraw(&mut books, key, Overrun::Mentioned(most));
         }
-        self.account.overrun().map_or(Ok(()), Err)
+        books.overrun(key).map_or(Ok(()), Err)
     }
 }
 
@@ -237,15 +280,6 @@ impl Drop for Part {
     fn drop(&mut self) {
         // What it says of others does not matter here.
         let _ = self.takes(StoreSize::default());
-    }
-}
-
-/// Takes an amount out and puts another in.
-fn replace(sum: &AtomicUsize, before: usize, now: usize) {
-    if now >= before {
-        sum.fetch_add(now - before, Ordering::Relaxed);
-    } else {
-        sum.fetch_sub(before - now, Ordering::Relaxed);
     }
 }
 
@@ -314,6 +348,38 @@ mod tests {
         assert_eq!(overruns, [None, Some(Overrun::Total(1500)), None]);
         ledger.overdrawn().await;
         assert_eq!(b.takes(size(1, 1, 1)), Err(Overrun::Total(1500)));
+    }
+
+    #[test]
+    fn nobody_else_is_blamed_while_the_largest_gives_back_what_it_has() {
+        let ledger = Ledger::new(1500);
+        let accounts = ["a", "b", "c"].map(|name| open(&ledger, name));
+        let [mut a, mut b, mut c] = accounts.each_ref().map(|account| account.part());
+        let mut more = accounts[1].part();
+        assert_eq!(a.takes(size(1, 400, 1)), Ok(()));
+        assert_eq!(b.takes(size(1, 400, 1)), Ok(()));
+        assert_eq!(more.takes(size(1, 400, 1)), Ok(()));
+        assert_eq!(c.takes(size(1, 301, 1)), Ok(()), "b is to blame");
+        // It still holds 800, and goes on to grow before it notices.
+        assert!(more.takes(size(1, 600, 1)).is_err());
+        assert_eq!(c.takes(size(1, 900, 1)), Ok(()));
+        assert_eq!(a.takes(size(1, 500, 1)), Ok(()));
+        drop((b, more));
+        assert_eq!(c.takes(size(1, 1000, 1)), Ok(()), "what b took out was counted once");
+        assert_eq!(a.takes(size(1, 501, 1)), Ok(()));
+        assert_eq!(accounts[2].overrun(), Some(Overrun::Total(1500)), "now c has most");
+    }
+
+    #[test]
+    fn an_account_that_is_gone_takes_nothing() {
+        let ledger = Ledger::new(1500);
+        for _ in 0..3 {
+            let account = open(&ledger, "a");
+            assert_eq!(account.part().takes(size(1, 900, 1)), Ok(()));
+        }
+        let account = open(&ledger, "a");
+        assert_eq!(account.part().takes(size(1, 1000, 1)), Ok(()));
+        assert_eq!(ledger.books().accounts.len(), 1);
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! One cluster's part of a queue: the queues of its shards, and the keys that run.
 
+use std::time::Duration;
+
 use hashbrown::HashTable;
 use model::{Moment, ObjectKey, ShardId};
 
 use super::item::{Item, Popped, Reason, Running};
+use super::priority::Priority;
 use super::shard_queue::ShardQueue;
 
 /// The keys of one cluster. Their hashes are those of namespace and name.
@@ -16,11 +19,18 @@ pub(super) struct ClusterQueue<T> {
     ran: Vec<ShardId>,
     /// Whether the cluster waits for its turn to give out a key.
     pub(super) has_turn: bool,
+    /// Keys that came before less urgent ones, one after the other.
+    urgent: u32,
 }
+
+/// How long a key may wait for more urgent ones. After that it gets a part of the turns.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How many urgent keys come before one that has waited for longer than that.
+const URGENT_IN_A_ROW: u32 = 3;
 
 impl<T: Clone> ClusterQueue<T> {
     pub(super) fn new() -> Self {
-        Self { shards: Vec::new(), running: HashTable::new(), ran: Vec::new(), has_turn: false }
+        Self { shards: Vec::new(), running: HashTable::new(), ran: Vec::new(), has_turn: false, urgent: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -64,13 +74,36 @@ impl<T: Clone> ClusterQueue<T> {
         found.ok().map(|entry| entry.remove().0)
     }
 
-    /// Takes out the next item: the most urgent of any shard, and of those the first that came.
-    /// With it comes the index of its shard's queue.
-    pub(super) fn take(&mut self) -> Option<(usize, Item)> {
-        let best =
-            |(index, shard): (usize, &mut ShardQueue<T>)| shard.front().map(|front| (front, index));
-        let (_, index) = self.shards.iter_mut().enumerate().filter_map(best).min()?;
-        Some((index, self.shards[index].take_front()?))
+    /// Takes out the next item: the most urgent of any shard, and of those the first that came. After a few
+    /// urgent ones it is a less urgent one that has lost its patience, so that a steady stream of changes starves
+    /// no retry. With it comes the index of its shard's queue.
+    pub(super) fn take(&mut self, now: Moment) -> Option<(usize, Item)> {
+        let impatient = if self.urgent < URGENT_IN_A_ROW { None } else { self.impatient(now) };
+        let (priority, index) = match impatient {
+            Some(next) => {
+                self.urgent = 0;
+                next
+            }
+            None => {
+                self.urgent = self.urgent.saturating_add(1);
+                self.most_urgent()?
+            }
+        };
+        Some((index, self.shards[index].take_first(priority)?))
+    }
+
+    fn most_urgent(&mut self) -> Option<(Priority, usize)> {
+        let front = |(index, shard): (usize, &mut ShardQueue<T>)| Some((shard.front()?, index));
+        let ((priority, _), index) = self.shards.iter_mut().enumerate().filter_map(front).min()?;
+        Some((priority, index))
+    }
+
+    /// The less urgent item that has waited for longest, if that is too long.
+    fn impatient(&mut self, now: Moment) -> Option<(Priority, usize)> {
+        let eldest = |(index, shard): (usize, &mut ShardQueue<T>)| Some((shard.eldest()?, index));
+        let ((since, _, priority), index) =
+            self.shards.iter_mut().enumerate().filter_map(eldest).min()?;
+        (now.since(since) >= PATIENCE).then_some((priority, index))
     }
 
     /// Begins the run of an item taken from the shard queue at `index`. A key that runs already,

@@ -27,7 +27,8 @@
 //!    that still run (S2).
 //! 3. Order: clusters in turn (deficit round robin with equal weights, where every key costs one),
 //!    then priority, then first come, first served. A cluster at its limit of running keys is passed
-//!    over, so it delays no other.
+//!    over, so it delays no other. Where more urgent keys never end, every fourth key of the cluster is
+//!    the less urgent one that has waited for longest, if that is five seconds or more.
 //! 4. Only a failure of a first run or of a retry raises the backoff. A run that a change caused in
 //!    between does not.
 //! 5. Each key has at most one item in each shard, with at most one delay. With [`Limits::keys`]
@@ -210,7 +211,7 @@ impl<T: Clone> Queue<T> {
             let cluster = &mut self.clusters[number];
             cluster.has_turn = false;
             let has_room = cluster.running().len() < self.limits.per_cluster;
-            let taken = has_room.then(|| cluster.take()).flatten();
+            let taken = has_room.then(|| cluster.take(now)).flatten();
             let Some((index, item)) = taken else { continue };
             if let Some(wake_up) = item.wake_up {
                 // The run that begins decides when the key runs again.

@@ -95,6 +95,45 @@ fn urgent_keys_come_first_and_equals_in_order() {
     assert_eq!(queue.depth(), [0; 4]);
 }
 
+/// A steady stream of changes, more than can be done, starves nothing: what is less urgent gets every fourth turn
+/// once it has waited for five seconds, the eldest first.
+#[test]
+fn a_stream_of_changes_starves_no_retry() {
+    let mut queue = opened(LIMITS, &["east"]);
+    for (name, priority) in
+        [("resync", Priority::Resync), ("retry", Priority::Retry), ("initial", Priority::Initial)]
+    {
+        add(&mut queue, &key("east", name), priority, 0);
+    }
+    let mut served = Vec::new();
+    for turn in 0..40_u64 {
+        let now = turn * 500;
+        for copy in ["a", "b"] {
+            add(&mut queue, &key("east", &format!("{turn}{copy}")), Priority::Change, now);
+        }
+        let popped = queue.pop(at(now)).unwrap();
+        queue.finish(&popped.key, Outcome::Done, at(now));
+        if !popped.key.name.ends_with(['a', 'b']) {
+            served.push((popped.key.name.to_string(), now));
+        }
+    }
+    let names: Vec<&str> = served.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["resync", "retry", "initial"], "{served:?}");
+    let times: Vec<u64> = served.iter().map(|(_, now)| *now).collect();
+    assert_eq!(times, [5_000, 7_000, 9_000], "then every fourth turn");
+}
+
+/// Nobody is impatient while the queue keeps up: order is by urgency alone.
+#[test]
+fn urgency_decides_while_nothing_waits_for_long() {
+    let mut queue = opened(LIMITS, &["east"]);
+    add(&mut queue, &key("east", "initial"), Priority::Initial, 0);
+    for turn in 0..9 {
+        add(&mut queue, &key("east", &format!("c{turn}")), Priority::Change, 4_000);
+    }
+    assert_eq!(drain(&mut queue, 4_999), "c0 c1 c2 c3 c4 c5 c6 c7 c8 initial");
+}
+
 #[test]
 fn clusters_take_turns_and_a_stuck_one_delays_nobody() {
     let mut queue = opened(LIMITS, &["east", "west"]);

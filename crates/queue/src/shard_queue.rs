@@ -169,23 +169,35 @@ impl<T> ShardQueue<T> {
         item.wake_up.take().map(|_| item.wakes_as)
     }
 
-    /// Priority and token of the next ready item. Clears stale entries away.
+    /// Priority and token of the next ready item.
     pub(super) fn front(&mut self) -> Option<(Priority, u64)> {
-        self.opened?;
-        for priority in Priority::ALL {
-            while let Some((token, slot)) = self.lines[priority as usize].front().copied() {
-                if self.ready_item(slot, token).is_some() {
-                    return Some((priority, token));
-                }
-                self.lines[priority as usize].pop_front();
+        let first = |priority| Some((priority, self.first(priority)?.1));
+        Priority::ALL.into_iter().find_map(first)
+    }
+
+    /// Of the items that are less urgent than changes, the one that has been ready for longest: since when,
+    /// its token and its priority.
+    pub(super) fn eldest(&mut self) -> Option<(Moment, u64, Priority)> {
+        let [_, lower @ ..] = Priority::ALL;
+        let first = |priority| self.first(priority).map(|(since, token)| (since, token, priority));
+        lower.into_iter().filter_map(first).min()
+    }
+
+    /// Since when the first item of a line is ready, and its token. Clears stale entries away.
+    fn first(&mut self, priority: Priority) -> Option<(Moment, u64)> {
+        let opened = self.opened?;
+        while let Some((token, slot)) = self.lines[priority as usize].front().copied() {
+            if let Some(item) = self.ready_item(slot, token) {
+                return Some((item.since.max(opened), token));
             }
+            self.lines[priority as usize].pop_front();
         }
         None
     }
 
-    /// Takes out the item that [`Self::front`] found.
-    pub(super) fn take_front(&mut self) -> Option<Item> {
-        let (priority, _) = self.front()?;
+    /// Takes out the first item of a line.
+    pub(super) fn take_first(&mut self, priority: Priority) -> Option<Item> {
+        self.first(priority)?;
         let (_, slot) = self.lines[priority as usize].pop_front()?;
         self.ready[priority as usize] -= 1;
         let item = self.items.remove(slot as usize);
