@@ -379,12 +379,10 @@ impl Supervisor {
         let mut groups = self.groups.iter().filter(|(_, names)| names.contains(&synced.controller));
         let Some((group, _)) = groups.next() else { return };
         // The first of the group in the cluster, in the order of names.
-        let first = ShardId {
-            cluster: synced.cluster.clone(),
-            group: group.clone(),
-            range: Range::WHOLE,
-        };
-        let is_of_group = |shard: &ShardId| shard.cluster == synced.cluster && shard.group == *group;
+        let first =
+            ShardId { cluster: synced.cluster.clone(), group: group.clone(), range: Range::WHOLE };
+        let is_of_group =
+            |shard: &ShardId| shard.cluster == synced.cluster && shard.group == *group;
         let from = self.assignments.range((first, synced.controller.clone())..);
         for ((shard, name), assignment) in from.take_while(|((shard, _), _)| is_of_group(shard)) {
             if *name == synced.controller

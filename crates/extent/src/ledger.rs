@@ -134,11 +134,7 @@ pub struct Part {
 impl Ledger {
     /// One of clusters that together may take this much.
     pub fn new(max_cache_bytes: usize) -> Self {
-        Self(Arc::new(Total {
-            max_cache_bytes,
-            books: Mutex::default(),
-            overdrawn: Notify::new(),
-        }))
+        Self(Arc::new(Total { max_cache_bytes, books: Mutex::default(), overdrawn: Notify::new() }))
     }
 
     /// An account for a cluster.

@@ -30,7 +30,13 @@ const URGENT_IN_A_ROW: u32 = 3;
 
 impl<T: Clone> ClusterQueue<T> {
     pub(super) fn new() -> Self {
-        Self { shards: Vec::new(), running: HashTable::new(), ran: Vec::new(), has_turn: false, urgent: 0 }
+        Self {
+            shards: Vec::new(),
+            running: HashTable::new(),
+            ran: Vec::new(),
+            has_turn: false,
+            urgent: 0,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -196,14 +196,16 @@ impl Coordinator {
             draft.pause(view.policies);
         }
         names.apply(view, &mut drafts);
-        let shards: Vec<ShardId> = drafts.values().flat_map(Draft::shards).collect();
-        plan.problems.extend(view.policies.problems(shards.iter()));
+        if !view.policies.is_empty() {
+            let shards: Vec<ShardId> = drafts.values().flat_map(Draft::shards).collect();
+            plan.problems.extend(view.policies.problems(shards.iter()));
+        }
         let started = view.since + START_WAIT;
         if now < started && drafts.values().all(Draft::is_unowned) {
             plan.wake_at(started);
             return;
         }
-        self.assign(view, &mut drafts, peers, now, plan);
+        self.assign(view, &mut drafts, peers, &holders, now, plan);
         for draft in drafts.values_mut() {
             draft.use_protocol(peers, view.world);
             draft.raise_epochs(view.world);

@@ -22,7 +22,7 @@ use crate::member::Departure;
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::pulse::{Pulse, Stalled};
-use crate::shell::run::{Acknowledged, Loop, Snapshot};
+use crate::shell::run::{Acknowledged, Loop, PolicyState, Snapshot};
 use crate::shell::write::Writer;
 use crate::status::{HeldShard, Status};
 
@@ -108,6 +108,7 @@ impl Sharding {
             problems: Arc::default(),
             unowned: (0, 0),
             unserved: Arc::default(),
+            policies: PolicyState::default(),
             events: None,
             rereads: 0,
         };

@@ -3,16 +3,16 @@
 //! A policy that cannot be read, or that selects nothing, is told as a problem and changes nothing else: one
 //! wrong object must not undo the others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use model::{ClusterName, GroupName, MemberId, ShardId};
+use model::{ClusterName, GroupName, MemberId, Range, ShardId};
 
-use crate::api::{FleetPolicySpec, MemberPreference, MemberSelector, MemberSpec, ShardSelector};
+use crate::api::{FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MemberSpec};
 use crate::planner::{Fit, Limits, Preferences};
 use crate::read;
 
@@ -30,10 +30,11 @@ pub struct PolicyRecord {
     pub spec: Result<FleetPolicySpec, String>,
 }
 
-/// All policies, in the order in which later ones overrule earlier ones.
+/// All policies, in the order of their names.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
     policies: Vec<Policy>,
+    index: Index,
     problems: Vec<String>,
 }
 
@@ -41,17 +42,17 @@ pub struct Policies {
 #[derive(Clone, Debug)]
 struct Policy {
     name: String,
-    /// The shards that it selects; `None` for all.
-    shards: Option<Shards>,
     spec: FleetPolicySpec,
 }
 
-/// Selected shards.
+/// Which policies could be about a shard, by their numbers: so that a shard costs only what is about it.
 #[derive(Clone, Debug, Default)]
-struct Shards {
-    clusters: BTreeSet<ClusterName>,
-    groups: BTreeSet<GroupName>,
-    named: Vec<ShardId>,
+struct Index {
+    all: Vec<usize>,
+    /// Those about a cluster, each with the groups to which it is limited.
+    clusters: HashMap<ClusterName, Vec<(usize, Option<Arc<HashSet<GroupName>>>)>>,
+    groups: HashMap<GroupName, Vec<usize>>,
+    named: HashMap<(ClusterName, GroupName), Vec<(usize, Range)>>,
 }
 
 /// What holds for a member.
@@ -86,13 +87,16 @@ impl Policies {
         records.sort_by(|a, b| a.name.cmp(&b.name));
         let mut read = Self::default();
         for PolicyRecord { name, spec } in records {
-            let policy = spec.and_then(|spec| Policy::read(&name, spec));
-            match policy {
-                _ if read.policies.len() == MAX_POLICIES => read.problem(
-                    &name,
-                    &format!("does not count: there are more than {MAX_POLICIES}; delete some"),
-                ),
-                Ok(policy) => read.policies.push(policy),
+            let number = read.policies.len();
+            if number == MAX_POLICIES {
+                let text =
+                    format!("does not count: there are more than {MAX_POLICIES}; delete some");
+                read.problem(&name, &text);
+                continue;
+            }
+            let indexed = spec.and_then(|spec| read.index.add(number, &spec).map(|()| spec));
+            match indexed {
+                Ok(spec) => read.policies.push(Policy { name, spec }),
                 Err(cause) => read.problem(&name, &format!("does not count: {cause}; correct it")),
             }
         }
@@ -106,35 +110,66 @@ impl Policies {
 
     /// What is wrong with them, given which shards there are: each with object, cause and fix.
     pub(crate) fn problems<'a>(&self, shards: impl Iterator<Item = &'a ShardId>) -> Vec<String> {
-        let mut idle: BTreeMap<&str, &Shards> = self
-            .policies
-            .iter()
-            .filter_map(|policy| Some((policy.name.as_str(), policy.shards.as_ref()?)))
-            .collect();
+        let selective = |policy: &Policy| policy.spec.shards.is_some();
+        let mut idle: Vec<bool> = self.policies.iter().map(selective).collect();
         for shard in shards {
-            if idle.is_empty() {
-                break;
-            }
-            idle.retain(|_, selected| !selected.contain(shard));
+            self.about(shard).into_iter().for_each(|number| idle[number] = false);
         }
-        let idle = idle.keys().map(|name| {
+        let idle = self.policies.iter().zip(idle).filter(|(_, is_idle)| *is_idle);
+        let idle = idle.map(|(policy, _)| {
             format!(
-                "fleetpolicies.leasehold.dev {name} selects no shard that there is: compare it with \
-                 `leasehold status`, or delete it"
+                "fleetpolicies.leasehold.dev {} selects no shard that there is: compare it with \
+                 `leasehold status`, or delete it",
+                policy.name
             )
         });
         self.problems.iter().cloned().chain(idle).take(MAX_PROBLEMS).collect()
     }
 
+    /// What could not be read, each with object, cause and fix.
+    pub fn unread(&self) -> &[String] {
+        &self.problems
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.policies.is_empty() && self.problems.is_empty()
+    }
+
+    /// The policies that are about a shard, by their numbers, in their order.
+    fn about(&self, shard: &ShardId) -> Vec<usize> {
+        let Index { all, clusters, groups, named } = &self.index;
+        let mut about = all.clone();
+        let of_cluster = clusters.get(&shard.cluster).into_iter().flatten();
+        let in_group = |limit: &Option<Arc<HashSet<GroupName>>>| {
+            limit.as_ref().is_none_or(|groups| groups.contains(&shard.group))
+        };
+        about.extend(of_cluster.filter(|(_, limit)| in_group(limit)).map(|(number, _)| *number));
+        about.extend(groups.get(&shard.group).into_iter().flatten());
+        if !named.is_empty() {
+            let named = named.get(&(shard.cluster.clone(), shard.group.clone()));
+            let overlapping = named.into_iter().flatten();
+            let overlapping = overlapping.filter(|(_, range)| range.overlaps(shard.range));
+            about.extend(overlapping.map(|(number, _)| *number));
+        }
+        about.sort_unstable();
+        about.dedup();
+        about
+    }
+
+    fn policies_about(&self, shard: &ShardId) -> impl DoubleEndedIterator<Item = &Policy> {
+        self.about(shard).into_iter().map(|number| &self.policies[number])
+    }
+
     /// The policy that pauses a shard, if one does.
     pub fn pause_of(&self, shard: &ShardId) -> Option<&str> {
-        let pauses = |policy: &&Policy| policy.spec.pause == Some(true) && policy.is_about(shard);
-        self.policies.iter().find(pauses).map(|policy| policy.name.as_str())
+        let mut about = self.policies_about(shard);
+        about.find(|policy| policy.spec.pause == Some(true)).map(|policy| policy.name.as_str())
     }
 
     /// Whether a policy is about a shard.
     pub fn are_about(&self, shard: &ShardId) -> bool {
-        self.policies.iter().any(|policy| policy.is_about(shard))
+        !self.about(shard).is_empty()
     }
 
     /// Whether a policy pauses something.
@@ -144,12 +179,10 @@ impl Policies {
 
     /// The milliseconds of work in each second that a shard counts for, in place of what is measured.
     pub(crate) fn busy_of(&self, shard: &ShardId) -> Option<u32> {
-        let latest = self.policies.iter().rev();
-        latest
-            .filter(|policy| policy.spec.busy.is_some())
-            .find(|policy| policy.is_about(shard))?
-            .spec
-            .busy
+        if self.policies.iter().all(|policy| policy.spec.busy.is_none()) {
+            return None;
+        }
+        self.policies_about(shard).rev().find_map(|policy| policy.spec.busy)
     }
 
     /// Whether they cordon a member.
@@ -160,8 +193,11 @@ impl Policies {
     /// What holds for a member.
     pub(crate) fn terms_of(&self, member: &MemberSpec) -> MemberTerms {
         let rules = self.policies.iter().filter_map(|policy| policy.spec.members.as_ref());
+        let mut rules: Vec<&MemberRule> =
+            rules.filter(|rule| rule.select.contains(member)).collect();
+        rules.sort_by_key(|rule| rule.select.precision());
         let mut terms = MemberTerms::default();
-        for rule in rules.filter(|rule| rule.select.contains(member)) {
+        for rule in rules {
             terms.capacity = rule.capacity.or(terms.capacity);
             terms.max_shards = rule.max_shards.or(terms.max_shards);
             terms.is_cordoned = rule.cordon.unwrap_or(terms.is_cordoned);
@@ -185,8 +221,7 @@ impl Policies {
         &'a self,
         members: impl Iterator<Item = (&'a MemberId, &'a MemberSpec)>,
     ) -> Placing<'a> {
-        let places = |policy: &Policy| policy.spec.pin.is_some() || policy.spec.avoid.is_some();
-        let any = self.policies.iter().any(places);
+        let any = self.policies.iter().any(Policy::places);
         Placing {
             policies: self,
             members: if any { members.collect() } else { Vec::new() },
@@ -196,13 +231,9 @@ impl Policies {
 }
 
 impl Policy {
-    fn read(name: &str, spec: FleetPolicySpec) -> Result<Self, String> {
-        let shards = spec.shards.as_ref().map(Shards::read).transpose()?;
-        Ok(Self { name: name.to_owned(), shards, spec })
-    }
-
-    fn is_about(&self, shard: &ShardId) -> bool {
-        self.shards.as_ref().is_none_or(|selected| selected.contain(shard))
+    /// Whether it says where shards should be.
+    fn places(&self) -> bool {
+        self.spec.pin.is_some() || self.spec.avoid.is_some()
     }
 
     /// How a member stands with the shards that it is about.
@@ -221,37 +252,43 @@ impl Policy {
     }
 }
 
-impl Shards {
-    fn read(selector: &ShardSelector) -> Result<Self, String> {
-        Ok(Self {
-            clusters: parsed("shards.clusters", &selector.clusters)?.collect(),
-            groups: parsed("shards.groups", &selector.groups)?.collect(),
-            named: parsed("shards.names", &selector.names)?.collect(),
-        })
-    }
-
-    fn contain(&self, shard: &ShardId) -> bool {
-        let named = |named: &ShardId| {
-            named.cluster == shard.cluster
-                && named.group == shard.group
-                && named.range.overlaps(shard.range)
+impl Index {
+    /// Takes in which shards a policy selects.
+    fn add(&mut self, number: usize, spec: &FleetPolicySpec) -> Result<(), String> {
+        let Some(selector) = &spec.shards else {
+            self.all.push(number);
+            return Ok(());
         };
-        let is_selective = !self.clusters.is_empty() || !self.groups.is_empty();
-        let fits = (self.clusters.is_empty() || self.clusters.contains(&shard.cluster))
-            && (self.groups.is_empty() || self.groups.contains(&shard.group));
-        (is_selective && fits) || self.named.iter().any(named)
+        let clusters: Vec<ClusterName> = parsed("shards.clusters", &selector.clusters)?;
+        let groups: Vec<GroupName> = parsed("shards.groups", &selector.groups)?;
+        let named: Vec<ShardId> = parsed("shards.names", &selector.names)?;
+        if clusters.is_empty() {
+            for group in groups {
+                self.groups.entry(group).or_default().push(number);
+            }
+        } else {
+            let limit = (!groups.is_empty()).then(|| Arc::new(HashSet::from_iter(groups)));
+            for cluster in clusters {
+                self.clusters.entry(cluster).or_default().push((number, limit.clone()));
+            }
+        }
+        for ShardId { cluster, group, range } in named {
+            self.named.entry((cluster, group)).or_default().push((number, range));
+        }
+        Ok(())
     }
 }
 
-fn parsed<T: FromStr<Err: Display>>(
-    field: &str,
-    texts: &[String],
-) -> Result<std::vec::IntoIter<T>, String> {
-    let parse = |text: &String| text.parse().map_err(|error| format!("{field}: {error}"));
-    Ok(texts.iter().map(parse).collect::<Result<Vec<T>, _>>()?.into_iter())
+fn parsed<T: FromStr<Err: Display>>(field: &str, texts: &[String]) -> Result<Vec<T>, String> {
+    texts.iter().map(|text| text.parse().map_err(|error| format!("{field}: {error}"))).collect()
 }
 
 impl MemberSelector {
+    /// How precise it is: one that names members outranks one for zones, and that one for all.
+    fn precision(&self) -> (bool, bool) {
+        (!self.names.is_empty(), !self.zones.is_empty())
+    }
+
     /// Whether it selects a member.
     fn contains(&self, member: &MemberSpec) -> bool {
         let named = |pattern: &String| match pattern.strip_suffix('*') {
@@ -270,9 +307,8 @@ impl Placing<'_> {
         if self.members.is_empty() {
             return None;
         }
-        let about = |(number, policy): (usize, &Policy)| policy.is_about(shard).then_some(number);
-        let about: Vec<usize> =
-            self.policies.policies.iter().enumerate().filter_map(about).collect();
+        let places = |number: &usize| self.policies.policies[*number].places();
+        let about: Vec<usize> = self.policies.about(shard).into_iter().filter(places).collect();
         let Self { policies, members, known } = self;
         let judge = || {
             let fit =

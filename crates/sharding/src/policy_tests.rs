@@ -1,7 +1,7 @@
 //! What policies say of shards and members.
 
 use super::*;
-use crate::api::{MemberRule, MoveLimits};
+use crate::api::{MoveLimits, ShardSelector};
 
 fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
@@ -81,7 +81,7 @@ fn more_policies_than_count_are_told_and_the_first_ones_count() {
 }
 
 #[test]
-fn of_two_numbers_the_one_counts_whose_policy_is_last_in_the_alphabet() {
+fn of_two_numbers_the_more_precise_counts_or_else_the_last_in_the_alphabet() {
     let rule = |name: &str, select: MemberSelector, capacity, max_shards| {
         let members = Some(MemberRule { select, capacity, max_shards, cordon: None });
         record(name, FleetPolicySpec { members, ..FleetPolicySpec::default() })
@@ -94,10 +94,15 @@ fn of_two_numbers_the_one_counts_whose_policy_is_last_in_the_alphabet() {
         rule("b", select(&["m-*"], &[]), Some(50), None),
         rule("a", select(&[], &[]), Some(10), Some(7)),
         rule("c", select(&["m-1"], &["far"]), Some(90), None),
+        rule("z", select(&[], &["far"]), Some(30), None),
     ]);
-    for (identity, zone, capacity) in
-        [("x", None, 10), ("m-1", None, 50), ("m-1", Some("far"), 90), ("m-2", Some("far"), 50)]
-    {
+    for (identity, zone, capacity) in [
+        ("x", None, 10),
+        ("x", Some("far"), 30),
+        ("m-1", None, 50),
+        ("m-1", Some("far"), 90),
+        ("m-2", Some("far"), 50),
+    ] {
         let terms = policies.terms_of(&member(identity, zone));
         let expect =
             MemberTerms { capacity: Some(capacity), max_shards: Some(7), is_cordoned: false };

@@ -10,8 +10,8 @@
 //!   up, while fewer events wait than it has objects. Beyond that, as when objects come and go for ever,
 //!   it waits: this bounds what one subscriber can take.
 
-use std::collections::hash_map::{Entry as Place, HashMap};
 use std::collections::VecDeque;
+use std::collections::hash_map::{Entry as Place, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -239,7 +239,9 @@ impl OfObject {
 /// The uid of the object that a change is of.
 fn uid(change: &Change) -> Option<&Uid> {
     match change {
-        Change::Upsert { new: entry, .. } | Change::Delete { old: entry } => Some(&entry.header.uid),
+        Change::Upsert { new: entry, .. } | Change::Delete { old: entry } => {
+            Some(&entry.header.uid)
+        }
         Change::Synced(_) | Change::Absent(..) => None,
     }
 }

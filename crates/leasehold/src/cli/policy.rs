@@ -10,6 +10,7 @@ use fleet::{Fleet, FleetShard};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use model::{ShardId, uid_hash};
+use serde::Serialize;
 use sharding::api::{
     FleetPolicy, FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MoveLimits,
     ShardSelector,
@@ -190,24 +191,36 @@ pub(super) fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::
 
 pub(super) async fn pause(args: &PauseArgs) -> anyhow::Result<()> {
     let spec = FleetPolicySpec { pause: Some(true), ..args.select.spec() };
-    let (home, name) = write("pause", spec, &args.write).await?;
-    if args.wait { wait(&home, &name).await } else { Ok(()) }
+    let (home, name) = write("pause", spec.clone(), &args.write).await?;
+    if args.wait { wait(&home, &name, spec).await } else { Ok(()) }
 }
 
-/// Waits until nobody owns a shard that this policy pauses.
-async fn wait(home: &HomeCluster, name: &str) -> anyhow::Result<()> {
+/// Waits until the coordinator has acted on a pause: nobody owns a shard that it selects, and still nobody does a
+/// moment later.
+async fn wait(home: &HomeCluster, name: &str, spec: FleetPolicySpec) -> anyhow::Result<()> {
+    let record = PolicyRecord { name: name.to_owned(), spec: Ok(spec) };
+    let pause = Policies::read(vec![record]);
+    let (mut told, mut was_done) = (usize::MAX, false);
     loop {
         let fleet = home.fleet().await?;
-        let is_paused = |shard: &&FleetShard| shard.paused_by.as_deref() == Some(name);
-        let paused: Vec<_> = fleet.shards.iter().filter(is_paused).collect();
+        let paused: Vec<&FleetShard> =
+            fleet.shards.iter().filter(|shard| pause.are_about(&shard.shard)).collect();
         anyhow::ensure!(
             !paused.is_empty(),
             "{name} selects no shard that there is: see `leasehold status`"
         );
-        if paused.iter().all(|shard| shard.owner.is_none()) {
+        let lifted = paused.iter().any(|shard| shard.paused_by.is_none());
+        anyhow::ensure!(!lifted, "{name} was taken back, or this user may not list FleetPolicies");
+        let left = paused.iter().filter(|shard| shard.owner.is_some()).count();
+        if left == 0 && was_done {
             println!("{name}: nobody owns any of {} shards", paused.len());
             return Ok(());
         }
+        if left != told && left > 0 {
+            println!("{name}: {left} of {} shards still have an owner", paused.len());
+            told = left;
+        }
+        was_done = left == 0;
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
 }
@@ -363,8 +376,8 @@ async fn in_time<T>(
     answer.with_context(|| what.to_owned())
 }
 
-/// A name that is the same for the same words: to say something again changes nothing. The hash tells
-/// selections apart whose first parts are the same.
+/// A name that is the same for the same words, whatever the values: to say something again changes it. The hash
+/// tells selections apart whose first parts are the same, and what is said of them.
 fn name(verb: &str, spec: &FleetPolicySpec) -> anyhow::Result<String> {
     let of = match (&spec.shards, &spec.members) {
         (Some(ShardSelector { clusters, groups, names }), _) => {
@@ -378,11 +391,16 @@ fn name(verb: &str, spec: &FleetPolicySpec) -> anyhow::Result<String> {
     };
     let kept = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' };
     let of: String = of.chars().map(kept).take(30).collect();
-    let said = match &spec.members {
-        Some(rule) => serde_json::to_string(&rule.select)?,
-        None => serde_json::to_string(&spec.shards)?,
-    };
+    let select = spec.members.as_ref().map(|rule| &rule.select);
+    let words: Vec<String> = [words(&spec.members)?, words(&spec.moves)?].concat();
+    let said = serde_json::to_string(&(&spec.shards, select, words))?;
     Ok(format!("{verb}-{}-{:06x}", of.trim_matches('-'), uid_hash(&said) & 0xff_ffff))
+}
+
+/// The fields that are set.
+fn words(of: &impl Serialize) -> anyhow::Result<Vec<String>> {
+    let json = serde_json::to_value(of)?;
+    Ok(json.as_object().into_iter().flatten().map(|(word, _)| word.clone()).collect())
 }
 
 /// Whether two selectors are the same, in whatever order.
@@ -411,7 +429,8 @@ impl SelectArgs {
 impl MemberArgs {
     fn selector(&self) -> MemberSelector {
         let Self { names, zones } = self.clone();
-        MemberSelector { names, zones }
+        let sorted = |names: Vec<String>| Vec::from_iter(BTreeSet::from_iter(names));
+        MemberSelector { names: sorted(names), zones: sorted(zones) }
     }
 }
 
@@ -445,6 +464,12 @@ mod tests {
         assert_ne!(one, name(&of(&["east"], &[])));
         assert_ne!(name(&of(&["east"], &[])), name(&of(&[], &["east"])));
         assert!(name(&FleetPolicySpec::default()).starts_with("pause-all-"));
+        let limit = |capacity, max_shards| {
+            let members = Some(MemberRule { capacity, max_shards, ..MemberRule::default() });
+            name(&FleetPolicySpec { members, ..FleetPolicySpec::default() })
+        };
+        assert_eq!(limit(Some(1), None), limit(Some(2), None), "said again with another value");
+        assert_ne!(limit(Some(1), None), limit(None, Some(1)), "another thing of the same members");
         let odd = name(&of(&["Ä-".repeat(60).as_str()], &[]));
         assert!(odd.len() < 63 && odd.is_ascii(), "{odd}");
     }

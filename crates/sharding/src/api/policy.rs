@@ -10,8 +10,9 @@ use kube::CustomResource;
 /// the like; read by every member, and followed by the coordinator.
 ///
 /// Where several policies say something about the same shard or member: it is paused if one of them pauses it,
-/// a member must please all pins and all avoidances, and of two numbers that of the policy counts whose name
-/// comes last in the alphabet.
+/// a member must please all pins and all avoidances. Of two numbers for a member, the one counts whose policy is
+/// more precise: one that names it, then one for its zone, then one for all. Else that counts whose policy comes
+/// last in the alphabet.
 #[derive(
     CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
@@ -66,10 +67,11 @@ pub struct FleetPolicySpec {
     /// What some members may carry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<MemberRule>,
-    /// How many shards may move at a time, to balance the fleet or to empty a cordoned member.
+    /// How many shards may move at a time, where nothing fails: to balance the fleet, to empty a cordoned member,
+    /// and because of pins, avoidances and most shards that are not strict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moves: Option<MoveLimits>,
-    /// Why, for people: `leasehold status` shows it.
+    /// Why, for people: `leasehold policies` shows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub reason: Option<String>,
@@ -153,7 +155,7 @@ pub struct MemberRule {
     #[schemars(with = "Option<i32>", range(min = 1, max = 1000))]
     pub capacity: Option<u32>,
     /// How many shards each of them has at most. Shards for which no member has a place wait without an
-    /// owner.
+    /// owner; those that it has already stay until another member has a place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>", range(min = 0, max = 1_000_000))]
     pub max_shards: Option<u32>,

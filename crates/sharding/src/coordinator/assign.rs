@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{ClusterName, MemberId, Moment};
 
-use super::draft::Drafts;
+use super::draft::{Drafts, FleetHolders};
 use super::peers::Peers;
 use super::{Coordinator, Plan, View};
-use crate::api::ShardPath;
+use crate::api::{MAX_SHARDS, ShardPath};
 use crate::lease::LeaseState::Fresh;
 use crate::planner::{self, Fit, Move, PlanShard, Reach, Reason, Role};
 use crate::ranges::{self, RangeChange, Situation};
@@ -20,6 +20,7 @@ impl Coordinator {
         view: &View<'_>,
         drafts: &mut Drafts<'_>,
         peers: &Peers<'_>,
+        holders: &FleetHolders,
         now: Moment,
         plan: &mut Plan,
     ) {
@@ -28,7 +29,9 @@ impl Coordinator {
         let (shards, points) = self.weigh(view, drafts, peers, now);
         let limits = view.policies.limits();
         let proposal = planner::plan(&peers.roles, &peers.groups, &shards, &limits);
-        for step in &proposal.moves {
+        let is_free = |step: &&Move| !waits_for_another(drafts, holders, step);
+        for step in proposal.moves.iter().filter(is_free).cloned().collect::<Vec<_>>() {
+            let step = &step;
             if step.reason == Reason::Unreached && fails_at_owner(drafts, peers, step) {
                 self.resting.moved(&step.shard.cluster, now);
             }
@@ -49,6 +52,9 @@ impl Coordinator {
             under_way: self.range_changes.len(),
         });
         for change in range_changes {
+            if !self.has_room(drafts, &change) {
+                continue;
+            }
             begin_range_change(drafts, &change);
             self.range_changes.insert(change);
         }
@@ -58,6 +64,15 @@ impl Coordinator {
                 plan.wake_at(at);
             }
         }
+    }
+
+    /// Whether the map has room for what becomes of a change: paused shards count too.
+    fn has_room(&self, drafts: &Drafts<'_>, change: &RangeChange) -> bool {
+        let cluster = &change.shard().cluster;
+        let of_cluster = |other: &&RangeChange| matches!(other, RangeChange::Split(shard) if shard.cluster == *cluster);
+        let begun = self.range_changes.iter().filter(of_cluster).count();
+        let shards = drafts.get(cluster).map_or(0, |draft| draft.shards().count());
+        matches!(change, RangeChange::Merge(_)) || shards + begun < MAX_SHARDS
     }
 
     fn weigh(
@@ -114,6 +129,15 @@ fn unserved(drafts: &Drafts<'_>, peers: &Peers<'_>) -> BTreeSet<(ClusterName, Me
     };
     let unserved = owners.filter(is_off).filter(serves);
     unserved.map(|(cluster, owner)| (cluster.clone(), owner.clone())).collect()
+}
+
+/// Whether a shard without an owner is of a group of scope `Fleet` for which another member may still act. The
+/// planner does not see shards that are paused and still drain.
+fn waits_for_another(drafts: &Drafts<'_>, holders: &FleetHolders, step: &Move) -> bool {
+    let draft = drafts.get(&step.shard.cluster);
+    let owner = draft.and_then(|draft| draft.owner(&ShardPath::from(&step.shard)));
+    let others = holders.get(&step.shard.group).into_iter().flatten();
+    owner.is_none() && others.clone().any(|holder| Some(holder) != step.to.as_ref())
 }
 
 /// Whether a shard leaves an owner that has its cluster configured.

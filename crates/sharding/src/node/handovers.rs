@@ -51,6 +51,8 @@ pub(super) struct HandoverLog {
 enum Change {
     Begun(ShardId, Moment, HandoverCause),
     Ended(ShardId, Option<MemberId>),
+    /// It drained for nobody.
+    Abandoned(ShardId),
 }
 
 impl fmt::Display for Handover {
@@ -93,6 +95,10 @@ impl HandoverLog {
                 let (since, cause) = begin(owner, world, now);
                 changes.push(Change::Begun(shard.clone(), since, cause));
             }
+            let for_nobody = matches!(old, Entry::Draining { target: None, .. });
+            if for_nobody && matches!(entry, Entry::Unowned { .. }) {
+                changes.push(Change::Abandoned(shard.clone()));
+            }
             if lost && matches!(entry, Entry::Owned { .. }) {
                 changes.push(Change::Ended(shard, entry.owner().cloned()));
             }
@@ -128,6 +134,10 @@ impl HandoverLog {
                 }
                 Change::Begun(shard, since, cause) => {
                     self.open.entry(shard).or_insert((since, cause));
+                }
+                Change::Abandoned(shard) => {
+                    self.why.remove(&shard);
+                    self.open.remove(&shard);
                 }
                 Change::Ended(shard, to) => {
                     let why = self.why.remove(&shard);

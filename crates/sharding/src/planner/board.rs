@@ -58,6 +58,8 @@ pub(super) struct Unit<'a> {
     pub(super) at: Option<usize>,
     /// The part of the weight that splits could take from it.
     pub(super) divisible: u64,
+    /// Whether its member has more shards than it may have, and this is one of those to go.
+    pub(super) is_surplus: bool,
     group: usize,
     /// The index of its class, or those of the classes of its shards if they are many.
     class: usize,
@@ -114,13 +116,13 @@ impl<'a> Board<'a> {
             index,
         };
         board.units = board.wrap(shards, &classes, groups, &known);
-        if !board.alike {
-            board.find_unreached();
-        }
         let shares = board.units.iter().map(|unit| (&unit.shards.first().id, unit.kinds));
         board.locality = Locality::of(shares);
         for unit in 0..board.units.len() {
             board.count(unit);
+        }
+        if !board.alike {
+            board.find_unreached();
         }
         board.find_surplus();
         board
@@ -158,6 +160,7 @@ impl<'a> Board<'a> {
                 classes: Vec::new(),
                 at: None,
                 divisible: divisible(shard, scope),
+                is_surplus: false,
                 group,
                 kinds,
                 hash: OnceCell::new(),
@@ -176,6 +179,8 @@ impl<'a> Board<'a> {
             parts.map(|(shard, &class)| self.state(shard, group, class)).collect();
         let count = |wanted: UnitState| states.iter().filter(|&&state| state == wanted).count();
         let rank = |state: UnitState| match state {
+            // Where people rule out one of its shards, none of them stays.
+            UnitState::Unassigned(Reason::Policy) => (0, 0, state),
             // The fewest must move to where most are already.
             UnitState::Settled(_) => (1, usize::MAX - count(state), state),
             UnitState::Bound(_) => (0, 0, state),
@@ -186,6 +191,7 @@ impl<'a> Board<'a> {
             state: states.iter().copied().min_by_key(|&s| rank(s)).unwrap_or(UnitState::Unknown),
             at: None,
             divisible: 0,
+            is_surplus: false,
             group,
             class: 0,
             classes,
@@ -248,7 +254,7 @@ impl<'a> Board<'a> {
     fn is_better_elsewhere(&self, unit: usize, owner: usize) -> Option<Fit> {
         let fits = self.units[unit].classes().iter().map(|&class| self.members[owner].fit(class));
         let fit = fits.min().filter(|fit| !matches!(fit, Fit::Serves | Fit::Unknown))?;
-        let stays = fit < Fit::Unwanted && self.units[unit].rests();
+        let stays = self.units[unit].rests();
         let open = || (0..self.members.len()).filter(|&member| self.is_open_to(member, unit));
         let is_better = |member| served(self.merit(member, unit)) > served(self.merit(owner, unit));
         (!stays && open().any(is_better)).then_some(fit)
@@ -336,6 +342,7 @@ impl<'a> Board<'a> {
         *role == Role::Open
             && runs[*group]
             && (*at == Some(member) || max_shards.is_none_or(|max| shards + its.count() <= max))
+            && (self.alike || !self.is_ruled_out(member, unit))
     }
 
     /// Finds the units that members have beyond the number of shards that they may have: the lightest.
@@ -356,10 +363,15 @@ impl<'a> Board<'a> {
                 if surplus == 0 {
                     break;
                 }
-                let other = |taker: &usize| *taker != member && self.takes(*taker, unit);
-                if (0..self.members.len()).any(|taker| other(&taker)) {
+                let other = |taker: usize| {
+                    let mut classes = self.units[unit].classes().iter();
+                    taker != member
+                        && self.is_open_to(taker, unit)
+                        && classes.all(|&class| self.members[taker].fit(class) >= Fit::Unwanted)
+                };
+                if (0..self.members.len()).any(other) {
                     self.units[unit].state = UnitState::Unassigned(Reason::Policy);
-                    self.take_away(unit);
+                    self.units[unit].is_surplus = true;
                     surplus = surplus.saturating_sub(count);
                 }
             }

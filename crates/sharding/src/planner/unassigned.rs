@@ -45,15 +45,14 @@ fn assign_unit(board: &mut Board<'_>, level: Level, unit: usize, reason: Reason)
         _ => false,
     };
     if bounded && from.is_some_and(|member| !board.is_free(member)) {
-        stay(board, unit, reason, from);
         return Vec::new();
     }
     // If nobody could serve it, a drain under way ends at its owner: it is as good there as anywhere.
     let may_return = |&member: &usize| board.is_open_to(member, unit) && !must_leave;
     let back = from.filter(may_return).filter(|_| reason == Reason::TargetLost);
     let to = best(board, level, unit, bounded).or(back);
-    if bounded && to.is_none() {
-        stay(board, unit, reason, from);
+    if to.is_none() && (bounded || reason == Reason::Unreached) {
+        // It stays where it is.
         return Vec::new();
     }
     let moves = board.moves(unit, to, reason);
@@ -66,13 +65,6 @@ fn assign_unit(board: &mut Board<'_>, level: Level, unit: usize, reason: Reason)
     moves
 }
 
-/// Leaves a unit where it is, and served.
-fn stay(board: &mut Board<'_>, unit: usize, reason: Reason, at: Option<usize>) {
-    if let (Reason::Policy, Some(member)) = (reason, at) {
-        board.put(unit, member);
-    }
-}
-
 /// The member that has the unit now.
 fn owner(board: &Board<'_>, unit: usize) -> Option<usize> {
     board.index_of(board.units[unit].shards.iter().find_map(|shard| shard.placement.owner())?)
@@ -81,9 +73,13 @@ fn owner(board: &Board<'_>, unit: usize) -> Option<usize> {
 /// The member for a unit: of those that serve most of it, one that has the caches it needs, if that
 /// leaves it calm; else the one that would carry least.
 fn best(board: &Board<'_>, level: Level, unit: usize, bounded: bool) -> Option<usize> {
-    let could =
-        |member: usize| board.is_open_to(member, unit) && (!bounded || board.is_free(member));
-    let most = most_merit(board, unit, bounded, could)?;
+    let surplus_of = owner(board, unit).filter(|_| board.units[unit].is_surplus);
+    let could = |member: usize| {
+        board.is_open_to(member, unit)
+            && (!bounded || board.is_free(member))
+            && surplus_of != Some(member)
+    };
+    let most = most_merit(board, unit, bounded && surplus_of.is_none(), could)?;
     let open =
         |&member: &usize| could(member) && (board.alike || board.merit(member, unit) == most);
     let weight = board.units[unit].weight;

@@ -110,7 +110,7 @@ pub(super) async fn follow<S: Sink>(
         let failure = match end {
             End::Closed => return,
             End::Relist => {
-                tokio::time::sleep(FIRST_PAUSE).await;
+                tokio::time::sleep(follow.pause(&mut rng)).await;
                 continue;
             }
             End::Failed(failure) => failure,
@@ -148,13 +148,15 @@ impl Follow {
         };
         loop {
             let opened = self.clock.now();
-            if let Err(end) = self.watch(sink, &mut version).await {
-                return ("watch", end);
-            }
-            if self.clock.now().since(opened) < SHORT_WATCH {
-                tokio::time::sleep(self.pause(rng)).await;
-            } else {
+            let ended = self.watch(sink, &mut version).await;
+            let is_short = self.clock.now().since(opened) < SHORT_WATCH;
+            if !is_short {
                 self.failures = 0;
+            }
+            match ended {
+                Err(end) => return ("watch", end),
+                Ok(()) if is_short => tokio::time::sleep(self.pause(rng)).await,
+                Ok(()) => {}
             }
         }
     }
@@ -199,7 +201,9 @@ impl Follow {
                 return Ok(());
             };
             let event = event.map_err(|error| end(sink, "watch", &error))?;
-            self.failures = 0;
+            if !matches!(event, WatchEvent::Error(_)) {
+                self.failures = 0;
+            }
             let (object, is_there) = match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, true),
                 WatchEvent::Deleted(object) => (object, false),

@@ -1,4 +1,4 @@
-//! Follows Leases, Members and ShardMaps of the home cluster, one task each.
+//! Follows Leases, Members, ShardMaps and FleetPolicies of the home cluster, one task each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,13 @@ use tokio::task::JoinSet;
 
 use super::Message;
 use super::follow::{Closed, Failure, Shown, Sink, follow};
+use super::policies::Policies;
 use crate::lease;
 use crate::problem::Operation;
 use crate::read::{self, Unreadable};
 use crate::record::{Kind, Object, Observation};
 
-/// Starts the three watches. They end with the loop that receives their messages. `number` tells what they
+/// Starts the watches. They end with the loop that receives their messages. `number` tells what they
 /// show from what earlier watches showed.
 pub(crate) fn spawn(
     tasks: &mut JoinSet<()>,
@@ -33,6 +34,9 @@ pub(crate) fn spawn(
         let api = read::api(client, &sink.namespace, kind);
         tasks.spawn(follow(api, sink, Arc::clone(clock), rng.fork()));
     }
+    let policies = Policies::new(namespace, messages, number);
+    let api = read::policies(client, namespace);
+    tasks.spawn(follow(api, policies, Arc::clone(clock), rng.fork()));
 }
 
 struct Home {

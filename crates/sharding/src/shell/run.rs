@@ -14,14 +14,14 @@ use tracing::{error, info, warn};
 
 use super::events::{Events, Told};
 use super::write::{Done, Writer};
-use super::{Message, definitions, home, pods, policies};
+use super::{Message, definitions, home, pods};
 use crate::api::DownCluster;
 use crate::config::LeaseTimings;
 use crate::lease;
 use crate::member::{Departure, Standing};
 use crate::metrics::Metrics;
 use crate::node::{Input, Node, Note, Published};
-use crate::policy::Policies;
+use crate::policy::{Policies, PolicyRecord};
 use crate::problem::Operation;
 use crate::record::{Kind, Target, Write};
 
@@ -52,6 +52,15 @@ pub(crate) struct Snapshot {
     pub(crate) found: Vec<String>,
     /// What is wrong with names of clusters.
     pub(crate) refused: Vec<String>,
+}
+
+/// The policies as the watches show them.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyState {
+    /// Those that the node knows.
+    known: Option<Vec<PolicyRecord>>,
+    /// Those that it does not know yet.
+    latest: Option<Vec<PolicyRecord>>,
 }
 
 /// The result of a step.
@@ -90,6 +99,7 @@ pub(crate) struct Loop {
     pub(crate) problems: Arc<BTreeMap<Operation, String>>,
     pub(crate) unowned: (u64, u32),
     pub(crate) unserved: Arc<BTreeSet<ShardId>>,
+    pub(crate) policies: PolicyState,
     /// Events of the fleet; `None` before the definitions are there.
     pub(crate) events: Option<Events>,
     /// How often home was read anew: the number of the present watches.
@@ -173,14 +183,6 @@ impl Loop {
         self.take_clusters();
         let mut clusters_open = true;
         let rng = self.rng.fork();
-        checks.spawn(policies::spawn(
-            &client,
-            namespace.clone(),
-            sender.clone(),
-            Arc::clone(&clock),
-            rng,
-        ));
-        let rng = self.rng.fork();
         let mut pods =
             Some(pods::spawn(&client, namespace.clone(), sender.clone(), Arc::clone(&clock), rng));
         loop {
@@ -190,6 +192,8 @@ impl Loop {
             }
             if reread {
                 self.rereads += 1;
+                self.policies = PolicyState::default();
+                self.node.handle(Input::Policies(None), self.clock.now());
                 watches = JoinSet::new();
                 let number = self.rereads;
                 home::spawn(
@@ -267,6 +271,12 @@ impl Loop {
 
     fn take_requests(&mut self) {
         let now = self.clock.now();
+        if let Some(latest) = self.policies.latest.take()
+            && self.policies.known.as_ref() != Some(&latest)
+        {
+            self.node.handle(Input::Policies(Some(Policies::read(latest.clone()))), now);
+            self.policies.known = Some(latest);
+        }
         for (shard, epoch) in self.acknowledged.take() {
             self.node.handle(Input::Acknowledged(shard, epoch), now);
         }
@@ -295,9 +305,10 @@ impl Loop {
                 self.node.handle(Input::Observed(*event), self.clock.now());
             }
             Message::Ended(ended) => self.node.handle(Input::Ended(ended), self.clock.now()),
-            Message::Policies(records) => {
-                let policies = Some(Policies::read(records));
-                self.node.handle(Input::Policies(policies), self.clock.now());
+            Message::Policies(number, records) => {
+                if number == self.rereads {
+                    self.policies.latest = Some(records);
+                }
             }
             Message::Problem(operation, text) | Message::Definitions(operation, text) => {
                 self.note_problem(operation, text);

@@ -11,7 +11,7 @@ use model::range::MAX_BITS;
 use model::{ClusterName, GroupName, MemberId, Moment, Range, ShardId};
 use sharding::LeaseTimings;
 use sharding::api::{AcknowledgedDrain, MemberState, ObjectVersion, ShardLoad, ShardPath};
-use sharding::coordinator::{Coordinator, View};
+use sharding::coordinator::{Coordinator, Plan, View};
 use sharding::handover::Entry;
 use sharding::lease::{LeaseRecord, member_lease_name};
 use sharding::policy::{Policies, PolicyRecord};
@@ -25,6 +25,8 @@ use super::scenario::{Change, Scenario, member};
 const ROUND: Duration = Duration::from_secs(5);
 /// A fleet has settled when nothing was decided for so long. The coordinator never waits longer.
 const QUIET: Duration = Duration::from_secs(600);
+/// How long a coordinator looks before `next` asks it: longer than an owner may fail to reach a cluster.
+const IN_OFFICE: Duration = Duration::from_secs(15);
 /// How long a fleet may take to settle.
 const PATIENCE: Duration = Duration::from_secs(100_000);
 
@@ -198,7 +200,7 @@ impl Fleet {
     fn round(&mut self) -> Result<bool, SimulationError> {
         self.now = self.now + ROUND;
         let leaving = self.play_members();
-        let writes = self.decide()?;
+        let writes = self.decide()?.writes;
         let decided = !writes.is_empty();
         for write in writes {
             self.carry_out(write);
@@ -207,7 +209,7 @@ impl Fleet {
     }
 
     /// One step of the coordinator.
-    fn decide(&mut self) -> Result<Vec<Write>, SimulationError> {
+    fn decide(&mut self) -> Result<Plan, SimulationError> {
         let me = self.world.members().keys().next().cloned().ok_or(SimulationError::NoMembers)?;
         let view = View {
             me: &me,
@@ -219,7 +221,7 @@ impl Fleet {
             timings: LeaseTimings::default(),
             since: self.began,
         };
-        Ok(self.coordinator.step(&view, self.now).writes)
+        Ok(self.coordinator.step(&view, self.now))
     }
 
     /// People write these policies; those of the same names are replaced.
@@ -228,14 +230,19 @@ impl Fleet {
         self.policies.extend(policies);
     }
 
-    /// What the coordinator would begin now, a line for each shard. Drains under way have ended.
+    /// What the coordinator would begin now, a line for each shard, and what it finds wrong. Drains under way have
+    /// ended, and the coordinator has been in office for a while.
     ///
     /// # Errors
     /// When there is no member.
-    pub(crate) fn next(&mut self) -> Result<Vec<String>, SimulationError> {
+    pub(crate) fn next(&mut self) -> Result<(Vec<String>, Vec<String>), SimulationError> {
         self.play_members();
+        self.decide()?;
+        self.now = self.now + IN_OFFICE;
+        self.play_members();
+        let plan = self.decide()?;
         let mut lines = Vec::new();
-        for write in self.decide()? {
+        for write in plan.writes {
             let (Write::Create(Object::Map(map)) | Write::Replace(Object::Map(map))) = write else {
                 continue;
             };
@@ -254,7 +261,7 @@ impl Fleet {
                 });
             }
         }
-        Ok(lines)
+        Ok((lines, plan.problems))
     }
 
     /// Everything that members do by themselves. Returns whether any is leaving.

@@ -45,7 +45,8 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if args.next {
         let mut fleet = Fleet::new(scenario);
         fleet.write_policies(policies.unwrap_or_default());
-        let steps = fleet.next()?;
+        let (steps, problems) = fleet.next()?;
+        problems.iter().for_each(|problem| eprintln!("leasehold: {problem}"));
         match args.output {
             Format::Text if steps.is_empty() => println!("nothing: the fleet is at rest"),
             Format::Text => steps.iter().for_each(|step| println!("{step}")),

@@ -1,7 +1,9 @@
 //! What people want of a fleet: the coordinator does it through the maps.
 
 use super::*;
-use crate::api::{FleetPolicySpec, ShardSelector};
+use model::GroupScope;
+
+use crate::api::{FleetPolicySpec, GroupDetail, ShardSelector};
 use crate::policy::PolicyRecord;
 
 fn pause(clusters: &[&str]) -> Policies {
@@ -57,4 +59,27 @@ fn a_policy_that_selects_nothing_is_told() {
     let problems = scene.plan().problems;
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert!(problems[0].contains("p selects no shard that there is"), "{problems:?}");
+}
+
+/// The planner does not see paused shards; the coordinator knows that one of them still drains.
+#[test]
+fn a_group_of_the_fleet_goes_to_nobody_else_while_a_paused_shard_of_it_drains() {
+    let mut scene = Scene::new(&["m-0", "m-1"], &["east", "west"]);
+    for member in ["m-0", "m-1"] {
+        scene.member(member, |spec| {
+            let (group, shared_kinds) = ("g".parse().unwrap(), Vec::new());
+            let scope = GroupScope::Fleet;
+            spec.group_details.push(GroupDetail { group, scope, shared_kinds });
+            // Only the other one could take what is unowned.
+            spec.drain = member == "m-0";
+        });
+    }
+    scene.map("east", "m-0@4");
+    scene.map("west", "@4");
+    scene.policies = pause(&["east"]);
+    assert_eq!(bodies(&mut scene), ["g/0/1 m-0>@4"], "west waits");
+    scene.map("east", "m-0>@4");
+    assert_eq!(bodies(&mut scene), [""; 0], "and goes on waiting");
+    scene.map("east", "@4");
+    assert_eq!(bodies(&mut scene), ["g/0/1 m-1@5"]);
 }

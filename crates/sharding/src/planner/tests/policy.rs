@@ -127,6 +127,12 @@ proptest! {
         let has = |member: &MemberId| {
             shards.iter().filter(|shard| shard.placement.owner() == Some(member)).count()
         };
+        // Nobody has more than it may have because of what it got.
+        let began = |n: usize| owners[..fits.len()].iter().filter(|&&at| at == Some(n)).count();
+        for (n, member) in members.values().enumerate() {
+            let most = member.max_shards.map_or(usize::MAX, |max| began(n).max(max as usize));
+            prop_assert!(has(&id(n)) <= most, "m-{n} has {} of {most}", has(&id(n)));
+        }
         let room: Vec<bool> = members
             .iter()
             .map(|(id, member)| member.max_shards.is_none_or(|max| has(id) < max as usize))
@@ -139,6 +145,14 @@ proptest! {
             prop_assert!(at.is_none() || here != Fit::Lacks);
             for other in (0..3).filter(|&n| room[n]) {
                 prop_assert!(fit(other) <= here, "{:?} could be at m-{other}", shard.id);
+            }
+            // Who has too many gives them to whoever has a place for them.
+            let is_over = at.is_some_and(|n| {
+                let max = members[&id(n)].max_shards;
+                max.is_some_and(|max| has(&id(n)) > max as usize)
+            });
+            for other in (0..3).filter(|&n| room[n] && is_over) {
+                prop_assert!(fit(other) == Fit::Lacks, "m-{other} has a place for {:?}", shard.id);
             }
         }
     }
