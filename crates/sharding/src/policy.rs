@@ -45,12 +45,15 @@ struct Policy {
     spec: FleetPolicySpec,
 }
 
+/// The groups to which a policy about clusters is limited, if it is.
+type Limit = Option<Arc<HashSet<GroupName>>>;
+
 /// Which policies could be about a shard, by their numbers: so that a shard costs only what is about it.
 #[derive(Clone, Debug, Default)]
 struct Index {
     all: Vec<usize>,
     /// Those about a cluster, each with the groups to which it is limited.
-    clusters: HashMap<ClusterName, Vec<(usize, Option<Arc<HashSet<GroupName>>>)>>,
+    clusters: HashMap<ClusterName, Vec<(usize, Limit)>>,
     groups: HashMap<GroupName, Vec<usize>>,
     named: HashMap<(ClusterName, GroupName), Vec<(usize, Range)>>,
 }
@@ -141,9 +144,8 @@ impl Policies {
         let Index { all, clusters, groups, named } = &self.index;
         let mut about = all.clone();
         let of_cluster = clusters.get(&shard.cluster).into_iter().flatten();
-        let in_group = |limit: &Option<Arc<HashSet<GroupName>>>| {
-            limit.as_ref().is_none_or(|groups| groups.contains(&shard.group))
-        };
+        let in_group =
+            |limit: &Limit| limit.as_ref().is_none_or(|groups| groups.contains(&shard.group));
         about.extend(of_cluster.filter(|(_, limit)| in_group(limit)).map(|(number, _)| *number));
         about.extend(groups.get(&shard.group).into_iter().flatten());
         if !named.is_empty() {

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use super::{Change, Event, InformerState};
 
 /// Events that wait for a subscriber before it counts as slow.
-pub const SUBSCRIBER_BUFFER: usize = 256;
+pub(super) const SUBSCRIBER_BUFFER: usize = 256;
 /// How long the informer waits for one with so many.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -65,6 +65,9 @@ struct OfObject {
     delete: Option<Event>,
 }
 
+/// The informer has stopped.
+struct Ended;
+
 /// A mailbox for events of an informer.
 pub(super) fn mailbox(state: &Arc<InformerState>) -> (Sender, Subscription) {
     let mailbox = Arc::new(Mailbox {
@@ -79,20 +82,10 @@ pub(super) fn mailbox(state: &Arc<InformerState>) -> (Sender, Subscription) {
 impl Sender {
     /// Sends an event. Returns whether the subscriber is still there.
     pub(super) async fn send(&self, event: Event) -> bool {
-        let event = match self.0.lock().merge(event) {
-            Some(event) => event,
-            None => return true,
-        };
+        let unmerged = self.0.lock().merge(event);
+        let Some(event) = unmerged else { return true };
         self.0.make_room().await;
-        let mut waiting = self.0.lock();
-        if waiting.is_closed {
-            return false;
-        }
-        waiting.push(event);
-        drop(waiting);
-        self.0.state.queued.fetch_add(1, Ordering::Relaxed);
-        self.0.arrived.notify_one();
-        true
+        self.0.push(event)
     }
 }
 
@@ -107,20 +100,11 @@ impl Subscription {
     /// The next event; `None` once the informer has stopped.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
-            let mut waiting = self.0.lock();
-            let before = waiting.order.len();
-            if let Some(event) = waiting.pop() {
-                let taken = before - waiting.order.len();
-                drop(waiting);
-                self.0.state.queued.fetch_sub(taken, Ordering::Relaxed);
-                self.0.room.notify_one();
-                return Some(event);
+            match self.0.take() {
+                Some(Ok(event)) => return Some(event),
+                Some(Err(Ended)) => return None,
+                None => self.0.arrived.notified().await,
             }
-            if waiting.is_ended {
-                return None;
-            }
-            drop(waiting);
-            self.0.arrived.notified().await;
         }
     }
 }
@@ -141,6 +125,36 @@ impl Mailbox {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The next event, if one waits, or that there will be none.
+    fn take(&self) -> Option<Result<Event, Ended>> {
+        let mut waiting = self.lock();
+        let before = waiting.order.len();
+        let Some(event) = waiting.pop() else { return waiting.is_ended.then_some(Err(Ended)) };
+        let taken = before - waiting.order.len();
+        self.state.queued.fetch_sub(taken, Ordering::Relaxed);
+        self.room.notify_one();
+        Some(Ok(event))
+    }
+
+    /// Puts an event behind those that wait. Returns whether the subscriber is still there.
+    fn push(&self, event: Event) -> bool {
+        let mut waiting = self.lock();
+        if waiting.is_closed {
+            return false;
+        }
+        let before = waiting.order.len();
+        waiting.push(event);
+        self.state.queued.fetch_add(waiting.order.len() - before, Ordering::Relaxed);
+        self.arrived.notify_one();
+        true
+    }
+
+    /// Whether fewer events wait, or the subscriber is gone.
+    fn is_below(&self, most: usize) -> bool {
+        let waiting = self.lock();
+        waiting.is_closed || waiting.order.len() < most
+    }
+
     /// Waits until one more event may wait.
     async fn make_room(&self) {
         let is_slow = self.lock().is_slow;
@@ -153,12 +167,7 @@ impl Mailbox {
 
     /// Waits until fewer events wait, or the subscriber is gone.
     async fn below(&self, most: usize) {
-        loop {
-            let waiting = self.lock();
-            if waiting.is_closed || waiting.order.len() < most {
-                return;
-            }
-            drop(waiting);
+        while !self.is_below(most) {
             // Only the informer waits for it, so no notification is lost.
             self.room.notified().await;
         }

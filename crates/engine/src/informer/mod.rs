@@ -57,7 +57,6 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Span;
 
-pub use self::mailbox::SUBSCRIBER_BUFFER;
 pub(crate) use self::mailbox::Subscription;
 pub(crate) use self::scopes::ScopeGuard;
 use self::scopes::Scopes;

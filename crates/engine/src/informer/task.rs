@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::mailbox::Sender;
 use super::scopes::ScopeWatch;
 use super::trainer::{self, Trainer};
-use super::{Absence, Change, Event, InformerState, Target};
+use super::{Absence, Change, InformerState, Target};
 use crate::metrics::InformerMetrics;
 use crate::request::ClusterClient;
 use cache::{Entry, PartialMetadata, ResourceVersion, StoreWriter};

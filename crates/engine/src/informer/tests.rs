@@ -14,7 +14,8 @@ use prometheus::Registry;
 use queue::Priority;
 use upstream::{Gate, Upstream, UpstreamLimits};
 
-use super::{Absence, Change, Informer, SUBSCRIBER_BUFFER, Subscription, Target};
+use super::mailbox::SUBSCRIBER_BUFFER;
+use super::{Absence, Change, Informer, Subscription, Target};
 use crate::metrics::Metrics;
 use crate::request::ClusterClient;
 use crate::testing::{PATIENCE, Server, config_map, server};
