@@ -14,7 +14,7 @@ mod seeds {
     use tests::world::planted::Planted;
 
     /// How many seeds every test run simulates.
-    const SEEDS: u64 = 200;
+    const SEEDS: u64 = 100;
 
     #[test]
     fn a_seed_replays_to_the_same_history() {

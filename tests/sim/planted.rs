@@ -16,7 +16,7 @@ fn expected(bug: Planted) -> (&'static [&'static str], u64) {
         Planted::ForgetDelayed | Planted::PurgeLosesKey => (&["L2"], 10),
         Planted::ForgetChangeOfRunning => (&["L2"], 10),
         Planted::RelistDropsDeletes => (&["L2"], 30),
-        Planted::AcknowledgeEarly => (&["S2"], 100),
+        Planted::AcknowledgeEarly => (&["S2"], 30),
         Planted::DivideObjects => (&["L3"], 2),
         Planted::FenceAtDispatchOnly | Planted::ForgetDeadline => (&["S1", "S5"], 10),
         Planted::RunOnWithoutShard => (&["S1", "S5"], 60),
@@ -37,6 +37,14 @@ fn plan(bug: Planted, seed: u64) -> Plan {
             let cluster = plan.setup.workloads().start;
             let freeze = |replica| fault(15, 29, Kind::Freeze { replica, cluster, gap: true });
             plan.faults = (0..plan.setup.replicas).map(freeze).collect();
+        }
+        // When busy shards are handed over, again and again.
+        Planted::AcknowledgeEarly => {
+            let drain = |n: usize| {
+                let (from_s, replica) = (10 + 4 * n as u64, n % plan.setup.replicas);
+                fault(from_s, from_s + 4, Kind::Drain { replica })
+            };
+            plan.faults = (0..10).map(drain).collect();
         }
         // When a machine sleeps between a check and what it allows.
         Planted::FenceAtDispatchOnly | Planted::ForgetDeadline => {

