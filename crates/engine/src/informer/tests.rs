@@ -226,9 +226,10 @@ async fn a_slow_subscriber_holds_up_nobody_and_hears_of_every_object() {
     }
     assert_eq!(informer.state().queued(), 0);
     // It knows the object from here on.
-    list.event("MODIFIED", &config_map("o2", 1003));
-    list.event("MODIFIED", &config_map("o2", 1004));
-    told(&mut quick, "~o2@1003 ~o2@1004").await;
+    for version in [1003, 1004] {
+        list.event("MODIFIED", &config_map("o2", version));
+        told(&mut quick, &format!("~o2@{version}")).await;
+    }
     told(&mut slow, "~o2@1004").await;
 }
 
