@@ -193,6 +193,11 @@ async fn people_pause_pin_and_limit_what_a_fleet_does() {
     let pin = ["pin", "--shard", "c3/g/0/1", "--member", "replica-1", "--required"];
     let pinned = stdout(&run(&pin).await);
     let name = pinned.split(':').next().unwrap();
+    let has_it = async {
+        let owned = async || owner(&status().await, "c3/g/0/1");
+        while !owned().await.is_some_and(|owner| owner.starts_with("replica-1")) {}
+    };
+    timeout(PATIENCE, has_it).await.expect("in time");
     let limit = ["limit", "--member", "replica-1", "--max-shards", "1"];
     assert!(stdout(&run(&limit).await).contains("maxShards"));
     let moved = async {

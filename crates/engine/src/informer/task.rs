@@ -12,10 +12,9 @@ use listwatch::{Arrival, Connection, End, Intake, Machine, Progress, Request, Si
 use model::{Clock, Moment, uid_hash};
 use tokio::sync::mpsc;
 
-use super::mailbox::Sender;
 use super::scopes::ScopeWatch;
 use super::trainer::{self, Trainer};
-use super::{Absence, Change, InformerState, Target};
+use super::{Absence, Change, Event, InformerState, Target};
 use crate::metrics::InformerMetrics;
 use crate::request::ClusterClient;
 use cache::{Entry, PartialMetadata, ResourceVersion, StoreWriter};
@@ -49,8 +48,8 @@ pub(super) struct Task {
     told_absent: Option<(Absence, u64)>,
     machine: Machine,
     connection: Connection,
-    waiting: mpsc::Receiver<Sender>,
-    subscribers: Vec<Sender>,
+    waiting: mpsc::Receiver<mpsc::Sender<Event>>,
+    subscribers: Vec<mpsc::Sender<Event>>,
     clock: Arc<dyn Clock>,
     metrics: InformerMetrics,
 }
@@ -61,7 +60,7 @@ impl Task {
         (writer, part): (StoreWriter, Part),
         scopes: ScopeWatch,
         client: ClusterClient,
-        waiting: mpsc::Receiver<Sender>,
+        waiting: mpsc::Receiver<mpsc::Sender<Event>>,
         intake: Intake,
         (clock, metrics, rng): (Arc<dyn Clock>, InformerMetrics, fastrand::Rng),
     ) -> Self {

@@ -345,35 +345,13 @@ impl<'a> Board<'a> {
             && (self.alike || !self.is_ruled_out(member, unit))
     }
 
-    /// How many shards have no member yet and could go to this one only, by member.
-    fn claims(&self) -> Vec<usize> {
-        let mut claims = vec![0; self.members.len()];
-        let waits = |unit: &Unit<'_>| matches!(unit.state, UnitState::Unassigned(_));
-        for (number, unit) in self.units.iter().enumerate().filter(|(_, unit)| waits(unit)) {
-            let could = |&member: &usize| {
-                let BoardMember { role, runs, .. } = &self.members[member];
-                *role == Role::Open && runs[unit.group] && !self.is_ruled_out(member, number)
-            };
-            let mut takers = (0..self.members.len()).filter(could);
-            if let (Some(only), None, None) = (takers.next(), takers.next(), unit.at) {
-                claims[only] += unit.shards.count();
-            }
-        }
-        claims
-    }
-
-    /// Finds the units that members have beyond the number of shards that they may have, or that take the place of
-    /// one that could go nowhere else: the lightest.
+    /// Finds the units that members have beyond the number of shards that they may have: the lightest.
     fn find_surplus(&mut self) {
-        if self.members.iter().all(|member| member.max_shards.is_none()) {
-            return;
-        }
-        let claims = self.claims();
         for member in 0..self.members.len() {
             let BoardMember { max_shards: Some(max), shards, .. } = self.members[member] else {
                 continue;
             };
-            let mut surplus = (shards + claims[member]).saturating_sub(max);
+            let mut surplus = shards.saturating_sub(max);
             if surplus == 0 {
                 continue;
             }

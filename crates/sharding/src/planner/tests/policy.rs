@@ -89,21 +89,6 @@ fn the_lightest_shards_beyond_a_limit_move_and_wait_where_nobody_has_a_place() {
 }
 
 #[test]
-fn a_shard_that_may_be_nowhere_else_gets_the_place_of_one_that_may() {
-    let mut members = open(2);
-    members.get_mut(&id(1)).unwrap().max_shards = Some(1);
-    let mut shards = vec![
-        shard(0, 5, Placement::Settled(id(1))),
-        PlanShard {
-            preferences: wanted(&[Fit::Lacks, Fit::Serves]),
-            ..shard(1, 1, Placement::Settled(id(0)))
-        },
-    ];
-    settle(&members, &mut shards);
-    assert_eq!((at(&shards, 0), at(&shards, 1)), (Some(&id(0)), Some(&id(1))));
-}
-
-#[test]
 fn with_no_moves_allowed_nothing_is_balanced_and_what_has_no_owner_gets_one() {
     let limits = Limits { moves_per_member: 0, moves_in_fleet: 0, ..Limits::default() };
     let mut shards: Vec<PlanShard> =
