@@ -364,10 +364,12 @@ impl<'a> Board<'a> {
                     break;
                 }
                 let other = |taker: usize| {
+                    let fit = |member: usize, class: usize| self.members[member].fit(class);
+                    let least = |class| fit(member, class).clamp(Fit::Fails, Fit::Unwanted);
                     let mut classes = self.units[unit].classes().iter();
                     taker != member
                         && self.is_open_to(taker, unit)
-                        && classes.all(|&class| self.members[taker].fit(class) >= Fit::Unwanted)
+                        && classes.all(|&class| fit(taker, class) >= least(class))
                 };
                 if (0..self.members.len()).any(other) {
                     self.units[unit].state = UnitState::Unassigned(Reason::Policy);
