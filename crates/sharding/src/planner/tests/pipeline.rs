@@ -208,7 +208,8 @@ proptest! {
             };
             clusters.iter().map(swing).collect()
         };
-        let seen = 4 * SETTLED;
+        // A split that is due may wait until several peaks meet.
+        let seen = 12 * SETTLED;
         fleet.run(seen, |n, _, shard| part(shard, &busy(n)));
         let changes = fleet.run(6 * SETTLED, |n, _, shard| part(shard, &busy(n + seen)));
         prop_assert_eq!(changes, Changes::default());
