@@ -191,6 +191,7 @@ impl Coordinator {
         self.range_changes.retain(|change| draft::is_under_way(&drafts, change));
         let holders = draft::fleet_holders(&drafts, peers);
         for draft in drafts.values_mut() {
+            // Before what drains for another member gets there, and again for shards that are new.
             draft.pause(view.policies);
             draft.bring_up_to_date(peers, &self.range_changes, &holders);
             draft.pause(view.policies);

@@ -100,7 +100,10 @@ impl Policies {
             let indexed = spec.and_then(|spec| read.index.add(number, &spec).map(|()| spec));
             match indexed {
                 Ok(spec) => read.policies.push(Policy { name, spec }),
-                Err(cause) => read.problem(&name, &format!("does not count: {cause}; correct it")),
+                Err(cause) => {
+                    let cause = model::error::foreign(&cause);
+                    read.problem(&name, &format!("does not count: {cause}; correct it"));
+                }
             }
         }
         read
@@ -127,11 +130,6 @@ impl Policies {
             )
         });
         self.problems.iter().cloned().chain(idle).take(MAX_PROBLEMS).collect()
-    }
-
-    /// What could not be read, each with object, cause and fix.
-    pub fn unread(&self) -> &[String] {
-        &self.problems
     }
 
     /// Whether there are none.

@@ -29,9 +29,10 @@ impl Coordinator {
         let (shards, points) = self.weigh(view, drafts, peers, now);
         let limits = view.policies.limits();
         let proposal = planner::plan(&peers.roles, &peers.groups, &shards, &limits);
-        let is_free = |step: &&Move| !waits_for_another(drafts, holders, step);
-        for step in proposal.moves.iter().filter(is_free).cloned().collect::<Vec<_>>() {
-            let step = &step;
+        for step in &proposal.moves {
+            if waits_for_another(drafts, holders, step) {
+                continue;
+            }
             if step.reason == Reason::Unreached && fails_at_owner(drafts, peers, step) {
                 self.resting.moved(&step.shard.cluster, now);
             }

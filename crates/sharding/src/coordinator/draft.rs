@@ -147,14 +147,13 @@ impl Draft<'_> {
             return;
         }
         let is_paused = |shard: &ShardId| policies.pause_of(shard).is_some();
-        let paused = self.shards().filter(is_paused).map(|shard| ShardPath::from(&shard)).collect();
+        let paused: BTreeSet<ShardPath> =
+            self.shards().filter(is_paused).map(|shard| ShardPath::from(&shard)).collect();
+        self.change_all(|path, entry| match paused.contains(path) {
+            true => entry.drain(None),
+            false => entry.clone(),
+        });
         self.paused = paused;
-        let paused = self.paused.clone();
-        self.change_all(
-            |path, entry| {
-                if paused.contains(path) { entry.drain(None) } else { entry.clone() }
-            },
-        );
     }
 
     /// Its shards.

@@ -20,14 +20,14 @@ use crate::record::{Kind, Object, Observation};
 /// Starts the watches. They end with the loop that receives their messages. `number` tells what they
 /// show from what earlier watches showed.
 pub(crate) fn spawn(
-    tasks: &mut JoinSet<()>,
     client: &Client,
     namespace: &str,
     messages: &mpsc::Sender<Message>,
     clock: &Arc<dyn Clock>,
     rng: &mut fastrand::Rng,
     number: u64,
-) {
+) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
     for kind in [Kind::Lease, Kind::Member, Kind::Map] {
         let (namespace, messages) = (namespace.to_owned(), messages.clone());
         let sink = Home { kind, number, namespace, messages };
@@ -37,6 +37,7 @@ pub(crate) fn spawn(
     let policies = Policies::new(namespace, messages, number);
     let api = read::policies(client, namespace);
     tasks.spawn(follow(api, policies, Arc::clone(clock), rng.fork()));
+    tasks
 }
 
 struct Home {

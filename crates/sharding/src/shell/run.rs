@@ -148,7 +148,6 @@ impl Loop {
     /// Runs until the member has departed. Stops at once, wherever it is, when `stop` is cancelled.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut checks = JoinSet::new();
-        let mut watches = JoinSet::new();
         let (sender, mut messages) = mpsc::channel(MESSAGES);
         let Writer { client, namespace, .. } = self.writer.clone();
         let clock = Arc::clone(&self.clock);
@@ -164,16 +163,7 @@ impl Loop {
             Some(ended) = checks.join_next() => return watch_ended(ended),
             () = self.definitions(&mut messages) => {}
         }
-        home::spawn(
-            &mut watches,
-            &client,
-            &namespace,
-            &sender,
-            &clock,
-            &mut self.rng,
-            self.rereads,
-        );
-        self.node.handle(Input::Policies(None), self.clock.now());
+        let mut watches = self.watch_home(&sender);
         let (events, writing) =
             Events::spawn(client.clone(), namespace.clone(), self.node.identity().to_owned());
         self.events = Some(events);
@@ -192,19 +182,7 @@ impl Loop {
             }
             if reread {
                 self.rereads += 1;
-                self.policies = PolicyState::default();
-                self.node.handle(Input::Policies(None), self.clock.now());
-                watches = JoinSet::new();
-                let number = self.rereads;
-                home::spawn(
-                    &mut watches,
-                    &client,
-                    &namespace,
-                    &sender,
-                    &clock,
-                    &mut self.rng,
-                    number,
-                );
+                watches = self.watch_home(&sender);
             }
             if self.node.departed().is_some() {
                 break;
@@ -257,6 +235,14 @@ impl Loop {
                 return;
             }
         }
+    }
+
+    /// Watches home from a list on. The policies are not known before theirs.
+    fn watch_home(&mut self, sender: &mpsc::Sender<Message>) -> JoinSet<()> {
+        self.policies = PolicyState::default();
+        self.node.handle(Input::Policies(None), self.clock.now());
+        let Writer { client, namespace, .. } = &self.writer;
+        home::spawn(client, namespace, sender, &self.clock, &mut self.rng, self.rereads)
     }
 
     fn take_clusters(&mut self) {
