@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use fleet::{Fleet, FleetShard};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -373,7 +372,7 @@ async fn in_time<T>(
 ) -> anyhow::Result<T> {
     let answer = tokio::time::timeout(home::TIMEOUT, request).await;
     let answer = answer.map_err(|_| anyhow::anyhow!(home::silent()))?;
-    answer.with_context(|| what.to_owned())
+    answer.map_err(|error| anyhow::anyhow!("{what}: {}", model::error::chain(&error)))
 }
 
 /// A name that is the same for the same words, whatever the values: to say something again changes it. The hash
