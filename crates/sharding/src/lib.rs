@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `versions` | the versions of the protocol, as numbers |
 //! | [`api`] | the custom resources: ShardMap, Member |
+//! | [`body`] | these objects as they are sent |
 //! | `config` | the settings of a member |
 //! | `definitions` | whether the home cluster's definitions keep what members write |
 //! | `history` | whether home is still the one that this member knows |
@@ -165,6 +166,7 @@
 //! remembered once, by the shard that has it ([`weight`]). Attacked by `constant_loads_come_to_rest`.
 
 pub mod api;
+pub mod body;
 mod config;
 mod container;
 pub mod coordinator;

@@ -1,27 +1,19 @@
 //! Carries out one write to the home cluster, bound to the version from which it was decided, and reports
 //! how it ended.
-//!
-//! Members and their Leases have the configured owner, with which Kubernetes deletes them. ShardMaps and
-//! the coordinator's Lease have none: they hold who may act, and the epochs, and must outlive an upgrade
-//! that replaces whatever the owner is. A replacement sends the whole object, so one that an earlier
-//! release wrote loses its owner with the next write.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
 use kube::core::Request;
 
-use crate::api::{MANAGED_BY, Member, ObjectVersion, ShardMap};
-use crate::installation;
-use crate::lease::{COORDINATOR, LeaseRecord};
+use crate::api::ObjectVersion;
+use crate::body::Body;
 use crate::problem::{self, Operation};
 use crate::read::{self, Unreadable};
-use crate::record::{MapRecord, MemberRecord, Object, Target, Write, WriteOutcome};
-use crate::uid_annotation;
+use crate::record::{Object, Target, Write, WriteOutcome};
 
 /// How to reach the home cluster.
 #[derive(Clone)]
@@ -117,67 +109,9 @@ impl Writer {
         self.client.request(request.map_err(kube::Error::BuildRequest)?).await.map(Some)
     }
 
-    /// An object as it is sent.
     fn body(&self, object: Object, wall: Timestamp) -> Result<Vec<u8>, kube::Error> {
-        match object {
-            Object::Lease(record) => serde_json::to_vec(&self.lease(record, wall)),
-            Object::Member(record) => serde_json::to_vec(&self.member(record)),
-            Object::Map(record) => serde_json::to_vec(&self.map(record)),
-        }
-        .map_err(kube::Error::SerdeError)
-    }
-
-    fn metadata(&self, name: &str, version: &ObjectVersion) -> ObjectMeta {
-        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        ObjectMeta {
-            name: Some(name.to_owned()),
-            namespace: Some(self.namespace.clone()),
-            uid: some(&version.uid),
-            resource_version: some(&version.resource),
-            labels: Some([(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned())].into()),
-            owner_references: None,
-            ..ObjectMeta::default()
-        }
-    }
-
-    /// The same, of an object that goes with the configured owner.
-    fn owned_metadata(&self, name: &str, version: &ObjectVersion) -> ObjectMeta {
-        let owner_references = self.owner.clone().map(|owner| vec![owner]);
-        ObjectMeta { owner_references, ..self.metadata(name, version) }
-    }
-
-    fn lease(&self, record: LeaseRecord, wall: Timestamp) -> Lease {
-        let spec = LeaseSpec {
-            holder_identity: Some(record.holder.unwrap_or_default()),
-            lease_duration_seconds: Some(
-                i32::try_from(record.duration.as_secs()).unwrap_or(i32::MAX),
-            ),
-            lease_transitions: Some(record.transitions),
-            acquire_time: Some(MicroTime(record.acquired.unwrap_or(wall))),
-            renew_time: Some(MicroTime(wall)),
-            ..LeaseSpec::default()
-        };
-        let mut annotations = record.floor.annotations().unwrap_or_default();
-        annotations.extend(installation::annotation(record.installation.as_deref()));
-        let annotations = (!annotations.is_empty()).then_some(annotations);
-        let metadata = match record.name.as_str() {
-            COORDINATOR => self.metadata(COORDINATOR, &record.version),
-            name => self.owned_metadata(name, &record.version),
-        };
-        let metadata = ObjectMeta { annotations, ..metadata };
-        Lease { metadata, spec: Some(spec) }
-    }
-
-    fn member(&self, record: MemberRecord) -> Member {
-        let metadata = self.owned_metadata(record.id.as_str(), &record.version);
-        Member { metadata, spec: record.spec }
-    }
-
-    fn map(&self, record: MapRecord) -> ShardMap {
-        let annotations = uid_annotation::annotations(record.cluster_uid.as_ref());
-        let metadata = self.metadata(record.cluster.as_str(), &record.version);
-        let metadata = ObjectMeta { annotations, ..metadata };
-        ShardMap { metadata, spec: record.spec() }
+        let body = Body { namespace: &self.namespace, owner: self.owner.as_ref(), wall };
+        body.of(object).map_err(kube::Error::SerdeError)
     }
 }
 
