@@ -219,7 +219,7 @@ fn world(shards: &[PlanShard], reported: bool) -> World {
             Placement::Settled(owner) => Entry::Owned { owner: owner.clone(), epoch },
             _ => Entry::Unowned { epoch },
         };
-        map.entries.insert(ShardPath::from(&shard.id), entry);
+        map.entries_mut().insert(ShardPath::from(&shard.id), entry);
     }
     maps.into_values().for_each(|map| apply(Object::Map(map)));
     world

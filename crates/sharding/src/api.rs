@@ -11,6 +11,7 @@
 
 mod clusters;
 mod container;
+mod loads;
 mod path;
 mod policy;
 mod version;
@@ -34,6 +35,7 @@ pub use clusters::ConfiguredClusters;
 pub(crate) use clusters::MAX_NAMED_BYTES;
 pub(crate) use clusters::{MAX_NAMED, that_fit};
 pub use container::MemberContainer;
+pub use loads::{ClusterLoad, ShardLoads};
 pub use path::{InvalidShardPath, ShardPath};
 pub use policy::{
     FleetPolicy, FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MoveLimits,
@@ -53,6 +55,8 @@ pub(crate) const MAX_DOWN_CLUSTERS: usize = 64;
 pub(crate) const MAX_DOWN_BYTES: usize = 6 * 1024;
 /// The most shards whose load a Member reports; [`crate::load::MAX_LOAD_BYTES`] bounds them too.
 pub(crate) const MAX_LOADS: usize = 1024;
+/// The most clusters for which a Member reports the sum of further loads.
+pub(crate) const MAX_CLUSTER_LOADS: usize = 256;
 /// The most earlier instances of its container of which a Member says that they have ended.
 pub(crate) const MAX_SUCCEEDED: usize = 16;
 /// The longest reason that a Member reports, in characters.
@@ -218,9 +222,14 @@ pub struct MemberSpec {
     pub busy: u32,
     /// The load of its shards: only loads above a small minimum, the highest 1024 of them. Rarely
     /// rewritten, and only when a load changes by a fifth.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "ShardLoads::is_none")]
     #[schemars(length(max = 1024))]
-    pub loads: Vec<ShardLoad>,
+    pub loads: ShardLoads,
+    /// If `loads` has no room for all of them: the loads of the other shards, summed by cluster, the
+    /// highest 256 of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub cluster_loads: Vec<ClusterLoad>,
     /// The clusters for which it has no client, those that do not answer it and those that lack a kind
     /// which one of its controllers needs, the first 64 of them.
     /// No decision depends on them: `leasehold status` shows what to repair.
@@ -385,6 +394,12 @@ fn is_first_version(version: &u32) -> bool {
 // === impl MemberSpec ===
 
 impl MemberSpec {
+    /// Whether nothing differs on which more depends than the balance of loads.
+    pub(crate) fn is_same_but_loads(&self, other: &Self) -> bool {
+        let Self { loads, cluster_loads, busy, shards, down_clusters, .. } = other.clone();
+        *other == Self { loads, cluster_loads, busy, shards, down_clusters, ..self.clone() }
+    }
+
     /// An active member of usual capacity that can run these groups, holds no shards and reports no
     /// load.
     pub fn new(identity: &str, groups: Vec<GroupName>) -> Self {
@@ -401,7 +416,8 @@ impl MemberSpec {
             drain: false,
             named_clusters: Vec::new(),
             busy: 0,
-            loads: Vec::new(),
+            loads: ShardLoads::default(),
+            cluster_loads: Vec::new(),
             down_clusters: Vec::new(),
             clusters: None,
             container: None,

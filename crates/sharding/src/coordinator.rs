@@ -47,7 +47,6 @@ use std::time::Duration;
 use model::{ClusterName, Epoch, MemberId, Moment, ShardId, single};
 
 use crate::config::LeaseTimings;
-use crate::handover::Entry;
 use crate::identity::Identities;
 use crate::lease::{self, LeaseRecord, LeaseState};
 use crate::planner::Reason;
@@ -95,7 +94,7 @@ pub struct View<'a> {
 pub struct Plan {
     /// The writes, the most urgent first.
     pub writes: Vec<Write>,
-    /// When to plan again even if nothing changes.
+    /// When to plan again even if nothing changes, the states of the Leases neither.
     pub wake: Option<Moment>,
     /// The epoch floor that the coordinator's Lease must carry before maps can be deleted.
     pub floor: Epoch,
@@ -152,19 +151,13 @@ impl Coordinator {
     /// Takes the Leases that ran out or whose member is dead, and creates those that have been missing for
     /// as long as a silence.
     fn take_leases(&mut self, view: &View<'_>, peers: &Peers, now: Moment, plan: &mut Plan) {
-        let owners = || view.world.maps().values().flat_map(|map| map.entries.values());
-        let owners: BTreeSet<_> = owners().filter_map(Entry::owner).collect();
         for (member, state) in &peers.states {
             let Some(observed) = view.world.lease_of(member) else { continue };
             let is_due = *state == LeaseState::Expired
-                || (*state == LeaseState::Over && owners.contains(member));
+                || (*state == LeaseState::Over && view.world.owners().contains_key(member));
             if is_due {
                 let taken = observed.record.taken_by(view.me, view.timings.duration);
                 plan.writes.push(Write::Replace(Object::Lease(taken)));
-            } else if !state.is_gone() {
-                let next = observed.suspect_at(view.timings);
-                let expires = observed.expires(view.timings);
-                plan.wake_at(if next > now { next } else { expires });
             }
         }
         self.missing_leases.retain(|member, _| peers.missing.contains(member));

@@ -12,7 +12,8 @@
 //!   fifth, or the part of the heaviest object in it by a twentieth of the load, and by more than its
 //!   minimum. A steady load is reported once, an idle fleet never.
 //! - A report has at most [`MAX_LOADS`] shards and [`MAX_LOAD_BYTES`], the highest loads first. A shard
-//!   in the report gives way only to one whose load is a fifth higher.
+//!   in the report gives way only to one whose load is a fifth higher. If there are more, a part of these
+//!   bytes is for the sums of the others, by cluster.
 //! - A shard that is no longer measured is no longer reported.
 //! - A restart of the counters, a clock that jumps and a pause cost one sample and distort none.
 
@@ -20,14 +21,17 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use model::{Moment, ShardId, Work};
+use model::{ClusterName, Moment, ShardId, Work};
+use serde::Serialize;
 
-use crate::api::{MAX_LOADS, ShardLoad};
+use crate::api::{ClusterLoad, MAX_CLUSTER_LOADS, MAX_LOADS, ShardLoad, ShardLoads};
 
 /// The report changes at most once in this time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// How much of the Member the report takes at most: the Member must stay below 64 KiB.
 pub(crate) const MAX_LOAD_BYTES: usize = 56 * 1024;
+/// How much of that is for the sums by cluster, if they are needed.
+const SUM_BYTES: usize = 16 * 1024;
 /// The time constant of the smoothing: after it, an estimate has followed two thirds of a step.
 const SMOOTHING: Duration = Duration::from_secs(60);
 /// How long the load of a new shard does not count: at first all its objects are listed and reconciled
@@ -56,6 +60,10 @@ const MIN_CHANGE: Rates = [10, 500, 1024, 50];
 pub(crate) struct LoadReporter {
     estimates: BTreeMap<ShardId, Estimate>,
     reported: BTreeMap<ShardId, Rates>,
+    /// The sums of the loads that are worth reporting and have no room, by cluster.
+    sums: BTreeMap<ClusterName, Rates>,
+    /// What is reported, as it is written.
+    written: (ShardLoads, Vec<ClusterLoad>),
     reported_busy: u64,
     reported_at: Option<Moment>,
 }
@@ -101,8 +109,13 @@ impl LoadReporter {
     }
 
     /// The loads of single shards to report, by name.
-    pub(crate) fn reported(&self) -> Vec<ShardLoad> {
-        self.reported.iter().map(|(shard, &rates)| load_of(shard, rates)).collect()
+    pub(crate) fn reported(&self) -> ShardLoads {
+        self.written.0.clone()
+    }
+
+    /// The sums of further loads to report, by name of the cluster.
+    pub(crate) fn reported_sums(&self) -> Vec<ClusterLoad> {
+        self.written.1.clone()
     }
 
     /// The work for all shards together to report, in milliseconds per second. Includes shards that
@@ -123,14 +136,20 @@ impl LoadReporter {
         let busy = rates.values().map(|[busy, ..]| busy).sum();
         let busy = reported_rates(Some([self.reported_busy, 0, 0, 0]), [busy, 0, 0, 0])
             .map_or(0, |[busy, ..]| busy);
-        let next = self.highest(&rates);
-        if busy != self.reported_busy || next != self.reported {
-            (self.reported, self.reported_busy, self.reported_at) = (next, busy, Some(now));
+        let (next, sums) = self.highest(&rates);
+        if busy != self.reported_busy || next != self.reported || sums != self.sums {
+            let loads = next.iter().map(|(shard, &rates)| load_of(shard, rates)).collect();
+            self.written = (loads, sums.iter().map(|(name, &sum)| sum_of(name, sum)).collect());
+            (self.reported, self.sums) = (next, sums);
+            (self.reported_busy, self.reported_at) = (busy, Some(now));
         }
     }
 
-    /// The loads worth reporting.
-    fn highest(&self, rates: &BTreeMap<&ShardId, Rates>) -> BTreeMap<ShardId, Rates> {
+    /// The loads worth reporting, and the sums of those that have no room.
+    fn highest(
+        &self,
+        rates: &BTreeMap<&ShardId, Rates>,
+    ) -> (BTreeMap<ShardId, Rates>, BTreeMap<ClusterName, Rates>) {
         let mut worth: Vec<(&ShardId, Rates)> = rates
             .iter()
             .filter_map(|(&shard, &now)| {
@@ -141,13 +160,34 @@ impl LoadReporter {
             let bonus = CHANGE_PART + u64::from(self.reported.contains_key(shard));
             (Reverse(cost(rates).saturating_mul(bonus)), shard)
         });
-        let mut bytes = 0;
-        let room = |&(shard, rates): &(&ShardId, Rates)| {
-            bytes += bytes_of(&load_of(shard, rates));
-            bytes <= MAX_LOAD_BYTES
-        };
-        let reported = worth.into_iter().take(MAX_LOADS).take_while(room);
-        reported.map(|(shard, rates)| (shard.clone(), rates)).collect()
+        let sizes = worth.iter().map(|&(shard, rates)| bytes_of(&load_of(shard, rates)));
+        let sizes: Vec<usize> = sizes.collect();
+        let mut fit = that_fit(&sizes, MAX_LOADS, MAX_LOAD_BYTES);
+        if fit < worth.len() {
+            fit = that_fit(&sizes, MAX_LOADS, MAX_LOAD_BYTES - SUM_BYTES);
+        }
+        let sums = self.sums(&worth[fit..]);
+        worth.truncate(fit);
+        (worth.into_iter().map(|(shard, rates)| (shard.clone(), rates)).collect(), sums)
+    }
+
+    /// The sums of these loads by cluster, the highest first as far as there is room.
+    fn sums(&self, rest: &[(&ShardId, Rates)]) -> BTreeMap<ClusterName, Rates> {
+        let mut sums: BTreeMap<&ClusterName, Rates> = BTreeMap::new();
+        for (shard, rates) in rest {
+            let sum = sums.entry(&shard.cluster).or_default();
+            sum.iter_mut().zip(rates).for_each(|(sum, rate)| *sum = sum.saturating_add(*rate));
+        }
+        let mut sums: Vec<(&ClusterName, Rates)> = sums
+            .into_iter()
+            .filter_map(|(name, now)| {
+                Some((name, reported_rates(self.sums.get(name).copied(), now)?))
+            })
+            .collect();
+        sums.sort_by_key(|&(name, rates)| (Reverse(cost(rates)), name));
+        let sizes = sums.iter().map(|&(name, rates)| bytes_of(&sum_of(name, rates)));
+        sums.truncate(that_fit(&sizes.collect::<Vec<_>>(), MAX_CLUSTER_LOADS, SUM_BYTES));
+        sums.into_iter().map(|(name, rates)| (name.clone(), rates)).collect()
     }
 }
 
@@ -205,9 +245,23 @@ fn load_of(shard: &ShardId, [busy, events, cached, heaviest]: Rates) -> ShardLoa
     ShardLoad { shard: shard.clone(), busy: bounded(busy), heaviest, events, cached }
 }
 
+fn sum_of(cluster: &ClusterName, [busy, events, cached, _]: Rates) -> ClusterLoad {
+    ClusterLoad { cluster: cluster.clone(), busy: bounded(busy), events, cached }
+}
+
 /// How many bytes it takes in the Member, with its comma.
-fn bytes_of(load: &ShardLoad) -> usize {
+fn bytes_of(load: &impl Serialize) -> usize {
     serde_json::to_string(load).map_or(0, |text| text.len() + 1)
+}
+
+/// How many of the first of these sizes there is room for.
+fn that_fit(sizes: &[usize], most: usize, bytes: usize) -> usize {
+    let mut sum = 0;
+    let fits = |size: &&usize| {
+        sum += **size;
+        sum <= bytes
+    };
+    sizes.iter().take(most).take_while(fits).count()
 }
 
 /// The rates that another member reports. What it does not measure may be of one object.

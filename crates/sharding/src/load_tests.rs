@@ -58,7 +58,7 @@ impl Bench {
     }
 
     fn shown(&self) -> (u32, Vec<ShardLoad>) {
-        (self.load.reported_busy(), self.load.reported())
+        (self.load.reported_busy(), self.load.reported().to_vec())
     }
 
     fn busy(&self) -> Vec<u32> {
@@ -147,7 +147,8 @@ fn only_the_highest_loads_are_reported_and_they_do_not_take_turns() {
     let last = reported.iter().map(bytes_of).max().unwrap();
     let bytes: usize = reported.iter().map(bytes_of).sum();
     assert!(reported.len() <= MAX_LOADS && bytes <= MAX_LOAD_BYTES);
-    assert!(reported.len() == MAX_LOADS || bytes + last > MAX_LOAD_BYTES, "there is room for more");
+    let room = MAX_LOAD_BYTES - SUM_BYTES;
+    assert!(reported.len() == MAX_LOADS || bytes + last > room, "there is room for more");
     let left_out = (0..loads.len()).find(|&n| reported.iter().all(|load| load.shard != shard(n)));
     let left_out = left_out.unwrap();
     let writes = bench.writes;
@@ -159,6 +160,29 @@ fn only_the_highest_loads_are_reported_and_they_do_not_take_turns() {
     bench.run(100, &loads);
     assert!(bench.load.reported().iter().any(|load| load.shard == shard(left_out)));
     assert!(bench.load.reported().iter().map(bytes_of).sum::<usize>() <= MAX_LOAD_BYTES);
+}
+
+#[test]
+fn what_has_no_room_is_reported_in_sum() {
+    let mut bench = Bench::default();
+    // The first of them is busier: it has a place of its own.
+    let mut loads = vec![(1_000, 0, 0); MAX_LOADS + 200];
+    loads[0].0 = 2_000;
+    bench.run(60, &loads);
+    let (single, sums) = (bench.load.reported(), bench.load.reported_sums());
+    let told: u64 = single.iter().map(|load| u64::from(load.busy)).sum();
+    let rest: u64 = sums.iter().map(|sum| u64::from(sum.busy)).sum();
+    let all: u64 = loads.iter().map(|(busy, ..)| busy).sum();
+    assert!(single.iter().any(|load| load.shard == shard(0)));
+    assert!(sums.len() <= MAX_CLUSTER_LOADS, "{}", sums.len());
+    let missing = (loads.len() - single.len()).saturating_sub(sums.len()) as u64 * 1_000;
+    assert!((told + rest + missing).abs_diff(all) <= all / 50, "{told} + {rest} of {all}");
+    let bytes = |sizes: &mut dyn Iterator<Item = usize>| sizes.sum::<usize>();
+    let bytes = bytes(&mut single.iter().map(bytes_of)) + bytes(&mut sums.iter().map(bytes_of));
+    assert!(bytes <= MAX_LOAD_BYTES, "{bytes}");
+    // Once all of them have room, there are no sums.
+    bench.run(600, &loads[..100]);
+    assert_eq!((bench.load.reported().len(), bench.load.reported_sums()), (100, Vec::new()));
 }
 
 #[test]

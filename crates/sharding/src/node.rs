@@ -19,6 +19,7 @@ mod lead;
 mod leave;
 mod names;
 mod own;
+mod plan;
 mod reach;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +53,8 @@ use crate::world::World;
 
 use handovers::HandoverLog;
 pub use handovers::{Handover, HandoverCause};
+use plan::Planning;
+pub use plan::{MadePlan, PlanTask};
 
 /// The longest time between two steps. The sleep of a machine stops timers; the member must notice its
 /// end soon.
@@ -78,6 +81,8 @@ pub enum Input {
     Ended(Vec<Ended>),
     /// What people want; `None` while it is not known, and then no coordinator plans.
     Policies(Option<Policies>),
+    /// A plan was made, in that time.
+    Planned(Box<MadePlan>, Duration),
     /// The seconds since 1970, by the wall clock. Without them the floor of epochs is what home keeps.
     Wall(u64),
     /// Hand everything over and end.
@@ -93,6 +98,8 @@ pub struct Output {
     pub wake: Moment,
     /// Events worth a log line or a metric.
     pub notes: Vec<Note>,
+    /// A plan to make, and to answer by [`Input::Planned`].
+    pub plan: Option<PlanTask>,
     /// Whether home must be read anew: every watch starts with a list, and nothing that a watch showed
     /// before may be passed in any more.
     pub reread: bool,
@@ -176,7 +183,7 @@ pub struct Node {
     floor: Epoch,
     /// The seconds since 1970, as an epoch.
     wall: Epoch,
-    planned: Option<lead::Planned>,
+    planning: Planning,
     handovers: HandoverLog,
     outbox: Outbox,
     member_written: Moment,
@@ -218,7 +225,7 @@ impl Node {
             coordinator: Coordinator::speaking(config.speaks),
             floor: Epoch::default(),
             wall: Epoch::default(),
-            planned: None,
+            planning: Planning::default(),
             handovers: HandoverLog::default(),
             outbox: Outbox::default(),
             member_written: now,
@@ -242,7 +249,7 @@ impl Node {
                 self.reach.configured(&clusters);
                 self.clusters = Some(clusters);
                 self.down_clusters = down;
-                self.planned = None;
+                self.planning.again();
             }
             Input::Identified(identities) => self.identified(identities),
             Input::Acknowledged(shard, epoch) => {
@@ -254,8 +261,9 @@ impl Node {
             Input::Policies(policies) => {
                 self.policies = policies;
                 self.policy_changes += 1;
-                self.planned = None;
+                self.planning.again();
             }
+            Input::Planned(made, took) => self.planned(*made, took, now),
             Input::Wall(seconds) => self.wall = Epoch(seconds.min(floor::MAX_WALL)),
             Input::Leave => {
                 let patience = self.config.drain_timeout + self.config.lease.duration;
@@ -264,8 +272,22 @@ impl Node {
         }
     }
 
-    /// Draws the conclusions from all inputs since the last step.
+    /// Draws the conclusions from all inputs since the last step, and makes its plan at once.
     pub fn step(&mut self, now: Moment) -> Output {
+        let mut output = self.turn(now);
+        while let Some(task) = output.plan.take() {
+            self.handle(Input::Planned(Box::new(task.run()), Duration::ZERO), now);
+            let mut next = self.turn(now);
+            next.writes.splice(..0, output.writes);
+            next.notes.splice(..0, output.notes);
+            next.reread |= output.reread;
+            output = next;
+        }
+        output
+    }
+
+    /// Draws the conclusions from all inputs since the last turn. Its plan is made elsewhere.
+    pub fn turn(&mut self, now: Moment) -> Output {
         let mut wake = now + MAX_SLEEP;
         self.follow_others(now);
         self.follow_cordon();
@@ -275,7 +297,8 @@ impl Node {
         self.keep_lease(now);
         self.keep_member(now);
         let mut sooner = |at: Option<Moment>| wake = at.map_or(wake, |at| wake.min(at));
-        sooner(self.coordinate(now));
+        let (plan, again) = self.coordinate(now);
+        sooner(again);
         self.leave(now);
         sooner(self.outbox.next_retry(now));
         sooner(Some(self.membership.renew_at()).filter(|&at| at > now));
@@ -285,7 +308,7 @@ impl Node {
         let writes = self.outbox.take();
         writes.iter().for_each(|write| self.history.sends(write.target()));
         let reread = std::mem::take(&mut self.reread);
-        Output { writes, wake, notes: std::mem::take(&mut self.notes), reread }
+        Output { writes, wake, notes: std::mem::take(&mut self.notes), plan, reread }
     }
 
     /// What the fence needs now.
@@ -462,8 +485,8 @@ impl Node {
             Kind::Member => self.member_written(&ended, &outcome),
             Kind::Lease => {}
         }
-        if target.kind == Kind::Map || target.name != own {
-            self.planned = None;
+        if !self.is_own_object(target) {
+            self.planning.again();
         }
     }
 

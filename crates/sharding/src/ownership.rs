@@ -31,6 +31,8 @@ pub(crate) struct Tracker {
     drain_timeout: Duration,
     owned: Arc<OwnedShards>,
     memory: BTreeMap<ClusterName, Memory>,
+    /// The clusters with acknowledged drains that their maps may not reflect yet.
+    reported: BTreeSet<ClusterName>,
     /// The names under which this member may not act.
     refused: BTreeSet<ClusterName>,
 }
@@ -69,8 +71,13 @@ enum DrainProgress {
 impl Tracker {
     /// A tracker for `member`, which holds nothing yet.
     pub(crate) fn new(member: MemberId, drain_timeout: Duration) -> Self {
-        let (memory, refused) = (BTreeMap::new(), BTreeSet::new());
-        Self { drain_timeout, owned: Arc::new(OwnedShards::none(member)), memory, refused }
+        Self {
+            drain_timeout,
+            owned: Arc::new(OwnedShards::none(member)),
+            memory: BTreeMap::new(),
+            reported: BTreeSet::new(),
+            refused: BTreeSet::new(),
+        }
     }
 
     pub(crate) fn owned(&self) -> &Arc<OwnedShards> {
@@ -94,6 +101,7 @@ impl Tracker {
     /// Takes in the present state of a cluster's map, or its absence.
     pub(crate) fn observe(&mut self, cluster: &ClusterName, map: Option<&MapRecord>, now: Moment) {
         let me = self.owned.member.clone();
+        let before = self.held_in(cluster);
         let mut held: BTreeMap<ShardId, Holding> = BTreeMap::new();
         match map {
             None => drop(self.memory.remove(cluster)),
@@ -107,7 +115,7 @@ impl Tracker {
                 // An entry that is gone was settled before: the map waits for no acknowledgement of it.
                 let gone = memory.shards.iter_mut().filter(|(p, _)| !map.entries.contains_key(p));
                 gone.for_each(|(_, seen)| seen.drain.settle());
-                for (path, entry) in &map.entries {
+                for (path, entry) in map.entries.iter() {
                     let seen = memory.shards.entry(path.clone()).or_default();
                     if let Some(holding) =
                         seen.observe(&me, entry, now + self.drain_timeout, refused)
@@ -117,19 +125,21 @@ impl Tracker {
                 }
             }
         }
-        self.publish(cluster, held);
+        let memory = self.memory.get(cluster);
+        if !memory.is_some_and(|m| m.shards.values().any(|seen| seen.drain.is_reported())) {
+            self.reported.remove(cluster);
+        }
+        self.publish(&before, held);
     }
 
     /// The cluster's map is of a version of the protocol that this member does not speak: it holds no
     /// shard of it any more and acknowledges no drain of it. Earlier acknowledgements stay true.
     pub(crate) fn withhold(&mut self, cluster: &ClusterName) {
-        let of_cluster = |(shard, held): (&ShardId, &Holding)| {
-            shard.cluster == *cluster && held.hold != Hold::Warming
-        };
-        if self.owned.holdings.iter().any(of_cluster) {
+        let before = self.held_in(cluster);
+        if before.values().any(|held| held.hold != Hold::Warming) {
             self.memory.entry(cluster.clone()).or_default().withheld = true;
         }
-        self.publish(cluster, BTreeMap::new());
+        self.publish(&before, BTreeMap::new());
     }
 
     /// Whether this member may still own withheld shards: their reconciles were cancelled, but nobody
@@ -151,6 +161,7 @@ impl Tracker {
             .and_then(|memory| memory.shards.get_mut(&ShardPath::from(shard)));
         if let Some(seen) = seen {
             seen.drain = DrainProgress::Acknowledged { pending: true };
+            self.reported.insert(shard.cluster.clone());
         }
         Arc::make_mut(&mut self.owned).holdings.remove(shard);
         true
@@ -163,23 +174,34 @@ impl Tracker {
                 .is_reported()
                 .then(|| AcknowledgedDrain { shard: path.in_cluster(cluster), epoch: seen.epoch })
         };
-        self.memory
-            .iter()
+        let memories = self.reported.iter().filter_map(|name| self.memory.get_key_value(name));
+        memories
             .flat_map(|(cluster, memory)| {
                 memory.shards.iter().filter_map(move |seen| acknowledged(seen, cluster))
             })
             .collect()
     }
 
-    /// Replaces what is held of one cluster. Keeps the snapshot if nothing changed.
-    fn publish(&mut self, cluster: &ClusterName, held: BTreeMap<ShardId, Holding>) {
-        let of_cluster = |shard: &ShardId| shard.cluster == *cluster;
-        let before = self.owned.holdings.iter().filter(|(shard, _)| of_cluster(shard));
-        if before.eq(held.iter()) {
+    /// What is held of one cluster: nothing that its map did not show.
+    fn held_in(&self, cluster: &ClusterName) -> BTreeMap<ShardId, Holding> {
+        let shown = self.memory.get(cluster).into_iter().flat_map(|memory| memory.shards.keys());
+        let held = shown.filter_map(|path| {
+            let shard = path.in_cluster(cluster);
+            let held = *self.owned.holdings.get(&shard)?;
+            Some((shard, held))
+        });
+        held.collect()
+    }
+
+    /// Replaces what was held of one cluster. Keeps the snapshot if nothing changed.
+    fn publish(&mut self, before: &BTreeMap<ShardId, Holding>, held: BTreeMap<ShardId, Holding>) {
+        if *before == held {
             return;
         }
         let owned = Arc::make_mut(&mut self.owned);
-        owned.holdings.retain(|shard, _| !of_cluster(shard));
+        for shard in before.keys() {
+            owned.holdings.remove(shard);
+        }
         owned.holdings.extend(held);
     }
 }
@@ -263,7 +285,7 @@ mod tests {
     fn map(entry: Entry) -> MapRecord {
         let mut map = MapRecord::new(EAST.parse().unwrap());
         map.version.uid = "uid-1".into();
-        map.entries.insert("tdset/0/1".parse().unwrap(), entry);
+        map.entries_mut().insert("tdset/0/1".parse().unwrap(), entry);
         map
     }
 
@@ -346,7 +368,7 @@ mod tests {
         let mut split = MapRecord::new(EAST.parse().unwrap());
         split.version.uid = "uid-1".into();
         for half in ["tdset/0/2", "tdset/1/2"] {
-            split.entries.insert(half.parse().unwrap(), owned("a", 5));
+            split.entries_mut().insert(half.parse().unwrap(), owned("a", 5));
         }
         tracker.observe(&EAST.parse().unwrap(), Some(&split), at(2));
         assert_eq!(shown(&tracker), "active@5active@5");

@@ -26,11 +26,8 @@
 //! 4. say in the release notes that the old release must not replace all replicas at once: some
 //!    replica that speaks both versions must live until the maps are back in the old one.
 
-use std::collections::BTreeSet;
-
 use model::MemberId;
 
-use crate::handover::Entry;
 use crate::versions::ProtocolVersions;
 use crate::world::World;
 
@@ -41,7 +38,6 @@ pub fn in_use(world: &World, coordinator: &MemberId, its: ProtocolVersions) -> u
     let others = world.members().iter().filter(|(id, member)| {
         *id != coordinator && may_live(world, id) && member.spec.versions().overlaps(its)
     });
-    let mut owners = None;
     let mut common = its;
     for (id, member) in others {
         let theirs = member.spec.versions();
@@ -49,7 +45,7 @@ pub fn in_use(world: &World, coordinator: &MemberId, its: ProtocolVersions) -> u
             continue;
         }
         common.newest = common.newest.min(theirs.newest);
-        if owners.get_or_insert_with(|| owners_in(world)).contains(id) {
+        if world.owners().contains_key(id) {
             common.oldest = common.oldest.max(theirs.oldest);
         }
     }
@@ -63,16 +59,8 @@ pub fn refusal(
     mine: ProtocolVersions,
     namespace: &str,
 ) -> Option<String> {
-    let mut unread = world.maps().values().filter(|map| !mine.speaks(map.protocol));
-    if let Some(first) = unread.next() {
-        let more = match unread.count() {
-            0 => String::new(),
-            count => format!(" (and {count} more)"),
-        };
-        let (cluster, version, fix) = (&first.cluster, first.protocol, mine.fix(first.protocol));
-        return Some(format!(
-            "shardmaps.leasehold.dev {cluster} in namespace {namespace} of the home cluster{more} is written in protocol version {version} and this member speaks {mine}: it acts on none of its shards and does not coordinate; {fix}"
-        ));
+    if !world.protocols().all(|version| mine.speaks(version)) {
+        return unread(world, mine, namespace);
     }
     let coordinator = world.coordinator().filter(|coordinator| coordinator != me)?;
     let its = world.members().get(&coordinator)?.spec.versions();
@@ -85,14 +73,23 @@ pub fn refusal(
     })
 }
 
+fn unread(world: &World, mine: ProtocolVersions, namespace: &str) -> Option<String> {
+    let mut unread = world.maps().values().filter(|map| !mine.speaks(map.protocol));
+    let first = unread.next()?;
+    let more = match unread.count() {
+        0 => String::new(),
+        count => format!(" (and {count} more)"),
+    };
+    let (cluster, version, fix) = (&first.cluster, first.protocol, mine.fix(first.protocol));
+    Some(format!(
+        "shardmaps.leasehold.dev {cluster} in namespace {namespace} of the home cluster{more} is written in protocol version {version} and this member speaks {mine}: it acts on none of its shards and does not coordinate; {fix}"
+    ))
+}
+
 /// Whether a member may still act, by its Lease: nobody took it and the member did not give it back.
 fn may_live(world: &World, member: &MemberId) -> bool {
     let holds = |holder: &Option<String>| holder.as_deref() == Some(member.as_str());
     world.lease_of(member).is_none_or(|lease| holds(&lease.record.holder))
-}
-
-fn owners_in(world: &World) -> BTreeSet<&MemberId> {
-    world.maps().values().flat_map(|map| map.entries.values()).filter_map(Entry::owner).collect()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::api::{MemberSpec, ObjectVersion};
+use crate::handover::Entry;
 use crate::lease::{self, COORDINATOR, LeaseRecord};
 use crate::record::{MapRecord, MemberRecord, Object};
 
@@ -29,7 +30,7 @@ fn fleet(members: &[((u32, u32), Option<u32>)]) -> World {
         if let Some(protocol) = owns {
             let mut map = MapRecord::new(format!("c{number}").parse().unwrap());
             let entry = Entry::Owned { owner: id.clone(), epoch: Epoch(1) };
-            map.entries.insert("g/0/1".parse().unwrap(), entry);
+            map.entries_mut().insert("g/0/1".parse().unwrap(), entry);
             map.protocol = protocol;
             apply(Object::Map(map));
         }

@@ -42,7 +42,7 @@ impl Tally {
         Self { count: self.count + 1, sum: self.sum.wrapping_add(hash(name)) }
     }
 
-    fn minus(self, name: &ClusterName) -> Self {
+    pub(crate) fn minus(self, name: &ClusterName) -> Self {
         Self { count: self.count - 1, sum: self.sum.wrapping_sub(hash(name)) }
     }
 
@@ -87,8 +87,8 @@ pub(crate) enum Known<'a> {
     },
 }
 
-/// Reads what a member said. `mapped` is the tally of the clusters that have a ShardMap by `world`.
-pub(crate) fn read<'a>(said: &'a ConfiguredClusters, world: &World, mapped: Tally) -> Known<'a> {
+/// Reads what a member said, by the ShardMaps of `world`.
+pub(crate) fn read<'a>(said: &'a ConfiguredClusters, world: &World) -> Known<'a> {
     let only: BTreeSet<&ClusterName> = said.only.iter().collect();
     if Tally::of(only.iter().copied()).is_of(said) {
         return Known::Only(only);
@@ -96,7 +96,7 @@ pub(crate) fn read<'a>(said: &'a ConfiguredClusters, world: &World, mapped: Tall
     let lacks: BTreeSet<&ClusterName> = said.lacks.iter().collect();
     let adds: BTreeSet<&ClusterName> = said.adds.iter().chain(only).collect();
     let has_map = |name: &&&ClusterName| world.maps().contains_key(**name);
-    let tally = lacks.iter().filter(has_map).fold(mapped, |tally, name| tally.minus(name));
+    let tally = lacks.iter().filter(has_map).fold(world.mapped(), |tally, name| tally.minus(name));
     let tally =
         adds.iter().filter(|name| !has_map(name)).fold(tally, |tally, name| tally.plus(name));
     match said.only.is_empty() && tally.is_of(said) {
@@ -136,8 +136,7 @@ impl Report {
         if self.revision != Some(world.revision()) {
             self.revision = Some(world.revision());
             let is_true = |said: &ConfiguredClusters| {
-                self.own.is_of(said)
-                    && !matches!(read(said, world, Tally::of(mapped(world))), Known::InPart { .. })
+                self.own.is_of(said) && !matches!(read(said, world), Known::InPart { .. })
             };
             if !self.said.as_ref().is_some_and(is_true) {
                 self.renew(own, world);

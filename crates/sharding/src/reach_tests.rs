@@ -40,7 +40,7 @@ fn read_by(
     maps: &BTreeSet<ClusterName>,
 ) -> Option<BTreeSet<ClusterName>> {
     let world = world(maps);
-    match read(said, &world, Tally::of(mapped(&world))) {
+    match read(said, &world) {
         Known::Only(names) => Some(names.into_iter().cloned().collect()),
         Known::But { lacks, adds } => {
             let has = maps.iter().filter(|name| !lacks.contains(name));

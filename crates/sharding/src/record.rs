@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use model::{ClusterName, ClusterUid, Epoch, MemberId};
 
@@ -39,8 +40,8 @@ pub struct MapRecord {
     pub protocol: u32,
     /// For which cluster it stands, if that is known: see [`crate::identity`].
     pub cluster_uid: Option<ClusterUid>,
-    /// The shards.
-    pub entries: BTreeMap<ShardPath, Entry>,
+    /// The shards. Shared: plans and watches hand on maps that they do not change.
+    pub entries: Arc<BTreeMap<ShardPath, Entry>>,
 }
 
 /// An object of one of the three kinds.
@@ -120,8 +121,13 @@ impl MapRecord {
             epoch_floor: Epoch::default(),
             protocol: versions::FIRST,
             cluster_uid: None,
-            entries: BTreeMap::new(),
+            entries: Arc::default(),
         }
+    }
+
+    /// The shards, to change them.
+    pub fn entries_mut(&mut self) -> &mut BTreeMap<ShardPath, Entry> {
+        Arc::make_mut(&mut self.entries)
     }
 
     /// The highest epoch that any owner of its shards ever had.
@@ -148,7 +154,8 @@ impl MapRecord {
                 .shards
                 .iter()
                 .map(|entry| (entry.shard.clone(), Entry::read(entry)))
-                .collect(),
+                .collect::<BTreeMap<_, _>>()
+                .into(),
         })
     }
 
@@ -300,7 +307,7 @@ mod tests {
                 },
             ),
         ] {
-            record.entries.insert(path.parse().unwrap(), entry);
+            record.entries_mut().insert(path.parse().unwrap(), entry);
         }
         let spec = record.spec();
         assert_eq!(

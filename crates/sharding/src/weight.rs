@@ -21,8 +21,12 @@
 //! - The heaviest object counts like the load: the highest value in the last `PEAK_WINDOW`. What is not
 //!   reported may be of one object, and each half of a shard may have the heaviest object of the whole.
 //! - Points are rounded to four binary digits: the result does not follow noise.
+//! - Of a member with more loads than it can report, the other shards share the sums that it reports by
+//!   cluster, in equal parts ([`spread`]).
 //! - If neither the mean load of the members nor the heaviest shard reaches `NOISE`, loads weigh
 //!   nothing: no shard moves for so little. From twice that on, loads count in full.
+
+mod spread;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -30,6 +34,8 @@ use std::time::Duration;
 use model::{MemberId, Moment, Range, ShardId};
 
 use crate::api::ShardLoad;
+
+pub(crate) use spread::{Reported, spread};
 
 /// What a shard weighs without load: as much as ten milliseconds of work per second.
 pub const BASE: u32 = 100;

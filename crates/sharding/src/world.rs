@@ -5,6 +5,8 @@
 //! stamps each change of a Lease with the observer's clock, by which liveness is judged. It decides
 //! nothing.
 
+mod index;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
@@ -14,7 +16,10 @@ use crate::api::{MAX_SUCCEEDED, MemberContainer, ObjectVersion};
 use crate::config::LeaseTimings;
 use crate::death::{Deaths, Ended};
 use crate::lease::{self, LeaseState, ObservedLease};
+use crate::reach::Tally;
 use crate::record::{Kind, MapRecord, MemberRecord, Object, Observation, Target};
+
+use index::Index;
 
 /// How many deleted ShardMaps are remembered, so that they can return as they were.
 const MAX_REMEMBERED: usize = 1024;
@@ -25,6 +30,8 @@ pub struct World {
     leases: BTreeMap<String, ObservedLease>,
     members: BTreeMap<MemberId, MemberRecord>,
     maps: BTreeMap<ClusterName, MapRecord>,
+    /// What follows from the maps.
+    index: Index,
     /// Deleted maps, as they last were: a coordinator that creates such a map again must not give away
     /// what its owners may still hold, and must not repeat an epoch.
     deleted_maps: BTreeMap<ClusterName, DeletedMap>,
@@ -35,6 +42,7 @@ pub struct World {
     deaths: Deaths,
     listed: BTreeSet<Kind>,
     revision: u64,
+    loads_revision: u64,
 }
 
 /// A ShardMap that was deleted.
@@ -91,12 +99,19 @@ impl World {
             Object::Member(record) => {
                 self.learn_of_ended(Ended::said_by(&record.spec));
                 let known = self.members.insert(record.id.clone(), record.clone());
-                self.revision += u64::from(known.is_none_or(|known| known.spec != record.spec));
+                let is_same =
+                    known.as_ref().is_some_and(|known| known.spec.is_same_but_loads(&record.spec));
+                self.revision += u64::from(!is_same);
+                self.loads_revision +=
+                    u64::from(known.is_none_or(|known| known.spec != record.spec));
             }
             Object::Map(record) => {
                 self.deleted_maps.remove(&record.cluster);
                 self.changed_maps.insert(record.cluster.clone());
-                self.maps.insert(record.cluster.clone(), record);
+                self.index.add(&record);
+                if let Some(before) = self.maps.insert(record.cluster.clone(), record) {
+                    self.index.remove(&before);
+                }
                 self.revision += 1;
             }
         }
@@ -173,11 +188,27 @@ impl World {
 
     /// The shards that have no owner, over all maps.
     pub(crate) fn unowned_shards(&self) -> impl Iterator<Item = ShardId> {
-        let unowned = |map: &MapRecord| {
+        let unowned = |cluster: &ClusterName| {
+            let map = &self.maps[cluster];
             let entries = map.entries.iter().filter(|(_, entry)| entry.owner().is_none());
             entries.map(|(path, _)| path.in_cluster(&map.cluster)).collect::<Vec<_>>()
         };
-        self.maps.values().flat_map(unowned)
+        self.index.unowned().iter().flat_map(unowned)
+    }
+
+    /// The owners of shards, over all maps, and how many each has.
+    pub(crate) fn owners(&self) -> &BTreeMap<MemberId, usize> {
+        self.index.owners()
+    }
+
+    /// The versions of the protocol in which maps are.
+    pub(crate) fn protocols(&self) -> impl Iterator<Item = u32> {
+        self.index.protocols()
+    }
+
+    /// The tally of the clusters that have a map.
+    pub(crate) fn mapped(&self) -> Tally {
+        self.index.mapped()
     }
 
     /// The coordinator, by its Lease.
@@ -249,11 +280,19 @@ impl World {
     /// Forgets all that was observed, because home's history changed. The floor never falls, and who has ended
     /// never runs again.
     pub(crate) fn forget(&mut self) {
-        let Self { maps, deaths, mut changed_maps, highest_floor, revision, .. } =
-            std::mem::take(self);
+        let Self {
+            maps, deaths, mut changed_maps, highest_floor, revision, loads_revision, ..
+        } = std::mem::take(self);
         changed_maps.extend(maps.into_keys());
         let revision = revision + 1;
-        *self = Self { changed_maps, highest_floor, deaths, revision, ..Self::default() };
+        *self = Self {
+            changed_maps,
+            highest_floor,
+            deaths,
+            revision,
+            loads_revision,
+            ..Self::default()
+        };
     }
 
     /// Takes in that no owner may be named at that epoch, or below.
@@ -261,9 +300,22 @@ impl World {
         self.highest_floor = self.highest_floor.max(floor);
     }
 
-    /// Counts changes. The renewal of a Lease does not count.
+    /// Counts changes. The renewal of a Lease does not count, nor do loads.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// Counts changes of Members, those of loads included.
+    pub(crate) fn loads_revision(&self) -> u64 {
+        self.loads_revision
+    }
+
+    /// When the state of a member's Lease changes next if nothing is heard.
+    pub(crate) fn next_lease_state(&self, timings: LeaseTimings, now: Moment) -> Option<Moment> {
+        let of_members = self.leases.iter().filter(|(name, _)| lease::subject(name).is_some());
+        let moments =
+            of_members.flat_map(|(_, lease)| [lease.suspect_at(timings), lease.expires(timings)]);
+        moments.filter(|&at| at > now).min()
     }
 
     /// The clusters whose map changed since the last call.
@@ -305,6 +357,7 @@ impl World {
     fn forget_map(&mut self, name: &str, last: Option<&Object>) {
         let removed = name.parse().ok().and_then(|cluster| self.maps.remove_entry(&cluster));
         let Some((cluster, held)) = removed else { return };
+        self.index.remove(&held);
         let (mut map, is_exact) = match last {
             Some(Object::Map(last)) if !last.version.older_than(&held.version.resource) => {
                 (last.clone(), true)
@@ -332,7 +385,7 @@ impl World {
         names.into_iter().map(|name| Target { kind, name }).collect()
     }
 
-    fn version_of(&self, target: &Target) -> Option<&ObjectVersion> {
+    pub(crate) fn version_of(&self, target: &Target) -> Option<&ObjectVersion> {
         match target.kind {
             Kind::Lease => self.leases.get(&target.name).map(|held| &held.record.version),
             Kind::Member => self.members.get(&target.name.parse().ok()?).map(|held| &held.version),
@@ -354,6 +407,7 @@ impl Hash for World {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { leases, members, maps, deleted_maps, .. } = self;
         let Self { changed_maps, highest_floor, listed, deaths, revision: _, .. } = self;
+        let Self { index: _, loads_revision: _, .. } = self;
         (leases, members, maps, deleted_maps, changed_maps, highest_floor, listed).hash(state);
         deaths.hash(state);
     }
@@ -388,7 +442,7 @@ mod tests {
     fn map(epoch: u64, resource: u64) -> MapRecord {
         let mut record = MapRecord::new("east".parse().unwrap());
         let entry = Entry::Owned { owner: "m-1".parse().unwrap(), epoch: Epoch(epoch) };
-        record.entries.insert("tdset/0/1".parse().unwrap(), entry);
+        record.entries_mut().insert("tdset/0/1".parse().unwrap(), entry);
         record.version = version(resource);
         record
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ClusterName, MemberId, Moment};
+use model::{ClusterName, MemberId, Moment, Range};
 
 use super::draft::{Drafts, FleetHolders};
 use super::peers::Peers;
@@ -60,7 +60,8 @@ impl Coordinator {
             self.range_changes.insert(change);
         }
         // Plan again when a load is forgotten: halves may be idle then.
-        for at in [Some(complete), self.loads.forgets()].into_iter().flatten() {
+        let merges = shards.iter().any(|shard| shard.id.range != Range::WHOLE).then_some(complete);
+        for at in [merges, self.loads.forgets()].into_iter().flatten() {
             if now < at {
                 plan.wake_at(at);
             }
@@ -97,7 +98,9 @@ impl Coordinator {
             let can_report = owner.is_some_and(|owner| peers.states.get(owner) == Some(&Fresh));
             owned.push(OwnedShard { shard, owner, can_report });
         }
-        let mut points = self.loads.weigh(&owned, &peers.reported, now);
+        let reported = weight::spread(&peers.reported, &owned);
+        let reported = reported.iter().map(|(member, loads)| (*member, loads.as_ref())).collect();
+        let mut points = self.loads.weigh(&owned, &reported, now);
         for (points, shard) in points.iter_mut().zip(&owned) {
             if let Some(busy) = view.policies.busy_of(&shard.shard) {
                 *points = points.set(busy);

@@ -11,6 +11,7 @@ mod standing;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use model::{ClusterName, Epoch, GroupName, MemberId, ShardId, single};
 
@@ -100,7 +101,7 @@ pub(super) fn is_under_way(drafts: &Drafts<'_>, change: &RangeChange) -> bool {
 pub(super) fn fleet_holders(drafts: &Drafts<'_>, peers: &Peers<'_>) -> FleetHolders {
     let mut holders = FleetHolders::new();
     for (cluster, draft) in drafts {
-        for (path, entry) in &draft.desired.entries {
+        for (path, entry) in draft.desired.entries.iter() {
             let Some(owner) = entry.owner().filter(|_| peers.is_fleet_wide(&path.group)) else {
                 continue;
             };
@@ -197,11 +198,11 @@ impl Draft<'_> {
         let Some(made) = change.apply(&freed) else { return false };
         let desired = self.desired.to_mut();
         for (path, _) in &freed {
-            desired.entries.remove(path);
+            desired.entries_mut().remove(path);
         }
         for (path, entry) in made {
             let entry = next_owner.as_ref().map_or(entry.clone(), |owner| entry.assign(owner));
-            desired.entries.insert(path, entry);
+            desired.entries_mut().insert(path, entry);
         }
         true
     }
@@ -216,7 +217,7 @@ impl Draft<'_> {
         }
         let desired = self.desired.to_mut();
         let floor = &mut desired.epoch_floor;
-        desired.entries.retain(|path, entry| {
+        Arc::make_mut(&mut desired.entries).retain(|path, entry| {
             if !is_lost(path) {
                 return true;
             }
@@ -240,7 +241,7 @@ impl Draft<'_> {
             if self.desired.entries.len() < MAX_SHARDS {
                 let epoch = self.desired.epoch_floor;
                 let path = ShardPath::whole(group);
-                self.desired.to_mut().entries.insert(path, Entry::Unowned { epoch });
+                self.desired.to_mut().entries_mut().insert(path, Entry::Unowned { epoch });
             }
         }
     }
@@ -257,7 +258,7 @@ impl Draft<'_> {
             })
             .collect();
         if !changed.is_empty() {
-            self.desired.to_mut().entries.extend(changed);
+            self.desired.to_mut().entries_mut().extend(changed);
         }
     }
 
@@ -287,7 +288,7 @@ impl Draft<'_> {
             .filter_map(|(path, entry)| Some((path.clone(), entry.raised_above(floor)?)))
             .collect();
         if !raised.is_empty() {
-            self.desired.to_mut().entries.extend(raised);
+            self.desired.to_mut().entries_mut().extend(raised);
         }
     }
 
@@ -304,7 +305,7 @@ impl Draft<'_> {
     /// Replaces the entry of a shard.
     pub(super) fn change(&mut self, path: &ShardPath, change: impl Fn(&Entry) -> Entry) {
         if let Some(next) = self.desired.entries.get(path).map(change) {
-            self.desired.to_mut().entries.insert(path.clone(), next);
+            self.desired.to_mut().entries_mut().insert(path.clone(), next);
         }
     }
 

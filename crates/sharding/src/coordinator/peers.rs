@@ -6,13 +6,14 @@ use model::{ClusterName, Epoch, GroupName, GroupScope, GroupTraits, MemberId, Mo
 
 use super::View;
 use super::reach::Reports;
-use crate::api::{MemberSpec, MemberState, ShardLoad, ShardPath};
+use crate::api::{MemberSpec, MemberState, ShardPath};
 use crate::handover::{Entry, Facts};
 use crate::lease::LeaseState;
 use crate::planner::{Fit, PlanMember, Reach, Role};
 use crate::policy::Policies;
 use crate::protocol;
 use crate::versions::ProtocolVersions;
+use crate::weight::Reported;
 use crate::world::World;
 
 /// The members as the coordinator judges them.
@@ -27,7 +28,7 @@ pub(super) struct Peers<'a> {
     /// Whether every live member has reported its groups.
     pub(super) groups_known: bool,
     /// The reported loads, also by members that are gone.
-    pub(super) reported: BTreeMap<&'a MemberId, &'a [ShardLoad]>,
+    pub(super) reported: BTreeMap<&'a MemberId, Reported<'a>>,
     pub(super) spoken: Spoken,
     /// The clusters of members that died a short while ago and may return.
     pub(super) died: Vec<Reach>,
@@ -48,11 +49,10 @@ impl<'a> Peers<'a> {
         let world = view.world;
         let states: BTreeMap<MemberId, LeaseState> =
             world.lease_states(view.timings, now).collect();
-        let owners = world.maps().values().flat_map(|map| map.entries.values());
         let missing = world
             .members()
             .keys()
-            .chain(owners.filter_map(Entry::owner))
+            .chain(world.owners().keys())
             .filter(|member| !states.contains_key(*member))
             .cloned()
             .collect();
@@ -84,7 +84,7 @@ impl<'a> Peers<'a> {
         reports: &Reports<'_>,
         policies: &Policies,
     ) {
-        self.reported.insert(id, &spec.loads);
+        self.reported.insert(id, Reported::by(spec));
         for drain in &spec.acknowledged_drains {
             self.acknowledged.insert((id, &drain.shard, drain.epoch));
         }

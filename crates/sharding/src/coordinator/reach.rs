@@ -27,7 +27,6 @@ pub(super) struct Reports<'a> {
     me: &'a MemberId,
     tally: Tally,
     world: &'a World,
-    mapped: Tally,
     /// The clusters that have no map and should have one: members have them configured.
     new: BTreeSet<&'a ClusterName>,
     /// How the coordinator, and whoever has the same clusters, stands with those that it lacks.
@@ -47,14 +46,7 @@ impl<'a> Reports<'a> {
         let foreign = reach::mapped(world).chain(new.iter().copied());
         let lacked = foreign.filter(|name| !mine.contains(*name));
         let like_me = lacked.map(|name| (name.clone(), Fit::Lacks)).collect();
-        Self {
-            me: view.me,
-            tally: Tally::of(mine),
-            world,
-            mapped: Tally::of(reach::mapped(world)),
-            new,
-            like_me: Arc::new(like_me),
-        }
+        Self { me: view.me, tally: Tally::of(mine), world, new, like_me: Arc::new(like_me) }
     }
 
     /// The clusters that have no map and should have one.
@@ -71,7 +63,7 @@ impl<'a> Reports<'a> {
         let mut reach = if id == self.me || self.tally.is_of(said) {
             self.like_me()
         } else {
-            self.told(&reach::read(said, self.world, self.mapped))
+            self.told(&reach::read(said, self.world))
         };
         if said.failing as usize > said.fails.len() {
             // It fails to reach further clusters, nobody knows which.

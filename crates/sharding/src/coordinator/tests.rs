@@ -107,7 +107,7 @@ impl Scene {
 
     fn map_record(cluster: &str, shard: &str) -> MapRecord {
         let mut record = MapRecord::new(cluster.parse().unwrap());
-        record.entries.insert("g/0/1".parse().unwrap(), entry(shard));
+        record.entries_mut().insert("g/0/1".parse().unwrap(), entry(shard));
         record
     }
 
@@ -118,7 +118,7 @@ impl Scene {
     fn map_of(&mut self, cluster: &str, shards: &[(&str, &str)]) {
         let mut record = MapRecord::new(cluster.parse().unwrap());
         let entries = shards.iter().map(|(path, text)| (path.parse().unwrap(), entry(text)));
-        record.entries = entries.collect();
+        *record.entries_mut() = entries.collect();
         self.apply(Object::Map(record));
     }
 

@@ -86,7 +86,7 @@ impl HandoverLog {
         now: Moment,
     ) {
         let mut changes = Vec::new();
-        for (path, entry) in &after.entries {
+        for (path, entry) in after.entries.iter() {
             let Some(old) = before.and_then(|map| map.entries.get(path)) else { continue };
             let shard = path.in_cluster(&after.cluster);
             let lost = entry.owner() != old.owner() || entry.epoch() != old.epoch();
@@ -192,7 +192,7 @@ mod tests {
 
     fn map(entry: Entry) -> MapRecord {
         let mut map = MapRecord::new("east".parse().unwrap());
-        map.entries.insert("tdset/0/1".parse().unwrap(), entry);
+        map.entries_mut().insert("tdset/0/1".parse().unwrap(), entry);
         map
     }
 
@@ -260,7 +260,7 @@ mod tests {
         let mut halves = MapRecord::new("east".parse().unwrap());
         for path in ["tdset/0/2", "tdset/1/2"] {
             let entry = Entry::Owned { owner: "a".parse().unwrap(), epoch: Epoch(5) };
-            halves.entries.insert(path.parse().unwrap(), entry);
+            halves.entries_mut().insert(path.parse().unwrap(), entry);
         }
         let done = write(&mut log, &world, [&draining_a, &halves], 900);
         assert_eq!((done.len(), done[0].took), (1, Duration::from_millis(805)));

@@ -31,7 +31,7 @@ impl Hash for Node {
             floor,
             // The model tells no time of day.
             wall: _,
-            planned,
+            planning,
             // Estimates. Their result is in the Member, which is part of the world. The model measures
             // no work.
             load: _,
@@ -64,8 +64,10 @@ impl Hash for Node {
         (history.is_away(), history.open_until(config.lease)).hash(state);
         (membership.id(), membership.standing(), membership.renew_at()).hash(state);
         (outbox, member_written, leave_by, cordon, departed, was_coordinating, floor).hash(state);
-        // A plan from an older revision counts as none. The revision itself does not matter.
-        let current = planned.as_ref().filter(|plan| plan.is_of(world.revision()));
-        current.map(super::lead::Planned::holds).hash(state);
+        // A plan from an older revision counts as none. The revision itself does not matter. What a plan
+        // waits for beyond the own Lease is beyond the model's time: the objects of dead members go then.
+        let beyond = membership.valid_until() + config.lease.duration;
+        let plan = planning.holds(world.revision());
+        plan.map(|(states, wake)| (states, wake.filter(|&at| at < beyond))).hash(state);
     }
 }

@@ -1,40 +1,22 @@
 //! The member's part in the election, and its work as coordinator.
 
-use model::{Epoch, MemberId, Moment};
+use model::{Epoch, Moment};
 
 use super::handovers::HandoverLog;
-use super::{Node, Note};
+use super::{Node, Note, PlanTask};
 use crate::api::MemberState;
-use crate::coordinator::{Coordinator, View};
+use crate::coordinator::Coordinator;
 use crate::election;
-use crate::lease::{self, COORDINATOR, LeaseState};
+use crate::handover::Entry;
+use crate::lease::{self, COORDINATOR};
 use crate::outbox::InFlight;
-use crate::record::{Kind, Object, Write, WriteOutcome};
+use crate::record::{Object, Write, WriteOutcome};
 use crate::versions::ProtocolVersions;
 
-/// The inputs of the last plan whose change makes a new plan necessary.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Planned {
-    revision: u64,
-    states: Vec<(MemberId, LeaseState)>,
-    wake: Option<Moment>,
-}
-
-impl Planned {
-    /// Whether it was made from the world at that revision.
-    pub(super) fn is_of(&self, revision: u64) -> bool {
-        self.revision == revision
-    }
-
-    /// How long it holds: while the Leases have these states, and until that moment.
-    pub(super) fn holds(&self) -> (&[(MemberId, LeaseState)], Option<Moment>) {
-        (&self.states, self.wake)
-    }
-}
-
 impl Node {
-    /// Takes part in the election and, if elected, coordinates. Returns when to look again.
-    pub(super) fn coordinate(&mut self, now: Moment) -> Option<Moment> {
+    /// Takes part in the election and, if elected, coordinates. Returns the plan to make, and when to look
+    /// again.
+    pub(super) fn coordinate(&mut self, now: Moment) -> (Option<PlanTask>, Option<Moment>) {
         let required = self.required_floor();
         self.world.raise_floor(required);
         let wake = if self.may_coordinate(now) { self.stand_for_election(now) } else { None };
@@ -48,15 +30,15 @@ impl Node {
             self.coordinator = Coordinator::speaking(self.config.speaks);
             self.handovers = HandoverLog::default();
             self.floor = Epoch::default();
-            self.planned = None;
+            self.planning.drop_all();
             self.notice(Vec::new());
         }
-        let planned = if coordinating { self.plan(now) } else { None };
+        let (plan, again) = if coordinating { self.next_plan(now) } else { (None, None) };
         if coordinating && self.world.durable_floor().is_some_and(|durable| durable < self.floor) {
             // Does not wait for the next renewal, because deletions of maps wait for it.
             self.stand_for_election(now);
         }
-        [wake, planned].into_iter().flatten().min()
+        (plan, [wake, again].into_iter().flatten().min())
     }
 
     /// A leaving member goes on coordinating while it owns shards. It begins to coordinate only if no
@@ -81,8 +63,10 @@ impl Node {
     /// Whether this member owns shards in a map that it can read.
     pub(super) fn owns_any(&self) -> bool {
         let me = self.membership.id();
-        let read = self.world.maps().values().filter(|map| !self.unread.contains(&map.cluster));
-        read.flat_map(|map| map.entries.values()).any(|entry| entry.owner() == Some(me))
+        let unread = self.unread.iter().filter_map(|cluster| self.world.maps().get(cluster));
+        let mine = |entry: &&Entry| entry.owner() == Some(me);
+        let unread: usize = unread.map(|map| map.entries.values().filter(mine).count()).sum();
+        self.world.owners().get(me).is_some_and(|all| *all > unread)
     }
 
     fn sees_another_candidate(&self, now: Moment) -> bool {
@@ -97,7 +81,7 @@ impl Node {
     }
 
     fn reads_all(&self, versions: ProtocolVersions) -> bool {
-        self.world.maps().values().all(|map| versions.speaks(map.protocol))
+        self.world.protocols().all(|version| versions.speaks(version))
     }
 
     fn stand_for_election(&mut self, now: Moment) -> Option<Moment> {
@@ -138,62 +122,5 @@ impl Node {
             (WriteOutcome::Conflict(Some(found)), _) if mine(found) => {}
             _ => self.election.lost(),
         }
-    }
-
-    /// Plans if anything changed since the last plan, and sends the writes.
-    fn plan(&mut self, now: Moment) -> Option<Moment> {
-        if self.outbox.is_busy() {
-            return None;
-        }
-        if let Some(until) = self.waits_for_history(now) {
-            return Some(until);
-        }
-        let states: Vec<_> = self.world.lease_states(self.config.lease, now).collect();
-        let revision = self.world.revision();
-        if let Some(last) = &self.planned
-            && last.revision == revision
-            && last.states == states
-            && last.wake.is_none_or(|wake| now < wake)
-        {
-            return last.wake;
-        }
-        let (since, clusters) = (self.election.leading_since(now)?, self.clusters.as_ref()?);
-        let policies = self.policies.as_ref()?;
-        let pending = self.outbox.pending(Kind::Map).filter_map(|object| match object {
-            Object::Map(map) => Some((&map.cluster, map)),
-            _ => None,
-        });
-        let view = View {
-            me: self.membership.id(),
-            world: &self.world,
-            pending: pending.collect(),
-            clusters,
-            identities: self.names.own(),
-            policies,
-            timings: self.config.lease,
-            since,
-        };
-        let plan = self.coordinator.step(&view, now);
-        self.floor = self.floor.max(plan.floor);
-        self.notice(plan.problems);
-        self.handovers.begun(plan.reasons);
-        let mut held_back = false;
-        for write in plan.writes {
-            held_back |= !self.send(write, now);
-        }
-        // A write held back by a pause is planned again when the pause ends. One held back by another
-        // under way is planned again when that one ends.
-        let retry = self.outbox.next_retry(now).filter(|_| held_back);
-        let wake = [plan.wake, retry].into_iter().flatten().min();
-        self.planned = Some(Planned { revision, states, wake });
-        wake
-    }
-
-    fn send(&mut self, write: Write, now: Moment) -> bool {
-        let sent = self.outbox.offer(write.clone(), now);
-        if sent && let Write::Replace(Object::Map(map)) = &write {
-            self.handovers.sent(self.world.maps().get(&map.cluster), map, &self.world, now);
-        }
-        sent
     }
 }

@@ -115,7 +115,7 @@ impl Node {
     pub(super) fn measured(&mut self, work: &BTreeMap<ShardId, Work>, now: Moment) {
         let me = self.membership.id();
         let others = self.world.members().iter().filter(|(id, _)| *id != me);
-        self.load.measure(work, others.flat_map(|(_, member)| &member.spec.loads), now);
+        self.load.measure(work, others.flat_map(|(_, member)| member.spec.loads.iter()), now);
     }
 
     pub(super) fn keep_member(&mut self, now: Moment) {
@@ -165,6 +165,7 @@ impl Node {
             named_clusters: self.names.said(),
             busy: self.load.reported_busy(),
             loads: self.load.reported(),
+            cluster_loads: self.load.reported_sums(),
             down_clusters: self.reported_down(),
             clusters: self.reach.said(),
             container: self.config.container.clone(),

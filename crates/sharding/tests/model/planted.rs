@@ -185,7 +185,7 @@ fn written(lease: &LeaseRecord) -> Option<Moment> {
 
 /// Gives shards that should drain to their next owners at once.
 fn skip_drains(map: &mut MapRecord) {
-    for entry in map.entries.values_mut() {
+    for entry in map.entries_mut().values_mut() {
         if let Entry::Draining { owner, epoch, target: Some(target) } = entry
             && owner != target
         {
@@ -196,7 +196,7 @@ fn skip_drains(map: &mut MapRecord) {
 
 /// Gives next owners the epochs of the last.
 fn keep_epochs(map: &mut MapRecord, held: &MapRecord) {
-    for (path, entry) in &mut map.entries {
+    for (path, entry) in map.entries_mut() {
         let last = held.entries.get(path).map_or(Epoch::default(), Entry::epoch);
         if let Entry::Owned { epoch, .. } = entry {
             *epoch = last.min(*epoch);

@@ -115,7 +115,7 @@ impl Oracle {
         self.owned.clear();
         self.owners.clear();
         for map in maps {
-            for (path, entry) in &map.entries {
+            for (path, entry) in map.entries.iter() {
                 let shard = path.in_cluster(&map.cluster);
                 for probe in probes(&shard) {
                     self.owned.insert(probe, (entry.owner().cloned(), entry.epoch()));
@@ -184,7 +184,7 @@ impl Oracle {
         self.owners.retain(|shard, _| {
             shard.cluster != map.cluster || map.entries.contains_key(&shard.into())
         });
-        for (path, entry) in &map.entries {
+        for (path, entry) in map.entries.iter() {
             let shard = path.in_cluster(&map.cluster);
             for probe in probes(&shard) {
                 self.check_probe(&shard, &probe, entry);
@@ -235,7 +235,7 @@ impl Oracle {
 
     fn check_removal(&mut self, commit: &Commit) {
         if let (Some(Object::Map(map)), None) = (&commit.before, &commit.after) {
-            for (path, entry) in &map.entries {
+            for (path, entry) in map.entries.iter() {
                 assert_eq!(entry.owner(), None, "a map is deleted while {path} has an owner");
             }
         }

@@ -49,7 +49,7 @@ impl Draft<'_> {
         if before.is_unowned() && self.is_unowned() && !covers(&self.desired, &before.desired) {
             let desired = self.desired.to_mut();
             desired.epoch_floor = desired.epoch_floor.max(before.desired.epoch_floor);
-            inherit(&mut desired.entries, &before.desired.entries);
+            inherit(desired.entries_mut(), &before.desired.entries);
         }
         let is_there = self.base.map().is_some_and(|map| covers(map, &before.desired));
         if let Goal::Remove { is_durable } = before.goal {

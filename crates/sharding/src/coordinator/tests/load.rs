@@ -35,7 +35,7 @@ fn scoped(scope: GroupScope) -> impl Fn(&mut MemberSpec) {
 /// A member with more than its share in one shard, and a member without shards.
 fn pressed() -> Scene {
     let mut scene = Scene::new(&["m-0", "m-1"], &["east"]);
-    scene.member("m-0", |spec| spec.loads = loads(&[("east/g/0/1", 900)]));
+    scene.member("m-0", |spec| spec.loads = loads(&[("east/g/0/1", 900)]).into());
     scene.map("east", "m-0@4");
     scene
 }
@@ -140,7 +140,7 @@ fn load_counts_and_not_the_number_of_shards() {
     let mut scene = Scene::new(&["m-0", "m-1"], &["a", "b", "c"]);
     scene.member("m-0", |spec| {
         scoped(GroupScope::Cluster)(spec);
-        spec.loads = loads(&[("a/g/0/1", 400)]);
+        spec.loads = loads(&[("a/g/0/1", 400)]).into();
     });
     scene.map("a", "m-0@1");
     scene.map("b", "m-1@1");

@@ -109,7 +109,7 @@ fn a_renamed_cluster_keeps_its_epochs_and_has_no_owner_under_two_names() {
 fn a_rename_keeps_the_splits() {
     let mut scene = Scene::new(&["m-0"], &[]);
     let mut map = MapRecord { cluster_uid: "u1".parse().ok(), ..Scene::map_record("east", "@3") };
-    map.entries = [("g/0/2", "@3"), ("g/1/2", "@5")]
+    *map.entries_mut() = [("g/0/2", "@3"), ("g/1/2", "@5")]
         .map(|(path, text)| (path.parse().unwrap(), entry(text)))
         .into();
     scene.apply(Object::Map(map));

@@ -73,7 +73,7 @@ impl Fleet {
             Some(Object::Map(before)) => Some(before),
             _ => None,
         };
-        for (path, entry) in &mut map.entries {
+        for (path, entry) in map.entries_mut() {
             let last = before.and_then(|map| map.entries.get(path)).map(Entry::epoch);
             if let Entry::Owned { epoch, .. } = entry {
                 *epoch = (*epoch).min(last.unwrap_or_default().next());

@@ -1,0 +1,249 @@
+//! When the coordinator plans, and what becomes of a plan.
+//!
+//! A plan of a large fleet takes longer than a member may be silent, so it is made apart from the loop that
+//! renews the Lease: a step gives out a [`PlanTask`], which has all that the plan depends on, and its result
+//! comes back as an input. One plan at a time is being made.
+//!
+//! # Why an old plan does no harm
+//! Each of its writes is bound to the version of the object from which it was computed (S4), so what has
+//! changed meanwhile conflicts. The facts on which a shard may go to another member stay true
+//! ([`crate::coordinator`]). A plan of a former term of office, of a former incarnation or of a former history
+//! of home is dropped, and one that comes while this member must not write maps as well.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use model::{ClusterName, MemberId, Moment};
+
+use super::Node;
+use crate::coordinator::{Coordinator, Plan, View};
+use crate::identity::Identities;
+use crate::lease::LeaseState;
+use crate::policy::Policies;
+use crate::record::{Kind, MapRecord, Object, Target, Write};
+use crate::world::World;
+use crate::{LeaseTimings, lease};
+
+/// How often loads alone are a reason to plan again.
+const LOADS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A plan to be made, anywhere and at any pace.
+#[derive(Debug)]
+pub struct PlanTask {
+    term: u64,
+    basis: Basis,
+    now: Moment,
+    since: Moment,
+    me: MemberId,
+    coordinator: Coordinator,
+    world: World,
+    pending: BTreeMap<ClusterName, MapRecord>,
+    clusters: BTreeSet<ClusterName>,
+    identities: Identities,
+    policies: Policies,
+    timings: LeaseTimings,
+}
+
+/// A plan that was made.
+#[derive(Clone, Debug)]
+pub struct MadePlan {
+    term: u64,
+    basis: Basis,
+    begun: Moment,
+    coordinator: Coordinator,
+    plan: Plan,
+}
+
+/// What a plan was made from, as far as a change of it makes a new plan necessary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Basis {
+    revision: u64,
+    states: Vec<(MemberId, LeaseState)>,
+    /// Changes of loads: they alone do not make a new plan necessary at once.
+    loads: u64,
+}
+
+/// The plans of this member.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Planning {
+    /// Counts the terms of office, incarnations and histories.
+    term: u64,
+    /// Whether a plan is being made.
+    is_made: bool,
+    /// The last plan, until something makes it void.
+    last: Option<Planned>,
+    /// When the next plan may begin.
+    next: Moment,
+}
+
+#[derive(Clone, Debug)]
+struct Planned {
+    basis: Basis,
+    begun: Moment,
+    /// Until when it holds.
+    wake: Option<Moment>,
+}
+
+// === impl PlanTask ===
+
+impl PlanTask {
+    /// Makes the plan.
+    pub fn run(mut self) -> MadePlan {
+        let view = View {
+            me: &self.me,
+            world: &self.world,
+            pending: self.pending.iter().collect(),
+            clusters: &self.clusters,
+            identities: &self.identities,
+            policies: &self.policies,
+            timings: self.timings,
+            since: self.since,
+        };
+        let plan = self.coordinator.step(&view, self.now);
+        let Self { term, basis, now: begun, coordinator, .. } = self;
+        MadePlan { term, basis, begun, coordinator, plan }
+    }
+
+    /// How many clusters it is about.
+    pub fn clusters(&self) -> usize {
+        self.clusters.len().max(self.world.maps().len())
+    }
+}
+
+// === impl Planning ===
+
+impl Planning {
+    /// What was planned is void: something changed that the basis does not tell.
+    pub(super) fn again(&mut self) {
+        self.last = None;
+    }
+
+    /// A plan that is being made is of no use any more.
+    pub(super) fn drop_all(&mut self) {
+        *self = Self { term: self.term + 1, ..Self::default() };
+    }
+
+    /// How long the last plan holds, if it was made from the world at that revision: while the Leases have
+    /// these states, and until that moment.
+    pub(super) fn holds(
+        &self,
+        revision: u64,
+    ) -> Option<(&[(MemberId, LeaseState)], Option<Moment>)> {
+        let last = self.last.as_ref().filter(|last| last.basis.revision == revision)?;
+        Some((&last.basis.states, last.wake))
+    }
+}
+
+impl Node {
+    /// The plan to make now, if anything changed since the last one; and when to look again.
+    pub(super) fn next_plan(&mut self, now: Moment) -> (Option<PlanTask>, Option<Moment>) {
+        if self.planning.is_made || self.outbox.is_busy() {
+            return (None, None);
+        }
+        if let Some(until) = self.waits_for_history(now) {
+            return (None, Some(until));
+        }
+        let basis = Basis {
+            revision: self.world.revision(),
+            states: self.world.lease_states(self.config.lease, now).collect(),
+            loads: self.world.loads_revision(),
+        };
+        let next_state = self.world.next_lease_state(self.config.lease, now);
+        if let Some(last) = &self.planning.last {
+            let loads = (last.basis.loads != basis.loads).then(|| last.begun + LOADS_INTERVAL);
+            let due = [last.wake, loads].into_iter().flatten().min();
+            let is_same =
+                last.basis.revision == basis.revision && last.basis.states == basis.states;
+            if is_same && due.is_none_or(|due| now < due) {
+                return (None, [due, next_state].into_iter().flatten().min());
+            }
+        }
+        if now < self.planning.next {
+            return (None, Some(self.planning.next));
+        }
+        (self.plan_task(basis, now), None)
+    }
+
+    fn plan_task(&mut self, basis: Basis, now: Moment) -> Option<PlanTask> {
+        let (since, clusters) = (self.election.leading_since(now)?, self.clusters.as_ref()?);
+        let policies = self.policies.as_ref()?;
+        let pending = self.outbox.pending(Kind::Map).filter_map(|object| match object {
+            Object::Map(map) => Some((map.cluster.clone(), map.clone())),
+            _ => None,
+        });
+        self.planning.is_made = true;
+        let fresh = Coordinator::speaking(self.config.speaks);
+        Some(PlanTask {
+            term: self.planning.term,
+            basis,
+            now,
+            since,
+            me: self.membership.id().clone(),
+            coordinator: std::mem::replace(&mut self.coordinator, fresh),
+            world: self.world.clone(),
+            pending: pending.collect(),
+            clusters: clusters.clone(),
+            identities: self.names.own().clone(),
+            policies: policies.clone(),
+            timings: self.config.lease,
+        })
+    }
+
+    /// Takes in a plan, which took that long to make, and sends its writes.
+    pub(super) fn planned(&mut self, made: MadePlan, took: Duration, now: Moment) {
+        if made.term != self.planning.term {
+            return;
+        }
+        self.planning.is_made = false;
+        // Half of the time at most goes into plans.
+        self.planning.next = now + took;
+        self.coordinator = made.coordinator;
+        if !self.is_coordinator(now) || self.waits_for_history(now).is_some() {
+            return;
+        }
+        let plan = made.plan;
+        self.floor = self.floor.max(plan.floor);
+        self.notice(plan.problems);
+        self.handovers.begun(plan.reasons);
+        let (mut held_back, mut is_void) = (false, false);
+        for write in plan.writes {
+            match self.is_stale(&write) {
+                true => is_void = true,
+                false => held_back |= !self.send(write, now),
+            }
+        }
+        // A write held back by a pause is planned again when the pause ends. One held back by another
+        // under way is planned again when that one ends.
+        let retry = self.outbox.next_retry(now).filter(|_| held_back);
+        let wake = [plan.wake, retry].into_iter().flatten().min();
+        let last = Planned { basis: made.basis, begun: made.begun, wake };
+        self.planning.last = (!is_void).then_some(last);
+    }
+
+    /// Whether the object of a write has changed since the plan was begun.
+    fn is_stale(&self, write: &Write) -> bool {
+        matches!(write, Write::Replace(object)
+            if self.world.version_of(&object.target()) != Some(object.version()))
+    }
+
+    fn send(&mut self, write: Write, now: Moment) -> bool {
+        let sent = self.outbox.offer(write.clone(), now);
+        if sent && let Write::Replace(Object::Map(map)) = &write {
+            self.handovers.sent(self.world.maps().get(&map.cluster), map, &self.world, now);
+        }
+        sent
+    }
+
+    /// Whether the end of a write to that object changes nothing that a plan depends on, whatever the world
+    /// shows.
+    pub(super) fn is_own_object(&self, target: &Target) -> bool {
+        let id = self.membership.id();
+        match target.kind {
+            Kind::Lease => {
+                target.name == lease::member_lease_name(id) || target.name == lease::COORDINATOR
+            }
+            Kind::Member => target.name == id.as_str(),
+            Kind::Map => false,
+        }
+    }
+}
