@@ -31,7 +31,7 @@
 //! | `ownership` | what this member holds |
 //! | `load` | what this member reports about the load of its shards |
 //! | `failing` | which failing clusters this member reports |
-//! | `reach` | which clusters a member has configured and reaches: how it says so, how that is read |
+//! | `reach`, `tally` | which clusters a member has configured and reaches: how it says so, how that is read |
 //! | `installation` | to which installation the namespace belongs |
 //! | `election` | who coordinates |
 //! | [`weight`] | what each shard weighs, from the reported loads |
@@ -199,6 +199,7 @@ pub mod read;
 pub mod record;
 mod shell;
 mod status;
+mod tally;
 mod uid_annotation;
 mod versions;
 pub mod weight;

@@ -274,8 +274,14 @@ impl Node {
 
     /// Draws the conclusions from all inputs since the last step, and makes its plan at once.
     pub fn step(&mut self, now: Moment) -> Output {
+        self.step_with(now, usize::MAX)
+    }
+
+    /// Draws the conclusions from all inputs since the last step, and makes its plan at once if it is about
+    /// that many clusters at most.
+    pub fn step_with(&mut self, now: Moment, clusters: usize) -> Output {
         let mut output = self.turn(now);
-        while let Some(task) = output.plan.take() {
+        while let Some(task) = output.plan.take_if(|task| task.clusters() <= clusters) {
             self.handle(Input::Planned(Box::new(task.run()), Duration::ZERO), now);
             let mut next = self.turn(now);
             next.writes.splice(..0, output.writes);

@@ -14,51 +14,15 @@
 //!   member writes once.
 //! - A member of the previous release reports nothing: see `coordinator::reach` for how it counts.
 //!
-//! The digest is the sum of one well mixed 64-bit hash for each name. It protects from mistakes, not from
-//! members that lie: who may write Members may do more than that.
+//! The digest protects from mistakes, not from members that lie: who may write Members may do more than that.
 
 use std::collections::BTreeSet;
 
-use model::{ClusterName, single, uid_hash};
+use model::{ClusterName, single};
 
 use crate::api::{ConfiguredClusters, that_fit};
-use crate::planner::mix;
+use crate::tally::Tally;
 use crate::world::World;
-
-/// How many clusters there are, and the digest of their names. Names are added and taken away in any
-/// order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    count: i64,
-    sum: u64,
-}
-
-impl Tally {
-    pub(crate) fn of<'a>(names: impl IntoIterator<Item = &'a ClusterName>) -> Self {
-        names.into_iter().fold(Self::default(), Self::plus)
-    }
-
-    pub(crate) fn plus(self, name: &ClusterName) -> Self {
-        Self { count: self.count + 1, sum: self.sum.wrapping_add(hash(name)) }
-    }
-
-    pub(crate) fn minus(self, name: &ClusterName) -> Self {
-        Self { count: self.count - 1, sum: self.sum.wrapping_sub(hash(name)) }
-    }
-
-    /// Whether a member says of its clusters that they tally so.
-    pub(crate) fn is_of(self, said: &ConfiguredClusters) -> bool {
-        self.count == i64::from(said.count) && self.digest() == said.digest
-    }
-
-    fn digest(self) -> String {
-        format!("{:016x}", self.sum)
-    }
-}
-
-fn hash(name: &ClusterName) -> u64 {
-    mix(uid_hash(name.as_str()))
-}
 
 /// The clusters that have a ShardMap. The one that stands for the fleet is none.
 pub(crate) fn mapped(world: &World) -> impl Iterator<Item = &ClusterName> {

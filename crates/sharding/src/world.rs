@@ -16,8 +16,8 @@ use crate::api::{MAX_SUCCEEDED, MemberContainer, ObjectVersion};
 use crate::config::LeaseTimings;
 use crate::death::{Deaths, Ended};
 use crate::lease::{self, LeaseState, ObservedLease};
-use crate::reach::Tally;
 use crate::record::{Kind, MapRecord, MemberRecord, Object, Observation, Target};
+use crate::tally::Tally;
 
 use index::Index;
 

@@ -17,7 +17,8 @@ use model::{ClusterName, MemberId, single};
 use super::View;
 use crate::api::{MemberSpec, MemberState};
 use crate::planner::{Fit, Reach};
-use crate::reach::{self, Known, Tally};
+use crate::reach::{self, Known};
+use crate::tally::Tally;
 use crate::world::World;
 
 type Fits = BTreeMap<ClusterName, Fit>;

@@ -68,12 +68,19 @@ pub(super) struct Basis {
 pub(super) struct Planning {
     /// Counts the terms of office, incarnations and histories.
     term: u64,
-    /// Whether a plan is being made.
-    is_made: bool,
+    /// The plan that is being made.
+    under_way: Option<UnderWay>,
     /// The last plan, until something makes it void.
     last: Option<Planned>,
     /// When the next plan may begin.
     next: Moment,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UnderWay {
+    Valid,
+    /// Something changed meanwhile that the basis does not tell.
+    Void,
 }
 
 #[derive(Clone, Debug)]
@@ -113,9 +120,10 @@ impl PlanTask {
 // === impl Planning ===
 
 impl Planning {
-    /// What was planned is void: something changed that the basis does not tell.
+    /// What was planned, or is being planned, is void: something changed that the basis does not tell.
     pub(super) fn again(&mut self) {
         self.last = None;
+        self.under_way = self.under_way.and(Some(UnderWay::Void));
     }
 
     /// A plan that is being made is of no use any more.
@@ -137,7 +145,7 @@ impl Planning {
 impl Node {
     /// The plan to make now, if anything changed since the last one; and when to look again.
     pub(super) fn next_plan(&mut self, now: Moment) -> (Option<PlanTask>, Option<Moment>) {
-        if self.planning.is_made || self.outbox.is_busy() {
+        if self.planning.under_way.is_some() || self.outbox.is_busy() {
             return (None, None);
         }
         if let Some(until) = self.waits_for_history(now) {
@@ -171,7 +179,7 @@ impl Node {
             Object::Map(map) => Some((map.cluster.clone(), map.clone())),
             _ => None,
         });
-        self.planning.is_made = true;
+        self.planning.under_way = Some(UnderWay::Valid);
         let fresh = Coordinator::speaking(self.config.speaks);
         Some(PlanTask {
             term: self.planning.term,
@@ -194,7 +202,7 @@ impl Node {
         if made.term != self.planning.term {
             return;
         }
-        self.planning.is_made = false;
+        let mut is_void = self.planning.under_way.take() == Some(UnderWay::Void);
         // Half of the time at most goes into plans.
         self.planning.next = now + took;
         self.coordinator = made.coordinator;
@@ -205,7 +213,7 @@ impl Node {
         self.floor = self.floor.max(plan.floor);
         self.notice(plan.problems);
         self.handovers.begun(plan.reasons);
-        let (mut held_back, mut is_void) = (false, false);
+        let mut held_back = false;
         for write in plan.writes {
             match self.is_stale(&write) {
                 true => is_void = true,
@@ -247,3 +255,7 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

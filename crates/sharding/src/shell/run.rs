@@ -33,6 +33,8 @@ const BATCH: usize = 1024;
 const MEASURE_INTERVAL: Duration = Duration::from_secs(5);
 /// How often it turns while it waits for the home cluster's definitions; later the node says when.
 const TURN_INTERVAL: Duration = Duration::from_secs(1);
+/// A plan about more clusters is made on another thread: the loop renews the Lease meanwhile.
+const SMALL_PLAN: usize = 64;
 /// How long a write may take, except renewals of the own Lease.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -170,13 +172,14 @@ impl Loop {
         // It ends with this loop, whatever it is doing.
         let _events = AbortOnDropHandle::new(tokio::spawn(writing));
         let mut writes: JoinSet<Done> = JoinSet::new();
+        let mut plans: JoinSet<Input> = JoinSet::new();
         self.take_clusters();
         let mut clusters_open = true;
         let rng = self.rng.fork();
         let mut pods =
             Some(pods::spawn(&client, namespace.clone(), sender.clone(), Arc::clone(&clock), rng));
         loop {
-            let Stepped { wake, reread } = self.step(&mut writes);
+            let Stepped { wake, reread } = self.step(&mut writes, &mut plans);
             if let Some(follow) = pods.take_if(|_| self.node.names_containers()) {
                 checks.spawn(follow);
             }
@@ -194,6 +197,7 @@ impl Loop {
                 Some(ended) = watches.join_next() => return watch_ended(ended),
                 Some(ended) = checks.join_next() => return watch_ended(ended),
                 Some(done) = writes.join_next() => self.written(done),
+                Some(plan) = plans.join_next() => self.planned(plan),
                 Some(message) = messages.recv() => {
                     self.receive(message);
                     for _ in 1..BATCH {
@@ -313,13 +317,22 @@ impl Loop {
         self.node.handle(Input::Completed(target, outcome), self.clock.now());
     }
 
-    /// One step of the node. Publishes its result and sends its writes.
-    fn step(&mut self, writes: &mut JoinSet<Done>) -> Stepped {
+    fn planned(&mut self, plan: Result<Input, JoinError>) {
+        match plan {
+            Ok(plan) => self.node.handle(plan, self.clock.now()),
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // No code cancels a plan.
+            Err(_) => {}
+        }
+    }
+
+    /// One step of the node. Publishes its result, sends its writes and has its plan made.
+    fn step(&mut self, writes: &mut JoinSet<Done>, plans: &mut JoinSet<Input>) -> Stepped {
         let now = self.clock.now();
         self.turned.send_replace(now);
         let wall = self.clock.wall().as_second().try_into().unwrap_or_default();
         self.node.handle(Input::Wall(wall), now);
-        let output = self.node.step(now);
+        let output = self.node.step_with(now, SMALL_PLAN);
         self.publish(now);
         for note in &output.notes {
             self.log(note);
@@ -329,6 +342,13 @@ impl Loop {
         for write in output.writes {
             let deadline = self.deadline(&write, &own);
             writes.spawn(self.writer.clone().run(write, deadline, self.clock.wall()));
+        }
+        if let Some(task) = output.plan {
+            let clock = Arc::clone(&self.clock);
+            plans.spawn_blocking(move || {
+                let made = Box::new(task.run());
+                Input::Planned(made, clock.now().since(now))
+            });
         }
         Stepped { wake: output.wake, reread: output.reread }
     }

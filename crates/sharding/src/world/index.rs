@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{ClusterName, MemberId, single};
 
 use crate::handover::Entry;
-use crate::reach::Tally;
 use crate::record::MapRecord;
+use crate::tally::Tally;
 
 /// The index of the observed maps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,18 +6,19 @@ mod hands;
 mod home;
 mod kubelet;
 mod names;
+mod plans;
 mod policy;
 mod reach;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use leasehold_sharding::ProtocolVersions;
 use leasehold_sharding::api::MemberContainer;
 use leasehold_sharding::death::Ended;
 use leasehold_sharding::identity::Identities;
-use leasehold_sharding::node::{Input, Node, Published};
+use leasehold_sharding::node::{Input, Node, PlanTask, Published};
 use leasehold_sharding::policy::PolicyRecord;
 use leasehold_sharding::record::{Kind, Target, Write, WriteOutcome};
 use leasehold_sharding::{Config, DEFAULT_INSTALLATION, LeaseTimings};
@@ -64,6 +65,7 @@ enum Happening {
     Measure,
     Ended(Ended),
     Policies,
+    Planned,
     Answer { request: u64 },
     Finish { shard: ShardId, run: u64 },
 }
@@ -90,6 +92,8 @@ pub struct Fleet {
     pub bug: Bug,
     network: Network,
     rng: fastrand::Rng,
+    /// For how long plans take.
+    pace: fastrand::Rng,
     now_us: u64,
     sequence: u64,
     agenda: BinaryHeap<Reverse<(u64, u64, usize, Happening)>>,
@@ -118,6 +122,8 @@ struct Replica {
     watched: usize,
     requests: BTreeMap<u64, (Target, WriteOutcome)>,
     running: BTreeMap<ShardId, Run>,
+    /// The plans that are being made.
+    plans: VecDeque<(u64, PlanTask)>,
     /// What its engine knew last.
     held: Option<Published>,
     planned_step: u64,
@@ -142,6 +148,7 @@ impl Fleet {
             bug: Bug::None,
             network,
             rng: fastrand::Rng::with_seed(seed),
+            pace: fastrand::Rng::with_seed(seed.wrapping_add(1)),
             now_us: 0,
             sequence: 0,
             agenda: BinaryHeap::new(),
@@ -203,6 +210,7 @@ impl Fleet {
             watched: usize::MAX,
             requests: BTreeMap::new(),
             running: BTreeMap::new(),
+            plans: VecDeque::new(),
             held: None,
             planned_step: u64::MAX,
         });
@@ -383,6 +391,7 @@ impl Fleet {
             Happening::Measure => self.measure(replica),
             Happening::Ended(ended) => self.tell_of_end(replica, ended),
             Happening::Policies => self.tell_policies(replica),
+            Happening::Planned => self.planned(replica),
             Happening::Answer { request } => self.answer(replica, request),
             Happening::Finish { shard, run } => {
                 let running = &mut self.replicas[replica].running;
@@ -488,13 +497,18 @@ impl Fleet {
             if self.bug != Bug::ForgetTime {
                 stepping.node.handle(Input::Wall(self.now_us / 1_000_000), now);
             }
-            let output = stepping.node.step(now);
+            // Half of the plans are made at once.
+            let at_once = if self.pace.bool() { usize::MAX } else { 0 };
+            let output = stepping.node.step_with(now, at_once);
             let wake = stepping.clock.real(output.wake).max(self.now_us + 1);
             if output.reread {
                 self.reread(replica);
             }
             for write in output.writes {
                 self.send(replica, write);
+            }
+            if let Some(task) = output.plan {
+                self.plan(replica, task);
             }
             let acknowledged = self.run_engine(replica);
             if wake < self.replicas[replica].planned_step {

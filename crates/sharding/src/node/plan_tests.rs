@@ -1,0 +1,161 @@
+//! Plans that are made apart from the steps, against a home cluster that accepts every write.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use model::{ClusterName, Moment};
+
+use super::{MadePlan, PlanTask};
+use crate::api::{MemberSpec, ObjectVersion};
+use crate::config::Config;
+use crate::node::{Input, Node};
+use crate::policy::Policies;
+use crate::record::{Kind, MapRecord, MemberRecord, Object, Observation, Write, WriteOutcome};
+
+struct Home {
+    node: Node,
+    now: Moment,
+    version: u64,
+    maps: Vec<ClusterName>,
+}
+
+impl Home {
+    /// A coordinator that has these clusters, and its first plan that writes maps.
+    fn planning(clusters: &[&str]) -> (Self, MadePlan) {
+        let now = Moment::from_origin(Duration::from_secs(60));
+        let groups = BTreeSet::from(["g".parse().unwrap()]);
+        let node = Node::new(Config::new("replica-0", groups, 1), now);
+        let mut home = Self { node, now, version: 1, maps: Vec::new() };
+        home.list("1");
+        assert!(home.settle().is_none(), "it does not know its clusters yet");
+        let clusters = clusters.iter().map(|name| name.parse().unwrap()).collect();
+        home.node.handle(Input::Clusters(clusters, Vec::new()), now);
+        let plan = home.next_writes();
+        (home, plan)
+    }
+
+    /// The next plan that writes something, not yet carried out.
+    fn next_writes(&mut self) -> MadePlan {
+        for _ in 0..600 {
+            match self.settle().map(PlanTask::run) {
+                Some(made) if !made.plan.writes.is_empty() => return made,
+                Some(made) => self.answer(made, 0),
+                None => self.now = self.now + Duration::from_secs(1),
+            }
+        }
+        panic!("a coordinator gives every cluster an owner");
+    }
+
+    fn list(&mut self, version: &str) {
+        for kind in [Kind::Lease, Kind::Member, Kind::Map] {
+            let list = Observation::Listed(kind, version.into(), Vec::new());
+            self.node.handle(Input::Observed(list), self.now);
+        }
+    }
+
+    /// Carries out writes until there are none. Returns the plan to make.
+    fn settle(&mut self) -> Option<PlanTask> {
+        let mut plan = None;
+        loop {
+            let output = self.node.turn(self.now);
+            plan = output.plan.or(plan);
+            if output.writes.is_empty() {
+                return plan;
+            }
+            for write in output.writes {
+                let target = write.target();
+                let (Write::Create(mut object) | Write::Replace(mut object)) = write else {
+                    continue;
+                };
+                if let Object::Map(map) = &object {
+                    self.maps.push(map.cluster.clone());
+                }
+                object.set_version(self.next_version());
+                let done = WriteOutcome::Done(Some(object));
+                self.node.handle(Input::Completed(target, done), self.now);
+            }
+        }
+    }
+
+    fn next_version(&mut self) -> ObjectVersion {
+        self.version += 1;
+        ObjectVersion { uid: "u".into(), resource: self.version.to_string() }
+    }
+
+    fn show(&mut self, mut object: Object) {
+        object.set_version(self.next_version());
+        self.node.handle(Input::Observed(Observation::Applied(object)), self.now);
+    }
+
+    fn answer(&mut self, plan: MadePlan, took: u64) {
+        let took = Duration::from_secs(took);
+        self.now = self.now + took;
+        self.node.handle(Input::Planned(Box::new(plan), took), self.now);
+    }
+}
+
+#[test]
+fn a_plan_is_carried_out_when_it_is_made_and_the_next_one_does_not_follow_at_once() {
+    let (mut home, plan) = Home::planning(&["c0", "c1"]);
+    assert!(home.settle().is_none(), "one plan at a time");
+    home.answer(plan, 2);
+    assert!(home.settle().is_none(), "half of the time at most goes into plans");
+    assert_eq!(home.maps.len(), 2);
+    home.now = home.now + Duration::from_secs(2);
+    assert!(home.settle().is_some(), "the maps have changed");
+}
+
+#[test]
+fn what_changed_meanwhile_is_not_overwritten_and_is_planned_again() {
+    let (mut home, plan) = Home::planning(&["c0"]);
+    home.answer(plan, 0);
+    home.node.handle(Input::Clusters(BTreeSet::new(), Vec::new()), home.now);
+    let plan = home.next_writes();
+    // The plan drains the shard of the removed cluster. Meanwhile the map changes.
+    let map: MapRecord = home.node.world().maps()[&"c0".parse().unwrap()].clone();
+    home.show(Object::Map(map));
+    let written = home.maps.len();
+    home.answer(plan, 0);
+    let again = home.next_writes();
+    assert_eq!(home.maps.len(), written, "home would refuse it");
+    home.answer(again, 0);
+    home.settle();
+    assert_eq!(home.maps.len(), written + 1);
+}
+
+#[test]
+fn a_plan_of_a_former_history_of_home_is_dropped() {
+    let (mut home, plan) = Home::planning(&["c0"]);
+    let record = MemberRecord {
+        id: "other".parse().unwrap(),
+        version: ObjectVersion::default(),
+        spec: MemberSpec::new("other", vec!["g".parse().unwrap()]),
+    };
+    home.show(Object::Member(record.clone()));
+    // The same object, older than it was: home was restored.
+    let version = ObjectVersion { uid: "u".into(), resource: "1".into() };
+    let older = Object::Member(MemberRecord { version, ..record });
+    let list = Observation::Listed(Kind::Member, home.version.to_string(), vec![older]);
+    home.node.handle(Input::Observed(list), home.now);
+    assert!(home.node.turn(home.now).reread);
+    home.list("2");
+    home.answer(plan, 0);
+    home.settle();
+    assert!(home.maps.is_empty(), "its versions say nothing any more");
+}
+
+#[test]
+fn a_plan_that_takes_longer_than_the_lease_is_dropped() {
+    let (mut home, plan) = Home::planning(&["c0"]);
+    home.answer(plan, 600);
+    home.settle();
+    assert!(home.maps.is_empty(), "the member has fenced itself");
+}
+
+#[test]
+fn changed_wishes_make_a_plan_void_that_is_being_made() {
+    let (mut home, plan) = Home::planning(&["c0"]);
+    home.node.handle(Input::Policies(Some(Policies::default())), home.now);
+    home.answer(plan, 0);
+    assert!(home.settle().is_some(), "it is planned again");
+}
