@@ -14,6 +14,7 @@ mod container;
 mod loads;
 mod path;
 mod policy;
+mod shared;
 mod version;
 
 use std::collections::BTreeMap;
@@ -35,12 +36,13 @@ pub use clusters::ConfiguredClusters;
 pub(crate) use clusters::MAX_NAMED_BYTES;
 pub(crate) use clusters::{MAX_NAMED, that_fit};
 pub use container::MemberContainer;
-pub use loads::{ClusterLoad, ShardLoads};
+pub use loads::ClusterLoad;
 pub use path::{InvalidShardPath, ShardPath};
 pub use policy::{
     FleetPolicy, FleetPolicySpec, MemberPreference, MemberRule, MemberSelector, MoveLimits,
     ShardSelector,
 };
+pub use shared::Shared;
 pub use version::ObjectVersion;
 
 /// How much a member can carry unless its configuration says otherwise.
@@ -222,14 +224,14 @@ pub struct MemberSpec {
     pub busy: u32,
     /// The load of its shards: only loads above a small minimum, the highest 1024 of them. Rarely
     /// rewritten, and only when a load changes by a fifth.
-    #[serde(default, skip_serializing_if = "ShardLoads::is_none")]
-    #[schemars(length(max = 1024))]
-    pub loads: ShardLoads,
+    #[serde(default, skip_serializing_if = "Shared::is_empty")]
+    #[schemars(with = "Vec<ShardLoad>", length(max = 1024))]
+    pub loads: Shared<ShardLoad>,
     /// If `loads` has no room for all of them: the loads of the other shards, summed by cluster, the
     /// highest 256 of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256))]
-    pub cluster_loads: Vec<ClusterLoad>,
+    #[serde(default, skip_serializing_if = "Shared::is_empty")]
+    #[schemars(with = "Vec<ClusterLoad>", length(max = 256))]
+    pub cluster_loads: Shared<ClusterLoad>,
     /// The clusters for which it has no client, those that do not answer it and those that lack a kind
     /// which one of its controllers needs, the first 64 of them.
     /// No decision depends on them: `leasehold status` shows what to repair.
@@ -394,10 +396,32 @@ fn is_first_version(version: &u32) -> bool {
 // === impl MemberSpec ===
 
 impl MemberSpec {
-    /// Whether nothing differs on which more depends than the balance of loads.
+    /// Whether they say the same, whatever they say of loads, numbers of shards and clusters that are down.
     pub(crate) fn is_same_but_loads(&self, other: &Self) -> bool {
-        let Self { loads, cluster_loads, busy, shards, down_clusters, .. } = other.clone();
-        *other == Self { loads, cluster_loads, busy, shards, down_clusters, ..self.clone() }
+        self.standing() == other.standing() && self.history == other.history
+    }
+
+    /// Whether they say the same but for the number of shards and the history of home.
+    pub(crate) fn is_same_but_counts(&self, other: &Self) -> bool {
+        let Self { busy, loads, cluster_loads, down_clusters, .. } = self;
+        self.standing() == other.standing()
+            && (*busy, loads, cluster_loads) == (other.busy, &other.loads, &other.cluster_loads)
+            && *down_clusters == other.down_clusters
+    }
+
+    /// What changes rarely.
+    fn standing(&self) -> impl PartialEq + '_ {
+        #[rustfmt::skip]
+        let Self {
+            identity, state, capacity, protocol_version, oldest_protocol_version, zone,
+            groups, group_details, acknowledged_drains, drain, named_clusters,
+            clusters, container, succeeds,
+            // The functions above say which of these they compare.
+            shards: _, busy: _, loads: _, cluster_loads: _, down_clusters: _, history: _,
+        } = self;
+        let process = (identity, state, capacity, protocol_version, oldest_protocol_version, zone);
+        let work = (groups, group_details, acknowledged_drains, drain, named_clusters);
+        (process, work, clusters, container, succeeds)
     }
 
     /// An active member of usual capacity that can run these groups, holds no shards and reports no
@@ -416,8 +440,8 @@ impl MemberSpec {
             drain: false,
             named_clusters: Vec::new(),
             busy: 0,
-            loads: ShardLoads::default(),
-            cluster_loads: Vec::new(),
+            loads: Shared::default(),
+            cluster_loads: Shared::default(),
             down_clusters: Vec::new(),
             clusters: None,
             container: None,

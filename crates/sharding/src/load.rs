@@ -24,7 +24,7 @@ use std::time::Duration;
 use model::{ClusterName, Moment, ShardId, Work};
 use serde::Serialize;
 
-use crate::api::{ClusterLoad, MAX_CLUSTER_LOADS, MAX_LOADS, ShardLoad, ShardLoads};
+use crate::api::{ClusterLoad, MAX_CLUSTER_LOADS, MAX_LOADS, ShardLoad, Shared};
 
 /// The report changes at most once in this time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ pub(crate) struct LoadReporter {
     /// The sums of the loads that are worth reporting and have no room, by cluster.
     sums: BTreeMap<ClusterName, Rates>,
     /// What is reported, as it is written.
-    written: (ShardLoads, Vec<ClusterLoad>),
+    written: (Shared<ShardLoad>, Shared<ClusterLoad>),
     reported_busy: u64,
     reported_at: Option<Moment>,
 }
@@ -109,12 +109,12 @@ impl LoadReporter {
     }
 
     /// The loads of single shards to report, by name.
-    pub(crate) fn reported(&self) -> ShardLoads {
+    pub(crate) fn reported(&self) -> Shared<ShardLoad> {
         self.written.0.clone()
     }
 
     /// The sums of further loads to report, by name of the cluster.
-    pub(crate) fn reported_sums(&self) -> Vec<ClusterLoad> {
+    pub(crate) fn reported_sums(&self) -> Shared<ClusterLoad> {
         self.written.1.clone()
     }
 

@@ -182,7 +182,7 @@ fn what_has_no_room_is_reported_in_sum() {
     assert!(bytes <= MAX_LOAD_BYTES, "{bytes}");
     // Once all of them have room, there are no sums.
     bench.run(600, &loads[..100]);
-    assert_eq!((bench.load.reported().len(), bench.load.reported_sums()), (100, Vec::new()));
+    assert_eq!((bench.load.reported().len(), bench.load.reported_sums().len()), (100, 0));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 
 use model::{ClusterName, single};
 
-use crate::api::{ConfiguredClusters, that_fit};
+use crate::api::{ConfiguredClusters, Shared, that_fit};
 use crate::tally::Tally;
 use crate::world::World;
 
@@ -128,7 +128,7 @@ impl Report {
         let all = that_fit(own.iter());
         let fits_all = all.len() == own.len();
         if fits_all && (!fits || own.len() <= FEW) {
-            (said.lacks, said.adds, said.only) = (Vec::new(), Vec::new(), all);
+            (said.lacks, said.adds, said.only) = (Shared::default(), Shared::default(), all);
         }
         self.too_different = !fits && !fits_all;
         self.said = Some(said);

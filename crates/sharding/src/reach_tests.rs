@@ -84,13 +84,13 @@ fn a_difference_that_is_too_long_is_known_not_to_be_known() {
 fn a_report_that_is_still_true_is_not_written_again() {
     let (own, mut maps) = (names(0..100), names(1..100));
     let (first, mut report) = said(&own, &world(&maps));
-    assert_eq!(first.adds, [name(0)]);
+    assert_eq!(*first.adds, [name(0)]);
     maps.insert(name(0));
     report.follow(&own, &world(&maps), &[]);
     assert_eq!(report.said().unwrap(), first, "others read it as before");
     maps.insert(name(100));
     report.follow(&own, &world(&maps), &[]);
-    assert_eq!(report.said().unwrap().lacks, [name(100)]);
+    assert_eq!(*report.said().unwrap().lacks, [name(100)]);
 }
 
 #[test]

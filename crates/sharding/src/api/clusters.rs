@@ -4,6 +4,8 @@ use model::{ClusterName, single};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Shared;
+
 /// The most clusters that each list of a Member's [`ConfiguredClusters`] names.
 pub(crate) const MAX_NAMED: usize = 256;
 /// How much of a Member each of these lists takes at most, in bytes.
@@ -22,24 +24,24 @@ pub struct ConfiguredClusters {
     #[schemars(length(max = 16))]
     pub digest: String,
     /// The clusters that have a ShardMap and that it does not have configured.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Shared::is_empty")]
     #[schemars(with = "Vec<String>", length(max = 256))]
-    pub lacks: Vec<ClusterName>,
+    pub lacks: Shared<ClusterName>,
     /// The clusters that it has configured and that have no ShardMap.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Shared::is_empty")]
     #[schemars(with = "Vec<String>", length(max = 256))]
-    pub adds: Vec<ClusterName>,
+    pub adds: Shared<ClusterName>,
     /// All clusters that it has configured, in place of the two lists above, if they are few or if these
     /// lists would be too long.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Shared::is_empty")]
     #[schemars(with = "Vec<String>", length(max = 256))]
-    pub only: Vec<ClusterName>,
+    pub only: Shared<ClusterName>,
     /// The clusters that it has configured and fails to reach: it has no client for them, they do not
     /// answer it, or they lack a kind that one of its controllers needs. Those of which it holds shards
     /// come first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Shared::is_empty")]
     #[schemars(with = "Vec<String>", length(max = 256))]
-    pub fails: Vec<ClusterName>,
+    pub fails: Shared<ClusterName>,
     /// How many it fails to reach, if they are more than the list names.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(with = "i32", range(min = 0))]
@@ -64,7 +66,7 @@ fn is_zero(number: &u32) -> bool {
 }
 
 /// As many of these names, from the first, as one list has room for.
-pub(crate) fn that_fit<'a>(names: impl Iterator<Item = &'a ClusterName>) -> Vec<ClusterName> {
+pub(crate) fn that_fit<'a>(names: impl Iterator<Item = &'a ClusterName>) -> Shared<ClusterName> {
     let mut bytes = 0;
     let room = |name: &&ClusterName| {
         bytes += name.as_str().len() + "\"\",".len();

@@ -134,8 +134,7 @@ impl Node {
             return;
         };
         // Older definitions do not keep the history: then it is not written again at once.
-        let (shards, history) = (spec.shards, spec.history);
-        let only_count = MemberSpec { shards, history, ..held.spec.clone() } == spec;
+        let only_count = held.spec.is_same_but_counts(&spec);
         let soon = now < self.member_written + self.config.lease.renew_interval;
         if held.spec == spec || (only_count && soon) || self.has_sent(&held.version, &spec) {
             return;

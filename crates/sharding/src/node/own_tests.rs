@@ -150,7 +150,7 @@ fn what_it_has_configured_and_does_not_reach_is_in_its_member() {
     home.settle();
     let said = home.member().spec.clusters.unwrap();
     assert_eq!((said.count, said.only.len()), (2, 2));
-    assert_eq!(said.fails, std::slice::from_ref(&west.cluster));
+    assert_eq!(*said.fails, *std::slice::from_ref(&west.cluster));
     home.node.handle(Input::Failing([(west.cluster, Arc::from("x"))].into()), home.now);
     home.node.handle(Input::Clusters(BTreeSet::from(["east".parse().unwrap()]), vec![]), home.now);
     home.settle();

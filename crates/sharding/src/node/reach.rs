@@ -19,12 +19,12 @@ impl Node {
         let unfit = self.names.unfit().cloned();
         let fails: BTreeSet<ClusterName> =
             unusable.chain(failing).chain(unfit).filter(|cluster| own.contains(cluster)).collect();
-        let owned = self.tracker.owned();
-        let holds = |cluster: &ClusterName| owned.holdings.keys().any(|s| s.cluster == *cluster);
         let mut fails: Vec<&ClusterName> = fails.iter().collect();
         if fails.len() > 1 {
             // Their shards must move; of the others it only gets none.
-            fails.sort_by_cached_key(|cluster| !holds(cluster));
+            let holdings = &self.tracker.owned().holdings;
+            let held: BTreeSet<&ClusterName> = holdings.keys().map(|s| &s.cluster).collect();
+            fails.sort_by_key(|cluster| !held.contains(cluster));
         }
         self.reach.follow(own, &self.world, &fails);
     }

@@ -247,7 +247,7 @@ impl Fleet {
                 continue;
             };
             let before = self.world.maps().get(&map.cluster);
-            for (path, entry) in &map.entries {
+            for (path, entry) in map.entries.iter() {
                 if before.and_then(|before| before.entries.get(path)) == Some(entry) {
                     continue;
                 }
@@ -300,7 +300,7 @@ impl Fleet {
     fn held(&self) -> BTreeMap<MemberId, Held> {
         let mut all: BTreeMap<MemberId, Held> = BTreeMap::new();
         for map in self.world.maps().values() {
-            for (path, entry) in &map.entries {
+            for (path, entry) in map.entries.iter() {
                 let Some(owner) = entry.owner() else { continue };
                 let held = all.entry(owner.clone()).or_default();
                 let shard = path.in_cluster(&map.cluster);
