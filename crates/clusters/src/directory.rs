@@ -20,7 +20,7 @@ use crate::provider::{ClusterProvider, Snapshot, Source};
 use crate::terms::Terms;
 
 /// The most files of one folder.
-const MAX_FILES: usize = 4096;
+const MAX_FILES: usize = 16_384;
 
 /// The most entries of a folder that are read, including folders and hidden ones.
 const MAX_ENTRIES: usize = 16 * MAX_FILES;

@@ -76,4 +76,4 @@ pub use terms::{DEFAULT_QUOTA, Terms};
 pub use trust::{Plugin, Plugins, Trust};
 
 /// The most clusters that one registry engages. Further ones are reported as problems.
-const MAX_CLUSTERS: usize = 4096;
+const MAX_CLUSTERS: usize = 16_384;

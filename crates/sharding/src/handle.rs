@@ -22,7 +22,7 @@ use crate::member::Departure;
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::pulse::{Pulse, Stalled};
-use crate::shell::run::{Acknowledged, Loop, PolicyState, Snapshot};
+use crate::shell::run::{Acknowledged, Loop, PolicyState, Reading, Snapshot};
 use crate::shell::write::Writer;
 use crate::status::{HeldShard, Status};
 
@@ -110,7 +110,7 @@ impl Sharding {
             unserved: Arc::default(),
             policies: PolicyState::default(),
             events: None,
-            rereads: 0,
+            reading: Reading::default(),
         };
         let task = VitalTask::spawn(run.run(stop.clone()));
         let inner = Inner {

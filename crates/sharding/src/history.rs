@@ -239,11 +239,18 @@ impl History {
         self.open_until(timings).filter(|&until| now < until)
     }
 
+    /// From now on the watch shows the coordinator's Lease only. That it was made anew proves nothing.
+    pub(crate) fn sees_coordinators_lease(&mut self) {
+        self.leases.clear();
+    }
+
     /// Whether a list of Leases is of another home.
     fn is_elsewhere(&self, resource: &str, objects: &[Object]) -> bool {
         let stays =
             |lease: &Object| self.leases.get(&lease.target().name) == Some(&lease.version().uid);
+        // One Lease alone may have been deleted and made anew.
         self.leases.contains_key(COORDINATOR)
+            && self.leases.len() > 1
             && !is_before(resource, self.newest_of(Kind::Lease))
             && !objects.iter().any(stays)
     }

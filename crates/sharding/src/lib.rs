@@ -24,6 +24,7 @@
 //! | [`handover`] | how one shard changes hands, is split and merged |
 //! | [`record`] | the objects of the home cluster; writes bound to versions |
 //! | [`world`] | the home cluster as observed; when each Lease last changed |
+//! | `world::index`, `world::sight` | what follows from all maps together; which Leases are seen |
 //! | [`read`] | reads objects in any version of the protocol |
 //! | [`protocol`] | which version of the protocol is in use |
 //! | `member` | this member's id, Lease and validity |
@@ -38,8 +39,11 @@
 //! | [`planner`] | who should own what |
 //! | [`ranges`] | which shards are split and merged |
 //! | [`coordinator`] | what the coordinator writes |
+//! | `weight::spread` | the loads of shards that are reported only in sum |
 //! | `outbox` | which writes are under way, and which pause |
 //! | [`node`] | all of it together: inputs in, writes out |
+//! | `node::plan` | when the coordinator plans, and what becomes of a plan that is made apart |
+//! | `node::sight` | which Leases a member watches |
 //! | `shell` | watches, writes and sleeps; decides nothing |
 //! | `pulse` | whether the shell's loop still turns |
 //!
@@ -108,6 +112,10 @@
 //!   `the_fence_precedes_every_takeover`, `no_edit_lets_a_takeover_precede_the_fence`,
 //!   `nobody_who_edits_leases_under_faults_breaks_a_rule`, and by the bugs `NoMargin`,
 //!   `TakeWithoutVersion`, `TrustWallClock`, `BelieveHolder` and `BelieveDuration`.
+//!   In a large fleet most members do not watch the Leases of others (`node::sight`). They do not coordinate
+//!   before a list has shown them all Leases, and silence counts from that list. Attacked by
+//!   `a_fleet_without_heirs_finds_a_coordinator_and_takes_from_nobody_who_lives` and
+//!   `large_fleets_under_faults`.
 //!   A second form needs no silence: proof that the member's process has ended ([`death`]). A Member
 //!   names the container of its process. Either home shows that this very instance has terminated, or
 //!   another process holds the kernel's lock that this one held until its end. Then the Lease is taken at

@@ -21,6 +21,7 @@ mod names;
 mod own;
 mod plan;
 mod reach;
+mod sight;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -49,7 +50,7 @@ use crate::problem;
 use crate::protocol;
 use crate::reach::Report;
 use crate::record::{Kind, Object, Observation, Target, Write, WriteOutcome};
-use crate::world::World;
+use crate::world::{LeasesSeen, World};
 
 use handovers::HandoverLog;
 pub use handovers::{Handover, HandoverCause};
@@ -103,6 +104,9 @@ pub struct Output {
     /// Whether home must be read anew: every watch starts with a list, and nothing that a watch showed
     /// before may be passed in any more.
     pub reread: bool,
+    /// Which Leases to watch. When it changes, the watch of Leases starts with a list, and nothing that the
+    /// watch before it showed may be passed in any more.
+    pub leases: LeasesSeen,
 }
 
 /// An event worth a log line or a metric.
@@ -184,6 +188,8 @@ pub struct Node {
     /// The seconds since 1970, as an epoch.
     wall: Epoch,
     planning: Planning,
+    /// From when this member watches the coordinator's Lease only.
+    narrow_from: Option<Moment>,
     handovers: HandoverLog,
     outbox: Outbox,
     member_written: Moment,
@@ -226,6 +232,7 @@ impl Node {
             floor: Epoch::default(),
             wall: Epoch::default(),
             planning: Planning::default(),
+            narrow_from: None,
             handovers: HandoverLog::default(),
             outbox: Outbox::default(),
             member_written: now,
@@ -298,6 +305,7 @@ impl Node {
         self.follow_others(now);
         self.follow_cordon();
         self.fence(now);
+        self.look_at_leases(now);
         self.follow_maps(now);
         self.find_problems();
         self.keep_lease(now);
@@ -314,7 +322,8 @@ impl Node {
         let writes = self.outbox.take();
         writes.iter().for_each(|write| self.history.sends(write.target()));
         let reread = std::mem::take(&mut self.reread);
-        Output { writes, wake, notes: std::mem::take(&mut self.notes), plan, reread }
+        let (notes, leases) = (std::mem::take(&mut self.notes), self.world.leases_seen());
+        Output { writes, wake, notes, plan, reread, leases }
     }
 
     /// What the fence needs now.

@@ -110,6 +110,18 @@ pub enum Observation {
     Deleted(Object),
 }
 
+// === impl Observation ===
+
+impl Observation {
+    /// What it is about.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Listed(kind, ..) => *kind,
+            Self::Applied(object) | Self::Deleted(object) => object.target().kind,
+        }
+    }
+}
+
 // === impl MapRecord ===
 
 impl MapRecord {

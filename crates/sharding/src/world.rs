@@ -6,6 +6,7 @@
 //! nothing.
 
 mod index;
+mod sight;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -20,6 +21,7 @@ use crate::record::{Kind, MapRecord, MemberRecord, Object, Observation, Target};
 use crate::tally::Tally;
 
 use index::Index;
+pub use sight::LeasesSeen;
 
 /// How many deleted ShardMaps are remembered, so that they can return as they were.
 const MAX_REMEMBERED: usize = 1024;
@@ -41,6 +43,9 @@ pub struct World {
     /// Whose processes have ended for certain.
     deaths: Deaths,
     listed: BTreeSet<Kind>,
+    leases_seen: LeasesSeen,
+    /// Whether a list has shown all Leases since they are watched.
+    lists_all: bool,
     revision: u64,
     loads_revision: u64,
 }
@@ -178,8 +183,11 @@ impl World {
         tokens.into_iter().take(MAX_SUCCEEDED).collect()
     }
 
-    /// How many members hold their Lease.
+    /// How many members hold their Lease, as far as all Leases are known; else how many have a Member.
     pub(crate) fn holders(&self) -> usize {
+        if !self.knows_all_leases() {
+            return self.members.len();
+        }
         let held = |(name, lease): &(&String, &ObservedLease)| {
             lease::subject(name).is_some() && lease.record.holder.is_some()
         };
@@ -281,7 +289,14 @@ impl World {
     /// never runs again.
     pub(crate) fn forget(&mut self) {
         let Self {
-            maps, deaths, mut changed_maps, highest_floor, revision, loads_revision, ..
+            maps,
+            deaths,
+            mut changed_maps,
+            highest_floor,
+            revision,
+            loads_revision,
+            leases_seen,
+            ..
         } = std::mem::take(self);
         changed_maps.extend(maps.into_keys());
         let revision = revision + 1;
@@ -291,6 +306,7 @@ impl World {
             deaths,
             revision,
             loads_revision,
+            leases_seen,
             ..Self::default()
         };
     }
@@ -351,7 +367,7 @@ impl World {
         for object in objects {
             self.apply(object, now);
         }
-        self.revision += u64::from(self.listed.insert(kind));
+        self.listed(kind);
     }
 
     fn forget_map(&mut self, name: &str, last: Option<&Object>) {
@@ -378,7 +394,7 @@ impl World {
 
     fn targets(&self, kind: Kind) -> Vec<Target> {
         let names: Vec<String> = match kind {
-            Kind::Lease => self.leases.keys().cloned().collect(),
+            Kind::Lease => self.leases.keys().filter(|name| self.is_shown(name)).cloned().collect(),
             Kind::Member => self.members.keys().map(ToString::to_string).collect(),
             Kind::Map => self.maps.keys().map(ToString::to_string).collect(),
         };
@@ -407,9 +423,9 @@ impl Hash for World {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { leases, members, maps, deleted_maps, .. } = self;
         let Self { changed_maps, highest_floor, listed, deaths, revision: _, .. } = self;
-        let Self { index: _, loads_revision: _, .. } = self;
+        let Self { index: _, loads_revision: _, leases_seen, lists_all, .. } = self;
         (leases, members, maps, deleted_maps, changed_maps, highest_floor, listed).hash(state);
-        deaths.hash(state);
+        (deaths, leases_seen, lists_all).hash(state);
     }
 }
 

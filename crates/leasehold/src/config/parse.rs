@@ -22,7 +22,7 @@ use super::{
 /// The longest identity: the id of a member adds a suffix to it, and is at most 63.
 pub const MAX_IDENTITY_CHARS: usize = 57;
 /// The most clusters of one folder.
-const MAX_QUOTA: u64 = 4096;
+const MAX_QUOTA: u64 = 16_384;
 /// The most reconciles at once of one controller.
 const MAX_WORKERS: u64 = 256;
 /// The most namespaces of one controller: each is watched by itself, in every cluster.

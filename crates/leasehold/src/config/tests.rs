@@ -93,7 +93,7 @@ telemetry: {log: {format: yaml, filter: 'engine=loud'}, otlp: {sampleRatio: 2}}
     clusters.directories[0].path: missing; allowed: the path of a folder of kubeconfigs
     clusters.directories[0].prefix: found "a.b"; allowed: 1 to 31 of a-z, 0-9 and '-', beginning and ending with a letter or digit
     clusters.directories[2].prefix: the same prefix twice; allowed: one of its own for each source
-    clusters.directories[2].maxClusters: found 0; allowed: a whole number from 1 to 4096
+    clusters.directories[2].maxClusters: found 0; allowed: a whole number from 1 to 16384
     clusters.directories[2].allow[0]: found "all"; allowed: impersonation, plainHttp, insecureTls, loopback, linkLocal
     clusters.directory: found 3; allowed: text
     clusters.credentialPlugins[0]: found "aws"; allowed: a section with keys of its own

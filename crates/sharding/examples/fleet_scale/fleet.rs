@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use leasehold_sharding::Config;
 use leasehold_sharding::handover::Entry;
 use leasehold_sharding::identity::Identities;
+use leasehold_sharding::lease;
 use leasehold_sharding::node::{Input, MadePlan, Node};
 use leasehold_sharding::record::{Kind, Object, Target, Write, WriteOutcome};
+use leasehold_sharding::world::LeasesSeen;
 use model::{
     ClusterName, Epoch, GroupName, Hold, Identity, MemberId, Moment, OwnedShards, ShardId, Work,
 };
@@ -73,6 +75,9 @@ struct Member {
     /// How far it has read the log.
     read: usize,
     watch_due: bool,
+    /// Which Leases it watches, and whether a list of them is due.
+    leases: LeasesSeen,
+    lists_leases: bool,
     step_at: u64,
     owned: Arc<OwnedShards>,
     draining: HashSet<(ShardId, Epoch)>,
@@ -120,6 +125,8 @@ impl Fleet {
             gone: false,
             read: usize::MAX,
             watch_due: true,
+            leases: LeasesSeen::All,
+            lists_leases: false,
             step_at: u64::MAX,
             owned,
             draining: HashSet::new(),
@@ -278,6 +285,11 @@ impl Fleet {
             member.read = usize::MAX;
             self.schedule(LATENCY_US * 2, number, Happening::Watch);
         }
+        let member = &mut self.members[number];
+        if member.leases != output.leases {
+            (member.leases, member.lists_leases) = (output.leases, true);
+            self.schedule(LATENCY_US * 2, number, Happening::Watch);
+        }
         for write in output.writes {
             self.sequence += 1;
             let request = self.sequence;
@@ -322,14 +334,22 @@ impl Fleet {
         if member.read == usize::MAX {
             member.read = home.end();
             for kind in [Kind::Lease, Kind::Member, Kind::Map] {
-                let list = home.list(kind, |_| true);
+                let list = home.list(kind, |target| selects(member.leases, target));
                 member.node.handle(Input::Observed(list), now);
             }
             return;
         }
+        if member.lists_leases {
+            member.lists_leases = false;
+            let list = home.list(Kind::Lease, |target| selects(member.leases, target));
+            member.node.handle(Input::Observed(list), now);
+        }
         while member.read < home.end() {
             let event = home.event(member.read);
             member.read += 1;
+            if !selects(member.leases, &event.target) {
+                continue;
+            }
             home.costs.events += 1;
             home.costs.event_bytes += event.bytes as u64;
             member.node.handle(Input::Observed(event.observation.clone()), now);
@@ -362,4 +382,9 @@ impl Fleet {
         }
         self.members[number].owned = owned;
     }
+}
+
+/// Whether a watch of these Leases shows an object.
+fn selects(leases: LeasesSeen, target: &Target) -> bool {
+    leases == LeasesSeen::All || target.kind != Kind::Lease || target.name == lease::COORDINATOR
 }

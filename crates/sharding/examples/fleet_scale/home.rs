@@ -23,6 +23,7 @@ pub struct Home {
 
 /// One event, as each watch gets it.
 pub struct Event {
+    pub target: Target,
     pub observation: Observation,
     pub bytes: usize,
 }
@@ -73,7 +74,7 @@ impl Home {
                 if let Some(mut last) = self.objects.remove(&target) {
                     let uid = last.version().uid.clone();
                     last.set_version(ObjectVersion { uid, resource });
-                    self.record(Observation::Deleted(last.clone()), bytes(last));
+                    self.record(target, Observation::Deleted(last.clone()), bytes(last));
                 }
                 WriteOutcome::Done(None)
             }
@@ -83,13 +84,13 @@ impl Home {
     fn put(&mut self, target: Target, object: Object) -> WriteOutcome {
         let size = bytes(object.clone());
         self.costs.written_bytes += size as u64;
-        self.objects.insert(target, object.clone());
-        self.record(Observation::Applied(object.clone()), size);
+        self.objects.insert(target.clone(), object.clone());
+        self.record(target, Observation::Applied(object.clone()), size);
         WriteOutcome::Done(Some(object))
     }
 
-    fn record(&mut self, observation: Observation, bytes: usize) {
-        self.log.push(Rc::new(Event { observation, bytes: bytes + EVENT_FRAME }));
+    fn record(&mut self, target: Target, observation: Observation, bytes: usize) {
+        self.log.push(Rc::new(Event { target, observation, bytes: bytes + EVENT_FRAME }));
     }
 
     /// A complete list of those objects of a kind which a watch selects.

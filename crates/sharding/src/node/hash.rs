@@ -32,6 +32,7 @@ impl Hash for Node {
             // The model tells no time of day.
             wall: _,
             planning,
+            narrow_from,
             // Estimates. Their result is in the Member, which is part of the world. The model measures
             // no work.
             load: _,
@@ -63,7 +64,8 @@ impl Hash for Node {
         reach.said().hash(state);
         (history.is_away(), history.open_until(config.lease)).hash(state);
         (membership.id(), membership.standing(), membership.renew_at()).hash(state);
-        (outbox, member_written, leave_by, cordon, departed, was_coordinating, floor).hash(state);
+        (narrow_from, outbox, member_written, leave_by, cordon, departed, was_coordinating, floor)
+            .hash(state);
         // A plan from an older revision counts as none. The revision itself does not matter. What a plan
         // waits for beyond the own Lease is beyond the model's time: the objects of dead members go then.
         let beyond = membership.valid_until() + config.lease.duration;

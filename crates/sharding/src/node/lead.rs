@@ -47,6 +47,9 @@ impl Node {
         if !self.membership.is_valid(now) || !self.is_ready() || !self.unread.is_empty() {
             return false;
         }
+        if !self.world.knows_all_leases() {
+            return false;
+        }
         self.leave_by.is_none()
             || (self.owns_any() && (self.is_coordinator(now) || !self.sees_another_candidate(now)))
     }
@@ -80,7 +83,7 @@ impl Node {
         })
     }
 
-    fn reads_all(&self, versions: ProtocolVersions) -> bool {
+    pub(super) fn reads_all(&self, versions: ProtocolVersions) -> bool {
         self.world.protocols().all(|version| versions.speaks(version))
     }
 

@@ -185,8 +185,10 @@ impl Follow {
 
     /// One watch, until the server ends it.
     async fn watch<S: Sink>(&mut self, sink: &mut S, version: &mut String) -> Result<(), End> {
+        let ListParams { label_selector, field_selector, .. } = sink.selection();
         let params = WatchParams {
-            label_selector: sink.selection().label_selector,
+            label_selector,
+            field_selector,
             timeout: Some(WATCH_SECONDS),
             bookmarks: true,
             ..WatchParams::default()

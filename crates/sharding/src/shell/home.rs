@@ -1,4 +1,6 @@
 //! Follows Leases, Members, ShardMaps and FleetPolicies of the home cluster, one task each.
+//!
+//! A message says which watch it is of, so that the loop drops what a former one showed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +18,10 @@ use crate::lease;
 use crate::problem::Operation;
 use crate::read::{self, Unreadable};
 use crate::record::{Kind, Object, Observation};
+use crate::world::LeasesSeen;
 
-/// Starts the watches. They end with the loop that receives their messages. `number` tells what they
-/// show from what earlier watches showed.
+/// Starts the watches, but that of Leases. They end with the loop that receives their messages. `number`
+/// tells what they show from what earlier watches showed.
 pub(crate) fn spawn(
     client: &Client,
     namespace: &str,
@@ -28,9 +31,9 @@ pub(crate) fn spawn(
     number: u64,
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    for kind in [Kind::Lease, Kind::Member, Kind::Map] {
+    for kind in [Kind::Member, Kind::Map] {
         let (namespace, messages) = (namespace.to_owned(), messages.clone());
-        let sink = Home { kind, number, namespace, messages };
+        let sink = Home { kind, number, namespace, messages, leases: LeasesSeen::All };
         let api = read::api(client, &sink.namespace, kind);
         tasks.spawn(follow(api, sink, Arc::clone(clock), rng.fork()));
     }
@@ -40,20 +43,43 @@ pub(crate) fn spawn(
     tasks
 }
 
+/// Starts the watch of these Leases.
+pub(crate) fn spawn_leases(
+    client: &Client,
+    namespace: &str,
+    messages: &mpsc::Sender<Message>,
+    clock: &Arc<dyn Clock>,
+    rng: &mut fastrand::Rng,
+    number: u64,
+    leases: LeasesSeen,
+) -> JoinSet<()> {
+    let (namespace, messages) = (namespace.to_owned(), messages.clone());
+    let sink = Home { kind: Kind::Lease, number, namespace, messages, leases };
+    let api = read::api(client, &sink.namespace, Kind::Lease);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(follow(api, sink, Arc::clone(clock), rng.fork()));
+    tasks
+}
+
 struct Home {
     kind: Kind,
     number: u64,
     namespace: String,
     messages: mpsc::Sender<Message>,
+    leases: LeasesSeen,
 }
 
 impl Sink for Home {
     type Item = Object;
 
     fn selection(&self) -> ListParams {
-        match self.kind {
-            Kind::Lease => ListParams::default().labels(&lease::selector()),
-            Kind::Member | Kind::Map => ListParams::default(),
+        match (self.kind, self.leases) {
+            (Kind::Lease, LeasesSeen::All) => ListParams::default().labels(&lease::selector()),
+            (Kind::Lease, LeasesSeen::Coordinator) => {
+                let name = format!("metadata.name={}", lease::COORDINATOR);
+                ListParams::default().labels(&lease::selector()).fields(&name)
+            }
+            (Kind::Member | Kind::Map, _) => ListParams::default(),
         }
     }
 

@@ -24,6 +24,7 @@ use crate::node::{Input, Node, Note, Published};
 use crate::policy::{Policies, PolicyRecord};
 use crate::problem::Operation;
 use crate::record::{Kind, Target, Write};
+use crate::world::LeasesSeen;
 
 /// The most messages of the watches that wait for the loop.
 const MESSAGES: usize = 1024;
@@ -65,11 +66,23 @@ pub(crate) struct PolicyState {
     latest: Option<Vec<PolicyRecord>>,
 }
 
+/// The present watches of home. What a watch with another number shows is of the past.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    /// How often home was read anew.
+    rereads: u64,
+    /// How often Leases were.
+    lease_reads: u64,
+    leases: LeasesSeen,
+}
+
 /// The result of a step.
 struct Stepped {
     wake: Moment,
     /// Whether to start the watches anew.
     reread: bool,
+    /// Which Leases to watch.
+    leases: LeasesSeen,
 }
 
 /// Drains that the engine has finished, for the loop. The set has one entry for each shard and epoch, so
@@ -104,8 +117,7 @@ pub(crate) struct Loop {
     pub(crate) policies: PolicyState,
     /// Events of the fleet; `None` before the definitions are there.
     pub(crate) events: Option<Events>,
-    /// How often home was read anew: the number of the present watches.
-    pub(crate) rereads: u64,
+    pub(crate) reading: Reading,
 }
 
 impl Snapshot {
@@ -166,6 +178,7 @@ impl Loop {
             () = self.definitions(&mut messages) => {}
         }
         let mut watches = self.watch_home(&sender);
+        let mut leases = self.watch_leases(&sender);
         let (events, writing) =
             Events::spawn(client.clone(), namespace.clone(), self.node.identity().to_owned());
         self.events = Some(events);
@@ -179,13 +192,18 @@ impl Loop {
         let mut pods =
             Some(pods::spawn(&client, namespace.clone(), sender.clone(), Arc::clone(&clock), rng));
         loop {
-            let Stepped { wake, reread } = self.step(&mut writes, &mut plans);
+            let Stepped { wake, reread, leases: wanted } = self.step(&mut writes, &mut plans);
             if let Some(follow) = pods.take_if(|_| self.node.names_containers()) {
                 checks.spawn(follow);
             }
             if reread {
-                self.rereads += 1;
+                self.reading.rereads += 1;
                 watches = self.watch_home(&sender);
+            }
+            if reread || self.reading.leases != wanted {
+                self.reading.lease_reads += 1;
+                self.reading.leases = wanted;
+                leases = self.watch_leases(&sender);
             }
             if self.node.departed().is_some() {
                 break;
@@ -195,6 +213,7 @@ impl Loop {
                 biased;
                 () = stop.cancelled() => return,
                 Some(ended) = watches.join_next() => return watch_ended(ended),
+                Some(ended) = leases.join_next() => return watch_ended(ended),
                 Some(ended) = checks.join_next() => return watch_ended(ended),
                 Some(done) = writes.join_next() => self.written(done),
                 Some(plan) = plans.join_next() => self.planned(plan),
@@ -246,7 +265,22 @@ impl Loop {
         self.policies = PolicyState::default();
         self.node.handle(Input::Policies(None), self.clock.now());
         let Writer { client, namespace, .. } = &self.writer;
-        home::spawn(client, namespace, sender, &self.clock, &mut self.rng, self.rereads)
+        home::spawn(client, namespace, sender, &self.clock, &mut self.rng, self.reading.rereads)
+    }
+
+    /// Watches Leases from a list on.
+    fn watch_leases(&mut self, sender: &mpsc::Sender<Message>) -> JoinSet<()> {
+        let Writer { client, namespace, .. } = &self.writer;
+        let Reading { lease_reads, leases, .. } = self.reading;
+        home::spawn_leases(
+            client,
+            namespace,
+            sender,
+            &self.clock,
+            &mut self.rng,
+            lease_reads,
+            leases,
+        )
     }
 
     fn take_clusters(&mut self) {
@@ -289,14 +323,17 @@ impl Loop {
 
     fn receive(&mut self, message: Message) {
         match message {
-            // The watches of before may have seen a history that home has no more.
-            Message::Home(number, _) if number != self.rereads => {}
-            Message::Home(_, event) => {
-                self.node.handle(Input::Observed(*event), self.clock.now());
+            // The watches of before may have seen a history that home has no more, or other Leases.
+            Message::Home(number, event) => {
+                let Reading { rereads, lease_reads, .. } = self.reading;
+                let present = if event.kind() == Kind::Lease { lease_reads } else { rereads };
+                if number == present {
+                    self.node.handle(Input::Observed(*event), self.clock.now());
+                }
             }
             Message::Ended(ended) => self.node.handle(Input::Ended(ended), self.clock.now()),
             Message::Policies(number, records) => {
-                if number == self.rereads {
+                if number == self.reading.rereads {
                     self.policies.latest = Some(records);
                 }
             }
@@ -350,7 +387,7 @@ impl Loop {
                 Input::Planned(made, clock.now().since(now))
             });
         }
-        Stepped { wake: output.wake, reread: output.reread }
+        Stepped { wake: output.wake, reread: output.reread, leases: output.leases }
     }
 
     /// A renewal ends before the next one is due.

@@ -9,6 +9,7 @@ mod names;
 mod plans;
 mod policy;
 mod reach;
+mod sight;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -21,6 +22,7 @@ use leasehold_sharding::identity::Identities;
 use leasehold_sharding::node::{Input, Node, PlanTask, Published};
 use leasehold_sharding::policy::PolicyRecord;
 use leasehold_sharding::record::{Kind, Target, Write, WriteOutcome};
+use leasehold_sharding::world::LeasesSeen;
 use leasehold_sharding::{Config, DEFAULT_INSTALLATION, LeaseTimings};
 use model::{ClusterName, Epoch, Hold, MemberId, Purpose, ShardId, Work};
 
@@ -65,6 +67,7 @@ enum Happening {
     Measure,
     Ended(Ended),
     Policies,
+    Leases,
     Planned,
     Answer { request: u64 },
     Finish { shard: ShardId, run: u64 },
@@ -122,6 +125,8 @@ struct Replica {
     watched: usize,
     requests: BTreeMap<u64, (Target, WriteOutcome)>,
     running: BTreeMap<ShardId, Run>,
+    /// Which Leases its watch shows.
+    leases: LeasesSeen,
     /// The plans that are being made.
     plans: VecDeque<(u64, PlanTask)>,
     /// What its engine knew last.
@@ -210,6 +215,7 @@ impl Fleet {
             watched: usize::MAX,
             requests: BTreeMap::new(),
             running: BTreeMap::new(),
+            leases: LeasesSeen::All,
             plans: VecDeque::new(),
             held: None,
             planned_step: u64::MAX,
@@ -391,6 +397,7 @@ impl Fleet {
             Happening::Measure => self.measure(replica),
             Happening::Ended(ended) => self.tell_of_end(replica, ended),
             Happening::Policies => self.tell_policies(replica),
+            Happening::Leases => self.relist_leases(replica),
             Happening::Planned => self.planned(replica),
             Happening::Answer { request } => self.answer(replica, request),
             Happening::Finish { shard, run } => {
@@ -456,15 +463,15 @@ impl Fleet {
         let now = watcher.clock.read(self.now_us);
         if upto == usize::MAX || watcher.watched == usize::MAX {
             for kind in [Kind::Lease, Kind::Member, Kind::Map] {
-                let list = self.seen(Input::Observed(self.server.list(kind)));
-                self.replicas[replica].node.handle(list, now);
+                self.list(replica, kind);
             }
             self.replicas[replica].watched = self.server.end();
             return;
         }
         let (events, _) = self.server.since(watcher.watched.min(upto));
         let fresh = upto.saturating_sub(watcher.watched);
-        for event in events.into_iter().take(fresh) {
+        let leases = watcher.leases;
+        for event in events.into_iter().take(fresh).filter(|event| sight::shows(leases, event)) {
             let event = self.seen(Input::Observed(event));
             self.replicas[replica].node.handle(event, now);
         }
@@ -504,6 +511,7 @@ impl Fleet {
             if output.reread {
                 self.reread(replica);
             }
+            self.look_at_leases(replica, output.leases);
             for write in output.writes {
                 self.send(replica, write);
             }

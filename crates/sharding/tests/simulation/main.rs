@@ -16,6 +16,7 @@ mod oracle;
 mod policy;
 mod reach;
 mod server;
+mod sight;
 mod skew;
 
 use fleet::{Fault, Fleet, Network};
