@@ -197,7 +197,8 @@ mod tests {
     fn a_fleet_does_without_what_an_earlier_release_did_not_know() {
         let mut removed = 0;
         let earlier = published(|_, schema| {
-            let spec = ["clusters", "clusterLoads", "container", "succeeds", "zone"].map(|name| ("", name));
+            let spec = ["clusters", "clusterLoads", "container", "succeeds", "zone"]
+                .map(|name| ("", name));
             for (of, name) in spec.into_iter().chain([("/loads/items/properties", "heaviest")]) {
                 let properties = schema.pointer_mut(&format!("/properties/spec/properties{of}"));
                 let properties = properties.and_then(Value::as_object_mut);
