@@ -42,7 +42,7 @@ pub(super) fn informer_with(
         form,
     };
     let clock: Arc<dyn Clock> = PausedClock::new();
-    let metrics = Metrics::new(&Registry::new(), 10).unwrap();
+    let metrics = Metrics::new(&Registry::new(), Arc::default()).unwrap();
     let mut rng = fastrand::Rng::with_seed(1);
     let cluster = Cluster::new(target.cluster.clone(), client, 1);
     let upstream = Upstream::Cluster(target.cluster.clone());
