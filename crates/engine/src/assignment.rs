@@ -8,7 +8,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::informer::{Informer, ScopeGuard};
 use crate::meter::ShardMeter;
 use crate::request::ClusterClient;
-use crate::series::ClusterSeries;
+use metrics::ClusterSeries;
 use crate::source::{Role, Source};
 use crate::view::CacheView;
 use cache::{Entry, LocalKey, Store};

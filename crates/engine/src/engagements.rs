@@ -11,7 +11,7 @@ use std::sync::Arc;
 use model::{Budget, Budgets, Clock, Cluster, ClusterName, ClusterSet};
 use upstream::{Gate, Upstream, UpstreamLimits};
 
-use crate::metrics::Metrics;
+use metrics::Metrics;
 use crate::request::ClusterClient;
 use crate::status::Board;
 use extent::Quarantines;

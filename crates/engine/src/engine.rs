@@ -24,7 +24,7 @@ use crate::expectations::Expectations;
 use crate::gauges::Gauges;
 use crate::informers::Informers;
 use crate::meter::Meter;
-use crate::metrics::Metrics;
+use metrics::Metrics;
 use crate::runner::{MAX_RUNNING, Runner};
 use crate::single::{SingleSpec, Singles};
 use crate::spec::ControllerSpec;

@@ -14,8 +14,7 @@ use prometheus::{GaugeVec, IntGauge, IntGaugeVec, Opts};
 
 use crate::assignment::AssignmentQueue;
 use crate::informer::InformerState;
-use crate::metrics::INFORMERS;
-use crate::series::{ClusterSeries, SeriesByCluster};
+use metrics::{ClusterSeries, INFORMERS, SeriesByCluster};
 use crate::status::Board;
 use cache::DecodedCache;
 use queue::Priority;

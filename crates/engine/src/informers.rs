@@ -7,7 +7,7 @@ use listwatch::{Form, Intake};
 use model::Clock;
 
 use crate::informer::{Informer, Target};
-use crate::metrics::Metrics;
+use metrics::Metrics;
 use crate::request::ClusterClient;
 use crate::status::Board;
 use cache::{DecodedCache, OptionsByKind, StoreWriter};

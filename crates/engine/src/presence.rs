@@ -8,7 +8,7 @@ use model::{ClusterName, ControllerName, Moment};
 use serde::Serialize;
 
 use crate::informer::{Absence, Target};
-use crate::series::ClusterSeries;
+use metrics::ClusterSeries;
 use crate::view::{CacheView, Cached};
 
 /// A kind that a controller watches and a cluster lacks.

@@ -33,7 +33,7 @@ use upstream::{Caller, Gate, Outcome, Ticket};
 
 use crate::dispatch::Dispatch;
 use crate::fence::{Fence, FencedError};
-use crate::metrics::RestMetrics;
+use metrics::RestMetrics;
 use crate::stamp;
 use crate::written::Written;
 

@@ -33,7 +33,7 @@ use crate::dispatch::{Dispatch, DispatchObserver};
 use crate::error::{ReconcileError, RetryClass};
 use crate::expectations::{Expectation, Expectations};
 use crate::fence::Fence;
-use crate::metrics::{ControllerMetrics, ReconcileResult};
+use metrics::{ControllerMetrics, ReconcileResult};
 use crate::reconcile::Action;
 use crate::run::Run;
 use crate::spec::ControllerSpec;

@@ -33,7 +33,7 @@ use crate::handler::EventHandler;
 use crate::informer::{Informer, Target};
 use crate::informers::Informers;
 use crate::meter::{Meter, Slices};
-use crate::metrics::{ControllerMetrics, Metrics};
+use metrics::{ControllerMetrics, Metrics};
 use crate::resync::Resync;
 use crate::shards::{Shards, Step};
 use crate::single::{SingleSpec, Singles};

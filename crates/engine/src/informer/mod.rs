@@ -60,7 +60,7 @@ use self::scopes::Scopes;
 pub(crate) use self::state::{Condition, InformerState, SYNC_PATIENCE, Target};
 pub use self::status::{Absence, InformerStatus};
 use self::task::Task;
-use crate::metrics::InformerMetrics;
+use metrics::InformerMetrics;
 use crate::request::ClusterClient;
 use extent::Part;
 use extent::RangeScope;

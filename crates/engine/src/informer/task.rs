@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::scopes::ScopeWatch;
 use super::trainer::{self, Trainer};
 use super::{Absence, Change, Event, InformerState, Target};
-use crate::metrics::InformerMetrics;
+use metrics::InformerMetrics;
 use crate::request::ClusterClient;
 use cache::{Entry, PartialMetadata, ResourceVersion, StoreWriter};
 use extent::{Census, Held, Overrun, Part, ShardedList};

@@ -15,7 +15,7 @@ use queue::Priority;
 use upstream::{Gate, Upstream, UpstreamLimits};
 
 use super::{Absence, Change, Informer, SUBSCRIBER_BUFFER, Subscription, Target};
-use crate::metrics::Metrics;
+use metrics::Metrics;
 use crate::request::ClusterClient;
 use crate::testing::{PATIENCE, Server, config_map, server};
 use extent::RangeScope;

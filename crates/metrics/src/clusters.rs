@@ -24,7 +24,7 @@ const REQUEST_BUCKETS: &[f64] = &[0.025, 0.1, 0.5, 2.0, 10.0];
 
 /// The series of all these clusters. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct SeriesByCluster(Arc<Inner>);
+pub struct SeriesByCluster(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -42,7 +42,7 @@ struct Held {
 
 /// The series of one cluster, shared by all who work there.
 #[derive(Debug)]
-pub(crate) struct ClusterSeries {
+pub struct ClusterSeries {
     label: ClusterLabel,
     families: Arc<Families>,
 }
@@ -60,14 +60,18 @@ struct Families {
 // === impl SeriesByCluster ===
 
 impl SeriesByCluster {
-    pub(crate) fn new(labels: Arc<ClusterLabels>) -> Result<Self, prometheus::Error> {
+    /// Of clusters that get their label values from `labels`. Whoever makes them registers them.
+    ///
+    /// # Errors
+    /// None, as long as the names here are well formed.
+    pub fn new(labels: Arc<ClusterLabels>) -> Result<Self, prometheus::Error> {
         let families = Families::new(OTHER_CLUSTERS)?;
         let descs = families.all().iter().flat_map(|family| family.desc()).cloned().collect();
         Ok(Self(Arc::new(Inner { labels, held: Mutex::default(), descs })))
     }
 
     /// The series of a cluster, for as long as somebody keeps them.
-    pub(crate) fn hold(&self, cluster: &ClusterName) -> Arc<ClusterSeries> {
+    pub fn hold(&self, cluster: &ClusterName) -> Arc<ClusterSeries> {
         self.with(|held| {
             if let Some(series) = held.by_cluster.get(cluster).and_then(Weak::upgrade) {
                 return series;
@@ -92,12 +96,12 @@ impl SeriesByCluster {
     }
 
     /// The series of a cluster, if this member works on it.
-    pub(crate) fn of(&self, cluster: &ClusterName) -> Option<Arc<ClusterSeries>> {
+    pub fn of(&self, cluster: &ClusterName) -> Option<Arc<ClusterSeries>> {
         self.with(|held| held.by_cluster.get(cluster)?.upgrade())
     }
 
     /// Those of all clusters on which this member works.
-    pub(crate) fn all(&self) -> BTreeMap<ClusterName, Arc<ClusterSeries>> {
+    pub fn all(&self) -> BTreeMap<ClusterName, Arc<ClusterSeries>> {
         self.with(|held| {
             let all = held.by_cluster.iter();
             all.filter_map(|(name, series)| Some((name.clone(), series.upgrade()?))).collect()
@@ -105,7 +109,7 @@ impl SeriesByCluster {
     }
 
     /// Where label values are claimed.
-    pub(crate) fn labels(&self) -> &Arc<ClusterLabels> {
+    pub fn labels(&self) -> &Arc<ClusterLabels> {
         &self.0.labels
     }
 
@@ -133,29 +137,29 @@ impl Collector for SeriesByCluster {
 
 impl ClusterSeries {
     /// The label value of the cluster.
-    pub(crate) fn label(&self) -> &str {
+    pub fn label(&self) -> &str {
         self.label.value()
     }
 
     /// Counts a key given out after it was ready for so long.
-    pub(crate) fn dispatched(&self, waited: Duration) {
+    pub fn dispatched(&self, waited: Duration) {
         self.families.queue.observe(waited.as_secs_f64());
     }
 
     /// Counts a reconcile that ended.
-    pub(crate) fn reconciled(&self, controller: &ControllerName, took: Duration) {
+    pub fn reconciled(&self, controller: &ControllerName, took: Duration) {
         let controller = self.families.reconcile.with_label_values(&[controller.as_str()]);
         controller.observe(took.as_secs_f64());
     }
 
     /// Counts a request; without a status, one that got no answer.
-    pub(crate) fn requested(&self, status: Option<u16>, took: Duration) {
+    pub fn requested(&self, status: Option<u16>, took: Duration) {
         self.families.request.observe(took.as_secs_f64());
         self.families.requests.with_label_values(&[class(status)]).inc();
     }
 
     /// Counts a watch that has to be opened again.
-    pub(crate) fn watch_restarted(&self, kind: &str, reason: &str) {
+    pub fn watch_restarted(&self, kind: &str, reason: &str) {
         self.families.watch_restarts.with_label_values(&[kind, reason]).inc();
     }
 }

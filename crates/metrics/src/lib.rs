@@ -1,9 +1,13 @@
-//! Counters and histograms, compatible by name, label and bucket with controller-runtime and
-//! client-go. Gauges that mirror state are computed when scraped: see `gauges`.
+//! What the engine measures: counters and histograms, compatible by name, label and bucket with
+//! controller-runtime and client-go, and the series of single clusters ([`SeriesByCluster`]).
+//!
+//! Does not own: gauges that mirror state, which the engine computes when scraped.
 //!
 //! # Invariants
 //! - Counters of a controller exist, as zeros, before its first reconcile.
-//! - None of them has the name of a cluster as a label value: those that do are in `series`.
+//! - Only the series in `clusters` have the name of a cluster as a label value.
+
+mod clusters;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +19,13 @@ use prometheus::{
     Registry,
 };
 
-use crate::series::{ClusterSeries, SeriesByCluster};
+pub use crate::clusters::{ClusterSeries, SeriesByCluster};
 use queue::QueueMetrics;
 
 /// The `host` of requests: the servers of all clusters are one, because each value costs dozens of series.
 const HOST: &str = "clusters";
 /// The `name` of informers, as in client-go the program's.
-pub(crate) const INFORMERS: &str = "leasehold";
+pub const INFORMERS: &str = "leasehold";
 /// The code of a request without an answer, as in client-go.
 const NO_ANSWER: &str = "<error>";
 /// The code of an answer with a status that no standard knows: a server may send hundreds of them.
@@ -43,17 +47,22 @@ fn queue_buckets() -> Vec<f64> {
 
 /// How a reconcile ended, as controller-runtime labels it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReconcileResult {
+pub enum ReconcileResult {
+    /// It is done.
     Success,
+    /// It runs again after a while, because it asked for that or its turn has not come.
     RequeueAfter,
+    /// It is tried again, and that is no failure.
     Requeue,
+    /// It failed.
     Error,
 }
 
 impl ReconcileResult {
     const ALL: [Self; 4] = [Self::Error, Self::RequeueAfter, Self::Requeue, Self::Success];
 
-    pub(crate) fn label(self) -> &'static str {
+    /// Its value of the label `result`.
+    pub fn label(self) -> &'static str {
         match self {
             Self::Success => "success",
             Self::RequeueAfter => "requeue_after",
@@ -65,9 +74,11 @@ impl ReconcileResult {
 
 /// Every counter and histogram of the engine.
 #[derive(Clone, Debug)]
-pub(crate) struct Metrics {
-    pub(crate) clusters: SeriesByCluster,
-    pub(crate) fence_rejected: IntCounter,
+pub struct Metrics {
+    /// The series of single clusters.
+    pub clusters: SeriesByCluster,
+    /// Writes that the fence refused.
+    pub fence_rejected: IntCounter,
     reconcile_total: IntCounterVec,
     reconcile_errors: IntCounterVec,
     terminal_errors: IntCounterVec,
@@ -89,8 +100,11 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Makes and registers them.
-    pub(crate) fn new(
+    /// Makes and registers them. Clusters get their label values from `labels`.
+    ///
+    /// # Errors
+    /// If series of these names are registered already.
+    pub fn new(
         registry: &Registry,
         labels: Arc<ClusterLabels>,
     ) -> Result<Self, prometheus::Error> {
@@ -228,7 +242,7 @@ impl Metrics {
     }
 
     /// The series of one controller, all of them at zero from now on.
-    pub(crate) fn controller(&self, name: &ControllerName) -> ControllerMetrics {
+    pub fn controller(&self, name: &ControllerName) -> ControllerMetrics {
         let label = &[name.as_str()];
         for result in ReconcileResult::ALL {
             self.reconcile_total.with_label_values(&[name.as_str(), result.label()]);
@@ -248,7 +262,7 @@ impl Metrics {
     }
 
     /// The series of one controller's queue.
-    pub(crate) fn queue(&self, name: &ControllerName) -> QueueMetrics {
+    pub fn queue(&self, name: &ControllerName) -> QueueMetrics {
         let label = &[name.as_str(), name.as_str()];
         QueueMetrics {
             adds: self.adds.with_label_values(label),
@@ -259,12 +273,12 @@ impl Metrics {
     }
 
     /// The series of one cluster's requests.
-    pub(crate) fn rest(&self, cluster: &ClusterName) -> RestMetrics {
+    pub fn rest(&self, cluster: &ClusterName) -> RestMetrics {
         RestMetrics { cluster: cluster.clone(), all: self.clone() }
     }
 
     /// The series of one informer.
-    pub(crate) fn informer(&self, cluster: &ClusterName, kind: &Kind) -> InformerMetrics {
+    pub fn informer(&self, cluster: &ClusterName, kind: &Kind) -> InformerMetrics {
         InformerMetrics {
             clusters: self.clusters.clone(),
             cluster: cluster.clone(),
@@ -273,7 +287,7 @@ impl Metrics {
     }
 
     /// How long events of a kind take to be queued, in all clusters.
-    pub(crate) fn latency(&self, kind: &Kind) -> Histogram {
+    pub fn latency(&self, kind: &Kind) -> Histogram {
         let labels = [INFORMERS, &kind.group, &kind.version, &kind.plural];
         self.processing_latency.with_label_values(&labels)
     }
@@ -281,14 +295,21 @@ impl Metrics {
 
 /// The series of one controller.
 #[derive(Clone, Debug)]
-pub(crate) struct ControllerMetrics {
-    pub(crate) errors: IntCounter,
-    pub(crate) terminal_errors: IntCounter,
-    pub(crate) panics: IntCounter,
-    pub(crate) timeouts: IntCounter,
-    pub(crate) stale: IntCounter,
-    pub(crate) max_concurrent: IntGauge,
-    pub(crate) active: IntGauge,
+pub struct ControllerMetrics {
+    /// Reconciles that failed.
+    pub errors: IntCounter,
+    /// Those that are not retried.
+    pub terminal_errors: IntCounter,
+    /// Reconciles that panicked.
+    pub panics: IntCounter,
+    /// Reconciles that took too long.
+    pub timeouts: IntCounter,
+    /// Reconciles begun before the cache showed what the last one wrote.
+    pub stale: IntCounter,
+    /// How many reconciles may run.
+    pub max_concurrent: IntGauge,
+    /// How many do.
+    pub active: IntGauge,
     total: IntCounterVec,
     time: Histogram,
     name: ControllerName,
@@ -296,7 +317,7 @@ pub(crate) struct ControllerMetrics {
 
 impl ControllerMetrics {
     /// Counts one reconcile that ended.
-    pub(crate) fn observe(&self, cluster: &ClusterSeries, result: ReconcileResult, took: Duration) {
+    pub fn observe(&self, cluster: &ClusterSeries, result: ReconcileResult, took: Duration) {
         self.total.with_label_values(&[self.name.as_str(), result.label()]).inc();
         self.time.observe(took.as_secs_f64());
         cluster.reconciled(&self.name, took);
@@ -305,20 +326,20 @@ impl ControllerMetrics {
 
 /// The series of one cluster's requests.
 #[derive(Debug)]
-pub(crate) struct RestMetrics {
+pub struct RestMetrics {
     cluster: ClusterName,
     all: Metrics,
 }
 
 impl RestMetrics {
     /// Counts one request's wait for its turn.
-    pub(crate) fn waited(&self, method: &Method, waited: Duration) {
+    pub fn waited(&self, method: &Method, waited: Duration) {
         let labels = [method.as_str(), HOST];
         self.all.limiter_duration.with_label_values(&labels).observe(waited.as_secs_f64());
     }
 
     /// Counts one request; without a status, one that got no answer.
-    pub(crate) fn observe(&self, method: &Method, status: Option<StatusCode>, took: Duration) {
+    pub fn observe(&self, method: &Method, status: Option<StatusCode>, took: Duration) {
         let code = match &status {
             None => NO_ANSWER,
             Some(status) if status.canonical_reason().is_none() => UNKNOWN_STATUS,
@@ -335,7 +356,7 @@ impl RestMetrics {
 
 /// The series of one informer.
 #[derive(Clone, Debug)]
-pub(crate) struct InformerMetrics {
+pub struct InformerMetrics {
     clusters: SeriesByCluster,
     cluster: ClusterName,
     kind: String,
@@ -343,7 +364,7 @@ pub(crate) struct InformerMetrics {
 
 impl InformerMetrics {
     /// Counts a watch that has to be opened again.
-    pub(crate) fn restarted(&self, reason: &str) {
+    pub fn restarted(&self, reason: &str) {
         if let Some(series) = self.clusters.of(&self.cluster) {
             series.watch_restarted(&self.kind, reason);
         }
