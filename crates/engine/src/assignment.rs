@@ -8,10 +8,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::informer::{Informer, ScopeGuard};
 use crate::meter::ShardMeter;
 use crate::request::ClusterClient;
-use metrics::ClusterSeries;
 use crate::source::{Role, Source};
 use crate::view::CacheView;
 use cache::{Entry, LocalKey, Store};
+use metrics::ClusterSeries;
 use queue::{HashedKey, WorkQueue};
 
 use crate::visitors::Visitors;

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use model::{Budget, Budgets, Clock, Cluster, ClusterName, ClusterSet};
 use upstream::{Gate, Upstream, UpstreamLimits};
 
-use metrics::Metrics;
 use crate::request::ClusterClient;
 use crate::status::Board;
 use extent::Quarantines;
 use extent::{Account, Ledger};
+use metrics::Metrics;
 
 /// The clusters that are engaged here.
 pub(crate) struct Engagements {

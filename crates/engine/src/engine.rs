@@ -24,7 +24,6 @@ use crate::expectations::Expectations;
 use crate::gauges::Gauges;
 use crate::informers::Informers;
 use crate::meter::Meter;
-use metrics::Metrics;
 use crate::runner::{MAX_RUNNING, Runner};
 use crate::single::{SingleSpec, Singles};
 use crate::spec::ControllerSpec;
@@ -32,6 +31,7 @@ use crate::status::{Board, EngineStatus};
 use crate::supervisor::{Parts, Supervised, Supervisor};
 use crate::triggered::Triggered;
 use cache::{AGE_EVERY, DECODED_BYTES, DecodedCache, OptionsByKind};
+use metrics::Metrics;
 use queue::{Limits, WorkQueue};
 use upstream::{ServiceMetrics, Services, UpstreamLimits};
 

@@ -14,9 +14,9 @@ use prometheus::{GaugeVec, IntGauge, IntGaugeVec, Opts};
 
 use crate::assignment::AssignmentQueue;
 use crate::informer::InformerState;
-use metrics::{ClusterSeries, INFORMERS, SeriesByCluster};
 use crate::status::Board;
 use cache::DecodedCache;
+use metrics::{ClusterSeries, INFORMERS, SeriesByCluster};
 use queue::Priority;
 use upstream::Reading;
 

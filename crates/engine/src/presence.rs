@@ -8,8 +8,8 @@ use model::{ClusterName, ControllerName, Moment};
 use serde::Serialize;
 
 use crate::informer::{Absence, Target};
-use metrics::ClusterSeries;
 use crate::view::{CacheView, Cached};
+use metrics::ClusterSeries;
 
 /// A kind that a controller watches and a cluster lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -33,9 +33,9 @@ use upstream::{Caller, Gate, Outcome, Ticket};
 
 use crate::dispatch::Dispatch;
 use crate::fence::{Fence, FencedError};
-use metrics::RestMetrics;
 use crate::stamp;
 use crate::written::Written;
+use metrics::RestMetrics;
 
 /// How long a server may take until the head of its answer.
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);

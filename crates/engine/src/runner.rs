@@ -33,11 +33,11 @@ use crate::dispatch::{Dispatch, DispatchObserver};
 use crate::error::{ReconcileError, RetryClass};
 use crate::expectations::{Expectation, Expectations};
 use crate::fence::Fence;
-use metrics::{ControllerMetrics, ReconcileResult};
 use crate::reconcile::Action;
 use crate::run::Run;
 use crate::spec::ControllerSpec;
 use crate::visit::{InClusterError, Visits};
+use metrics::{ControllerMetrics, ReconcileResult};
 use queue::{Outcome, Popped};
 use upstream::{Services, UpstreamError};
 

@@ -33,13 +33,13 @@ use crate::handler::EventHandler;
 use crate::informer::{Informer, Target};
 use crate::informers::Informers;
 use crate::meter::{Meter, Slices};
-use metrics::{ControllerMetrics, Metrics};
 use crate::resync::Resync;
 use crate::shards::{Shards, Step};
 use crate::single::{SingleSpec, Singles};
 use crate::spec::ControllerSpec;
 use crate::status::Board;
 use crate::visitors::Visitors;
+use metrics::{ControllerMetrics, Metrics};
 use queue::Priority;
 
 /// How many reports of handlers may be outstanding; beyond it handlers wait.

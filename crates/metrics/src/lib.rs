@@ -104,10 +104,7 @@ impl Metrics {
     ///
     /// # Errors
     /// If series of these names are registered already.
-    pub fn new(
-        registry: &Registry,
-        labels: Arc<ClusterLabels>,
-    ) -> Result<Self, prometheus::Error> {
+    pub fn new(registry: &Registry, labels: Arc<ClusterLabels>) -> Result<Self, prometheus::Error> {
         let queue_labels = &["name", "controller"];
         let metrics = Self {
             clusters: SeriesByCluster::new(labels)?,

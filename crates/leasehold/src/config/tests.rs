@@ -60,7 +60,10 @@ fn as_many_clusters_as_wanted_have_metrics_of_their_own() {
         let config = load(&format!("{LEAST}{}", with(&most.to_string()))).unwrap();
         assert_eq!(config.cluster_labels, most);
     }
-    check(&with("10001"), "telemetry.metrics.maxClusters: found 10001; allowed: a whole number from 0 to 10000");
+    check(
+        &with("10001"),
+        "telemetry.metrics.maxClusters: found 10001; allowed: a whole number from 0 to 10000",
+    );
 }
 
 #[test]
