@@ -24,7 +24,7 @@ pub(crate) struct ClustersUp {
 struct Shown {
     up: IntGaugeVec,
     /// The labels of what is shown, until the next scrape.
-    claimed: Vec<ClusterLabel>,
+    kept: Vec<ClusterLabel>,
 }
 
 impl ClustersUp {
@@ -36,7 +36,7 @@ impl ClustersUp {
                     works, and of those that it cannot use.";
         let up = IntGaugeVec::new(Opts::new("leasehold_cluster_up", what), &["cluster"])?;
         let descs = up.desc().into_iter().cloned().collect();
-        Ok(Self { status, labels, shown: Mutex::new(Shown { up, claimed: Vec::new() }), descs })
+        Ok(Self { status, labels, shown: Mutex::new(Shown { up, kept: Vec::new() }), descs })
     }
 }
 
@@ -48,18 +48,18 @@ impl Collector for ClustersUp {
     fn collect(&self) -> Vec<MetricFamily> {
         let status = Arc::clone(&self.status.borrow());
         let mut shown = self.shown.lock().expect("no holder of this lock panics");
-        // Else its own claims would count as work.
-        shown.claimed.clear();
+        // Else what it keeps itself would count as work.
+        shown.kept.clear();
         shown.up.reset();
         let (up, down): (Vec<_>, Vec<_>) =
             status.clusters.iter().partition(|cluster| cluster.is_up());
-        let up = up.into_iter().filter(|cluster| self.labels.is_claimed(&cluster.name));
-        let up = up.map(|cluster| (self.labels.claim(&cluster.name), 1)).collect::<Vec<_>>();
-        let down = down.into_iter().map(|cluster| (self.labels.claim(&cluster.name), 0));
+        let up = up.into_iter().filter(|cluster| self.labels.is_kept(&cluster.name));
+        let up = up.map(|cluster| (self.labels.keep(&cluster.name), 1)).collect::<Vec<_>>();
+        let down = down.into_iter().map(|cluster| (self.labels.keep(&cluster.name), 0));
         for (label, value) in up.into_iter().chain(down) {
             // Clusters past the cap share a series: it shows whether all of them can be used.
             shown.up.with_label_values(&[label.value()]).set(value);
-            shown.claimed.push(label);
+            shown.kept.push(label);
         }
         shown.up.collect()
     }

@@ -112,11 +112,11 @@ async fn a_broken_cluster_is_down_with_its_reason_everywhere_and_alone() {
     assert!(reason.contains("context \"west\": credential plugin \"no-such-plugin\""), "{reason}");
     let reason = of("typo").reason.clone().unwrap();
     assert!(reason.ends_with("use one of its contexts: east"), "{reason}");
-    let east = labels.claim(&"east".parse().unwrap());
+    let east = labels.keep(&"east".parse().unwrap());
     assert_eq!(ups(&metrics), "east=1 other=0");
     drop(east);
     assert_eq!(ups(&metrics), "other=0 typo=0", "nobody works on the one that can be used");
-    let east = labels.claim(&"east".parse().unwrap());
+    let east = labels.keep(&"east".parse().unwrap());
     assert_eq!(east.value(), OTHER_CLUSTERS);
     assert_eq!(ups(&metrics), "other=0 typo=0", "one that can be used hides no other");
 }

@@ -48,7 +48,7 @@ struct Families {
     quarantined: IntGaugeVec,
     concurrency: IntGaugeVec,
     /// Those of clusters under quarantine, on which nobody works, until the next scrape.
-    claimed: Vec<ClusterLabel>,
+    kept: Vec<ClusterLabel>,
 }
 
 /// The clusters on which this member works.
@@ -91,7 +91,7 @@ impl Collector for Gauges {
             }
         }
         let alone = self.board.quarantines().words(now).into_iter();
-        let alone = alone.map(|(cluster, reason)| (self.clusters.labels().claim(&cluster), reason));
+        let alone = alone.map(|(cluster, reason)| (self.clusters.labels().keep(&cluster), reason));
         families.leave_alone(alone.collect());
         families.decoded.set(i64::try_from(self.decoded.bytes()).unwrap_or(i64::MAX));
         families.collectors().iter().flat_map(|collector| collector.collect()).collect()
@@ -173,7 +173,7 @@ impl Families {
                 "Requests to a cluster that may be under way at once, fewer when it is overloaded.",
                 &["cluster"],
             )?,
-            claimed: Vec::new(),
+            kept: Vec::new(),
         })
     }
 
@@ -269,13 +269,13 @@ impl Families {
         self.mode.with_label_values(&[cluster, kind.as_str(), mode]).set(1);
     }
 
-    /// Shows the clusters that exceeded their budget. Their labels are claimed before those of the last
+    /// Shows the clusters that exceeded their budget. Their labels are kept before those of the last
     /// scrape are given back, so that the cap holds.
     fn leave_alone(&mut self, alone: Vec<(ClusterLabel, &'static str)>) {
         for (cluster, reason) in &alone {
             self.quarantined.with_label_values(&[cluster.value(), *reason]).set(1);
         }
-        self.claimed = alone.into_iter().map(|(cluster, _)| cluster).collect();
+        self.kept = alone.into_iter().map(|(cluster, _)| cluster).collect();
     }
 }
 

@@ -76,7 +76,7 @@ impl SeriesByCluster {
             if let Some(series) = held.by_cluster.get(cluster).and_then(Weak::upgrade) {
                 return series;
             }
-            let label = self.0.labels.claim(cluster);
+            let label = self.0.labels.keep(cluster);
             let families = match label.value() {
                 OTHER_CLUSTERS => held.others.upgrade(),
                 _ => None,
@@ -108,7 +108,7 @@ impl SeriesByCluster {
         })
     }
 
-    /// Where label values are claimed.
+    /// The label values of clusters.
     pub fn labels(&self) -> &Arc<ClusterLabels> {
         &self.0.labels
     }

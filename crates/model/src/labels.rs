@@ -2,7 +2,7 @@
 //! limited number, because each value costs series.
 //!
 //! # Invariants
-//! - A cluster has a value while somebody claims it, the same value for all who do.
+//! - A cluster has a value while somebody keeps it, the same value for all who do.
 //! - At most `cap` clusters have values of their own; the others share [`OTHER_CLUSTERS`].
 
 use std::collections::BTreeMap;
@@ -22,23 +22,23 @@ pub const MAX_CLUSTER_LABELS: usize = 10_000;
 #[derive(Debug)]
 pub struct ClusterLabels {
     cap: usize,
-    claims: Mutex<Claims>,
+    kept: Mutex<Kept>,
 }
 
 #[derive(Debug, Default)]
-struct Claims {
-    all: BTreeMap<ClusterName, Claim>,
+struct Kept {
+    all: BTreeMap<ClusterName, Value>,
     /// How many of them have values of their own.
     named: usize,
 }
 
 #[derive(Debug)]
-struct Claim {
-    claimants: usize,
+struct Value {
+    keepers: usize,
     is_named: bool,
 }
 
-/// A claim to the label value of a cluster, until it is dropped.
+/// The label value of a cluster, kept until this is dropped.
 #[derive(Debug)]
 pub struct ClusterLabel {
     cluster: ClusterName,
@@ -55,23 +55,23 @@ impl Default for ClusterLabels {
 impl ClusterLabels {
     /// Gives at most `cap` clusters values of their own.
     pub fn new(cap: usize) -> Self {
-        Self { cap, claims: Mutex::default() }
+        Self { cap, kept: Mutex::default() }
     }
 
-    /// Claims the label value of a cluster. One that shares a value keeps sharing it until nobody claims it,
+    /// Keeps the label value of a cluster. One that shares a value goes on sharing it until nobody keeps it,
     /// so that its series do not change their names meanwhile.
-    pub fn claim(self: &Arc<Self>, cluster: &ClusterName) -> ClusterLabel {
-        let is_named = self.with(|claims| {
-            let is_named = claims.named < self.cap;
-            match claims.all.entry(cluster.clone()) {
-                Entry::Occupied(claim) => {
-                    let claim = claim.into_mut();
-                    claim.claimants += 1;
-                    claim.is_named
+    pub fn keep(self: &Arc<Self>, cluster: &ClusterName) -> ClusterLabel {
+        let is_named = self.with(|kept| {
+            let is_named = kept.named < self.cap;
+            match kept.all.entry(cluster.clone()) {
+                Entry::Occupied(value) => {
+                    let value = value.into_mut();
+                    value.keepers += 1;
+                    value.is_named
                 }
                 Entry::Vacant(vacant) => {
-                    vacant.insert(Claim { claimants: 1, is_named });
-                    claims.named += usize::from(is_named);
+                    vacant.insert(Value { keepers: 1, is_named });
+                    kept.named += usize::from(is_named);
                     is_named
                 }
             }
@@ -79,13 +79,13 @@ impl ClusterLabels {
         ClusterLabel { cluster: cluster.clone(), is_named, labels: Arc::clone(self) }
     }
 
-    /// Whether somebody claims the label value of a cluster.
-    pub fn is_claimed(&self, cluster: &ClusterName) -> bool {
-        self.with(|claims| claims.all.contains_key(cluster))
+    /// Whether somebody keeps the label value of a cluster.
+    pub fn is_kept(&self, cluster: &ClusterName) -> bool {
+        self.with(|kept| kept.all.contains_key(cluster))
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Claims) -> T) -> T {
-        act(&mut self.claims.lock().expect("no holder of this lock panics"))
+    fn with<T>(&self, act: impl FnOnce(&mut Kept) -> T) -> T {
+        act(&mut self.kept.lock().expect("no holder of this lock panics"))
     }
 }
 
@@ -98,12 +98,12 @@ impl ClusterLabel {
 
 impl Drop for ClusterLabel {
     fn drop(&mut self) {
-        self.labels.with(|claims| {
-            if let Entry::Occupied(mut claim) = claims.all.entry(self.cluster.clone()) {
-                claim.get_mut().claimants -= 1;
-                if claim.get().claimants == 0 {
-                    claim.remove();
-                    claims.named -= usize::from(self.is_named);
+        self.labels.with(|kept| {
+            if let Entry::Occupied(mut value) = kept.all.entry(self.cluster.clone()) {
+                value.get_mut().keepers -= 1;
+                if value.get().keepers == 0 {
+                    value.remove();
+                    kept.named -= usize::from(self.is_named);
                 }
             }
         });
@@ -115,25 +115,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clusters_past_the_cap_share_a_value_until_nobody_claims_them() {
+    fn clusters_past_the_cap_share_a_value_until_nobody_keeps_it() {
         let labels = Arc::new(ClusterLabels::new(2));
-        let claim = |name: &str| labels.claim(&name.parse().unwrap());
-        let (a, b, c) = (claim("a"), claim("b"), claim("c"));
+        let keep = |name: &str| labels.keep(&name.parse().unwrap());
+        let (a, b, c) = (keep("a"), keep("b"), keep("c"));
         assert_eq!([a.value(), b.value(), c.value()], ["a", "b", OTHER_CLUSTERS]);
-        let again = claim("a");
+        let again = keep("a");
         drop(a);
-        assert_eq!(claim("d").value(), OTHER_CLUSTERS, "somebody still claims a");
+        assert_eq!(keep("d").value(), OTHER_CLUSTERS, "somebody still keeps a");
         drop(again);
-        assert!(!labels.is_claimed(&"a".parse().unwrap()));
-        assert_eq!(claim("c").value(), OTHER_CLUSTERS, "its series keep their name");
+        assert!(!labels.is_kept(&"a".parse().unwrap()));
+        assert_eq!(keep("c").value(), OTHER_CLUSTERS, "its series keep their name");
         drop(c);
-        assert_eq!(claim("c").value(), "c");
-        assert!(labels.is_claimed(&"b".parse().unwrap()) && b.value() == "b");
+        assert_eq!(keep("c").value(), "c");
+        assert!(labels.is_kept(&"b".parse().unwrap()) && b.value() == "b");
     }
 
     #[test]
     fn no_cluster_has_a_value_of_its_own_with_a_cap_of_nothing() {
         let labels = Arc::new(ClusterLabels::new(0));
-        assert_eq!(labels.claim(&"a".parse().unwrap()).value(), OTHER_CLUSTERS);
+        assert_eq!(labels.keep(&"a".parse().unwrap()).value(), OTHER_CLUSTERS);
     }
 }

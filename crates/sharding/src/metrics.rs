@@ -33,7 +33,7 @@ pub(crate) struct Metrics {
     shown: Option<Arc<OwnedShards>>,
     labels: Arc<ClusterLabels>,
     /// Those of the clusters with shards held.
-    claimed: BTreeMap<ClusterName, ClusterLabel>,
+    kept: BTreeMap<ClusterName, ClusterLabel>,
 }
 
 impl Metrics {
@@ -96,7 +96,7 @@ impl Metrics {
             )?,
             shown: None,
             labels,
-            claimed: BTreeMap::new(),
+            kept: BTreeMap::new(),
         };
         metrics.register_all(registry)?;
         metrics.set_coordinator(false);
@@ -130,11 +130,11 @@ impl Metrics {
         self.shard_epoch.reset();
         self.shards_owned.reset();
         let held = || owned.holdings.iter().filter(|(_, held)| held.hold != Hold::Warming);
-        // Those that stay are claimed again before the old claims go: their values stay the same.
-        let claim = |shard: &ShardId| (shard.cluster.clone(), self.labels.claim(&shard.cluster));
-        self.claimed = held().map(|(shard, _)| claim(shard)).collect();
+        // Those that stay are kept again before the old ones go: their values stay the same.
+        let keep = |shard: &ShardId| (shard.cluster.clone(), self.labels.keep(&shard.cluster));
+        self.kept = held().map(|(shard, _)| keep(shard)).collect();
         for (ShardId { cluster, group, range }, holding) in held() {
-            let (cluster, range) = (self.claimed[cluster].value(), range.to_string());
+            let (cluster, range) = (self.kept[cluster].value(), range.to_string());
             let labels = [cluster, group.as_str(), range.as_str(), owned.member.as_str()];
             // Clusters past the cap share series: they show how many there are, and the highest epoch.
             self.shard_owner.with_label_values(&labels).inc();
@@ -252,7 +252,7 @@ mod tests {
         }
         owned.holdings.remove(&"a/g/0/1".parse().unwrap());
         metrics.set_owned(&Arc::new(owned));
-        assert!(!labels.is_claimed(&"a".parse().unwrap()));
+        assert!(!labels.is_kept(&"a".parse().unwrap()));
         assert!(samples(&registry).iter().all(|sample| !sample.contains("{a,")));
     }
 

@@ -2,16 +2,17 @@
 //! has no room for keys, holds up neither the informer nor the other subscribers.
 //!
 //! # Invariants
-//! - Of one object there waits at most one upsert, from what the subscriber knows to the newest state, and
-//!   after it at most one delete. So nothing is lost that a subscriber must act on: what an object was in
+//! - Of one object there waits at most one upsert, from what the subscriber knows to the newest state, with a
+//!   delete before or after it. So nothing is lost that a subscriber must act on: what an object was in
 //!   between, it never was for this subscriber (L2).
+//! - An object that came anew is told as new, after the delete of what the subscriber knows of it: it may belong
+//!   to a range that was gained again, whose objects are all queued whatever changed.
 //! - Markers stay behind the events that came before them.
 //! - An informer waits for a subscriber for [`PATIENCE`] at most, and not again before the subscriber has caught
-//!   up, while fewer events wait than it has objects. Beyond that, as when objects come and go for ever,
-//!   it waits: this bounds what one subscriber can take.
+//!   up, while fewer objects wait than [`SUBSCRIBER_BUFFER`] and those of its store. Beyond that, as when
+//!   objects come and go for ever, it waits: this bounds what one subscriber can take.
 
-use std::collections::VecDeque;
-use std::collections::hash_map::{Entry as Place, HashMap};
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -58,11 +59,11 @@ enum Slot {
     Marker(Event),
 }
 
-/// What waits of one object: at least one of the two.
-#[derive(Debug, Default)]
+/// What waits of one object: an upsert, a delete, or both in either order.
+#[derive(Debug)]
 struct OfObject {
-    upsert: Option<Event>,
-    delete: Option<Event>,
+    first: Event,
+    then: Option<Event>,
 }
 
 /// The informer has stopped.
@@ -82,6 +83,8 @@ pub(super) fn mailbox(state: &Arc<InformerState>) -> (Sender, Subscription) {
 impl Sender {
     /// Sends an event. Returns whether the subscriber is still there.
     pub(super) async fn send(&self, event: Event) -> bool {
+        // There may be room for all objects of a large store: the other tasks of this thread get their turns.
+        tokio::task::consume_budget().await;
         let unmerged = self.0.lock().merge(event);
         let Some(event) = unmerged else { return true };
         self.0.make_room().await;
@@ -99,6 +102,7 @@ impl Drop for Sender {
 impl Subscription {
     /// The next event; `None` once the informer has stopped.
     pub(crate) async fn next(&mut self) -> Option<Event> {
+        tokio::task::consume_budget().await;
         loop {
             match self.0.take() {
                 Some(Ok(event)) => return Some(event),
@@ -187,13 +191,11 @@ impl Waiting {
         }
     }
 
+    /// Puts an event, of whose object nothing waits, behind the others.
     fn push(&mut self, event: Event) {
         let slot = match uid(&event.change).cloned() {
             Some(uid) => {
-                match self.objects.entry(uid.clone()) {
-                    Place::Occupied(mut waiting) => return waiting.get_mut().merge(event),
-                    Place::Vacant(place) => place.insert(OfObject::default()).merge(event),
-                }
+                self.objects.insert(uid.clone(), OfObject { first: event, then: None });
                 Slot::Object(uid)
             }
             None => Slot::Marker(event),
@@ -205,16 +207,12 @@ impl Waiting {
         let event = match self.order.pop_front()? {
             Slot::Marker(event) => event,
             Slot::Object(uid) => {
-                let mut waiting = self.objects.remove(&uid)?;
-                let (event, later) = match waiting.upsert.take() {
-                    Some(upsert) => (upsert, waiting.delete),
-                    None => (waiting.delete?, None),
-                };
-                if later.is_some() {
+                let OfObject { first, then } = self.objects.remove(&uid)?;
+                if let Some(first) = then {
                     self.order.push_front(Slot::Object(uid.clone()));
-                    self.objects.insert(uid, OfObject { upsert: None, delete: later });
+                    self.objects.insert(uid, OfObject { first, then: None });
                 }
-                event
+                first
             }
         };
         self.is_slow &= self.order.len() > SUBSCRIBER_BUFFER / 2;
@@ -223,25 +221,34 @@ impl Waiting {
 }
 
 impl OfObject {
+    /// Takes in what came after.
     fn merge(&mut self, mut event: Event) {
-        if let Change::Upsert { old, .. } = &mut event.change {
-            let (upsert, delete) = (self.upsert.take(), self.delete.take());
-            if let Some(before) = upsert.or(delete) {
-                *old = match before.change {
-                    Change::Upsert { old, .. } => old,
-                    Change::Delete { old } => Some(old),
-                    Change::Synced(_) | Change::Absent(..) => None,
-                };
-                event.priority = event.priority.min(before.priority);
-                event.received = event.received.min(before.received);
-                if !before.span.is_disabled() {
-                    event.span = before.span;
+        let last = self.then.as_mut().unwrap_or(&mut self.first);
+        match (&mut event.change, &last.change) {
+            (Change::Upsert { old: old @ Some(_), .. }, Change::Upsert { old: known, .. }) => {
+                old.clone_from(known);
+                event.priority = event.priority.min(last.priority);
+                event.received = event.received.min(last.received);
+                if !last.span.is_disabled() {
+                    event.span = last.span.clone();
                 }
+                *last = event;
             }
-            self.upsert = Some(event);
-        } else {
-            self.delete = Some(event);
+            (Change::Upsert { .. }, _) => *self = self.anew(event),
+            // After a delete nothing was told of what is deleted now.
+            _ => self.then = matches!(self.first.change, Change::Upsert { .. }).then_some(event),
         }
+    }
+
+    /// The object came anew: what the subscriber knows of it was deleted before.
+    fn anew(&self, event: Event) -> Self {
+        let (Change::Upsert { old: Some(known), .. } | Change::Delete { old: known }) =
+            &self.first.change
+        else {
+            return Self { first: event, then: None };
+        };
+        let change = Change::Delete { old: Arc::clone(known) };
+        Self { first: Event { change, ..self.first.clone() }, then: Some(event) }
     }
 }
 
