@@ -235,7 +235,7 @@ impl OfObject {
                 *last = event;
             }
             (Change::Upsert { .. }, _) => *self = self.anew(event),
-            // After a delete nothing was told of what is deleted now.
+            // After a delete, the subscriber has heard nothing of what is deleted now.
             _ => self.then = matches!(self.first.change, Change::Upsert { .. }).then_some(event),
         }
     }
