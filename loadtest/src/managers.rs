@@ -7,8 +7,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
+use kube::client::Body;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
@@ -126,7 +128,9 @@ impl Manager {
             .spawn()
             .with_context(|| format!("start {} run", binary.0.display()))?;
         let pid = child.id().context("the manager ended at once")?;
-        let admin = kube::Config::new(format!("http://{admin}").parse()?);
+        let mut admin = kube::Config::new(format!("http://{admin}").parse()?);
+        // What is measured is what is sent.
+        admin.disable_compression = true;
         Ok(Self { name, pid, admin: Client::try_from(admin)?, child })
     }
 
@@ -139,6 +143,27 @@ impl Manager {
         let answer = tokio::time::timeout(SCRAPE_TIMEOUT, self.admin.request_text(request)).await;
         let answer = answer.with_context(|| format!("scrape {}", self.name))?;
         answer.with_context(|| format!("scrape {}", self.name))
+    }
+
+    /// How many bytes its metrics take when they are compressed.
+    ///
+    /// # Errors
+    /// If the admin server does not answer, or not compressed.
+    pub async fn compressed_bytes(&self) -> anyhow::Result<usize> {
+        let request = http::Request::get("/metrics").header(ACCEPT_ENCODING, "gzip");
+        let request = request.body(Body::empty())?;
+        let scrape = async {
+            let answer = self.admin.send(request).await?;
+            let coding = answer.headers().get(CONTENT_ENCODING);
+            ensure!(
+                coding.is_some_and(|coding| coding == "gzip"),
+                "its metrics are not compressed"
+            );
+            Ok(answer.into_body().collect_bytes().await?.len())
+        };
+        let bytes = tokio::time::timeout(SCRAPE_TIMEOUT, scrape).await;
+        let bytes = bytes.with_context(|| format!("scrape {}", self.name))?;
+        bytes.with_context(|| format!("scrape {}", self.name))
     }
 
     /// Fails if the process has ended on its own.

@@ -61,6 +61,21 @@ pub struct Replica {
     pub resident_mib: f64,
     /// Most resident memory of the run, in MiB.
     pub peak_mib: f64,
+    /// Its metrics at the end.
+    pub scraped: Scraped,
+}
+
+/// What one page of metrics costs.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Scraped {
+    /// Its series.
+    pub series: usize,
+    /// Those of the cluster that has most.
+    pub most_of_a_cluster: usize,
+    /// Its length.
+    pub bytes: usize,
+    /// Its length as it travels, compressed with gzip.
+    pub compressed_bytes: usize,
 }
 
 /// Everything measured in one run.
@@ -104,6 +119,8 @@ pub struct Report {
 pub struct Sample {
     /// From `/proc`.
     pub usage: Usage,
+    /// Its metrics.
+    pub scraped: Scraped,
     /// Reconciles so far.
     pub reconciles: f64,
     /// Errors so far.
@@ -151,6 +168,7 @@ impl Replica {
             cores: cpu / load.as_secs_f64(),
             resident_mib: mib(after.usage.resident_bytes),
             peak_mib: mib(after.usage.peak_resident_bytes),
+            scraped: after.scraped,
         }
     }
 }
@@ -238,6 +256,16 @@ impl Report {
                 "| {} | {} | {} | {:.2} | {:.1} | {:.1} |",
                 r.name, r.shards, r.reconciles, r.cores, r.resident_mib, r.peak_mib
             )?;
+        }
+        writeln!(
+            out,
+            "\n| replica's metrics | series | most of one cluster | page, KiB | compressed, KiB |"
+        )?;
+        writeln!(out, "|---|---|---|---|---|")?;
+        for Replica { name, scraped, .. } in &self.replicas {
+            let Scraped { series, most_of_a_cluster, bytes, compressed_bytes } = scraped;
+            let (page, compressed) = (bytes >> 10, compressed_bytes >> 10);
+            writeln!(out, "| {name} | {series} | {most_of_a_cluster} | {page} | {compressed} |")?;
         }
         writeln!(
             out,

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::fleet::{Fleet, MEASURED};
 use crate::generate::Generator;
 use crate::managers::{Binary, Manager};
-use crate::report::{Calm, Convergence, Replica, Report, Sample, Start};
+use crate::report::{Calm, Convergence, Replica, Report, Sample, Scraped, Start};
 use crate::scenario::Scenario;
 use crate::tdset;
 use crate::track::{Measured, Message, Tracker, watch_cluster};
@@ -282,10 +282,18 @@ fn bar(length: u64, what: &str) -> ProgressBar {
 
 async fn sample(manager: &Manager) -> anyhow::Result<Sample> {
     let text = manager.metrics().await?;
+    let (series, most_of_a_cluster) = scrape::series(&text, "cluster");
+    let scraped = Scraped {
+        series,
+        most_of_a_cluster,
+        bytes: text.len(),
+        compressed_bytes: manager.compressed_bytes().await?,
+    };
     let usage =
         usage::of(manager.pid).with_context(|| format!("{} is gone; see its log", manager.name))?;
     Ok(Sample {
         usage,
+        scraped,
         reconciles: scrape::sum(&text, "controller_runtime_reconcile_total"),
         errors: scrape::sum(&text, "controller_runtime_reconcile_errors_total"),
         shards: scrape::sum(&text, "leasehold_shards_owned"),

@@ -35,6 +35,19 @@ pub fn sum(text: &str, name: &str) -> f64 {
     samples(text).filter(|sample| sample.name == name).map(|sample| sample.value).sum()
 }
 
+/// How many series there are, and how many of them have the value of `label` that most have.
+pub fn series(text: &str, label: &str) -> (usize, usize) {
+    let mut by_value: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut all = 0;
+    for sample in samples(text) {
+        all += 1;
+        if let Some(value) = value_of(sample.labels, label) {
+            *by_value.entry(value).or_default() += 1;
+        }
+    }
+    (all, by_value.into_values().max().unwrap_or_default())
+}
+
 /// The sums of a counter or gauge for each value of one label.
 pub fn sums_by(text: &str, name: &str, label: &str) -> BTreeMap<String, f64> {
     let mut sums = BTreeMap::new();
@@ -170,6 +183,14 @@ up 1
         assert_eq!(Histogram::default().quantile(0.5), None);
         let only = histogram_where(TEXT, "work", |labels| labels.contains("controller=\"b\""));
         assert_eq!((only.count(), only.quantile(0.99)), (100.0, Some(0.1 + 0.9 * 0.98)));
+    }
+
+    #[test]
+    fn series_are_counted_in_all_and_for_the_value_that_has_most() {
+        let text = "a{cluster=\"east\",x=\"1\"} 1\na{cluster=\"east\",x=\"2\"} 1\n\
+                    a{cluster=\"west\",x=\"1\"} 1\n# TYPE b gauge\nb 1\n";
+        assert_eq!(series(text, "cluster"), (4, 2));
+        assert_eq!(series(text, "host"), (4, 0));
     }
 
     #[test]

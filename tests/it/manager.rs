@@ -5,11 +5,13 @@
 //! - `beside`: what a program runs beside its controllers: runnables and checks
 //! - `guarded`: who may read metrics and debug views
 //! - `names`: clusters with two names
+//! - `series`: what clusters cost in metrics
 
 mod across;
 mod beside;
 mod guarded;
 mod names;
+mod series;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -77,6 +79,17 @@ async fn home_at(dir: &Path, server: &Server) -> Home {
     Home::Kubeconfig { path, context: None, allow: [Risk::Loopback].into() }
 }
 
+/// A configuration with a short Lease.
+fn config(identity: &str, home: &Home, clusters: &ClusterSources) -> Config {
+    let mut config = Config::new(home.clone(), identity, clusters.clone());
+    config.lease = LeaseTimings {
+        duration: Duration::from_secs(3),
+        renew_interval: Duration::from_secs(1),
+        margin: Duration::from_millis(500),
+    };
+    config
+}
+
 /// A running manager.
 struct Replica {
     stop: CancellationToken,
@@ -94,14 +107,12 @@ impl Replica {
         clusters: &ClusterSources,
         with: impl FnOnce(Manager) -> Manager,
     ) -> Self {
-        let mut config = Config::new(home.clone(), identity, clusters.clone());
-        config.lease = LeaseTimings {
-            duration: Duration::from_secs(3),
-            renew_interval: Duration::from_secs(1),
-            margin: Duration::from_millis(500),
-        };
+        Self::run(with(Manager::new(config(identity, home, clusters))))
+    }
+
+    fn run(manager: Manager) -> Self {
         let stop = CancellationToken::new();
-        let run = tokio::spawn(with(Manager::new(config)).run(stop.clone()));
+        let run = tokio::spawn(manager.run(stop.clone()));
         Self { stop, run }
     }
 

@@ -115,7 +115,7 @@ impl Fleet {
             registry: &Registry::new(),
             observer: Arc::new(Unobserved),
             seed: 1,
-            cluster_labels: engine::DEFAULT_CLUSTER_LABELS,
+            cluster_labels: Arc::default(),
             upstream: upstream::UpstreamLimits::default(),
             budgets: model::Budgets::default(),
             stamps: false,

@@ -8,7 +8,7 @@
 //! | `/livez` | that the process answers and the checks of liveness pass, the manager's and the program's own. Nothing of a cluster, so that trouble with one does not restart the process |
 //! | `/readyz` | whether the manager's readiness checks and the program's own pass |
 //! | `/healthz` | the same as `/livez`, as is the custom |
-//! | `/metrics` | Prometheus text |
+//! | `/metrics` | Prometheus text, compressed with gzip for whoever accepts that |
 //! | `/debug/{name}` | one view as JSON |
 //! | `/` | the paths above |
 //!
@@ -21,6 +21,7 @@
 //! - Nothing here waits for a cluster but the guard, within a bound: a handler reads a snapshot and
 //!   answers. A program's own checks are waited for, within a bound ([`Probe`]).
 //! - Nothing here changes anything: every route is a `GET`.
+//! - Metrics are rendered on threads of their own, a few pages at a time.
 //! - Connections are bounded in number, for each client too, and in time.
 
 mod certificate;
@@ -30,6 +31,7 @@ mod places;
 mod probe;
 mod readiness;
 mod routes;
+mod scrape;
 mod settings;
 
 use std::collections::BTreeMap;

@@ -10,16 +10,14 @@ use axum::routing::get;
 
 use crate::guard::guarded;
 use crate::readiness::Readiness;
+use crate::scrape::{Scrapes, metrics};
 use crate::{Admin, probe};
-
-/// The media type of Prometheus' text format.
-const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Every route. Where probes are served elsewhere too, those here are guarded like the rest.
 pub(crate) fn everything(admin: &Admin, probes_elsewhere: bool) -> Router {
     let pages = Router::new()
         .route("/", get(index))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(metrics).with_state(Scrapes::of(&admin.registry)))
         .route("/debug/{view}", get(debug))
         .fallback(unknown)
         .with_state(admin.clone());
@@ -113,10 +111,6 @@ impl Probes {
     }
 }
 
-async fn metrics(State(admin): State<Admin>) -> Response {
-    ([(CONTENT_TYPE, PROMETHEUS_TEXT)], telemetry::encode(&admin.registry)).into_response()
-}
-
 async fn debug(State(admin): State<Admin>, Path(view): Path<String>) -> Response {
     let Some(read) = admin.debug.get(view.as_str()) else {
         let known: Vec<_> = admin.debug.keys().map(|name| format!("/debug/{name}")).collect();
@@ -141,6 +135,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
+    use crate::scrape::PROMETHEUS_TEXT;
     use crate::{CHECK_TIMEOUT, Check, Guard, Probe, ReviewFn, Verdict, ViewFn};
 
     fn admin(ready: bool) -> Admin {

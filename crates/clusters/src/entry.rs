@@ -97,11 +97,6 @@ impl Entry {
         matches!(self.serving, Serving::Connecting)
     }
 
-    /// Engaged, and the last probe did not fail.
-    pub(crate) fn is_up(&self) -> bool {
-        matches!(self.serving, Serving::Engaged(_)) && !matches!(self.finding, Some(Err(_)))
-    }
-
     /// As the rest of the manager sees it.
     pub(crate) fn state(&self) -> ClusterState {
         match &self.serving {

@@ -59,6 +59,7 @@ mod secrets;
 mod status;
 mod terms;
 pub mod trust;
+mod up;
 
 pub use directory::Directory;
 pub use error::Unusable;

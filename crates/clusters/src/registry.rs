@@ -18,8 +18,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use model::{Budget, Clock, Cluster, ClusterName, ClusterSet, TaskEnd, VitalTask};
-use prometheus::{IntGaugeVec, Opts};
+use model::{Budget, Clock, Cluster, ClusterLabels, ClusterName, ClusterSet, TaskEnd, VitalTask};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -33,6 +32,7 @@ use crate::merge::{Merged, merge};
 use crate::probe::{Finding, MAX_PROBES, PROBE_INTERVAL, probe};
 use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
 use crate::status::Status;
+use crate::up::ClustersUp;
 
 /// How long the first publication waits for slow clients after all providers have answered. Clusters
 /// whose client is not ready by then are published as down.
@@ -70,24 +70,17 @@ impl Registry {
     /// Starts engaging the clusters of `providers`. Of duplicates, the first provider's wins.
     ///
     /// # Errors
-    /// When `metrics` already holds a `leasehold_cluster_up`.
+    /// When the registry of `metrics` already holds a `leasehold_cluster_up`.
     pub fn spawn(
         providers: Vec<Box<dyn ClusterProvider>>,
         probing: Probing,
         shutdown: CancellationToken,
-        metrics: &prometheus::Registry,
+        (metrics, labels): (&prometheus::Registry, Arc<ClusterLabels>),
         clock: Arc<dyn Clock>,
     ) -> Result<Clusters, prometheus::Error> {
-        let up = IntGaugeVec::new(
-            Opts::new(
-                "leasehold_cluster_up",
-                "1 if the cluster is engaged and its server answers.",
-            ),
-            &["cluster"],
-        )?;
-        metrics.register(Box::new(up.clone()))?;
         let (set_sender, set) = watch::channel(Arc::default());
         let (status_sender, status) = watch::channel(Arc::default());
+        metrics.register(Box::new(ClustersUp::new(status.clone(), labels)?))?;
         let task = Task {
             snapshots: vec![None; providers.len()],
             budgets: providers.iter().map(|provider| provider.budget()).collect(),
@@ -100,7 +93,6 @@ impl Registry {
             places: Arc::new(Semaphore::new(MAX_PROBES)),
             connector: Connector::new(Role::Workload, clock),
             work: JoinSet::new(),
-            up,
             set: set_sender,
             status: status_sender,
         };
@@ -200,7 +192,6 @@ struct Task {
     places: Arc<Semaphore>,
     connector: Connector,
     work: JoinSet<Report>,
-    up: IntGaugeVec,
     set: watch::Sender<Arc<ClusterSet>>,
     status: watch::Sender<Arc<Status>>,
 }
@@ -231,7 +222,6 @@ impl Task {
             if !keep {
                 info!(cluster = %name, origin = %entry.source.origin, "cluster disengaged: its kubeconfig is gone");
                 entry.stop();
-                let _ = self.up.remove_label_values(&[name.as_str()]);
             }
             keep
         });
@@ -430,9 +420,6 @@ impl Task {
     }
 
     fn publish_now(&mut self) {
-        for (name, entry) in &self.entries {
-            self.up.with_label_values(&[name.as_str()]).set(i64::from(entry.is_up()));
-        }
         let clusters = self.entries.iter().map(|(name, entry)| entry.status(name)).collect();
         self.status.send_replace(Arc::new(Status { clusters, problems: self.problems.clone() }));
         let set = ClusterSet {

@@ -42,6 +42,13 @@ pub struct ClusterStatus {
     pub reason: Option<Arc<str>>,
 }
 
+impl ClusterStatus {
+    /// Engaged, and the last probe did not fail.
+    pub(crate) fn is_up(&self) -> bool {
+        self.state == State::Engaged && self.answers != Some(false)
+    }
+}
+
 /// Whether there is a client for a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]

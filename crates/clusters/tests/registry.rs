@@ -13,7 +13,8 @@ use leasehold_clusters::registry::RETRY_MIN;
 use leasehold_clusters::{
     ClusterProvider, Clusters, Directory, KubeconfigFile, Probing, Registry, Snapshot, State, Trust,
 };
-use model::{ClusterSet, ManualClock};
+use model::labels::OTHER_CLUSTERS;
+use model::{ClusterLabels, ClusterSet, ManualClock};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -32,10 +33,18 @@ fn config(context: &str, server: &str, user: &str) -> String {
 const TOKEN: &str = "{token: sesame}";
 
 fn spawn(providers: Vec<Box<dyn ClusterProvider>>) -> (Clusters, prometheus::Registry) {
+    spawn_with(providers, Arc::default())
+}
+
+fn spawn_with(
+    providers: Vec<Box<dyn ClusterProvider>>,
+    labels: Arc<ClusterLabels>,
+) -> (Clusters, prometheus::Registry) {
     let metrics = prometheus::Registry::new();
     let stop = CancellationToken::new();
     let clock = Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
-    let clusters = Registry::spawn(providers, Probing::Off, stop, &metrics, clock).unwrap();
+    let of = (&metrics, labels);
+    let clusters = Registry::spawn(providers, Probing::Off, stop, of, clock).unwrap();
     (clusters, metrics)
 }
 
@@ -86,10 +95,12 @@ async fn a_broken_cluster_is_down_with_its_reason_everywhere_and_alone() {
     let bad = dir.path().join("bad");
     write(&good, &config("east", "e", TOKEN));
     write(&bad, &config("west", "w", "{exec: {command: no-such-plugin}}"));
-    let (mut clusters, metrics) = spawn(vec![
+    let labels = Arc::new(ClusterLabels::new(1));
+    let providers = vec![
         KubeconfigFile::new(&good, Some(vec!["east".into(), "typo".into()])).provider(),
         KubeconfigFile::new(&bad, None).trusted(Trust::own()).provider(),
-    ]);
+    ];
+    let (mut clusters, metrics) = spawn_with(providers, Arc::clone(&labels));
     clusters.ready().await.unwrap();
     let mut set = clusters.watch();
     becomes(&mut set, "east@1 typo(down) west(down)").await;
@@ -101,7 +112,13 @@ async fn a_broken_cluster_is_down_with_its_reason_everywhere_and_alone() {
     assert!(reason.contains("context \"west\": credential plugin \"no-such-plugin\""), "{reason}");
     let reason = of("typo").reason.clone().unwrap();
     assert!(reason.ends_with("use one of its contexts: east"), "{reason}");
-    assert_eq!(ups(&metrics), "east=1 typo=0 west=0");
+    let east = labels.keep(&"east".parse().unwrap());
+    assert_eq!(ups(&metrics), "east=1 other=0");
+    drop(east);
+    assert_eq!(ups(&metrics), "other=0 typo=0", "nobody works on the one that can be used");
+    let east = labels.keep(&"east".parse().unwrap());
+    assert_eq!(east.value(), OTHER_CLUSTERS);
+    assert_eq!(ups(&metrics), "other=0 typo=0", "one that can be used hides no other");
 }
 
 fn ups(metrics: &prometheus::Registry) -> String {

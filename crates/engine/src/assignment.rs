@@ -11,6 +11,7 @@ use crate::request::ClusterClient;
 use crate::source::{Role, Source};
 use crate::view::CacheView;
 use cache::{Entry, LocalKey, Store};
+use metrics::ClusterSeries;
 use queue::{HashedKey, WorkQueue};
 
 use crate::visitors::Visitors;
@@ -25,6 +26,8 @@ pub(crate) struct ClusterContext {
     pub(crate) informers: Vec<Arc<Informer>>,
     /// The client of the cluster, without the fence.
     pub(crate) client: ClusterClient,
+    /// What is measured of the cluster.
+    pub(crate) series: Arc<ClusterSeries>,
     /// The caches of the kind that is reconciled.
     primary: Arc<[Store]>,
     /// Stops the handlers.
@@ -38,6 +41,7 @@ impl ClusterContext {
         sources: &[Source],
         informers: Vec<Arc<Informer>>,
         client: ClusterClient,
+        series: Arc<ClusterSeries>,
     ) -> Self {
         let states = || sources.iter().zip(informers.iter().map(|informer| informer.state()));
         let view = states().map(|(source, state)| (state, source.optional));
@@ -47,7 +51,7 @@ impl ClusterContext {
         let stop = CancellationToken::new();
         let guard = stop.clone().drop_guard();
         let view = Arc::new(view);
-        Self { view, informers, client, primary, stop, _stop: guard }
+        Self { view, informers, client, series, primary, stop, _stop: guard }
     }
 
     /// Keeps the objects of a range cached, of every source, until the guards are dropped.

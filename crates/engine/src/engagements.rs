@@ -11,11 +11,11 @@ use std::sync::Arc;
 use model::{Budget, Budgets, Clock, Cluster, ClusterName, ClusterSet};
 use upstream::{Gate, Upstream, UpstreamLimits};
 
-use crate::metrics::Metrics;
 use crate::request::ClusterClient;
 use crate::status::Board;
 use extent::Quarantines;
 use extent::{Account, Ledger};
+use metrics::Metrics;
 
 /// The clusters that are engaged here.
 pub(crate) struct Engagements {
@@ -75,12 +75,8 @@ impl Engagements {
     }
 
     /// Makes what newly usable clusters need, and drops what is left of the others.
-    pub(crate) fn engage(&mut self, clusters: &ClusterSet, usable: &[&Cluster]) {
-        let metrics = &self.parts.metrics;
+    pub(crate) fn engage(&mut self, usable: &[&Cluster]) {
         self.all.retain(|name, engaged| {
-            if !clusters.clusters.contains_key(name) {
-                metrics.forget_cluster(name);
-            }
             // They are in order of their names.
             let at = usable.binary_search_by(|cluster| cluster.name.cmp(name));
             at.is_ok_and(|at| usable[at].incarnation == engaged.incarnation)

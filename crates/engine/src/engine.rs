@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use futures::FutureExt;
 use futures::future::{self, BoxFuture};
 use listwatch::Form;
-use model::{Budgets, Clock, ClusterSet, ControllerName, GroupName, Ownership};
+use model::{Budgets, Clock, ClusterLabels, ClusterSet, ControllerName, GroupName, Ownership};
 use prometheus::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -24,7 +24,6 @@ use crate::expectations::Expectations;
 use crate::gauges::Gauges;
 use crate::informers::Informers;
 use crate::meter::Meter;
-use crate::metrics::Metrics;
 use crate::runner::{MAX_RUNNING, Runner};
 use crate::single::{SingleSpec, Singles};
 use crate::spec::ControllerSpec;
@@ -32,6 +31,7 @@ use crate::status::{Board, EngineStatus};
 use crate::supervisor::{Parts, Supervised, Supervisor};
 use crate::triggered::Triggered;
 use cache::{AGE_EVERY, DECODED_BYTES, DecodedCache, OptionsByKind};
+use metrics::Metrics;
 use queue::{Limits, WorkQueue};
 use upstream::{ServiceMetrics, Services, UpstreamLimits};
 
@@ -63,9 +63,8 @@ pub struct EngineConfig<'a> {
     /// Whether every write carries the epoch at which it is made, for clusters whose admission policy
     /// checks it: see [`crate::stamp`].
     pub stamps: bool,
-    /// How many clusters get metric labels of their own; see
-    /// [`crate::metrics::DEFAULT_CLUSTER_LABELS`].
-    pub cluster_labels: usize,
+    /// Which clusters have metric label values of their own.
+    pub cluster_labels: Arc<ClusterLabels>,
 }
 
 /// An engine that cannot be assembled.
@@ -124,8 +123,8 @@ impl Engine {
         let queues = runners.iter().map(|runner| Arc::clone(&runner.queue)).collect();
         let board = Arc::new(Board::new(Arc::clone(&config.clock), queues, &config.meter));
         let decoded = Arc::new(DecodedCache::new(DECODED_BYTES));
-        let (labels, cache) = (Arc::clone(&metrics.labels), Arc::clone(&decoded));
-        let gauges = Gauges::new(Arc::clone(&board), labels, cache)?;
+        let (clusters, cache) = (metrics.clusters.clone(), Arc::clone(&decoded));
+        let gauges = Gauges::new(Arc::clone(&board), clusters, cache)?;
         config.registry.register(Box::new(gauges))?;
         let informers = Informers::new(
             Arc::clone(&config.clock),

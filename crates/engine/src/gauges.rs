@@ -1,9 +1,13 @@
 //! Gauges that mirror state, computed when scraped: depths, ages, caches, watches. No code has to
 //! remember to update them, and what no longer exists leaves no series behind.
+//!
+//! # Invariants
+//! - A cluster has series while this member works on it, or leaves it alone because of its budget.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use model::{ClusterLabels, ClusterName};
+use model::{ClusterLabel, ClusterName, Moment};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, IntGauge, IntGaugeVec, Opts};
@@ -12,13 +16,14 @@ use crate::assignment::AssignmentQueue;
 use crate::informer::InformerState;
 use crate::status::Board;
 use cache::DecodedCache;
+use metrics::{ClusterSeries, INFORMERS, SeriesByCluster};
 use queue::Priority;
 use upstream::Reading;
 
 /// Computes the gauges of one engine.
 pub(crate) struct Gauges {
     board: Arc<Board>,
-    labels: Arc<ClusterLabels>,
+    clusters: SeriesByCluster,
     decoded: Arc<DecodedCache>,
     descs: Vec<Desc>,
     /// One scrape at a time fills and reads them.
@@ -42,17 +47,22 @@ struct Families {
     breaker: IntGaugeVec,
     quarantined: IntGaugeVec,
     concurrency: IntGaugeVec,
+    /// Those of clusters under quarantine, on which nobody works, until the next scrape.
+    kept: Vec<ClusterLabel>,
 }
+
+/// The clusters on which this member works.
+type HeldClusters = BTreeMap<ClusterName, Arc<ClusterSeries>>;
 
 impl Gauges {
     pub(crate) fn new(
         board: Arc<Board>,
-        labels: Arc<ClusterLabels>,
+        clusters: SeriesByCluster,
         decoded: Arc<DecodedCache>,
     ) -> Result<Self, prometheus::Error> {
         let families = Families::new()?;
         let descs = families.collectors().iter().flat_map(|c| c.desc()).cloned().collect();
-        Ok(Self { board, labels, decoded, descs, families: Mutex::new(families) })
+        Ok(Self { board, clusters, decoded, descs, families: Mutex::new(families) })
     }
 }
 
@@ -62,26 +72,27 @@ impl Collector for Gauges {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let families = self.families.lock().expect("no holder of this lock panics");
+        let mut families = self.families.lock().expect("no holder of this lock panics");
+        let (now, held) = (self.board.now(), self.clusters.all());
         families.reset();
         for queue in self.board.queues() {
-            families.queue(queue, &self.labels);
+            families.queue(queue, &held);
         }
         for informer in self.board.informers() {
-            let lag = informer.lag(self.board.now()).map(|lag| lag.as_secs_f64());
-            families.informer(&informer, lag, &self.labels);
+            families.informer(&informer, now, &held);
         }
-        for (labels, is_there) in self.board.presences().availability(&self.labels) {
+        for (labels, is_there) in self.board.presences().availability(&held) {
             let labels = labels.each_ref().map(String::as_str);
             families.available.with_label_values(&labels).set(i64::from(is_there));
         }
         for (cluster, gate) in self.board.gates() {
-            families.gate(&cluster, &gate.reading(self.board.now()), &self.labels);
+            if let Some(series) = held.get(&cluster) {
+                families.gate(series, &gate.reading(now));
+            }
         }
-        for (cluster, reason) in self.board.quarantines().words(self.board.now()) {
-            let cluster = self.labels.of(&cluster);
-            families.quarantined.with_label_values(&[cluster, reason]).set(1);
-        }
+        let alone = self.board.quarantines().words(now).into_iter();
+        let alone = alone.map(|(cluster, reason)| (self.clusters.labels().keep(&cluster), reason));
+        families.leave_alone(alone.collect());
         families.decoded.set(i64::try_from(self.decoded.bytes()).unwrap_or(i64::MAX));
         families.collectors().iter().flat_map(|collector| collector.collect()).collect()
     }
@@ -116,7 +127,7 @@ impl Families {
             )?,
             queued_items: ints(
                 "informer_queued_items",
-                "Events that wait for subscribers. The name is the cluster's.",
+                "Events of all clusters that wait for subscribers.",
                 informer,
             )?,
             store_version: floats(
@@ -162,6 +173,7 @@ impl Families {
                 "Requests to a cluster that may be under way at once, fewer when it is overloaded.",
                 &["cluster"],
             )?,
+            kept: Vec::new(),
         })
     }
 
@@ -208,7 +220,7 @@ impl Families {
         }
     }
 
-    fn queue(&self, queue: &AssignmentQueue, labels: &ClusterLabels) {
+    fn queue(&self, queue: &AssignmentQueue, held: &HeldClusters) {
         let name = queue.name().as_str();
         let (gauges, clusters) = queue.gauges();
         for (priority, depth) in Priority::ALL.into_iter().zip(gauges.depth) {
@@ -219,37 +231,51 @@ impl Families {
         self.longest.with_label_values(queue).set(gauges.longest_running.as_secs_f64());
         self.oldest.with_label_values(&[name]).set(gauges.oldest.as_secs_f64());
         for (cluster, depth) in clusters {
-            // Clusters past the cap share a series, so add.
-            self.cluster_depth.with_label_values(&[labels.of(&cluster), name]).add(int(depth));
+            if let Some(series) = held.get(&cluster) {
+                // Clusters past the cap share a series, so add.
+                self.cluster_depth.with_label_values(&[series.label(), name]).add(int(depth));
+            }
         }
     }
 
-    fn gate(&self, cluster: &ClusterName, reading: &Reading, labels: &ClusterLabels) {
-        let cluster = &[labels.of(cluster)];
+    fn gate(&self, series: &ClusterSeries, reading: &Reading) {
+        let cluster = &[series.label()];
         // Clusters past the cap share a series: it shows the worst breaker, and the sum of limits.
         let breaker = self.breaker.with_label_values(cluster);
         breaker.set(breaker.get().max(reading.phase.number()));
         self.concurrency.with_label_values(cluster).add(int(reading.limit));
     }
 
-    fn informer(&self, informer: &InformerState, lag: Option<f64>, labels: &ClusterLabels) {
+    fn informer(&self, informer: &InformerState, now: Moment, held: &HeldClusters) {
         let kind = &informer.target.kind;
-        let cluster = labels.of(&informer.target.cluster);
-        let resource = &[cluster, &*kind.group, &*kind.version, &*kind.plural];
-        self.queued_items.with_label_values(resource).add(int(informer.queued()));
+        let resource = |name| [name, &*kind.group, &*kind.version, &*kind.plural];
+        self.queued_items.with_label_values(&resource(INFORMERS)).add(int(informer.queued()));
+        let Some(series) = held.get(&informer.target.cluster) else { return };
+        let cluster = series.label();
         if let Ok(version) = informer.condition().resource_version.parse::<f64>() {
-            self.store_version.with_label_values(resource).set(version);
+            // Clusters past the cap share a series: it shows the highest.
+            let gauge = self.store_version.with_label_values(&resource(cluster));
+            gauge.set(gauge.get().max(version));
         }
         let kind = kind.to_string();
         let watch = &[cluster, kind.as_str()];
-        if let Some(lag) = lag {
+        if let Some(lag) = informer.lag(now) {
             let gauge = self.lag.with_label_values(watch);
-            gauge.set(gauge.get().max(lag));
+            gauge.set(gauge.get().max(lag.as_secs_f64()));
         }
         self.objects.with_label_values(watch).add(int(informer.store.len()));
         self.bytes.with_label_values(watch).add(int(informer.store.bytes()));
         let mode = informer.condition().mode.label();
         self.mode.with_label_values(&[cluster, kind.as_str(), mode]).set(1);
+    }
+
+    /// Shows the clusters that exceeded their budget. Their labels are kept before those of the last
+    /// scrape are given back, so that the cap holds.
+    fn leave_alone(&mut self, alone: Vec<(ClusterLabel, &'static str)>) {
+        for (cluster, reason) in &alone {
+            self.quarantined.with_label_values(&[cluster.value(), *reason]).set(1);
+        }
+        self.kept = alone.into_iter().map(|(cluster, _)| cluster).collect();
     }
 }
 

@@ -7,11 +7,11 @@ use listwatch::{Form, Intake};
 use model::Clock;
 
 use crate::informer::{Informer, Target};
-use crate::metrics::Metrics;
 use crate::request::ClusterClient;
 use crate::status::Board;
 use cache::{DecodedCache, OptionsByKind, StoreWriter};
 use extent::Account;
+use metrics::Metrics;
 
 /// The running informers. Holds none of them alive.
 #[derive(Debug)]

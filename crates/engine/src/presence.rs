@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
 
-use model::{ClusterLabels, ClusterName, ControllerName, Moment};
+use model::{ClusterName, ControllerName, Moment};
 use serde::Serialize;
 
 use crate::informer::{Absence, Target};
 use crate::view::{CacheView, Cached};
+use metrics::ClusterSeries;
 
 /// A kind that a controller watches and a cluster lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -73,12 +74,16 @@ impl Presences {
     /// Whether each kind is available, as far as is known: by the cluster's label, the controller, the
     /// kind, and whether it is optional. Clusters that share a label count as one, which lacks what any
     /// of them lacks.
-    pub(crate) fn availability(&self, labels: &ClusterLabels) -> BTreeMap<[String; 4], bool> {
+    pub(crate) fn availability(
+        &self,
+        held: &BTreeMap<ClusterName, Arc<ClusterSeries>>,
+    ) -> BTreeMap<[String; 4], bool> {
         let mut all = BTreeMap::new();
         self.for_each(|controller, cluster, source| {
             let absent = source.absence().is_some();
+            let Some(series) = held.get(cluster) else { return };
             if absent || source.is_available() {
-                let (cluster, controller) = (labels.of(cluster).to_owned(), controller.to_string());
+                let (cluster, controller) = (series.label().to_owned(), controller.to_string());
                 let (kind, optional) = (source.kind.to_string(), source.optional.to_string());
                 *all.entry([cluster, controller, kind, optional]).or_insert(true) &= !absent;
             }

@@ -33,9 +33,9 @@ use upstream::{Caller, Gate, Outcome, Ticket};
 
 use crate::dispatch::Dispatch;
 use crate::fence::{Fence, FencedError};
-use crate::metrics::RestMetrics;
 use crate::stamp;
 use crate::written::Written;
+use metrics::RestMetrics;
 
 /// How long a server may take until the head of its answer.
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -201,9 +201,9 @@ impl ClusterClient {
             Ok(response) => Outcome::of(&path, response.status(), response.headers()),
             Err(error) => Outcome::unanswered(&**error),
         });
-        let status = answer.as_ref().ok().map(|response| response.status().as_u16());
+        let status = answer.as_ref().ok().map(Response::status);
         if let Some(status) = status {
-            tracing::Span::current().record("status", status);
+            tracing::Span::current().record("status", status.as_u16());
         }
         self.0.metrics.observe(&method, status, self.0.clock.now().since(started));
         answer

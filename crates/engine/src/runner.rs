@@ -33,11 +33,11 @@ use crate::dispatch::{Dispatch, DispatchObserver};
 use crate::error::{ReconcileError, RetryClass};
 use crate::expectations::{Expectation, Expectations};
 use crate::fence::Fence;
-use crate::metrics::{ControllerMetrics, ReconcileResult};
 use crate::reconcile::Action;
 use crate::run::Run;
 use crate::spec::ControllerSpec;
 use crate::visit::{InClusterError, Visits};
+use metrics::{ControllerMetrics, ReconcileResult};
 use queue::{Outcome, Popped};
 use upstream::{Services, UpstreamError};
 
@@ -108,7 +108,8 @@ impl Runner {
 
     /// One key from dispatch to finish.
     async fn one(self: Arc<Self>, popped: Popped<Arc<Assignment>>) {
-        let Popped { key, assignment, span: queued, .. } = popped;
+        let Popped { key, assignment, waited, span: queued, .. } = popped;
+        assignment.context.series.dispatched(waited);
         let mut run = Running { queue: &self.queue, key: &key, outcome: Outcome::Failed };
         if !self.caught_up(&key, &assignment).await {
             run.outcome = Outcome::Refused;
@@ -209,7 +210,7 @@ impl Runner {
         let unseen =
             written.into_iter().flat_map(|one| Expectation::of(one, &context.informers, now));
         self.expectations.expect(&dispatch.key, unseen.chain(elsewhere).collect(), now);
-        self.outcome(dispatch, ended, self.clock.now().since(started))
+        self.outcome(context, ended, self.clock.now().since(started))
     }
 
     /// Access to other clusters, if the controller may work there.
@@ -252,7 +253,7 @@ impl Runner {
     }
 
     /// Counts and logs how a reconcile ended. Returns what the queue does next.
-    fn outcome(&self, dispatch: &Dispatch, ended: Ended, took: Duration) -> Outcome {
+    fn outcome(&self, context: &ClusterContext, ended: Ended, took: Duration) -> Outcome {
         let (result, outcome) = match ended {
             Ended::Ok(Action::Done) => (ReconcileResult::Success, Outcome::Done),
             Ended::Ok(Action::RequeueAfter(delay)) => {
@@ -286,7 +287,7 @@ impl Runner {
             self.metrics.errors.inc();
         }
         Span::current().record("result", result.label());
-        self.metrics.observe(&dispatch.key.cluster, result, took);
+        self.metrics.observe(&context.series, result, took);
         outcome
     }
 

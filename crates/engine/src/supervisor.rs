@@ -33,13 +33,13 @@ use crate::handler::EventHandler;
 use crate::informer::{Informer, Target};
 use crate::informers::Informers;
 use crate::meter::{Meter, Slices};
-use crate::metrics::{ControllerMetrics, Metrics};
 use crate::resync::Resync;
 use crate::shards::{Shards, Step};
 use crate::single::{SingleSpec, Singles};
 use crate::spec::ControllerSpec;
 use crate::status::Board;
 use crate::visitors::Visitors;
+use metrics::{ControllerMetrics, Metrics};
 use queue::Priority;
 
 /// How many reports of handlers may be outstanding; beyond it handlers wait.
@@ -235,7 +235,7 @@ impl Supervisor {
             steps.into_iter().partition(|step| matches!(step, Step::Stop { .. }));
         self.carry_out(stops);
         self.drop_unused_contexts();
-        self.engagements.engage(clusters, &usable);
+        self.engagements.engage(&usable);
         self.singles.engage(self.engagements.clients());
         self.carry_out(others);
         self.ended.clear();
@@ -327,7 +327,8 @@ impl Supervisor {
                 self.informers.acquire(target, &engaged.client, &engaged.account)
             })
             .collect();
-        let context = Arc::new(ClusterContext::new(sources, informers, engaged.client.clone()));
+        let (client, series) = (engaged.client.clone(), self.metrics.clusters.hold(cluster));
+        let context = Arc::new(ClusterContext::new(sources, informers, client, series));
         self.meter.presences().watch(name, cluster, &context.view);
         self.next_context += 1;
         let met = vec![0; sources.len()];
@@ -353,7 +354,7 @@ impl Supervisor {
                 queue: Arc::clone(&controller.queue),
                 slices: Arc::clone(slices),
                 clock: Arc::clone(&self.clock),
-                latency: self.metrics.informer(cluster, &source.kind).latency,
+                latency: self.metrics.latency(&source.kind),
             };
             let (context, reports) = (state.id, self.reports.clone());
             let (controller, cluster) = (name.clone(), cluster.clone());

@@ -13,13 +13,13 @@ use clusters::{
     ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Probing, Registry, Secrets,
     Terms, Trust, Unusable, budgeted,
 };
-use engine::DEFAULT_CLUSTER_LABELS;
 use engine::{DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, SingleSpec, Unobserved};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use model::{
-    Clock, ClusterSet, ClusterState, ControllerName, GroupName, GroupScope, GroupTraits, single,
+    Clock, ClusterLabels, ClusterSet, ClusterState, ControllerName, GroupName, GroupScope,
+    GroupTraits, single,
 };
 use sdk::ControllerSpec;
 use sharding::Sharding;
@@ -72,11 +72,12 @@ pub(crate) async fn assemble(
     let observer = observer(config, &clock)?;
     let liveness = Liveness::start().map_err(Error::Runtime)?;
     let home = home(config, &liveness, &clock).await?;
+    let labels = Arc::new(ClusterLabels::new(config.cluster_labels));
     let mut clusters = Registry::spawn(
         providers(config, &home),
         Probing::On,
         stop.clone(),
-        metrics,
+        (metrics, Arc::clone(&labels)),
         Arc::clone(&clock),
     )
     .map_err(|source| Error::Metrics("clusters", source))?;
@@ -94,7 +95,8 @@ pub(crate) async fn assemble(
     let meter = Meter::new(Arc::clone(&clock));
     let sharding = {
         let _here = liveness.enter();
-        let settings = sharding_config(config, traits, owner);
+        let mut settings = sharding_config(config, traits, owner);
+        settings.cluster_labels = Arc::clone(&labels);
         let workload = ProcessWorkload::new(meter.clone(), clusters.clone(), Arc::clone(&clock));
         let workload = Arc::new(workload);
         Sharding::spawn(home, settings, clusters.watch(), workload, Arc::clone(&clock), metrics)
@@ -113,7 +115,7 @@ pub(crate) async fn assemble(
             upstream: config.upstream,
             budgets: config.budgets,
             stamps: config.stamp_epochs,
-            cluster_labels: DEFAULT_CLUSTER_LABELS,
+            cluster_labels: labels,
         },
         specs,
     )

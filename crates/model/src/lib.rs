@@ -37,7 +37,7 @@ pub use cluster::{Cluster, ClusterSet, ClusterState, Identity};
 pub use group::{GroupScope, GroupTraits};
 pub use key::ObjectKey;
 pub use kind::{AnyObject, Kind, Object};
-pub use labels::ClusterLabels;
+pub use labels::{ClusterLabel, ClusterLabels};
 pub use load::{Unmeasured, Work, Workload};
 pub use name::{ClusterName, ClusterUid, ControllerName, GroupName, InvalidName, MemberId};
 pub use ownership::{FenceError, Hold, Holding, OwnedShards, Ownership, Permit, Purpose};

@@ -177,7 +177,7 @@ impl<T: Clone> WorkQueue<T> {
                 (popped, queue.next_due().map(|at| now.until(at)))
             });
             if let Some(popped) = popped {
-                self.metrics.popped(&popped.key.cluster, popped.waited);
+                self.metrics.waited.observe(popped.waited.as_secs_f64());
                 self.room.notify_waiters();
                 return popped;
             }

@@ -1,10 +1,11 @@
 //! The settings of a member.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use model::{GroupName, GroupTraits};
+use model::{ClusterLabels, GroupName, GroupTraits};
 
 use crate::api::{DEFAULT_CAPACITY, MemberContainer};
 use crate::versions::ProtocolVersions;
@@ -38,6 +39,8 @@ pub struct Config {
     /// The container of this process, if it is certain of it: see
     /// [`own_container`](crate::own_container).
     pub container: Option<MemberContainer>,
+    /// Which clusters have metric label values of their own.
+    pub cluster_labels: Arc<ClusterLabels>,
     /// Seeds the random suffixes of member ids and the jitter of retries.
     pub seed: u64,
 }
@@ -142,6 +145,7 @@ impl Config {
             speaks: ProtocolVersions::SPOKEN,
             owner: None,
             container: None,
+            cluster_labels: Arc::default(),
             seed,
         }
     }

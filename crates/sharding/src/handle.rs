@@ -73,7 +73,8 @@ impl Sharding {
         registry: &prometheus::Registry,
     ) -> Result<Self, Error> {
         config.validate().map_err(Error::Config)?;
-        let metrics = Metrics::register(registry).map_err(Error::Metrics)?;
+        let labels = Arc::clone(&config.cluster_labels);
+        let metrics = Metrics::register(registry, labels).map_err(Error::Metrics)?;
         let (lease, seed) = (config.lease, config.seed);
         let writer = Writer {
             client: home,

@@ -1,9 +1,10 @@
 //! The metrics of sharding. A member reports itself and the shards it holds. All members report the
 //! number of unowned shards, which all see alike.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{Hold, OwnedShards, ShardId};
+use model::{ClusterLabel, ClusterLabels, ClusterName, Hold, OwnedShards, ShardId};
 use prometheus::{
     Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Opts, Registry,
 };
@@ -30,10 +31,16 @@ pub(crate) struct Metrics {
     is_coordinator: IntGauge,
     master_status: GaugeVec,
     shown: Option<Arc<OwnedShards>>,
+    labels: Arc<ClusterLabels>,
+    /// Those of the clusters with shards held.
+    kept: BTreeMap<ClusterName, ClusterLabel>,
 }
 
 impl Metrics {
-    pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+    pub(crate) fn register(
+        registry: &Registry,
+        labels: Arc<ClusterLabels>,
+    ) -> Result<Self, prometheus::Error> {
         let gauge = |name: &str, help: &str| IntGauge::new(format!("leasehold_{name}"), help);
         let gauges = |name: &str, help: &str, labels: &[&str]| {
             IntGaugeVec::new(Opts::new(format!("leasehold_{name}"), help), labels)
@@ -88,6 +95,8 @@ impl Metrics {
                 &["name"],
             )?,
             shown: None,
+            labels,
+            kept: BTreeMap::new(),
         };
         metrics.register_all(registry)?;
         metrics.set_coordinator(false);
@@ -120,19 +129,19 @@ impl Metrics {
         self.shard_owner.reset();
         self.shard_epoch.reset();
         self.shards_owned.reset();
-        let mut count = 0;
-        for (shard, holding) in &owned.holdings {
-            if holding.hold == Hold::Warming {
-                continue;
-            }
-            count += 1;
-            let ShardId { cluster, group, range } = shard;
-            let range = range.to_string();
-            let labels = [cluster.as_str(), group.as_str(), range.as_str(), owned.member.as_str()];
-            self.shard_owner.with_label_values(&labels).set(1);
-            let epoch = i64::try_from(holding.epoch.0).unwrap_or(i64::MAX);
-            self.shard_epoch.with_label_values(&labels[..3]).set(epoch);
+        let held = || owned.holdings.iter().filter(|(_, held)| held.hold != Hold::Warming);
+        // Those that stay are kept again before the old ones go: their values stay the same.
+        let keep = |shard: &ShardId| (shard.cluster.clone(), self.labels.keep(&shard.cluster));
+        self.kept = held().map(|(shard, _)| keep(shard)).collect();
+        for (ShardId { cluster, group, range }, holding) in held() {
+            let (cluster, range) = (self.kept[cluster].value(), range.to_string());
+            let labels = [cluster, group.as_str(), range.as_str(), owned.member.as_str()];
+            // Clusters past the cap share series: they show how many there are, and the highest epoch.
+            self.shard_owner.with_label_values(&labels).inc();
+            let epoch = self.shard_epoch.with_label_values(&labels[..3]);
+            epoch.set(epoch.get().max(i64::try_from(holding.epoch.0).unwrap_or(i64::MAX)));
         }
+        let count = i64::try_from(held().count()).unwrap_or(i64::MAX);
         self.shards_owned.with_label_values(&[owned.member.as_str()]).set(count);
         self.shown = Some(Arc::clone(owned));
     }
@@ -201,7 +210,7 @@ mod tests {
     #[test]
     fn held_shards_appear_and_lost_ones_disappear() {
         let registry = Registry::new();
-        let mut metrics = Metrics::register(&registry).unwrap();
+        let mut metrics = Metrics::register(&registry, Arc::default()).unwrap();
         let mut owned = OwnedShards::none("m-1".parse().unwrap());
         for (shard, hold) in [("east/g/0/1", Hold::Active), ("west/g/0/1", Hold::Warming)] {
             owned.holdings.insert(shard.parse().unwrap(), Holding { epoch: Epoch(7), hold });
@@ -222,9 +231,35 @@ mod tests {
     }
 
     #[test]
+    fn shards_of_clusters_past_the_cap_are_counted_together() {
+        let registry = Registry::new();
+        let labels = Arc::new(ClusterLabels::new(1));
+        let mut metrics = Metrics::register(&registry, Arc::clone(&labels)).unwrap();
+        let mut owned = OwnedShards::none("m-1".parse().unwrap());
+        for (shard, epoch) in [("a/g/0/1", 1), ("b/g/0/1", 7), ("c/g/0/1", 5)] {
+            let holding = Holding { epoch: Epoch(epoch), hold: Hold::Active };
+            owned.holdings.insert(shard.parse().unwrap(), holding);
+        }
+        metrics.set_owned(&Arc::new(owned.clone()));
+        let shown = samples(&registry);
+        for line in [
+            "leasehold_shard_owner{a,g,m-1,0/1} 1",
+            "leasehold_shard_owner{other,g,m-1,0/1} 2",
+            "leasehold_shard_epoch{other,g,0/1} 7",
+            "leasehold_shards_owned{m-1} 3",
+        ] {
+            assert!(shown.iter().any(|sample| sample == line), "{line} in {shown:#?}");
+        }
+        owned.holdings.remove(&"a/g/0/1".parse().unwrap());
+        metrics.set_owned(&Arc::new(owned));
+        assert!(!labels.is_kept(&"a".parse().unwrap()));
+        assert!(samples(&registry).iter().all(|sample| !sample.contains("{a,")));
+    }
+
+    #[test]
     fn reasons_are_there_from_the_start_and_count_handovers() {
         let registry = Registry::new();
-        let metrics = Metrics::register(&registry).unwrap();
+        let metrics = Metrics::register(&registry, Arc::default()).unwrap();
         metrics.handed_over(&Handover {
             shard: "east/g/0/1".parse().unwrap(),
             reason: HandoverCause::Crash,

@@ -50,7 +50,11 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("upstream", &["model"]),
     ("portforward", &["model"]),
     ("extent", &["cache", "listwatch", "model"]),
-    ("engine", &["cache", "extent", "listwatch", "model", "portforward", "queue", "upstream"]),
+    ("metrics", &["model", "queue"]),
+    (
+        "engine",
+        &["cache", "extent", "listwatch", "metrics", "model", "portforward", "queue", "upstream"],
+    ),
     ("sdk", &["cache", "engine", "model", "upstream"]),
     ("admin", &["model", "telemetry"]),
     ("tunnel", &["sdk"]),

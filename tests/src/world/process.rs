@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use engine::DEFAULT_CLUSTER_LABELS;
 use engine::{Engine, EngineConfig, Meter};
 use model::{Cluster, ClusterName, ClusterSet, ClusterState, ControllerName, GroupName};
 use sdk::ControllerSpec;
@@ -255,7 +254,7 @@ impl Parts {
             upstream: upstream::UpstreamLimits::default(),
             budgets: model::Budgets::default(),
             stamps: false,
-            cluster_labels: DEFAULT_CLUSTER_LABELS,
+            cluster_labels: Arc::default(),
         };
         Engine::new(config, self.specs).expect("the controllers fit together")
     }

@@ -53,9 +53,10 @@ async fn changes_count_against_the_budget_like_lists() {
     let mut events = informer.subscribe().await;
     let objects = ["a", "b", "c"].map(|name| config_map(name, 3));
     let list = server.expect(STREAM).await.list(5, &objects);
+    told(&mut events, "!+a@3 !+b@3 !+c@3 synced").await;
     list.event("DELETED", &config_map("a", 6));
     list.event("ADDED", &config_map("d", 7));
-    told(&mut events, "!+a@3 !+b@3 !+c@3 synced -a@6 +d@7").await;
+    told(&mut events, "-a@6 +d@7").await;
     list.event("ADDED", &config_map("e", 8));
     ended(&mut events).await;
     assert_eq!(account.overrun(), Some(Overrun::Objects(3)));

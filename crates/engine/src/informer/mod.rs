@@ -11,13 +11,15 @@
 //! | file | owns |
 //! |---|---|
 //! | `task` | the task: what each answer of the server changes, and who is told |
+//! | `mailbox` | what waits for one subscriber |
 //! | `scopes` | the range scopes that are needed, held by guards |
 //! | `state`, `status` | what others may see of an informer |
 //! | `trainer` | the dictionary being trained on another thread |
 //!
 //! # Invariants
-//! - After its replay a subscriber receives every change, in order, with the object as it was before; a
-//!   slow subscriber slows the informer down rather than losing anything (L2).
+//! - After its replay a subscriber receives what changed, with the object as it knew it before. A slow subscriber
+//!   loses nothing that it must act on, and holds up nobody: what waits of one object is one event
+//!   (`mailbox`; L2).
 //! - The store is changed before subscribers are told, so what they read is at least that new.
 //! - [`Change::Synced`] comes after everything in the scopes up to its number. Events of an object
 //!   before that have [`Priority::Initial`]. Changes of an object that was in a scope before are live,
@@ -36,6 +38,7 @@
 
 #[cfg(test)]
 mod excess_tests;
+mod mailbox;
 mod scopes;
 mod state;
 mod status;
@@ -45,7 +48,6 @@ mod tests;
 mod trainer;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cache::{Entry, StoreWriter};
 use listwatch::Intake;
@@ -55,18 +57,17 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Span;
 
+pub(crate) use self::mailbox::Subscription;
 pub(crate) use self::scopes::ScopeGuard;
 use self::scopes::Scopes;
 pub(crate) use self::state::{Condition, InformerState, SYNC_PATIENCE, Target};
 pub use self::status::{Absence, InformerStatus};
 use self::task::Task;
-use crate::metrics::InformerMetrics;
 use crate::request::ClusterClient;
 use extent::Part;
 use extent::RangeScope;
+use metrics::InformerMetrics;
 
-/// Events one subscriber may have outstanding before the informer waits for it.
-pub const SUBSCRIBER_BUFFER: usize = 256;
 /// Subscribers that may be waiting to be admitted.
 const ADMISSIONS: usize = 16;
 
@@ -101,15 +102,8 @@ pub(crate) struct Event {
 pub(crate) struct Informer {
     state: Arc<InformerState>,
     scopes: Scopes,
-    admissions: mpsc::Sender<mpsc::Sender<Event>>,
+    admissions: mpsc::Sender<mailbox::Sender>,
     _stop: DropGuard,
-}
-
-/// A subscriber's end.
-#[derive(Debug)]
-pub(crate) struct Subscription {
-    events: mpsc::Receiver<Event>,
-    state: Arc<InformerState>,
 }
 
 // === impl Informer ===
@@ -150,31 +144,13 @@ impl Informer {
 
     /// Subscribes: what the store holds comes first, then every change.
     pub(crate) async fn subscribe(&self) -> Subscription {
-        let (sender, events) = mpsc::channel(SUBSCRIBER_BUFFER);
+        let (sender, subscription) = mailbox::mailbox(&self.state);
         // Fails only if the task has ended; the subscription then ends as well.
         let _ = self.admissions.send(sender).await;
-        Subscription { events, state: Arc::clone(&self.state) }
+        subscription
     }
 
     pub(crate) fn state(&self) -> &Arc<InformerState> {
         &self.state
-    }
-}
-
-impl Subscription {
-    /// The next event; `None` once the informer has stopped.
-    pub(crate) async fn next(&mut self) -> Option<Event> {
-        let event = self.events.recv().await?;
-        self.state.queued.fetch_sub(1, Ordering::Relaxed);
-        Some(event)
-    }
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        self.events.close();
-        while self.events.try_recv().is_ok() {
-            self.state.queued.fetch_sub(1, Ordering::Relaxed);
-        }
     }
 }

@@ -109,7 +109,7 @@ impl InformerState {
         change(&mut self.condition.lock().expect("no holder of this lock panics"))
     }
 
-    /// Events that wait in subscribers' buffers.
+    /// Events that wait for subscribers.
     pub(crate) fn queued(&self) -> usize {
         self.queued.load(Ordering::Relaxed)
     }

@@ -12,13 +12,14 @@ use listwatch::{Arrival, Connection, End, Intake, Machine, Progress, Request, Si
 use model::{Clock, Moment, uid_hash};
 use tokio::sync::mpsc;
 
+use super::mailbox::Sender;
 use super::scopes::ScopeWatch;
 use super::trainer::{self, Trainer};
-use super::{Absence, Change, Event, InformerState, Target};
-use crate::metrics::InformerMetrics;
+use super::{Absence, Change, InformerState, Target};
 use crate::request::ClusterClient;
 use cache::{Entry, PartialMetadata, ResourceVersion, StoreWriter};
 use extent::{Census, Held, Overrun, Part, ShardedList};
+use metrics::InformerMetrics;
 
 /// Entries packed again before the informer looks up: about a millisecond.
 const RECODED_AT_ONCE: usize = 32;
@@ -48,8 +49,8 @@ pub(super) struct Task {
     told_absent: Option<(Absence, u64)>,
     machine: Machine,
     connection: Connection,
-    waiting: mpsc::Receiver<mpsc::Sender<Event>>,
-    subscribers: Vec<mpsc::Sender<Event>>,
+    waiting: mpsc::Receiver<Sender>,
+    subscribers: Vec<Sender>,
     clock: Arc<dyn Clock>,
     metrics: InformerMetrics,
 }
@@ -60,7 +61,7 @@ impl Task {
         (writer, part): (StoreWriter, Part),
         scopes: ScopeWatch,
         client: ClusterClient,
-        waiting: mpsc::Receiver<mpsc::Sender<Event>>,
+        waiting: mpsc::Receiver<Sender>,
         intake: Intake,
         (clock, metrics, rng): (Arc<dyn Clock>, InformerMetrics, fastrand::Rng),
     ) -> Self {

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 pub use admin::{Settings as AdminSettings, Tls as AdminTls};
 pub use clusters::{Plugin, Plugins, Prefix, Risk};
+use model::labels::DEFAULT_CLUSTER_LABELS;
 use model::{Budget, Budgets, ClusterName, ControllerName};
 use sharding::LeaseTimings;
 use telemetry::{LogConfig, OtlpConfig};
@@ -71,6 +72,8 @@ pub struct Config {
     pub log: LogConfig,
     /// Where traces go.
     pub otlp: Option<OtlpConfig>,
+    /// How many clusters have metric label values of their own; all others share one.
+    pub cluster_labels: usize,
     /// A file that records every dispatch.
     pub journal: Option<PathBuf>,
 }
@@ -256,6 +259,7 @@ impl Config {
             admin: None,
             log: LogConfig::default(),
             otlp: None,
+            cluster_labels: DEFAULT_CLUSTER_LABELS,
             journal: None,
         }
     }

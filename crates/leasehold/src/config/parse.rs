@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clusters::{DEFAULT_QUOTA, Plugin, Plugins, Prefix, Risk};
+use model::labels::{DEFAULT_CLUSTER_LABELS, MAX_CLUSTER_LABELS};
 use model::{Budget, ControllerName};
 use serde_json::Value;
 use sharding::{LeaseTimings, MAX_LEASE};
@@ -74,7 +75,7 @@ fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> 
     let stamp_epochs = fence(&root);
     let waits = waits(&root, lease);
     let admin = admin(&root, env);
-    let (log, otlp) = telemetry_section(&root, identity.as_deref().unwrap_or_default());
+    let telemetry = telemetry_section(&root, identity.as_deref().unwrap_or_default());
     let journal = root.value("journal", values::text).map(|path| env.dir.join(path));
     root.finish();
     let defaults = Config::new(home?, identity?, clusters);
@@ -92,8 +93,9 @@ fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> 
         drain_timeout: waits.0,
         shutdown_grace_period: waits.1,
         admin: Some(admin),
-        log,
-        otlp,
+        log: telemetry.log,
+        otlp: telemetry.otlp,
+        cluster_labels: telemetry.cluster_labels,
         journal,
         ..defaults
     })
@@ -486,7 +488,13 @@ fn tls(section: &Section<'_>, env: &Environment) -> Option<AdminTls> {
     tls
 }
 
-fn telemetry_section(root: &Section<'_>, instance: &str) -> (LogConfig, Option<OtlpConfig>) {
+struct Telemetry {
+    log: LogConfig,
+    otlp: Option<OtlpConfig>,
+    cluster_labels: usize,
+}
+
+fn telemetry_section(root: &Section<'_>, instance: &str) -> Telemetry {
     let section = root.section("telemetry");
     let log_section = section.section("log");
     let defaults = LogConfig::default();
@@ -496,8 +504,13 @@ fn telemetry_section(root: &Section<'_>, instance: &str) -> (LogConfig, Option<O
     };
     log_section.finish();
     let otlp = section.has("otlp").then(|| otlp(&section.section("otlp"), instance)).flatten();
+    let metrics = section.section("metrics");
+    let cluster_labels = metrics.value("maxClusters", values::whole(0..=MAX_CLUSTER_LABELS as u64));
+    metrics.finish();
     section.finish();
-    (log, otlp)
+    let cluster_labels = cluster_labels.and_then(|most| usize::try_from(most).ok());
+    let cluster_labels = cluster_labels.unwrap_or(DEFAULT_CLUSTER_LABELS);
+    Telemetry { log, otlp, cluster_labels }
 }
 
 fn otlp(section: &Section<'_>, instance: &str) -> Option<OtlpConfig> {

@@ -50,6 +50,20 @@ fn the_example_holds_every_key_and_is_right() {
     assert!(config.clusters.kubeconfigs[0].path.is_absolute());
     assert_eq!(config.controllers.unwrap().len(), 3);
     assert_eq!(config.otlp.unwrap().endpoint, "http://127.0.0.1:4317/");
+    assert_eq!(config.cluster_labels, DEFAULT_CLUSTER_LABELS);
+}
+
+#[test]
+fn as_many_clusters_as_wanted_have_metrics_of_their_own() {
+    let with = |most: &str| format!("telemetry: {{metrics: {{maxClusters: {most}}}}}");
+    for most in [0, 10_000] {
+        let config = load(&format!("{LEAST}{}", with(&most.to_string()))).unwrap();
+        assert_eq!(config.cluster_labels, most);
+    }
+    check(
+        &with("10001"),
+        "telemetry.metrics.maxClusters: found 10001; allowed: a whole number from 0 to 10000",
+    );
 }
 
 #[test]

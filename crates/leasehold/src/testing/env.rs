@@ -371,7 +371,7 @@ impl TestEnv {
             upstream: upstream::UpstreamLimits::default(),
             budgets: model::Budgets::default(),
             stamps: false,
-            cluster_labels: engine::DEFAULT_CLUSTER_LABELS,
+            cluster_labels: Arc::default(),
         };
         let engine = Engine::new(config, controllers).expect("controllers of different names");
         let shutdown = CancellationToken::new();

@@ -249,8 +249,12 @@ async fn a_cluster_that_asks_for_a_pause_gets_it_and_everything_in_the_end() {
     let success =
         world.metric(r#"controller_runtime_reconcile_total{controller="maps",result="success"}"#);
     assert_eq!(success, "80");
-    let waits = r#"rest_client_rate_limiter_duration_seconds_count{host="east",verb="DELETE"}"#;
-    assert_eq!(world.metric(waits), "70");
+    let waits = r#"rest_client_rate_limiter_duration_seconds_count{host="clusters",verb="DELETE"}"#;
+    assert_eq!(
+        world.metric(waits),
+        "110",
+        "30 refused and 40 done in one cluster, 40 in the other"
+    );
     world.stop().await;
 }
 

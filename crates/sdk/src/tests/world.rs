@@ -156,7 +156,7 @@ impl World {
                 upstream,
                 budgets: model::Budgets::default(),
                 stamps: false,
-                cluster_labels: 10,
+                cluster_labels: Arc::default(),
             },
             controllers,
         )

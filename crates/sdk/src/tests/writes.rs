@@ -108,7 +108,7 @@ async fn a_write_says_who_sends_it_and_ends_with_the_lease() {
         server.expect("DELETE /api/v1/namespaces/ns/configmaps/other timeout=30000ms").await;
     write.answer(200, &json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}));
     results.wait_for(|all| all.last().is_some_and(|one| one == "written")).await.unwrap();
-    let deletes = r#"rest_client_requests_total{code="200",host="east",method="DELETE"}"#;
+    let deletes = r#"rest_client_requests_total{code="200",host="clusters",method="DELETE"}"#;
     assert_eq!((world.metric(deletes).as_str(), world.metric(REJECTED).as_str()), ("1", "0"));
     world.stop().await;
 }

@@ -93,6 +93,8 @@ telemetry:
   log:
     format: {{ .Values.log.format }}
     filter: {{ .Values.log.filter | quote }}
+  metrics:
+    maxClusters: {{ int .Values.metrics.maxClusters }}
   {{- if .Values.otlp.endpoint }}
   otlp:
     endpoint: {{ .Values.otlp.endpoint | quote }}

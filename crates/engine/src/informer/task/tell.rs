@@ -4,30 +4,30 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use model::Moment;
-use tokio::sync::mpsc;
 use tracing::Span;
 
-use super::super::{Change, Event, InformerState, Target};
+use super::super::mailbox::Sender;
+use super::super::{Change, Event, Target};
 use super::Task;
 use cache::Entry;
 use queue::Priority;
 
 impl Task {
     /// Sends a new subscriber what the store holds already.
-    pub(super) async fn admit(&mut self, subscriber: mpsc::Sender<Event>) {
+    pub(super) async fn admit(&mut self, subscriber: Sender) {
         let received = self.clock.now();
         let event =
             |change| Event { change, priority: Priority::Initial, received, span: Span::none() };
         for new in self.state.store.list(None, &model::Selector::all()) {
             let change = Change::Upsert { old: None, new };
-            if !self.state.send(&subscriber, event(change)).await {
+            if !subscriber.send(event(change)).await {
                 return;
             }
         }
         let synced = (self.told > 0).then_some(Change::Synced(self.told));
         let absent = self.told_absent.map(|(absence, latest)| Change::Absent(absence, latest));
         for change in synced.into_iter().chain(absent) {
-            if !self.state.send(&subscriber, event(change)).await {
+            if !subscriber.send(event(change)).await {
                 return;
             }
         }
@@ -73,7 +73,7 @@ impl Task {
     async fn send(&mut self, event: Event) {
         let mut open = Vec::with_capacity(self.subscribers.len());
         for subscriber in std::mem::take(&mut self.subscribers) {
-            if self.state.send(&subscriber, event.clone()).await {
+            if subscriber.send(event.clone()).await {
                 open.push(subscriber);
             }
         }
@@ -101,17 +101,5 @@ impl Task {
             change = what,
             otel.kind = "consumer",
         )
-    }
-}
-
-impl InformerState {
-    /// Sends one event, waiting for room. Returns whether the subscriber is still there.
-    async fn send(&self, subscriber: &mpsc::Sender<Event>, event: Event) -> bool {
-        self.queued.fetch_add(1, Ordering::Relaxed);
-        let sent = subscriber.send(event).await.is_ok();
-        if !sent {
-            self.queued.fetch_sub(1, Ordering::Relaxed);
-        }
-        sent
     }
 }

@@ -1,38 +1,40 @@
-//! Counters and histograms, compatible by name, label and bucket with controller-runtime and
-//! client-go. Gauges that mirror state are computed when scraped: see `gauges`.
+//! What the engine measures: counters and histograms, compatible by name, label and bucket with
+//! controller-runtime and client-go, and the series of single clusters ([`SeriesByCluster`]).
+//!
+//! Does not own: gauges that mirror state, which the engine computes when scraped.
 //!
 //! # Invariants
 //! - Counters of a controller exist, as zeros, before its first reconcile.
-//! - At most `cap` clusters have label values of their own; the others share [`model::labels::OTHER_CLUSTERS`].
+//! - Only the series in `clusters` have the name of a cluster as a label value.
 
-use std::collections::HashMap;
+mod clusters;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
+use http::{Method, StatusCode};
 use model::{ClusterLabels, ClusterName, ControllerName, Kind};
-use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry,
 };
 
+pub use crate::clusters::{ClusterSeries, SeriesByCluster};
 use queue::QueueMetrics;
 
-/// How many clusters get label values of their own, by default.
-pub const DEFAULT_CLUSTER_LABELS: usize = 1000;
+/// The `host` of requests: the servers of all clusters are one, because each value costs dozens of series.
+const HOST: &str = "clusters";
+/// The `name` of informers, as in client-go the program's.
+pub const INFORMERS: &str = "leasehold";
+/// The code of a request without an answer, as in client-go.
+const NO_ANSWER: &str = "<error>";
+/// The code of an answer with a status that no standard knows: a server may send hundreds of them.
+const UNKNOWN_STATUS: &str = "<unknown>";
 
 const RECONCILE_BUCKETS: &[f64] = &[
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,
     1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0,
     25.0, 30.0, 40.0, 50.0, 60.0,
-];
-const CLUSTER_RECONCILE_BUCKETS: &[f64] =
-    &[0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// Fine at the beginning: there it shows whether one cluster holds up another.
-const CLUSTER_QUEUE_BUCKETS: &[f64] = &[
-    0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0,
-    10.0, 60.0,
 ];
 const REST_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 const INFORMER_BUCKETS: &[f64] =
@@ -45,17 +47,22 @@ fn queue_buckets() -> Vec<f64> {
 
 /// How a reconcile ended, as controller-runtime labels it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReconcileResult {
+pub enum ReconcileResult {
+    /// It is done.
     Success,
+    /// It runs again after a while, because it asked for that or its turn has not come.
     RequeueAfter,
+    /// It is tried again, and that is no failure.
     Requeue,
+    /// It failed.
     Error,
 }
 
 impl ReconcileResult {
     const ALL: [Self; 4] = [Self::Error, Self::RequeueAfter, Self::Requeue, Self::Success];
 
-    pub(crate) fn label(self) -> &'static str {
+    /// Its value of the label `result`.
+    pub fn label(self) -> &'static str {
         match self {
             Self::Success => "success",
             Self::RequeueAfter => "requeue_after",
@@ -67,9 +74,11 @@ impl ReconcileResult {
 
 /// Every counter and histogram of the engine.
 #[derive(Clone, Debug)]
-pub(crate) struct Metrics {
-    pub(crate) labels: Arc<ClusterLabels>,
-    pub(crate) fence_rejected: IntCounter,
+pub struct Metrics {
+    /// The series of single clusters.
+    pub clusters: SeriesByCluster,
+    /// Writes that the fence refused.
+    pub fence_rejected: IntCounter,
     reconcile_total: IntCounterVec,
     reconcile_errors: IntCounterVec,
     terminal_errors: IntCounterVec,
@@ -79,8 +88,6 @@ pub(crate) struct Metrics {
     reconcile_time: HistogramVec,
     max_concurrent: IntGaugeVec,
     active_workers: IntGaugeVec,
-    cluster_reconcile: HistogramVec,
-    cluster_queue: HistogramVec,
     adds: IntCounterVec,
     retries: IntCounterVec,
     queue_duration: HistogramVec,
@@ -89,16 +96,18 @@ pub(crate) struct Metrics {
     request_duration: HistogramVec,
     request_retries: IntCounterVec,
     limiter_duration: HistogramVec,
-    watch_restarts: IntCounterVec,
     processing_latency: HistogramVec,
 }
 
 impl Metrics {
-    /// Makes and registers them.
-    pub(crate) fn new(registry: &Registry, cluster_cap: usize) -> Result<Self, prometheus::Error> {
+    /// Makes and registers them. Clusters get their label values from `labels`.
+    ///
+    /// # Errors
+    /// If series of these names are registered already.
+    pub fn new(registry: &Registry, labels: Arc<ClusterLabels>) -> Result<Self, prometheus::Error> {
         let queue_labels = &["name", "controller"];
         let metrics = Self {
-            labels: Arc::new(ClusterLabels::new(cluster_cap)),
+            clusters: SeriesByCluster::new(labels)?,
             fence_rejected: IntCounter::new(
                 "leasehold_fence_rejected_writes_total",
                 "Writes not sent because the fence refused them.",
@@ -149,18 +158,6 @@ impl Metrics {
                 "Reconciles that run.",
                 &["controller"],
             )?,
-            cluster_reconcile: histograms(
-                "leasehold_cluster_reconcile_seconds",
-                "How long reconciles take, by cluster.",
-                &["cluster", "controller"],
-                CLUSTER_RECONCILE_BUCKETS.to_vec(),
-            )?,
-            cluster_queue: histograms(
-                "leasehold_cluster_queue_seconds",
-                "How long a ready key waits, by cluster.",
-                &["cluster", "controller"],
-                CLUSTER_QUEUE_BUCKETS.to_vec(),
-            )?,
             adds: counters("workqueue_adds_total", "Keys that became ready.", queue_labels)?,
             retries: counters("workqueue_retries_total", "Delayed adds.", queue_labels)?,
             queue_duration: histograms(
@@ -177,12 +174,12 @@ impl Metrics {
             )?,
             requests: counters(
                 "rest_client_requests_total",
-                "Requests to API servers by answer. The host is the cluster's name.",
+                "Requests to API servers by answer.",
                 &["code", "method", "host"],
             )?,
             request_duration: histograms(
                 "rest_client_request_duration_seconds",
-                "Time until an API server begins its answer. The host is the cluster's name.",
+                "Time until an API server begins its answer.",
                 &["verb", "host"],
                 REST_BUCKETS.to_vec(),
             )?,
@@ -193,14 +190,9 @@ impl Metrics {
             )?,
             limiter_duration: histograms(
                 "rest_client_rate_limiter_duration_seconds",
-                "How long requests wait for their turn. The host is the cluster's name.",
+                "How long requests wait for their turn.",
                 &["verb", "host"],
                 REST_BUCKETS.to_vec(),
-            )?,
-            watch_restarts: counters(
-                "leasehold_watch_restarts_total",
-                "Watches that had to be opened again, by reason.",
-                &["cluster", "kind", "reason"],
             )?,
             processing_latency: histograms(
                 "informer_processing_latency_seconds",
@@ -214,6 +206,7 @@ impl Metrics {
     }
 
     fn register(&self, registry: &Registry) -> Result<(), prometheus::Error> {
+        registry.register(Box::new(self.clusters.clone()))?;
         registry.register(Box::new(self.fence_rejected.clone()))?;
         for counters in [
             &self.reconcile_total,
@@ -226,7 +219,6 @@ impl Metrics {
             &self.retries,
             &self.requests,
             &self.request_retries,
-            &self.watch_restarts,
         ] {
             registry.register(Box::new(counters.clone()))?;
         }
@@ -235,8 +227,6 @@ impl Metrics {
         }
         for histograms in [
             &self.reconcile_time,
-            &self.cluster_reconcile,
-            &self.cluster_queue,
             &self.queue_duration,
             &self.work_duration,
             &self.request_duration,
@@ -249,7 +239,7 @@ impl Metrics {
     }
 
     /// The series of one controller, all of them at zero from now on.
-    pub(crate) fn controller(&self, name: &ControllerName) -> ControllerMetrics {
+    pub fn controller(&self, name: &ControllerName) -> ControllerMetrics {
         let label = &[name.as_str()];
         for result in ReconcileResult::ALL {
             self.reconcile_total.with_label_values(&[name.as_str(), result.label()]);
@@ -263,132 +253,118 @@ impl Metrics {
             time: self.reconcile_time.with_label_values(label),
             max_concurrent: self.max_concurrent.with_label_values(label),
             active: self.active_workers.with_label_values(label),
+            total: self.reconcile_total.clone(),
             name: name.clone(),
-            all: self.clone(),
         }
     }
 
     /// The series of one controller's queue.
-    pub(crate) fn queue(&self, name: &ControllerName) -> QueueMetrics {
+    pub fn queue(&self, name: &ControllerName) -> QueueMetrics {
         let label = &[name.as_str(), name.as_str()];
         QueueMetrics {
-            controller: name.clone(),
             adds: self.adds.with_label_values(label),
             retries: self.retries.with_label_values(label),
             waited: self.queue_duration.with_label_values(label),
             worked: self.work_duration.with_label_values(label),
-            waited_by_cluster: self.cluster_queue.clone(),
-            labels: Arc::clone(&self.labels),
         }
     }
 
     /// The series of one cluster's requests.
-    pub(crate) fn rest(&self, cluster: &ClusterName) -> RestMetrics {
-        RestMetrics { host: Arc::from(self.labels.of(cluster)), all: self.clone() }
+    pub fn rest(&self, cluster: &ClusterName) -> RestMetrics {
+        RestMetrics { cluster: cluster.clone(), all: self.clone() }
     }
 
     /// The series of one informer.
-    pub(crate) fn informer(&self, cluster: &ClusterName, kind: &Kind) -> InformerMetrics {
-        let cluster = self.labels.of(cluster);
-        let labels = [cluster, &kind.group, &kind.version, &kind.plural];
+    pub fn informer(&self, cluster: &ClusterName, kind: &Kind) -> InformerMetrics {
         InformerMetrics {
-            latency: self.processing_latency.with_label_values(&labels),
-            restarts: self.watch_restarts.clone(),
-            cluster: Arc::from(cluster),
-            kind: Arc::from(kind.to_string()),
+            clusters: self.clusters.clone(),
+            cluster: cluster.clone(),
+            kind: kind.to_string(),
         }
     }
 
-    /// Frees the label value of a cluster that is gone, and drops its series.
-    pub(crate) fn forget_cluster(&self, cluster: &ClusterName) {
-        if !self.labels.release(cluster) {
-            return;
-        }
-        let cluster = cluster.as_str();
-        remove(&self.cluster_reconcile, "cluster", cluster);
-        remove(&self.cluster_queue, "cluster", cluster);
-        remove(&self.watch_restarts, "cluster", cluster);
-        remove(&self.requests, "host", cluster);
-        remove(&self.request_duration, "host", cluster);
-        remove(&self.limiter_duration, "host", cluster);
-        remove(&self.processing_latency, "name", cluster);
-    }
-}
-
-/// Removes every series of a family whose `label` has this value.
-fn remove<B: MetricVecBuilder>(family: &MetricVec<B>, label: &str, value: &str) {
-    for metric in family.collect().iter().flat_map(|family| family.get_metric()) {
-        let labels: HashMap<_, _> =
-            metric.get_label().iter().map(|pair| (pair.name(), pair.value())).collect();
-        if labels.get(label) == Some(&value) {
-            // Absent only if somebody else has just removed it.
-            let _ = family.remove(&labels);
-        }
+    /// How long events of a kind take to be queued, in all clusters.
+    pub fn latency(&self, kind: &Kind) -> Histogram {
+        let labels = [INFORMERS, &kind.group, &kind.version, &kind.plural];
+        self.processing_latency.with_label_values(&labels)
     }
 }
 
 /// The series of one controller.
 #[derive(Clone, Debug)]
-pub(crate) struct ControllerMetrics {
-    pub(crate) errors: IntCounter,
-    pub(crate) terminal_errors: IntCounter,
-    pub(crate) panics: IntCounter,
-    pub(crate) timeouts: IntCounter,
-    pub(crate) stale: IntCounter,
-    pub(crate) max_concurrent: IntGauge,
-    pub(crate) active: IntGauge,
+pub struct ControllerMetrics {
+    /// Reconciles that failed.
+    pub errors: IntCounter,
+    /// Those that are not retried.
+    pub terminal_errors: IntCounter,
+    /// Reconciles that panicked.
+    pub panics: IntCounter,
+    /// Reconciles that took too long.
+    pub timeouts: IntCounter,
+    /// Reconciles begun before the cache showed what the last one wrote.
+    pub stale: IntCounter,
+    /// How many reconciles may run.
+    pub max_concurrent: IntGauge,
+    /// How many do.
+    pub active: IntGauge,
+    total: IntCounterVec,
     time: Histogram,
     name: ControllerName,
-    all: Metrics,
 }
 
 impl ControllerMetrics {
     /// Counts one reconcile that ended.
-    pub(crate) fn observe(&self, cluster: &ClusterName, result: ReconcileResult, took: Duration) {
-        let name = self.name.as_str();
-        self.all.reconcile_total.with_label_values(&[name, result.label()]).inc();
+    pub fn observe(&self, cluster: &ClusterSeries, result: ReconcileResult, took: Duration) {
+        self.total.with_label_values(&[self.name.as_str(), result.label()]).inc();
         self.time.observe(took.as_secs_f64());
-        let cluster = self.all.labels.of(cluster);
-        self.all.cluster_reconcile.with_label_values(&[cluster, name]).observe(took.as_secs_f64());
+        cluster.reconciled(&self.name, took);
     }
 }
 
 /// The series of one cluster's requests.
 #[derive(Debug)]
-pub(crate) struct RestMetrics {
-    host: Arc<str>,
+pub struct RestMetrics {
+    cluster: ClusterName,
     all: Metrics,
 }
 
 impl RestMetrics {
     /// Counts one request's wait for its turn.
-    pub(crate) fn waited(&self, method: &Method, waited: Duration) {
-        let labels = [method.as_str(), &self.host];
+    pub fn waited(&self, method: &Method, waited: Duration) {
+        let labels = [method.as_str(), HOST];
         self.all.limiter_duration.with_label_values(&labels).observe(waited.as_secs_f64());
     }
 
     /// Counts one request; without a status, one that got no answer.
-    pub(crate) fn observe(&self, method: &Method, status: Option<u16>, took: Duration) {
-        let code = status.map_or_else(|| "<error>".to_owned(), |status| status.to_string());
-        self.all.requests.with_label_values(&[&code, method.as_str(), &self.host]).inc();
-        let labels = [method.as_str(), &self.host];
+    pub fn observe(&self, method: &Method, status: Option<StatusCode>, took: Duration) {
+        let code = match &status {
+            None => NO_ANSWER,
+            Some(status) if status.canonical_reason().is_none() => UNKNOWN_STATUS,
+            Some(status) => status.as_str(),
+        };
+        self.all.requests.with_label_values(&[code, method.as_str(), HOST]).inc();
+        let labels = [method.as_str(), HOST];
         self.all.request_duration.with_label_values(&labels).observe(took.as_secs_f64());
+        if let Some(series) = self.all.clusters.of(&self.cluster) {
+            series.requested(status.map(|status| status.as_u16()), took);
+        }
     }
 }
 
 /// The series of one informer.
 #[derive(Clone, Debug)]
-pub(crate) struct InformerMetrics {
-    pub(crate) latency: Histogram,
-    restarts: IntCounterVec,
-    cluster: Arc<str>,
-    kind: Arc<str>,
+pub struct InformerMetrics {
+    clusters: SeriesByCluster,
+    cluster: ClusterName,
+    kind: String,
 }
 
 impl InformerMetrics {
     /// Counts a watch that has to be opened again.
-    pub(crate) fn restarted(&self, reason: &str) {
-        self.restarts.with_label_values(&[&self.cluster, &self.kind, reason]).inc();
+    pub fn restarted(&self, reason: &str) {
+        if let Some(series) = self.clusters.of(&self.cluster) {
+            series.watch_restarted(&self.kind, reason);
+        }
     }
 }
 
@@ -413,31 +389,28 @@ fn histograms(
 mod tests {
     use super::*;
 
+    /// Requests do not outlive the last shard in the series of their cluster, and a server that answers with
+    /// every status there is costs no more than one that knows the standard.
     #[test]
-    fn clusters_past_the_cap_share_a_label() {
-        let labels = ClusterLabels::new(2);
-        let name = |text: &str| text.parse::<ClusterName>().unwrap();
-        assert_eq!(labels.of(&name("a")), "a");
-        assert_eq!(labels.of(&name("b")), "b");
-        assert_eq!(labels.of(&name("c")), model::labels::OTHER_CLUSTERS);
-        assert!(labels.release(&name("a")));
-        assert_eq!(labels.of(&name("c")), "c");
-    }
-
-    #[test]
-    fn a_cluster_that_is_gone_leaves_no_series() {
+    fn requests_are_counted_by_cluster_only_where_this_member_works() {
         let registry = Registry::new();
-        let metrics = Metrics::new(&registry, 2).unwrap();
+        let metrics = Metrics::new(&registry, Arc::default()).unwrap();
         let (east, west): (ClusterName, ClusterName) =
             ("east".parse().unwrap(), "west".parse().unwrap());
+        let _held = metrics.clusters.hold(&east);
         for cluster in [&east, &west] {
-            metrics.rest(cluster).observe(&Method::GET, Some(200), Duration::ZERO);
-            metrics.rest(cluster).observe(&Method::GET, None, Duration::ZERO);
-            metrics.rest(cluster).waited(&Method::GET, Duration::ZERO);
+            let rest = metrics.rest(cluster);
+            for status in (100..1000).filter_map(|code| StatusCode::from_u16(code).ok()) {
+                rest.observe(&Method::GET, Some(status), Duration::ZERO);
+            }
+            rest.observe(&Method::GET, None, Duration::ZERO);
+            rest.waited(&Method::GET, Duration::ZERO);
         }
-        metrics.forget_cluster(&east);
         let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
-        assert!(!text.contains("east") && text.contains("west"), "{text}");
+        assert!(text.contains("cluster=\"east\"") && !text.contains("west"), "{text}");
+        assert!(text.matches("rest_client_requests_total{").count() < 80, "{text}");
+        let none = r#"rest_client_requests_total{code="<error>",host="clusters",method="GET"} 2"#;
+        assert!(text.contains(none), "{text}");
     }
 
     #[test]

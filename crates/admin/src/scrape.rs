@@ -1,0 +1,167 @@
+//! The page of metrics: rendered apart from the threads that work, and compressed for whoever asks for it.
+//!
+//! With a thousand clusters it has megabytes, so a few are rendered at a time and the others wait.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use prometheus::Registry;
+use tokio::sync::Semaphore;
+
+/// The media type of Prometheus' text format.
+pub(crate) const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// How many pages are rendered at once: one for each of two Prometheus servers. Others wait, and connections
+/// are bounded.
+const MAX_SCRAPES: usize = 2;
+
+/// Renders pages.
+#[derive(Clone, Debug)]
+pub(crate) struct Scrapes {
+    registry: Registry,
+    places: Arc<Semaphore>,
+}
+
+impl Scrapes {
+    pub(crate) fn of(registry: &Registry) -> Self {
+        Self { registry: registry.clone(), places: Arc::new(Semaphore::new(MAX_SCRAPES)) }
+    }
+}
+
+/// Answers one scrape.
+pub(crate) async fn metrics(State(scrapes): State<Scrapes>, headers: HeaderMap) -> Response {
+    let is_compressed = accepts_gzip(&headers);
+    let Scrapes { registry, places } = scrapes;
+    let place = places.acquire_owned().await.expect("it is never closed");
+    let page = tokio::task::spawn_blocking(move || {
+        // Kept until it is rendered, even if nobody waits for the page any more.
+        let _place = place;
+        let text = telemetry::encode(&registry);
+        if is_compressed { gzip(text.as_bytes()) } else { Ok(text.into_bytes()) }
+    });
+    let Ok(Ok(page)) = page.await else {
+        let text = "the metrics cannot be rendered, a defect of the manager: see the log\n";
+        return (StatusCode::INTERNAL_SERVER_ERROR, text).into_response();
+    };
+    let headers = [(CONTENT_TYPE, PROMETHEUS_TEXT), (VARY, ACCEPT_ENCODING.as_str())];
+    let mut response = (headers, page).into_response();
+    if is_compressed {
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    response
+}
+
+/// Whether the client takes gzip.
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|coding| {
+        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
+        let weight = weight.trim().strip_prefix("q=").map(str::parse::<f32>);
+        name.trim().eq_ignore_ascii_case("gzip") && weight != Some(Ok(0.0))
+    })
+}
+
+fn gzip(text: &[u8]) -> std::io::Result<Vec<u8>> {
+    // The fastest level already leaves a twentieth.
+    let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 16), Compression::fast());
+    encoder.write_all(text)?;
+    encoder.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::sync::{Condvar, Mutex};
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use axum::http::Request;
+    use axum::routing::get;
+    use flate2::read::GzDecoder;
+    use futures::future::join_all;
+    use http_body_util::BodyExt;
+    use prometheus::core::{Collector, Desc};
+    use prometheus::proto::MetricFamily;
+    use prometheus::{IntGauge, Opts};
+    use tower::ServiceExt;
+
+    use super::*;
+
+    fn registry() -> Registry {
+        let registry = Registry::new();
+        for n in 0..200 {
+            let opts = Opts::new(format!("leasehold_gauge_{n}"), "One of many.");
+            registry.register(Box::new(IntGauge::with_opts(opts).unwrap())).unwrap();
+        }
+        registry
+    }
+
+    async fn scrape(scrapes: Scrapes, accepts: &str) -> (Option<String>, Vec<u8>) {
+        let router = axum::Router::new().route("/metrics", get(metrics)).with_state(scrapes);
+        let request = Request::get("/metrics").header(ACCEPT_ENCODING, accepts);
+        let answer = router.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        let coding = answer.headers().get(CONTENT_ENCODING).map(|c| c.to_str().unwrap().to_owned());
+        assert_eq!(answer.headers()[VARY], "accept-encoding");
+        (coding, answer.into_body().collect().await.unwrap().to_bytes().to_vec())
+    }
+
+    #[tokio::test]
+    async fn a_page_is_compressed_for_whoever_asks_and_has_the_same_text() {
+        let scrapes = Scrapes::of(&registry());
+        let (coding, plain) = scrape(scrapes.clone(), "identity").await;
+        assert_eq!(coding, None);
+        for accepts in ["gzip", "deflate, GZIP;q=0.5", "br, gzip;q=1.0"] {
+            let (coding, packed) = scrape(scrapes.clone(), accepts).await;
+            assert_eq!(coding.as_deref(), Some("gzip"), "{accepts}");
+            assert!(packed.len() * 5 < plain.len(), "{} of {}", packed.len(), plain.len());
+            let mut text = Vec::new();
+            GzDecoder::new(&*packed).read_to_end(&mut text).unwrap();
+            assert_eq!(text, plain, "{accepts}");
+        }
+        for accepts in ["", "br", "gzip;q=0", "gzip; q=0.0, br"] {
+            assert_eq!(scrape(scrapes.clone(), accepts).await, (None, plain.clone()), "{accepts}");
+        }
+    }
+
+    /// A collector that takes as long as somebody needs to come in beside as many as are allowed.
+    struct Slow {
+        gauge: IntGauge,
+        /// How many are inside, and how many ever were.
+        inside: Arc<(Mutex<(usize, usize)>, Condvar)>,
+    }
+
+    impl Collector for Slow {
+        fn desc(&self) -> Vec<&Desc> {
+            self.gauge.desc()
+        }
+
+        fn collect(&self) -> Vec<MetricFamily> {
+            let (inside, changed) = &*self.inside;
+            let mut counts = inside.lock().unwrap();
+            counts.0 += 1;
+            counts.1 = counts.1.max(counts.0);
+            changed.notify_all();
+            let too_many = |counts: &mut (usize, usize)| counts.1 <= MAX_SCRAPES;
+            let waited = changed.wait_timeout_while(counts, Duration::from_millis(200), too_many);
+            waited.unwrap().0.0 -= 1;
+            self.gauge.collect()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_few_pages_are_rendered_at_once_and_all_in_the_end() {
+        let (registry, inside) = (Registry::new(), Arc::default());
+        let gauge = IntGauge::new("slow", "Slow.").unwrap();
+        registry.register(Box::new(Slow { gauge, inside: Arc::clone(&inside) })).unwrap();
+        let scrapes = Scrapes::of(&registry);
+        let pages = join_all((0..MAX_SCRAPES + 2).map(|_| scrape(scrapes.clone(), "gzip"))).await;
+        assert!(pages.iter().all(|page| *page == pages[0]));
+        // This test has one thread: had they been rendered there, it would have been one at a time.
+        assert_eq!(inside.0.lock().unwrap().1, MAX_SCRAPES);
+    }
+}

@@ -1,0 +1,284 @@
+//! The series of each cluster on which this member works, and of no other: they begin with its first
+//! shard here and go when nothing of its last one runs any more.
+//!
+//! # Invariants
+//! - What a cluster costs does not grow with what its server answers: labels have few, known values.
+//! - A count that comes later, of a request that outlives the last shard, is dropped.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use model::labels::OTHER_CLUSTERS;
+use model::{ClusterLabel, ClusterLabels, ClusterName, ControllerName};
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts};
+
+/// With an edge at the objective, five seconds.
+const RECONCILE_BUCKETS: &[f64] = &[0.05, 0.5, 5.0, 60.0];
+/// Fine at the beginning, where it shows whether one cluster holds up another, and with an edge at the
+/// objective, one second.
+const QUEUE_BUCKETS: &[f64] = &[0.000_1, 0.000_5, 0.002, 0.01, 0.1, 1.0, 10.0];
+const REQUEST_BUCKETS: &[f64] = &[0.025, 0.1, 0.5, 2.0, 10.0];
+
+/// The series of all these clusters. Clones share them.
+#[derive(Clone, Debug)]
+pub struct SeriesByCluster(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    labels: Arc<ClusterLabels>,
+    held: Mutex<Held>,
+    descs: Vec<Desc>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    by_cluster: BTreeMap<ClusterName, Weak<ClusterSeries>>,
+    /// What all clusters share that have no label value of their own.
+    others: Weak<Families>,
+}
+
+/// The series of one cluster, shared by all who work there.
+#[derive(Debug)]
+pub struct ClusterSeries {
+    label: ClusterLabel,
+    families: Arc<Families>,
+}
+
+/// All series with one label value.
+#[derive(Debug)]
+struct Families {
+    reconcile: HistogramVec,
+    queue: Histogram,
+    request: Histogram,
+    requests: IntCounterVec,
+    watch_restarts: IntCounterVec,
+}
+
+// === impl SeriesByCluster ===
+
+impl SeriesByCluster {
+    /// Of clusters that get their label values from `labels`. Whoever makes them registers them.
+    ///
+    /// # Errors
+    /// None, as long as the names here are well formed.
+    pub fn new(labels: Arc<ClusterLabels>) -> Result<Self, prometheus::Error> {
+        let families = Families::new(OTHER_CLUSTERS)?;
+        let descs = families.all().iter().flat_map(|family| family.desc()).cloned().collect();
+        Ok(Self(Arc::new(Inner { labels, held: Mutex::default(), descs })))
+    }
+
+    /// The series of a cluster, for as long as somebody keeps them.
+    pub fn hold(&self, cluster: &ClusterName) -> Arc<ClusterSeries> {
+        self.with(|held| {
+            if let Some(series) = held.by_cluster.get(cluster).and_then(Weak::upgrade) {
+                return series;
+            }
+            let label = self.0.labels.keep(cluster);
+            let families = match label.value() {
+                OTHER_CLUSTERS => held.others.upgrade(),
+                _ => None,
+            };
+            let families = families.unwrap_or_else(|| {
+                let families = Families::new(label.value());
+                Arc::new(families.expect("only the label's value differs from what was checked"))
+            });
+            if label.value() == OTHER_CLUSTERS {
+                held.others = Arc::downgrade(&families);
+            }
+            let series = Arc::new(ClusterSeries { label, families });
+            held.by_cluster.retain(|_, series| series.strong_count() > 0);
+            held.by_cluster.insert(cluster.clone(), Arc::downgrade(&series));
+            series
+        })
+    }
+
+    /// The series of a cluster, if this member works on it.
+    pub fn of(&self, cluster: &ClusterName) -> Option<Arc<ClusterSeries>> {
+        self.with(|held| held.by_cluster.get(cluster)?.upgrade())
+    }
+
+    /// Those of all clusters on which this member works.
+    pub fn all(&self) -> BTreeMap<ClusterName, Arc<ClusterSeries>> {
+        self.with(|held| {
+            let all = held.by_cluster.iter();
+            all.filter_map(|(name, series)| Some((name.clone(), series.upgrade()?))).collect()
+        })
+    }
+
+    /// The label values of clusters.
+    pub fn labels(&self) -> &Arc<ClusterLabels> {
+        &self.0.labels
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Held) -> T) -> T {
+        act(&mut self.0.held.lock().expect("no holder of this lock panics"))
+    }
+}
+
+impl Collector for SeriesByCluster {
+    fn desc(&self) -> Vec<&Desc> {
+        self.0.descs.iter().collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let held = self.all();
+        // Clusters that share a label value share the families, too.
+        let families: BTreeMap<&str, &Families> =
+            held.values().map(|series| (series.label(), &*series.families)).collect();
+        let all = families.into_values().flat_map(Families::all);
+        all.flat_map(|family| family.collect()).collect()
+    }
+}
+
+// === impl ClusterSeries ===
+
+impl ClusterSeries {
+    /// The label value of the cluster.
+    pub fn label(&self) -> &str {
+        self.label.value()
+    }
+
+    /// Counts a key given out after it was ready for so long.
+    pub fn dispatched(&self, waited: Duration) {
+        self.families.queue.observe(waited.as_secs_f64());
+    }
+
+    /// Counts a reconcile that ended.
+    pub fn reconciled(&self, controller: &ControllerName, took: Duration) {
+        let controller = self.families.reconcile.with_label_values(&[controller.as_str()]);
+        controller.observe(took.as_secs_f64());
+    }
+
+    /// Counts a request; without a status, one that got no answer.
+    pub fn requested(&self, status: Option<u16>, took: Duration) {
+        self.families.request.observe(took.as_secs_f64());
+        self.families.requests.with_label_values(&[class(status)]).inc();
+    }
+
+    /// Counts a watch that has to be opened again.
+    pub fn watch_restarted(&self, kind: &str, reason: &str) {
+        self.families.watch_restarts.with_label_values(&[kind, reason]).inc();
+    }
+}
+
+/// The class of an answer: a server may answer with any status there is.
+fn class(status: Option<u16>) -> &'static str {
+    match status.map(|status| status / 100) {
+        None => "<error>",
+        Some(1) => "1xx",
+        Some(2) => "2xx",
+        Some(3) => "3xx",
+        Some(4) => "4xx",
+        Some(5) => "5xx",
+        Some(_) => "other",
+    }
+}
+
+// === impl Families ===
+
+impl Families {
+    fn new(cluster: &str) -> Result<Self, prometheus::Error> {
+        let histogram = |name: &str, help: &str, buckets: &[f64]| {
+            let opts = HistogramOpts::new(format!("leasehold_{name}"), help);
+            opts.const_label("cluster", cluster).buckets(buckets.to_vec())
+        };
+        let counters = |name: &str, help: &str, labels: &[&str]| {
+            let opts = Opts::new(format!("leasehold_{name}"), help);
+            IntCounterVec::new(opts.const_label("cluster", cluster), labels)
+        };
+        let reconcile = histogram(
+            "cluster_reconcile_seconds",
+            "How long reconciles take, by cluster.",
+            RECONCILE_BUCKETS,
+        );
+        Ok(Self {
+            reconcile: HistogramVec::new(reconcile, &["controller"])?,
+            queue: Histogram::with_opts(histogram(
+                "cluster_queue_seconds",
+                "How long a ready key waits, by cluster.",
+                QUEUE_BUCKETS,
+            ))?,
+            request: Histogram::with_opts(histogram(
+                "cluster_request_seconds",
+                "Time until a cluster's API server begins its answer.",
+                REQUEST_BUCKETS,
+            ))?,
+            requests: counters(
+                "cluster_requests_total",
+                "Requests to a cluster's API server by the class of the answer.",
+                &["code"],
+            )?,
+            watch_restarts: counters(
+                "watch_restarts_total",
+                "Watches that had to be opened again, by reason.",
+                &["kind", "reason"],
+            )?,
+        })
+    }
+
+    fn all(&self) -> [&dyn Collector; 5] {
+        [&self.reconcile, &self.queue, &self.request, &self.requests, &self.watch_restarts]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+
+    use super::*;
+
+    fn name(text: &str) -> ClusterName {
+        text.parse().unwrap()
+    }
+
+    fn text(registry: &Registry) -> String {
+        prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
+    }
+
+    fn with_cap(cap: usize) -> (SeriesByCluster, Registry) {
+        let (registry, labels) = (Registry::new(), Arc::new(ClusterLabels::new(cap)));
+        let series = SeriesByCluster::new(labels).unwrap();
+        registry.register(Box::new(series.clone())).unwrap();
+        (series, registry)
+    }
+
+    #[test]
+    fn a_cluster_has_series_while_somebody_works_there_whatever_it_answers() {
+        let (all, registry) = with_cap(10);
+        let east = all.hold(&name("east"));
+        for status in (100..1000).map(Some).chain([None]) {
+            east.requested(status, Duration::from_secs(1));
+        }
+        let classes = text(&registry).matches("leasehold_cluster_requests_total{").count();
+        assert_eq!(classes, 7);
+        let again = all.hold(&name("east"));
+        again.reconciled(&"maps".parse().unwrap(), Duration::from_secs(1));
+        drop(east);
+        assert!(text(&registry).contains(r#"seconds_count{cluster="east",controller="maps"} 1"#));
+        drop(again);
+        assert!(all.of(&name("east")).is_none());
+        assert_eq!(text(&registry), "");
+    }
+
+    #[test]
+    fn clusters_past_the_cap_share_every_series() {
+        let (all, registry) = with_cap(1);
+        let held = ["east", "north", "west"].map(|cluster| all.hold(&name(cluster)));
+        for cluster in &held {
+            cluster.dispatched(Duration::from_secs(1));
+            cluster.watch_restarted("Pod", "expired");
+        }
+        let shown = text(&registry);
+        assert!(!shown.contains("north") && !shown.contains("west"), "{shown}");
+        for line in [
+            r#"leasehold_cluster_queue_seconds_count{cluster="east"} 1"#,
+            r#"leasehold_cluster_queue_seconds_count{cluster="other"} 2"#,
+            r#"leasehold_watch_restarts_total{cluster="other",kind="Pod",reason="expired"} 2"#,
+        ] {
+            assert!(shown.lines().any(|found| found == line), "{line} in {shown}");
+        }
+    }
+}
