@@ -4,11 +4,13 @@
 //! - `across`: controllers that work in several clusters
 //! - `beside`: what a program runs beside its controllers: runnables and checks
 //! - `guarded`: who may read metrics and debug views
+//! - `marks`: clusters with two fleets
 //! - `names`: clusters with two names
 
 mod across;
 mod beside;
 mod guarded;
+mod marks;
 mod names;
 
 use std::collections::BTreeMap;

@@ -8,9 +8,11 @@
 //!      └── source gone ──── Down ─┘ ◀── unusable kubeconfig┘
 //! ```
 //!
-//! A server is known when it has said which cluster it is, or that it does not tell.
+//! A server is known when it has said which cluster it is, or that it does not tell, and when no other
+//! fleet that does the same has its mark there ([`crate::mark`]).
 
 mod identify;
+mod marks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,8 +31,9 @@ use crate::connect::{Connector, Link, Role};
 use crate::entry::{Entry, Serving, same};
 use crate::error::Unusable;
 use crate::identity::Told;
+use crate::mark::{Looked, Marker, Own};
 use crate::merge::{Merged, merge};
-use crate::probe::{Finding, MAX_PROBES, PROBE_INTERVAL, probe};
+use crate::probe::{MAX_PROBES, PROBE_INTERVAL, Probed, Wanted, probe};
 use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
 use crate::status::Status;
 
@@ -67,28 +70,36 @@ pub struct Clusters {
 }
 
 impl Registry {
-    /// Starts engaging the clusters of `providers`. Of duplicates, the first provider's wins.
+    /// Starts engaging the clusters of `providers`. Of duplicates, the first provider's wins. With a
+    /// `marker`, clusters are marked as this fleet's, and those of another that does the same are refused.
     ///
     /// # Errors
-    /// When `metrics` already holds a `leasehold_cluster_up`.
+    /// When `metrics` already holds a series of this name.
     pub fn spawn(
         providers: Vec<Box<dyn ClusterProvider>>,
         probing: Probing,
+        marker: Option<Marker>,
         shutdown: CancellationToken,
         metrics: &prometheus::Registry,
         clock: Arc<dyn Clock>,
     ) -> Result<Clusters, prometheus::Error> {
-        let up = IntGaugeVec::new(
-            Opts::new(
-                "leasehold_cluster_up",
-                "1 if the cluster is engaged and its server answers.",
-            ),
-            &["cluster"],
+        let gauge = |name: &str, help: &str| {
+            let gauge = IntGaugeVec::new(Opts::new(name, help), &["cluster"])?;
+            metrics.register(Box::new(gauge.clone()))?;
+            Ok::<_, prometheus::Error>(gauge)
+        };
+        let up =
+            gauge("leasehold_cluster_up", "1 if the cluster is engaged and its server answers.")?;
+        let refused = gauge(
+            "leasehold_cluster_refused",
+            "1 if another fleet with the same controllers has its mark in the cluster.",
         )?;
-        metrics.register(Box::new(up.clone()))?;
         let (set_sender, set) = watch::channel(Arc::default());
         let (status_sender, status) = watch::channel(Arc::default());
-        let task = Task {
+        let mut task = Task {
+            marker: marker.filter(|_| probing == Probing::On),
+            own: None,
+            clock: Arc::clone(&clock),
             snapshots: vec![None; providers.len()],
             budgets: providers.iter().map(|provider| provider.budget()).collect(),
             entries: BTreeMap::new(),
@@ -101,9 +112,11 @@ impl Registry {
             connector: Connector::new(Role::Workload, clock),
             work: JoinSet::new(),
             up,
+            refused,
             set: set_sender,
             status: status_sender,
         };
+        task.take_fleet();
         let task = VitalTask::spawn(task.run(providers, shutdown));
         Ok(Clusters { set, status, task })
     }
@@ -164,12 +177,20 @@ enum Report {
         attempt: u32,
         answer: Told,
     },
+    /// The marks were looked at before the cluster is engaged.
+    Looked {
+        name: ClusterName,
+        of: Fingerprint,
+        link: Link,
+        looked: Looked,
+    },
     Probed {
         name: ClusterName,
         incarnation: u64,
-        finding: Finding,
-        answer: Option<Told>,
+        probed: Probed,
     },
+    /// A mark was taken away.
+    Unmarked,
     FirstWaitOver,
 }
 
@@ -197,10 +218,16 @@ struct Task {
     /// Whether the set was ever sent: an empty set is sent once too.
     sent: bool,
     probing: Probing,
+    marker: Option<Marker>,
+    /// Which fleet this is; `None` until home says so, and where nothing is marked.
+    own: Option<Arc<Own>>,
+    clock: Arc<dyn Clock>,
     places: Arc<Semaphore>,
     connector: Connector,
     work: JoinSet<Report>,
     up: IntGaugeVec,
+    /// A series only for clusters that are refused.
+    refused: IntGaugeVec,
     set: watch::Sender<Arc<ClusterSet>>,
     status: watch::Sender<Arc<Status>>,
 }
@@ -214,6 +241,7 @@ impl Task {
                 () = shutdown.cancelled() => return,
                 Some((place, snapshot)) = snapshots.next() => self.take(place, snapshot),
                 Some(done) = self.work.join_next() => self.done(done),
+                () = marks::renamed(&mut self.marker) => self.take_fleet(),
             }
         }
     }
@@ -226,12 +254,15 @@ impl Task {
             warn!("{problem}");
         }
         self.problems = problems;
+        let mut gone = Vec::new();
         self.entries.retain(|name, entry| {
             let keep = sources.contains_key(name);
             if !keep {
                 info!(cluster = %name, origin = %entry.source.origin, "cluster disengaged: its kubeconfig is gone");
                 entry.stop();
+                gone.extend(entry.marked());
                 let _ = self.up.remove_label_values(&[name.as_str()]);
+                let _ = self.refused.remove_label_values(&[name.as_str()]);
             }
             keep
         });
@@ -239,6 +270,7 @@ impl Task {
             let place = places.get(&name).copied().unwrap_or_default();
             self.update(name, source, place);
         }
+        self.unmark(gone);
         self.publish();
     }
 
@@ -250,6 +282,7 @@ impl Task {
                 return;
             }
             entry.stop_making();
+            entry.forget_marks();
             entry.source = source.clone();
         } else {
             self.entries.insert(name.clone(), Entry::new(source.clone(), place));
@@ -330,9 +363,9 @@ impl Task {
             Report::Asked { name, of, link, attempt, answer } => {
                 self.asked(name, of, link, attempt, answer);
             }
-            Report::Probed { name, incarnation, finding, answer } => {
-                self.probed(&name, incarnation, finding, answer);
-            }
+            Report::Looked { name, of, link, looked } => self.looked(&name, of, link, looked),
+            Report::Probed { name, incarnation, probed } => self.probed(&name, incarnation, probed),
+            Report::Unmarked => return,
         }
         self.publish();
     }
@@ -373,23 +406,20 @@ impl Task {
         let (name, incarnation) = (cluster.name.clone(), cluster.incarnation);
         let places = Arc::clone(&self.places);
         let for_task = name.clone();
-        let untold = self.entries.get_mut(&name).is_some_and(Entry::is_untold);
+        let Some(entry) = self.entries.get_mut(&name) else { return };
+        let identity = entry.asks_identity();
+        let marks = self.own.clone().filter(|_| entry.asks_marks());
+        let marks = marks.map(|own| (own, entry.sightings.clone(), Arc::clone(&self.clock)));
+        let wanted = Wanted { identity, marks };
         let handle = self.work.spawn(async move {
-            let (finding, answer) = probe(cluster, places, delay, untold).await;
-            Report::Probed { name: for_task, incarnation, finding, answer }
+            let probed = probe(cluster, places, delay, wanted).await;
+            Report::Probed { name: for_task, incarnation, probed }
         });
-        if let Some(entry) = self.entries.get_mut(&name) {
-            entry.probing = Some(handle);
-        }
+        entry.probing = Some(handle);
     }
 
-    fn probed(
-        &mut self,
-        name: &ClusterName,
-        incarnation: u64,
-        finding: Finding,
-        answer: Option<Told>,
-    ) {
+    fn probed(&mut self, name: &ClusterName, incarnation: u64, probed: Probed) {
+        let Probed { finding, answer, looked } = probed;
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Serving::Engaged(cluster) = &entry.serving else { return };
         if cluster.incarnation != incarnation {
@@ -405,7 +435,10 @@ impl Task {
         let mut cluster = cluster.clone();
         if answer.is_some_and(|answer| self.learn_again(name, &mut cluster, answer)) {
             let Cluster { client, wire, .. } = cluster;
-            return self.engage(name, Link { client, wire });
+            return self.mark(name.clone(), Link { client, wire }, Duration::ZERO);
+        }
+        if looked.is_some_and(|looked| self.looked_again(name, &cluster, looked)) {
+            return;
         }
         self.probe(cluster, PROBE_INTERVAL);
     }
@@ -432,6 +465,11 @@ impl Task {
     fn publish_now(&mut self) {
         for (name, entry) in &self.entries {
             self.up.with_label_values(&[name.as_str()]).set(i64::from(entry.is_up()));
+            if entry.is_refused() {
+                self.refused.with_label_values(&[name.as_str()]).set(1);
+            } else {
+                let _ = self.refused.remove_label_values(&[name.as_str()]);
+            }
         }
         let clusters = self.entries.iter().map(|(name, entry)| entry.status(name)).collect();
         self.status.send_replace(Arc::new(Status { clusters, problems: self.problems.clone() }));

@@ -84,7 +84,7 @@ async fn spawn(path: &Path) -> Clusters {
     let provider = KubeconfigFile::new(path, None).trusted(Trust::own()).provider();
     let clock = Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
     let (stop, metrics) = (CancellationToken::new(), prometheus::Registry::new());
-    let spawned = Registry::spawn(vec![provider], Probing::On, stop, &metrics, clock);
+    let spawned = Registry::spawn(vec![provider], Probing::On, None, stop, &metrics, clock);
     let mut clusters = spawned.unwrap();
     clusters.ready().await.unwrap();
     clusters

@@ -35,7 +35,7 @@ fn spawn(providers: Vec<Box<dyn ClusterProvider>>) -> (Clusters, prometheus::Reg
     let metrics = prometheus::Registry::new();
     let stop = CancellationToken::new();
     let clock = Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
-    let clusters = Registry::spawn(providers, Probing::Off, stop, &metrics, clock).unwrap();
+    let clusters = Registry::spawn(providers, Probing::Off, None, stop, &metrics, clock).unwrap();
     (clusters, metrics)
 }
 

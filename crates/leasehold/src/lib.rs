@@ -39,6 +39,7 @@ pub mod clock;
 pub mod config;
 pub mod crds;
 mod error;
+mod fleet_id;
 mod inside;
 pub mod journal;
 #[cfg(feature = "embedded")]
