@@ -291,3 +291,23 @@ async fn members_of_a_fleet_share_a_mark_and_replace_it_when_their_home_is_new()
     .await;
     assert!(members.iter().all(Member::is_engaged));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_is_worked_on_is_let_go_when_another_fleet_has_taken_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let east = server("east").await;
+    let member = Member::start(dir.path(), "f1", &east).await;
+    until("the first mark", async || marks(&east).await.contains_key("f1")).await;
+    until("it is engaged", async || member.is_engaged()).await;
+    let leases: Api<Lease> = Api::namespaced(east.client(), "kube-public");
+    let [ours, theirs] = ["f1", "f9"].map(|fleet| format!("{PREFIX}{fleet}"));
+    let body = json!({"metadata": {"annotations": {ours: null, theirs: "of a later release"}}});
+    let (params, body) = (PatchParams::default(), Patch::Merge(&body));
+    leases.patch("leasehold-fleets", &params, &body).await.unwrap();
+    // Another id of ours makes it look at once.
+    member.fleet.send_replace(Some("f2".parse().unwrap()));
+    until("it is refused", async || member.refused() == Some(1.0)).await;
+    assert!(!member.is_engaged());
+    assert!(member.status().reason.unwrap().contains("f9"), "{:?}", member.status());
+    assert_eq!(marks(&east).await.into_keys().collect::<Vec<_>>(), ["f9"]);
+}
