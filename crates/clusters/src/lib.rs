@@ -40,6 +40,7 @@ mod directory;
 mod entry;
 mod error;
 mod file;
+pub mod fleet_id;
 mod following;
 mod http;
 mod identity;

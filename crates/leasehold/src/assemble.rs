@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clusters::{
     Claim, ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Marker, Probing,
-    Registry, Secrets, Terms, Trust, Unusable, budgeted,
+    Registry, Secrets, Terms, Trust, Unusable, budgeted, fleet_id,
 };
 use engine::DEFAULT_CLUSTER_LABELS;
 use engine::{
@@ -35,7 +35,6 @@ use crate::config::{
     OwnerObject, SecretSource,
 };
 use crate::error::Error;
-use crate::fleet_id;
 use crate::journal::Journal;
 use crate::liveness::Liveness;
 use crate::workload::ProcessWorkload;

@@ -39,7 +39,6 @@ pub mod clock;
 pub mod config;
 pub mod crds;
 mod error;
-mod fleet_id;
 mod inside;
 pub mod journal;
 #[cfg(feature = "embedded")]

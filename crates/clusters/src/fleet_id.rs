@@ -30,8 +30,9 @@ enum Answer {
     Silent,
 }
 
-/// Follows the id until `stop`. Returns when home has answered, or has taken too long.
-pub(crate) async fn follow(
+/// Follows the id of the fleet whose namespace in `home` this is, until `stop`. Returns when home has answered,
+/// or has taken too long.
+pub async fn follow(
     home: Client,
     namespace: String,
     stop: CancellationToken,
