@@ -4,12 +4,14 @@
 //! - `across`: controllers that work in several clusters
 //! - `beside`: what a program runs beside its controllers: runnables and checks
 //! - `guarded`: who may read metrics and debug views
+//! - `marks`: clusters with two fleets
 //! - `names`: clusters with two names
 //! - `series`: what clusters cost in metrics
 
 mod across;
 mod beside;
 mod guarded;
+mod marks;
 mod names;
 mod series;
 

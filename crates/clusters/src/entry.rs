@@ -5,15 +5,18 @@ use std::sync::Arc;
 use model::{Cluster, ClusterName, ClusterSet, ClusterState, ClusterUid, Identity};
 use tokio::task::AbortHandle;
 
+use crate::mark::{Sightings, Standing};
 use crate::probe::Finding;
 use crate::provider::{Access, Fingerprint, Source};
 use crate::status::{ClusterStatus, State};
 
 /// The reason of a cluster whose client is not ready when the set is published.
 const CONNECTING: &str = "its client is not ready yet: its credential plugin is slow, or its API server has not answered yet";
-/// A server that does not tell which cluster it is is asked again with every so many probes: each time, it
-/// may log a refusal.
+/// A server that does not tell which cluster it is, or lets us write no mark, is asked again with every so
+/// many probes: each time, it may log a refusal.
 const ASK_EVERY: u32 = 30;
+/// The marks are looked at with every so many probes.
+const LOOK_EVERY: u32 = 3;
 
 /// A configured cluster.
 pub(crate) struct Entry {
@@ -26,6 +29,9 @@ pub(crate) struct Entry {
     untold: Option<Arc<str>>,
     /// The probes since it was engaged.
     probes: u32,
+    /// Whether our fleet works there, and since when marks are as they are.
+    pub(crate) standing: Standing,
+    pub(crate) sightings: Sightings,
     pub(crate) serving: Serving,
     /// The result of the last probe.
     pub(crate) finding: Option<Finding>,
@@ -53,6 +59,8 @@ impl Entry {
             known: None,
             untold: None,
             probes: 0,
+            standing: Standing::default(),
+            sightings: Sightings::default(),
             serving: Serving::Connecting,
             finding: None,
             making: None,
@@ -73,7 +81,11 @@ impl Entry {
         let before = self.identity().map(|before| before.uid.clone());
         self.untold = None;
         self.known = Some((uid.clone(), self.destination()));
-        before.filter(|before| *before != uid)
+        let before = before.filter(|before| *before != uid);
+        if before.is_some() {
+            self.forget_marks();
+        }
+        before
     }
 
     /// Its server does not tell which cluster it is. Returns whether that is news.
@@ -83,10 +95,37 @@ impl Entry {
         is_news
     }
 
-    /// Whether the next probe need not ask which cluster it is.
-    pub(crate) fn is_untold(&mut self) -> bool {
+    /// What was seen of marks may have been another cluster's.
+    pub(crate) fn forget_marks(&mut self) {
+        (self.standing, self.sightings) = (Standing::default(), Sightings::default());
+    }
+
+    /// Whether the next probe asks which cluster it is.
+    pub(crate) fn asks_identity(&mut self) -> bool {
         self.probes = self.probes.wrapping_add(1);
-        self.untold.is_some() && !self.probes.is_multiple_of(ASK_EVERY)
+        self.untold.is_none() || self.probes.is_multiple_of(ASK_EVERY)
+    }
+
+    /// Whether it looks at the marks too.
+    pub(crate) fn asks_marks(&self) -> bool {
+        match &self.standing {
+            Standing::Unknown => true,
+            Standing::Unmarked(_) => self.probes.is_multiple_of(ASK_EVERY),
+            Standing::Marked | Standing::Refused(_) => self.probes.is_multiple_of(LOOK_EVERY),
+        }
+    }
+
+    /// The cluster, if it is engaged and has our mark.
+    pub(crate) fn marked(&self) -> Option<Cluster> {
+        match (&self.serving, &self.standing) {
+            (Serving::Engaged(cluster), Standing::Marked) => Some(cluster.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether another fleet keeps ours away.
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!((&self.serving, &self.standing), (Serving::Down(_), Standing::Refused(_)))
     }
 
     fn destination(&self) -> Option<Fingerprint> {
@@ -114,6 +153,10 @@ impl Entry {
             Serving::Engaged(cluster) => (State::Engaged, Some(cluster.incarnation), unanswered),
             Serving::Down(reason) => (State::Down, None, Some(Arc::clone(reason))),
         };
+        let unmarked = match &self.standing {
+            Standing::Unmarked(reason) => Some(Arc::clone(reason)),
+            _ => None,
+        };
         ClusterStatus {
             name: name.clone(),
             state,
@@ -121,6 +164,8 @@ impl Entry {
             incarnation,
             uid: self.identity().map(|identity| identity.uid.clone()),
             unidentified: self.untold.clone(),
+            unmarked,
+            refused: self.is_refused(),
             answers: self.finding.as_ref().map(Result::is_ok),
             reason,
         }

@@ -6,7 +6,7 @@
 //!  Secrets        ─┼──────────▶ Registry ─┼─▶ Status      (watch)
 //!  InCluster      ─┘  of sources   task   └─▶ leasehold_cluster_up{cluster}
 //!                                  ▲  │ makes clients, asks servers who they are
-//!                                  └──┘ (bounded, off the registry's own task)
+//!                                  └──┘ (bounded, off the registry's own task), and marks them
 //! ```
 //!
 //! Owns: reading kubeconfigs, naming clusters, making clients, saying which cluster each name is and why a
@@ -22,6 +22,7 @@
 //! - A name is engaged only when its server has said which cluster it is, or has said that it does not
 //!   tell (S8). What it said is remembered for as long as the kubeconfig leads to the same server. A name
 //!   behind which another cluster appears gets another incarnation.
+//! - A cluster in which another fleet does the same is not engaged (S8, [`mark`]). One that takes no mark is.
 //! - A kubeconfig may do only what the configuration allows its source ([`trust`]): programs, files outside
 //!   of its folder, impersonation, servers without TLS or on this host. People who may write a mounted
 //!   Secret must not run programs here, send this process's files to their server, or reach servers that
@@ -39,6 +40,7 @@ mod directory;
 mod entry;
 mod error;
 mod file;
+pub mod fleet_id;
 mod following;
 mod http;
 mod identity;
@@ -46,6 +48,7 @@ mod in_cluster;
 #[cfg(feature = "install")]
 pub mod install;
 mod kubeconfig;
+pub mod mark;
 mod merge;
 mod polled;
 mod prefix;
@@ -66,6 +69,7 @@ pub use error::Unusable;
 pub use file::KubeconfigFile;
 pub use following::{client_from_kubeconfig, client_in_cluster};
 pub use in_cluster::InCluster;
+pub use mark::{Claim, Marker};
 pub use prefix::Prefix;
 pub use provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source, budgeted};
 pub use registry::{Clusters, Probing, Registry};

@@ -1,13 +1,15 @@
 //! Whether an API server answers, and as which cluster: one cheap request, bounded in time and number. A
-//! server that does not tell which cluster it is gets another.
+//! server that does not tell which cluster it is gets another. Now and then, the marks of fleets are looked
+//! at too.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::Cluster;
+use model::{Clock, Cluster};
 use tokio::sync::Semaphore;
 
 use crate::identity::{Told, ask};
+use crate::mark::{Looked, Own, Sightings, look};
 
 /// How often each cluster is probed.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
@@ -16,28 +18,46 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most clusters probed at once.
 pub(crate) const MAX_PROBES: usize = 32;
 
-/// The result of a probe.
+/// Whether a server answered.
 pub(crate) type Finding = Result<(), Arc<str>>;
 
-/// Asks `cluster` who it is after `delay`, when a place is free; if it is `untold`, only whether it answers.
+/// What a probe asks besides whether the server answers.
+pub(crate) struct Wanted {
+    /// Which cluster it is.
+    pub(crate) identity: bool,
+    /// Which fleets have their marks there.
+    pub(crate) marks: Option<(Arc<Own>, Sightings, Arc<dyn Clock>)>,
+}
+
+/// The result of a probe.
+pub(crate) struct Probed {
+    pub(crate) finding: Finding,
+    pub(crate) answer: Option<Told>,
+    pub(crate) looked: Option<Looked>,
+}
+
+/// Asks `cluster` after `delay`, when a place is free.
 pub(crate) async fn probe(
     cluster: Cluster,
     places: Arc<Semaphore>,
     delay: Duration,
-    untold: bool,
-) -> (Finding, Option<Told>) {
+    wanted: Wanted,
+) -> Probed {
     tokio::time::sleep(delay).await;
     let _place = places.acquire().await.expect("the semaphore is never closed");
-    if untold {
-        return (version(&cluster).await, None);
-    }
-    let answer = ask(&cluster.client).await;
+    let answer = if wanted.identity { Some(ask(&cluster.client).await) } else { None };
     let finding = match &answer {
-        Told::Known(_) => Ok(()),
-        Told::Untold(_) => version(&cluster).await,
-        Told::Silent(reason) => Err(Arc::clone(reason)),
+        Some(Told::Known(_)) => Ok(()),
+        Some(Told::Silent(reason)) => Err(Arc::clone(reason)),
+        Some(Told::Untold(_)) | None => version(&cluster).await,
     };
-    (finding, Some(answer))
+    let looked = match wanted.marks.filter(|_| finding.is_ok()) {
+        Some((own, sightings, clock)) => {
+            Some(look(&cluster.client, &own, sightings, &*clock).await)
+        }
+        None => None,
+    };
+    Probed { finding, answer, looked }
 }
 
 /// Asks `cluster` for its version.

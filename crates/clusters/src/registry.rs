@@ -8,9 +8,11 @@
 //!      └── source gone ──── Down ─┘ ◀── unusable kubeconfig┘
 //! ```
 //!
-//! A server is known when it has said which cluster it is, or that it does not tell.
+//! A server is known when it has said which cluster it is, or that it does not tell, and when no other
+//! fleet that does the same has its mark there ([`crate::mark`]).
 
 mod identify;
+mod marks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,8 +30,9 @@ use crate::connect::{Connector, Link, Role};
 use crate::entry::{Entry, Serving, same};
 use crate::error::Unusable;
 use crate::identity::Told;
+use crate::mark::{Looked, Marker, Own};
 use crate::merge::{Merged, merge};
-use crate::probe::{Finding, MAX_PROBES, PROBE_INTERVAL, probe};
+use crate::probe::{MAX_PROBES, PROBE_INTERVAL, Probed, Wanted, probe};
 use crate::provider::{Access, ClusterProvider, Fingerprint, Snapshot, Source};
 use crate::status::Status;
 use crate::up::ClustersUp;
@@ -67,13 +70,15 @@ pub struct Clusters {
 }
 
 impl Registry {
-    /// Starts engaging the clusters of `providers`. Of duplicates, the first provider's wins.
+    /// Starts engaging the clusters of `providers`. Of duplicates, the first provider's wins. With a
+    /// `marker`, clusters are marked as this fleet's, and those of another that does the same are refused.
     ///
     /// # Errors
-    /// When the registry of `metrics` already holds a `leasehold_cluster_up`.
+    /// When `metrics` already holds a series of this name.
     pub fn spawn(
         providers: Vec<Box<dyn ClusterProvider>>,
         probing: Probing,
+        marker: Option<Marker>,
         shutdown: CancellationToken,
         (metrics, labels): (&prometheus::Registry, Arc<ClusterLabels>),
         clock: Arc<dyn Clock>,
@@ -81,7 +86,10 @@ impl Registry {
         let (set_sender, set) = watch::channel(Arc::default());
         let (status_sender, status) = watch::channel(Arc::default());
         metrics.register(Box::new(ClustersUp::new(status.clone(), labels)?))?;
-        let task = Task {
+        let mut task = Task {
+            marker: marker.filter(|_| probing == Probing::On),
+            own: None,
+            clock: Arc::clone(&clock),
             snapshots: vec![None; providers.len()],
             budgets: providers.iter().map(|provider| provider.budget()).collect(),
             entries: BTreeMap::new(),
@@ -96,6 +104,7 @@ impl Registry {
             set: set_sender,
             status: status_sender,
         };
+        task.take_fleet();
         let task = VitalTask::spawn(task.run(providers, shutdown));
         Ok(Clusters { set, status, task })
     }
@@ -156,12 +165,20 @@ enum Report {
         attempt: u32,
         answer: Told,
     },
+    /// The marks were looked at before the cluster is engaged.
+    Looked {
+        name: ClusterName,
+        of: Fingerprint,
+        link: Link,
+        looked: Looked,
+    },
     Probed {
         name: ClusterName,
         incarnation: u64,
-        finding: Finding,
-        answer: Option<Told>,
+        probed: Probed,
     },
+    /// A mark was taken away.
+    Unmarked,
     FirstWaitOver,
 }
 
@@ -189,6 +206,10 @@ struct Task {
     /// Whether the set was ever sent: an empty set is sent once too.
     sent: bool,
     probing: Probing,
+    marker: Option<Marker>,
+    /// Which fleet this is; `None` until home says so, and where nothing is marked.
+    own: Option<Arc<Own>>,
+    clock: Arc<dyn Clock>,
     places: Arc<Semaphore>,
     connector: Connector,
     work: JoinSet<Report>,
@@ -205,6 +226,7 @@ impl Task {
                 () = shutdown.cancelled() => return,
                 Some((place, snapshot)) = snapshots.next() => self.take(place, snapshot),
                 Some(done) = self.work.join_next() => self.done(done),
+                () = marks::renamed(&mut self.marker) => self.take_fleet(),
             }
         }
     }
@@ -217,11 +239,13 @@ impl Task {
             warn!("{problem}");
         }
         self.problems = problems;
+        let mut gone = Vec::new();
         self.entries.retain(|name, entry| {
             let keep = sources.contains_key(name);
             if !keep {
                 info!(cluster = %name, origin = %entry.source.origin, "cluster disengaged: its kubeconfig is gone");
                 entry.stop();
+                gone.extend(entry.marked());
             }
             keep
         });
@@ -229,6 +253,7 @@ impl Task {
             let place = places.get(&name).copied().unwrap_or_default();
             self.update(name, source, place);
         }
+        self.unmark(gone);
         self.publish();
     }
 
@@ -240,6 +265,7 @@ impl Task {
                 return;
             }
             entry.stop_making();
+            entry.forget_marks();
             entry.source = source.clone();
         } else {
             self.entries.insert(name.clone(), Entry::new(source.clone(), place));
@@ -320,9 +346,9 @@ impl Task {
             Report::Asked { name, of, link, attempt, answer } => {
                 self.asked(name, of, link, attempt, answer);
             }
-            Report::Probed { name, incarnation, finding, answer } => {
-                self.probed(&name, incarnation, finding, answer);
-            }
+            Report::Looked { name, of, link, looked } => self.looked(&name, of, link, looked),
+            Report::Probed { name, incarnation, probed } => self.probed(&name, incarnation, probed),
+            Report::Unmarked => return,
         }
         self.publish();
     }
@@ -363,23 +389,20 @@ impl Task {
         let (name, incarnation) = (cluster.name.clone(), cluster.incarnation);
         let places = Arc::clone(&self.places);
         let for_task = name.clone();
-        let untold = self.entries.get_mut(&name).is_some_and(Entry::is_untold);
+        let Some(entry) = self.entries.get_mut(&name) else { return };
+        let identity = entry.asks_identity();
+        let marks = self.own.clone().filter(|_| entry.asks_marks());
+        let marks = marks.map(|own| (own, entry.sightings.clone(), Arc::clone(&self.clock)));
+        let wanted = Wanted { identity, marks };
         let handle = self.work.spawn(async move {
-            let (finding, answer) = probe(cluster, places, delay, untold).await;
-            Report::Probed { name: for_task, incarnation, finding, answer }
+            let probed = probe(cluster, places, delay, wanted).await;
+            Report::Probed { name: for_task, incarnation, probed }
         });
-        if let Some(entry) = self.entries.get_mut(&name) {
-            entry.probing = Some(handle);
-        }
+        entry.probing = Some(handle);
     }
 
-    fn probed(
-        &mut self,
-        name: &ClusterName,
-        incarnation: u64,
-        finding: Finding,
-        answer: Option<Told>,
-    ) {
+    fn probed(&mut self, name: &ClusterName, incarnation: u64, probed: Probed) {
+        let Probed { finding, answer, looked } = probed;
         let Some(entry) = self.entries.get_mut(name) else { return };
         let Serving::Engaged(cluster) = &entry.serving else { return };
         if cluster.incarnation != incarnation {
@@ -395,7 +418,10 @@ impl Task {
         let mut cluster = cluster.clone();
         if answer.is_some_and(|answer| self.learn_again(name, &mut cluster, answer)) {
             let Cluster { client, wire, .. } = cluster;
-            return self.engage(name, Link { client, wire });
+            return self.mark(name.clone(), Link { client, wire }, Duration::ZERO);
+        }
+        if looked.is_some_and(|looked| self.looked_again(name, &cluster, looked)) {
+            return;
         }
         self.probe(cluster, PROBE_INTERVAL);
     }

@@ -34,6 +34,12 @@ pub struct ClusterStatus {
     /// Why that is unknown, and how to repair it, if its server does not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unidentified: Option<Arc<str>>,
+    /// Why it has no mark of this fleet, and what to do, if it takes none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unmarked: Option<Arc<str>>,
+    /// Whether another fleet keeps this one away.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
     /// Whether its API server answered the last probe; absent before the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<bool>,

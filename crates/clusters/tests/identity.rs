@@ -85,7 +85,7 @@ async fn spawn(path: &Path) -> Clusters {
     let clock = Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
     let (stop, metrics) = (CancellationToken::new(), prometheus::Registry::new());
     let metrics = (&metrics, Arc::default());
-    let spawned = Registry::spawn(vec![provider], Probing::On, stop, metrics, clock);
+    let spawned = Registry::spawn(vec![provider], Probing::On, None, stop, metrics, clock);
     let mut clusters = spawned.unwrap();
     clusters.ready().await.unwrap();
     clusters

@@ -44,7 +44,7 @@ fn spawn_with(
     let stop = CancellationToken::new();
     let clock = Arc::new(ManualClock::new(jiff::Timestamp::UNIX_EPOCH));
     let of = (&metrics, labels);
-    let clusters = Registry::spawn(providers, Probing::Off, stop, of, clock).unwrap();
+    let clusters = Registry::spawn(providers, Probing::Off, None, stop, of, clock).unwrap();
     (clusters, metrics)
 }
 

@@ -10,10 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusters::{
-    ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Probing, Registry, Secrets,
-    Terms, Trust, Unusable, budgeted,
+    Claim, ClusterProvider, Clusters, Directory, InCluster, KubeconfigFile, Marker, Probing,
+    Registry, Secrets, Terms, Trust, Unusable, budgeted, fleet_id,
 };
-use engine::{DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, SingleSpec, Unobserved};
+use engine::{
+    DispatchObserver, Engine, EngineConfig, EngineStatus, Meter, Role, SingleSpec, Source,
+    Unobserved,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
@@ -76,6 +79,7 @@ pub(crate) async fn assemble(
     let mut clusters = Registry::spawn(
         providers(config, &home),
         Probing::On,
+        marker(config, &specs, &home, stop).await,
         stop.clone(),
         (metrics, Arc::clone(&labels)),
         Arc::clone(&clock),
@@ -255,6 +259,48 @@ fn providers(config: &Config, home: &Client) -> Vec<Box<dyn ClusterProvider>> {
     in_cluster.chain(files).chain(folders).chain(secrets).collect()
 }
 
+/// What the clusters are marked with; nothing if there is nothing to do in them, or nobody wants it.
+async fn marker(
+    config: &Config,
+    specs: &[ControllerSpec],
+    home: &Client,
+    stop: &CancellationToken,
+) -> Option<Marker> {
+    let claim = claim(specs);
+    if !config.mark_clusters || claim.is_empty() {
+        return None;
+    }
+    let namespace = config.namespace.clone();
+    Some(Marker {
+        fleet: fleet_id::follow(home.clone(), namespace.clone(), stop.clone()).await,
+        installation: config.installation.clone(),
+        namespace,
+        by: config.identity.clone(),
+        claim,
+    })
+}
+
+/// What these controllers do in each cluster. Those that select other objects do not do the same.
+fn claim(specs: &[ControllerSpec]) -> Claim {
+    let of = |spec: &ControllerSpec| {
+        let primary = || spec.sources.iter().filter(|source| matches!(source.role, Role::Primary));
+        let namespaces: Option<_> =
+            primary().map(|source| source.scope.namespace.clone()).collect();
+        let selects = |source: &Source| {
+            let engine::Scope { labels, fields, .. } = &source.scope;
+            let all = [labels.to_string(), fields.clone()];
+            all.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(";")
+        };
+        let selected = primary().map(selects).next().unwrap_or_default();
+        let name = match selected.is_empty() {
+            true => spec.name().to_string(),
+            false => format!("{}[{selected}]", spec.name()),
+        };
+        (name, namespaces.unwrap_or_default())
+    };
+    specs.iter().map(of).collect()
+}
+
 fn sharding_config(
     config: &Config,
     traits: BTreeMap<GroupName, GroupTraits>,
@@ -332,6 +378,38 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
+
+    #[test]
+    fn a_claim_says_what_controllers_select() {
+        use k8s_openapi::api::core::v1::ConfigMap;
+        use sdk::{Action, Context, Controller, ReconcileError, Reconciler};
+        struct Idle;
+        impl Reconciler for Idle {
+            type Kind = ConfigMap;
+            async fn reconcile(
+                &self,
+                _: &Context,
+                _: &model::ObjectKey,
+            ) -> Result<Action, ReconcileError> {
+                Ok(Action::Done)
+            }
+        }
+        let named = Controller::for_kind::<ConfigMap>;
+        let specs = [
+            named("all").reconciler(Idle),
+            named("some").namespaces(["a", "b"]).reconciler(Idle),
+            named("labelled").selector("x=y".parse().unwrap()).reconciler(Idle),
+            named("fielded").fields("metadata.name=a").namespace("c").reconciler(Idle),
+        ];
+        let of = |namespaces: &[&str]| namespaces.iter().map(|&name| name.to_owned()).collect();
+        let expected = [
+            ("all".to_owned(), of(&[])),
+            ("some".to_owned(), of(&["a", "b"])),
+            ("labelled[x=y]".to_owned(), of(&[])),
+            ("fielded[metadata.name=a]".to_owned(), of(&["c"])),
+        ];
+        assert_eq!(claim(&specs), expected.into_iter().collect());
+    }
 
     #[test]
     fn only_a_missing_owner_or_right_ends_the_start() {

@@ -39,7 +39,9 @@ pub use key::ObjectKey;
 pub use kind::{AnyObject, Kind, Object};
 pub use labels::{ClusterLabel, ClusterLabels};
 pub use load::{Unmeasured, Work, Workload};
-pub use name::{ClusterName, ClusterUid, ControllerName, GroupName, InvalidName, MemberId};
+pub use name::{
+    ClusterName, ClusterUid, ControllerName, FleetId, GroupName, InvalidName, MemberId,
+};
 pub use ownership::{FenceError, Hold, Holding, OwnedShards, Ownership, Permit, Purpose};
 pub use range::{Range, uid_hash};
 pub use selector::{Selector, SelectorError};

@@ -108,6 +108,10 @@ name! {
     ClusterUid, "cluster uid"
 }
 name! {
+    /// What a fleet is, whatever it is called: the uid of its namespace in the home cluster.
+    FleetId, "fleet id"
+}
+name! {
     /// One incarnation of a manager process: pod name plus a random suffix.
     MemberId, "member id"
 }

@@ -59,6 +59,8 @@ pub struct Fleet<'a> {
     program: Vec<PathBuf>,
     controllers: Value,
     started: usize,
+    /// How often home's tokens were renewed.
+    renewals: usize,
 }
 
 impl<'a> Fleet<'a> {
@@ -84,6 +86,7 @@ impl<'a> Fleet<'a> {
             program: plan.program,
             controllers: plan.controllers,
             started: 0,
+            renewals: 0,
         };
         this.install(plan.has_sets).await?;
         Ok(this)
@@ -140,25 +143,47 @@ impl<'a> Fleet<'a> {
     /// # Errors
     /// If it cannot be started.
     pub async fn start_as(&mut self, command: Command) -> Result<()> {
+        let identity = identity(self.started);
         let plane = |plane: &ControlPlane| Server {
             name: plane.name().to_owned(),
             kubeconfig: plane.kubeconfig.clone(),
-            has_users: true,
+            token: Some(identity.clone()),
         };
         let embedded = self.embedded.iter().map(|server| Server {
             name: server.name.clone(),
             kubeconfig: server.kubeconfig.clone(),
-            has_users: false,
+            token: None,
         });
-        let real = [&self.home].into_iter().chain(&self.real).map(plane);
-        let servers: Vec<Server> = real.chain(embedded).collect();
-        let identity = identity(self.started);
+        let real = self.real.iter().map(plane);
+        let servers: Vec<Server> =
+            [self.home_of(&identity)].into_iter().chain(real).chain(embedded).collect();
         self.started += 1;
         let replica =
             Replica::start(self.scene, &identity, command, &servers, &self.controllers).await?;
         self.replicas.push(replica);
         self.follow();
         Ok(())
+    }
+
+    /// Home, as a replica reaches it.
+    fn home_of(&self, identity: &str) -> Server {
+        Server {
+            name: HOME.to_owned(),
+            kubeconfig: self.home.kubeconfig.clone(),
+            token: Some(token(identity, self.renewals)),
+        }
+    }
+
+    /// Starts home again with another certificate authority and other tokens, and then writes the replicas'
+    /// kubeconfigs of it anew.
+    ///
+    /// # Errors
+    /// If home does not become ready in time, or a file cannot be written.
+    pub async fn renew_home(&mut self) -> Result<()> {
+        self.renewals += 1;
+        self.home.renew_certificates(&users(self.renewals)).await?;
+        let rewrite = |replica: &Replica| replica.rewrite(&self.home_of(replica.identity()));
+        self.replicas.iter().try_for_each(rewrite)
     }
 
     /// Kills replicas with SIGKILL, as simultaneously as possible.
@@ -230,10 +255,24 @@ impl<'a> Fleet<'a> {
 }
 
 async fn control_plane(scene: &Scene, name: &str) -> Result<ControlPlane> {
-    let user = |n: usize| format!("{0},{0},{0},system:masters", identity(n));
-    let spec =
-        Spec { tokens: &(0..MAX_REPLICAS).map(user).collect::<Vec<_>>(), ..Spec::local(name) };
+    let spec = Spec { tokens: &users(0), ..Spec::local(name) };
     ControlPlane::start(scene, &spec).await
+}
+
+/// Every replica as a user with a token, for the token file of an API server.
+fn users(renewals: usize) -> Vec<String> {
+    let user = |identity: String| {
+        format!("{},{identity},{identity},system:masters", token(&identity, renewals))
+    };
+    (0..MAX_REPLICAS).map(identity).map(user).collect()
+}
+
+/// The token of a replica: its identity, and how often tokens were renewed.
+fn token(identity: &str, renewals: usize) -> String {
+    match renewals {
+        0 => identity.to_owned(),
+        renewals => format!("{identity}-renewed-{renewals}"),
+    }
 }
 
 fn identity(number: usize) -> String {

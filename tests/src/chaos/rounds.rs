@@ -21,7 +21,8 @@ use crate::harness::wait::{self, Stopwatch};
 
 /// Workload clusters on real API servers, and on embedded ones.
 const REAL: [&str; 2] = ["east", "west"];
-const EMBEDDED: usize = 6;
+/// With them, there are more clusters than the coordinator takes away at once (`sharding`, `removal`).
+const EMBEDDED: usize = 9;
 
 /// The time between two changes in a cluster.
 const PAUSE: Duration = Duration::from_millis(250);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use kube::Client;
@@ -84,6 +84,8 @@ struct Parts {
     launcher: Launcher,
     authority: Authority,
     server: String,
+    /// The names and addresses for which its certificate holds.
+    hosts: Vec<String>,
 }
 
 impl ControlPlane {
@@ -109,9 +111,10 @@ impl ControlPlane {
             launcher: spec.launcher.clone(),
             authority: Authority::new(&format!("{}-ca", spec.name))?,
             server: format!("https://{}:{port}", spec.address),
+            hosts: hosts(spec)?,
             dir,
         };
-        parts.write_files(spec)?;
+        parts.write_files(spec.tokens)?;
         let kubeconfig = parts.write_kubeconfig("admin", spec.name, ADMIN_TOKEN)?;
         let etcd = format!("http://127.0.0.1:{}", free_port()?);
         let api_server = api_server_flags(&parts.dir, spec, &etcd, port);
@@ -232,8 +235,54 @@ impl ControlPlane {
         self.restart_api_server().await
     }
 
+    /// Copies all that it holds to the folder `to`, for which it stops meanwhile.
+    ///
+    /// # Errors
+    /// If the copy fails, or it is not ready again in time.
+    pub async fn back_up(&mut self, to: &Path) -> Result<()> {
+        self.stop();
+        copy(&self.data(), to)?;
+        self.resume().await
+    }
+
+    /// Holds again what it did when it was backed up to `from`, and nothing that came later.
+    ///
+    /// # Errors
+    /// If the copy fails, or it is not ready again in time.
+    pub async fn restore(&mut self, from: &Path) -> Result<()> {
+        self.stop();
+        fs::remove_dir_all(self.data())?;
+        copy(from, &self.data())?;
+        self.resume().await
+    }
+
+    /// Holds nothing any more.
+    ///
+    /// # Errors
+    /// If its data cannot be removed, or it is not ready again in time.
+    pub async fn empty(&mut self) -> Result<()> {
+        self.stop();
+        fs::remove_dir_all(self.data())?;
+        self.resume().await
+    }
+
+    /// Starts the API server again with a new certificate authority and other tokens, as lines
+    /// `token,user,uid,group`. The administrator's kubeconfig and clients are new; nobody else's are.
+    ///
+    /// # Errors
+    /// If a file cannot be written, or it is not ready again in time.
+    pub async fn renew_certificates(&mut self, tokens: &[String]) -> Result<()> {
+        self.kill_api_server();
+        self.parts.authority = Authority::new(&format!("{}-new-ca", self.name))?;
+        self.parts.write_certificates()?;
+        self.parts.write_tokens(tokens)?;
+        self.kubeconfig = self.write_kubeconfig("admin", ADMIN_TOKEN)?;
+        self.client = kubectl::client(&self.kubeconfig, &self.name).await?;
+        self.restart_api_server().await
+    }
+
     /// The folder of etcd's data.
-    pub fn data(&self) -> PathBuf {
+    fn data(&self) -> PathBuf {
         self.parts.dir.join("etcd")
     }
 
@@ -290,32 +339,30 @@ impl ControlPlane {
 }
 
 impl Parts {
-    fn write_files(&self, spec: &Spec<'_>) -> Result<()> {
+    fn write_files(&self, tokens: &[String]) -> Result<()> {
         fs::create_dir_all(self.dir.join("pki"))?;
         fs::create_dir_all(self.dir.join("tmp"))?;
-        let address = spec.address.to_string();
-        let service_ip = first_address(spec.service_cidr)?.to_string();
-        let hosts = [
-            &address,
-            "127.0.0.1",
-            &service_ip,
-            "localhost",
-            "kubernetes",
-            "kubernetes.default",
-            "kubernetes.default.svc",
-        ];
+        self.write_certificates()?;
+        let (private, public) = pki::signing_key()?;
+        fs::write(self.pki("sa.key"), private)?;
+        fs::write(self.pki("sa.pub"), public)?;
+        self.write_tokens(tokens)
+    }
+
+    fn write_certificates(&self) -> Result<()> {
+        let hosts: Vec<&str> = self.hosts.iter().map(String::as_str).collect();
         fs::write(self.pki("ca.crt"), &self.authority.certificate)?;
         self.write_pair("apiserver", &self.authority.server("kube-apiserver", None, &hosts)?)?;
         // The API server uses it to ask the kubelet for logs and exec.
         let client = self.authority.client("kube-apiserver-kubelet-client", "system:masters")?;
-        self.write_pair("kubelet-client", &client)?;
-        let (private, public) = pki::signing_key()?;
-        fs::write(self.pki("sa.key"), private)?;
-        fs::write(self.pki("sa.pub"), public)?;
-        let mut tokens = format!("{ADMIN_TOKEN},admin,admin,system:masters\n");
-        spec.tokens.iter().for_each(|line| tokens.extend([line, "\n"]));
-        fs::write(self.pki("tokens.csv"), tokens)?;
-        Ok(())
+        self.write_pair("kubelet-client", &client)
+    }
+
+    /// The administrator's token, and these.
+    fn write_tokens(&self, tokens: &[String]) -> Result<()> {
+        let mut text = format!("{ADMIN_TOKEN},admin,admin,system:masters\n");
+        tokens.iter().for_each(|line| text.extend([line, "\n"]));
+        Ok(fs::write(self.pki("tokens.csv"), text)?)
     }
 
     fn pki(&self, name: &str) -> String {
@@ -402,6 +449,21 @@ fn api_server_flags(dir: &Path, spec: &Spec<'_>, etcd: &str, port: u16) -> Vec<S
     ];
     flags.extend(spec.flags.iter().map(|flag| (*flag).to_owned()));
     flags
+}
+
+/// What the API server is called.
+fn hosts(spec: &Spec<'_>) -> Result<Vec<String>> {
+    let names =
+        ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+    let addresses = [spec.address, first_address(spec.service_cidr)?];
+    let addresses = addresses.iter().map(ToString::to_string);
+    Ok(addresses.chain(names.map(str::to_owned)).collect())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let status = Command::new("cp").arg("-a").arg(from).arg(to).status()?;
+    ensure!(status.success(), "cp {} {}: {status}", from.display(), to.display());
+    Ok(())
 }
 
 /// The first usable address of a network, which the `kubernetes` Service gets.

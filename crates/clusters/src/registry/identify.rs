@@ -1,6 +1,7 @@
-//! Which cluster each name is: asked before a name is engaged, and again with each probe.
+//! Which cluster each name is: asked before its marks are looked at, and again with each probe.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::{Cluster, ClusterName};
 use tracing::warn;
@@ -12,12 +13,12 @@ use crate::identity::{Told, ask, ask_after};
 use crate::provider::Fingerprint;
 
 impl Task {
-    /// Engages a cluster whose server is known. Any other is asked in a task of its own: at most one for
+    /// Goes on with a cluster whose server is known. Any other is asked in a task of its own: at most one for
     /// each cluster, over the connection that its informers will use.
     pub(super) fn identify(&mut self, name: ClusterName, link: Link, attempt: u32) {
         let Some(entry) = self.entries.get(&name) else { return };
         if self.probing == Probing::Off || entry.identity().is_some() {
-            return self.engage(&name, link);
+            return self.mark(name, link, Duration::ZERO);
         }
         let (of, for_task) = (entry.source.fingerprint, name.clone());
         let handle = self.work.spawn(async move {
@@ -49,7 +50,7 @@ impl Task {
             return self.identify(name, link, attempt.saturating_add(1));
         }
         self.learn(&name, answer);
-        self.engage(&name, link);
+        self.mark(name, link, Duration::ZERO);
     }
 
     /// Takes in what a server says about its identity. Returns whether it is another cluster than before.

@@ -52,6 +52,9 @@ pub struct Config {
     pub owner: Option<OwnerObject>,
     /// Where the workload clusters come from.
     pub clusters: ClusterSources,
+    /// Whether clusters get this fleet's mark, and those with the mark of another fleet that runs the same
+    /// controllers are refused.
+    pub mark_clusters: bool,
     /// The controllers to run, by name; `None` for all with their defaults.
     pub controllers: Option<BTreeMap<ControllerName, ControllerSettings>>,
     /// The timings of Leases.
@@ -249,6 +252,7 @@ impl Config {
             zone: None,
             owner: None,
             clusters,
+            mark_clusters: true,
             controllers: None,
             lease: LeaseTimings::default(),
             upstream: UpstreamLimits::default(),

@@ -68,7 +68,7 @@ fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> 
     let zone = zone.or_else(|| env.zone.as_ref()?.parse().ok()).map(|zone| zone.to_string());
     let owner = owner(&root);
     let budgets = budgets(&root);
-    let clusters = clusters(&root, env, budgets.each);
+    let (clusters, mark_clusters) = clusters(&root, env, budgets.each);
     let controllers = controllers(&root, known);
     let lease = lease(&root);
     let upstream = upstream(&root);
@@ -90,6 +90,7 @@ fn file(root: Section<'_>, env: &Environment, known: &[&str]) -> Option<Config> 
         upstream,
         budgets,
         stamp_epochs,
+        mark_clusters,
         drain_timeout: waits.0,
         shutdown_grace_period: waits.1,
         admin: Some(admin),
@@ -169,7 +170,8 @@ fn owner(root: &Section<'_>) -> Option<OwnerObject> {
     Some(OwnerObject { api_version: api_version?, kind: kind?, name: name? })
 }
 
-fn clusters(root: &Section<'_>, env: &Environment, each: Budget) -> ClusterSources {
+/// Where clusters come from, and whether they are marked.
+fn clusters(root: &Section<'_>, env: &Environment, each: Budget) -> (ClusterSources, bool) {
     let section = root.section("clusters");
     let mut seen = BTreeSet::new();
     let kubeconfigs = section
@@ -202,8 +204,11 @@ fn clusters(root: &Section<'_>, env: &Environment, each: Budget) -> ClusterSourc
     }
     let plugins = section.sections("credentialPlugins").into_iter().filter_map(plugin).collect();
     let credential_plugins = Plugins::Listed(plugins);
+    let mark = section.value("mark", values::flag).unwrap_or(true);
     section.finish();
-    ClusterSources { in_cluster, kubeconfigs, directories, secrets, credential_plugins }
+    let sources =
+        ClusterSources { in_cluster, kubeconfigs, directories, secrets, credential_plugins };
+    (sources, mark)
 }
 
 /// `directory: PATH` is one without anything else.

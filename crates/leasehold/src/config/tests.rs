@@ -46,7 +46,7 @@ fn the_example_holds_every_key_and_is_right() {
     assert_eq!(config.clusters.directories.len(), 2);
     let Plugins::Listed(plugins) = &config.clusters.credential_plugins else { panic!() };
     assert_eq!(plugins[0].args.len(), 6);
-    assert!(config.stamp_epochs);
+    assert!(config.stamp_epochs && !config.mark_clusters);
     assert!(config.clusters.kubeconfigs[0].path.is_absolute());
     assert_eq!(config.controllers.unwrap().len(), 3);
     assert_eq!(config.otlp.unwrap().endpoint, "http://127.0.0.1:4317/");
@@ -73,7 +73,7 @@ fn the_least_file_gets_defaults() {
     assert_eq!(config.identity, "host-1");
     assert_eq!(config.clusters.directories, [DirectorySource::new("/etc/l/c")]);
     assert_eq!(config.controllers, None);
-    assert!(!config.stamp_epochs);
+    assert!(!config.stamp_epochs && config.mark_clusters);
     assert_eq!(config.admin, Some(SocketAddr::from(([127, 0, 0, 1], 8080)).into()));
     assert_eq!(config.shutdown_grace_period, Duration::from_secs(60));
 }

@@ -51,6 +51,7 @@ clusters:
   {{- with .Values.clusters.credentialPlugins }}
   credentialPlugins: {{ toJson . }}
   {{- end }}
+  mark: {{ .Values.clusters.mark }}
 controllers:
 {{- range $name := include "leasehold.controllers" . | fromJsonArray }}
 {{- $given := get $.Values.controllers $name }}

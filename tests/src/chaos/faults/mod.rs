@@ -2,6 +2,8 @@
 //! does not check whether the fleet recovers.
 
 mod clock;
+mod clusters;
+mod home;
 mod network;
 mod process;
 
@@ -39,6 +41,8 @@ pub struct Round {
 
 const NO_MOVES: Expected = Expected { reason: None, old_lease: false };
 const CRASH: Expected = Expected { reason: Some("crash"), old_lease: false };
+/// Home is away for so long that Leases end; who gets what then is not foreseen.
+const AWAY: Expected = Expected { reason: None, old_lease: true };
 const DRAIN: Expected = Expected { reason: Some("drain"), old_lease: false };
 const LEAVE: Expected = Expected { reason: Some("leave"), old_lease: false };
 
@@ -71,6 +75,13 @@ pub const FAULTS: &[NamedFault] = &[
         expected: CRASH,
         obstacle: || None,
         run: |fleet, round| Box::pin(process::stop(fleet, round)),
+    },
+    NamedFault {
+        name: "stop-in-reconcile",
+        about: "SIGSTOP in the midst of a reconcile, for longer than the Lease, then SIGCONT",
+        expected: CRASH,
+        obstacle: || None,
+        run: |fleet, round| Box::pin(process::stop_in_reconcile(fleet, round)),
     },
     NamedFault {
         name: "rolling",
@@ -115,6 +126,20 @@ pub const FAULTS: &[NamedFault] = &[
         run: |fleet, round| Box::pin(network::cut_cluster(fleet, round)),
     },
     NamedFault {
+        name: "one-reaches",
+        about: "only a replica without shards of a workload cluster still reaches it, and must get them",
+        expected: DRAIN,
+        obstacle: || None,
+        run: |fleet, round| Box::pin(clusters::one_reaches(fleet, round)),
+    },
+    NamedFault {
+        name: "emptied-secret",
+        about: "the mounted Secret of all clusters is emptied for longer than a removal takes, and filled again",
+        expected: NO_MOVES,
+        obstacle: || None,
+        run: |fleet, _| Box::pin(clusters::emptied_secret(fleet)),
+    },
+    NamedFault {
         name: "home-restart",
         about: "the home cluster's API server is killed and started again",
         expected: NO_MOVES,
@@ -127,6 +152,27 @@ pub const FAULTS: &[NamedFault] = &[
         expected: Expected { old_lease: true, ..CRASH },
         obstacle: || None,
         run: |fleet, _| Box::pin(network::home_outage(fleet)),
+    },
+    NamedFault {
+        name: "home-restored",
+        about: "the home cluster is restored from a backup that does not know the last owners",
+        expected: AWAY,
+        obstacle: || None,
+        run: |fleet, round| Box::pin(home::restored(fleet, round)),
+    },
+    NamedFault {
+        name: "home-emptied",
+        about: "the home cluster loses all that it holds, and gets our definitions again",
+        expected: AWAY,
+        obstacle: || None,
+        run: |fleet, _| Box::pin(home::emptied(fleet)),
+    },
+    NamedFault {
+        name: "home-certificates",
+        about: "the home cluster gets another certificate authority and other tokens",
+        expected: NO_MOVES,
+        obstacle: || None,
+        run: |fleet, _| Box::pin(home::certificates(fleet)),
     },
     NamedFault {
         name: "clock-step",

@@ -14,7 +14,7 @@ const CUT_FOR: Duration = Duration::from_secs(15);
 const DELAY: Duration = Duration::from_millis(300);
 
 /// The two ways of losing a connection, in turn.
-fn loss(round: Round) -> Passage {
+pub(super) fn loss(round: Round) -> Passage {
     if round.number.is_multiple_of(2) { Passage::Silent } else { Passage::Cut }
 }
 

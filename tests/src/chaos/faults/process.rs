@@ -1,13 +1,18 @@
 //! Faults of processes.
 
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 
 use super::Round;
 use crate::chaos::fleet::Fleet;
+use crate::proxy::Passage;
 
 /// How often the ShardMaps are read in search of a drain. Each time takes some milliseconds, and a
 /// new replica needs a few seconds to start.
 const LOOKS_FOR_A_DRAIN: usize = 20_000;
+/// How late clusters answer while a reconcile is awaited, each way.
+const LATE: Duration = Duration::from_millis(300);
 
 /// SIGKILL of a replica.
 pub async fn kill(fleet: &mut Fleet<'_>) -> Result<()> {
@@ -32,6 +37,18 @@ pub async fn stop(fleet: &mut Fleet<'_>, round: Round) -> Result<()> {
     let sleeper = fleet.busiest().await?;
     fleet.replicas[sleeper].sleep(round.stop_for).await;
     Ok(())
+}
+
+/// SIGSTOP of a replica in the midst of a reconcile, then SIGCONT. Its clusters answer late, so that
+/// reconciles last.
+pub async fn stop_in_reconcile(fleet: &mut Fleet<'_>, round: Round) -> Result<()> {
+    let sleeper = fleet.busiest().await?;
+    let clusters: Vec<String> = fleet.targets().into_iter().map(|target| target.cluster).collect();
+    let replica = &mut fleet.replicas[sleeper];
+    clusters.iter().try_for_each(|name| replica.disturb(name, Passage::Slow(LATE)))?;
+    let reconciles = replica.sleep_in_reconcile(round.stop_for).await?;
+    eprintln!("a replica was stopped in the midst of {reconciles} reconciles");
+    clusters.iter().try_for_each(|name| replica.disturb(name, Passage::Open))
 }
 
 /// Replaces every replica by a new one.

@@ -218,7 +218,7 @@ impl Stage {
     async fn granted_rights(&self) -> Result<()> {
         let kubectl = &self.node.control.kubectl;
         let mut granted = String::new();
-        for namespace in [NAMESPACE, load::NAMESPACE, "default", "kube-system"] {
+        for namespace in [NAMESPACE, load::NAMESPACE, "default", "kube-public", "kube-system"] {
             let arguments = ["auth", "can-i", "--list", "--no-headers", "--as", SERVICE_ACCOUNT];
             let said = kubectl.run(&[&arguments[..], &["-n", namespace]].concat()).await?;
             // What every ServiceAccount may do: ask about itself, and what the server offers.

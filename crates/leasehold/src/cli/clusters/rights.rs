@@ -38,6 +38,19 @@ pub(super) fn identity() -> [Value; 2] {
     role(&format!("{USER}-identity"), Some(IDENTITY), &[rule])
 }
 
+/// The namespace and the Lease that say which fleets work in a cluster.
+const MARKS: [&str; 2] = ["kube-public", "leasehold-fleets"];
+
+/// The right to mark the cluster as this fleet's, by which another fleet that does the same is noticed. A rule
+/// cannot name what does not exist yet, so it may create any Lease there.
+pub(super) fn marks() -> [Value; 2] {
+    let [namespace, lease] = MARKS;
+    let rule = |verbs| sdk::rbac::rule("coordination.k8s.io", &["leases"], verbs);
+    let change =
+        PolicyRule { resource_names: Some(vec![lease.to_owned()]), ..rule(&["get", "patch"]) };
+    role(&format!("{USER}-marks"), Some(namespace), &[rule(&["create"]), change])
+}
+
 /// The rights of one controller: in these namespaces, or in all if there are none. Rules for what has no
 /// namespace are for the whole cluster in any case.
 pub(super) fn rights(
@@ -91,6 +104,16 @@ mod tests {
         assert_eq!((&role["kind"], &role["rules"]), (&json!("Role"), &json!([rule])));
         assert_eq!(role["metadata"]["namespace"], "kube-system");
         assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    }
+
+    #[test]
+    fn marks_are_written_in_one_namespace_and_one_lease() {
+        let [role, _] = marks();
+        assert_eq!(role["metadata"]["namespace"], "kube-public");
+        let rules = role["rules"].as_array().unwrap();
+        assert_eq!(rules[0]["verbs"], json!(["create"]));
+        assert_eq!(rules[1]["resourceNames"], json!(["leasehold-fleets"]));
+        assert_eq!(rules[1]["verbs"], json!(["get", "patch"]));
     }
 
     #[test]

@@ -114,6 +114,7 @@ impl Target {
     ) -> anyhow::Result<()> {
         let mut manifests = rights::user(fleet);
         manifests.extend(rights::identity());
+        manifests.extend(rights::marks());
         let mut definitions = Vec::new();
         for name in controllers {
             let (rules, definition) = builtin(name)?;

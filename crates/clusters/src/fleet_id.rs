@@ -1,0 +1,128 @@
+//! Which fleet this is: the uid of its namespace in the home cluster, followed while the process runs. A home
+//! that was emptied and filled again has another one; a home that was restored has the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client, Error};
+use model::FleetId;
+use model::error::{chain, foreign};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// How long home may take for an answer, and how long the start waits for the first one.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const FIRST_WAIT: Duration = Duration::from_secs(2);
+/// The time between two questions: while it is not known, when it is known, and when it may not be asked.
+const UNKNOWN_INTERVAL: Duration = Duration::from_secs(5);
+const KNOWN_INTERVAL: Duration = Duration::from_secs(30);
+const FORBIDDEN_INTERVAL: Duration = Duration::from_secs(300);
+
+/// What home says.
+#[derive(Debug)]
+enum Answer {
+    Known(FleetId),
+    /// It may not be asked. The text says what to grant.
+    Forbidden(Arc<str>),
+    /// No answer, which may pass.
+    Silent,
+}
+
+/// Follows the id of the fleet whose namespace in `home` this is, until `stop`. Returns when home has answered,
+/// or has taken too long.
+pub async fn follow(
+    home: Client,
+    namespace: String,
+    stop: CancellationToken,
+) -> watch::Receiver<Option<FleetId>> {
+    let (sender, mut known) = watch::channel(None);
+    tokio::spawn(async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = ask_on(Api::all(home), namespace, sender) => {}
+        }
+    });
+    // A home that is late is learnt of later: until it answers, this process owns nothing either.
+    let _ = tokio::time::timeout(FIRST_WAIT, known.wait_for(Option::is_some)).await;
+    known
+}
+
+async fn ask_on(api: Api<Namespace>, namespace: String, sender: watch::Sender<Option<FleetId>>) {
+    let mut warned: Option<Arc<str>> = None;
+    loop {
+        let asked = tokio::time::timeout(TIMEOUT, api.get_metadata(&namespace)).await;
+        let uid = asked.map(|found| found.map(|found| found.metadata.uid.unwrap_or_default()));
+        let pause = match uid.map_or(Answer::Silent, |uid| read(&namespace, uid)) {
+            Answer::Known(id) => {
+                let is_news = |known: &mut Option<FleetId>| {
+                    let is_news = known.as_ref() != Some(&id);
+                    *known = Some(id.clone());
+                    is_news
+                };
+                if sender.send_if_modified(is_news) {
+                    info!(fleet = %id, "this fleet is known by the uid of its namespace in the home cluster");
+                }
+                KNOWN_INTERVAL
+            }
+            Answer::Forbidden(reason) => {
+                if warned.as_ref() != Some(&reason) {
+                    warn!("{reason}");
+                    warned = Some(reason);
+                }
+                FORBIDDEN_INTERVAL
+            }
+            Answer::Silent if sender.borrow().is_some() => KNOWN_INTERVAL,
+            Answer::Silent => UNKNOWN_INTERVAL,
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// What an answer says. Pure.
+fn read(namespace: &str, uid: Result<String, Error>) -> Answer {
+    match uid {
+        Ok(uid) => uid.parse().map_or(Answer::Silent, Answer::Known),
+        Err(error @ Error::Api(_)) if is_forbidden(&error) => Answer::Forbidden(
+            format!(
+                "this fleet cannot mark its clusters, so another fleet that works there is not noticed: get \
+                 Namespace {namespace} of the home cluster: {}; fix: give this process, in that namespace, the \
+                 verb get on namespaces, or set clusters.mark to false",
+                foreign(&chain(&error))
+            )
+            .into(),
+        ),
+        Err(_) => Answer::Silent,
+    }
+}
+
+fn is_forbidden(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if status.code == 403)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn only_a_uid_names_a_fleet_and_only_a_refusal_is_reported() {
+        let failed = |code| Err(Error::Api(Status::failure("no", "x").with_code(code).boxed()));
+        for (uid, expect) in [
+            (Ok("4f5c0f1e-7a3b".to_owned()), "Known"),
+            (Ok(String::new()), "Silent"),
+            (Ok("a b".to_owned()), "Silent"),
+            (failed(403), "Forbidden"),
+            (failed(404), "Silent"),
+            (failed(401), "Silent"),
+            (failed(503), "Silent"),
+        ] {
+            let answer = format!("{:?}", read("ns", uid));
+            assert!(answer.starts_with(expect), "{answer}");
+        }
+        let Answer::Forbidden(reason) = read("ns", failed(403)) else { panic!("not forbidden") };
+        assert!(reason.contains("get Namespace ns") && reason.contains("; fix: give"), "{reason}");
+    }
+}

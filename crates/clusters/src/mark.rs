@@ -1,0 +1,316 @@
+//! The marks of fleets in a cluster (S8): which fleets work there, and with which controllers. Two fleets
+//! with one cluster and the same controllers would do everything twice. The second one refuses the cluster
+//! and names the first; its other clusters go on.
+//!
+//! ```text
+//!  Lease kube-public/leasehold-fleets, annotations:
+//!    fleet.leasehold.dev/FLEET: {"installation", "namespace", "by", "beat", "controllers": {"tdset": ["shop"]}}
+//!
+//!             look (every third probe)         nothing of another fleet meets our claim
+//!  cluster ───────────────────────▶ decide ─┬─▶ ours is there and fresh ──────────▶ engaged
+//!                ▲                          ├─▶ ours is missing, old, too narrow ─▶ write by compare-and-swap
+//!                │ conflict: look again     └─▶ another fleet's claim meets ours ─▶ refused, looked at again
+//!                └───────────────────────────── write                                with each probe
+//! ```
+//!
+//! # Why so
+//! - **Where.** All fleets must look in one place. `kube-public` exists in every cluster and holds nothing that
+//!   the right to create Leases could harm, unlike `kube-system`, which managed clusters also close to their
+//!   users. A Lease, because no controller of ours watches Leases, and one object for all fleets,
+//!   because then a compare-and-swap decides between two that begin at once.
+//! - **Who.** Every member looks, because every member engages the cluster. Whoever first finds that its
+//!   fleet's mark has not changed for [`RENEW_AFTER`] renews it; the others see that it changed. So a cluster
+//!   gets one write in that time from a fleet of any size.
+//! - **Which fleet.** [`FleetId`], the uid of home's namespace, which belongs to one installation. A home that
+//!   is restored keeps it. In a home that was emptied it is another one: a member that runs on learns it and
+//!   replaces the mark of its former id, so that members that join later find their own.
+//! - **What.** A claim names controllers, their selectors and namespaces. Fleets whose claims do not meet share
+//!   a cluster. A mark that cannot be read claims everything.
+//! - **How it ends.** A member that loses a cluster takes the mark away; another that still has the cluster
+//!   writes it again, so it stays away when the last one has let go. A fleet that ended leaves its mark. It is
+//!   stale when the looking member has seen no change for [`STALE_AFTER`] on its own clock; wall clocks are not
+//!   compared. A paused fleet renews its mark: who pauses means to go on.
+//! - **Rights.** A cluster never fails for want of them: it is worked on as before, and says once what to grant.
+//!   A server that does not answer a look changes nothing either.
+//!
+//! # Invariants
+//! - A fleet writes its mark only over the version in which it saw no fresh claim that meets its own. So of two
+//!   fleets that begin at once one is refused.
+//! - Who is refused writes nothing.
+//! - The mark guards against mistakes in configurations. It is no fence: a fleet that was cut off from the
+//!   cluster for longer than [`STALE_AFTER`] notices its successor with its next look, not before.
+
+mod claim;
+mod lease;
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::error::foreign;
+use model::{FleetId, Moment};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+pub use self::claim::Claim;
+pub(crate) use self::lease::{Looked, erase, look};
+
+/// The namespace of the Lease, and its name.
+const NAMESPACE: &str = "kube-public";
+const NAME: &str = "leasehold-fleets";
+/// What annotations with marks begin with; the id of the fleet follows.
+const PREFIX: &str = "fleet.leasehold.dev/";
+/// How long a fleet's mark must have been the same before a member of it renews it.
+pub(crate) const RENEW_AFTER: Duration = Duration::from_secs(45);
+/// How long another fleet's mark must have been the same before it counts no more: several renewals, and the
+/// looks between them.
+pub const STALE_AFTER: Duration = Duration::from_secs(180);
+/// The most fleets whose marks are read, ours not counted, and so the most that share a cluster.
+const MAX_OTHERS: usize = 15;
+/// The longest mark. One of ours that would be longer claims everything instead.
+const MAX_MARK_BYTES: usize = 8 << 10;
+/// The most former ids that a member remembers.
+const MAX_FORMER: usize = 8;
+
+/// What a fleet writes into its clusters, and what tells it apart.
+#[derive(Clone, Debug)]
+pub struct Marker {
+    /// Which fleet it is, once home has said so. Without it nothing is marked.
+    pub fleet: watch::Receiver<Option<FleetId>>,
+    /// The name of its installation, for people.
+    pub installation: String,
+    /// Its namespace in the home cluster, for people.
+    pub namespace: String,
+    /// The identity of this process, for people.
+    pub by: String,
+    /// What it does.
+    pub claim: Claim,
+}
+
+/// Our fleet, as a look needs it.
+#[derive(Clone, Debug)]
+pub(crate) struct Own {
+    id: FleetId,
+    former: Vec<FleetId>,
+    installation: String,
+    namespace: String,
+    by: String,
+    claim: Claim,
+}
+
+/// A mark as it is written.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Mark {
+    installation: String,
+    namespace: String,
+    /// Who wrote it.
+    by: String,
+    /// Rises with each writing, so that each changes the text.
+    beat: u64,
+    controllers: Claim,
+}
+
+/// The marks of a cluster: the text of each fleet's.
+type Marks = BTreeMap<String, String>;
+
+/// Since when each mark has been as it is, by the clock of who looks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sightings(BTreeMap<String, (u64, Moment)>);
+
+/// How our fleet stands in a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Nobody has looked, or a look got no answer.
+    #[default]
+    Unknown,
+    /// It has its mark there.
+    Marked,
+    /// It cannot mark. The text says why and what to do.
+    Unmarked(Arc<str>),
+    /// Another fleet is there.
+    Refused(Refusal),
+}
+
+/// Why a fleet does not work in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// The other fleet, as its mark's annotation names it.
+    other: String,
+    /// Names both fleets, where the mark is and what to do.
+    pub(crate) reason: Arc<str>,
+}
+
+/// What follows from a look.
+#[derive(Debug, PartialEq, Eq)]
+enum Decision {
+    /// Our mark is there.
+    Stands,
+    /// Our mark must be written, unless somebody writes meanwhile.
+    Write(Change),
+    /// Another fleet is there.
+    Refused(Refusal),
+    /// There is no place for another fleet's mark.
+    Full,
+}
+
+/// A change of the marks.
+#[derive(Debug, PartialEq, Eq)]
+struct Change {
+    put: (String, String),
+    remove: Vec<String>,
+}
+
+// === impl Own ===
+
+impl Own {
+    /// The fleet of a marker, if home has said which it is. `before` is what it was until now.
+    pub(crate) fn of(marker: &mut Marker, before: Option<&Self>) -> Option<Self> {
+        let id = marker.fleet.borrow_and_update().clone()?;
+        let mut former = before.map_or_else(Vec::new, |before| before.former.clone());
+        former.extend(before.map(|before| before.id.clone()));
+        former.retain(|one| *one != id);
+        former.drain(..former.len().saturating_sub(MAX_FORMER));
+        let Marker { installation, namespace, by, claim, .. } = marker.clone();
+        Some(Self { id, former, installation, namespace, by, claim })
+    }
+
+    /// Whether it is not that of `before`.
+    pub(crate) fn is_another(&self, before: &Self) -> bool {
+        self.id != before.id
+    }
+
+    /// Whether a mark is ours, by its fleet.
+    fn is(&self, fleet: &str) -> bool {
+        self.id.as_str() == fleet || self.former.iter().any(|former| former.as_str() == fleet)
+    }
+
+    fn text(&self, beat: u64, controllers: Claim) -> String {
+        let mark = |controllers| Mark {
+            installation: self.installation.clone(),
+            namespace: self.namespace.clone(),
+            by: self.by.clone(),
+            beat,
+            controllers,
+        };
+        let text = mark(controllers).text();
+        if text.len() <= MAX_MARK_BYTES { text } else { mark(Claim::everything()).text() }
+    }
+
+    /// Why it is refused.
+    fn refusal(&self, other: &str, mark: Option<&Mark>, both: &str) -> Refusal {
+        let whose = mark.map_or_else(
+            || "whose mark cannot be read".to_owned(),
+            |mark| {
+                let Mark { installation, namespace, by, .. } = mark;
+                format!("installation {installation:?}, namespace {namespace:?}, marked by {by:?}")
+            },
+        );
+        let Self { id, installation, namespace, .. } = self;
+        let reason = format!(
+            "another fleet works there with {both}: {} ({}); this fleet is {id} (installation \
+             {installation:?}, namespace {namespace:?}). Its mark is in Lease {NAMESPACE}/{NAME}; fix: remove \
+             the cluster, or those controllers, from one of the two; if the other fleet is gone, wait {}s or: \
+             kubectl --namespace {NAMESPACE} annotate lease {NAME} {PREFIX}{}-",
+            foreign(other),
+            foreign(&whose),
+            STALE_AFTER.as_secs(),
+            foreign(other)
+        );
+        Refusal { other: other.to_owned(), reason: reason.into() }
+    }
+}
+
+impl Mark {
+    /// Reads it; `None` if it is none of this release, or too long.
+    fn read(text: &str) -> Option<Self> {
+        if text.len() > MAX_MARK_BYTES { None } else { serde_json::from_str(text).ok() }
+    }
+
+    fn text(&self) -> String {
+        serde_json::to_string(self).expect("names and numbers are JSON")
+    }
+}
+
+// === impl Sightings ===
+
+impl Sightings {
+    /// Takes in what a look saw.
+    fn observe(&mut self, marks: &Marks, now: Moment) {
+        let before = std::mem::take(&mut self.0);
+        let since = |(fleet, text): (&String, &String)| {
+            let mut hasher = DefaultHasher::new();
+            text.hash(&mut hasher);
+            let hash = hasher.finish();
+            let same = before.get(fleet).filter(|(before, _)| *before == hash);
+            (fleet.clone(), (hash, same.map_or(now, |(_, since)| *since)))
+        };
+        self.0 = marks.iter().map(since).collect();
+    }
+
+    /// How long the mark of a fleet has been as it is.
+    fn age(&self, fleet: &str, now: Moment) -> Duration {
+        self.0.get(fleet).map_or(Duration::ZERO, |(_, since)| now.since(*since))
+    }
+}
+
+// === impl Standing ===
+
+impl Standing {
+    /// Takes in what a look found. A refusal by the same fleet stays as it is: its members take turns in
+    /// renewing the mark, and that is no news.
+    pub(crate) fn turn(&mut self, found: Self) {
+        match (&*self, &found) {
+            (Self::Refused(before), Self::Refused(now)) if before.other == now.other => {}
+            // A look without an answer changes nothing.
+            (_, Self::Unknown) => {}
+            _ => *self = found,
+        }
+    }
+}
+
+/// Reads the marks among the annotations: ours, and as many others as are read. Pure.
+fn marks(own: &Own, annotations: &BTreeMap<String, String>) -> Marks {
+    let all = annotations.iter().filter_map(|(key, text)| Some((key.strip_prefix(PREFIX)?, text)));
+    let (ours, others): (Vec<_>, Vec<_>) = all.partition(|(fleet, _)| own.is(fleet));
+    let kept = ours.into_iter().chain(others.into_iter().take(MAX_OTHERS));
+    kept.map(|(fleet, text)| (fleet.to_owned(), text.clone())).collect()
+}
+
+/// What follows from the marks in a cluster. Pure.
+fn decide(own: &Own, marks: &Marks, sightings: &Sightings, now: Moment) -> Decision {
+    let mut remove = Vec::new();
+    let mut others = 0;
+    for (fleet, text) in marks.iter().filter(|(fleet, _)| fleet.as_str() != own.id.as_str()) {
+        if own.is(fleet) || sightings.age(fleet, now) >= STALE_AFTER {
+            remove.push(fleet.clone());
+            continue;
+        }
+        let mark = Mark::read(text);
+        let everything = Claim::everything();
+        let theirs = mark.as_ref().map_or(&everything, |mark| &mark.controllers);
+        if let Some(both) = own.claim.meets(theirs) {
+            return Decision::Refused(own.refusal(fleet, mark.as_ref(), &both));
+        }
+        others += 1;
+    }
+    let text = marks.get(own.id.as_str());
+    if text.is_none() && others >= MAX_OTHERS {
+        return Decision::Full;
+    }
+    let ours = text.and_then(|text| Mark::read(text));
+    let covers = ours.as_ref().is_some_and(|mark| mark.controllers.covers(&own.claim));
+    let is_due = ours.is_none() || sightings.age(own.id.as_str(), now) >= RENEW_AFTER;
+    if covers && !is_due && remove.is_empty() {
+        return Decision::Stands;
+    }
+    // Members with different configurations, as during an update, add to the mark and do not take away
+    // from it what others of them do. A renewal says only what who renews does: so what ends, ends.
+    let before = ours.as_ref().filter(|_| !is_due).map(|mark| &mark.controllers);
+    let claim = before.map_or_else(|| own.claim.clone(), |before| own.claim.with(before));
+    let beat = ours.map_or(0, |mark| mark.beat.wrapping_add(1));
+    Decision::Write(Change { put: (own.id.to_string(), own.text(beat, claim)), remove })
+}
+
+#[cfg(test)]
+mod tests;

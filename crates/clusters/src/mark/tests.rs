@@ -1,0 +1,238 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// `tdset sqs:shop,web`: controllers, each with its namespaces.
+fn claim(text: &str) -> Claim {
+    let one = |word: &str| {
+        let (name, namespaces) = word.split_once(':').unwrap_or((word, ""));
+        let namespaces = namespaces.split(',').filter(|name| !name.is_empty());
+        (name.to_owned(), namespaces.map(str::to_owned).collect())
+    };
+    text.split_whitespace().map(one).collect()
+}
+
+fn own(id: &str, former: &[&str], claims: &str) -> Own {
+    Own {
+        id: id.parse().unwrap(),
+        former: former.iter().map(|id| id.parse().unwrap()).collect(),
+        installation: "prod".to_owned(),
+        namespace: "leasehold-system".to_owned(),
+        by: format!("{id}-0"),
+        claim: claim(claims),
+    }
+}
+
+/// `a tdset 44, b sqs 10`: the fleets that have a mark, what they claim, and for how many seconds that has
+/// been seen.
+fn scene(text: &str) -> (Marks, Sightings, Moment) {
+    let now = Moment::from_origin(Duration::from_secs(10_000));
+    let (mut marks, mut sightings) = (Marks::new(), Sightings::default());
+    let mut rows: Vec<(String, String, u64)> = text
+        .split(", ")
+        .filter(|row| !row.is_empty())
+        .map(|row| {
+            let mut words: Vec<&str> = row.split(' ').collect();
+            let age = words.pop().unwrap().parse().unwrap();
+            let fleet = words.remove(0);
+            let text = match words[..] {
+                ["?"] => "?".to_owned(),
+                _ => own(fleet, &[], "").text(7, claim(&words.join(" "))),
+            };
+            (fleet.to_owned(), text, age)
+        })
+        .collect();
+    rows.sort_by_key(|(.., age)| std::cmp::Reverse(*age));
+    for (fleet, text, age) in rows {
+        marks.insert(fleet, text);
+        sightings.observe(&marks, now - Duration::from_secs(age));
+    }
+    (marks, sightings, now)
+}
+
+/// In short: `stands`, `refused by b: tdset`, `full`, or `writes a=tdset without b`.
+fn decided(own: &Own, (marks, sightings, now): &(Marks, Sightings, Moment)) -> String {
+    match decide(own, marks, sightings, *now) {
+        Decision::Stands => "stands".to_owned(),
+        Decision::Full => "full".to_owned(),
+        Decision::Refused(Refusal { other, reason }) => {
+            let both = reason.split_once(" with ").unwrap().1.split_once(": ").unwrap().0;
+            format!("refused by {other}: {both}")
+        }
+        Decision::Write(Change { put: (fleet, text), remove }) => {
+            let claim = Mark::read(&text).unwrap().controllers;
+            let claim = serde_json::to_string(&claim).unwrap().replace('"', "");
+            let without = if remove.is_empty() { "" } else { " without " };
+            format!("writes {fleet}={claim}{without}{}", remove.join(" "))
+        }
+    }
+}
+
+#[test]
+fn what_follows_from_the_marks() {
+    let first = own("a", &[], "tdset");
+    for (marks, expect) in [
+        // Ours.
+        ("", "writes a={tdset:[]}"),
+        ("a tdset 0", "stands"),
+        ("a tdset 44", "stands"),
+        ("a tdset 45", "writes a={tdset:[]}"),
+        ("a tdset sqs 0", "stands"),
+        ("a tdset sqs 45", "writes a={tdset:[]}"),
+        ("a sqs 0", "writes a={sqs:[],tdset:[]}"),
+        ("a tdset:shop 0", "writes a={tdset:[]}"),
+        ("a ? 0", "writes a={tdset:[]}"),
+        ("a * 0", "stands"),
+        // Another's.
+        ("b tdset 0", "refused by b: tdset"),
+        ("b tdset 179", "refused by b: tdset"),
+        ("b tdset 180", "writes a={tdset:[]} without b"),
+        ("b tdset:shop 0", "refused by b: tdset"),
+        ("b sqs 0", "writes a={tdset:[]}"),
+        ("b sqs 180", "writes a={tdset:[]} without b"),
+        ("b ? 0", "refused by b: tdset"),
+        ("b ? 180", "writes a={tdset:[]} without b"),
+        ("b * 0", "refused by b: tdset"),
+        // Both.
+        ("a tdset 0, b sqs 0", "stands"),
+        ("a tdset 0, b sqs 180", "writes a={tdset:[]} without b"),
+        ("a tdset 0, b tdset 0", "refused by b: tdset"),
+        ("a tdset 180, b tdset 180", "writes a={tdset:[]} without b"),
+        ("b sqs 0, c tdset 0", "refused by c: tdset"),
+    ] {
+        assert_eq!(decided(&first, &scene(marks)), expect, "{marks}");
+    }
+    for (claims, marks, expect) in [
+        ("tdset:shop", "b tdset:web 0", "writes a={tdset:[shop]}"),
+        ("tdset:shop,web", "b tdset:web 0", "refused by b: tdset"),
+        ("tdset:shop", "b tdset 0", "refused by b: tdset"),
+        ("tdset:shop", "a tdset:web 0", "writes a={tdset:[shop,web]}"),
+        ("tdset:shop", "a tdset:shop,web 0", "stands"),
+        ("a b c d e f g", "b a b c d e f 0", "refused by b: a, b, c, d, e and 1 more controllers"),
+        ("*", "b sqs 0", "refused by b: *"),
+    ] {
+        assert_eq!(decided(&own("a", &[], claims), &scene(marks)), expect, "{claims}: {marks}");
+    }
+}
+
+#[test]
+fn a_fleet_whose_home_is_new_replaces_its_former_mark() {
+    let renamed = own("b", &["a"], "tdset");
+    assert_eq!(decided(&renamed, &scene("a tdset 0")), "writes b={tdset:[]} without a");
+    assert_eq!(decided(&renamed, &scene("b tdset 0")), "stands");
+    // Another fleet keeps it away even so.
+    assert_eq!(decided(&renamed, &scene("a tdset 0, c tdset 0")), "refused by c: tdset");
+}
+
+#[test]
+fn former_ids_are_bounded_and_the_newest_are_kept() {
+    let (sender, fleet) = watch::channel(None);
+    let text = String::new;
+    let (installation, namespace, by, claim) = (text(), text(), text(), Claim::default());
+    let mut marker = Marker { fleet, installation, namespace, by, claim };
+    assert!(Own::of(&mut marker, None).is_none());
+    let mut own = None;
+    for number in 0..MAX_FORMER + 3 {
+        sender.send_replace(Some(format!("f{number}").parse().unwrap()));
+        own = Own::of(&mut marker, own.as_ref());
+    }
+    let own = own.unwrap();
+    assert_eq!(own.former.len(), MAX_FORMER);
+    assert!(own.is("f10") && own.is("f9") && own.is("f2") && !own.is("f1"));
+}
+
+#[test]
+fn a_refusal_names_both_fleets_the_mark_and_the_command() {
+    let (marks, sightings, now) = scene("f-2 tdset 0");
+    let decision = decide(&own("f-1", &[], "tdset"), &marks, &sightings, now);
+    let Decision::Refused(refusal) = decision else { panic!("{decision:?}") };
+    assert_eq!(
+        &*refusal.reason,
+        "another fleet works there with tdset: f-2 (installation \"prod\", namespace \"leasehold-system\", \
+         marked by \"f-2-0\"); this fleet is f-1 (installation \"prod\", namespace \"leasehold-system\"). Its \
+         mark is in Lease kube-public/leasehold-fleets; fix: remove the cluster, or those controllers, from \
+         one of the two; if the other fleet is gone, wait 180s or: kubectl --namespace kube-public annotate \
+         lease leasehold-fleets fleet.leasehold.dev/f-2-"
+    );
+}
+
+#[test]
+fn the_next_writer_of_a_refusing_fleet_is_no_news_and_no_answer_changes_nothing() {
+    let refusal = |other: &str, reason: &str| {
+        Standing::Refused(Refusal { other: other.to_owned(), reason: reason.into() })
+    };
+    let mut standing = Standing::Unknown;
+    for (found, expect) in [
+        (refusal("b", "1"), refusal("b", "1")),
+        (refusal("b", "2"), refusal("b", "1")),
+        (Standing::Unknown, refusal("b", "1")),
+        (refusal("c", "3"), refusal("c", "3")),
+        (Standing::Marked, Standing::Marked),
+        (Standing::Unknown, Standing::Marked),
+    ] {
+        standing.turn(found);
+        assert_eq!(standing, expect);
+    }
+}
+
+#[test]
+fn marks_are_bounded_in_number_and_in_bytes() {
+    let first = own("zz", &[], "tdset");
+    let annotations = |count: usize| -> BTreeMap<String, String> {
+        let others = (0..count).map(|number| format!("b{number:02}"));
+        let marks =
+            others.map(|id| (format!("{PREFIX}{id}"), own(&id, &[], "").text(0, claim("sqs"))));
+        marks.chain([("other.example/key".to_owned(), "x".to_owned())]).collect()
+    };
+    for (count, ours, expect) in [
+        (MAX_OTHERS - 1, false, "writes zz={tdset:[]}"),
+        (MAX_OTHERS, false, "full"),
+        (MAX_OTHERS + 5, false, "full"),
+        (MAX_OTHERS + 5, true, "stands"),
+    ] {
+        let mut annotations = annotations(count);
+        if ours {
+            annotations.insert(format!("{PREFIX}zz"), first.text(0, claim("tdset")));
+        }
+        let marks = marks(&first, &annotations);
+        assert_eq!(marks.len(), count.min(MAX_OTHERS) + usize::from(ours));
+        let mut sightings = Sightings::default();
+        sightings.observe(&marks, Moment::default());
+        let scene = (marks, sightings, Moment::default());
+        assert_eq!(decided(&first, &scene), expect, "{count}");
+    }
+    let many: Vec<String> = (0..2000).map(|number| format!("controller-{number}")).collect();
+    let many = own("a", &[], &many.join(" "));
+    assert_eq!(decided(&many, &scene("")), "writes a={*:[]}");
+    let long = format!("{{\"installation\":\"{}\"}}", "x".repeat(MAX_MARK_BYTES));
+    assert!(Mark::read(&long).is_none());
+}
+
+fn claims() -> impl Strategy<Value = Claim> {
+    let namespaces = proptest::collection::btree_set("[xyz]", 0..3);
+    proptest::collection::btree_map("[abc*]", namespaces, 0..4).prop_map(Claim::from_iter)
+}
+
+proptest! {
+    #[test]
+    fn meeting_is_mutual_and_a_union_covers_both(one in claims(), other in claims()) {
+        prop_assert_eq!(one.meets(&other).is_some(), other.meets(&one).is_some());
+        let both = one.with(&other);
+        prop_assert!(both.covers(&one) && both.covers(&other));
+        prop_assert_eq!(one.meets(&one).is_none(), one.is_empty());
+    }
+
+    /// Of two fleets that see the same and claim the same, at most one writes over what it sees.
+    #[test]
+    fn nobody_writes_beside_a_fresh_claim_that_meets_its_own(
+        mine in claims(), theirs in claims(), age in 0..STALE_AFTER.as_secs(),
+    ) {
+        let own = Own { claim: mine.clone(), ..own("a", &[], "") };
+        let marks: Marks = [("b".to_owned(), own.text(0, theirs.clone()))].into();
+        let mut sightings = Sightings::default();
+        sightings.observe(&marks, Moment::default());
+        let now = Moment::default() + Duration::from_secs(age);
+        let refused = matches!(decide(&own, &marks, &sightings, now), Decision::Refused(_));
+        prop_assert_eq!(refused, mine.meets(&theirs).is_some());
+    }
+}

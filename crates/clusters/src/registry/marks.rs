@@ -1,0 +1,148 @@
+//! Marks of fleets in the clusters: looked at before a cluster is engaged, then with every third probe. A
+//! cluster with another fleet in it is down, and looked at until that fleet has gone.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Cluster, ClusterName};
+use tracing::{info, warn};
+
+use super::{Report, Task};
+use crate::connect::Link;
+use crate::entry::Serving;
+use crate::mark::{Looked, Marker, Own, Refusal, Standing, erase, look};
+use crate::probe::PROBE_INTERVAL;
+use crate::provider::Fingerprint;
+
+/// Waits until home says that this is another fleet than before.
+pub(super) async fn renamed(marker: &mut Option<Marker>) {
+    let Some(marker) = marker else { return pending().await };
+    if marker.fleet.changed().await.is_err() {
+        pending().await
+    }
+}
+
+impl Task {
+    /// Takes in which fleet this is. If it is news, every engaged cluster is looked at now.
+    pub(super) fn take_fleet(&mut self) {
+        let Some(marker) = &mut self.marker else { return };
+        let Some(own) = Own::of(marker, self.own.as_deref()) else { return };
+        if self.own.as_ref().is_some_and(|before| !own.is_another(before)) {
+            return;
+        }
+        self.own = Some(Arc::new(own));
+        let mut engaged = Vec::new();
+        for entry in self.entries.values_mut() {
+            if let Serving::Engaged(cluster) = &entry.serving {
+                engaged.push(cluster.clone());
+            }
+            entry.standing = Standing::Unknown;
+        }
+        for cluster in engaged {
+            if let Some(probing) =
+                self.entries.get_mut(&cluster.name).and_then(|e| e.probing.take())
+            {
+                probing.abort();
+            }
+            self.probe(cluster, Duration::ZERO);
+        }
+    }
+
+    /// Engages a cluster in which no other fleet does the same, after `delay`. The look is a task of its own:
+    /// at most one for each cluster.
+    pub(super) fn mark(&mut self, name: ClusterName, link: Link, delay: Duration) {
+        let Some(entry) = self.entries.get_mut(&name) else { return };
+        let Some(own) = self.own.clone() else { return self.engage(&name, link) };
+        let (of, for_task) = (entry.source.fingerprint, name);
+        let (sightings, clock) = (entry.sightings.clone(), Arc::clone(&self.clock));
+        let places = Arc::clone(&self.places);
+        entry.making = Some(self.work.spawn(async move {
+            tokio::time::sleep(delay).await;
+            let _place = places.acquire().await.expect("the semaphore is never closed");
+            let looked = look(&link.client, &own, sightings, &*clock).await;
+            Report::Looked { name: for_task, of, link, looked }
+        }));
+    }
+
+    /// A look before the cluster is engaged has ended.
+    pub(super) fn looked(
+        &mut self,
+        name: &ClusterName,
+        of: Fingerprint,
+        link: Link,
+        looked: Looked,
+    ) {
+        let current = self.entries.get(name).map(|entry| entry.source.fingerprint);
+        if current != Some(of) {
+            return;
+        }
+        match self.stand(name, looked) {
+            Some(refusal) => self.refuse(name, link, &refusal),
+            None => self.engage(name, link),
+        }
+    }
+
+    /// A look at an engaged cluster has ended. Returns whether it is refused, and so down.
+    pub(super) fn looked_again(
+        &mut self,
+        name: &ClusterName,
+        cluster: &Cluster,
+        looked: Looked,
+    ) -> bool {
+        // While a client is made from a new kubeconfig, that one looks.
+        if self.entries.get(name).is_none_or(|entry| entry.making.is_some()) {
+            return false;
+        }
+        let Some(refusal) = self.stand(name, looked) else { return false };
+        let Cluster { client, wire, .. } = cluster.clone();
+        self.refuse(name, Link { client, wire }, &refusal);
+        true
+    }
+
+    /// Takes in what a look found. Returns why the cluster is refused, if it is.
+    fn stand(&mut self, name: &ClusterName, looked: Looked) -> Option<Refusal> {
+        let entry = self.entries.get_mut(name)?;
+        let Looked { standing, sightings } = looked;
+        entry.sightings = sightings;
+        let before = entry.standing.clone();
+        entry.standing.turn(standing);
+        match (&before, &entry.standing) {
+            (Standing::Unmarked(_), Standing::Unmarked(_)) => None,
+            (_, Standing::Unmarked(reason)) => {
+                warn!(cluster = %name, origin = %entry.source.origin, "cluster without this fleet's mark: {reason}");
+                None
+            }
+            (Standing::Refused(_), Standing::Marked) => {
+                info!(cluster = %name, "no other fleet works there any more");
+                None
+            }
+            (_, Standing::Refused(refusal)) => Some(refusal.clone()),
+            _ => None,
+        }
+    }
+
+    fn refuse(&mut self, name: &ClusterName, link: Link, refusal: &Refusal) {
+        self.down(name, Arc::clone(&refusal.reason));
+        self.mark(name.clone(), link, PROBE_INTERVAL);
+    }
+
+    /// Takes this fleet's mark away from clusters that it has let go of, unless it has them under another
+    /// name.
+    pub(super) fn unmark(&mut self, gone: Vec<Cluster>) {
+        let Some(own) = &self.own else { return };
+        for Cluster { client, identity, .. } in gone {
+            let uid = identity.map(|identity| identity.uid.clone());
+            let mut kept = self.entries.values().filter_map(|entry| entry.identity());
+            if kept.any(|kept| Some(&kept.uid) == uid.as_ref()) {
+                continue;
+            }
+            let (own, places) = (Arc::clone(own), Arc::clone(&self.places));
+            self.work.spawn(async move {
+                let _place = places.acquire().await.expect("the semaphore is never closed");
+                erase(&client, &own).await;
+                Report::Unmarked
+            });
+        }
+    }
+}
